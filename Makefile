@@ -1,0 +1,43 @@
+# wallclock. `make help` lists the targets; each does its own set-up.
+PYTHON ?= python3
+ARGS ?=
+PY := .venv/bin/python
+READY := .venv/.ready
+.DEFAULT_GOAL := help
+.PHONY: help setup quick run figures diff test test-slow lint lock clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+setup: $(READY) ## .venv from requirements.lock, and libturbojpeg; costs nothing the second time
+
+$(READY): requirements.lock pyproject.toml scripts/setup.sh
+	@bash scripts/setup.sh $(PYTHON)
+	@touch $@
+
+quick: $(READY) ## the smoke test: minutes on a CPU; tables, figures, verdicts
+	@$(PY) code/main.py --quick $(ARGS)
+
+run: $(READY) ## the paper's sizes: make run ARGS="--n 100000 --experiment serial,cpu"
+	@$(PY) code/main.py $(ARGS)
+
+figures: $(READY) ## CSVs, figures and verdicts again, from the records alone
+	@$(PY) -m wallclock.paper figures
+
+diff: $(READY) ## verdicts against the paper; or two folders: make diff A=dir B=dir
+	@$(PY) -m wallclock.paper diff $(if $(A),--a $(A)) $(if $(B),--b $(B)) $(if $(TOLERANCE),--tolerance $(TOLERANCE))
+
+test: $(READY) ## the fast tests
+	@$(PY) -m pytest -m "not slow and not network"
+
+test-slow: $(READY) ## the tests that take minutes
+	@$(PY) -m pytest -m "slow and not network" --timeout 1200
+
+lint: $(READY) ## ruff and mypy --strict
+	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy
+
+lock: ## requirements.lock anew, from requirements.in
+	@bash scripts/lock.sh $(PYTHON)
+
+clean: ## all that a command regenerates: tables, figures, records, corpora, caches
+	@git clean -fdXq data figures && rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Makes .venv from the lock and looks for libturbojpeg. $1: the Python to build with.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=${1:-python3}
+
+say() { printf '%s\n' "$*" >&2; }
+
+command -v "$python" >/dev/null || { say "setup: no $python here: sudo apt-get install -y python3 python3-venv"; exit 1; }
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+  { say "setup: $("$python" --version) is too old; make setup PYTHON=/path/to/python3.11 (or newer)"; exit 1; }
+
+[ -x .venv/bin/pip ] || "$python" -m venv .venv >/dev/null ||
+  { rm -rf .venv; say "setup: this Python cannot make a virtual environment: sudo apt-get install -y python3-venv"; exit 1; }
+
+say "setup: installing requirements.lock into .venv (minutes the first time)"
+.venv/bin/pip install -q --disable-pip-version-check -r requirements.lock
+.venv/bin/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+
+has_turbojpeg() { .venv/bin/python -c 'import sys; from wallclock import native; sys.exit(native.find_libturbojpeg() is None)'; }
+if ! has_turbojpeg && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  # Debian calls it libturbojpeg0, Ubuntu libturbojpeg.
+  say "setup: installing libturbojpeg"
+  { apt-get install -y -qq libturbojpeg0 || { apt-get update -qq && apt-get install -y -qq libturbojpeg0; } ||
+    apt-get install -y -qq libturbojpeg; } >/dev/null 2>&1 || true
+fi
+if has_turbojpeg; then
+  say "setup: done"
+else
+  say "setup: done, but without libturbojpeg: the rows of decoder=turbojpeg will say so. To have it:"
+  say "  $(.venv/bin/python -c 'from wallclock import native; print(native.INSTALL_HINT)')"
+fi
