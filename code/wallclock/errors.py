@@ -1,0 +1,48 @@
+"""The errors a user can cause, and the failures an image can have.
+
+A `UserError` is printed as one line, without a traceback; everything else that escapes is a bug
+and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """A request that cannot be met. The message names the cause and the fix, in one line."""
+
+
+class Unavailable(Exception):  # noqa: N818 - it is a finding, not a fault
+    """A tool that a cell needs is not here (a library, a provider, a device).
+
+    The cell becomes a row with status `unavailable` and this reason; no other method's number
+    ever takes its place.
+    """
+
+
+class ImageError(Exception):
+    """One image that could not pass a stage. Counted and listed in failures.csv; the run goes on."""
+
+    def __init__(self, stage: str, reason: str) -> None:
+        super().__init__(f"{stage}: {reason}")
+        self.stage = stage
+        self.reason = reason
+
+
+def nearest(name: str, valid: Iterable[str], kind: str) -> str:
+    """Return one line that says `name` is no `kind` and offers the closest valid names first."""
+    names = sorted(valid)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    if close:
+        return f"no {kind} is called '{name}'; did you mean {' or '.join(close)}? (all: {', '.join(names)})"
+    return f"no {kind} is called '{name}'; valid: {', '.join(names)}"
+
+
+def check_name(name: str, valid: Iterable[str], kind: str) -> str:
+    """Return `name` if it is one of `valid`; raise `UserError` with the nearest names otherwise."""
+    names = list(valid)
+    if name not in names:
+        raise UserError(nearest(name, names, kind))
+    return name

@@ -1,0 +1,90 @@
+"""Canonical JSON, digests, and writes that are whole or absent."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from wallclock.errors import UserError
+
+
+def canonical_json(value: Any) -> str:
+    """Serialize `value` so that equal values give equal bytes: sorted keys, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def pretty_json(value: Any) -> str:
+    """Like `canonical_json`, but indented for a person, with a final newline."""
+    return json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def sha256_bytes(data: bytes) -> str:
+    """Hexadecimal sha256 of `data`."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """Hexadecimal sha256 of a file's bytes."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def digest_of(value: Any) -> str:
+    """Hexadecimal sha256 of a value's canonical JSON."""
+    return sha256_bytes(canonical_json(value).encode())
+
+
+@contextmanager
+def atomic_open(path: Path, mode: str = "w", *, sync: bool = True) -> Iterator[IO[Any]]:
+    """Open a temporary file beside `path` that takes its place only when the block ends well.
+
+    A crash or a full disk leaves the old file or none, never half of one. With `sync` the bytes are
+    on disk before the rename, which also survives a power cut; without, writing many small files
+    that can be made again costs no flush each.
+
+    Raises:
+        UserError: the disk is full.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(descriptor, mode, **text) as handle:  # type: ignore[call-overload]
+            yield handle
+            handle.flush()
+            if sync:
+                os.fsync(handle.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except OSError as error:
+        _remove(name)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UserError(f"no space left while writing {path}; free some and run the same command again") from error
+        raise
+    except BaseException:
+        _remove(name)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` (UTF-8, LF) to `path`, whole or not at all."""
+    with atomic_open(path) as handle:
+        handle.write(text)
+
+
+def write_bytes(path: Path, data: bytes, *, sync: bool = True) -> None:
+    """Write `data` to `path`, whole or not at all."""
+    with atomic_open(path, "wb", sync=sync) as handle:
+        handle.write(data)
+
+
+def _remove(name: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(name)

@@ -1,0 +1,123 @@
+"""The frozen descriptions that travel from the configuration to a measurement.
+
+Nothing here knows Hydra, torch or a file: a `Cell` is plain data, so that it can be hashed into a
+key, written into a record and handed to a fresh process as JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+#: The two image sets of the paper; a folder of one's own is given the name of the one it resembles.
+IMAGE_SETS = ("small_256", "original")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All choices that take JPEG bytes to vectors."""
+
+    name: str
+    decoder: str = "pil"
+    resizer: str = "pil"
+    interpolation: str = "bilinear"
+    engine: str = "serial"
+    workers: int = 0
+    batch_size: int = 32
+    dtype: str = "fp32"
+    runtime: str = "pytorch"
+    sink: str = "parquet"
+    device: str = "cpu"
+    #: Intra-op threads of torch; 0 leaves torch's own choice (one a core).
+    torch_threads: int = 0
+    opencv_threads: int = 1
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an image may ask for before it is refused unread."""
+
+    max_pixels: int = 100_000_000
+    max_bytes: int = 200_000_000
+    max_scans: int = 64
+
+
+@dataclass(frozen=True)
+class CorpusSpec:
+    """Where images come from. Fields that a kind of corpus does not use keep their defaults."""
+
+    kind: str
+    seed: int = 0
+    path: str = ""
+    image_set: str = "original"
+    progressive_share: float = 0.0
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What turns pixels into vectors."""
+
+    name: str
+    #: random (seeded), pretrained (hub or local folder), or none (a stand-in without a network)
+    weights: str = "random"
+    hub_id: str = ""
+    revision: str = ""
+    path: str = ""
+    seed: int = 0
+    input_px: int = 224
+    dim: int = 384
+    attention: str = "sdpa"
+    #: weights=none only: the fixed service time of one batch, in milliseconds.
+    service_ms: float = 0.0
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The first `n` images of a prepared corpus. `digest` identifies their bytes, `path` finds them."""
+
+    kind: str
+    image_set: str
+    n: int
+    digest: str
+    manifest: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One measurement: a protocol, a recipe, a corpus slice, a repeat."""
+
+    experiment: str
+    protocol: str
+    label: str
+    repeat: int
+    recipe: Recipe | None = None
+    corpus: Slice | None = None
+    model: ModelSpec | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, the manifest's path included."""
+        return asdict(self)
+
+    def identity(self) -> dict[str, Any]:
+        """What makes this cell this cell: all of it but where the manifest happens to lie."""
+        plain = asdict(self)
+        if plain["corpus"] is not None:
+            del plain["corpus"]["manifest"]
+        return plain
+
+    @staticmethod
+    def from_json(plain: Mapping[str, Any]) -> Cell:
+        """The inverse of `to_json`."""
+        return Cell(
+            experiment=plain["experiment"],
+            protocol=plain["protocol"],
+            label=plain["label"],
+            repeat=plain["repeat"],
+            recipe=Recipe(**plain["recipe"]) if plain["recipe"] else None,
+            corpus=Slice(**{"manifest": "", **plain["corpus"]}) if plain["corpus"] else None,
+            model=ModelSpec(**plain["model"]) if plain["model"] else None,
+            params=plain["params"],
+        )

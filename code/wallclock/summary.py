@@ -1,0 +1,40 @@
+"""Pure functions over samples: medians, quantiles, ratios, PSNR, cosine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle value, or the mean of the middle two. Raises ValueError when there is none."""
+    return quantile(values, 0.5)
+
+
+def quantile(values: Sequence[float], q: float) -> float:
+    """The q-quantile (0 to 1) by linear interpolation between order statistics (numpy's default)."""
+    if len(values) == 0:
+        raise ValueError("no values to take a quantile of")
+    return float(np.quantile(np.asarray(values, dtype=np.float64), q))
+
+
+def psnr_db(image: npt.NDArray[np.uint8], reference: npt.NDArray[np.uint8]) -> float:
+    """Peak signal-to-noise ratio of two 8-bit images of one shape, in dB; infinite when equal.
+
+    PSNR = 10 log10(255² / MSE), over all pixels and channels.
+    """
+    if image.shape != reference.shape:
+        raise ValueError(f"shapes differ: {image.shape} and {reference.shape}")
+    error = image.astype(np.float64) - reference.astype(np.float64)
+    mean_square = float(np.mean(error * error))
+    return math.inf if mean_square == 0 else 10 * math.log10(255.0**2 / mean_square)
+
+
+def cosine(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    """Row-wise cosine similarity of two (n, d) arrays, float64 of shape (n,)."""
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
+    return np.asarray(np.sum(x * y, axis=1) / norms, dtype=np.float64)
