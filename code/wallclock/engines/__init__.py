@@ -1,0 +1,1 @@
+"""Engines compose the stages: how reading, decoding and the forward pass overlap, or do not."""

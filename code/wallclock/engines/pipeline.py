@@ -1,0 +1,94 @@
+"""The nine stages bound to one recipe, ready for an engine to call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wallclock.corpus.manifest import Item
+from wallclock.spec import ModelSpec, Recipe
+from wallclock.stages import assemble, decode, forward, normalize, read, resize, sinks, transfer
+from wallclock.stages.pixels import Pixels
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """One callable a stage. The first four take one image, the others one batch.
+
+    `finish` is the tail of `serialize`: it makes the sink's file whole.
+    """
+
+    read: Callable[[Item], bytes]
+    decode: Callable[[Item, bytes], Pixels]
+    resize: Callable[[Pixels], Pixels]
+    normalize: Callable[[Pixels], Floats]
+    assemble: Callable[[Sequence[Floats]], Floats]
+    h2d: Callable[[Floats], Any]
+    forward: Callable[[Any], Any]
+    d2h: Callable[[Any], Floats]
+    serialize: Callable[[Sequence[str], Floats], None]
+    finish: Callable[[], None]
+    synchronize: Callable[[], object] | None
+    weights_digest: str
+    output: Path | None
+
+
+def build(recipe: Recipe, model: ModelSpec, root: Path, folder: Path) -> Pipeline:
+    """Bind a recipe's stages.
+
+    Args:
+        root: where the corpus lies.
+        folder: where the sink's file goes.
+
+    Raises:
+        UserError: an unknown name, or weights that cannot be had.
+        Unavailable: a library or device that the recipe needs is not here.
+    """
+    decode_jpeg = decode.make(recipe.decoder)
+    move = transfer.make(recipe.device if model.weights != "none" else "null")
+    network = forward.make(model, recipe.device, recipe.dtype)
+    sink = sinks.make(recipe.sink, folder, model.dim)
+    return Pipeline(
+        read=lambda item: read.read_file(root, item.path, item.bytes),
+        decode=lambda item, data: decode_jpeg(data) if item.plain_jpeg else decode.decode_other(data),
+        resize=resize.make(recipe.resizer, recipe.interpolation, model.input_px),
+        normalize=normalize.to_float_chw,
+        assemble=assemble.stack,
+        h2d=move.h2d,
+        forward=network.run,
+        d2h=move.d2h,
+        serialize=sink.write,
+        finish=sink.close,
+        synchronize=move.synchronize,
+        weights_digest=network.weights_digest,
+        output=sink.path,
+    )
+
+
+def null() -> Pipeline:
+    """Stages that do nothing: what is left is the harness's own cost."""
+    pixels = np.zeros((1, 1, 3), dtype=np.uint8)
+    floats = np.zeros((3, 1, 1), dtype=np.float32)
+    vectors = np.zeros((1, 1), dtype=np.float32)
+    return Pipeline(
+        read=lambda item: b"",
+        decode=lambda item, data: pixels,
+        resize=lambda pixels: pixels,
+        normalize=lambda pixels: floats,
+        assemble=lambda images: floats,
+        h2d=lambda batch: batch,
+        forward=lambda batch: vectors,
+        d2h=lambda result: vectors,
+        serialize=lambda ids, vectors: None,
+        finish=lambda: None,
+        synchronize=None,
+        weights_digest="none",
+        output=None,
+    )

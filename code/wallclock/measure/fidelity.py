@@ -1,0 +1,88 @@
+"""Protocol `fidelity`: how far a recipe's pixels and vectors are from the reference recipe's.
+
+The reference is Pillow's decode and Pillow's antialiased bilinear resize. PSNR is taken after the
+resize, image by image; the cosine between the model's vectors, after the forward pass. Nothing here
+is timed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from wallclock.corpus.manifest import Item, Manifest
+from wallclock.engines.libraries import set_threads
+from wallclock.errors import Unavailable
+from wallclock.measure.protocol import Measurement, Progress, open_corpus
+from wallclock.measure.serial import parts
+from wallclock.spec import Cell, ModelSpec, Recipe
+from wallclock.stages import assemble, decode, forward, normalize, resize, transfer
+from wallclock.stages.pixels import Pixels
+from wallclock.stages.read import read_file
+from wallclock.summary import cosine, median, psnr_db
+
+#: Two equal images have an infinite PSNR, which JSON and a plot cannot carry.
+_CEILING_DB = 99.0
+
+
+def fidelity(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """Compare each recipe in `params.recipes` with the cell's own, which is the reference.
+
+    Values: for each recipe `psnr_db` (median), `psnr_db_min`, `cosine` (median), `cosine_min`, or why
+    it is not here.
+    """
+    reference, model = parts(cell)
+    set_threads(reference, uses_torch=model.weights != "none")
+    manifest = open_corpus(cell)
+    items = manifest.sound
+    truth = _pixels(reference, model, manifest, items)
+    embed = _embedder(model, reference)
+    truth_vectors = embed(truth)
+    found: dict[str, Any] = {}
+    for done, choice in enumerate(cell.params["recipes"], 1):
+        recipe = replace(reference, **choice)
+        try:
+            pixels = _pixels(recipe, model, manifest, items)
+        except Unavailable as error:
+            found[recipe.name] = {"unavailable": str(error)}
+            continue
+        decibels = [min(psnr_db(ours, theirs), _CEILING_DB) for ours, theirs in zip(pixels, truth, strict=True)]
+        found[recipe.name] = {"psnr_db": median(decibels), "psnr_db_min": min(decibels)}
+        if model.weights != "none":
+            similar = [float(value) for value in cosine(embed(pixels), truth_vectors)]
+            found[recipe.name] |= {"cosine": median(similar), "cosine_min": min(similar)}
+        progress(done * len(items))
+    return Measurement(values={"fidelity": found, "n_compared": len(items)})
+
+
+def _pixels(recipe: Recipe, model: ModelSpec, manifest: Manifest, items: Sequence[Item]) -> list[Pixels]:
+    decoder = decode.make(recipe.decoder)
+    resizer = resize.make(recipe.resizer, recipe.interpolation, model.input_px)
+    pictures = []
+    for item in items:
+        data = read_file(manifest.root, item.path, item.bytes)
+        pixels = decoder(data) if item.plain_jpeg else decode.decode_other(data)
+        pictures.append(resizer(pixels))
+    return pictures
+
+
+def _embedder(model: ModelSpec, recipe: Recipe) -> Any:
+    move = transfer.make(recipe.device if model.weights != "none" else "null")
+    network = forward.make(model, recipe.device, "fp32")
+
+    def embed(pictures: Sequence[Pixels]) -> Any:
+        parts = []
+        for start in range(0, len(pictures), recipe.batch_size):
+            images = [normalize.to_float_chw(picture) for picture in pictures[start : start + recipe.batch_size]]
+            parts.append(move.d2h(network.run(move.h2d(assemble.stack(images)))))
+        vectors = np.concatenate(parts)
+        if not math.isfinite(float(np.abs(vectors).max())):
+            raise FloatingPointError("the model returned vectors that are not finite")
+        return vectors
+
+    return embed

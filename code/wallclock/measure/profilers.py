@@ -1,0 +1,156 @@
+"""Protocol `profiler`: what a stage call costs, and whether it agrees with two other profilers."""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter_ns
+from types import FunctionType
+from typing import Any
+
+from wallclock.clock import STAGES, StageProfiler, collector_paused
+from wallclock.corpus.manifest import Manifest
+from wallclock.engines import pipeline as pipelines
+from wallclock.engines import serial as engine
+from wallclock.engines.libraries import set_threads
+from wallclock.engines.pipeline import Pipeline
+from wallclock.measure.protocol import Measurement, Progress, open_corpus, set_page_cache
+from wallclock.measure.serial import parts, warm_up
+from wallclock.spec import Cell
+
+#: Stages below this share of the wall are too short for three clocks to agree on.
+_MIN_SHARE = 0.01
+
+_PREFIX = "wallclock::"
+
+
+def profiler(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """Overhead in interleaved rounds, then one pass under torch.profiler and one under cProfile."""
+    recipe, model = parts(cell)
+    threads = set_threads(recipe, uses_torch=True)
+    rounds, calls = int(cell.params["rounds"]), int(cell.params["calls_per_round"])
+    overhead = _overhead(rounds, calls)
+    manifest = open_corpus(cell)
+    pipeline = pipelines.build(recipe, model, manifest.root, work)
+    warm_up(pipeline, recipe, model, manifest.sound[: recipe.batch_size])
+    cache = set_page_cache(cell, manifest, manifest.sound)
+    differences = {
+        "torch.profiler": _against(_torch_pass, cell, manifest, pipeline),
+        "cProfile": _against(_c_profile_pass, cell, manifest, pipeline),
+    }
+    values: dict[str, Any] = {**threads, **manifest.shape(), "page_cache": cache}
+    values |= {"calls_per_round": calls, "differences": differences, "n_embedded": len(manifest.sound)}
+    values["weights_digest"] = pipeline.weights_digest
+    return Measurement(overhead, values)
+
+
+def _overhead(rounds: int, calls: int) -> dict[str, list[int]]:
+    """Nanoseconds a round for `calls` stage calls, the same with contextlib, and the bare loop."""
+    found: dict[str, list[int]] = {"stage_calls": [], "contextlib_calls": [], "bare_loop": []}
+    with collector_paused():
+        for _ in range(rounds):
+            found["stage_calls"].append(_time_stage_calls(calls))
+            found["contextlib_calls"].append(_time_contextlib_calls(calls))
+            found["bare_loop"].append(_time_bare_loop(calls))
+    return found
+
+
+def _time_stage_calls(calls: int) -> int:
+    profiler = StageProfiler()
+    began = perf_counter_ns()
+    for _ in range(calls):
+        with profiler.stage("decode"):
+            pass
+    return perf_counter_ns() - began
+
+
+def _time_contextlib_calls(calls: int) -> int:
+    totals: dict[str, int] = {}
+    counts: dict[str, int] = {}
+
+    @contextmanager
+    def stage(name: str) -> Iterator[None]:
+        """The plain way to write a stage profiler: totals and counts, no samples."""
+        began = perf_counter_ns()
+        try:
+            yield
+        finally:
+            totals[name] = totals.get(name, 0) + perf_counter_ns() - began
+            counts[name] = counts.get(name, 0) + 1
+
+    began = perf_counter_ns()
+    for _ in range(calls):
+        with stage("decode"):
+            pass
+    return perf_counter_ns() - began
+
+
+def _time_bare_loop(calls: int) -> int:
+    began = perf_counter_ns()
+    for _ in range(calls):
+        pass
+    return perf_counter_ns() - began
+
+
+_Pass = Callable[[Cell, Manifest, Pipeline], tuple[StageProfiler, dict[str, float]]]
+
+
+def _against(run: _Pass, cell: Cell, manifest: Manifest, pipeline: Pipeline) -> dict[str, float]:
+    """Relative difference per stage, |ours - theirs| / theirs, for stages of at least 1 % of the pass."""
+    profiler, theirs = run(cell, manifest, pipeline)
+    ours = profiler.seconds()
+    total = sum(ours.values())
+    compared = [name for name in STAGES if ours.get(name, 0) >= _MIN_SHARE * total]
+    return {name: abs(ours[name] - theirs[name]) / theirs[name] for name in compared}
+
+
+def _torch_pass(cell: Cell, manifest: Manifest, pipeline: Pipeline) -> tuple[StageProfiler, dict[str, float]]:
+    from torch.profiler import ProfilerActivity, profile, record_function
+
+    def label(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def labelled(*arguments: Any) -> Any:
+            with record_function(_PREFIX + name):
+                return function(*arguments)
+
+        return labelled
+
+    profiler = StageProfiler(pipeline.synchronize)
+    with profile(activities=[ProfilerActivity.CPU]) as recorded:
+        _pass(cell, manifest, _wrapped(pipeline, label), profiler)
+    events = {event.key: event.cpu_time_total / 1e6 for event in recorded.key_averages()}
+    return profiler, {name: events.get(_PREFIX + name, 0.0) for name in STAGES}
+
+
+def _c_profile_pass(cell: Cell, manifest: Manifest, pipeline: Pipeline) -> tuple[StageProfiler, dict[str, float]]:
+    def label(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def labelled(*arguments: Any) -> Any:
+            return function(*arguments)
+
+        # cProfile tells functions apart by file, line and name: give each stage a name of its own.
+        code = labelled.__code__.replace(co_name=_PREFIX + name)
+        return FunctionType(code, labelled.__globals__, closure=labelled.__closure__)
+
+    profiler = StageProfiler(pipeline.synchronize)
+    recorder = cProfile.Profile()
+    wrapped = _wrapped(pipeline, label)
+    recorder.runcall(_pass, cell, manifest, wrapped, profiler)
+    stats: Any = pstats.Stats(recorder)
+    cumulative = {key[2]: timing[3] for key, timing in stats.stats.items()}
+    return profiler, {name: cumulative.get(_PREFIX + name, 0.0) for name in STAGES}
+
+
+def _wrapped(pipeline: Pipeline, label: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> Pipeline:
+    changes: dict[str, Any] = {name: label(name, getattr(pipeline, name)) for name in STAGES}
+    # The sink stays open for the next pass.
+    return replace(pipeline, finish=lambda: None, **changes)
+
+
+def _pass(cell: Cell, manifest: Manifest, pipeline: Pipeline, profiler: StageProfiler) -> None:
+    recipe, _ = parts(cell)
+    items = manifest.sound
+    with collector_paused():
+        engine.run(items, pipeline, profiler, recipe.batch_size, len(items), lambda done: None)

@@ -1,0 +1,25 @@
+"""Protocol name → module and function, imported when a cell needs it: a decoder cell loads no torch."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from wallclock.errors import check_name
+from wallclock.measure.protocol import Protocol
+
+_PROTOCOLS = {
+    "serial": ("serial", "serial"),
+    "floor": ("serial", "floor"),
+    "decode": ("decoders", "decode"),
+    "agreement": ("decoders", "agreement"),
+    "fidelity": ("fidelity", "fidelity"),
+    "profiler": ("profilers", "profiler"),
+}
+
+
+def find(name: str) -> Protocol:
+    """The function that measures a cell of this protocol."""
+    check_name(name, _PROTOCOLS, "protocol")
+    module, function = _PROTOCOLS[name]
+    found: Protocol = getattr(import_module(f"wallclock.measure.{module}"), function)
+    return found

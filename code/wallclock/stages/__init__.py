@@ -1,0 +1,1 @@
+"""The nine stages: plain registries, name → function. Stages never import each other."""

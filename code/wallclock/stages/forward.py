@@ -1,0 +1,116 @@
+"""Stage `forward`: a batch on the device to 384-dim pooled vectors, by DINOv2-small."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from wallclock.errors import Unavailable, UserError, check_name
+from wallclock.spec import ModelSpec
+
+_DTYPES = ("fp32", "fp16", "bf16")
+
+
+@dataclass(frozen=True)
+class Forward:
+    """A loaded model: `run` takes the device's batch (n, 3, h, w) and returns (n, dim) vectors.
+
+    `weights_digest` is the sha256 of all parameters, so that a record says which weights ran.
+    """
+
+    run: Callable[[Any], Any]
+    weights_digest: str
+    parameters: int
+
+
+def make(model: ModelSpec, device: str, dtype: str) -> Forward:
+    """Load a model.
+
+    Raises:
+        UserError: the weights cannot be had; the message names the fix.
+        Unavailable: the device cannot run this dtype.
+    """
+    check_name(model.weights, _LOADERS, "model.weights")
+    check_name(dtype, _DTYPES, "dtype")
+    if model.weights == "none":
+        return _null(model)
+    return _network(_LOADERS[model.weights](model), device, dtype)
+
+
+def _null(model: ModelSpec) -> Forward:
+    def run(batch: Any) -> Any:
+        if model.service_ms:
+            time.sleep(model.service_ms / 1e3)
+        # Not zeros: the first pixels, so that a vector still tells which image it belongs to.
+        return batch.reshape(len(batch), -1)[:, : model.dim]
+
+    return Forward(run, weights_digest="none", parameters=0)
+
+
+def _network(network: Any, device: str, dtype: str) -> Forward:
+    import torch
+
+    if device == "cpu" and dtype == "fp16":
+        raise Unavailable("FP16 has no fast kernels on a CPU; use dtype=bf16 or a GPU")
+    digest, parameters = _digest(network)
+    kind = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[dtype]
+    network = network.eval().to(device=device, dtype=kind)
+
+    def run(batch: Any) -> Any:
+        with torch.inference_mode():
+            return network(pixel_values=batch.to(kind)).pooler_output
+
+    return Forward(run, digest, parameters)
+
+
+def _random(model: ModelSpec) -> Any:
+    """facebook/dinov2-small's architecture (its config.json), with seeded random weights."""
+    import torch
+    from transformers import Dinov2Config, Dinov2Model
+
+    config: Any = Dinov2Config(  # type: ignore[call-arg]
+        hidden_size=model.dim,
+        num_hidden_layers=12,
+        num_attention_heads=6,
+        mlp_ratio=4,
+        patch_size=14,
+        image_size=518,
+        attn_implementation=model.attention,
+    )
+    torch.manual_seed(model.seed)
+    return Dinov2Model(config)
+
+
+def _pretrained(model: ModelSpec) -> Any:
+    """The model from a local folder, or from the hub at the pinned revision; safetensors only."""
+    from transformers import AutoModel
+
+    source = model.path or model.hub_id
+    try:
+        return AutoModel.from_pretrained(
+            source,
+            revision=None if model.path else model.revision,
+            use_safetensors=True,
+            attn_implementation=model.attention,
+        )
+    except (OSError, ValueError) as error:
+        first_line = str(error).strip().splitlines()[0]
+        raise UserError(
+            f"cannot load {source}: {first_line} Use model.path=/folder/with/safetensors, or model.weights=random "
+            "for the same architecture with seeded weights"
+        ) from error
+
+
+def _digest(network: Any) -> tuple[str, int]:
+    digest, count = hashlib.sha256(), 0
+    for name, value in sorted(network.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+        count += value.numel()
+    return digest.hexdigest(), count
+
+
+_LOADERS: dict[str, Callable[[ModelSpec], Any]] = {"random": _random, "pretrained": _pretrained, "none": _null}

@@ -1,0 +1,184 @@
+"""Stage `serialize`: ids and vectors into a file, in three formats that read back exactly.
+
+- `parquet`: columns id (string) and vector (fixed-size list of float32), snappy, in row groups of
+  4,096, written as they fill.
+- `lmdb`: key = position (8 bytes, big-endian, so that iteration keeps the order and no id is too
+  long for a key); value = length of the id (4 bytes, little-endian), id, float32 vector.
+- `npy`: rows appended to a .npy file whose header is rewritten on close; ids in `<name>.ids.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from wallclock.errors import check_name
+
+Vectors = npt.NDArray[np.float32]
+
+_ROW_GROUP = 4096
+_LMDB_MAP_BYTES = 1 << 40  # a sparse map: address space, not disk
+
+
+class Sink(Protocol):
+    """Somewhere to put vectors. `close` must be called for the file to be whole."""
+
+    path: Path
+
+    def write(self, ids: Sequence[str], vectors: Vectors) -> None:
+        """Append n ids and their (n, dim) float32 vectors."""
+
+    def close(self) -> None:
+        """Finish the file."""
+
+
+class ParquetSink:
+    """Chunked, snappy-compressed parquet."""
+
+    def __init__(self, path: Path, dim: int) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self.path = path
+        self._pa: Any = pa
+        self._dim = dim
+        vector = pa.list_(pa.field("element", pa.float32(), nullable=False), dim)
+        self._schema = pa.schema([pa.field("id", pa.string()), pa.field("vector", vector)])
+        self._writer: Any = pq.ParquetWriter(path, self._schema, compression="snappy")
+        self._ids: list[str] = []
+        self._chunks: list[Vectors] = []
+
+    def write(self, ids: Sequence[str], vectors: Vectors) -> None:
+        """Append; a full row group goes to the file at once."""
+        self._ids.extend(ids)
+        self._chunks.append(np.asarray(vectors, dtype=np.float32))
+        if len(self._ids) >= _ROW_GROUP:
+            self._flush()
+
+    def close(self) -> None:
+        """Write the last row group and the footer."""
+        if self._ids:
+            self._flush()
+        self._writer.close()
+
+    def _flush(self) -> None:
+        flat = self._pa.array(np.concatenate(self._chunks).reshape(-1))
+        vectors = self._pa.FixedSizeListArray.from_arrays(flat, type=self._schema.field("vector").type)
+        table = self._pa.Table.from_arrays([self._pa.array(self._ids), vectors], schema=self._schema)
+        self._writer.write_table(table)
+        self._ids, self._chunks = [], []
+
+
+class LmdbSink:
+    """One LMDB file, one transaction a batch."""
+
+    def __init__(self, path: Path, dim: int) -> None:
+        import lmdb
+
+        self.path = path
+        self._environment = lmdb.open(str(path), subdir=False, map_size=_LMDB_MAP_BYTES, sync=False, lock=False)
+        self._position = 0
+
+    def write(self, ids: Sequence[str], vectors: Vectors) -> None:
+        """Append in one transaction."""
+        rows = np.ascontiguousarray(vectors, dtype=np.float32)
+        with self._environment.begin(write=True) as transaction:
+            for identity, row in zip(ids, rows, strict=True):
+                name = identity.encode()
+                value = struct.pack("<I", len(name)) + name + row.tobytes()
+                transaction.put(struct.pack(">Q", self._position), value, append=True)
+                self._position += 1
+
+    def close(self) -> None:
+        """Flush and close."""
+        self._environment.sync(True)
+        self._environment.close()
+
+
+class NpySink:
+    """Raw float32 rows behind a .npy header of fixed length."""
+
+    #: Long enough for any shape; a multiple of 64, as the format asks.
+    _HEADER_BYTES = 128
+
+    def __init__(self, path: Path, dim: int) -> None:
+        self.path = path
+        self._dim = dim
+        self._ids: list[str] = []
+        self._file: BinaryIO = path.open("wb")
+        self._file.write(self._header(0))
+
+    def write(self, ids: Sequence[str], vectors: Vectors) -> None:
+        """Append the rows' bytes."""
+        self._ids.extend(ids)
+        self._file.write(np.ascontiguousarray(vectors, dtype=np.float32).tobytes())
+
+    def close(self) -> None:
+        """Write the final shape into the header, and the ids beside the file."""
+        self._file.seek(0)
+        self._file.write(self._header(len(self._ids)))
+        self._file.close()
+        _ids_path(self.path).write_text(json.dumps(self._ids), encoding="utf-8")
+
+    def _header(self, rows: int) -> bytes:
+        text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {self._dim}), }}"
+        body = text.ljust(self._HEADER_BYTES - 11) + "\n"
+        return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(body)) + body.encode("ascii")
+
+
+def read_parquet(path: Path) -> tuple[list[str], Vectors]:
+    """Ids and (n, dim) float32 vectors of a file that `ParquetSink` wrote."""
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path)
+    column = table.column("vector").combine_chunks()
+    dim = column.type.list_size
+    flat = column.flatten().to_numpy(zero_copy_only=False)
+    return table.column("id").to_pylist(), np.asarray(flat, dtype=np.float32).reshape(-1, dim)
+
+
+def read_lmdb(path: Path) -> tuple[list[str], Vectors]:
+    """Ids and (n, dim) float32 vectors of a file that `LmdbSink` wrote."""
+    import lmdb
+
+    ids, rows = [], []
+    with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as environment, environment.begin() as view:
+        for _, value in view.cursor():
+            length = struct.unpack_from("<I", value)[0]
+            ids.append(bytes(value[4 : 4 + length]).decode())
+            rows.append(_row(value, 4 + length))
+    return ids, np.stack(rows)
+
+
+def _row(value: bytes, offset: int) -> Vectors:
+    return np.frombuffer(bytes(value[offset:]), dtype=np.float32)
+
+
+def read_npy(path: Path) -> tuple[list[str], Vectors]:
+    """Ids and (n, dim) float32 vectors of a file that `NpySink` wrote."""
+    ids: list[str] = json.loads(_ids_path(path).read_text(encoding="utf-8"))
+    return ids, np.load(path)
+
+
+def _ids_path(path: Path) -> Path:
+    return path.with_suffix(".ids.json")
+
+
+_SINKS: dict[str, Callable[[Path, int], Sink]] = {"parquet": ParquetSink, "lmdb": LmdbSink, "npy": NpySink}
+READERS: dict[str, Callable[[Path], tuple[list[str], Vectors]]] = {
+    "parquet": read_parquet,
+    "lmdb": read_lmdb,
+    "npy": read_npy,
+}
+
+
+def make(name: str, folder: Path, dim: int) -> Sink:
+    """Open `folder/vectors.<name>` for writing; an unknown name is a `UserError`."""
+    check_name(name, _SINKS, "sink")
+    return _SINKS[name](folder / f"vectors.{name}", dim)

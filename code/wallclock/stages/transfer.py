@@ -1,0 +1,52 @@
+"""Stages `h2d` and `d2h`: a batch to the device, vectors back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wallclock.errors import Unavailable, check_name
+
+_DEVICES = ("cpu", "cuda", "null")
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """How a batch reaches the device and its vectors come back.
+
+    `h2d`: float32 (n, 3, h, w) in host memory → the device's batch. `d2h`: the device's vectors →
+    float32 (n, dim) in host memory. `synchronize` waits for the device; None where nothing is queued.
+    """
+
+    h2d: Callable[[npt.NDArray[np.float32]], Any]
+    d2h: Callable[[Any], npt.NDArray[np.float32]]
+    synchronize: Callable[[], object] | None
+
+
+def make(device: str) -> Transfer:
+    """Return the transfers of `device`: cpu, cuda, or null (arrays stay as they are, without torch).
+
+    Raises:
+        Unavailable: the device is not here.
+    """
+    check_name(device, _DEVICES, "device")
+    if device == "null":
+        return Transfer(h2d=lambda batch: batch, d2h=lambda vectors: vectors, synchronize=None)
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise Unavailable(f"torch {torch.__version__} sees no CUDA device")
+    target = torch.device(device)
+
+    def h2d(batch: npt.NDArray[np.float32]) -> Any:
+        return torch.from_numpy(batch).to(target)
+
+    def d2h(vectors: Any) -> npt.NDArray[np.float32]:
+        host: npt.NDArray[np.float32] = vectors.float().cpu().numpy()
+        return host
+
+    return Transfer(h2d, d2h, torch.cuda.synchronize if device == "cuda" else None)
