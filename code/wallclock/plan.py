@@ -1,0 +1,107 @@
+"""What was asked for, and what experiments need to turn it into cells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from wallclock.corpus import manifest as manifests
+from wallclock.corpus import prepare
+from wallclock.corpus.manifest import Manifest
+from wallclock.errors import UserError
+from wallclock.spec import CorpusSpec, ModelSpec, Recipe, Slice
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One invocation, resolved: no `auto` is left.
+
+    `n` caps every experiment's images; `cap` does so per image set, for this kind of device.
+    `experiments` holds each selected experiment's own options, in running order.
+    """
+
+    experiments: Mapping[str, Mapping[str, Any]]
+    corpus: CorpusSpec
+    model: ModelSpec
+    recipe: Recipe
+    device: str
+    out: Path
+    figures: Path
+    repeats: int
+    seed: int
+    n: int | None = None
+    cap: Mapping[str, int] = field(default_factory=dict)
+    page_cache: str = "warm"
+    max_failures: int = 1000
+    command: str = ""
+
+    @property
+    def runs(self) -> Path:
+        """Where the records are."""
+        return self.out / "runs"
+
+
+class Plan:
+    """Hands experiments their corpus slices, recipes and common parameters."""
+
+    def __init__(self, settings: Settings, progress: prepare.Progress) -> None:
+        self.settings = settings
+        self._progress = progress
+        self._manifests: dict[tuple[str, int], tuple[Manifest, Slice]] = {}
+
+    def count(self, image_set: str, n: int) -> int:
+        """How many images of a set an experiment that wants `n` gets, after --n and the profile's cap."""
+        limits = [n, self.settings.n, self.settings.cap.get(image_set)]
+        return min(limit for limit in limits if limit is not None)
+
+    def slices(self, wanted: Mapping[str, int]) -> dict[str, Slice]:
+        """For each wanted image set that this corpus has: the slice, brought onto the disk."""
+        held = prepare.image_sets(self.settings.corpus)
+        found = {name: self.slice(name, self.count(name, n)) for name, n in wanted.items() if name in held}
+        if not found:
+            raise UserError(
+                f"corpus={self.settings.corpus.kind} holds the image set {' and '.join(held)}, the experiment wants "
+                f"{' or '.join(wanted)}; set corpus.image_set"
+            )
+        return found
+
+    def slice(self, image_set: str, n: int) -> Slice:
+        """The first `n` images of a set.
+
+        Raises:
+            UserError: the corpus cannot be had, or too many of its images are damaged.
+        """
+        if (image_set, n) not in self._manifests:
+            made = prepare.prepare(self.settings.corpus, image_set, n, self.settings.out / "corpora", self._progress)
+            manifest = manifests.load(Path(made.manifest)).first(made.n)
+            self._check(manifest)
+            self._manifests[image_set, n] = (manifest, made)
+        return self._manifests[image_set, n][1]
+
+    def manifests(self) -> list[Manifest]:
+        """Every corpus slice that was handed out."""
+        return [manifest for manifest, _ in self._manifests.values()]
+
+    def recipe(self, **changes: Any) -> Recipe:
+        """The configured recipe with some choices replaced."""
+        return replace(self.settings.recipe, **changes)
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """Parameters of every timed cell."""
+        return {"page_cache": self.settings.page_cache, "max_failures": self.settings.max_failures}
+
+    @property
+    def repeats(self) -> range:
+        """The repeats of every timed cell."""
+        return range(self.settings.repeats)
+
+    def _check(self, manifest: Manifest) -> None:
+        failed = manifest.failed
+        if len(failed) > self.settings.max_failures:
+            raise UserError(
+                f"{len(failed)} of {len(manifest.items)} images cannot be used, over max_failures="
+                f"{self.settings.max_failures}; the first, {failed[0].id}: {failed[0].failed_reason}"
+            )

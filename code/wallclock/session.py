@@ -1,0 +1,63 @@
+"""One invocation: plan, run, publish, say what came out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+import experiments
+from wallclock import provenance, runner
+from wallclock.console import CorpusProgress, Screen
+from wallclock.paper import overview, show
+from wallclock.paper.publish import Published, publish
+from wallclock.plan import Plan, Settings
+from wallclock.spec import Cell
+
+
+def run_session(settings: Settings, command: str) -> int:
+    """Run what the settings ask for; return the exit status: 0, or 1 if a cell crashed.
+
+    Raises:
+        UserError: a request that cannot be met.
+    """
+    screen = Screen(Console())
+    cells = _cells(settings, screen)
+    report = runner.run(cells, settings.runs, settings.seed, command, screen)
+    published = publish(settings.out, settings.figures)
+    overview.print_tables(published.tables, screen.console)
+    show.print_verdicts(published.verdicts, screen.console)
+    _say_where(published, report, settings, screen.console)
+    for name, words in report.crashed:
+        print(f"\n{name} crashed:\n{words}", file=sys.stderr)
+    return 1 if report.crashed else 0
+
+
+def _cells(settings: Settings, screen: Screen) -> list[Cell]:
+    with screen.bars() as bars:
+        plan = Plan(settings, CorpusProgress(bars))
+        return [
+            cell
+            for name, options in settings.experiments.items()
+            for cell in experiments.load(name).cells(plan, options)
+        ]
+
+
+def _say_where(published: Published, report: runner.Report, settings: Settings, console: Console) -> None:
+    drawn = [rendering.stem for rendering in published.renderings if rendering.paths]
+    lines = [
+        f"{runner.summary_line(report)} on {settings.device}, corpus {settings.corpus.kind}, "
+        f"weights {settings.model.weights}",
+        f"tables    {_short(settings.out)}: {', '.join(path.name for path in published.tables)}, claims.csv",
+        f"figures   {_short(settings.figures)}: {', '.join(drawn) or 'none'}",
+        f"records   {_short(settings.runs)}",
+    ]
+    if published.n_failures:
+        lines.insert(1, f"failures  {published.n_failures} images could not be used: {_short(published.failures)}")
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _short(path: Path) -> str:
+    return str(path.relative_to(provenance.ROOT)) if path.is_relative_to(provenance.ROOT) else str(path)

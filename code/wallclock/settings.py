@@ -1,0 +1,228 @@
+"""Hydra's configuration → frozen dataclasses. The only module beside main.py that knows Hydra."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from experiments import ORDER
+from wallclock import provenance
+from wallclock.errors import UserError, check_name, nearest
+from wallclock.plan import Settings
+from wallclock.spec import IMAGE_SETS, CorpusSpec, Limits, ModelSpec, Recipe
+from wallclock.stages import decode, resize
+
+CONF = provenance.ROOT / "conf"
+
+_GROUPS = {
+    "corpus": "corpus",
+    "model": "model",
+    "recipe": "recipe",
+    "profile": "profile",
+    "experiment": "experiment",
+}
+
+T = TypeVar("T")
+
+
+def translate(arguments: Sequence[str]) -> list[str]:
+    """Turn the article's flags into Hydra overrides; leave everything else as it is.
+
+    `--quick` → profile=quick; `--n N` → n=N; `--experiment a,b` → experiment=[a,b];
+    `--experiment all` → every experiment, in order. `model=null` names the stand-in model, where
+    Hydra would take null for "no model at all".
+
+    Raises:
+        UserError: a flag without its value.
+    """
+    overrides: list[str] = []
+    flags: list[str] = []
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        name, equals, value = argument.partition("=")
+        if argument == "--quick":
+            overrides.append("profile=quick")
+        elif name in ("--n", "--experiment"):
+            if not equals:
+                if not rest or rest[0].startswith("-"):
+                    raise UserError(f"{name} needs a value, for example {name} {'1000' if name == '--n' else 'serial'}")
+                value = rest.pop(0)
+            overrides.append(f"n={value}" if name == "--n" else f"experiment=[{_experiments(value)}]")
+        elif argument == "model=null":
+            overrides.append("model='null'")
+        else:
+            (flags if argument.startswith("-") else overrides).append(argument)
+    # Hydra takes flags and overrides in any order, but a flag's value must follow it: flags that
+    # take one (`--cfg job`) are kept together with it here.
+    return [*_pair(flags, overrides), *overrides]
+
+
+def _pair(flags: list[str], overrides: list[str]) -> list[str]:
+    paired: list[str] = []
+    for flag in flags:
+        paired.append(flag)
+        if flag in ("--cfg", "-c", "--package", "-p", "--config-dir", "-cd", "--config-name", "-cn", "--info", "-i"):
+            value = next((word for word in overrides if "=" not in word), None)
+            if value is not None:
+                overrides.remove(value)
+                paired.append(value)
+    return paired
+
+
+def _experiments(value: str) -> str:
+    names = [name.strip() for name in value.strip("[]").split(",") if name.strip()]
+    chosen = list(ORDER) if "all" in names else names
+    return ",".join(chosen)
+
+
+def check(overrides: Sequence[str]) -> None:
+    """Compose the configuration once, so that a typo becomes one line with the nearest names.
+
+    Raises:
+        UserError: the overrides do not fit the configuration.
+    """
+    for override in overrides:
+        name, equals, value = override.lstrip("+~").partition("=")
+        if equals and name in _GROUPS and not override.startswith("~"):
+            _check_choice(_GROUPS[name], value)
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            resolve(compose("config", overrides=list(overrides)))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(_one_line(error, overrides)) from error
+
+
+def _check_choice(group: str, value: str) -> None:
+    valid = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+    for name in value.strip("[]'\"").split(","):
+        # `a,b` without brackets is Hydra's multirun sweep: each name must exist all the same.
+        check_name(name.strip().strip("[]'\""), valid, group)
+
+
+def _one_line(error: Exception, overrides: Sequence[str]) -> str:
+    first = str(error).strip().splitlines()[0]
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        keys = _keys(OmegaConf.to_container(compose("config"), resolve=False))
+    for override in overrides:
+        key = override.lstrip("+~").partition("=")[0]
+        if key not in keys and key not in _GROUPS and not key.startswith("hydra"):
+            close = difflib.get_close_matches(key, keys, n=3, cutoff=0.5)
+            hint = f"; did you mean {' or '.join(close)}?" if close else "; `--cfg job` shows all settings"
+            return f"there is no setting '{key}'{hint}"
+    return first
+
+
+def _keys(node: Any, prefix: str = "") -> list[str]:
+    if not isinstance(node, dict):
+        return []
+    found = []
+    for name, value in node.items():
+        found.append(f"{prefix}{name}")
+        found.extend(_keys(value, f"{prefix}{name}."))
+    return found
+
+
+def resolve(config: DictConfig) -> Settings:
+    """Turn a composed configuration into settings; nothing `auto` is left.
+
+    Raises:
+        UserError: an unknown name, or a value of the wrong kind.
+    """
+    plain: Any = OmegaConf.to_container(config, resolve=True)
+    device = _device(plain["device"])
+    recipe = make_recipe(plain["recipe"], device)
+    experiments = {name: _options(plain["experiment"][name], device) for name in _selected(plain)}
+    return Settings(
+        experiments=experiments,
+        corpus=_corpus(plain["corpus"]),
+        model=_model(plain["model"]),
+        recipe=recipe,
+        device=device,
+        out=_path(plain["out"]),
+        figures=_path(plain["figures"]),
+        repeats=_positive(plain, "repeats"),
+        seed=int(plain["seed"]),
+        n=None if plain["n"] is None else _positive(plain, "n"),
+        cap=plain["cap"][device],
+        page_cache=check_name(plain["page_cache"], ("warm", "cold"), "page_cache"),
+        max_failures=int(plain["max_failures"]),
+    )
+
+
+def make_recipe(choices: Mapping[str, Any], device: str) -> Recipe:
+    """A checked recipe on a device that is resolved."""
+    recipe = _build(Recipe, {**choices, "device": device if choices["device"] == "auto" else choices["device"]})
+    check_name(recipe.decoder, decode.DECODERS, "decoder")
+    check_name(recipe.resizer, resize.RESIZERS, "resizer")
+    if recipe.batch_size < 1:
+        raise UserError(f"recipe.batch_size={recipe.batch_size}: a batch holds at least one image")
+    return recipe
+
+
+def _selected(plain: Mapping[str, Any]) -> list[str]:
+    chosen = plain.get("experiment") or {}
+    if not chosen:
+        raise UserError(f"no experiment chosen; --experiment takes {', '.join(ORDER)} or all")
+    return sorted(chosen, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+
+
+def _options(options: Mapping[str, Any], device: str) -> dict[str, Any]:
+    own = dict(options)
+    if "recipe" in own:
+        own["recipe"] = make_recipe(own["recipe"], device)
+    return own
+
+
+def _corpus(choices: Mapping[str, Any]) -> CorpusSpec:
+    spec = _build(CorpusSpec, {**choices, "limits": _build(Limits, choices["limits"])})
+    check_name(spec.image_set, IMAGE_SETS, "corpus.image_set")
+    if not 0 <= spec.progressive_share <= 1:
+        raise UserError(f"corpus.progressive_share={spec.progressive_share}: a share lies between 0 and 1")
+    return spec
+
+
+def _model(choices: Mapping[str, Any]) -> ModelSpec:
+    weights = choices["weights"]
+    if weights == "auto":
+        # A hub is configured where someone said which; a guess would hang on a machine without one.
+        configured = bool(choices["path"] or os.environ.get("HF_ENDPOINT") or os.environ.get("HF_TOKEN"))
+        weights = "pretrained" if configured else "random"
+    return _build(ModelSpec, {**choices, "weights": weights})
+
+
+def _device(name: str) -> str:
+    check_name(name, ("auto", "cpu", "cuda"), "device")
+    if name == "auto":
+        return "cuda" if provenance.gpus() else "cpu"
+    if name == "cuda" and not provenance.gpus():
+        raise UserError("device=cuda, but no NVIDIA GPU is here; leave it at device=auto or set device=cpu")
+    return name
+
+
+def _path(text: str) -> Path:
+    return (provenance.ROOT / Path(text).expanduser()).resolve()
+
+
+def _positive(plain: Mapping[str, Any], name: str) -> int:
+    value = plain[name]
+    if not isinstance(value, int) or value < 1:
+        raise UserError(f"{name}={value}: give a whole number of at least 1")
+    return value
+
+
+def _build(kind: type[T], choices: Mapping[str, Any]) -> T:
+    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    for name in choices:
+        if name not in known:
+            raise UserError(nearest(name, known, f"setting of {kind.__name__}"))
+    return kind(**choices)

@@ -1,0 +1,39 @@
+"""The experiments: one module a question, with its cells and its tables.
+
+Each has
+- `cells(plan, options)`: the grid of measurements, in table order;
+- `TABLES`: the CSVs it makes, name → columns;
+- `tables(records)`: their rows, derived from the records and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, Protocol
+
+from wallclock.plan import Plan
+from wallclock.records import Record
+from wallclock.spec import Cell
+
+Row = dict[str, object]
+
+#: Running order of `--experiment all`: quick answers first, the long runs after them.
+ORDER = ("profiler", "decoders", "serial", "cpu")
+
+
+class Experiment(Protocol):
+    """What a module of this package offers."""
+
+    TABLES: Mapping[str, Sequence[str]]
+
+    def cells(self, plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
+        """The grid, in table order."""
+
+    def tables(self, records: Sequence[Record]) -> dict[str, list[Row]]:
+        """The rows of each CSV that these records can fill."""
+
+
+def load(name: str) -> Experiment:
+    """The experiment's module."""
+    return import_module(f"experiments.{name}")

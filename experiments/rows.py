@@ -1,0 +1,106 @@
+"""What the tables share: grouping repeats, the stage columns, the columns that say on what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from wallclock.clock import STAGES
+from wallclock.records import Record
+
+#: Columns of every table whose rows are serial or end-to-end passes.
+STAGE_COLUMNS = tuple(column for name in STAGES for column in (f"{name}_s", f"{name}_share"))
+
+#: The stages that a serial loader pays before the device sees a batch.
+_LOADER = ("read", "decode", "resize", "normalize", "assemble")
+
+_PER_100K = 100_000
+
+
+def groups(records: Sequence[Record], protocol: str) -> dict[tuple[str, str], list[Record]]:
+    """Repeats together: records of one protocol by (image set, label), in plan order."""
+    found: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        if record.cell.protocol == protocol:
+            image_set = record.cell.corpus.image_set if record.cell.corpus else ""
+            found.setdefault((image_set, record.cell.label), []).append(record)
+    return found
+
+
+def values_of(records: Sequence[Record], protocol: str, image_set: str) -> Mapping[str, Any]:
+    """The values of the one record of a protocol on an image set; empty if it is not there."""
+    for record in records:
+        if record.cell.protocol == protocol and record.cell.corpus and record.cell.corpus.image_set == image_set:
+            return record.values
+    return {}
+
+
+def status_of(repeats: Sequence[Record]) -> tuple[str, str]:
+    """('ok', '') if any repeat measured; else the first one's status and reason."""
+    return ("ok", "") if any(record.ok for record in repeats) else (repeats[0].status, repeats[0].reason)
+
+
+def where(record: Record) -> dict[str, object]:
+    """On what: corpus, weights, device."""
+    cell = record.cell
+    machine = record.environment["machine"]
+    device = cell.recipe.device if cell.recipe else "cpu"
+    on_gpu = device == "cuda" and machine["gpus"]
+    return {
+        "corpus": cell.corpus.kind if cell.corpus else "",
+        "weights": cell.model.weights if cell.model else "",
+        "device": machine["gpus"][0]["name"] if on_gpu else f"{machine['cpu']} ({machine['cores']} cores)",
+        "device_kind": "cuda" if on_gpu else "cpu",
+    }
+
+
+def shape(values: Mapping[str, Any]) -> dict[str, object]:
+    """The median size of the images that a row timed."""
+    return {"median_kb": values.get("median_kb"), "median_megapixels": values.get("median_megapixels")}
+
+
+def blank(columns: Sequence[str]) -> dict[str, object]:
+    """A row that has nothing to say yet."""
+    return dict.fromkeys(columns)
+
+
+def wall_s(record: Record) -> float:
+    """The pass's wall clock in seconds."""
+    return record.seconds_in("wall")
+
+
+def median_pass(repeats: Sequence[Record]) -> Record:
+    """The repeat whose wall is the median (the faster of the middle two).
+
+    A row shows one real pass: medians taken stage by stage would not add up to any wall.
+    """
+    ordered = sorted((record for record in repeats if record.ok), key=wall_s)
+    return ordered[(len(ordered) - 1) // 2]
+
+
+def stage_columns(repeats: Sequence[Record]) -> dict[str, object]:
+    """Seconds and shares of each stage, the wall with its spread, and rates, of the median pass."""
+    chosen = median_pass(repeats)
+    walls = [wall_s(record) for record in repeats if record.ok]
+    wall, n = wall_s(chosen), int(chosen.values["n_embedded"])
+    stages = {name: chosen.seconds_in(name) for name in STAGES}
+    row: dict[str, object] = {}
+    for name, seconds in stages.items():
+        row[f"{name}_s"] = seconds
+        row[f"{name}_share"] = seconds / wall
+    loader = sum(stages[name] for name in _LOADER)
+    return row | {
+        "n_images": n,
+        "repeats": len(walls),
+        "unattributed_s": wall - sum(stages.values()),
+        "wall_s": wall,
+        "wall_s_min": min(walls),
+        "wall_s_max": max(walls),
+        "img_per_s": n / wall,
+        "seconds_per_100k": wall / n * _PER_100K,
+        "seconds_per_100k_origin": "measured" if n == _PER_100K else "extrapolated",
+        "decode_resize_share_without_forward": (stages["decode"] + stages["resize"]) / (wall - stages["forward"])
+        if loader
+        else None,
+        "n_failed": len(chosen.failures),
+    }
