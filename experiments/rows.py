@@ -45,13 +45,19 @@ def where(record: Record) -> dict[str, object]:
     cell = record.cell
     machine = record.environment["machine"]
     device = cell.recipe.device if cell.recipe else "cpu"
-    on_gpu = device == "cuda" and machine["gpus"]
+    on_gpu = device == "cuda" and bool(machine["gpus"])
     return {
         "corpus": cell.corpus.kind if cell.corpus else "",
         "weights": cell.model.weights if cell.model else "",
-        "device": machine["gpus"][0]["name"] if on_gpu else f"{machine['cpu']} ({machine['cores']} cores)",
+        "device": machine["gpus"][0]["name"] if on_gpu else _cpu_name(machine),
         "device_kind": "cuda" if on_gpu else "cpu",
     }
+
+
+def _cpu_name(machine: Mapping[str, Any]) -> str:
+    """The CPU, with the GPU that sits beside it: some absolute CPU figures bind on one box only."""
+    beside = f", beside {machine['gpus'][0]['name']}" if machine["gpus"] else ""
+    return f"{machine['cpu']} ({machine['cores']} cores{beside})"
 
 
 def shape(values: Mapping[str, Any]) -> dict[str, object]:

@@ -1,0 +1,69 @@
+"""`python -m wallclock.paper figures|diff`: from records and tables alone, without a GPU or images."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from wallclock import provenance
+from wallclock.errors import UserError
+from wallclock.paper import claims, diff, overview, publish, show
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one of the commands; 0, or 1 where folders differ or the request cannot be met."""
+    options = _parser().parse_args(arguments)
+    console = Console()
+    try:
+        return int(options.run(options, console))
+    except UserError as error:
+        print(f"wallclock: {error}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m wallclock.paper", description=__doc__)
+    commands = parser.add_subparsers(required=True)
+    figures = commands.add_parser("figures", help="rebuild CSVs, figures and verdicts from the records")
+    figures.add_argument("--out", type=Path, default=provenance.ROOT / "data")
+    figures.add_argument("--figures", type=Path, default=provenance.ROOT / "figures")
+    figures.set_defaults(run=_figures)
+    compare = commands.add_parser("diff", help="our CSVs against the paper's numbers, or two folders of CSVs")
+    compare.add_argument("--out", type=Path, default=provenance.ROOT / "data")
+    compare.add_argument("--a", type=Path, help="a folder of CSVs")
+    compare.add_argument("--b", type=Path, help="another")
+    compare.add_argument("--tolerance", type=float, default=0.25, help="relative, for timings (default 0.25)")
+    compare.set_defaults(run=_diff)
+    return parser
+
+
+def _figures(options: argparse.Namespace, console: Console) -> int:
+    published = publish.publish(options.out.resolve(), options.figures.resolve())
+    if not published.tables:
+        raise UserError(f"no records under {options.out}/runs; run `make quick` first")
+    overview.print_tables(published.tables, console)
+    for rendering in published.renderings:
+        line = ", ".join(path.name for path in rendering.paths) or f"not drawn: {rendering.skipped}"
+        console.print(f"{rendering.stem}: {line}", highlight=False, markup=False)
+    return 0
+
+
+def _diff(options: argparse.Namespace, console: Console) -> int:
+    if (options.a is None) != (options.b is None):
+        raise UserError("comparing two folders needs both: make diff A=dir B=dir")
+    if options.a is not None:
+        differences = diff.compare(options.a, options.b, options.tolerance)
+        show.print_differences(differences, console)
+        return 1 if differences else 0
+    verdicts = claims.judge(claims.load(publish.CLAIMS), options.out)
+    claims.write(verdicts, options.out / "claims.csv")
+    show.print_verdicts(verdicts, console)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

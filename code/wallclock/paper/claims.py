@@ -1,0 +1,280 @@
+"""The numbers the paper cites, and what our tables say of each.
+
+A claim names a table, a row of it and a column; a claim of kind `ratio` names a second row to
+divide by. Its verdict is one of four words:
+
+    held             our number agrees with the paper's within the claim's tolerance
+    differs          it does not
+    not applicable   we have a number, but on a machine that the claim does not speak of
+    not run          we have no number
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from wallclock.errors import UserError
+from wallclock.paper.csvfile import number, read_table, write_table
+
+HELD, DIFFERS, NOT_APPLICABLE, NOT_RUN = "held", "differs", "not applicable", "not run"
+#: In the order in which they are counted and printed.
+VERDICTS = (HELD, DIFFERS, NOT_APPLICABLE, NOT_RUN)
+KINDS = ("absolute", "share", "ratio", "bound")
+NEEDS = ("any", "cuda", "t4")
+#: Columns of the table of verdicts.
+COLUMNS = (
+    *("id", "experiment", "csv", "row", "column", "paper_value", "unit"),
+    *("ours", "ratio", "verdict", "reason", "statement", "note"),
+)
+
+Row = Mapping[str, str]
+
+#: A tolerance includes its end: 0.63 is within 0.05 of 0.58, though not in binary fractions.
+_ROUNDING = 1e-9
+#: `key=value` pairs; a value runs up to the next key, so it may hold spaces.
+_PAIR = re.compile(r"(\w+)=(.*?)(?=\s+\w+=|$)")
+#: "Tesla T4", but neither "T400" nor "T4G".
+_T4 = re.compile(r"\bT4\b")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One cited number, the cell that backs it, and how far ours may lie from it."""
+
+    id: str
+    experiment: str
+    csv: str
+    row: str
+    #: kind=ratio only: the table and the row of the denominator.
+    over_csv: str
+    over_row: str
+    column: str
+    paper_value: float
+    unit: str
+    #: absolute, share, ratio, or bound (ours is at most the paper's)
+    kind: str
+    #: any, cuda, or t4: the machine that the claim speaks of
+    needs: str
+    #: Relative for absolute and ratio, a difference for share, None for bound.
+    tolerance: float | None
+    statement: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What our tables say of one claim, and why, in one line."""
+
+    claim: Claim
+    ours: float | None
+    verdict: str
+    reason: str
+
+    @property
+    def ratio(self) -> float | None:
+        """Ours over the paper's."""
+        return None if self.ours is None else self.ours / self.claim.paper_value
+
+
+class _NoNumberError(Exception):
+    """There is no number to judge; the message is the reason."""
+
+
+def load(path: Path) -> list[Claim]:
+    """Read the claims.
+
+    Raises:
+        UserError: the file is damaged or a claim contradicts itself.
+    """
+    claims = [_claim(row, f"{path}, row {index}") for index, row in enumerate(read_table(path), start=1)]
+    ids = [claim.id for claim in claims]
+    if len(set(ids)) != len(ids):
+        raise UserError(f"{path}: two claims share an id")
+    return claims
+
+
+def judge(claims: Sequence[Claim], tables_dir: Path) -> list[Verdict]:
+    """Return a verdict for each claim, in order, from the tables in `tables_dir`.
+
+    Raises:
+        UserError: a table lacks a claim's column, or holds several rows for one claim.
+    """
+    tables = _Tables(tables_dir, {claim.csv: claim.experiment for claim in claims})
+    return [_judge(claim, tables) for claim in claims]
+
+
+def write(verdicts: Sequence[Verdict], path: Path) -> None:
+    """Write the verdicts as a table with the columns `COLUMNS`."""
+    write_table(path, COLUMNS, [_as_row(verdict) for verdict in verdicts])
+
+
+def select(rows: Sequence[Row], selector: str) -> Row | None:
+    """Return the row that `selector` names, None if there is none.
+
+    `3` is the third row; `image_set=original decoder=pil` is the row with those cells.
+
+    Raises:
+        ValueError: the selector is neither, or several rows match.
+    """
+    if selector.isdecimal() and int(selector) > 0:
+        return rows[int(selector) - 1] if len(rows) >= int(selector) else None
+    cells = _PAIR.findall(selector)
+    if not cells:
+        raise ValueError(f"'{selector}' is neither a row's number nor column=value pairs")
+    found = [row for row in rows if all(row.get(column) == value for column, value in cells)]
+    if len(found) > 1:
+        raise ValueError(f"{len(found)} rows match '{selector}'")
+    return found[0] if found else None
+
+
+def _claim(row: Row, where: str) -> Claim:
+    names = [field.name for field in fields(Claim)]
+    if list(row) != names:
+        raise UserError(f"{where}: the columns must be {','.join(names)}")
+    try:
+        value, tolerance = number(row["paper_value"]), number(row["tolerance"])
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from error
+    kind = row["kind"]
+    if kind not in KINDS or row["needs"] not in NEEDS:
+        raise UserError(f"{where}: kind is one of {', '.join(KINDS)}; needs is one of {', '.join(NEEDS)}")
+    if not value or (tolerance is None) != (kind == "bound"):
+        raise UserError(f"{where}: paper_value must not be 0 or empty, and all but a bound have a tolerance")
+    if (bool(row["over_csv"]), bool(row["over_row"])) != (kind == "ratio", kind == "ratio"):
+        raise UserError(f"{where}: a ratio, and nothing else, has over_csv and over_row")
+    text = {name: row[name] for name in names if name not in ("paper_value", "tolerance")}
+    return Claim(paper_value=value, tolerance=tolerance, **text)
+
+
+class _Tables:
+    """The tables of one folder, each read once."""
+
+    def __init__(self, folder: Path, experiments: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._experiments = experiments
+        self._rows: dict[str, list[dict[str, str]]] = {}
+
+    def row(self, csv: str, selector: str, otherwise: str) -> Row:
+        """The measured row that a claim needs; `otherwise` is the experiment of a table no claim owns."""
+        command = f"python code/main.py --experiment {self._experiments.get(csv, otherwise)}"
+        path = self._folder / csv
+        if csv not in self._rows:
+            if not path.is_file():
+                raise _NoNumberError(f"no {csv}; run {command}")
+            self._rows[csv] = read_table(path)
+        try:
+            row = select(self._rows[csv], selector)
+        except ValueError as error:
+            raise UserError(f"{path}: {error}; delete it and run {command}") from error
+        if row is None:
+            raise _NoNumberError(f"no row '{selector}' in {csv}; run {command}")
+        if row.get("status") != "ok":
+            status = [row.get("status") or "no status", row.get("reason", "")]
+            raise _NoNumberError(": ".join(filter(None, status)))
+        if row.get("origin") == "paper":
+            raise _NoNumberError(f"the row is a copy of the paper's, not a measurement; run {command}")
+        return row
+
+
+def _judge(claim: Claim, tables: _Tables) -> Verdict:
+    try:
+        rows = [tables.row(claim.csv, claim.row, claim.experiment)]
+        if claim.kind == "ratio":
+            rows.append(tables.row(claim.over_csv, claim.over_row, claim.experiment))
+            _check_alike(*rows)
+        ours = _ours(claim, rows)
+    except _NoNumberError as missing:
+        return Verdict(claim, None, NOT_RUN, str(missing))
+    if obstacle := _obstacle(claim, rows[0]):
+        return Verdict(claim, ours, NOT_APPLICABLE, obstacle)
+    held, reason = _compare(claim, ours)
+    return Verdict(claim, ours, HELD if held else DIFFERS, "; ".join([reason, *_caveats(claim, rows)]))
+
+
+def _check_alike(row: Row, over: Row) -> None:
+    """A ratio of unlike runs says nothing about either."""
+    for column in ("device", "corpus", "image_set"):
+        one, other = row.get(column, ""), over.get(column, "")
+        if one and other and one != other:
+            raise _NoNumberError(f"the two rows are of unlike runs: {column} {one} and {other}")
+
+
+def _ours(claim: Claim, rows: Sequence[Row]) -> float:
+    values = []
+    for csv, row in zip((claim.csv, claim.over_csv), rows, strict=False):
+        if claim.column not in row:
+            raise UserError(f"{csv} has no column {claim.column}, which the claim {claim.id} cites")
+        try:
+            value = number(row[claim.column])
+        except ValueError as error:
+            raise UserError(f"{csv}, column {claim.column}: {error}") from error
+        if value is None:
+            raise _NoNumberError(f"the cell {claim.column} is empty")
+        values.append(value)
+    if len(values) == 1:
+        return values[0]
+    if values[1] == 0:
+        raise _NoNumberError(f"cannot divide by a {claim.column} of 0")
+    return values[0] / values[1]
+
+
+def _obstacle(claim: Claim, row: Row) -> str:
+    """Why the claim does not speak of this row's machine; empty if it does."""
+    device = row.get("device") or "an unnamed device"
+    if claim.needs == "t4" and not _T4.search(device):
+        return f"an absolute figure: binds on a Tesla T4 only; here: {device}"
+    if claim.needs == "cuda" and row.get("device_kind") != "cuda":
+        return f"needs a CUDA GPU; here: {device}"
+    if row.get("weights") == "none":
+        return "the forward pass is a stand-in without a network (weights=none)"
+    return ""
+
+
+def _compare(claim: Claim, ours: float) -> tuple[bool, str]:
+    """Whether ours agrees with the paper's, and by how much."""
+    paper = claim.paper_value
+    if claim.tolerance is None:
+        return ours <= paper, f"{'at most' if ours <= paper else 'above'} {paper:.6g}"
+    if claim.kind == "share":
+        off, shown, allowed = ours - paper, f"{ours - paper:+z.3f}", f"{claim.tolerance:.3g}"
+    else:
+        off = ours / paper - 1
+        shown, allowed = f"{100 * off:+z.1f} %", f"{100 * claim.tolerance:.3g} %"
+    held = abs(off) <= claim.tolerance + _ROUNDING
+    return held, f"{shown}, {'within' if held else 'beyond'} {allowed}"
+
+
+def _caveats(claim: Claim, rows: Sequence[Row]) -> list[str]:
+    """What a reader must know beside the number."""
+    caveats = []
+    corpus = rows[0].get("corpus", "")
+    if corpus not in ("", "abo"):
+        caveats.append(f"on {corpus} images")
+    if any(row.get(f"{claim.column}_origin", row.get("origin")) == "extrapolated" for row in rows):
+        caveats.append("extrapolated")
+    if any(row.get("gate") == "not checked" for row in rows):
+        caveats.append("pixels not compared")
+    return caveats
+
+
+def _as_row(verdict: Verdict) -> dict[str, object]:
+    claim = verdict.claim
+    same_table = claim.csv == claim.over_csv
+    return {
+        "id": claim.id,
+        "experiment": claim.experiment,
+        "csv": claim.csv if same_table else " / ".join(filter(None, [claim.csv, claim.over_csv])),
+        "row": " / ".join(filter(None, [claim.row, claim.over_row])),
+        "column": claim.column,
+        "paper_value": claim.paper_value,
+        "unit": claim.unit,
+        "ours": verdict.ours,
+        "ratio": verdict.ratio,
+        "verdict": verdict.verdict,
+        "reason": verdict.reason,
+        "statement": claim.statement,
+        "note": claim.note,
+    }

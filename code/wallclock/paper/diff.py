@@ -1,0 +1,129 @@
+"""Two regenerated folders side by side: what must be equal, and what may vary.
+
+A column is one of three kinds. Measured columns (times, rates, shares, memory) may differ by a
+tolerance that the caller gives; computed ones (PSNR, cosine) by rounding only; all others say what
+was measured, and must be equal to the letter.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from wallclock.errors import UserError
+from wallclock.paper.csvfile import number, read_columns, read_table
+
+#: Tables that only restate others: a difference in one of them shows where it comes from.
+DERIVED = frozenset({"claims.csv"})
+#: What the same computation on another machine may differ by.
+COMPUTED_TOLERANCE = 1e-3
+#: Below one part in a hundred of the whole, a share or a stage is noise, however large the ratio.
+NOISE_FLOOR = 0.01
+
+_MEASURED = re.compile(
+    r"^ratio|(_s|_ms|_share|_per_s|_per_100k|_per_call|_without_forward|_min|_max|_difference|_[mg]ib)$"
+)
+_FRACTION = re.compile(r"(_share|_without_forward|_difference)$")
+_COMPUTED = frozenset({"psnr_db", "cosine"})
+
+Row = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing in which two folders differ. `row` and `column` are empty where they say nothing."""
+
+    csv: str
+    row: str
+    column: str
+    a: str
+    b: str
+
+
+def compare(dir_a: Path, dir_b: Path, tolerance: float) -> list[Difference]:
+    """Return every difference between the tables of two folders, in the tables' order.
+
+    Args:
+        dir_a: one folder of tables.
+        dir_b: the other.
+        tolerance: how far two measured numbers may lie apart, relative to the larger one.
+
+    Raises:
+        UserError: a folder is missing or holds no tables, or a table is damaged.
+    """
+    names_a, names_b = _tables(dir_a), _tables(dir_b)
+    differences: list[Difference] = []
+    for name in sorted(names_a | names_b):
+        if name in names_a and name in names_b:
+            differences += _compare_tables(name, dir_a / name, dir_b / name, tolerance)
+        else:
+            differences.append(Difference(name, "", "", _present(name in names_a), _present(name in names_b)))
+    return differences
+
+
+def _tables(folder: Path) -> set[str]:
+    names = {path.name for path in folder.glob("*.csv")} - DERIVED
+    if not names:
+        raise UserError(f"no tables in {folder}; give a folder that a run wrote, such as data/")
+    return names
+
+
+def _present(present: bool) -> str:
+    return "present" if present else "missing"
+
+
+def _compare_tables(name: str, path_a: Path, path_b: Path, tolerance: float) -> list[Difference]:
+    columns_a, columns_b = read_columns(path_a), read_columns(path_b)
+    if columns_a != columns_b:
+        return _compare_headers(name, columns_a, columns_b)
+    rows_a, rows_b = read_table(path_a), read_table(path_b)
+    if len(rows_a) != len(rows_b):
+        return [Difference(name, "", "", f"{len(rows_a)} rows", f"{len(rows_b)} rows")]
+    return [
+        Difference(name, _label(index, a), column, a[column], b[column])
+        for index, (a, b) in enumerate(zip(rows_a, rows_b, strict=True), start=1)
+        for column in columns_a
+        if not _same(column, a, b, tolerance)
+    ]
+
+
+def _compare_headers(name: str, a: list[str], b: list[str]) -> list[Difference]:
+    only_a = [Difference(name, "", column, "present", "missing") for column in a if column not in b]
+    only_b = [Difference(name, "", column, "missing", "present") for column in b if column not in a]
+    return only_a + only_b or [Difference(name, "", "", "columns in one order", "in another")]
+
+
+def _label(index: int, row: Row) -> str:
+    """A row's number and its first two telling cells: `2 opencv opencv`."""
+    return " ".join([str(index), *[cell for column, cell in row.items() if cell and not _varies(column)][:2]])
+
+
+def _varies(column: str) -> bool:
+    return column in _COMPUTED or _MEASURED.search(column) is not None
+
+
+def _same(column: str, a: Row, b: Row, tolerance: float) -> bool:
+    if a[column] == b[column]:
+        return True
+    if not _varies(column):
+        return False
+    try:
+        x, y = number(a[column]), number(b[column])
+    except ValueError:
+        return False
+    if x is None or y is None:
+        return False
+    relative = COMPUTED_TOLERANCE if column in _COMPUTED else tolerance
+    return math.isclose(x, y, rel_tol=relative, abs_tol=_floor(column, a, b))
+
+
+def _floor(column: str, a: Row, b: Row) -> float:
+    """The difference below which a number is noise, in its own unit; 0 where there is none."""
+    if _FRACTION.search(column):
+        return NOISE_FLOOR
+    if column.endswith("_s") and not column.endswith("_per_s") and "wall_s" in a:
+        return NOISE_FLOOR * max(number(a["wall_s"]) or 0.0, number(b["wall_s"]) or 0.0)
+    return 0.0

@@ -1,0 +1,184 @@
+"""What all figures share: type, colours, the caption line, and files that are equal for equal tables."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.text import Annotation
+from matplotlib.typing import RcKeyType
+
+from wallclock.clock import STAGES
+from wallclock.files import write_bytes
+
+Row = Mapping[str, str]
+
+#: Width of a figure in inches: a page of text, so that 8 pt in the file is 8 pt on paper.
+WIDTH = 7.2
+INK, GREY = "#222222", "#666666"
+#: A bar that stands for one method among others.
+BAR = "#56B4E9"
+#: The outline of every filled area.
+EDGE: Mapping[str, Any] = {"edgecolor": INK, "linewidth": 0.4}
+
+#: Fill and hatch of each stage. Luminance rises in the order of the stages, in uneven steps: those
+#: that take most of the time lie furthest from their neighbours, and hatches tell them apart in grey.
+STAGE_STYLES: Mapping[str, tuple[str, str]] = dict(
+    zip(
+        STAGES,
+        (
+            ("#15233F", ""),
+            ("#00568C", ""),
+            ("#D55E00", "///"),
+            ("#2FB48F", ""),
+            ("#AAAFB6", ""),
+            ("#E5A9CE", ""),
+            ("#B4DBF3", ""),
+            ("#F0E442", ""),
+            ("#FBF8DC", ""),
+        ),
+        strict=True,
+    )
+)
+#: Time of the wall that no stage accounts for.
+OTHER_STYLE = ("#FFFFFF", "....")
+
+DECODERS = {"pil": "PIL", "opencv": "OpenCV", "turbojpeg": "libjpeg-turbo", "simplejpeg": "simplejpeg"}
+CORPORA = {"abo": "Amazon Berkeley Objects", "synthetic": "synthetic images", "folder": "images of a folder"}
+
+_PARAMETERS: dict[RcKeyType, Any] = {
+    "figure.dpi": 100,
+    "savefig.dpi": 200,
+    "font.family": "DejaVu Sans",
+    "font.size": 8,
+    "axes.titlesize": 8.5,
+    "axes.titlelocation": "left",
+    "axes.labelsize": 8,
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "text.color": INK,
+    # a dollar sign in a reason or a path is a dollar sign
+    "text.parse_math": False,
+    "xtick.color": GREY,
+    "xtick.labelcolor": INK,
+    "ytick.color": GREY,
+    "ytick.labelcolor": INK,
+    "xtick.major.width": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 7.5,
+    "hatch.linewidth": 0.5,
+    "pdf.fonttype": 42,
+    # ids in an SVG are hashes of its content and of this; without it, of a random number
+    "svg.hashsalt": "wallclock",
+}
+#: No dates, so that equal tables give equal files; no versions, so that an upgrade alone changes none.
+_METADATA: dict[str, dict[str, None]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+
+
+class NothingToDrawError(Exception):
+    """The tables are there but hold no row that the figure could show. The message says which."""
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw and save under these settings and matplotlib's defaults, whatever the user's own are."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_PARAMETERS)
+        yield
+
+
+def new_figure(height: float) -> Figure:
+    """An empty figure of the common width, `height` inches high, that no global state knows of."""
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(figure: Figure, stem: str, out_dir: Path) -> list[Path]:
+    """Write `figure` as PNG (200 dpi), SVG and PDF; equal figures give equal bytes."""
+    paths = []
+    with styled():
+        for suffix, metadata in _METADATA.items():
+            buffer = BytesIO()
+            figure.savefig(buffer, format=suffix, metadata=metadata)
+            path = out_dir / f"{stem}.{suffix}"
+            write_bytes(path, buffer.getvalue())
+            paths.append(path)
+    return paths
+
+
+def caption(rows: Sequence[Row], *remarks: str) -> str:
+    """One sentence on what was measured where: machine, corpus, weights, n, repeats; then `remarks`."""
+    weights = ", ".join(f"{name} weights" for name in _distinct(rows, "weights"))
+    images = " / ".join(f"{int(count):,}" for count in _distinct(rows, "n_images"))
+    repeats = " / ".join(_distinct(rows, "repeats"))
+    parts = [
+        " / ".join(_distinct(rows, "device")),
+        " / ".join(CORPORA.get(name, name) for name in _distinct(rows, "corpus")),
+        weights,
+        f"n = {images}" if images else "",
+        f"median of {repeats} repeats" if repeats not in ("", "1") else repeats and "1 repeat",
+        *remarks,
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def place_caption(figure: Figure, text: str) -> None:
+    """Set `text` small and grey under everything else, broken into lines that fit the width."""
+    # Spaces that textwrap does not break at keep short parts whole.
+    parts = [part.replace(" ", "\u00a0") if len(part) < 60 else part for part in text.split(" · ")]
+    lines = textwrap.fill(" · ".join(parts), width=148, break_on_hyphens=False)
+    figure.supxlabel(lines, x=0.01, ha="left", fontsize=6.5, color=GREY, linespacing=1.35)
+
+
+def left_out(rows: Sequence[Row]) -> str:
+    """Say which rows have no measurement, and why; empty if all have one."""
+    missing = [
+        f"{row.get('image_set', '')} {DECODERS.get(row['decoder'], row['decoder'])}: "
+        f"{row['status']}{' (' + row['reason'] + ')' if row['reason'] else ''}".strip()
+        for row in rows
+        if row["status"] != "ok"
+    ]
+    return "not drawn: " + "; ".join(missing) if missing else ""
+
+
+def mark(row: Row) -> str:
+    """A dagger for a time whose pixels nothing was compared with; `mark_explained` says so."""
+    return " †" if row["gate"] == "not checked" else ""
+
+
+def mark_explained(rows: Sequence[Row]) -> str:
+    """What a dagger means, if any of `rows` has one."""
+    return "† its pixels were not compared with the others'" if any(mark(row) for row in rows) else ""
+
+
+def bare_y_axis(axes: Axes) -> None:
+    """Horizontal bars need names on the left, not ticks nor a line."""
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+
+
+def beside_bar(axes: Axes, x: float, y: float, text: str) -> Annotation:
+    """Write `text` to the right of a horizontal bar that ends at `x`."""
+    return axes.annotate(text, (x, y), (6, 0), textcoords="offset points", va="center")
+
+
+def _distinct(rows: Sequence[Row], column: str) -> list[str]:
+    return list(dict.fromkeys(row[column] for row in rows if row.get(column)))
