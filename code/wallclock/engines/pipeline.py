@@ -19,10 +19,10 @@ Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Pipeline:
-    """One callable a stage. The first four take one image, the others one batch.
+class Loader:
+    """The stages before the device, one callable each: four that take an image, and `assemble`.
 
-    `finish` is the tail of `serialize`: it makes the sink's file whole.
+    This is what a DataLoader worker runs; it needs neither the model nor the device.
     """
 
     read: Callable[[Item], bytes]
@@ -30,6 +30,15 @@ class Pipeline:
     resize: Callable[[Pixels], Pixels]
     normalize: Callable[[Pixels], Floats]
     assemble: Callable[[Sequence[Floats]], Floats]
+
+
+@dataclass(frozen=True)
+class Pipeline(Loader):
+    """All nine stages; the last four take a batch.
+
+    `finish` is the tail of `serialize`: it makes the sink's file whole.
+    """
+
     h2d: Callable[[Floats], Any]
     forward: Callable[[Any], Any]
     d2h: Callable[[Any], Floats]
@@ -38,6 +47,18 @@ class Pipeline:
     synchronize: Callable[[], object] | None
     weights_digest: str
     output: Path | None
+
+
+def build_loader(recipe: Recipe, input_px: int, root: Path) -> Loader:
+    """Bind the stages before the device. Raises as `build` does."""
+    decode_jpeg = decode.make(recipe.decoder)
+    return Loader(
+        read=lambda item: read.read_file(root, item.path, item.bytes),
+        decode=lambda item, data: decode_jpeg(data) if item.plain_jpeg else decode.decode_other(data),
+        resize=resize.make(recipe.resizer, recipe.interpolation, input_px),
+        normalize=normalize.to_float_chw,
+        assemble=assemble.stack,
+    )
 
 
 def build(recipe: Recipe, model: ModelSpec, root: Path, folder: Path) -> Pipeline:
@@ -51,16 +72,11 @@ def build(recipe: Recipe, model: ModelSpec, root: Path, folder: Path) -> Pipelin
         UserError: an unknown name, or weights that cannot be had.
         Unavailable: a library or device that the recipe needs is not here.
     """
-    decode_jpeg = decode.make(recipe.decoder)
     move = transfer.make(recipe.device if model.weights != "none" else "null")
     network = forward.make(model, recipe.device, recipe.dtype)
     sink = sinks.make(recipe.sink, folder, model.dim)
     return Pipeline(
-        read=lambda item: read.read_file(root, item.path, item.bytes),
-        decode=lambda item, data: decode_jpeg(data) if item.plain_jpeg else decode.decode_other(data),
-        resize=resize.make(recipe.resizer, recipe.interpolation, model.input_px),
-        normalize=normalize.to_float_chw,
-        assemble=assemble.stack,
+        **vars(build_loader(recipe, model.input_px, root)),
         h2d=move.h2d,
         forward=network.run,
         d2h=move.d2h,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from wallclock.clock import StageProfiler
 from wallclock.corpus.manifest import Item
 from wallclock.engines.pipeline import Floats, Pipeline
-from wallclock.errors import ImageError, UserError
+from wallclock.errors import ImageError, UserError, describe
 
 
 @dataclass
@@ -41,11 +41,8 @@ def run(
     for start in range(0, len(items), batch_size):
         ids, images = _load(items[start : start + batch_size], pipeline, profiler, outcome.failures)
         if len(outcome.failures) > max_failures:
-            last = outcome.failures[-1]
-            raise UserError(
-                f"more than max_failures={max_failures} images failed; the last, {last['id']}, in {last['stage']}: "
-                f"{last['reason']}"
-            )
+            last = describe(outcome.failures[-1])
+            raise UserError(f"more than max_failures={max_failures} images failed; the last, {last}")
         if ids:
             _embed(ids, images, pipeline, profiler)
             outcome.n_embedded += len(ids)

@@ -10,14 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from wallclock.corpus.manifest import Item, Manifest
+from wallclock.corpus.manifest import Manifest
 from wallclock.engines.libraries import set_threads
-from wallclock.errors import Unavailable
+from wallclock.errors import ImageError, Unavailable, UserError, describe
 from wallclock.measure.protocol import Measurement, Progress, open_corpus
 from wallclock.measure.serial import parts
 from wallclock.spec import Cell, ModelSpec, Recipe
@@ -39,41 +40,57 @@ def fidelity(cell: Cell, work: Path, progress: Progress) -> Measurement:
     reference, model = parts(cell)
     set_threads(reference, uses_torch=model.weights != "none")
     manifest = open_corpus(cell)
-    items = manifest.sound
-    truth = _pixels(reference, model, manifest, items)
-    embed = _embedder(model, reference)
-    truth_vectors = embed(truth)
+    failures: dict[str, dict[str, str]] = {}
+    truth = _pixels(reference, model, manifest, failures)
+    if not truth:
+        raise UserError(f"every image failed; the first, {describe(next(iter(failures.values())))}")
+    truth_vectors = dict(zip(truth, _embedder(model, reference)(list(truth.values())), strict=True))
     found: dict[str, Any] = {}
     for done, choice in enumerate(cell.params["recipes"], 1):
         recipe = replace(reference, **choice)
         try:
-            pixels = _pixels(recipe, model, manifest, items)
+            pixels = _pixels(recipe, model, manifest, failures)
         except Unavailable as error:
             found[recipe.name] = {"unavailable": str(error)}
             continue
-        decibels = [min(psnr_db(ours, theirs), _CEILING_DB) for ours, theirs in zip(pixels, truth, strict=True)]
+        both = [name for name in truth if name in pixels]
+        if not both:
+            found[recipe.name] = {"unavailable": "every image failed in it"}
+            continue
+        decibels = [min(psnr_db(pixels[name], truth[name]), _CEILING_DB) for name in both]
         found[recipe.name] = {"psnr_db": median(decibels), "psnr_db_min": min(decibels)}
         if model.weights != "none":
-            similar = [float(value) for value in cosine(embed(pixels), truth_vectors)]
+            vectors = _embedder(model, recipe)([pixels[name] for name in both])
+            similar = [float(value) for value in cosine(vectors, np.stack([truth_vectors[name] for name in both]))]
             found[recipe.name] |= {"cosine": median(similar), "cosine_min": min(similar)}
-        progress(done * len(items))
-    return Measurement(values={"fidelity": found, "n_compared": len(items)})
+        progress(done * len(truth))
+    return Measurement(values={"fidelity": found, "n_compared": len(truth)}, failures=list(failures.values()))
 
 
-def _pixels(recipe: Recipe, model: ModelSpec, manifest: Manifest, items: Sequence[Item]) -> list[Pixels]:
+def _pixels(
+    recipe: Recipe, model: ModelSpec, manifest: Manifest, failures: dict[str, dict[str, str]]
+) -> dict[str, Pixels]:
+    """The recipe's resized pictures by image id; an image that fails in it goes to `failures`."""
     decoder = decode.make(recipe.decoder)
     resizer = resize.make(recipe.resizer, recipe.interpolation, model.input_px)
-    pictures = []
-    for item in items:
-        data = read_file(manifest.root, item.path, item.bytes)
-        pixels = decoder(data) if item.plain_jpeg else decode.decode_other(data)
-        pictures.append(resizer(pixels))
+    pictures = {}
+    for item in manifest.sound:
+        try:
+            data = read_file(manifest.root, item.path, item.bytes)
+            pictures[item.id] = resizer(decoder(data) if item.plain_jpeg else decode.decode_other(data))
+        except ImageError as error:
+            failures[item.id] = {"id": item.id, "stage": error.stage, "reason": error.reason}
     return pictures
+
+
+@lru_cache(maxsize=1)
+def _network(model: ModelSpec, device: str, dtype: str) -> forward.Forward:
+    return forward.make(model, device, dtype)
 
 
 def _embedder(model: ModelSpec, recipe: Recipe) -> Any:
     move = transfer.make(recipe.device if model.weights != "none" else "null")
-    network = forward.make(model, recipe.device, "fp32")
+    network = _network(model, recipe.device, recipe.dtype)
 
     def embed(pictures: Sequence[Pixels]) -> Any:
         parts = []

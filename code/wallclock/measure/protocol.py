@@ -20,12 +20,16 @@ Progress = Callable[[int], None]
 
 @dataclass
 class Measurement:
-    """What a protocol measured: durations in ns, other values by name, failed images, files to keep."""
+    """What a protocol measured: durations in ns, other values by name, failed images, files to keep.
+
+    `spans`: (lane, stage, batch, start in ns, duration in ns) of a stretch of the pass.
+    """
 
     samples: Mapping[str, Sequence[int]] = field(default_factory=dict)
     values: dict[str, Any] = field(default_factory=dict)
     failures: Sequence[Mapping[str, str]] = ()
     keep: Sequence[Path] = ()
+    spans: Sequence[tuple[str, str, int, int, int]] = ()
 
 
 Protocol = Callable[[Cell, Path, Progress], Measurement]

@@ -15,7 +15,7 @@ from wallclock.engines import pipeline as pipelines
 from wallclock.engines import serial as engine
 from wallclock.engines.libraries import set_threads
 from wallclock.engines.pipeline import Pipeline
-from wallclock.errors import UserError
+from wallclock.errors import UserError, describe
 from wallclock.measure.protocol import Measurement, Progress, open_corpus, peak_memory_mib, set_page_cache
 from wallclock.spec import Cell, ModelSpec, Recipe
 from wallclock.stages import sinks
@@ -69,8 +69,7 @@ def timed_pass(cell: Cell, manifest: Manifest, pipeline: Pipeline, batch_size: i
         )
         wall = perf_counter_ns() - began
     if outcome.n_embedded == 0:
-        first = outcome.failures[0]
-        raise UserError(f"every image failed; the first, {first['id']}, in {first['stage']}: {first['reason']}")
+        raise UserError(f"every image failed; the first, {describe(outcome.failures[0])}")
     return Measurement(
         samples={**profiler.samples(), "wall": [wall]},
         values={"n_embedded": outcome.n_embedded, "peak_memory_mib": peak_memory_mib()},

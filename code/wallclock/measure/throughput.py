@@ -1,0 +1,167 @@
+"""Protocol `throughput`: a recipe end to end through DataLoader workers, in steady state.
+
+The clock starts when the last warm-up batch is through, so that starting processes, loading the
+model and filling the queues are not in the rate; they are `startup_s`. It stops when the sink's
+file is whole.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+from wallclock.clock import STAGES, collector_paused
+from wallclock.corpus import manifest as manifests
+from wallclock.engines import embedder as embedders
+from wallclock.engines import pipeline as pipelines
+from wallclock.engines.dataloader import IMAGE_STAGES, PREFETCH, Batch, batches
+from wallclock.engines.embedder import Embedder
+from wallclock.engines.libraries import set_threads
+from wallclock.engines.pipeline import Pipeline
+from wallclock.errors import UserError, describe
+from wallclock.measure import telemetry
+from wallclock.measure.protocol import Measurement, Progress, open_corpus, peak_memory_mib, set_page_cache
+from wallclock.measure.serial import parts
+from wallclock.spec import Cell, ModelSpec, Recipe
+from wallclock.stages import sinks
+
+#: Spans of so many steady-state batches go into the record, for the timeline.
+_SPAN_BATCHES = 20
+
+
+@dataclass
+class _Pass:
+    """What the measured batches left."""
+
+    samples: dict[str, list[int]] = field(default_factory=lambda: {name: [] for name in (*STAGES, "wait", "batch")})
+    spans: list[tuple[str, str, int, int, int]] = field(default_factory=list)
+    failures: list[dict[str, str]] = field(default_factory=list)
+    embedded: int = 0
+    batches: int = 0
+
+
+def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """One steady-state pass over the cell's images, and at least one full batch of them.
+
+    Samples: busy time of every stage call in whatever process it ran; `wait`, the main process
+    waiting for a batch; `batch`, one batch from asking for it to its vectors in the sink; `wall`.
+    """
+    recipe, model = parts(cell)
+    manifest = open_corpus(cell)
+    items = manifest.sound
+    threads = set_threads(recipe, uses_torch=True)
+    cache = set_page_cache(cell, manifest, items)
+    n = max(len(items), recipe.batch_size)
+    warm, positions = _plan(n, recipe)
+    began = perf_counter_ns()
+    # Workers first: a fork after CUDA has started would copy a broken context.
+    loaded = batches(items, manifest.root, recipe, model.input_px, positions)
+    pipeline = pipelines.build(recipe, model, manifest.root, work)
+    embed = embedders.make(pipeline, recipe.device)
+    _warm_up(loaded, warm, pipeline, recipe, model)
+    startup_s = (perf_counter_ns() - began) / 1e9
+    gpu = _GpuMemory(recipe.device)
+    with telemetry.recorded(recipe.device) as recorded, collector_paused():
+        progress(0)
+        start = perf_counter_ns()
+        done = _measure(cell, loaded, embed, progress, start)
+        pipeline.finish()
+        wall = perf_counter_ns() - start
+    if not done.embedded:
+        raise UserError(f"every image failed; the first, {describe(done.failures[0])}")
+    values: dict[str, Any] = {**threads, **manifest.shape(), "page_cache": cache, "startup_s": startup_s}
+    values |= {"n_embedded": done.embedded, "n_unique": len(items), "n_batches": done.batches, "warmup_batches": warm}
+    values |= {"weights_digest": pipeline.weights_digest, "telemetry": recorded.as_values(), **gpu.peak()}
+    values["peak_memory_mib"] = peak_memory_mib()
+    keep = sorted(work.iterdir()) if cell.repeat == 0 else []
+    failures = [*manifests.failure_rows(manifest.items), *done.failures]
+    return Measurement({**done.samples, "wall": [wall]}, values, failures, keep, done.spans)
+
+
+def _plan(n: int, recipe: Recipe) -> tuple[int, list[list[int]]]:
+    """How many batches warm up, and the positions of every batch, warm-up first.
+
+    What the workers prefetch while the model loads must be gone before the clock starts, or a run
+    that waits for its loader would be credited with it; but no more than half as many batches as
+    are measured. Warm-up takes the same images from the start.
+    """
+    size = recipe.batch_size
+    measured = [list(range(start, min(start + size, n))) for start in range(0, n, size)]
+    warm = max(1, min(recipe.workers * PREFETCH + 1, len(measured) // 2))
+    full = list(range(size))
+    return warm, [*([full] * warm), *measured]
+
+
+def _warm_up(loaded: Iterator[Batch], count: int, pipeline: Pipeline, recipe: Recipe, model: ModelSpec) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        sink = sinks.make(recipe.sink, Path(folder), model.dim)
+        embed = embedders.make(replace(pipeline, serialize=sink.write), recipe.device)
+        for _ in range(count):
+            batch = next(loaded)
+            if batch.ids:
+                embed(batch.ids, batch.images)
+        sink.close()
+
+
+def _measure(cell: Cell, loaded: Iterator[Batch], embed: Embedder, progress: Progress, start: int) -> _Pass:
+    done = _Pass()
+    limit = int(cell.params.get("max_failures", 1_000_000))
+    while True:
+        asked = perf_counter_ns()
+        batch = next(loaded, None)
+        if batch is None:
+            return done
+        got = perf_counter_ns()
+        spans = embed(batch.ids, batch.images) if batch.ids else []
+        finished = perf_counter_ns()
+        done.samples["batch"].append(finished - asked)
+        done.samples["wait"].append(got - asked)
+        _add(done, batch, embed.lane, [("wait", asked, got - asked), *spans], start)
+        done.failures += batch.failures
+        done.embedded += len(batch.ids)
+        done.batches += 1
+        if len(done.failures) > limit:
+            raise UserError(f"more than max_failures={limit} images failed; the last, {describe(done.failures[-1])}")
+        progress(done.embedded)
+
+
+def _add(done: _Pass, batch: Batch, lane: str, spans: Sequence[embedders.Span], start: int) -> None:
+    """Add a batch's durations, and its spans relative to the pass's start while they are wanted."""
+    worker = "main" if batch.worker < 0 else f"worker {batch.worker}"
+    assembled, end = batch.assembled
+    in_worker = [("assemble", assembled, end - assembled)]
+    for marks in batch.marks.tolist():
+        in_worker += [(name, marks[i], marks[i + 1] - marks[i]) for i, name in enumerate(IMAGE_STAGES)]
+    for name, _, duration in [*in_worker, *spans]:
+        if name != "wait":
+            done.samples[name].append(duration)
+    if done.batches < _SPAN_BATCHES:
+        placed = [(worker, *span) for span in in_worker] + [(_lane(span[0], lane), *span) for span in spans]
+        done.spans += [(where, name, done.batches, at - start, took) for where, name, at, took in placed]
+
+
+def _lane(stage: str, device_lane: str) -> str:
+    return device_lane if stage in ("h2d", "forward", "d2h") else "main"
+
+
+class _GpuMemory:
+    """Peak of what torch allocated on the GPU during the pass."""
+
+    def __init__(self, device: str) -> None:
+        self._on_gpu = device == "cuda"
+        if self._on_gpu:
+            import torch
+
+            torch.cuda.reset_peak_memory_stats()
+
+    def peak(self) -> dict[str, float]:
+        """`peak_gpu_mem_gib`, or nothing on a CPU."""
+        if not self._on_gpu:
+            return {}
+        import torch
+
+        return {"peak_gpu_mem_gib": torch.cuda.max_memory_allocated() / 2**30}

@@ -1,0 +1,111 @@
+"""The throughput protocol end to end: real workers, real files, the stand-in model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from wallclock.clock import STAGES
+from wallclock.corpus import generated
+from wallclock.corpus import manifest as manifests
+from wallclock.errors import UserError
+from wallclock.measure.throughput import _plan, throughput
+from wallclock.spec import Cell, CorpusSpec, ModelSpec, Recipe, Slice
+from wallclock.stages import sinks
+
+# Python 3.12 warns at every fork of a process that has threads; the start method is a setting here.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+
+MODEL = ModelSpec("null", weights="none", input_px=32, service_ms=5.0)
+RECIPE = Recipe("test", engine="dataloader", workers=2, batch_size=4)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Slice:
+    folder = tmp_path_factory.mktemp("corpus")
+    return generated.prepare(CorpusSpec("synthetic"), "small_256", 18, folder, lambda done, total, what: None)
+
+
+@pytest.mark.parametrize(("workers", "start_method"), [(0, "fork"), (2, "fork"), (2, "spawn")])
+def test_every_image_once_in_order(corpus: Slice, tmp_path: Path, workers: int, start_method: str) -> None:
+    recipe = replace(RECIPE, workers=workers, start_method=start_method)
+    cell = Cell("t4", "throughput", "test", 0, recipe, corpus, MODEL, {"max_failures": 100})
+    found = throughput(cell, tmp_path, lambda done: None)
+
+    expected = [item.id for item in manifests.load(Path(corpus.manifest)).items]
+    ids, vectors = sinks.read_parquet(tmp_path / "vectors.parquet")
+    assert ids == expected
+    assert len({vector.tobytes() for vector in vectors}) > len(ids) // 2, "vectors do not tell images apart"
+    assert found.values["n_embedded"] == found.values["n_unique"] == 18
+    for name in ("read", "decode", "resize", "normalize"):
+        assert len(found.samples[name]) == 18
+    for name in ("assemble", "h2d", "forward", "d2h", "serialize", "wait", "batch"):
+        assert len(found.samples[name]) == 5
+    assert min(found.samples["forward"]) >= 5_000_000, "the stand-in waits 5 ms a batch"
+
+
+def test_the_clock_starts_after_warm_up_and_start_up(corpus: Slice, tmp_path: Path) -> None:
+    slow_start = replace(RECIPE, workers=2, start_method="spawn")
+    cell = Cell("t4", "throughput", "test", 0, slow_start, corpus, MODEL, {})
+    found = throughput(cell, tmp_path, lambda done: None)
+    wall = found.samples["wall"][0]
+    assert found.values["startup_s"] * 1e9 > wall, "starting two interpreters takes longer than 5 batches of 5 ms"
+    assert sum(found.samples["batch"]) <= wall
+    assert found.values["warmup_batches"] == 2
+
+
+def test_spans_lie_in_order_and_in_their_lanes(corpus: Slice, tmp_path: Path) -> None:
+    cell = Cell("t4", "throughput", "test", 0, RECIPE, corpus, MODEL, {})
+    found = throughput(cell, tmp_path, lambda done: None)
+    assert {span[1] for span in found.spans} == {*STAGES, "wait"}
+    lanes = {span[0] for span in found.spans}
+    assert lanes == {"worker 0", "worker 1", "main"}
+    for lane in lanes:
+        times = sorted((start, start + took) for where, _, _, start, took in found.spans if where == lane)
+        for (_, end), (following, _) in pairwise(times):
+            assert following >= end, f"spans overlap in {lane}"
+
+
+def test_a_batch_larger_than_the_corpus_repeats_images(corpus: Slice, tmp_path: Path) -> None:
+    cell = Cell("batch", "throughput", "test", 0, replace(RECIPE, batch_size=32), corpus, MODEL, {})
+    found = throughput(cell, tmp_path, lambda done: None)
+    assert (found.values["n_embedded"], found.values["n_unique"]) == (32, 18)
+
+
+def test_failures_in_workers_are_listed_and_limited(corpus: Slice, tmp_path: Path) -> None:
+    broken = _with_vanished_files(corpus, tmp_path / "copy", every=3)
+    cell = Cell("t4", "throughput", "test", 0, RECIPE, broken, MODEL, {"max_failures": 100})
+    work = tmp_path / "work"
+    work.mkdir()
+    found = throughput(cell, work, lambda done: None)
+    ids, _ = sinks.read_parquet(work / "vectors.parquet")
+    failed = {failure["id"] for failure in found.failures}
+    assert len(failed) == 6
+    assert len(ids) == 12
+    assert not failed & set(ids)
+    assert {failure["stage"] for failure in found.failures} == {"read"}
+
+    strict = Cell("t4", "throughput", "test", 1, RECIPE, broken, MODEL, {"max_failures": 2})
+    with pytest.raises(UserError, match="max_failures=2"):
+        throughput(strict, tmp_path, lambda done: None)
+
+
+def test_warm_up_drains_the_prefetch_but_takes_no_more_than_half() -> None:
+    long, positions = _plan(1000, replace(RECIPE, workers=4, batch_size=10))
+    assert long == 9
+    assert len(positions) == 109
+    short, _ = _plan(40, replace(RECIPE, workers=4, batch_size=10))
+    assert short == 2
+    once, positions = _plan(3, replace(RECIPE, workers=0, batch_size=10))
+    assert (once, positions[-1]) == (1, [0, 1, 2])
+
+
+def _with_vanished_files(corpus: Slice, folder: Path, every: int) -> Slice:
+    """A copy of the corpus, listed whole, from which every n-th file then went away."""
+    made = generated.prepare(CorpusSpec("synthetic"), "small_256", corpus.n, folder, lambda done, total, what: None)
+    for path in sorted(Path(made.manifest).with_suffix("").rglob("*.jpg"))[::every]:
+        path.unlink()
+    return made
