@@ -28,11 +28,11 @@ TABLES = {CSV: COLUMNS}
 def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     """One cell a repeat, on the first image set that the corpus has."""
     recipe = options["recipe"]
-    corpus = next(iter(plan.slices(options["images"]).values()))
+    corpus = plan.first_slice(options["images"])
     label = f"cpu-{corpus.image_set}"
     return [
         Cell("cpu", "serial", label, repeat, recipe, corpus, plan.settings.model, plan.params)
-        for repeat in plan.repeats
+        for repeat in plan.repeats("cpu")
     ]
 
 

@@ -35,7 +35,7 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
         base = plan.recipe(engine="serial", workers=0, device="cpu", batch_size=1)
         label = f"agreement-{image_set}"
         found.append(Cell("decoders", "agreement", label, 0, base, sample, plan.settings.model, options["agreement"]))
-        for repeat in plan.repeats:
+        for repeat in plan.repeats("decoders"):
             for name in options["decoders"]:
                 recipe = plan.recipe(name=name, decoder=name, engine="serial", workers=0, device="cpu", batch_size=1)
                 label = f"{name}-{image_set}"

@@ -32,12 +32,12 @@ _PROFILERS = ("torch.profiler", "cProfile")
 
 def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     """One cell a repeat, on originals if the corpus has them: their stages are long enough to compare."""
-    corpus = next(iter(plan.slices({**options["images"], **_fallback(options)}).values()))
+    corpus = plan.first_slice(options["images"])
     recipe = plan.recipe(engine="serial", workers=0, dtype="fp32", batch_size=8)
     params = {**plan.params, "rounds": options["rounds"], "calls_per_round": options["calls_per_round"]}
     return [
         Cell("profiler", "profiler", "profiler", repeat, recipe, corpus, plan.settings.model, params)
-        for repeat in plan.repeats
+        for repeat in plan.repeats("profiler")
     ]
 
 
@@ -50,10 +50,6 @@ def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
         status, reason = rows.status_of(records)
         return {CSV: [_base(records) | {"what": what, "status": status, "reason": reason} for what in _CALLS]}
     return {CSV: [*_cost_rows(measured), *_agreement_rows(measured)]}
-
-
-def _fallback(options: Mapping[str, Any]) -> dict[str, int]:
-    return {"small_256": next(iter(options["images"].values()))}
 
 
 def _cost_rows(records: Sequence[Record]) -> list[Row]:

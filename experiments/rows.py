@@ -84,6 +84,25 @@ def median_pass(repeats: Sequence[Record]) -> Record:
     return ordered[(len(ordered) - 1) // 2]
 
 
+def rate(n_images: int, wall: float) -> dict[str, object]:
+    """Images, wall clock and what follows from the two; scaled figures say so."""
+    return {
+        "n_images": n_images,
+        "wall_s": wall,
+        "img_per_s": n_images / wall,
+        "seconds_per_100k": wall / n_images * _PER_100K,
+        "seconds_per_100k_origin": "measured" if n_images == _PER_100K else "extrapolated",
+    }
+
+
+def judge_fidelity(found: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[str, object]:
+    """The columns psnr_db, cosine and gate, from what a fidelity cell found of one recipe."""
+    if "psnr_db" not in found:
+        return {"gate": "not checked"}
+    passed = found["psnr_db"] >= limits["min_psnr_db"] and found.get("cosine", 1.0) >= limits["min_cosine"]
+    return {"psnr_db": found["psnr_db"], "cosine": found.get("cosine"), "gate": "passed" if passed else "failed"}
+
+
 def stage_columns(repeats: Sequence[Record]) -> dict[str, object]:
     """Seconds and shares of each stage, the wall with its spread, and rates, of the median pass."""
     chosen = median_pass(repeats)
@@ -96,15 +115,11 @@ def stage_columns(repeats: Sequence[Record]) -> dict[str, object]:
         row[f"{name}_share"] = seconds / wall
     loader = sum(stages[name] for name in _LOADER)
     return row | {
-        "n_images": n,
         "repeats": len(walls),
         "unattributed_s": wall - sum(stages.values()),
-        "wall_s": wall,
         "wall_s_min": min(walls),
         "wall_s_max": max(walls),
-        "img_per_s": n / wall,
-        "seconds_per_100k": wall / n * _PER_100K,
-        "seconds_per_100k_origin": "measured" if n == _PER_100K else "extrapolated",
+        **rate(n, wall),
         "decode_resize_share_without_forward": (stages["decode"] + stages["resize"]) / (wall - stages["forward"])
         if loader
         else None,

@@ -41,7 +41,7 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     recipes = [plan.recipe(**choice, engine="serial", workers=0, dtype="fp32") for choice in options["recipes"]]
     for image_set, corpus in plan.slices(options["images"]).items():
         found.append(_fidelity(plan, options, recipes[0], corpus, image_set))
-        for repeat in plan.repeats:
+        for repeat in plan.repeats("serial"):
             for recipe in recipes:
                 found.append(_cell(plan, "serial", recipe, corpus, repeat))
             found.append(_cell(plan, "floor", replace(recipes[0], name="floor"), corpus, repeat))
@@ -99,14 +99,5 @@ def _gate(records: Sequence[Record], recipe: Recipe, image_set: str) -> Row:
         reference = record.cell.recipe
         if reference is not None and reference.name == recipe.name:
             return {"gate": "reference"}
-        found = record.values.get("fidelity", {}).get(recipe.name, {})
-        if "psnr_db" not in found:
-            break
-        limits = record.cell.params
-        passed = found["psnr_db"] >= limits["min_psnr_db"] and found.get("cosine", 1.0) >= limits["min_cosine"]
-        return {
-            "psnr_db": found["psnr_db"],
-            "cosine": found.get("cosine"),
-            "gate": "passed" if passed else "failed",
-        }
+        return rows.judge_fidelity(record.values.get("fidelity", {}).get(recipe.name, {}), record.cell.params)
     return {"gate": "not checked"}

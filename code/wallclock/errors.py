@@ -7,7 +7,7 @@ and keeps its traceback.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class UserError(Exception):
@@ -29,6 +29,11 @@ class ImageError(Exception):
         super().__init__(f"{stage}: {reason}")
         self.stage = stage
         self.reason = reason
+
+
+def describe(failure: Mapping[str, str]) -> str:
+    """'a.jpg, in decode: truncated JPEG': a failure as it is kept in records, for a message."""
+    return f"{failure['id']}, in {failure['stage']}: {failure['reason']}"
 
 
 def nearest(name: str, valid: Iterable[str], kind: str) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from wallclock import records
 from wallclock.spec import Cell
 
 #: Process start, imports and model load, in seconds, with and without torch.
@@ -18,7 +18,7 @@ _LOAD_S = {"small_256": 0.0025, "original": 0.046}
 _FORWARD_S = {"cuda": 1 / 264, "cpu": 1 / 1.3}
 
 #: Protocols that run the model.
-_EMBEDS = frozenset({"serial", "fidelity", "profiler"})
+_EMBEDS = frozenset({"serial", "fidelity", "profiler", "throughput", "runtime"})
 
 
 class Estimator:
@@ -43,13 +43,22 @@ class Estimator:
         return sum(self.seconds(cell) for cell in cells)
 
     def _guess(self, cell: Cell, n: int) -> float:
-        embeds = cell.protocol in _EMBEDS and cell.model is not None and cell.model.weights != "none"
+        embeds = cell.protocol in _EMBEDS
         load = _LOAD_S[cell.corpus.image_set] if cell.corpus else 0.0
-        forward = 0.0
-        if embeds and cell.recipe is not None:
-            one_core = cell.recipe.device == "cuda" or cell.recipe.torch_threads == 1
-            forward = _FORWARD_S[cell.recipe.device] / (1 if one_core else self._cores)
-        return _START_S[embeds] + n * (load + forward)
+        if cell.protocol == "throughput" and cell.recipe is not None:
+            # At least one batch is measured, and up to half as many warm up.
+            n = max(n, cell.recipe.batch_size) * 3 // 2
+        return _START_S[embeds] + n * (load + (self._forward(cell) if embeds else 0.0))
+
+    def _forward(self, cell: Cell) -> float:
+        recipe, model = cell.recipe, cell.model
+        if recipe is None or model is None:
+            return 0.0
+        if model.weights == "none":
+            return (model.service_ms / recipe.batch_size + model.service_ms_per_image) / 1e3
+        one_core = recipe.device == "cuda" or recipe.torch_threads == 1
+        slow_type = 4 if (recipe.device, recipe.dtype) == ("cpu", "fp16") else 1
+        return _FORWARD_S[recipe.device] * slow_type / (1 if one_core else self._cores)
 
 
 def _kind(cell: Cell) -> tuple[Any, ...]:
@@ -60,14 +69,9 @@ def _kind(cell: Cell) -> tuple[Any, ...]:
 
 
 def _durations(runs: Path) -> Iterable[tuple[tuple[Any, ...], tuple[int, float]]]:
-    """(kind, (images, seconds)) of every record on disk; what cannot be read teaches nothing."""
-    for path in runs.glob("*/*/record.json"):
-        try:
-            plain = json.loads(path.read_text(encoding="utf-8"))
-            cell = Cell.from_json(plain["cell"])
-            yield _kind(cell), (cell.corpus.n if cell.corpus else 0, float(plain["seconds"]))
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
+    """(kind, (images, seconds)) of every record on disk."""
+    for cell, seconds in records.durations(runs):
+        yield _kind(cell), (cell.corpus.n if cell.corpus else 0, seconds)
 
 
 def human(seconds: float) -> str:

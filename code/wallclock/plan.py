@@ -19,7 +19,8 @@ class Settings:
     """One invocation, resolved: no `auto` is left.
 
     `n` caps every experiment's images; `cap` does so per image set, for this kind of device.
-    `experiments` holds each selected experiment's own options, in running order.
+    `repeats_of` overrides `repeats` for an experiment. `experiments` holds each selected experiment's
+    own options, in running order. `cost` is what an hour of the device costs, and who says so.
     """
 
     experiments: Mapping[str, Mapping[str, Any]]
@@ -31,11 +32,12 @@ class Settings:
     figures: Path
     repeats: int
     seed: int
+    repeats_of: Mapping[str, int] = field(default_factory=dict)
     n: int | None = None
     cap: Mapping[str, int] = field(default_factory=dict)
     page_cache: str = "warm"
     max_failures: int = 1000
-    command: str = ""
+    cost: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def runs(self) -> Path:
@@ -58,14 +60,12 @@ class Plan:
 
     def slices(self, wanted: Mapping[str, int]) -> dict[str, Slice]:
         """For each wanted image set that this corpus has: the slice, brought onto the disk."""
-        held = prepare.image_sets(self.settings.corpus)
-        found = {name: self.slice(name, self.count(name, n)) for name, n in wanted.items() if name in held}
-        if not found:
-            raise UserError(
-                f"corpus={self.settings.corpus.kind} holds the image set {' and '.join(held)}, the experiment wants "
-                f"{' or '.join(wanted)}; set corpus.image_set"
-            )
-        return found
+        return {name: self.slice(name, self.count(name, wanted[name])) for name in self._held(wanted)}
+
+    def first_slice(self, wanted: Mapping[str, int]) -> Slice:
+        """The slice of the first wanted image set that this corpus has; the others are not prepared."""
+        name = self._held(wanted)[0]
+        return self.slice(name, self.count(name, wanted[name]))
 
     def slice(self, image_set: str, n: int) -> Slice:
         """The first `n` images of a set.
@@ -93,10 +93,19 @@ class Plan:
         """Parameters of every timed cell."""
         return {"page_cache": self.settings.page_cache, "max_failures": self.settings.max_failures}
 
-    @property
-    def repeats(self) -> range:
-        """The repeats of every timed cell."""
-        return range(self.settings.repeats)
+    def repeats(self, experiment: str) -> range:
+        """The repeats of each of an experiment's timed cells."""
+        return range(self.settings.repeats_of.get(experiment, self.settings.repeats))
+
+    def _held(self, wanted: Mapping[str, int]) -> list[str]:
+        held = prepare.image_sets(self.settings.corpus)
+        found = [name for name in wanted if name in held]
+        if not found:
+            raise UserError(
+                f"corpus={self.settings.corpus.kind} holds the image set {' and '.join(held)}, the experiment wants "
+                f"{' or '.join(wanted)}; set corpus.image_set"
+            )
+        return found
 
     def _check(self, manifest: Manifest) -> None:
         failed = manifest.failed

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
@@ -31,6 +31,18 @@ _GROUPS = {
     "experiment": "experiment",
 }
 
+#: Settings that are paths.
+_PATHS = frozenset({"corpus.path", "model.path", "out", "figures"})
+
+#: What a setting is called, by the dataclass that takes it; what it may be, by its declared type.
+_SECTIONS: dict[type, str] = {Recipe: "recipe", CorpusSpec: "corpus", Limits: "corpus.limits", ModelSpec: "model"}
+_KINDS: dict[Any, tuple[Any, str]] = {
+    int: (int, "a whole number"),
+    float: (int | float, "a number"),
+    str: (str, "a text"),
+    bool: (bool, "true or false"),
+}
+
 T = TypeVar("T")
 
 
@@ -47,6 +59,7 @@ def translate(arguments: Sequence[str]) -> list[str]:
     overrides: list[str] = []
     flags: list[str] = []
     rest = list(arguments)
+    sweeps = "--multirun" in rest or "-m" in rest
     while rest:
         argument = rest.pop(0)
         name, equals, value = argument.partition("=")
@@ -60,6 +73,8 @@ def translate(arguments: Sequence[str]) -> list[str]:
             overrides.append(f"n={value}" if name == "--n" else f"experiment=[{_experiments(value)}]")
         elif argument == "model=null":
             overrides.append("model='null'")
+        elif equals and name.lstrip("+") in _PATHS and not sweeps:
+            overrides.append(f"{name}={_quoted(value)}")
         else:
             (flags if argument.startswith("-") else overrides).append(argument)
     # Hydra takes flags and overrides in any order, but a flag's value must follow it: flags that
@@ -79,10 +94,26 @@ def _pair(flags: list[str], overrides: list[str]) -> list[str]:
     return paired
 
 
+def _quoted(path: str) -> str:
+    """A path that Hydra takes as it is: bare, its grammar stops at commas, brackets and letters beyond ASCII."""
+    if not path or path[0] in "'\"":
+        return path
+    # Inside quotes a backslash counts only before a quote.
+    return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), path) + "'"
+
+
 def _experiments(value: str) -> str:
     names = [name.strip() for name in value.strip("[]").split(",") if name.strip()]
     chosen = list(ORDER) if "all" in names else names
     return ",".join(chosen)
+
+
+def check_names(overrides: Sequence[str]) -> None:
+    """Raise `UserError` with the nearest names where a group is asked for what it does not have."""
+    for override in overrides:
+        name, equals, value = override.lstrip("+~").partition("=")
+        if equals and name in _GROUPS and not override.startswith("~"):
+            _check_choice(_GROUPS[name], value)
 
 
 def check(overrides: Sequence[str]) -> None:
@@ -91,10 +122,7 @@ def check(overrides: Sequence[str]) -> None:
     Raises:
         UserError: the overrides do not fit the configuration.
     """
-    for override in overrides:
-        name, equals, value = override.lstrip("+~").partition("=")
-        if equals and name in _GROUPS and not override.startswith("~"):
-            _check_choice(_GROUPS[name], value)
+    check_names(overrides)
     try:
         with initialize_config_dir(str(CONF), version_base="1.3"):
             resolve(compose("config", overrides=list(overrides)))
@@ -113,10 +141,14 @@ def _one_line(error: Exception, overrides: Sequence[str]) -> str:
     first = str(error).strip().splitlines()[0]
     with initialize_config_dir(str(CONF), version_base="1.3"):
         keys = _keys(OmegaConf.to_container(compose("config"), resolve=False))
+    # Each choice of a group has settings of its own: corpus.path is one of corpus=folder.
+    for group in ("corpus", "model", "recipe"):
+        for path in sorted((CONF / group).glob("*.yaml")):
+            keys.extend(_keys({group: OmegaConf.to_container(OmegaConf.load(path), resolve=False)}))
     for override in overrides:
         key = override.lstrip("+~").partition("=")[0]
         if key not in keys and key not in _GROUPS and not key.startswith("hydra"):
-            close = difflib.get_close_matches(key, keys, n=3, cutoff=0.5)
+            close = difflib.get_close_matches(key, sorted(set(keys)), n=3, cutoff=0.5)
             hint = f"; did you mean {' or '.join(close)}?" if close else "; `--cfg job` shows all settings"
             return f"there is no setting '{key}'{hint}"
     return first
@@ -148,14 +180,16 @@ def resolve(config: DictConfig) -> Settings:
         model=_model(plain["model"]),
         recipe=recipe,
         device=device,
-        out=_path(plain["out"]),
-        figures=_path(plain["figures"]),
-        repeats=_positive(plain, "repeats"),
-        seed=int(plain["seed"]),
-        n=None if plain["n"] is None else _positive(plain, "n"),
+        out=_path("out", plain["out"]),
+        figures=_path("figures", plain["figures"]),
+        repeats=_whole("repeats", plain["repeats"]),
+        repeats_of=plain["repeats_of"][device],
+        seed=_whole("seed", plain["seed"], least=0),
+        n=None if plain["n"] is None else _whole("n", plain["n"]),
         cap=plain["cap"][device],
         page_cache=check_name(plain["page_cache"], ("warm", "cold"), "page_cache"),
-        max_failures=int(plain["max_failures"]),
+        max_failures=_whole("max_failures", plain["max_failures"], least=0),
+        cost=plain["cost"],
     )
 
 
@@ -177,15 +211,17 @@ def _selected(plain: Mapping[str, Any]) -> list[str]:
 
 
 def _options(options: Mapping[str, Any], device: str) -> dict[str, Any]:
-    own = dict(options)
-    if "recipe" in own:
-        own["recipe"] = make_recipe(own["recipe"], device)
-    return own
+    """An experiment's own options; whatever among them is a recipe becomes one."""
+    is_recipe = {name: isinstance(value, Mapping) and "decoder" in value for name, value in options.items()}
+    for image_set, n in options.get("images", {}).items():
+        _whole(f"images.{image_set}", n)
+    return {name: make_recipe(value, device) if is_recipe[name] else value for name, value in options.items()}
 
 
 def _corpus(choices: Mapping[str, Any]) -> CorpusSpec:
     spec = _build(CorpusSpec, {**choices, "limits": _build(Limits, choices["limits"])})
     check_name(spec.image_set, IMAGE_SETS, "corpus.image_set")
+    _whole("corpus.seed", spec.seed, least=0)
     if not 0 <= spec.progressive_share <= 1:
         raise UserError(f"corpus.progressive_share={spec.progressive_share}: a share lies between 0 and 1")
     return spec
@@ -209,20 +245,27 @@ def _device(name: str) -> str:
     return name
 
 
-def _path(text: str) -> Path:
+def _path(name: str, text: Any) -> Path:
+    if not isinstance(text, str) or not text:
+        raise UserError(f"{name}={text}: give a folder")
     return (provenance.ROOT / Path(text).expanduser()).resolve()
 
 
-def _positive(plain: Mapping[str, Any], name: str) -> int:
-    value = plain[name]
-    if not isinstance(value, int) or value < 1:
-        raise UserError(f"{name}={value}: give a whole number of at least 1")
+def _whole(name: str, value: Any, least: int = 1) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise UserError(f"{name}={value}: give a whole number of at least {least}")
     return value
 
 
 def _build(kind: type[T], choices: Mapping[str, Any]) -> T:
-    known = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-    for name in choices:
+    """Make a dataclass whose fields are of the declared kinds."""
+    known = get_type_hints(kind)
+    if not isinstance(choices, Mapping):
+        raise UserError(f"{_SECTIONS[kind]}={choices}: it has settings of its own: {', '.join(known)}")
+    for name, value in choices.items():
         if name not in known:
-            raise UserError(nearest(name, known, f"setting of {kind.__name__}"))
+            raise UserError(nearest(name, known, f"setting of {_SECTIONS[kind]}"))
+        types, wanted = _KINDS.get(known[name], (object, ""))
+        if not isinstance(value, types) or (isinstance(value, bool) and known[name] is not bool):
+            raise UserError(f"{_SECTIONS[kind]}.{name}={value}: give {wanted}")
     return kind(**choices)

@@ -24,6 +24,8 @@ class Recipe:
     interpolation: str = "bilinear"
     engine: str = "serial"
     workers: int = 0
+    #: How DataLoader's workers start: fork (Linux's default before Python 3.14), forkserver or spawn.
+    start_method: str = "fork"
     batch_size: int = 32
     dtype: str = "fp32"
     runtime: str = "pytorch"
@@ -69,8 +71,9 @@ class ModelSpec:
     input_px: int = 224
     dim: int = 384
     attention: str = "sdpa"
-    #: weights=none only: the fixed service time of one batch, in milliseconds.
+    #: weights=none only: the service time of a batch, fixed and per image, in milliseconds.
     service_ms: float = 0.0
+    service_ms_per_image: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -81,6 +81,7 @@ def measure(cell: Cell, target: Path, work: Path, environment: dict[str, Any]) -
         measurement.failures,
         {**environment, "before": moment, "after": provenance.moment()},
         time.perf_counter() - began,
+        measurement.spans,
     )
     records.write(target, record, measurement.keep)
     return record
@@ -104,7 +105,10 @@ def _say(event: str, **fields: Any) -> None:
 
 
 def _leave_with_parent() -> None:
-    sys.stdin.read()
+    # Not through sys.stdin: its lock would be held at a fork, and a forked DataLoader worker
+    # begins by closing sys.stdin.
+    while os.read(0, 4096):
+        pass
     os._exit(3)
 
 

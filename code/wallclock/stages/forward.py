@@ -6,9 +6,10 @@ import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from wallclock.errors import Unavailable, UserError, check_name
+from wallclock.errors import UserError, check_name
 from wallclock.spec import ModelSpec
 
 _DTYPES = ("fp32", "fp16", "bf16")
@@ -31,19 +32,35 @@ def make(model: ModelSpec, device: str, dtype: str) -> Forward:
 
     Raises:
         UserError: the weights cannot be had; the message names the fix.
-        Unavailable: the device cannot run this dtype.
     """
-    check_name(model.weights, _LOADERS, "model.weights")
+    check_name(model.weights, (*_LOADERS, "none"), "model.weights")
     check_name(dtype, _DTYPES, "dtype")
     if model.weights == "none":
         return _null(model)
-    return _network(_LOADERS[model.weights](model), device, dtype)
+    return _network(load_network(model), device, dtype)
+
+
+def load_network(model: ModelSpec) -> Any:
+    """The model's network alone: FP32, in host memory, in evaluation mode.
+
+    Raises:
+        UserError: the weights cannot be had; the message names the fix.
+    """
+    check_name(model.weights, _LOADERS, "model.weights of a network")
+    network = _LOADERS[model.weights](model).eval().float()
+    width = network.config.hidden_size
+    if width != model.dim:
+        raise UserError(
+            f"the model makes vectors of {width} numbers, model.dim says {model.dim}; set model.dim={width}"
+        )
+    return network
 
 
 def _null(model: ModelSpec) -> Forward:
     def run(batch: Any) -> Any:
-        if model.service_ms:
-            time.sleep(model.service_ms / 1e3)
+        service_ms = model.service_ms + model.service_ms_per_image * len(batch)
+        if service_ms:
+            time.sleep(service_ms / 1e3)
         # Not zeros: the first pixels, so that a vector still tells which image it belongs to.
         return batch.reshape(len(batch), -1)[:, : model.dim]
 
@@ -53,11 +70,9 @@ def _null(model: ModelSpec) -> Forward:
 def _network(network: Any, device: str, dtype: str) -> Forward:
     import torch
 
-    if device == "cpu" and dtype == "fp16":
-        raise Unavailable("FP16 has no fast kernels on a CPU; use dtype=bf16 or a GPU")
-    digest, parameters = _digest(network)
+    digest, parameters = digest_of(network)
     kind = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[dtype]
-    network = network.eval().to(device=device, dtype=kind)
+    network = network.to(device=device, dtype=kind)
 
     def run(batch: Any) -> Any:
         with torch.inference_mode():
@@ -86,9 +101,13 @@ def _random(model: ModelSpec) -> Any:
 
 def _pretrained(model: ModelSpec) -> Any:
     """The model from a local folder, or from the hub at the pinned revision; safetensors only."""
+    from safetensors import SafetensorError
     from transformers import AutoModel
 
     source = model.path or model.hub_id
+    if model.path and not Path(model.path).is_dir():
+        # The library would take it for the name of a model on the hub.
+        raise UserError(f"model.path: {model.path} is no folder; give the one with config.json and model.safetensors")
     try:
         return AutoModel.from_pretrained(
             source,
@@ -96,15 +115,16 @@ def _pretrained(model: ModelSpec) -> Any:
             use_safetensors=True,
             attn_implementation=model.attention,
         )
-    except (OSError, ValueError) as error:
-        first_line = str(error).strip().splitlines()[0]
+    except (OSError, ValueError, SafetensorError) as error:
+        first_line = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".") + "."
         raise UserError(
             f"cannot load {source}: {first_line} Use model.path=/folder/with/safetensors, or model.weights=random "
             "for the same architecture with seeded weights"
         ) from error
 
 
-def _digest(network: Any) -> tuple[str, int]:
+def digest_of(network: Any) -> tuple[str, int]:
+    """sha256 of all parameters, and how many numbers they are."""
     digest, count = hashlib.sha256(), 0
     for name, value in sorted(network.state_dict().items()):
         digest.update(name.encode())
@@ -113,4 +133,4 @@ def _digest(network: Any) -> tuple[str, int]:
     return digest.hexdigest(), count
 
 
-_LOADERS: dict[str, Callable[[ModelSpec], Any]] = {"random": _random, "pretrained": _pretrained, "none": _null}
+_LOADERS: dict[str, Callable[[ModelSpec], Any]] = {"random": _random, "pretrained": _pretrained}

@@ -18,11 +18,11 @@ _DEVICES = ("cpu", "cuda", "null")
 class Transfer:
     """How a batch reaches the device and its vectors come back.
 
-    `h2d`: float32 (n, 3, h, w) in host memory → the device's batch. `d2h`: the device's vectors →
+    `h2d`: float32 (n, 3, h, w), an array or a tensor in host memory → the device's batch. `d2h`: the device's vectors →
     float32 (n, dim) in host memory. `synchronize` waits for the device; None where nothing is queued.
     """
 
-    h2d: Callable[[npt.NDArray[np.float32]], Any]
+    h2d: Callable[[Any], Any]
     d2h: Callable[[Any], npt.NDArray[np.float32]]
     synchronize: Callable[[], object] | None
 
@@ -35,15 +35,16 @@ def make(device: str) -> Transfer:
     """
     check_name(device, _DEVICES, "device")
     if device == "null":
-        return Transfer(h2d=lambda batch: batch, d2h=lambda vectors: vectors, synchronize=None)
+        return Transfer(h2d=lambda batch: batch, d2h=np.asarray, synchronize=None)
     import torch
 
     if device == "cuda" and not torch.cuda.is_available():
         raise Unavailable(f"torch {torch.__version__} sees no CUDA device")
     target = torch.device(device)
 
-    def h2d(batch: npt.NDArray[np.float32]) -> Any:
-        return torch.from_numpy(batch).to(target)
+    def h2d(batch: Any) -> Any:
+        # From pinned memory the copy is queued and returns at once; from pageable memory it waits.
+        return torch.as_tensor(batch).to(target, non_blocking=True)
 
     def d2h(vectors: Any) -> npt.NDArray[np.float32]:
         host: npt.NDArray[np.float32] = vectors.float().cpu().numpy()

@@ -1,0 +1,35 @@
+"""Does a larger batch help when Pillow feeds it?
+
+Method. The baseline recipe with batch sizes from 1 to 256, end to end, as `t4`. A batch that does not
+fit the GPU's memory is a row with status `oom`, and the sweep goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from experiments import Row, e2e
+from wallclock.plan import Plan
+from wallclock.records import Record
+from wallclock.spec import Cell
+
+CSV = "batch-sweep.csv"
+TABLES = {CSV: e2e.COLUMNS}
+
+
+def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
+    """Every batch size, repeated."""
+    corpus = e2e.corpus_of(plan, options)
+    recipes = [replace(options["recipe"], name=f"batch-{size}", batch_size=size) for size in options["batch_sizes"]]
+    return [
+        e2e.cell(plan, "batch", recipe.name, recipe, corpus, repeat)
+        for repeat in plan.repeats("batch")
+        for recipe in recipes
+    ]
+
+
+def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
+    """One row a batch size."""
+    return {CSV: e2e.table(records)}

@@ -1,0 +1,36 @@
+"""How many DataLoader workers does the job need?
+
+Method. libjpeg-turbo's decode and OpenCV's resize, batch 64, FP32, with 0 to 16 workers, end to end, as
+`t4`. With 0 workers the main process loads and embeds in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from experiments import Row, e2e
+from wallclock.plan import Plan
+from wallclock.records import Record
+from wallclock.spec import Cell
+
+CSV = "workers-sweep.csv"
+TABLES = {CSV: e2e.COLUMNS}
+
+
+def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
+    """Fidelity once (the recipes load alike), then every number of workers, repeated."""
+    corpus = e2e.corpus_of(plan, options)
+    recipes = [replace(options["recipe"], name=f"workers-{n}", workers=n) for n in options["workers"]]
+    timed = [
+        e2e.cell(plan, "workers", recipe.name, recipe, corpus, repeat)
+        for repeat in plan.repeats("workers")
+        for recipe in recipes
+    ]
+    return [e2e.fidelity_cell(plan, "workers", recipes, options), *timed]
+
+
+def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
+    """One row a number of workers."""
+    return {CSV: e2e.table(records)}
