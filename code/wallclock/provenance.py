@@ -38,6 +38,8 @@ _LIBRARIES = [
     "opencv-python-headless",
     "PyTurboJPEG",
     "simplejpeg",
+    "onnx",
+    "onnxscript",
     "onnxruntime-gpu",
     "pyarrow",
     "lmdb",

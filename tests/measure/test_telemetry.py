@@ -24,7 +24,7 @@ def test_cpu_use_of_this_process_and_its_children() -> None:
     values = found.as_values()
     assert len(values["cpu_cores"]) >= 5
     assert max(values["cpu_cores"]) > 0.3, "the child burns a core"
-    assert len(values["cpu_cores_by_process"]) == 2
+    assert len(values["cpu_cores_by_process"]) >= 2, "this process and the child"
     assert "gpu_util" not in values
     assert values["throttle_reasons"] == []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from wallclock.clock import collector_paused
-from wallclock.corpus.manifest import Item, Manifest
+from wallclock.corpus.manifest import Item, Manifest, failure_rows
 from wallclock.engines.libraries import set_threads
-from wallclock.errors import ImageError, Unavailable, UserError
+from wallclock.errors import ImageError, Unavailable, UserError, describe
 from wallclock.measure.protocol import Measurement, Progress, open_corpus, peak_memory_mib
 from wallclock.measure.serial import parts
 from wallclock.spec import Cell
@@ -35,25 +35,31 @@ def decode(cell: Cell, work: Path, progress: Progress) -> Measurement:
     items = _common(manifest)
     samples = array("q")
     failures: list[dict[str, str]] = []
+    megapixels = 0.0
     for item in items[:_WARM_UP_BUFFERS]:
-        decoder(read_file(manifest.root, item.path, item.bytes))
+        # The pass itself meets the same failure, and lists it.
+        with suppress(ImageError):
+            decoder(read_file(manifest.root, item.path, item.bytes))
     with collector_paused():
         for done, item in enumerate(items, 1):
             # Bytes are read just before, outside the clock: thousands of originals need not fit
             # into memory, and the decoder meets them warm, as it does behind `read`.
-            data = read_file(manifest.root, item.path, item.bytes)
             try:
+                data = read_file(manifest.root, item.path, item.bytes)
                 began = perf_counter_ns()
                 pixels = decoder(data)
                 samples.append(perf_counter_ns() - began)
             except ImageError as error:
                 failures.append({"id": item.id, "stage": error.stage, "reason": error.reason})
                 continue
+            megapixels += pixels.shape[0] * pixels.shape[1] / 1e6
             del pixels
             progress(done)
+    if not samples:
+        raise UserError(f"every image failed; the first, {describe(failures[0])}")
     values = {**threads, **manifest.shape(), "n_buffers": len(samples), "peak_memory_mib": peak_memory_mib()}
-    values["megapixels"] = sum(item.width * item.height for item in items) / 1e6
-    return Measurement({"decode": samples}, values, failures)
+    values["megapixels"] = megapixels
+    return Measurement({"decode": samples}, values, [*failure_rows(manifest.items), *failures])
 
 
 def agreement(cell: Cell, work: Path, progress: Progress) -> Measurement:
@@ -65,23 +71,33 @@ def agreement(cell: Cell, work: Path, progress: Progress) -> Measurement:
     items = _common(manifest)
     reference = stage.make("pil")
     found: dict[str, Any] = {}
+    failures: dict[str, dict[str, str]] = {}
     for name in stage.DECODERS:
         try:
-            found[name] = {"max_abs_diff": _difference(stage.make(name), reference, manifest, items)}
+            decoder = stage.make(name)
         except Unavailable as error:
             found[name] = {"unavailable": str(error)}
-    return Measurement(values={"agreement": found, "n_compared": len(items)})
+            continue
+        differences = []
+        for item in items:
+            try:
+                data = read_file(manifest.root, item.path, item.bytes)
+                differences.append(_difference(decoder, reference, data))
+            except ImageError as error:
+                failures[item.id] = {"id": item.id, "stage": error.stage, "reason": error.reason}
+        found[name] = {"max_abs_diff": max(differences)} if differences else {"unavailable": "every image failed in it"}
+    compared = len(items) - len(failures)
+    if not compared:
+        raise UserError(f"every image failed; the first, {describe(next(iter(failures.values())))}")
+    return Measurement(values={"agreement": found, "n_compared": compared}, failures=list(failures.values()))
 
 
-def _difference(decoder: stage.Decode, reference: stage.Decode, manifest: Manifest, items: Sequence[Item]) -> int:
-    worst = 0
-    for item in items:
-        data = read_file(manifest.root, item.path, item.bytes)
-        ours, theirs = decoder(data), reference(data)
-        if ours.shape != theirs.shape:
-            return 255
-        worst = max(worst, int(np.max(np.maximum(ours, theirs) - np.minimum(ours, theirs))))
-    return worst
+def _difference(decoder: stage.Decode, reference: stage.Decode, data: bytes) -> int:
+    """The largest difference of any channel of any pixel; 255 where the shapes differ."""
+    ours, theirs = decoder(data), reference(data)
+    if ours.shape != theirs.shape:
+        return 255
+    return int(np.max(np.maximum(ours, theirs) - np.minimum(ours, theirs)))
 
 
 def _common(manifest: Manifest) -> list[Item]:

@@ -14,6 +14,9 @@ _PROTOCOLS = {
     "agreement": ("decoders", "agreement"),
     "fidelity": ("fidelity", "fidelity"),
     "profiler": ("profilers", "profiler"),
+    "runtime": ("runtimes", "runtime"),
+    "serialization": ("serialization", "serialization"),
+    "throughput": ("throughput", "throughput"),
 }
 
 

@@ -9,7 +9,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,7 +29,10 @@ _LMDB_MAP_BYTES = 1 << 40  # a sparse map: address space, not disk
 
 
 class Sink(Protocol):
-    """Somewhere to put vectors. `close` must be called for the file to be whole."""
+    """Somewhere to put vectors. `close` must be called for the file to be whole.
+
+    Whole for whoever reads it next; to survive a power cut it also takes `sync_folder`.
+    """
 
     path: Path
 
@@ -82,12 +87,26 @@ class LmdbSink:
         import lmdb
 
         self.path = path
+        self._error: type[Exception] = lmdb.Error
         self._environment = lmdb.open(str(path), subdir=False, map_size=_LMDB_MAP_BYTES, sync=False, lock=False)
         self._position = 0
 
     def write(self, ids: Sequence[str], vectors: Vectors) -> None:
-        """Append in one transaction."""
-        rows = np.ascontiguousarray(vectors, dtype=np.float32)
+        """Append in one transaction.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        try:
+            self._append(ids, np.ascontiguousarray(vectors, dtype=np.float32))
+        except self._error as error:
+            # LMDB calls a write that a full disk cut short an input/output error.
+            disk = os.statvfs(self.path.parent)
+            if disk.f_bavail * disk.f_frsize > vectors.nbytes:
+                raise
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path)) from error
+
+    def _append(self, ids: Sequence[str], rows: Vectors) -> None:
         with self._environment.begin(write=True) as transaction:
             for identity, row in zip(ids, rows, strict=True):
                 name = identity.encode()
@@ -96,8 +115,7 @@ class LmdbSink:
                 self._position += 1
 
     def close(self) -> None:
-        """Flush and close."""
-        self._environment.sync(True)
+        """Close. Like the other sinks, without waiting for the disk: that is `sync_folder`'s."""
         self._environment.close()
 
 
@@ -153,7 +171,8 @@ def read_lmdb(path: Path) -> tuple[list[str], Vectors]:
             length = struct.unpack_from("<I", value)[0]
             ids.append(bytes(value[4 : 4 + length]).decode())
             rows.append(_row(value, 4 + length))
-    return ids, np.stack(rows)
+    # No row, no width: an empty file does not know it.
+    return ids, np.stack(rows) if rows else np.empty((0, 0), np.float32)
 
 
 def _row(value: bytes, offset: int) -> Vectors:
@@ -176,6 +195,16 @@ READERS: dict[str, Callable[[Path], tuple[list[str], Vectors]]] = {
     "lmdb": read_lmdb,
     "npy": read_npy,
 }
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until every file of a closed sink's folder, and the folder itself, is on the disk."""
+    for path in [*sorted(folder.iterdir()), folder]:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def make(name: str, folder: Path, dim: int) -> Sink:

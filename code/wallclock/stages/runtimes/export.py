@@ -1,0 +1,194 @@
+"""The network as an ONNX graph: exported once, kept under the digest of all that it depends on.
+
+    <cache>/<digest>/model.onnx    fixed batch, fixed input size
+                     about.json    seconds it took, its nodes, sha256 of the model
+
+A folder is made under a temporary name and renamed, so that it is whole or absent.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import os
+import shutil
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+
+from wallclock.files import digest_of, pretty_json, sha256_file, write_bytes, write_text
+from wallclock.stages.runtimes.base import Request
+
+INPUT, OUTPUT = "pixel_values", "pooled"
+
+#: dtype of a graph → its input's type.
+INPUT_TYPES = {"fp32": np.float32, "fp16": np.float16, "int8": np.float32}
+
+#: Operators that mean that work which is the same for every batch was left in the graph.
+_UNWANTED = ("Resize", "Upsample", "Shape")
+
+#: The first opset with an operator for attention, which runtimes have fused kernels for.
+_ATTENTION_OPSET = 23
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A graph on disk, the seconds it took to make, and its operators by name."""
+
+    path: Path
+    export_s: float
+    operators: dict[str, int]
+
+
+def exported(request: Request) -> Exported:
+    """The request's network as a graph: from the cache, or made now.
+
+    Raises:
+        UserError: the disk is full.
+    """
+    folder = request.cache / _key(request)
+    found = _load(folder)
+    if found is not None:
+        return found
+    if request.dtype == "int8":
+        floats = exported(replace(request, dtype="fp32"))
+        return _make(folder, lambda model: _quantize(floats.path, model), floats.export_s)
+    return _make(folder, lambda model: _write(request, model))
+
+
+def _key(request: Request) -> str:
+    libraries = ["torch", "transformers", "onnxscript", "onnx", "onnxruntime-gpu"]
+    identity = {
+        "weights": request.weights_digest,
+        "images": list(request.images.shape),
+        "dtype": request.dtype,
+        "opset": request.opset,
+        "versions": {name: metadata.version(name) for name in libraries},
+    }
+    return digest_of(identity)[:16]
+
+
+def _load(folder: Path) -> Exported | None:
+    """The graph in `folder` if it is there and as it was written."""
+    try:
+        about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+        whole = sha256_file(folder / "model.onnx") == about["sha256"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return Exported(folder / "model.onnx", about["export_s"], about["operators"]) if whole else None
+
+
+def _make(folder: Path, write: Callable[[Path], None], spent_s: float = 0.0) -> Exported:
+    """Have the graph written; `spent_s` is what the graph that it is made from took."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    try:
+        model = temporary / "model.onnx"
+        began = perf_counter()
+        write(model)
+        export_s = spent_s + perf_counter() - began
+        operators = _operators(model)
+        about = {"export_s": export_s, "operators": operators, "sha256": sha256_file(model)}
+        write_text(temporary / "about.json", pretty_json(about))
+        shutil.rmtree(folder, ignore_errors=True)  # damaged, or we would not be here
+        os.rename(temporary, folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return Exported(folder / "model.onnx", export_s, operators)
+
+
+def _operators(model: Path) -> dict[str, int]:
+    """Operators by name, after checking that the graph does only what changes from batch to batch."""
+    found = Counter(node.op_type for node in onnx.load(model, load_external_data=False).graph.node)
+    unwanted = [name for name in _UNWANTED if name in found]
+    if unwanted:
+        raise RuntimeError(f"the exported graph still holds {', '.join(unwanted)}: shapes were meant to be fixed")
+    return dict(sorted(found.items()))
+
+
+def _write(request: Request, path: Path) -> None:
+    network = _prepared(request)
+    dtype = {"fp32": torch.float32, "fp16": torch.float16}[request.dtype]
+    images = torch.zeros(request.images.shape, dtype=dtype)
+    with _quiet():
+        program = torch.onnx.export(
+            _Pooled(network).eval().to(dtype),
+            (images,),
+            dynamo=True,
+            opset_version=request.opset,
+            input_names=[INPUT],
+            output_names=[OUTPUT],
+            verbose=False,
+        )
+    assert program is not None
+    write_bytes(path, program.model_proto.SerializeToString())
+
+
+def _quantize(floats: Path, path: Path) -> None:
+    """Dynamic quantization: int8 weights of every matrix product, activations scaled as they come."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    with _quiet():
+        quantize_dynamic(floats, path, op_types_to_quantize=["MatMul"], per_channel=True, weight_type=QuantType.QInt8)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No talk of the exporters' own deprecations, of libraries not asked for, of steps already taken."""
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _prepared(request: Request) -> Any:
+    """A copy of the network whose position embeddings fit the input, on the host.
+
+    They are stored for 518 px and interpolated in every pass; done once before the export, no
+    Resize is left in the graph.
+    """
+    network = copy.deepcopy(request.network).cpu().float()
+    # As one operator where the opset has one; else the plain products, without the guard against
+    # rows that are masked whole, which torch's decomposition adds.
+    network.set_attn_implementation("sdpa" if request.opset >= _ATTENTION_OPSET else "eager")
+    embeddings, height, width = network.embeddings, *request.images.shape[2:]
+    patch = network.config.patch_size
+    tokens = torch.zeros(1, (height // patch) * (width // patch) + 1, network.config.hidden_size)
+    with torch.no_grad():
+        fitted = embeddings.interpolate_pos_encoding(tokens, height, width).clone()
+    embeddings.position_embeddings = torch.nn.Parameter(fitted, requires_grad=False)
+    return network
+
+
+class _Pooled(torch.nn.Module):
+    """Dinov2Model's forward, pooled vector only.
+
+    Spelled out because under export the model adds an attention mask that masks nothing, which
+    would cost an addition a layer in the graph alone.
+    """
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        """(n, 3, h, w) → (n, dim)."""
+        tokens = self.network.embeddings(pixel_values)
+        encoded = self.network.encoder(tokens, attention_mask=None).last_hidden_state
+        pooled: torch.Tensor = self.network.layernorm(encoded)[:, 0, :]
+        return pooled

@@ -1,0 +1,62 @@
+"""Made records and a plan over a tiny folder, for the tests of the spine's experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+
+from tests import making
+from wallclock import settings
+from wallclock.plan import Plan
+from wallclock.records import Record
+from wallclock.spec import Cell, ModelSpec, Recipe, Slice
+
+MACHINE = {"cpu": "Test CPU", "cores": 4, "gpus": [], "memory_gib": 8}
+VERSIONS = {
+    "libjpeg-turbo in pillow": "3.1.0",
+    "libjpeg-turbo in opencv": "3.1.1",
+    "libjpeg-turbo in simplejpeg": "3.1.2",
+    "libturbojpeg": "2.1.5",
+}
+ENVIRONMENT = {"machine": MACHINE, "versions": VERSIONS}
+MODEL = ModelSpec("dinov2-small", "random")
+MS = 1_000_000
+
+
+def corpus(image_set: str = "small_256", n: int = 10) -> Slice:
+    return Slice("synthetic", image_set, n, f"digest of {image_set}", "")
+
+
+def record(
+    experiment: str,
+    protocol: str,
+    label: str,
+    recipe: Recipe,
+    repeat: int = 0,
+    image_set: str = "small_256",
+    samples: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, Any] | None = None,
+    params: Mapping[str, Any] | None = None,
+    status: str = "ok",
+    reason: str = "",
+) -> Record:
+    cell = Cell(experiment, protocol, label, repeat, recipe, corpus(image_set), MODEL, params or {})
+    found = {"median_kb": 7.4, "median_megapixels": 0.06, **(values or {})} if status == "ok" else {}
+    return Record(cell, status, reason, samples or {}, found, (), ENVIRONMENT)
+
+
+def plan(folder: Path, *overrides: str) -> Plan:
+    """What a command line resolves to, over three small images in a folder."""
+    images = folder / "images"
+    images.mkdir()
+    for seed in range(3):
+        (images / f"{seed}.jpg").write_bytes(making.jpeg(seed=seed))
+    arguments = [
+        *("corpus=folder", f"corpus.path='{images}'", "device=cpu", "model='null'"),
+        *(f"out='{folder / 'out'}'", *overrides),
+    ]
+    with initialize_config_dir(str(settings.CONF), version_base="1.3"):
+        return Plan(settings.resolve(compose("config", overrides=arguments)), lambda done, total, what: None)
