@@ -4,7 +4,9 @@ ARGS ?=
 PY := .venv/bin/python
 READY := .venv/.ready
 .DEFAULT_GOAL := help
-.PHONY: help setup quick run figures diff test test-slow lint lock clean
+PROFILE ?= paper
+FLAGS := $(if $(filter quick,$(PROFILE)),--quick) --experiment all $(ARGS)
+.PHONY: help setup quick all data run figures diff report check test test-slow lint lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -18,14 +20,25 @@ $(READY): requirements.lock pyproject.toml scripts/setup.sh
 quick: $(READY) ## the smoke test: minutes on a CPU; tables, figures, verdicts
 	@$(PY) code/main.py --quick $(ARGS)
 
-run: $(READY) ## the paper's sizes: make run ARGS="--n 100000 --experiment serial,cpu"
-	@$(PY) code/main.py $(ARGS)
+all: data run ## the whole paper: corpus, every experiment, tables, figures, verdicts, report; PROFILE=quick for less
+
+data: $(READY) ## the corpus that the experiments need, onto this disk
+	@$(PY) code/main.py $(FLAGS) only=data
+
+run: $(READY) ## every experiment and all that follows from it; ARGS="corpus=folder corpus.path=DIR" and the like
+	@$(PY) code/main.py $(FLAGS)
 
 figures: $(READY) ## CSVs, figures and verdicts again, from the records alone
 	@$(PY) -m wallclock.paper figures
 
 diff: $(READY) ## verdicts against the paper; or two folders: make diff A=dir B=dir
 	@$(PY) -m wallclock.paper diff $(if $(A),--a $(A)) $(if $(B),--b $(B)) $(if $(TOLERANCE),--tolerance $(TOLERANCE))
+
+report: $(READY) ## figures/report.html from the tables and figures that are there
+	@$(PY) -m wallclock.paper report
+
+check: $(READY) ## rebuild everything from each committed reference run and compare byte for byte
+	@$(PY) -m wallclock.paper check
 
 test: $(READY) ## the fast tests
 	@$(PY) -m pytest -m "not slow and not network"

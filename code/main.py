@@ -1,5 +1,6 @@
 """python code/main.py [--quick] [--n N] [--experiment a,b|all] [Hydra overrides ...]"""
 
+import os
 import shlex
 import sys
 
@@ -31,7 +32,9 @@ def main() -> None:
     """Translate the article's flags, check the names, hand over to Hydra."""
     try:
         arguments = settings.translate(sys.argv[1:])
-        if not any(argument.startswith("-") for argument in arguments):
+        if any(argument.startswith("-") for argument in arguments):
+            settings.check_names(arguments)
+        else:
             settings.check(arguments)
         sys.argv[1:] = arguments
         run()
@@ -43,5 +46,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    COMMAND = shlex.join(["python", *sys.argv])
+    # A path on it need not be UTF-8; the records are.
+    COMMAND = os.fsencode(shlex.join(["python", *sys.argv])).decode("utf-8", "backslashreplace")
     main()

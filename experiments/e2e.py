@@ -15,7 +15,7 @@ from wallclock.summary import quantile
 COLUMNS = (
     *("recipe", "decoder", "resizer", "interpolation", "engine", "workers", "start_method", "batch_size", "dtype"),
     *("runtime", "sink", "image_set", "corpus", "weights", "service_ms", "device", "device_kind"),
-    *("n_images", "repeats", *rows.STAGE_COLUMNS, "wait_s", "wait_share", "startup_s"),
+    *("n_images", "n_unique", "steady", "repeats", *rows.STAGE_COLUMNS, "wait_s", "wait_share", "startup_s"),
     *("wall_s", "wall_s_min", "wall_s_max", "img_per_s", "img_per_s_min", "img_per_s_max"),
     *("seconds_per_100k", "seconds_per_100k_origin", "batch_p50_ms", "batch_p95_ms", "batch_p99_ms"),
     *("peak_gpu_mem_gib", "gpu_util_mean", "gpu_power_w", "sm_clock_mhz", "throttle_reasons", "cpu_cores_used"),
@@ -127,6 +127,8 @@ def _measured(repeats: Sequence[Record]) -> Row:
         "wait_s": wait,
         "wait_share": wait / wall,
         "startup_s": chosen.values["startup_s"],
+        "n_unique": chosen.values["n_unique"],
+        "steady": chosen.values["steady"],
         "wall_s_min": min(walls),
         "wall_s_max": max(walls),
         "img_per_s_min": min(rates),

@@ -8,7 +8,7 @@ trap 'rm -rf "$folder"' EXIT
 "$folder/venv/bin/pip" install -q --disable-pip-version-check -r requirements.in
 {
   sed '/^[^#]/,$d' requirements.lock
-  "$folder/venv/bin/pip" freeze | sed 's/+[a-z0-9.]*$//' |
+  "$folder/venv/bin/pip" freeze --all | grep -v '^pip==' | sed 's/+[a-z0-9.]*$//' |
     grep -v -i -E '^(nvidia-(cu|nccl|nvjit|nvsh|nvtx)|triton|cuda-)'
 } > "$folder/lock"
 mv "$folder/lock" requirements.lock

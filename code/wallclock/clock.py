@@ -49,8 +49,9 @@ class Stage:
         elapsed = perf_counter_ns() - self._pop()
         self._add(elapsed)
         if self._open:
-            # Moving the enclosing stage's start forward takes this time out of its own.
-            self._open[-1] += elapsed
+            # Moving every enclosing stage's start forward takes this time out of their own.
+            for level in range(len(self._open)):
+                self._open[level] += elapsed
 
 
 class SyncedStage(Stage):

@@ -52,10 +52,11 @@ def atomic_open(path: Path, mode: str = "w", *, sync: bool = True) -> Iterator[I
     Raises:
         UserError: the disk is full.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    name = ""
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
         with os.fdopen(descriptor, mode, **text) as handle:  # type: ignore[call-overload]
             yield handle
             handle.flush()

@@ -21,6 +21,7 @@ class Settings:
     `n` caps every experiment's images; `cap` does so per image set, for this kind of device.
     `repeats_of` overrides `repeats` for an experiment. `experiments` holds each selected experiment's
     own options, in running order. `cost` is what an hour of the device costs, and who says so.
+    `only`: "data" stops when the corpus is on the disk.
     """
 
     experiments: Mapping[str, Mapping[str, Any]]
@@ -38,6 +39,7 @@ class Settings:
     page_cache: str = "warm"
     max_failures: int = 1000
     cost: Mapping[str, Any] = field(default_factory=dict)
+    only: str = "all"
 
     @property
     def runs(self) -> Path:

@@ -2,7 +2,8 @@
 
     data/runs/<experiment>/<key>/record.json    settings, environment, values, failures
                                  samples.json   every duration, in nanoseconds
-                                 COMPLETE       sha256 of both, written last
+                                 spans.json     where the first batches were, if the protocol says
+                                 COMPLETE       sha256 of these, written last
 
 The directory is made under a temporary name and renamed, so a run killed at any moment leaves no
 half record. Loading checks the digests, so an edited record is refused.
@@ -13,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,8 @@ class Record:
     """What one cell measured.
 
     `samples` maps a name to durations in nanoseconds. `values` holds everything else that was
-    read, each with its unit in its name. `failures` lists images as {id, stage, reason}.
+    read, each with its unit in its name. `failures` lists images as {id, stage, reason}. `spans`
+    are stretches of work as [lane, stage, batch, start_ns, duration_ns].
     """
 
     cell: Cell
@@ -44,6 +46,7 @@ class Record:
     failures: Sequence[Mapping[str, str]] = ()
     environment: Mapping[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+    spans: Sequence[Sequence[Any]] = ()
 
     @property
     def ok(self) -> bool:
@@ -88,6 +91,8 @@ def write(target: Path, record: Record, extra_files: Iterable[Path] = ()) -> Non
     }
     write_text(temporary / "record.json", pretty_json(plain))
     write_text(temporary / "samples.json", _samples_text(record.samples))
+    if record.spans:
+        write_text(temporary / "spans.json", "[" + ",\n".join(canonical_json(span) for span in record.spans) + "]\n")
     for path in extra_files:
         shutil.move(path, temporary / path.name)
     write_text(temporary / "COMPLETE", _seal(temporary))
@@ -102,13 +107,14 @@ def load(target: Path) -> Record:
         UserError: it is not there, not complete, or was edited.
     """
     try:
-        sealed = (target / "COMPLETE").read_text(encoding="utf-8")
+        sealed = (target / "COMPLETE").read_text(encoding="utf-8", errors="replace")
         if sealed != _seal(target):
             raise UserError(f"the record {target} was changed after it was written; delete it and run again")
         plain = json.loads((target / "record.json").read_text(encoding="utf-8"))
         samples = json.loads((target / "samples.json").read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise UserError(f"no complete record at {target}; run the same command again") from error
+    spans = target / "spans.json"
     return Record(
         cell=Cell.from_json(plain["cell"]),
         status=plain["status"],
@@ -118,6 +124,7 @@ def load(target: Path) -> Record:
         failures=plain["failures"],
         environment=plain["environment"],
         seconds=plain["seconds"],
+        spans=json.loads(spans.read_text(encoding="utf-8")) if spans.exists() else (),
     )
 
 
@@ -147,8 +154,20 @@ def load_experiment(runs: Path, experiment: str) -> list[Record]:
     return [load(folder) for folder in folders if (folder / "COMPLETE").exists()]
 
 
+def durations(runs: Path) -> Iterator[tuple[Cell, float]]:
+    """Every measured cell on disk with the seconds it took, seals unchecked; what cannot be read is left out."""
+    for path in sorted(runs.glob("*/*/record.json")):
+        try:
+            plain = json.loads(path.read_text(encoding="utf-8"))
+            if plain["status"] in _FINAL:
+                yield Cell.from_json(plain["cell"]), float(plain["seconds"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+
+
 def _seal(folder: Path) -> str:
-    return "".join(f"{sha256_file(folder / name)}  {name}\n" for name in ("record.json", "samples.json"))
+    names = ["record.json", "samples.json", *(["spans.json"] if (folder / "spans.json").exists() else [])]
+    return "".join(f"{sha256_file(folder / name)}  {name}\n" for name in names)
 
 
 def _samples_text(samples: Mapping[str, Sequence[int]]) -> str:

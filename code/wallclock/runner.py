@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,21 +45,21 @@ class _Planned:
     target: Path
 
 
-def run(cells: Sequence[Cell], runs: Path, seed: int, command: str, screen: Screen) -> Report:
+def run(cells: Sequence[Cell], runs: Path, seed: int, context: Mapping[str, Any], screen: Screen) -> Report:
     """Measure every cell that has no final record yet, then index the experiments.
 
     Args:
         cells: the grid, in table order.
         runs: where the records go.
         seed: of the order in which cells run.
-        command: as typed; it goes into the records.
+        context: what the records should also say, without being identified by it.
 
     Raises:
         UserError: a request that cannot be met, as a worker found it.
         KeyboardInterrupt: after the running worker was stopped.
     """
     identity = provenance.identity()
-    environment = {**identity, "command": command}
+    environment = {**identity, **context}
     planned = [_plan(cell, runs, identity) for cell in cells]
     todo = [plan for plan in planned if records.reusable(plan.target) is None]
     report = Report(reused=len(planned) - len(todo))

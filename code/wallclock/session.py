@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
@@ -10,6 +12,7 @@ from rich.console import Console
 import experiments
 from wallclock import provenance, runner
 from wallclock.console import CorpusProgress, Screen
+from wallclock.errors import UserError
 from wallclock.paper import overview, show
 from wallclock.paper.publish import Published, publish
 from wallclock.plan import Plan, Settings
@@ -23,8 +26,12 @@ def run_session(settings: Settings, command: str) -> int:
         UserError: a request that cannot be met.
     """
     screen = Screen(Console())
-    cells = _cells(settings, screen)
-    report = runner.run(cells, settings.runs, settings.seed, command, screen)
+    _make_writable({"out": settings.out, "figures": settings.figures})
+    plan, cells = _cells(settings, screen)
+    if settings.only == "data":
+        _say_data(plan, screen.console)
+        return 0
+    report = runner.run(cells, settings.runs, settings.seed, {"command": command, "cost": dict(settings.cost)}, screen)
     published = publish(settings.out, settings.figures)
     overview.print_tables(published.tables, screen.console)
     show.print_verdicts(published.verdicts, screen.console)
@@ -34,14 +41,36 @@ def run_session(settings: Settings, command: str) -> int:
     return 1 if report.crashed else 0
 
 
-def _cells(settings: Settings, screen: Screen) -> list[Cell]:
+def _make_writable(folders: Mapping[str, Path]) -> None:
+    for name, folder in folders.items():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            raise UserError(f"{name}={folder}: cannot write there: {error.strerror}") from error
+
+
+def _cells(settings: Settings, screen: Screen) -> tuple[Plan, list[Cell]]:
     with screen.bars() as bars:
         plan = Plan(settings, CorpusProgress(bars))
-        return [
-            cell
-            for name, options in settings.experiments.items()
-            for cell in experiments.load(name).cells(plan, options)
-        ]
+        cells: list[Cell] = []
+        for name, options in settings.experiments.items():
+            cells += experiments.load(name).cells(plan, options)
+    return plan, cells
+
+
+def _say_data(plan: Plan, console: Console) -> None:
+    """What is on the disk now: of each image set its largest slice."""
+    largest = {manifest.image_set: manifest for manifest in sorted(plan.manifests(), key=lambda one: len(one.items))}
+    for manifest in largest.values():
+        shape, size = manifest.shape(), sum(item.bytes for item in manifest.items)
+        console.print(
+            f"{manifest.kind} {manifest.image_set}: {len(manifest.items):,} images, {size / 1e6:,.1f} MB, median "
+            f"{shape['median_kb']:.1f} KB and {shape['median_megapixels']:.2f} megapixels, in {_short(manifest.root)}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 def _say_where(published: Published, report: runner.Report, settings: Settings, console: Console) -> None:

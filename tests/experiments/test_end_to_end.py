@@ -37,7 +37,14 @@ def record(recipe: Recipe, repeat: int = 0, wall_ms: int = 1000, n: int = 10, **
     cell = Cell("t4", "throughput", recipe.name, repeat, recipe, CORPUS, changes.pop("model", MODEL))
     samples = {name: [10_000_000] * 5 for name in STAGES}
     samples |= {"wait": [1_000_000] * 5, "batch": [20_000_000] * 5, "wall": [wall_ms * 1_000_000]}
-    values: dict[str, Any] = {"n_embedded": n, "startup_s": 2.0, "median_kb": 7.0, "median_megapixels": 0.06}
+    values: dict[str, Any] = {
+        "n_embedded": n,
+        "n_unique": n,
+        "steady": True,
+        "startup_s": 2.0,
+        "median_kb": 7.0,
+        "median_megapixels": 0.06,
+    }
     values |= {"telemetry": {"cpu_cores": [1.0, 3.0], "throttle_reasons": ["power cap"]}}
     environment = {"machine": MACHINE, "cost": {"usd_per_hour": 3.6}}
     return Record(cell, samples=samples, values=values, environment=environment, **changes)

@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 
 import experiments
+from tests.paper import made_up
+from tests.paper.made_up import CPU, T4, Machine
 from wallclock.clock import STAGES
+from wallclock.files import pretty_json, write_text
+from wallclock.paper import claims, figures, perfetto, publish, report, tables
 from wallclock.paper.csvfile import write_table
+from wallclock.paper.figures import style
 
 #: Columns by table, as the experiments declare them.
 SCHEMAS: Mapping[str, Sequence[str]] = {
@@ -73,11 +78,81 @@ def decoder_rows() -> Callable[..., Rows]:
 def save_table() -> Callable[[Path, str, Rows], Path]:
     """Write made-up rows as the table of that name."""
 
-    def save(folder: Path, name: str, rows: Rows) -> Path:
-        write_table(folder / name, SCHEMAS[name], rows)
-        return folder / name
+    return save_rows
 
-    return save
+
+def save_rows(folder: Path, name: str, rows: Rows) -> Path:
+    """Write made-up rows as the table of that name; what they leave out is empty."""
+    blank: dict[str, object] = dict.fromkeys(SCHEMAS[name])
+    write_table(folder / name, SCHEMAS[name], [blank | row for row in rows])
+    return folder / name
+
+
+@pytest.fixture
+def svg_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Save figures as SVG alone, which takes a fifth of the time."""
+    monkeypatch.setattr(style, "_METADATA", {"svg": style._METADATA["svg"]})
+
+
+@pytest.fixture(scope="session")
+def t4_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A full run on the paper's machine: `data/` and `figures/`. Not to be changed."""
+    return publish_made_up(tmp_path_factory.mktemp("t4"), T4)
+
+
+@pytest.fixture(scope="session")
+def cpu_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A full run on a CPU, with a stand-in for the network. Not to be changed."""
+    return publish_made_up(tmp_path_factory.mktemp("cpu"), CPU)
+
+
+def publish_made_up(folder: Path, machine: Machine) -> Path:
+    """All that `publish` makes of a full run on `machine`, from made-up tables in place of records."""
+    data, drawn = save_full_run(folder / "data", machine), folder / "figures"
+    for name in ("t4-serial-stages.csv", "t4-baseline-stages.csv"):
+        write_text((data / name).with_suffix(".meta.json"), pretty_json(made_up.about(machine, name)))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(style, "_METADATA", {"svg": style._METADATA["svg"]})
+        figures.render_all(data, drawn)
+    tables.render_all(data, drawn)
+    perfetto.render_all(data, drawn)
+    report.render(data, drawn)
+    return folder
+
+
+def save_full_run(folder: Path, machine: Machine) -> Path:
+    """Every table of a full run on `machine`, and the verdicts on them."""
+    common = {"device": machine.device, "device_kind": machine.kind, "corpus": machine.corpus}
+    cpu = f"{machine.device}" if not machine.on_gpu else "Intel Xeon Platinum 8259CL (16 cores, beside Tesla T4)"
+    factor = 1.0 if machine.on_gpu else 18.0
+    serial = {
+        image_set: [
+            row | {"weights": machine.weights} for row in make_serial_rows(image_set, **common, forward_factor=factor)
+        ]
+        for image_set in _SERIAL
+    }
+    made = {
+        "t4-serial-stages.csv": serial["small_256"],
+        "t4-serial-stages-original.csv": serial["original"],
+        "decoder-comparison.csv": make_decoder_rows(cpu, machine.corpus),
+        "cpu-baseline-stages.csv": [
+            {name: value for name, value in row.items() if name in SCHEMAS["cpu-baseline-stages.csv"]}
+            for row in make_serial_rows("small_256", cpu, "cpu", machine.corpus, forward_factor=220)[:1]
+        ],
+        "t4-baseline-stages.csv": made_up.baseline(machine),
+        "optimized-end-to-end.csv": made_up.optimized(machine),
+        "throughput-steps.csv": made_up.steps(machine),
+        "batch-sweep.csv": made_up.batch_sweep(machine),
+        "workers-sweep.csv": made_up.workers_sweep(machine),
+        "timeline-baseline.csv": made_up.timeline(machine, n=24),
+        "timeline-optimized.csv": made_up.timeline(machine, workers=8, batch_size=64, forward_ms=57, n=24),
+        "onnx-vs-pytorch.csv": made_up.runtimes(machine),
+        "serialization-comparison.csv": made_up.serialization(machine),
+    }
+    for name, rows in made.items():
+        save_rows(folder, name, rows)
+    claims.write(claims.judge(claims.load(publish.CLAIMS), folder), folder / "claims.csv")
+    return folder
 
 
 def make_serial_rows(

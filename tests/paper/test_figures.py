@@ -13,9 +13,10 @@ from matplotlib.text import Text
 from wallclock.clock import STAGES
 from wallclock.errors import UserError
 from wallclock.paper.csvfile import read_table
-from wallclock.paper.figures import FIGURES, Rendering, render, render_all
+from wallclock.paper.figures import FIGURES, render, render_all
 from wallclock.paper.figures.stacked import stage_seconds
 from wallclock.paper.figures.style import STAGE_STYLES, styled
+from wallclock.paper.rendering import Rendering
 
 SERIAL, ORIGINAL, DECODERS = "t4-serial-stages.csv", "t4-serial-stages-original.csv", "decoder-comparison.csv"
 STACKED, BARS = "fig-01-stacked-stage-time", "fig-03-decoder-comparison"
@@ -48,11 +49,10 @@ def words(figure: Figure) -> str:
 
 
 def test_rendering_twice_gives_the_same_bytes(tables: Path, tmp_path: Path) -> None:
-    first = render_all(tables, tmp_path / "one")
-    with mpl.rc_context({"font.size": 20, "lines.linewidth": 5, "svg.hashsalt": "another"}):
-        second = render_all(tables, tmp_path / "two")
-    assert [each.stem for each in first] == list(FIGURES)
-    for one, two in zip(first, second, strict=True):
+    for stem in (STACKED, BARS):
+        one = render(stem, tables, tmp_path / "one")
+        with mpl.rc_context({"font.size": 20, "lines.linewidth": 5, "svg.hashsalt": "another"}):
+            two = render(stem, tables, tmp_path / "two")
         assert not one.skipped
         assert [path.suffix for path in one.paths] == [".png", ".svg", ".pdf"]
         for a, b in zip(one.paths, two.paths, strict=True):
@@ -60,7 +60,30 @@ def test_rendering_twice_gives_the_same_bytes(tables: Path, tmp_path: Path) -> N
             assert a.read_bytes() == b.read_bytes(), a.name
 
 
-def test_another_table_gives_another_figure(tables: Path, tmp_path: Path, serial_rows: Make, save_table: Save) -> None:
+def test_every_figure_is_drawn_and_drawn_alike(t4_run: Path, tmp_path: Path, svg_only: None) -> None:
+    found = render_all(t4_run / "data", tmp_path)
+    assert [each.stem for each in found] == list(FIGURES)
+    for each in found:
+        assert not each.skipped
+        for path in each.paths:
+            assert path.read_bytes() == (t4_run / "figures" / path.name).read_bytes(), path.name
+
+
+def test_no_svg_is_too_heavy_for_a_page(t4_run: Path) -> None:
+    """A hatch of dots once made a megabyte of one."""
+    sizes = {path.name: path.stat().st_size for path in (t4_run / "figures").glob("*.svg")}
+    assert len(sizes) == len(FIGURES)
+    assert max(sizes.values()) < 200_000, sizes
+
+
+def test_every_figure_of_a_cpu_run_is_drawn(cpu_run: Path) -> None:
+    drawn_stems = {path.stem for path in (cpu_run / "figures").glob("*.svg")}
+    assert drawn_stems == set(FIGURES)
+
+
+def test_another_table_gives_another_figure(
+    tables: Path, tmp_path: Path, serial_rows: Make, save_table: Save, svg_only: None
+) -> None:
     before = render(STACKED, tables, tmp_path / "one")
     save_table(tables, SERIAL, serial_rows(forward_factor=1.5))
     after = render(STACKED, tables, tmp_path / "two")
@@ -68,11 +91,12 @@ def test_another_table_gives_another_figure(tables: Path, tmp_path: Path, serial
         assert a.read_bytes() != b.read_bytes()
 
 
-def test_a_missing_table_is_a_reason_and_the_others_are_drawn(tables: Path, tmp_path: Path) -> None:
+def test_a_missing_table_is_a_reason_and_the_others_are_drawn(tables: Path, tmp_path: Path, svg_only: None) -> None:
     (tables / DECODERS).unlink()
-    *others, last = render_all(tables, tmp_path / "out")
-    assert all(each.paths for each in others)
-    assert last == Rendering(BARS, (), f"no {DECODERS} in {tables}")
+    found = {each.stem: each for each in render_all(tables, tmp_path / "out")}
+    assert found[STACKED].paths
+    assert found[BARS] == Rendering(BARS, (), f"no {DECODERS}")
+    assert found["fig-06-cpu-gpu-timeline"].skipped == "no timeline-baseline.csv nor timeline-optimized.csv"
 
 
 def test_a_table_without_a_measurement_is_a_reason(
@@ -81,10 +105,11 @@ def test_a_table_without_a_measurement_is_a_reason(
     save_table(tables, DECODERS, [row | {"status": "failed"} for row in decoder_rows()])
     save_table(tables, SERIAL, serial_rows()[-1:])
     save_table(tables, ORIGINAL, [serial_rows("original")[0] | {"wall_s": None}])
-    reasons = [each.skipped for each in render_all(tables, tmp_path / "out")]
+    stems = (STACKED, "fig-01b-stacked-stage-time-original", BARS)
+    reasons = [render(stem, tables, tmp_path / "out").skipped for stem in stems]
     assert "no recipe" in reasons[0]
     assert "no wall clock" in reasons[1]
-    assert "no row with status ok" in reasons[2]
+    assert reasons[2] == f"no row with status ok in {DECODERS}"
     assert not (tmp_path / "out").exists()
 
 
@@ -169,5 +194,5 @@ def test_stages_are_told_apart_without_colour() -> None:
 
 def test_nothing_is_left_in_the_global_state(tables: Path, tmp_path: Path) -> None:
     before = dict(mpl.rcParams)
-    render_all(tables, tmp_path / "out")
+    render(BARS, tables, tmp_path / "out")
     assert dict(mpl.rcParams) == before

@@ -105,7 +105,8 @@ def _item(root: Path, name: str, limits: Limits, old: Item | None) -> Item:
         try:
             about = path.stat()
             size, mtime = about.st_size, about.st_mtime_ns
-            if old is not None and (old.bytes, old.mtime_ns) == (size, mtime):
+            # What could not be read is tried again: a new permission leaves size and time as they were.
+            if old is not None and (old.bytes, old.mtime_ns) == (size, mtime) and old.failed_stage != "read":
                 return old
             data = _read(path, about, limits)
         except OSError as error:

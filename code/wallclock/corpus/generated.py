@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -56,13 +58,26 @@ def _render_all(
     # spawn: the parent has threads (the progress display), which fork would copy in mid-air.
     context = multiprocessing.get_context("spawn")
     workers = min(os.cpu_count() or 1, len(todo))
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_follow_parent) as pool:
         for start in range(0, len(todo), _CHUNK):
             chunk = todo[start : start + _CHUNK]
             for done, (index, item) in enumerate(zip(chunk, pool.map(make, chunk, chunksize=4), strict=True), 1):
                 items[index : index + 1] = [item]
                 progress(start + done, len(todo), f"rendering {image_set}")
             manifests.save(Manifest("synthetic", image_set, root, tuple(items)), path)
+
+
+def _follow_parent() -> None:
+    """Leave Ctrl-C to the parent, and end when it ends, killed or not."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def leave() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=leave, daemon=True).start()
 
 
 def _render(spec: CorpusSpec, image_set: str, root: Path, index: int) -> Item:

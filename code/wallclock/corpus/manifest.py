@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from wallclock.errors import UserError
-from wallclock.files import digest_of, pretty_json, write_bytes, write_text
+from wallclock.files import digest_of, pretty_json, sha256_bytes, write_bytes
 from wallclock.spec import Slice
 from wallclock.summary import median
 
@@ -107,25 +107,24 @@ class Manifest:
 def save(manifest: Manifest, path: Path) -> None:
     """Write the manifest's CSV and its JSON companion, each whole or not at all."""
     text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
+    # Every text in quotes: Python's reader would take a bare carriage return in a name for a new row.
+    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     names = [field.name for field in fields(Item)]
     writer.writerow(names)
     writer.writerows([getattr(item, name) for name in names] for item in manifest.items)
     # File names need not be UTF-8; Python carries their stray bytes as surrogates.
-    write_bytes(path, text.getvalue().encode("utf-8", "surrogateescape"))
-    write_text(
-        path.with_suffix(".json"),
-        pretty_json(
-            {
-                "version": VERSION,
-                "kind": manifest.kind,
-                "image_set": manifest.image_set,
-                "root": str(manifest.root).encode("utf-8", "backslashreplace").decode(),
-                "n_images": len(manifest.items),
-                "digest": manifest.digest(),
-            }
-        ),
-    )
+    rows = text.getvalue().encode("utf-8", "surrogateescape")
+    write_bytes(path, rows)
+    about = {
+        "version": VERSION,
+        "kind": manifest.kind,
+        "image_set": manifest.image_set,
+        "root": str(manifest.root),
+        "n_images": len(manifest.items),
+        "digest": manifest.digest(),
+        "sha256": sha256_bytes(rows),
+    }
+    write_bytes(path.with_suffix(".json"), pretty_json(about).encode("utf-8", "surrogateescape"))
 
 
 def load(path: Path, root: Path | None = None) -> Manifest:
@@ -139,17 +138,16 @@ def load(path: Path, root: Path | None = None) -> Manifest:
         UserError: there is none, or its rows are not those that were written.
     """
     try:
-        about = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-        rows = path.read_bytes().decode("utf-8", "surrogateescape")
-    except (FileNotFoundError, ValueError) as error:
+        about = json.loads(path.with_suffix(".json").read_bytes().decode("utf-8", "surrogateescape"))
+        rows = path.read_bytes()
+        intact = about["version"] == VERSION and about["sha256"] == sha256_bytes(rows)
+    except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"no readable manifest at {path}; run the same command again to make it") from error
-    reader = csv.DictReader(io.StringIO(rows, newline=""))
-    manifest = Manifest(
-        about["kind"], about["image_set"], root or Path(about["root"]), tuple(_item(row) for row in reader)
-    )
-    if about["version"] != VERSION or manifest.digest() != about["digest"]:
+    if not intact:
         raise UserError(f"the manifest {path} was changed since it was made; delete it and run again")
-    return manifest
+    reader = csv.DictReader(io.StringIO(rows.decode("utf-8", "surrogateescape"), newline=""))
+    items = tuple(_item(row) for row in reader)
+    return Manifest(about["kind"], about["image_set"], root or Path(about["root"]), items)
 
 
 def load_or_none(path: Path, root: Path | None = None) -> Manifest | None:

@@ -10,6 +10,7 @@ data and treats every warning as damage.
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from dataclasses import dataclass
 
@@ -26,6 +27,8 @@ _MAGIC = ((b"\xff\xd8\xff", "jpeg"), (b"\x89PNG\r\n\x1a\n", "png"), (b"GIF87a", 
 _READABLE_SOF = {0xC0: "baseline", 0xC1: "extended", 0xC2: "progressive", 0xC9: "arithmetic", 0xCA: "arithmetic"}
 _ALL_SOF = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _STANDALONE = frozenset({0x01, *range(0xD0, 0xD9)})
+#: The next marker in or behind entropy-coded data, where FF 00 is a data byte and FF D0 to FF D7 only restart.
+_NEXT_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,10 @@ def vet(data: bytes, limits: Limits) -> Header:
     other formats, never more than `limits.max_pixels` pixels.
     """
     header = read_header(data, limits)
-    if header.common:
+    if header.format == "jpeg":
         _strict_jpeg(data)
-    else:
-        _strict_pillow(data, limits)
+    if not header.common:
+        _strict_pillow(data)
     return header
 
 
@@ -138,16 +141,20 @@ def _frame(payload: bytes, sof: int) -> tuple[int, int, int, int]:
 
 
 def _count_scans(data: bytes, first_scan: int, limits: Limits) -> int:
-    # Inside entropy-coded data an FF byte is always followed by 00 or a restart marker, so these
-    # two-byte strings are real markers or bytes of a table between scans: an upper bound, found
-    # at memchr speed. A progressive file has about ten scans.
-    end = data.find(b"\xff\xd9", first_scan)
-    if end < 0:
-        raise ImageError("decode", "truncated JPEG: no end-of-image marker after the scan")
-    scans = data.count(b"\xff\xda", first_scan, end)
-    if scans > limits.max_scans:
-        raise ImageError("decode", f"{scans} JPEG scans, over the limit of {limits.max_scans}")
-    return scans
+    # Segment by segment, as a decoder goes: a table or a comment between two scans may hold any
+    # bytes, those of an end-of-image marker too. A progressive file has about ten scans.
+    scans, position = 0, first_scan
+    while found := _NEXT_MARKER.search(data, position):
+        marker, position = data[found.end() - 1], found.end()
+        if marker == 0xD9:
+            return scans
+        if marker == 0xDA:
+            scans += 1
+            if scans > limits.max_scans:
+                raise ImageError("decode", f"more JPEG scans than the limit of {limits.max_scans}")
+        if marker not in _STANDALONE:
+            position += max(2, int.from_bytes(data[position : position + 2], "big"))
+    raise ImageError("decode", "truncated JPEG: no end-of-image marker after the scan")
 
 
 def _strict_jpeg(data: bytes) -> None:
@@ -171,7 +178,7 @@ def _pillow_header(data: bytes, kind: str) -> Header:
         raise ImageError("decode", f"damaged {kind}: {error}") from error
 
 
-def _strict_pillow(data: bytes, limits: Limits) -> None:
+def _strict_pillow(data: bytes) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)

@@ -29,8 +29,8 @@ from wallclock.measure.serial import parts
 from wallclock.spec import Cell, ModelSpec, Recipe
 from wallclock.stages import sinks
 
-#: Spans of so many steady-state batches go into the record, for the timeline.
-_SPAN_BATCHES = 20
+#: Batches to measure, at least, beyond those that the workers may have ready when the clock starts.
+_MIN_BATCHES = 12
 
 
 @dataclass
@@ -45,7 +45,7 @@ class _Pass:
 
 
 def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
-    """One steady-state pass over the cell's images, and at least one full batch of them.
+    """One steady-state pass over the cell's images, repeated where they are too few for one.
 
     Samples: busy time of every stage call in whatever process it ran; `wait`, the main process
     waiting for a batch; `batch`, one batch from asking for it to its vectors in the sink; `wall`.
@@ -55,8 +55,7 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
     items = manifest.sound
     threads = set_threads(recipe, uses_torch=True)
     cache = set_page_cache(cell, manifest, items)
-    n = max(len(items), recipe.batch_size)
-    warm, positions = _plan(n, recipe)
+    warm, positions = plan_batches(len(items), recipe, at_least=_batches_needed(recipe, model))
     began = perf_counter_ns()
     # Workers first: a fork after CUDA has started would copy a broken context.
     loaded = batches(items, manifest.root, recipe, model.input_px, positions)
@@ -68,13 +67,14 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
     with telemetry.recorded(recipe.device) as recorded, collector_paused():
         progress(0)
         start = perf_counter_ns()
-        done = _measure(cell, loaded, embed, progress, start)
+        done = _measure(cell, loaded, embed, progress, start, span_batches=recipe.workers * PREFETCH + 16)
         pipeline.finish()
         wall = perf_counter_ns() - start
     if not done.embedded:
         raise UserError(f"every image failed; the first, {describe(done.failures[0])}")
     values: dict[str, Any] = {**threads, **manifest.shape(), "page_cache": cache, "startup_s": startup_s}
     values |= {"n_embedded": done.embedded, "n_unique": len(items), "n_batches": done.batches, "warmup_batches": warm}
+    values["steady"] = warm >= _prefetched(recipe)
     values |= {"weights_digest": pipeline.weights_digest, "telemetry": recorded.as_values(), **gpu.peak()}
     values["peak_memory_mib"] = peak_memory_mib()
     keep = sorted(work.iterdir()) if cell.repeat == 0 else []
@@ -82,16 +82,34 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
     return Measurement({**done.samples, "wall": [wall]}, values, failures, keep, done.spans)
 
 
-def _plan(n: int, recipe: Recipe) -> tuple[int, list[list[int]]]:
+def _prefetched(recipe: Recipe) -> int:
+    """Batches that may have been loaded before the clock starts."""
+    return recipe.workers * PREFETCH + 1
+
+
+def _batches_needed(recipe: Recipe, model: ModelSpec) -> int:
+    """How many batches a steady state takes; one where a network on a CPU would need hours for it.
+
+    There the forward pass is the bottleneck by far, so that a full queue does not flatter the rate;
+    the row says that it was not drained (`steady`).
+    """
+    slow = recipe.device == "cpu" and model.weights != "none"
+    return 1 if slow else _prefetched(recipe) + _MIN_BATCHES
+
+
+def plan_batches(n: int, recipe: Recipe, at_least: int) -> tuple[int, list[list[int]]]:
     """How many batches warm up, and the positions of every batch, warm-up first.
 
-    What the workers prefetch while the model loads must be gone before the clock starts, or a run
-    that waits for its loader would be credited with it; but no more than half as many batches as
-    are measured. Warm-up takes the same images from the start.
+    All `n` images are measured once, or over and over until `at_least` full batches are. What the
+    workers prefetch while the model loads must be gone before the clock starts, or a run that waits
+    for its loader would be credited with it; where fewer batches are measured than that, half as
+    many warm up. Warm-up takes the same images from the start.
     """
     size = recipe.batch_size
-    measured = [list(range(start, min(start + size, n))) for start in range(0, n, size)]
-    warm = max(1, min(recipe.workers * PREFETCH + 1, len(measured) // 2))
+    total = max(n, at_least * size)
+    measured = [list(range(start, min(start + size, total))) for start in range(0, total, size)]
+    prefetched = _prefetched(recipe)
+    warm = prefetched if len(measured) >= prefetched else max(1, len(measured) // 2)
     full = list(range(size))
     return warm, [*([full] * warm), *measured]
 
@@ -107,7 +125,9 @@ def _warm_up(loaded: Iterator[Batch], count: int, pipeline: Pipeline, recipe: Re
         sink.close()
 
 
-def _measure(cell: Cell, loaded: Iterator[Batch], embed: Embedder, progress: Progress, start: int) -> _Pass:
+def _measure(
+    cell: Cell, loaded: Iterator[Batch], embed: Embedder, progress: Progress, start: int, span_batches: int
+) -> _Pass:
     done = _Pass()
     limit = int(cell.params.get("max_failures", 1_000_000))
     while True:
@@ -120,7 +140,8 @@ def _measure(cell: Cell, loaded: Iterator[Batch], embed: Embedder, progress: Pro
         finished = perf_counter_ns()
         done.samples["batch"].append(finished - asked)
         done.samples["wait"].append(got - asked)
-        _add(done, batch, embed.lane, [("wait", asked, got - asked), *spans], start)
+        wait = ("wait", asked, got - asked)
+        _add(done, batch, embed.lane, [wait, *spans], start, keep_spans=done.batches < span_batches)
         done.failures += batch.failures
         done.embedded += len(batch.ids)
         done.batches += 1
@@ -129,7 +150,9 @@ def _measure(cell: Cell, loaded: Iterator[Batch], embed: Embedder, progress: Pro
         progress(done.embedded)
 
 
-def _add(done: _Pass, batch: Batch, lane: str, spans: Sequence[embedders.Span], start: int) -> None:
+def _add(
+    done: _Pass, batch: Batch, lane: str, spans: Sequence[embedders.Span], start: int, *, keep_spans: bool
+) -> None:
     """Add a batch's durations, and its spans relative to the pass's start while they are wanted."""
     worker = "main" if batch.worker < 0 else f"worker {batch.worker}"
     assembled, end = batch.assembled
@@ -139,7 +162,7 @@ def _add(done: _Pass, batch: Batch, lane: str, spans: Sequence[embedders.Span], 
     for name, _, duration in [*in_worker, *spans]:
         if name != "wait":
             done.samples[name].append(duration)
-    if done.batches < _SPAN_BATCHES:
+    if keep_spans:
         placed = [(worker, *span) for span in in_worker] + [(_lane(span[0], lane), *span) for span in spans]
         done.spans += [(where, name, done.batches, at - start, took) for where, name, at, took in placed]
 

@@ -1,4 +1,4 @@
-"""`python -m wallclock.paper figures|diff`: from records and tables alone, without a GPU or images."""
+"""`python -m wallclock.paper figures|diff|report|check`: from records and tables alone, without a GPU or images."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Console
 
 from wallclock import provenance
 from wallclock.errors import UserError
-from wallclock.paper import claims, diff, overview, publish, show
+from wallclock.paper import check, claims, diff, overview, publish, report, show
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m wallclock.paper", description=__doc__)
     commands = parser.add_subparsers(required=True)
-    figures = commands.add_parser("figures", help="rebuild CSVs, figures and verdicts from the records")
+    figures = commands.add_parser("figures", help="rebuild CSVs, verdicts, figures, tables and report from the records")
     figures.add_argument("--out", type=Path, default=provenance.ROOT / "data")
     figures.add_argument("--figures", type=Path, default=provenance.ROOT / "figures")
     figures.set_defaults(run=_figures)
@@ -38,6 +38,14 @@ def _parser() -> argparse.ArgumentParser:
     compare.add_argument("--b", type=Path, help="another")
     compare.add_argument("--tolerance", type=float, default=0.25, help="relative, for timings (default 0.25)")
     compare.set_defaults(run=_diff)
+    single = commands.add_parser("report", help="one HTML file, from the CSVs and figures that are there")
+    single.add_argument("--out", type=Path, default=provenance.ROOT / "data")
+    single.add_argument("--figures", type=Path, default=provenance.ROOT / "figures")
+    single.set_defaults(run=_report)
+    rebuild = commands.add_parser("check", help="rebuild reference runs and compare with what is committed")
+    rebuild.add_argument("--reference", type=Path, help="one run; default: every one in data/reference")
+    rebuild.add_argument("--write", action="store_true", help="write what the records make instead of comparing")
+    rebuild.set_defaults(run=_check)
     return parser
 
 
@@ -47,8 +55,8 @@ def _figures(options: argparse.Namespace, console: Console) -> int:
         raise UserError(f"no records under {options.out}/runs; run `make quick` first")
     overview.print_tables(published.tables, console)
     for rendering in published.renderings:
-        line = ", ".join(path.name for path in rendering.paths) or f"not drawn: {rendering.skipped}"
-        console.print(f"{rendering.stem}: {line}", highlight=False, markup=False)
+        line = ", ".join(path.name for path in rendering.paths) or f"not made: {rendering.skipped}"
+        console.print(f"{rendering.stem}: {line}", highlight=False, markup=False, soft_wrap=True)
     return 0
 
 
@@ -63,6 +71,34 @@ def _diff(options: argparse.Namespace, console: Console) -> int:
     claims.write(verdicts, options.out / "claims.csv")
     show.print_verdicts(verdicts, console)
     return 0
+
+
+def _report(options: argparse.Namespace, console: Console) -> int:
+    rendering = report.render(options.out.resolve(), options.figures.resolve())
+    if rendering.skipped:
+        raise UserError(f"no report: {rendering.skipped}; run `make quick` first")
+    console.print(str(rendering.paths[0]), highlight=False, markup=False, soft_wrap=True)
+    return 0
+
+
+def _check(options: argparse.Namespace, console: Console) -> int:
+    everywhere = provenance.ROOT / "data" / "reference"
+    chosen = [options.reference] if options.reference else check.references(everywhere)
+    if not chosen:
+        raise UserError(f"no reference run in {everywhere}; give one: check --reference DIR")
+    bad = 0
+    for reference in chosen:
+        if options.write:
+            written = check.write(reference)
+            console.print(f"{reference}: {len(written)} files written from its records", highlight=False, markup=False)
+            continue
+        discrepancies = check.check(reference)
+        words = "not as its records make it:" if discrepancies else "as its records make it, byte for byte"
+        console.print(f"{reference}: {words}", highlight=False, markup=False, soft_wrap=True)
+        if discrepancies:
+            show.print_discrepancies(discrepancies, console)
+            bad = 1
+    return bad
 
 
 if __name__ == "__main__":

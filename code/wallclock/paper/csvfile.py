@@ -61,8 +61,8 @@ def number(cell: str) -> float | None:
 
 
 def ok_rows(rows: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
-    """The rows that hold a measurement: those whose status is `ok`."""
-    return [row for row in rows if row["status"] == "ok"]
+    """The rows that hold a measurement: those whose status is `ok`, and all of a table of spans."""
+    return [row for row in rows if row.get("status", "ok") == "ok"]
 
 
 def _cell(value: object) -> str:

@@ -16,8 +16,9 @@ from pathlib import Path
 from wallclock.errors import UserError
 from wallclock.paper.csvfile import number, read_columns, read_table
 
-#: Tables that only restate others: a difference in one of them shows where it comes from.
-DERIVED = frozenset({"claims.csv"})
+#: Tables that only restate others (a difference in one of them shows where it comes from), and
+#: recordings of one moment, whose spans never line up with another run's.
+SKIPPED = frozenset({"claims.csv", "timeline-baseline.csv", "timeline-optimized.csv"})
 #: What the same computation on another machine may differ by.
 COMPUTED_TOLERANCE = 1e-3
 #: Below one part in a hundred of the whole, a share or a stage is noise, however large the ratio.
@@ -25,9 +26,10 @@ NOISE_FLOOR = 0.01
 
 _MEASURED = re.compile(
     r"^ratio|(_s|_ms|_share|_per_s|_per_100k|_per_call|_without_forward|_min|_max|_difference|_[mg]ib)$"
+    r"|^(gpu_util_mean|gpu_power_w|sm_clock_mhz|cpu_cores_used|usd_per_million)$"
 )
 _FRACTION = re.compile(r"(_share|_without_forward|_difference)$")
-_COMPUTED = frozenset({"psnr_db", "cosine"})
+_COMPUTED = frozenset({"psnr_db", "cosine", "cosine_min"})
 
 Row = Mapping[str, str]
 
@@ -65,7 +67,7 @@ def compare(dir_a: Path, dir_b: Path, tolerance: float) -> list[Difference]:
 
 
 def _tables(folder: Path) -> set[str]:
-    names = {path.name for path in folder.glob("*.csv")} - DERIVED
+    names = {path.name for path in folder.glob("*.csv")} - SKIPPED
     if not names:
         raise UserError(f"no tables in {folder}; give a folder that a run wrote, such as data/")
     return names

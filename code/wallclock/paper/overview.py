@@ -13,11 +13,12 @@ from wallclock.clock import STAGES
 from wallclock.paper.csvfile import number, read_table
 
 #: Columns that name a row, in the order they are shown.
-_NAMES = ("recipe", "decoder", "what", "image_set")
+_NAMES = ("recipe", "decoder", "runtime", "dtype", "format", "what", "image_set")
 
 #: (column, how it reads): the first that a row fills is its headline.
 _HEADLINES = (
     ("img_per_s", "{:,.1f} img/s"),
+    ("vectors_per_s", "{:,.0f} vectors/s"),
     ("mean_ms", "{:.2f} ms"),
     ("ns_per_call", "{:.0f} ns a call"),
     ("max_relative_difference", "{:.2%} apart at most"),
@@ -30,7 +31,12 @@ def print_tables(paths: Sequence[Path], console: Console) -> None:
     for heading in ("table", "row", "result", ""):
         table.add_column(heading, justify="right" if heading == "result" else "left", overflow="fold")
     for path in paths:
-        for index, row in enumerate(read_table(path)):
+        rows = read_table(path)
+        if rows and "status" not in rows[0]:
+            table.add_row(path.stem, "", f"{len(rows):,} spans", "")
+            table.add_row()
+            continue
+        for index, row in enumerate(rows):
             cells = (path.stem if index == 0 else "", _name(row), _headline(row), _detail(row))
             table.add_row(*(Text(cell) for cell in cells))
         table.add_row()
@@ -40,6 +46,8 @@ def print_tables(paths: Sequence[Path], console: Console) -> None:
 
 def _name(row: Mapping[str, str]) -> str:
     parts = [row[column] for column in _NAMES if row.get(column) and row[column] != "null"]
+    if row.get("fsync") == "yes":
+        parts.append("with fsync")
     return " ".join(dict.fromkeys(parts))
 
 

@@ -1,4 +1,4 @@
-"""Records → CSVs → figures → verdicts. Needs no GPU, no torch, no images: a laptop can redo it."""
+"""Records → CSVs → verdicts → figures, tables, report. Needs no GPU, no torch, no images: a laptop can redo it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import experiments
 from wallclock import provenance, records
 from wallclock.files import pretty_json, write_text
-from wallclock.paper import claims, figures
+from wallclock.paper import claims, figures, perfetto, report, tables
 from wallclock.paper.claims import Verdict
 from wallclock.paper.csvfile import write_table
-from wallclock.paper.figures import Rendering
+from wallclock.paper.rendering import Rendering
 from wallclock.records import Record
 
 #: The cited numbers, as data.
@@ -24,11 +24,12 @@ _FAILURE_COLUMNS = ("corpus", "image_set", "id", "stage", "reason")
 
 @dataclass(frozen=True)
 class Published:
-    """What was written: tables by path, figures, and the verdict on every claim."""
+    """What was written: CSVs by path, all that lies in the figures' folder, and the verdict on every claim."""
 
     tables: list[Path]
     failures: Path
     n_failures: int
+    #: Figures, tables for people, traces, the report; in that order, and those that could not be made too.
     renderings: list[Rendering]
     verdicts: list[Verdict]
 
@@ -40,22 +41,27 @@ def publish(out: Path, figures_dir: Path) -> Published:
         UserError: a record was edited, or the disk is full.
     """
     found = {name: records.load_experiment(out / "runs", name) for name in experiments.ORDER}
-    tables = [path for name, some in found.items() for path in _write_tables(name, some, out)]
+    written = [path for name, some in found.items() for path in _write_tables(name, some, out)]
     everything = [record for some in found.values() for record in some]
     n_failures = _write_failures(everything, out / "failures.csv")
     verdicts = claims.judge(claims.load(CLAIMS), out)
     claims.write(verdicts, out / "claims.csv")
-    renderings = figures.render_all(out, figures_dir)
+    renderings = [
+        *figures.render_all(out, figures_dir),
+        *tables.render_all(out, figures_dir),
+        *perfetto.render_all(out, figures_dir),
+    ]
     _remove_stale(renderings, figures_dir)
-    return Published(tables, out / "failures.csv", n_failures, renderings, verdicts)
+    renderings.append(report.render(out, figures_dir))
+    return Published(written, out / "failures.csv", n_failures, renderings, verdicts)
 
 
 def _remove_stale(renderings: Sequence[Rendering], figures_dir: Path) -> None:
-    """A figure that nothing backs any more must not survive from an earlier run."""
+    """What nothing backs any more must not survive from an earlier run."""
     for rendering in renderings:
-        if not rendering.paths:
-            for suffix in figures.SUFFIXES:
-                (figures_dir / f"{rendering.stem}{suffix}").unlink(missing_ok=True)
+        for path in figures_dir.glob(f"{rendering.stem}.*"):
+            if path not in rendering.paths:
+                path.unlink()
 
 
 def _write_tables(name: str, some: Sequence[Record], out: Path) -> list[Path]:

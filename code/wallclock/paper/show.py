@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from wallclock.paper.check import Discrepancy
 from wallclock.paper.claims import DIFFERS, HELD, NOT_APPLICABLE, NOT_RUN, VERDICTS, Verdict
 from wallclock.paper.diff import Difference
 
@@ -61,6 +62,21 @@ def print_differences(differences: Sequence[Difference], console: Console) -> No
     console.print(table)
     plural = "" if len(differences) == 1 else "s"
     console.print(Text(f"\n{len(differences)} difference{plural}", style="bold red"))
+
+
+def print_discrepancies(discrepancies: Sequence[Discrepancy], console: Console) -> None:
+    """Print a line for each file in which a reference run and its records disagree, and how it differs."""
+    words = {"missing": "missing: its records make it", "extra": "extra: no record makes it"}
+    width = max(len(found.path) for found in discrepancies)
+    lines = []
+    for found in discrepancies:
+        what = words.get(found.what, f"differs in line {found.line}" if found.line else "differs")
+        lines.append(f"  {found.path:<{width}}  {what}")
+        if found.line:
+            lines += [f"      committed  {found.committed}", f"      rebuilt    {found.rebuilt}"]
+    console.print(Text("\n".join(lines)), soft_wrap=True)
+    plural = "" if len(discrepancies) == 1 else "s"
+    console.print(Text(f"\n{len(discrepancies)} file{plural} not as the records make them", style="bold red"))
 
 
 def _table(gap: int) -> Table:

@@ -62,7 +62,8 @@ class ParquetSink:
     def write(self, ids: Sequence[str], vectors: Vectors) -> None:
         """Append; a full row group goes to the file at once."""
         self._ids.extend(ids)
-        self._chunks.append(np.asarray(vectors, dtype=np.float32))
+        # A copy: a view would keep the batch that it looks into alive until the row group is full.
+        self._chunks.append(np.array(vectors, dtype=np.float32))
         if len(self._ids) >= _ROW_GROUP:
             self._flush()
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
 from matplotlib.figure import Figure
 
 from wallclock.errors import check_name
-from wallclock.paper.csvfile import ok_rows, read_table
+from wallclock.files import write_text
 from wallclock.paper.figures import (
     fig_01_stacked_stage_time,
     fig_01b_stacked_stage_time_original,
+    fig_02_batch_sweep,
     fig_03_decoder_comparison,
+    fig_04_workers_sweep,
+    fig_05_onnx_vs_pytorch,
+    fig_06_cpu_gpu_timeline,
+    fig_07_pipeline,
+    fig_10_throughput_summary,
 )
-from wallclock.paper.figures.style import NothingToDrawError, save, styled
+from wallclock.paper.figures.style import save, styled
+from wallclock.paper.rendering import NothingToDrawError, Rendering, Tables, measured_sources
 
 
 class FigureModule(Protocol):
@@ -24,30 +30,31 @@ class FigureModule(Protocol):
 
     #: Name of the files it becomes, without suffix.
     STEM: str
-    #: Names of the tables it reads.
+    #: What it shows, in a line.
+    TITLE: str
+    #: Names of the tables without which there is no figure.
     SOURCES: tuple[str, ...]
+    #: Names of those that it shows where they hold a measurement. A figure has one or the other.
+    OPTIONAL: tuple[str, ...]
 
-    def draw(self, tables: Mapping[str, list[dict[str, str]]]) -> Figure:
+    def draw(self, tables: Tables) -> Figure:
         """Draw from tables by name. Raises NothingToDrawError."""
-
-
-@dataclass(frozen=True)
-class Rendering:
-    """What became of one figure: the files written, or why there are none."""
-
-    stem: str
-    paths: tuple[Path, ...]
-    skipped: str = ""
 
 
 _MODULES: tuple[FigureModule, ...] = (
     fig_01_stacked_stage_time,
     fig_01b_stacked_stage_time_original,
+    fig_02_batch_sweep,
     fig_03_decoder_comparison,
+    fig_04_workers_sweep,
+    fig_05_onnx_vs_pytorch,
+    fig_06_cpu_gpu_timeline,
+    fig_07_pipeline,
+    fig_10_throughput_summary,
 )
-#: What a figure is saved as.
-SUFFIXES = (".png", ".svg", ".pdf")
 FIGURES: Mapping[str, FigureModule] = {module.STEM: module for module in _MODULES}
+#: What a figure is as text, beside the drawing: suffix and source.
+TEXTS: Mapping[str, tuple[str, Callable[[Tables], str]]] = {fig_07_pipeline.STEM: (".mmd", fig_07_pipeline.mermaid)}
 
 
 def render_all(tables_dir: Path, out_dir: Path) -> list[Rendering]:
@@ -62,16 +69,15 @@ def render(stem: str, tables_dir: Path, out_dir: Path) -> Rendering:
         UserError: no figure is called `stem`, or a table is damaged.
     """
     module = FIGURES[check_name(stem, FIGURES, "figure")]
-    missing = [name for name in module.SOURCES if not (tables_dir / name).is_file()]
-    if missing:
-        return Rendering(stem, (), f"no {', '.join(missing)} in {tables_dir}")
-    tables = {name: read_table(tables_dir / name) for name in module.SOURCES}
-    empty = [name for name, rows in tables.items() if not ok_rows(rows)]
-    if empty:
-        return Rendering(stem, (), f"no row with status ok in {', '.join(empty)}")
     try:
+        tables = measured_sources(tables_dir, module.SOURCES, module.OPTIONAL)
         with styled():
             figure = module.draw(tables)
     except NothingToDrawError as nothing:
         return Rendering(stem, (), str(nothing))
-    return Rendering(stem, tuple(save(figure, stem, out_dir)))
+    paths = save(figure, stem, out_dir)
+    if stem in TEXTS:
+        suffix, source = TEXTS[stem]
+        paths.append(out_dir / f"{stem}{suffix}")
+        write_text(paths[-1], source(tables))
+    return Rendering(stem, tuple(paths))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -10,11 +10,9 @@ from matplotlib.figure import Figure
 from wallclock.paper.csvfile import number, ok_rows
 from wallclock.paper.figures.style import (
     BAR,
-    DECODERS,
     EDGE,
     GREY,
     INK,
-    NothingToDrawError,
     Row,
     bare_y_axis,
     beside_bar,
@@ -25,16 +23,20 @@ from wallclock.paper.figures.style import (
     new_figure,
     place_caption,
 )
+from wallclock.paper.names import DECODERS
+from wallclock.paper.rendering import NothingToDrawError, Tables
 from wallclock.spec import IMAGE_SETS
 
 STEM = "fig-03-decoder-comparison"
+TITLE = "Milliseconds to decode one image, by decoder and image set"
 SOURCES: tuple[str, ...] = ("decoder-comparison.csv",)
+OPTIONAL: tuple[str, ...] = ()
 
 _TITLES = {"small_256": "Images of 256 px", "original": "Originals at full resolution"}
 _BAR_HEIGHT = 0.6
 
 
-def draw(tables: Mapping[str, list[dict[str, str]]]) -> Figure:
+def draw(tables: Tables) -> Figure:
     """Mean time a decoder, with a line from p50 to p90; a panel for each image set, own scales.
 
     Raises:

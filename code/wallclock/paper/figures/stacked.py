@@ -1,8 +1,9 @@
-"""Stacked seconds per stage, one bar for each serial recipe: figures 1 and 1b."""
+"""Stacked seconds per stage, one bar a recipe, and one for the run with workers: figures 1 and 1b."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -12,22 +13,23 @@ from matplotlib.text import Text
 from wallclock.clock import STAGES
 from wallclock.paper.csvfile import number, ok_rows
 from wallclock.paper.figures.style import (
-    DECODERS,
     EDGE,
     INK,
     OTHER_STYLE,
     STAGE_STYLES,
-    NothingToDrawError,
     Row,
     bare_y_axis,
     beside_bar,
     caption,
+    is_dark,
     left_out,
     mark,
     mark_explained,
     new_figure,
     place_caption,
 )
+from wallclock.paper.names import DECODERS
+from wallclock.paper.rendering import NothingToDrawError
 
 OTHER = "unattributed"
 #: Segments from this share of their bar on are labelled, if the label fits.
@@ -35,10 +37,29 @@ _LABELLED_SHARE = 0.05
 #: Widths, as shares of the longest bar, that a label needs lying and standing.
 _LYING, _STANDING = 0.045, 0.02
 _BAR_HEIGHT = 0.62
+#: From this share on, the forward pass leaves no room to see the rest.
+_DWARFING = 0.5
 
 
-def draw(rows: Sequence[Row], source: str, image_set: str) -> Figure:
+@dataclass(frozen=True)
+class _Bar:
+    """One bar: a row of a serial table, or of one whose stages overlapped."""
+
+    row: Row
+    label: str
+    #: Stages ran side by side in several processes: their sum is not the wall.
+    overlapped: bool = False
+
+    @property
+    def wall(self) -> float:
+        """Wall clock in seconds per 100,000 images."""
+        return number(self.row["seconds_per_100k"]) or 0.0
+
+
+def draw(rows: Sequence[Row], source: str, image_set: str, workers_rows: Sequence[Row] = ()) -> Figure:
     """Draw the recipes of one serial table; the row of the null decoder goes into the caption.
+
+    `workers_rows` are runs with worker processes, drawn beside them: busy seconds, wall marked.
 
     Raises:
         NothingToDrawError: no recipe has status ok.
@@ -46,23 +67,35 @@ def draw(rows: Sequence[Row], source: str, image_set: str) -> Figure:
     recipes = [row for row in ok_rows(rows) if row["decoder"] != "null"]
     if not recipes:
         raise NothingToDrawError(f"no recipe in {source} has status ok")
+    overlapped = [_Bar(row, _workers_name(row), overlapped=True) for row in ok_rows(workers_rows)]
+    bars = [*(_Bar(row, _name(row)) for row in recipes), *overlapped]
     # On a CPU the forward pass dwarfs the stages before it: a second panel shows them alone.
-    on_cpu = any(row["device_kind"] == "cpu" for row in recipes)
-    panels = 2 if on_cpu else 1
-    figure = new_figure(1.2 + panels * (0.45 + 0.48 * len(recipes)))
+    dwarfed = any(row["device_kind"] == "cpu" and (number(row["forward_share"]) or 0) > _DWARFING for row in recipes)
+    panels = 2 if dwarfed else 1
+    figure = new_figure(1.2 + panels * (0.45 + 0.48 * len(bars)))
     axes = figure.subplots(panels, 1, squeeze=False)[:, 0]
-    _panel(axes[0], recipes, excluded=())
+    _panel(axes[0], bars, excluded=())
     axes[0].set_title(f"Wall clock by stage, {image_set}")
-    if on_cpu:
-        _panel(axes[1], recipes, excluded=("forward",))
+    if dwarfed:
+        _panel(axes[1], bars, excluded=("forward",))
         axes[1].set_title("The same without forward: shares are of what remains")
+    shown = [bar.row for bar in bars]
     for panel in axes:
-        panel.set_xlabel(_axis_label(recipes))
-    _legend(figure, recipes)
+        panel.set_xlabel(_axis_label(shown))
+    _legend(figure, bars)
     repeated = any(row["repeats"] != "1" for row in recipes)
     spread = "line under a bar: fastest to slowest repeat" if repeated else ""
-    remarks = (spread, _floor(rows), _fidelity(recipes), mark_explained(recipes), left_out(rows))
-    place_caption(figure, caption(recipes, *remarks))
+    busy = "with workers: busy seconds of all processes, which overlap; diamond: wall" if overlapped else ""
+    remarks = (
+        spread,
+        busy,
+        *_impossible(overlapped),
+        _floor(rows),
+        _fidelity(recipes),
+        mark_explained(recipes),
+        left_out(rows),
+    )
+    place_caption(figure, caption(shown, *remarks))
     return figure
 
 
@@ -75,29 +108,32 @@ def stage_seconds(row: Row, excluded: Sequence[str] = ()) -> dict[str, float]:
     wall, total = number(row["wall_s"]), number(row["seconds_per_100k"])
     if not wall or not total:
         raise NothingToDrawError(f"recipe {row['recipe']} has status ok but no wall clock")
-    seconds = {name: (number(row[f"{name}_s"]) or 0.0) * total / wall for name in (*STAGES, OTHER)}
+    seconds = {name: (number(row.get(f"{name}_s", "")) or 0.0) * total / wall for name in (*STAGES, OTHER)}
     return {name: value for name, value in seconds.items() if value > 0 and name not in excluded}
 
 
-def _panel(axes: Axes, recipes: Sequence[Row], excluded: Sequence[str]) -> None:
-    bars = [stage_seconds(row, excluded) for row in recipes]
-    longest = max(sum(seconds.values()) for seconds in bars)
-    for position, (row, seconds) in enumerate(zip(recipes, bars, strict=True)):
-        whole = sum(seconds.values())
+def _panel(axes: Axes, bars: Sequence[_Bar], excluded: Sequence[str]) -> None:
+    stacks = [stage_seconds(bar.row, excluded) for bar in bars]
+    longest = max(sum(seconds.values()) for seconds in stacks)
+    for position, (bar, seconds) in enumerate(zip(bars, stacks, strict=True)):
+        # the table's own number: the medians of the parts need not add up to that of the whole
+        whole = bar.wall if not (excluded or bar.overlapped) else sum(seconds.values())
+        _stack(axes, position, seconds, whole, longest)
+        if bar.overlapped:
+            _busy_and_wall(axes, position, bar, whole, wall=not excluded)
+        else:
+            beside_bar(axes, whole, position, f"{whole:,.0f} s").set_fontweight("bold")
         if not excluded:
-            # the table's own number: the medians of the parts need not add up to that of the whole
-            whole = number(row["seconds_per_100k"]) or whole
-            _spread(axes, position, row)
-        _bar(axes, position, seconds, whole, longest)
-    axes.set_yticks(range(len(recipes)), [_name(row) for row in recipes])
+            _spread(axes, position, bar.row)
+    axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
     axes.invert_yaxis()
-    axes.margins(x=0.11, y=0.04)
+    axes.margins(x=0.16 if any(bar.overlapped for bar in bars) else 0.11, y=0.04)
     axes.set_xlim(left=0)
     axes.xaxis.set_major_formatter("{x:,.0f}")
     bare_y_axis(axes)
 
 
-def _bar(axes: Axes, position: int, seconds: dict[str, float], whole: float, longest: float) -> None:
+def _stack(axes: Axes, position: int, seconds: dict[str, float], whole: float, longest: float) -> None:
     left = 0.0
     for name, width in seconds.items():
         fill, hatch = _style(name)
@@ -106,13 +142,23 @@ def _bar(axes: Axes, position: int, seconds: dict[str, float], whole: float, lon
             label = _share_label(axes, left + width / 2, position, width / whole, fill)
             label.set_rotation(0 if width >= _LYING * longest else 90)
         left += width
-    beside_bar(axes, left, position, f"{whole:,.0f} s").set_fontweight("bold")
+
+
+def _busy_and_wall(axes: Axes, position: int, bar: _Bar, busy: float, wall: bool) -> None:
+    """The label of a bar that is not a wall, and the wall where it lies."""
+    words = f"{busy:,.0f} s busy"
+    if wall:
+        words = f"wall {bar.wall:,.0f} s\n({words})"
+        y = position - _BAR_HEIGHT / 2 - 0.1
+        axes.plot([0, bar.wall], [y, y], color=INK, linewidth=0.9)
+        axes.plot([bar.wall], [y], color=INK, marker="D", markersize=3.5)
+    beside_bar(axes, max(busy, bar.wall if wall else 0.0), position, words).set_fontweight("bold")
 
 
 def _share_label(axes: Axes, x: float, y: float, share: float, fill: str) -> Text:
     # The box in the fill's own colour keeps a hatch from running through the digits.
     box = {"boxstyle": "round,pad=0.05", "facecolor": fill, "edgecolor": "none"}
-    colour = "white" if _is_dark(fill) else INK
+    colour = "white" if is_dark(fill) else INK
     return axes.text(x, y, f"{100 * share:.0f} %", ha="center", va="center", color=colour, fontsize=7.5, bbox=box)
 
 
@@ -130,19 +176,18 @@ def _style(name: str) -> tuple[str, str]:
     return OTHER_STYLE if name == OTHER else STAGE_STYLES[name]
 
 
-def _is_dark(colour: str) -> bool:
-    red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
-    return bool(0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2 < 0.3)
-
-
 def _name(row: Row) -> str:
     resizer = DECODERS.get(row["resizer"], row["resizer"])
     decoder = DECODERS.get(row["decoder"], row["decoder"])
     return f"{decoder} decode\n{resizer} {row['interpolation']} resize{mark(row)}"
 
 
-def _legend(figure: Figure, recipes: Sequence[Row]) -> None:
-    seen = {name for row in recipes for name in stage_seconds(row)}
+def _workers_name(row: Row) -> str:
+    return f"{row['recipe']}: {row['workers']} workers,\nbatch {row['batch_size']}"
+
+
+def _legend(figure: Figure, bars: Sequence[_Bar]) -> None:
+    seen = {name for bar in bars for name in stage_seconds(bar.row)}
     names = [name for name in (*STAGES, OTHER) if name in seen]
     handles = []
     for name in names:
@@ -165,6 +210,15 @@ def _axis_label(recipes: Sequence[Row]) -> str:
         counts = " / ".join(dict.fromkeys(f"{int(row['n_images']):,}" for row in recipes))
         label += f" (extrapolated from n = {counts})"
     return label
+
+
+def _impossible(bars: Sequence[_Bar]) -> list[str]:
+    """Which runs spent more busy seconds than all their processes had: a run too short for its queues."""
+    return [
+        f"{bar.row['recipe']}: more busy seconds than its processes had in that wall: its queue was full at the start"
+        for bar in bars
+        if sum(stage_seconds(bar.row).values()) > 1.02 * bar.wall * (int(bar.row["workers"]) + 1)
+    ]
 
 
 def _floor(rows: Sequence[Row]) -> str:

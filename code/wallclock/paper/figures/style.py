@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -18,6 +18,7 @@ from matplotlib.typing import RcKeyType
 
 from wallclock.clock import STAGES
 from wallclock.files import write_bytes
+from wallclock.paper.names import CORPORA, DECODERS
 
 Row = Mapping[str, str]
 
@@ -48,11 +49,8 @@ STAGE_STYLES: Mapping[str, tuple[str, str]] = dict(
         strict=True,
     )
 )
-#: Time of the wall that no stage accounts for.
-OTHER_STYLE = ("#FFFFFF", "....")
-
-DECODERS = {"pil": "PIL", "opencv": "OpenCV", "turbojpeg": "libjpeg-turbo", "simplejpeg": "simplejpeg"}
-CORPORA = {"abo": "Amazon Berkeley Objects", "synthetic": "synthetic images", "folder": "images of a folder"}
+#: Time of the wall that no stage accounts for. Lines, not dots: dots make an SVG of a megabyte.
+OTHER_STYLE = ("#FFFFFF", "xxx")
 
 _PARAMETERS: dict[RcKeyType, Any] = {
     "figure.dpi": 100,
@@ -91,10 +89,6 @@ _METADATA: dict[str, dict[str, None]] = {
 }
 
 
-class NothingToDrawError(Exception):
-    """The tables are there but hold no row that the figure could show. The message says which."""
-
-
 @contextmanager
 def styled() -> Iterator[None]:
     """Draw and save under these settings and matplotlib's defaults, whatever the user's own are."""
@@ -126,13 +120,12 @@ def save(figure: Figure, stem: str, out_dir: Path) -> list[Path]:
 
 def caption(rows: Sequence[Row], *remarks: str) -> str:
     """One sentence on what was measured where: machine, corpus, weights, n, repeats; then `remarks`."""
-    weights = ", ".join(f"{name} weights" for name in _distinct(rows, "weights"))
-    images = " / ".join(f"{int(count):,}" for count in _distinct(rows, "n_images"))
-    repeats = " / ".join(_distinct(rows, "repeats"))
+    images = " / ".join(f"{int(count):,}" for count in distinct(rows, "n_images"))
+    repeats = " / ".join(distinct(rows, "repeats"))
     parts = [
-        " / ".join(_distinct(rows, "device")),
-        " / ".join(CORPORA.get(name, name) for name in _distinct(rows, "corpus")),
-        weights,
+        " / ".join(distinct(rows, "device")),
+        " / ".join(CORPORA.get(name, name) for name in distinct(rows, "corpus")),
+        _weights(rows),
         f"n = {images}" if images else "",
         f"median of {repeats} repeats" if repeats not in ("", "1") else repeats and "1 repeat",
         *remarks,
@@ -148,15 +141,21 @@ def place_caption(figure: Figure, text: str) -> None:
     figure.supxlabel(lines, x=0.01, ha="left", fontsize=6.5, color=GREY, linespacing=1.35)
 
 
-def left_out(rows: Sequence[Row]) -> str:
+def decoder_name(row: Row) -> str:
+    """Image set and decoder, as a reader knows them."""
+    return f"{row.get('image_set', '')} {DECODERS.get(row['decoder'], row['decoder'])}".strip()
+
+
+def left_out(rows: Sequence[Row], name: Callable[[Row], str] = decoder_name) -> str:
     """Say which rows have no measurement, and why; empty if all have one."""
-    missing = [
-        f"{row.get('image_set', '')} {DECODERS.get(row['decoder'], row['decoder'])}: "
-        f"{row['status']}{' (' + row['reason'] + ')' if row['reason'] else ''}".strip()
-        for row in rows
-        if row["status"] != "ok"
-    ]
+    missing = [f"{name(row)}: {why(row)}" for row in rows if row["status"] != "ok"]
     return "not drawn: " + "; ".join(missing) if missing else ""
+
+
+def why(row: Row, width: int = 300) -> str:
+    """The status of a row without a measurement, and its reason, cut to `width` characters."""
+    words = f"{row['status']} ({row['reason']})" if row.get("reason") else row["status"]
+    return textwrap.shorten(words, width, placeholder=" …")
 
 
 def mark(row: Row) -> str:
@@ -167,6 +166,12 @@ def mark(row: Row) -> str:
 def mark_explained(rows: Sequence[Row]) -> str:
     """What a dagger means, if any of `rows` has one."""
     return "† its pixels were not compared with the others'" if any(mark(row) for row in rows) else ""
+
+
+def is_dark(colour: str) -> bool:
+    """Whether white is easier to read on this fill than ink."""
+    red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    return bool(0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2 < 0.3)
 
 
 def bare_y_axis(axes: Axes) -> None:
@@ -180,5 +185,18 @@ def beside_bar(axes: Axes, x: float, y: float, text: str) -> Annotation:
     return axes.annotate(text, (x, y), (6, 0), textcoords="offset points", va="center")
 
 
-def _distinct(rows: Sequence[Row], column: str) -> list[str]:
+def _weights(rows: Sequence[Row]) -> str:
+    """Whose weights the forward pass had; or that it was none, only a wait of a fixed time."""
+    found = [f"{name} weights" for name in distinct(rows, "weights") if name != "none"]
+    stand_ins = [row for row in rows if row.get("weights") == "none"]
+    if stand_ins:
+        times = [f"{float(ms):g}" for ms in distinct(stand_ins, "service_ms")]
+        # a sweep over batches has as many: the ends say enough
+        ms = " to ".join([times[0], times[-1]] if len(times) > 1 else times)
+        found.append(f"forward: stand-in of {ms} ms a batch" if times else "forward: stand-in without a network")
+    return ", ".join(found)
+
+
+def distinct(rows: Sequence[Row], column: str) -> list[str]:
+    """The values of a column, each once, in order of appearance."""
     return list(dict.fromkeys(row[column] for row in rows if row.get(column)))

@@ -1,0 +1,101 @@
+"""Fixtures that all tests share: real photos, the command line, one small run from end to end."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from PIL import Image
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED_IMAGES = ROOT.parent / "shared" / "images"
+
+
+class RunMain(Protocol):
+    """`python code/main.py …` in a process of its own."""
+
+    def __call__(
+        self, *arguments: str, env: Mapping[str, str] | None = None, timeout: float = 100
+    ) -> subprocess.CompletedProcess[str]: ...
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished run: where it wrote, what it printed, the arguments that repeat it."""
+
+    out: Path
+    figures: Path
+    arguments: tuple[str, ...]
+    done: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="session")
+def run_main() -> RunMain:
+    """Run code/main.py as a user does."""
+
+    def run(
+        *arguments: str, env: Mapping[str, str] | None = None, timeout: float = 100
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, str(ROOT / "code" / "main.py"), *arguments],
+            cwd=ROOT,
+            env={**os.environ, **(env or {})},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def tiny_run(run_main: RunMain, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The spine's four experiments, once, on four generated images of each set, without a network."""
+    base = tmp_path_factory.mktemp("tiny")
+    out, figures = base / "data", base / "figures"
+    arguments = (
+        *("--n", "4", "--experiment", "profiler,decoders,serial,cpu", "repeats=1", "model=null", "device=cpu"),
+        *("experiment.profiler.rounds=3", "experiment.profiler.calls_per_round=2000"),
+        *(f"out={out}", f"figures={figures}"),
+    )
+    done = run_main(*arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Run(out, figures, arguments, done)
+
+
+@pytest.fixture(scope="session")
+def shared_images() -> Path:
+    """The real photos and the torture files that lie beside the checkout."""
+    if not SHARED_IMAGES.is_dir():
+        pytest.skip(f"no real photos here: {SHARED_IMAGES} is absent")
+    return SHARED_IMAGES
+
+
+@pytest.fixture(scope="session")
+def torture(shared_images: Path) -> list[tuple[Path, str]]:
+    """Every torture file with what MANIFEST.csv expects of it."""
+    folder = shared_images / "torture"
+    with (folder / "MANIFEST.csv").open(encoding="utf-8", newline="") as handle:
+        return [(folder / row["file"], row["expected"]) for row in csv.DictReader(handle)]
+
+
+@pytest.fixture(scope="session")
+def photos(shared_images: Path) -> list[Path]:
+    """Every ninth of the sound photos."""
+    return sorted((shared_images / "photos").glob("*.jpg"))[::9]
+
+
+@pytest.fixture(autouse=True)
+def _pillow_limit() -> Iterator[None]:
+    """The decoders lift Pillow's own pixel limit, for the whole process: put it back."""
+    limit = Image.MAX_IMAGE_PIXELS
+    yield
+    Image.MAX_IMAGE_PIXELS = limit

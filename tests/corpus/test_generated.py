@@ -1,0 +1,115 @@
+"""The generated corpus on disk: made once, completed where something is missing, the same everywhere."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wallclock.corpus import generated, manifest, prepare
+from wallclock.corpus.manifest import Manifest
+from wallclock.errors import UserError
+from wallclock.files import sha256_bytes
+from wallclock.spec import CorpusSpec
+
+SPEC = CorpusSpec("synthetic")
+
+
+@pytest.fixture(autouse=True)
+def rendered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The indices that were rendered; in threads, since new processes take a second to start."""
+    seen: list[int] = []
+    real = generated._render
+
+    def render(spec: CorpusSpec, image_set: str, root: Path, index: int) -> manifest.Item:
+        seen.append(index)
+        return real(spec, image_set, root, index)
+
+    def pool(workers: int, **_: Any) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(workers)
+
+    monkeypatch.setattr(generated, "_render", render)
+    monkeypatch.setattr(generated, "ProcessPoolExecutor", pool)
+    return seen
+
+
+def make(cache: Path, n: int, image_set: str = "small_256", spec: CorpusSpec = SPEC) -> Manifest:
+    made = prepare.prepare(spec, image_set, n, cache, lambda done, total, what: None)
+    assert made.n == n
+    found = manifest.load(Path(made.manifest)).first(n)
+    assert found.digest() == made.digest
+    return found
+
+
+def test_every_file_is_what_its_row_says(tmp_path: Path) -> None:
+    found = make(tmp_path, 5)
+    assert len(found.sound) == 5
+    for item in found.items:
+        data = (found.root / item.path).read_bytes()
+        assert len(data) == item.bytes
+        assert sha256_bytes(data) == item.sha256
+        assert max(item.width, item.height) == 256
+        assert item.path == f"{item.id[:2]}/{item.id}.jpg"
+
+
+def test_the_second_time_nothing_is_rendered(tmp_path: Path, rendered: list[int]) -> None:
+    first = make(tmp_path, 4)
+    assert make(tmp_path, 4) == first
+    assert sorted(rendered) == [0, 1, 2, 3]
+
+
+def test_a_larger_n_adds_and_a_smaller_one_forgets_nothing(tmp_path: Path, rendered: list[int]) -> None:
+    small = make(tmp_path, 2)
+    large = make(tmp_path, 5)
+    assert large.items[:2] == small.items
+    assert make(tmp_path, 2) == small
+    assert make(tmp_path, 5) == large
+    assert sorted(rendered) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("damage", ["removed", "cut"])
+def test_a_missing_or_cut_file_is_rendered_again(tmp_path: Path, rendered: list[int], damage: str) -> None:
+    first = make(tmp_path, 3)
+    path = first.root / first.items[1].path
+    data = path.read_bytes()
+    path.unlink() if damage == "removed" else path.write_bytes(data[:-1])
+    assert make(tmp_path, 3) == first
+    assert path.read_bytes() == data
+    assert sorted(rendered) == [0, 1, 1, 2]
+
+
+def test_an_edited_list_is_made_again(tmp_path: Path, rendered: list[int]) -> None:
+    first = make(tmp_path, 2)
+    (path,) = tmp_path.rglob("small_256.csv")
+    path.write_bytes(path.read_bytes() + b"junk\n")
+    assert make(tmp_path, 2) == first
+    assert sorted(rendered) == [0, 0, 1, 1]
+
+
+def test_two_caches_hold_the_same_bytes(tmp_path: Path) -> None:
+    one, other = make(tmp_path / "one", 3), make(tmp_path / "other", 3)
+    assert one.items == other.items
+    for item in one.items:
+        assert (one.root / item.path).read_bytes() == (other.root / item.path).read_bytes()
+    names = [path.name for path in (tmp_path / "one").rglob("*.csv")]
+    assert names == ["small_256.csv"]
+    csvs = [next((tmp_path / cache).rglob("*.csv")).read_bytes() for cache in ("one", "other")]
+    assert csvs[0] == csvs[1]
+
+
+def test_seeds_and_progressive_shares_live_side_by_side(tmp_path: Path) -> None:
+    specs = (SPEC, CorpusSpec("synthetic", seed=1), CorpusSpec("synthetic", progressive_share=1.0))
+    found = [make(tmp_path, 2, spec=spec) for spec in specs]
+    assert len({one.root for one in found}) == len({one.digest() for one in found}) == 3
+    assert {item.process for item in found[2].items} == {"progressive"}
+
+
+def test_names_and_numbers_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no corpus is called 'synthetik'; did you mean synthetic"):
+        make(tmp_path, 1, spec=CorpusSpec("synthetik"))
+    with pytest.raises(UserError, match="at least one image"):
+        make(tmp_path, 0)
+    with pytest.raises(UserError, match="did you mean small_256"):
+        make(tmp_path, 1, image_set="small_265")

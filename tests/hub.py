@@ -1,0 +1,59 @@
+"""A model hub for the tests: the hub's resolve protocol over a folder, on a local port."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+
+@contextmanager
+def serve(files: Mapping[str, Path]) -> Iterator[tuple[str, list[str]]]:
+    """Serve `/<repo>/resolve/<revision>/<file>`; yield the address and the requests so far.
+
+    Args:
+        files: `<repo>/resolve/<revision>/<file>` → the file. Everything else is not found.
+    """
+    requests: list[str] = []
+
+    class Hub(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_HEAD(self) -> None:
+            self._answer(body=False)
+
+        def do_GET(self) -> None:
+            self._answer(body=True)
+
+        def _answer(self, body: bool) -> None:
+            name = unquote(urlsplit(self.path).path).lstrip("/")
+            requests.append(f"{self.command} {name}")
+            found = files.get(name)
+            data = found.read_bytes() if found else b""
+            self.send_response(200 if found else 404)
+            self.send_header("Content-Length", str(len(data)))
+            if found:
+                self.send_header("ETag", f'"{hashlib.sha256(data).hexdigest()}"')
+                self.send_header("X-Repo-Commit", name.split("/resolve/")[1].split("/")[0])
+            else:
+                self.send_header("X-Error-Code", "EntryNotFound")
+            self.end_headers()
+            if body:
+                self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing on the terminal."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}", requests
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,69 @@
+"""Images made for the tests: pictures with structure, files of every odd kind."""
+
+from __future__ import annotations
+
+import io
+import struct
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+Pixels = npt.NDArray[np.uint8]
+
+
+def picture(width: int = 64, height: int = 48, seed: int = 0) -> Pixels:
+    """A smooth RGB gradient with a hard-edged box, different for each seed."""
+    dice = np.random.default_rng(seed)
+    x, y = np.linspace(0, 1, width)[None, :, None], np.linspace(0, 1, height)[:, None, None]
+    low, right, down = dice.uniform(20, 80, 3), dice.uniform(0, 90, 3), dice.uniform(0, 80, 3)
+    pixels = low + right * x + down * y
+    pixels[height // 4 : height // 2, width // 4 : width // 2] = dice.uniform(0, 255, 3)
+    return pixels.astype(np.uint8)
+
+
+def encode(pixels: Pixels, kind: str = "JPEG", mode: str = "RGB", **options: Any) -> bytes:
+    """Pixels as a file of a format that Pillow writes."""
+    file = io.BytesIO()
+    image = Image.fromarray(pixels)
+    (image if mode == "RGB" else image.convert(mode)).save(file, kind, **options)
+    return file.getvalue()
+
+
+def jpeg(width: int = 64, height: int = 48, seed: int = 0, mode: str = "RGB", **options: Any) -> bytes:
+    """A JPEG of `picture`; options are Pillow's (quality, subsampling, progressive, exif)."""
+    return encode(picture(width, height, seed), "JPEG", mode, **options)
+
+
+def oriented(orientation: int, **options: Any) -> bytes:
+    """A JPEG whose EXIF asks for a rotation or a mirror."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return jpeg(exif=exif, **options)
+
+
+def png_16_bit(width: int = 8, height: int = 6) -> bytes:
+    """A grayscale PNG of 16 bits a sample, black to white from left to right."""
+    ramp = np.tile(np.linspace(0, 65535, width).astype(np.uint16), (height, 1))
+    file = io.BytesIO()
+    Image.fromarray(ramp).save(file, "PNG")
+    return file.getvalue()
+
+
+def claiming(data: bytes, width: int, height: int) -> bytes:
+    """The same JPEG with another size in its frame header."""
+    at = frame_at(data)
+    return data[: at + 5] + struct.pack(">HH", height, width) + data[at + 9 :]
+
+
+def frame_at(data: bytes) -> int:
+    """Where the start-of-frame segment of a baseline or progressive JPEG begins."""
+    return min(at for at in (data.find(b"\xff\xc0"), data.find(b"\xff\xc2")) if at > 0)
+
+
+def scan_bomb(scans: int, between: bytes = b"", width: int = 2000, height: int = 2000) -> bytes:
+    """A progressive JPEG of a few KB whose last scan is repeated, with `between` after each."""
+    data = encode(np.full((height, width), 128, np.uint8), "JPEG", "L", progressive=True)
+    last, end = data.rindex(b"\xff\xda"), data.rindex(b"\xff\xd9")
+    return data[:last] + (data[last:end] + between) * scans + data[end:]

@@ -1,0 +1,117 @@
+"""Three sinks: ids and vectors come back exactly, however they were cut into batches."""
+
+from __future__ import annotations
+
+import tempfile
+import weakref
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wallclock.errors import UserError
+from wallclock.stages import sinks
+
+Vectors = npt.NDArray[np.float32]
+NAMES = list(sinks.READERS)
+IDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+
+
+def write(name: str, folder: Path, batches: list[tuple[list[str], Vectors]], dim: int) -> Path:
+    sink = sinks.make(name, folder, dim)
+    for ids, vectors in batches:
+        sink.write(ids, vectors)
+    sink.close()
+    return sink.path
+
+
+def bits(vectors: Vectors) -> npt.NDArray[np.uint32]:
+    """Compared as bits: NaN, -0.0 and denormal numbers must survive too."""
+    return np.ascontiguousarray(vectors).view(np.uint32)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=25, deadline=None)
+@given(
+    batches=st.lists(st.lists(IDS, min_size=1, max_size=9), min_size=1, max_size=6),
+    dim=st.integers(1, 9),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_what_was_written_is_read_back(name: str, batches: list[list[str]], dim: int, seed: int) -> None:
+    dice = np.random.default_rng(seed)
+    made = [(ids, dice.integers(0, 2**32, (len(ids), dim), dtype=np.uint32).view(np.float32)) for ids in batches]
+    with tempfile.TemporaryDirectory() as folder:
+        ids, vectors = sinks.READERS[name](write(name, Path(folder), made, dim))
+    assert ids == [identity for batch in batches for identity in batch]
+    assert vectors.dtype == np.float32
+    np.testing.assert_array_equal(bits(vectors), bits(np.concatenate([batch for _, batch in made])))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("sizes", [[4096, 4096, 1], [1] * 5, [10_000], [4095, 2, 4095]])
+def test_row_groups_and_batches_do_not_have_to_fit(name: str, sizes: list[int], tmp_path: Path) -> None:
+    everything = np.arange(sum(sizes) * 3, dtype=np.float32).reshape(-1, 3)
+    ends = np.cumsum(sizes)
+    batches = [
+        ([f"{i}" for i in range(end - size, end)], everything[end - size : end])
+        for size, end in zip(sizes, ends, strict=True)
+    ]
+    ids, vectors = sinks.READERS[name](write(name, tmp_path, batches, 3))
+    assert ids == [f"{i}" for i in range(sum(sizes))]
+    np.testing.assert_array_equal(vectors, everything)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_view_that_is_not_contiguous_will_do(name: str, tmp_path: Path) -> None:
+    wide = np.arange(24, dtype=np.float32).reshape(4, 6)
+    ids, vectors = sinks.READERS[name](write(name, tmp_path, [(list("abcd"), wide[:, ::2])], 3))
+    assert ids == list("abcd")
+    np.testing.assert_array_equal(vectors, wide[:, ::2])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sink_holds_no_array_of_its_callers(name: str, tmp_path: Path) -> None:
+    """Neither one that is used again for the next batch nor, by a view into it, a batch of pictures."""
+    sink = sinks.make(name, tmp_path, 3)
+    batch = np.ones((2, 100), np.float32)
+    watched = weakref.ref(batch)
+    sink.write(["a", "b"], batch[:, :3])
+    batch[:] = 7
+    del batch
+    assert watched() is None
+    sink.close()
+    np.testing.assert_array_equal(sinks.READERS[name](sink.path)[1], np.ones((2, 3)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_at_all_reads_back_as_nothing(name: str, tmp_path: Path) -> None:
+    ids, vectors = sinks.READERS[name](write(name, tmp_path, [], 5))
+    assert ids == []
+    assert len(vectors) == 0
+    assert vectors.dtype == np.float32
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_ids_longer_than_any_key(name: str, tmp_path: Path) -> None:
+    long = ["x" * 5000 + str(i) for i in range(3)]
+    assert sinks.READERS[name](write(name, tmp_path, [(long, np.ones((3, 2), np.float32))], 2))[0] == long
+
+
+def test_others_can_read_the_files_too(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    vectors = np.ones((2, 3), np.float32)
+    table = pq.read_table(write("parquet", tmp_path, [(["a", "b"], vectors)], 3))
+    assert table.column_names == ["id", "vector"]
+    assert table.column("vector").to_pylist() == vectors.tolist()
+    loaded = np.load(write("npy", tmp_path, [(["a", "b"], vectors)], 3), allow_pickle=False)
+    np.testing.assert_array_equal(loaded, vectors)
+
+
+def test_an_unknown_sink_is_one_line_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no sink is called 'parket'; did you mean parquet"):
+        sinks.make("parket", tmp_path, 3)
+    assert list(tmp_path.iterdir()) == []
