@@ -14,7 +14,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments import ORDER
+from experiments import ORDER, QUICK
 from wallclock import provenance
 from wallclock.errors import UserError, check_name, nearest
 from wallclock.plan import Settings
@@ -49,7 +49,8 @@ T = TypeVar("T")
 def translate(arguments: Sequence[str]) -> list[str]:
     """Turn the article's flags into Hydra overrides; leave everything else as it is.
 
-    `--quick` → profile=quick; `--n N` → n=N; `--experiment a,b` → experiment=[a,b];
+    `--quick` → profile=quick, with the short experiments unless others are named; `--n N` → n=N;
+    `--experiment a,b` → experiment=[a,b];
     `--experiment all` → every experiment, in order. `model=null` names the stand-in model, where
     Hydra would take null for "no model at all".
 
@@ -67,7 +68,7 @@ def translate(arguments: Sequence[str]) -> list[str]:
             overrides.append("profile=quick")
         elif name in ("--n", "--experiment"):
             if not equals:
-                if not rest or rest[0].startswith("-"):
+                if not rest or rest[0].startswith("-") or "=" in rest[0]:
                     raise UserError(f"{name} needs a value, for example {name} {'1000' if name == '--n' else 'serial'}")
                 value = rest.pop(0)
             overrides.append(f"n={value}" if name == "--n" else f"experiment=[{_experiments(value)}]")
@@ -77,6 +78,8 @@ def translate(arguments: Sequence[str]) -> list[str]:
             overrides.append(f"{name}={_quoted(value)}")
         else:
             (flags if argument.startswith("-") else overrides).append(argument)
+    if "profile=quick" in overrides and not any(word.startswith("experiment=") for word in overrides):
+        overrides.append(f"experiment=[{','.join(QUICK)}]")
     # Hydra takes flags and overrides in any order, but a flag's value must follow it: flags that
     # take one (`--cfg job`) are kept together with it here.
     return [*_pair(flags, overrides), *overrides]
@@ -141,14 +144,18 @@ def _one_line(error: Exception, overrides: Sequence[str]) -> str:
     first = str(error).strip().splitlines()[0]
     with initialize_config_dir(str(CONF), version_base="1.3"):
         keys = _keys(OmegaConf.to_container(compose("config"), resolve=False))
-    # Each choice of a group has settings of its own: corpus.path is one of corpus=folder.
+    # A choice of a group can have settings of its own: corpus.path is one of corpus=folder.
+    special: dict[str, str] = {}
     for group in ("corpus", "model", "recipe"):
         for path in sorted((CONF / group).glob("*.yaml")):
-            keys.extend(_keys({group: OmegaConf.to_container(OmegaConf.load(path), resolve=False)}))
+            own = _keys({group: OmegaConf.to_container(OmegaConf.load(path), resolve=False)})
+            special |= {key: f"{group}={path.stem}" for key in own if key not in keys}
     for override in overrides:
         key = override.lstrip("+~").partition("=")[0]
-        if key not in keys and key not in _GROUPS and not key.startswith("hydra"):
-            close = difflib.get_close_matches(key, sorted(set(keys)), n=3, cutoff=0.5)
+        if key in special and special[key] not in overrides:
+            return f"{key} is a setting of {special[key]}; add that"
+        if key not in (*keys, *special, *_GROUPS) and not key.startswith("hydra"):
+            close = difflib.get_close_matches(key, sorted({*keys, *special}), n=3, cutoff=0.5)
             hint = f"; did you mean {' or '.join(close)}?" if close else "; `--cfg job` shows all settings"
             return f"there is no setting '{key}'{hint}"
     return first
@@ -189,6 +196,7 @@ def resolve(config: DictConfig) -> Settings:
         cap=plain["cap"][device],
         page_cache=check_name(plain["page_cache"], ("warm", "cold"), "page_cache"),
         max_failures=_whole("max_failures", plain["max_failures"], least=0),
+        only=check_name(plain["only"], ("all", "data"), "only"),
         cost=plain["cost"],
     )
 

@@ -24,7 +24,8 @@ from wallclock.errors import check_name
 
 Vectors = npt.NDArray[np.float32]
 
-_ROW_GROUP = 4096
+#: Rows that `parquet` collects before it writes.
+ROW_GROUP = 4096
 _LMDB_MAP_BYTES = 1 << 40  # a sparse map: address space, not disk
 
 
@@ -64,7 +65,7 @@ class ParquetSink:
         self._ids.extend(ids)
         # A copy: a view would keep the batch that it looks into alive until the row group is full.
         self._chunks.append(np.array(vectors, dtype=np.float32))
-        if len(self._ids) >= _ROW_GROUP:
+        if len(self._ids) >= ROW_GROUP:
             self._flush()
 
     def close(self) -> None:

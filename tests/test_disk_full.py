@@ -1,0 +1,117 @@
+"""A disk that is really full: one line, nothing half written, and the same command goes on."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from experiments import cpu
+from tests import making
+from tests.conftest import RunMain
+from wallclock import files, records
+from wallclock.errors import UserError
+from wallclock.paper.csvfile import read_columns, read_table
+from wallclock.stages import sinks
+
+_LAZY = 2  # MNT_DETACH
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one MiB in memory."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    libc = ctypes.CDLL(ctypes.util.find_library("c"), use_errno=True)
+    if libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, b"size=1m"):
+        pytest.skip(f"no file system can be mounted here: {os.strerror(ctypes.get_errno())}")
+    try:
+        yield folder
+    finally:
+        libc.umount2(os.fsencode(folder), _LAZY)
+
+
+def fill(disk: Path, leave: int) -> Path:
+    """Take all of a disk's space but `leave` bytes."""
+    filler = disk / "filler"
+    free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
+    filler.write_bytes(bytes(max(0, free - leave)))
+    return filler
+
+
+@pytest.mark.parametrize(
+    ("sink", "leave"), [("parquet", 0), ("parquet", 8 << 10), ("lmdb", 8 << 10), ("npy", 40 << 10)]
+)
+def test_whatever_no_longer_fits_is_said_in_one_line_and_the_next_run_goes_on(
+    sink: str, leave: int, small_disk: Path, tmp_path: Path, run_main: RunMain
+) -> None:
+    """From no byte at all, over the corpus list, the vectors and a record, to the figures."""
+    images = tmp_path / "images"
+    images.mkdir()
+    for seed in range(6):
+        (images / f"{seed}.jpg").write_bytes(making.jpeg(seed=seed))
+    out, figures = small_disk / "data", small_disk / "figures"
+    arguments = (
+        *("--experiment", "cpu", "corpus=folder", f"corpus.path={images}", "repeats=2", "model=null", "device=cpu"),
+        *(f"out={out}", f"figures={figures}", f"experiment.cpu.recipe.sink={sink}"),
+    )
+    filler = fill(small_disk, leave)
+    done = run_main(*arguments)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("wallclock: ")
+    assert "no space left" in line.lower()
+    check_whole(out)
+    before = {path.parent.name for path in out.glob("runs/*/*/COMPLETE")}
+    filler.unlink()
+    again = run_main(*arguments)
+    assert again.returncode == 0, again.stderr
+    assert f"{2 - len(before)} cells measured, {len(before)} reused" in again.stdout
+    check_whole(out)
+    assert [row["status"] for row in read_table(out / cpu.CSV)] == ["ok"]
+    assert not list(small_disk.rglob("*.tmp"))
+
+
+def check_whole(out: Path) -> None:
+    """What is there can be read to its end; what has no COMPLETE is no record."""
+    for path in out.glob("*.csv"):
+        assert read_columns(path)
+        read_table(path)
+    for folder in out.glob("runs/*/[!.]*/"):
+        records.load(folder)
+    for path in out.glob("runs/*/[!.]*/vectors.*"):
+        if path.suffix != ".json":
+            assert len(sinks.READERS[path.suffix[1:]](path)[0]) == 6
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("call", ["fsync", "fdopen", "replace"])
+def test_a_full_disk_is_a_users_error_wherever_it_shows(
+    code: int, call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    files.write_text(tmp_path / "a", "old")
+    monkeypatch.setattr(os, call, full)
+    with pytest.raises(UserError, match="no space left while writing"):
+        files.write_text(tmp_path / "a", "new")
+    monkeypatch.undo()
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_text(encoding="utf-8") == "old"
+
+
+def test_another_error_of_the_file_system_keeps_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(OSError, match="Input/output error"):
+        files.write_text(tmp_path / "a", "new")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,89 @@
+"""The documents: every command in them runs, every claim is in REPRODUCE.md, every link resolves."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from wallclock import provenance
+from wallclock.paper import claims
+from wallclock.paper.publish import CLAIMS
+
+ROOT = provenance.ROOT
+DOCUMENTS = ("README.md", "REPRODUCE.md", "ARCHITECTURE.md", "CHANGELOG.md")
+
+
+def commands(name: str) -> list[str]:
+    """The lines of a document's shell blocks, without comments."""
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), flags=re.DOTALL)
+    lines = [line.split("#", 1)[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line]
+
+
+ALL = sorted({command for name in DOCUMENTS for command in commands(name)})
+MAIN = [command for command in ALL if "code/main.py" in command]
+MAKE = [command for command in ALL if command.startswith("make ")]
+
+
+def test_every_documented_command_is_known() -> None:
+    others = [command for command in ALL if command not in MAIN + MAKE]
+    assert not others, f"no test runs these: {others}"
+    assert len(MAIN) >= 6
+    assert len(MAKE) >= 6
+
+
+@pytest.mark.parametrize("command", MAIN)
+def test_main_commands_compose(command: str, tmp_path: Path) -> None:
+    words = shlex.split(command.replace("/path/to/images", str(tmp_path)))
+    arguments = words[words.index("code/main.py") + 1 :]
+    if "--cfg" not in arguments:
+        arguments += ["--cfg", "job"]
+    done = subprocess.run(
+        [sys.executable, "code/main.py", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "experiment:" in done.stdout
+
+
+@pytest.mark.parametrize("command", MAKE)
+def test_make_commands_name_real_targets(command: str) -> None:
+    done = subprocess.run(
+        ["make", "--dry-run", *shlex.split(command)[1:]], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_reproduce_has_every_claim_as_it_is_judged() -> None:
+    text = (ROOT / "REPRODUCE.md").read_text(encoding="utf-8")
+    for claim in claims.load(CLAIMS):
+        assert claim_line(claim) in text, f"REPRODUCE.md lacks or misstates:\n{claim_line(claim)}"
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_links_resolve(name: str) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / name).read_text(encoding="utf-8")):
+        assert "://" in target or (ROOT / target).exists(), f"{name} links to {target}"
+
+
+def claim_line(claim: claims.Claim) -> str:
+    """A claim's row in REPRODUCE.md."""
+    allowed = {"bound": "at most", "share": f"± {claim.tolerance}"}.get(claim.kind, f"± {(claim.tolerance or 0):.0%}")
+    where = {"any": "anywhere", "cuda": "any CUDA GPU", "t4": "a Tesla T4"}[claim.needs]
+    return (
+        f"| {claim.id} | {claim.experiment} | {claim.csv} | {claim.paper_value:g} {claim.unit} | {allowed} | {where} |"
+    )
+
+
+def main() -> None:
+    """Print the table, to paste into REPRODUCE.md after claims.csv changed: `python tests/test_docs.py`."""
+    for claim in claims.load(CLAIMS):
+        print(claim_line(claim))
+
+
+if __name__ == "__main__":
+    main()
