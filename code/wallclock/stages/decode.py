@@ -2,7 +2,7 @@
 
 One policy for all of them:
 - The result is an array, as in the paper's comparison, so that the stage means the same in every
-  recipe. Pillow pays for the copy out of its own image; a job that stays inside Pillow saves it.
+  recipe. Pillow is called as everyone calls it, `np.asarray(image.convert("RGB"))`: both copy.
 - RGB order, 8 bits; grayscale becomes RGB.
 - EXIF orientation is ignored: the pixels come as they are stored. (Pillow and libjpeg-turbo do so
   by nature; OpenCV rotates unless told.)
@@ -65,7 +65,7 @@ def _to_rgb(image: Image.Image) -> Image.Image:
         # Pillow clips 16-bit samples to 255 on conversion; the high byte is the picture.
         high = (np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8)
         return Image.fromarray(high).convert("RGB")
-    return image if image.mode == "RGB" else image.convert("RGB")
+    return image.convert("RGB")
 
 
 def _opencv() -> Decode:
