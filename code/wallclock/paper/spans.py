@@ -12,6 +12,8 @@ from wallclock.paper.csvfile import number
 #: Not a stage: the main process has nothing to do until its loader delivers.
 WAIT = "wait"
 GPU, MAIN = "gpu", "main"
+#: A run of so few batches has no stretch worth choosing.
+_FEW = 3
 
 
 @dataclass(frozen=True)
@@ -76,17 +78,19 @@ def choose_window(
     device works on batches from before the recording, in the last ones the loaders on batches after
     it. Between the two lies what is whole. Where that is shorter than four periods, the stretch
     follows the device and is not `whole`. `total` is the number of batches of the run: a recording
-    that has all of them ends because the run did.
+    that has all of them ends because the run did, and one of very few batches is shown from end to end.
 
     Returns:
         None where fewer than two forward passes were recorded.
     """
     starts = [span.start for span in spans if span.stage == "forward"]
+    complete = total is not None and len({span.batch for span in spans}) >= total
+    if complete and 0 < len(starts) <= _FEW:
+        return Window(min(span.start for span in spans), max(span.end for span in spans), len(starts), whole=False)
     if len(starts) < 2:
         return None
     ends_of = [recorded_from_to(spans, lane) for lane in lanes(spans)]
     first, last = [start for start, _ in ends_of], [end for _, end in ends_of]
-    complete = total is not None and len({span.batch for span in spans}) >= total
     begin, stop = max(first), max(last) if complete else min(last)
     inside = [start for start in starts if begin <= start <= stop]
     whole = len(inside) > min(4, len(starts) - 1)
@@ -107,7 +111,7 @@ def recorded_from_to(spans: Sequence[Span], lane: str) -> tuple[float, float]:
 
 
 def busy_share(spans: Sequence[Span], lane: str, window: Window) -> float:
-    """The share of the window in which the lane does something other than wait; overlaps count once."""
+    """The share of the recorded part of the window in which the lane does not wait; overlaps count once."""
     pieces = sorted(
         (max(span.start, window.start), min(span.end, window.end))
         for span in spans
@@ -117,7 +121,8 @@ def busy_share(spans: Sequence[Span], lane: str, window: Window) -> float:
     for start, end in pieces:
         total += max(0.0, end - max(start, reached))
         reached = max(reached, end)
-    return total / window.length
+    first, last = recorded_from_to(spans, lane)
+    return total / (min(window.end, last) - max(window.start, first))
 
 
 def grouped(spans: Sequence[Span]) -> list[Span]:

@@ -129,7 +129,7 @@ def _title(run: _Run) -> str:
     plural = "" if batches == 1 else "es"
     return (
         f"{_NAMES[run.csv]}: {row['workers']} workers, batch {row['batch_size']} · {batches} batch{plural}, "
-        f"{batches * int(row['batch_size']):,} images in {length:,.0f} ms"
+        f"{min(batches * int(row['batch_size']), int(row['n_images'])):,} images in {length:,.0f} ms"
     )
 
 
