@@ -64,6 +64,15 @@ def test_reproduce_has_every_claim_as_it_is_judged() -> None:
         assert claim_line(claim) in text, f"REPRODUCE.md lacks or misstates:\n{claim_line(claim)}"
 
 
+def test_the_profiler_example_runs_as_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    example = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    (tmp_path / "a.jpg").write_bytes(b"bytes")
+    exec(example[0], {"paths": [tmp_path / "a.jpg"], "decode": len})
+    printed = capsys.readouterr().out
+    assert "'read'" in printed
+    assert "'decode'" in printed
+
+
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_links_resolve(name: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / name).read_text(encoding="utf-8")):

@@ -30,8 +30,8 @@ def arguments(tmp_path: Path) -> list[str]:
     for seed in range(3):
         (images / f"{seed}.jpg").write_bytes(making.jpeg(seed=seed))
     return [
-        *("--experiment", "decoders", "corpus=folder", f"corpus.path={images}", "repeats=1", "model=null"),
-        *("device=cpu", f"out={tmp_path / 'data'}", f"figures={tmp_path / 'figures'}"),
+        *("corpus=folder", f"corpus.path={images}", "repeats=1", "model=null", "device=cpu"),
+        *(f"out={tmp_path / 'data'}", f"figures={tmp_path / 'figures'}"),
     ]
 
 
@@ -69,7 +69,7 @@ def gone(processes: list[psutil.Process], seconds: float = 10) -> bool:
 
 
 def complete(out: Path) -> dict[Path, float]:
-    return {path.parent: path.stat().st_mtime for path in out.glob("runs/*/*/COMPLETE")}
+    return {path.parent: path.stat().st_mtime for path in out.glob("runs/*/[!.]*/COMPLETE")}
 
 
 def check_resumed(done: subprocess.CompletedProcess[str], out: Path, before: dict[Path, float]) -> None:
@@ -87,6 +87,7 @@ def test_kill_9_leaves_no_orphan_and_no_half_record_and_resumes(
     arguments: list[str], run_main: RunMain, tmp_path: Path
 ) -> None:
     out = tmp_path / "data"
+    arguments = [*arguments, "--experiment", "decoders"]
     with started(arguments) as process:
         runner = psutil.Process(process.pid)
         until(lambda: len(complete(out)) >= 2 and runner.children(), process)
@@ -101,10 +102,11 @@ def test_kill_9_leaves_no_orphan_and_no_half_record_and_resumes(
 
 
 def test_ctrl_c_stops_at_once_and_says_how_to_go_on(arguments: list[str], run_main: RunMain, tmp_path: Path) -> None:
-    out = tmp_path / "data"
-    with started(arguments) as process:
+    """In the middle of a cell of half a minute, after five short ones."""
+    out, waiting = tmp_path / "data", "model.service_ms=10000"
+    with started([*arguments, "--experiment", "decoders,cpu", waiting]) as process:
         runner = psutil.Process(process.pid)
-        until(lambda: len(complete(out)) >= 1 and runner.children(), process)
+        until(lambda: list(out.glob("runs/cpu/.*.work")), process)
         workers = runner.children(recursive=True)
         began = time.monotonic()
         os.killpg(process.pid, signal.SIGINT)
@@ -115,8 +117,8 @@ def test_ctrl_c_stops_at_once_and_says_how_to_go_on(arguments: list[str], run_ma
     assert errors.strip() == "wallclock: stopped; what is complete is kept, the same command resumes"
     assert gone(workers)
     before = complete(out)
-    assert 1 <= len(before) < 5
-    check_resumed(run_main(*arguments), out, before)
+    assert len(before) == 5
+    check_resumed(run_main(*arguments, "--experiment", "decoders", waiting), out, before)
 
 
 def rendering(tmp_path: Path) -> list[str]:

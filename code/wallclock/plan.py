@@ -37,6 +37,7 @@ class Settings:
     n: int | None = None
     cap: Mapping[str, int] = field(default_factory=dict)
     page_cache: str = "warm"
+    allocator: str = "default"
     max_failures: int = 1000
     cost: Mapping[str, Any] = field(default_factory=dict)
     only: str = "all"
@@ -93,7 +94,12 @@ class Plan:
     @property
     def params(self) -> dict[str, Any]:
         """Parameters of every timed cell."""
-        return {"page_cache": self.settings.page_cache, "max_failures": self.settings.max_failures}
+        settings = self.settings
+        return {
+            "page_cache": settings.page_cache,
+            "max_failures": settings.max_failures,
+            "allocator": settings.allocator,
+        }
 
     def repeats(self, experiment: str) -> range:
         """The repeats of each of an experiment's timed cells."""

@@ -28,6 +28,14 @@ from wallclock.records import Record
 from wallclock.spec import Cell
 from wallclock.worker import USER_ERROR, work_dir
 
+#: glibc's settings in a worker. By default freed memory goes back to the kernel when enough of it lies
+#: at the top of the heap, which depends on what else the process has allocated; each full-size picture
+#: then faults its pages in again. `keep` never gives any back.
+ALLOCATORS: Mapping[str, Mapping[str, str]] = {
+    "default": {},
+    "keep": {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 34)},
+}
+
 
 @dataclass
 class Report:
@@ -143,7 +151,11 @@ def _start(plan: _Planned, environment: dict[str, Any], errors: int) -> subproce
         text=True,
         # A session of its own: Ctrl-C reaches the runner, which stops the whole group.
         start_new_session=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(str(path) for path in _import_paths())},
+        env={
+            **os.environ,
+            **ALLOCATORS[plan.cell.params.get("allocator", "default")],
+            "PYTHONPATH": os.pathsep.join(str(path) for path in _import_paths()),
+        },
     )
     assert worker.stdin is not None
     task = {"cell": plan.cell.to_json(), "target": str(plan.target), "environment": environment}

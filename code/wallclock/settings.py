@@ -18,6 +18,7 @@ from experiments import ORDER, QUICK
 from wallclock import provenance
 from wallclock.errors import UserError, check_name, nearest
 from wallclock.plan import Settings
+from wallclock.runner import ALLOCATORS
 from wallclock.spec import IMAGE_SETS, CorpusSpec, Limits, ModelSpec, Recipe
 from wallclock.stages import decode, resize
 
@@ -195,6 +196,7 @@ def resolve(config: DictConfig) -> Settings:
         n=None if plain["n"] is None else _whole("n", plain["n"]),
         cap=plain["cap"][device],
         page_cache=check_name(plain["page_cache"], ("warm", "cold"), "page_cache"),
+        allocator=check_name(plain["allocator"], ALLOCATORS, "allocator"),
         max_failures=_whole("max_failures", plain["max_failures"], least=0),
         only=check_name(plain["only"], ("all", "data"), "only"),
         cost=plain["cost"],
