@@ -301,7 +301,8 @@ def test_the_first_batches_warm_up_and_are_not_samples(
     found = protocol.runtime(cell_of(corpus, "pytorch-compile", "fp32"), work_in(tmp_path), lambda done: None)
     assert len(runs) == 5
     assert found.values["warmup_s"] >= 2
-    assert max(found.samples["batch"]) < 1e9
+    # Two slow batches, each longer than any after them: whatever else the machine does meanwhile.
+    assert max(found.samples["batch"]) < found.values["warmup_s"] * 1e9
 
 
 def test_wrong_vectors_are_seen(corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
