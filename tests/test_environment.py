@@ -105,8 +105,10 @@ def makefile() -> str:
 
 
 def test_help_lists_every_target_and_each_is_one() -> None:
-    # Below `make test` a second make would also print which folder it enters.
-    done = subprocess.run(["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    # Below `make test` a second make would also print the folder it enters.
+    done = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     listed = [line.split()[1] for line in done.stdout.splitlines()]
     (phony,) = [line.split(":")[1].split() for line in makefile().splitlines() if line.startswith(".PHONY")]
     assert sorted(listed) == sorted(phony)
