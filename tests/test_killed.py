@@ -48,9 +48,12 @@ def started(arguments: list[str]) -> Iterator[subprocess.Popen[str]]:
     )
     try:
         yield process
-    finally:
+    except BaseException:
+        # A test that fails leaves nothing running either.
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
+        raise
+    finally:
         process.communicate()
 
 
