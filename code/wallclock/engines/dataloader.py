@@ -71,8 +71,9 @@ class Images(Dataset[Batch]):
         if self._loader is None:
             self._loader = build_loader(self._recipe, self._input_px, self._root)
         ids, images, marks, failures = [], [], [], []
-        for position in positions:
-            item = self._items[position % len(self._items)]
+        items = [self._items[position % len(self._items)] for position in positions]
+        self._loader.expect(items)
+        for item in items:
             try:
                 image, times = _load(self._loader, item)
             except ImageError as error:

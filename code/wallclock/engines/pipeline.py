@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ Floats = npt.NDArray[np.float32]
 class Loader:
     """The stages before the device, one callable each: four that take an image, and `assemble`.
 
-    This is what a DataLoader worker runs; it needs neither the model nor the device.
+    `expect` announces the images that will be read next, for a reader that can fetch ahead. This is
+    what a DataLoader worker runs; it needs neither the model nor the device.
     """
 
     read: Callable[[Item], bytes]
@@ -30,6 +31,7 @@ class Loader:
     resize: Callable[[Pixels], Pixels]
     normalize: Callable[[Pixels], Floats]
     assemble: Callable[[Sequence[Floats]], Floats]
+    expect: Callable[[Sequence[Item]], None] = field(default=lambda items: None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,10 @@ class Pipeline(Loader):
 def build_loader(recipe: Recipe, input_px: int, root: Path) -> Loader:
     """Bind the stages before the device. Raises as `build` does."""
     decode_jpeg = decode.make(recipe.decoder)
+    reader = read.make(root)
     return Loader(
-        read=lambda item: read.read_file(root, item.path, item.bytes),
+        read=reader,
+        expect=reader.expect,
         decode=lambda item, data: decode_jpeg(data) if item.plain_jpeg else decode.decode_other(data),
         resize=resize.make(recipe.resizer, recipe.interpolation, input_px),
         normalize=normalize.to_float_chw,

@@ -38,6 +38,7 @@ def run(
         UserError: more than `max_failures` images failed.
     """
     outcome = Outcome()
+    pipeline.expect(items)
     for start in range(0, len(items), batch_size):
         ids, images = _load(items[start : start + batch_size], pipeline, profiler, outcome.failures)
         if len(outcome.failures) > max_failures:

@@ -18,7 +18,7 @@ from wallclock.measure.protocol import Measurement, Progress, open_corpus, peak_
 from wallclock.measure.serial import parts
 from wallclock.spec import Cell
 from wallclock.stages import decode as stage
-from wallclock.stages.read import read_file
+from wallclock.stages import read
 
 _WARM_UP_BUFFERS = 8
 
@@ -33,19 +33,21 @@ def decode(cell: Cell, work: Path, progress: Progress) -> Measurement:
     decoder = stage.make(recipe.decoder)
     manifest = open_corpus(cell)
     items = _common(manifest)
+    reader = read.make(manifest.root)
+    reader.expect(items)
     samples = array("q")
     failures: list[dict[str, str]] = []
     megapixels = 0.0
     for item in items[:_WARM_UP_BUFFERS]:
         # The pass itself meets the same failure, and lists it.
         with suppress(ImageError):
-            decoder(read_file(manifest.root, item.path, item.bytes))
+            decoder(reader(item))
     with collector_paused():
         for done, item in enumerate(items, 1):
             # Bytes are read just before, outside the clock: thousands of originals need not fit
             # into memory, and the decoder meets them warm, as it does behind `read`.
             try:
-                data = read_file(manifest.root, item.path, item.bytes)
+                data = reader(item)
                 began = perf_counter_ns()
                 pixels = decoder(data)
                 samples.append(perf_counter_ns() - began)
@@ -71,6 +73,7 @@ def agreement(cell: Cell, work: Path, progress: Progress) -> Measurement:
     manifest = open_corpus(cell)
     items = _common(manifest)
     reference = stage.make("pil")
+    reader = read.make(manifest.root)
     found: dict[str, Any] = {}
     failures: dict[str, dict[str, str]] = {}
     for name in stage.DECODERS:
@@ -82,7 +85,7 @@ def agreement(cell: Cell, work: Path, progress: Progress) -> Measurement:
         differences = []
         for item in items:
             try:
-                data = read_file(manifest.root, item.path, item.bytes)
+                data = reader(item)
                 differences.append(_difference(decoder, reference, data))
             except ImageError as error:
                 failures[item.id] = {"id": item.id, "stage": error.stage, "reason": error.reason}

@@ -22,9 +22,8 @@ from wallclock.errors import ImageError, Unavailable, UserError, describe
 from wallclock.measure.protocol import Measurement, Progress, open_corpus
 from wallclock.measure.serial import parts
 from wallclock.spec import Cell, ModelSpec, Recipe
-from wallclock.stages import assemble, decode, forward, normalize, resize, transfer
+from wallclock.stages import assemble, decode, forward, normalize, read, resize, transfer
 from wallclock.stages.pixels import Pixels
-from wallclock.stages.read import read_file
 from wallclock.summary import cosine, median, psnr_db
 
 #: Two equal images have an infinite PSNR, which JSON and a plot cannot carry.
@@ -73,10 +72,12 @@ def _pixels(
     """The recipe's resized pictures by image id; an image that fails in it goes to `failures`."""
     decoder = decode.make(recipe.decoder)
     resizer = resize.make(recipe.resizer, recipe.interpolation, model.input_px)
+    reader = read.make(manifest.root)
+    reader.expect(manifest.sound)
     pictures = {}
     for item in manifest.sound:
         try:
-            data = read_file(manifest.root, item.path, item.bytes)
+            data = reader(item)
             pictures[item.id] = resizer(decoder(data) if item.plain_jpeg else decode.decode_other(data))
         except ImageError as error:
             failures[item.id] = {"id": item.id, "stage": error.stage, "reason": error.reason}

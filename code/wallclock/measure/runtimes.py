@@ -21,8 +21,7 @@ from wallclock.errors import Unavailable, UserError
 from wallclock.measure.protocol import Measurement, Progress, open_corpus, peak_memory_mib
 from wallclock.measure.serial import parts
 from wallclock.spec import Cell, ModelSpec, Recipe
-from wallclock.stages import assemble, decode, forward, normalize, resize, runtimes
-from wallclock.stages.read import read_file
+from wallclock.stages import assemble, decode, forward, normalize, read, resize, runtimes
 from wallclock.stages.runtimes.base import Floats
 from wallclock.summary import cosine, median
 
@@ -97,9 +96,10 @@ def _batch(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> tuple[Floats
         raise UserError("the corpus holds no sound image to run a network on")
     decoder = decode.make(recipe.decoder)
     resizer = resize.make(recipe.resizer, recipe.interpolation, model.input_px)
+    reader = read.make(manifest.root)
     images = []
     for item in items:
-        data = read_file(manifest.root, item.path, item.bytes)
+        data = reader(item)
         pixels = decoder(data) if item.plain_jpeg else decode.decode_other(data)
         images.append(normalize.to_float_chw(resizer(pixels)))
     repeated = [images[position % len(images)] for position in range(recipe.batch_size)]
