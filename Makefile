@@ -6,7 +6,7 @@ READY := .venv/.ready
 .DEFAULT_GOAL := help
 PROFILE ?= paper
 FLAGS := $(if $(filter quick,$(PROFILE)),--quick) --experiment all $(ARGS)
-.PHONY: help setup quick all data run figures diff report check test test-slow lint lock clean
+.PHONY: help setup quick all data run figures diff report check test test-slow bench-fetch lint lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -22,7 +22,7 @@ quick: $(READY) ## the smoke test: minutes on a CPU; tables, figures, verdicts
 
 all: data run ## the whole paper: corpus, every experiment, tables, figures, verdicts, report; PROFILE=quick for less
 
-data: $(READY) ## the corpus that the experiments need, onto this disk
+data: $(READY) ## the corpus that the experiments need, onto this disk; the paper's: ARGS="corpus=abo"
 	@$(PY) code/main.py $(FLAGS) only=data
 
 run: $(READY) ## every experiment and all that follows from it; ARGS="corpus=folder corpus.path=DIR" and the like
@@ -45,6 +45,9 @@ test: $(READY) ## the fast tests
 
 test-slow: $(READY) ## the tests that take minutes
 	@$(PY) -m pytest -m "slow and not network" --timeout 1200
+
+bench-fetch: $(READY) ## this fetcher and awscli on 20,000 objects from a local nginx, then with faults; minutes
+	@bash scripts/bench-fetch.sh $(PYTHON) $(ARGS)
 
 lint: $(READY) ## ruff and mypy --strict
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy

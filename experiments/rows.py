@@ -47,7 +47,7 @@ def where(record: Record) -> dict[str, object]:
     device = cell.recipe.device if cell.recipe else "cpu"
     on_gpu = device == "cuda" and bool(machine["gpus"])
     return {
-        "corpus": cell.corpus.kind if cell.corpus else "",
+        "corpus": cell.corpus.label if cell.corpus else "",
         "weights": cell.model.weights if cell.model else "",
         "device": machine["gpus"][0]["name"] if on_gpu else _cpu_name(machine),
         "device_kind": "cuda" if on_gpu else "cpu",

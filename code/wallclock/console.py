@@ -13,6 +13,8 @@ from wallclock.estimate import human
 
 #: Redraws a second. More would take time from what is being measured.
 _REFRESH_HZ = 2
+#: Where there is no terminal, a line about a long corpus step so often, in seconds.
+_LINE_EVERY_S = 30.0
 
 
 class Screen:
@@ -47,15 +49,32 @@ class CorpusProgress:
         self._progress = progress
         self._task: TaskID | None = None
         self._what = ""
+        self._total = -1
         self._began = 0.0
+        self._before = 0
+        self._bytes = 0
+        self._said = time.monotonic()
+
+    def add_bytes(self, n: int) -> None:
+        """So many bytes of the current step have come over a network."""
+        self._bytes += n
 
     def __call__(self, done: int, total: int, what: str) -> None:
         """`done` of `total` images are through the step called `what`."""
         if self._task is None or what != self._what:
             self._task = self._progress.add_task(what, total=total, note="")
-            self._what, self._began = what, time.monotonic()
-        rate = done / max(time.monotonic() - self._began, 1e-9)
+            self._what, self._total = what, -1
+        if total != self._total:
+            # What was there before this step began is not its rate.
+            self._total, self._began, self._before, self._bytes = total, time.monotonic(), done - 1, 0
+        seconds = max(time.monotonic() - self._began, 1e-9)
+        rate = (done - self._before) / seconds
         note = f"{rate:,.0f} images/s · {human((total - done) / rate)} left"
+        if self._bytes:
+            note = f"{self._bytes / 1e6 / seconds:,.1f} MB/s · {note}"
+        if not self._progress.console.is_terminal and time.monotonic() - self._said > _LINE_EVERY_S:
+            self._said = time.monotonic()
+            self._progress.console.print(f"{what}: {done:,} of {total:,}, {note}", markup=False, highlight=False)
         self._progress.update(self._task, completed=done, total=total, note=note)
 
 

@@ -77,11 +77,16 @@ class Plan:
             UserError: the corpus cannot be had, or too many of its images are damaged.
         """
         if (image_set, n) not in self._manifests:
-            made = prepare.prepare(self.settings.corpus, image_set, n, self.settings.out / "corpora", self._progress)
+            made = prepare.prepare(self.settings.corpus, image_set, n, self.cache, self._progress)
             manifest = manifests.load(Path(made.manifest)).first(made.n)
             self._check(manifest)
             self._manifests[image_set, n] = (manifest, made)
         return self._manifests[image_set, n][1]
+
+    @property
+    def cache(self) -> Path:
+        """Where corpora are kept."""
+        return self.settings.out / "corpora"
 
     def manifests(self) -> list[Manifest]:
         """Every corpus slice that was handed out."""

@@ -12,6 +12,7 @@ from rich.console import Console
 import experiments
 from wallclock import provenance, runner
 from wallclock.console import CorpusProgress, Screen
+from wallclock.corpus import prepare
 from wallclock.errors import UserError
 from wallclock.paper import overview, show
 from wallclock.paper.publish import Published, publish
@@ -31,7 +32,9 @@ def run_session(settings: Settings, command: str) -> int:
     if settings.only == "data":
         _say_data(plan, screen.console)
         return 0
-    report = runner.run(cells, settings.runs, settings.seed, {"command": command, "cost": dict(settings.cost)}, screen)
+    credit = prepare.credit(settings.corpus, plan.cache)
+    context = {"command": command, "cost": dict(settings.cost), **({"credit": credit} if credit else {})}
+    report = runner.run(cells, settings.runs, settings.seed, context, screen)
     published = publish(settings.out, settings.figures)
     overview.print_tables(published.tables, screen.console)
     show.print_verdicts(published.verdicts, screen.console)
@@ -71,6 +74,8 @@ def _say_data(plan: Plan, console: Console) -> None:
             markup=False,
             soft_wrap=True,
         )
+        for line in prepare.remarks(plan.settings.corpus, manifest.image_set, plan.cache):
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _say_where(published: Published, report: runner.Report, settings: Settings, console: Console) -> None:

@@ -19,7 +19,7 @@ from wallclock import provenance
 from wallclock.errors import UserError, check_name, nearest
 from wallclock.plan import Settings
 from wallclock.runner import ALLOCATORS
-from wallclock.spec import IMAGE_SETS, CorpusSpec, Limits, ModelSpec, Recipe
+from wallclock.spec import IMAGE_SETS, LAYOUTS, SOURCES, CorpusSpec, Limits, ModelSpec, Recipe
 from wallclock.stages import decode, resize
 
 CONF = provenance.ROOT / "conf"
@@ -234,7 +234,26 @@ def _corpus(choices: Mapping[str, Any]) -> CorpusSpec:
     _whole("corpus.seed", spec.seed, least=0)
     if not 0 <= spec.progressive_share <= 1:
         raise UserError(f"corpus.progressive_share={spec.progressive_share}: a share lies between 0 and 1")
+    if spec.kind == "abo":
+        _check_store(spec)
     return spec
+
+
+def _check_store(spec: CorpusSpec) -> None:
+    check_name(spec.layout, LAYOUTS, "corpus.layout")
+    check_name(spec.source, SOURCES, "corpus.source")
+    if spec.source == "remote" and spec.layout != "files":
+        raise UserError(f"corpus.source=remote reads object by object; corpus.layout={spec.layout} is for local")
+    for name in ("threads", "attempts"):
+        _whole(f"corpus.{name}", getattr(spec, name))
+    for name in ("connect_timeout_s", "read_timeout_s"):
+        if getattr(spec, name) <= 0:
+            raise UserError(f"corpus.{name}={getattr(spec, name)}: give seconds above 0")
+    for name, count in spec.prefixes.items():
+        if _whole(f"corpus.prefixes.{check_name(name, IMAGE_SETS, 'image set')}", count) > 256:
+            raise UserError(f"corpus.prefixes.{name}={count}: there are 256")
+    if spec.endpoint and not re.fullmatch(r"https?://[^/\s]+(/\S*)?", spec.endpoint):
+        raise UserError(f"corpus.endpoint={spec.endpoint}: give http://host:port or https://host, or nothing for AWS")
 
 
 def _model(choices: Mapping[str, Any]) -> ModelSpec:

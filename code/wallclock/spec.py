@@ -12,6 +12,9 @@ from typing import Any
 
 #: The two image sets of the paper; a folder of one's own is given the name of the one it resembles.
 IMAGE_SETS = ("small_256", "original")
+#: What `read` can read from, and where that can be.
+LAYOUTS = ("files", "tar", "lmdb")
+SOURCES = ("local", "remote")
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,21 @@ class CorpusSpec:
     image_set: str = "original"
     progressive_share: float = 0.0
     limits: Limits = field(default_factory=Limits)
+    #: abo only: the store. An empty endpoint is AWS; any other is an S3-compatible store or a plain HTTP mirror.
+    endpoint: str = ""
+    bucket: str = ""
+    region: str = ""
+    threads: int = 32
+    attempts: int = 6
+    connect_timeout_s: float = 5.0
+    read_timeout_s: float = 20.0
+    #: abo only: of how many of the 256 prefixes a set is sampled; the digests that its lists must have.
+    prefixes: Mapping[str, int] = field(default_factory=dict)
+    lists: Mapping[str, str] = field(default_factory=dict)
+    #: abo only: files, tar or lmdb; local or remote; whether to hash again what is on the disk.
+    layout: str = "files"
+    source: str = "local"
+    verify: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,13 +96,24 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class Slice:
-    """The first `n` images of a prepared corpus. `digest` identifies their bytes, `path` finds them."""
+    """The first `n` images of a prepared corpus. `digest` identifies their bytes, `path` finds them.
+
+    `storage` says what `read` reads from where that is not one file an image: its name, then, behind
+    a colon, what else of it a timing depends on.
+    """
 
     kind: str
     image_set: str
     n: int
     digest: str
     manifest: str
+    storage: str = "files"
+
+    @property
+    def label(self) -> str:
+        """The corpus by name, for a table: 'abo', or 'abo (tar)' where `read` reads from something else."""
+        storage = self.storage.split(":")[0]
+        return self.kind if storage == "files" else f"{self.kind} ({storage})"
 
 
 @dataclass(frozen=True)

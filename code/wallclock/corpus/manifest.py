@@ -27,7 +27,7 @@ class Item:
     """One image: where it is, what it is, and why it cannot be used if it cannot.
 
     `path` is relative to the manifest's root. `components` counts colour channels.
-    `failed_stage` is empty for a sound image.
+    `failed_stage` is empty for a sound image. `etag` is what a store said of it.
     """
 
     id: str
@@ -42,6 +42,7 @@ class Item:
     mtime_ns: int
     failed_stage: str = ""
     failed_reason: str = ""
+    etag: str = ""
 
     @property
     def sound(self) -> bool:

@@ -6,12 +6,17 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+#: A shard or a database can be larger than the memory.
+_PIECE_BYTES = 1 << 22
+
 
 def warm(paths: Iterable[Path]) -> None:
     """Read every file once, so that the pass reads from memory."""
     for path in paths:
         try:
-            path.read_bytes()
+            with open(path, "rb", buffering=0) as handle:
+                while handle.read(_PIECE_BYTES):
+                    pass
         except OSError:
             # The pass itself meets the same file and lists it as a failure of `read`.
             continue

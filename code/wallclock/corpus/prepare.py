@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from wallclock.corpus import folder, generated
 from wallclock.errors import UserError, check_name
@@ -20,9 +21,17 @@ def _folder(spec: CorpusSpec, image_set: str, n: int, cache: Path, progress: Pro
     return folder.prepare(spec, n, cache, progress)
 
 
+def _abo(spec: CorpusSpec, image_set: str, n: int, cache: Path, progress: Progress) -> Slice:
+    # boto3 takes a while to import: only where it is needed.
+    from wallclock.corpus.abo import prepare as abo
+
+    return abo.prepare(spec, image_set, n, cache, progress)
+
+
 _KINDS: dict[str, Callable[[CorpusSpec, str, int, Path, Progress], Slice]] = {
     "synthetic": _synthetic,
     "folder": _folder,
+    "abo": _abo,
 }
 
 
@@ -41,3 +50,21 @@ def prepare(spec: CorpusSpec, image_set: str, n: int, cache: Path, progress: Pro
     if n < 1:
         raise UserError(f"n={n}: a run needs at least one image")
     return _KINDS[spec.kind](spec, image_set, n, cache, progress)
+
+
+def remarks(spec: CorpusSpec, image_set: str, cache: Path) -> list[str]:
+    """Lines that a person should see of a prepared image set, beyond what its manifest says."""
+    if spec.kind != "abo":
+        return []
+    from wallclock.corpus.abo import prepare as abo
+
+    return abo.remarks(spec, image_set, cache)
+
+
+def credit(spec: CorpusSpec, cache: Path) -> dict[str, Any]:
+    """Licence and attribution of a prepared corpus, as its source states them; empty where there is none to state."""
+    if spec.kind != "abo":
+        return {}
+    from wallclock.corpus.abo import prepare as abo
+
+    return abo.credit(spec, cache)

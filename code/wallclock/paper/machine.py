@@ -63,6 +63,7 @@ def _corpus(corpus: Meta) -> dict[str, str]:
         "n": f"{corpus['n']:,}",
         "sizes": ", ".join(sizes),
         "digest": corpus["digest"],
+        "credit": _credit(corpus.get("credit", {})),
     }
 
 
@@ -76,6 +77,15 @@ def _images(corpora: Sequence[Meta]) -> list[str]:
         f" ({CORPORA.get(kind, kind)})"
         for (kind, image_set), counts in most.items()
     ]
+
+
+def _credit(credit: Meta) -> str:
+    """Licence and attribution, where a corpus has them to state."""
+    return (
+        f"{credit['licence']}, by {credit['relied_on']} of {credit['source']}. {credit['attribution']}"
+        if credit
+        else ""
+    )
 
 
 def _run(meta: Meta) -> dict[str, Any]:

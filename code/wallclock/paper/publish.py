@@ -101,12 +101,17 @@ def _about(name: str, csv_name: str, some: Sequence[Record]) -> dict[str, Any]:
 
 
 def _corpora(some: Sequence[Record]) -> list[Mapping[str, Any]]:
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for record in some:
         corpus = record.cell.corpus
         if corpus is not None:
             sizes = {name: value for name, value in record.values.items() if name.startswith(("median_", "max_"))}
-            about = {"kind": corpus.kind, "image_set": corpus.image_set, "n": corpus.n, "digest": corpus.digest}
+            about: dict[str, Any] = {"kind": corpus.kind, "image_set": corpus.image_set}
+            about |= {"n": corpus.n, "digest": corpus.digest}
+            if corpus.storage != "files":
+                about["storage"] = corpus.storage
+            if record.environment.get("credit"):
+                about["credit"] = record.environment["credit"]
             if sizes or corpus.digest not in found:
                 found[corpus.digest] = {**about, **sizes}
     return list(found.values())

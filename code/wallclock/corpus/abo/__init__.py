@@ -1,0 +1,1 @@
+"""Amazon Berkeley Objects: sampled from its metadata, fetched from S3 with every byte checked."""
