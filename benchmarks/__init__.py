@@ -1,0 +1,1 @@
+"""Benchmarks that compare with other tools; `make bench-fetch`."""
