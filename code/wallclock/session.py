@@ -74,7 +74,7 @@ def _say_data(plan: Plan, console: Console) -> None:
             markup=False,
             soft_wrap=True,
         )
-        for line in prepare.remarks(plan.settings.corpus, manifest.image_set, plan.cache):
+        for line in prepare.remarks(plan.settings.corpus, manifest.image_set, len(manifest.items), plan.cache):
             console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 

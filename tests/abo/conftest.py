@@ -87,7 +87,7 @@ class Corpus:
         self.shown: list[tuple[int, int, str]] = []
         self.settings: dict[str, Any] = {
             **{"endpoint": endpoint, "bucket": bucket.NAME, "region": "us-east-1", "threads": 16, "attempts": 3},
-            **{"connect_timeout_s": 1.0, "read_timeout_s": 0.4, "prefixes": {"small_256": 70, "original": 50}},
+            **{"connect_timeout_s": 5.0, "read_timeout_s": 10.0, "prefixes": {"small_256": 70, "original": 50}},
         }
 
     def spec(self, **changes: Any) -> CorpusSpec:
@@ -127,6 +127,7 @@ def _as_new(monkeypatch: pytest.MonkeyPatch) -> None:
     # Pauses as a local store needs them.
     monkeypatch.setattr("wallclock.corpus.abo.pacing._LONGEST_PAUSE_S", 0.1)
     monkeypatch.setattr("wallclock.corpus.abo.fetch._PASS_PAUSE_S", 0.1)
+    monkeypatch.setattr("wallclock.corpus.abo.fetch._FAREWELL_S", 0.1)
 
 
 def intact(found: Manifest, objects: dict[str, bytes]) -> bool:

@@ -5,13 +5,14 @@ connection, and counts what passes. Which answer is broken is decided by a funct
 of how often it was asked for, so that a test knows what must come out.
 
 As a program it stands in front of a store until its standard input closes:
-`python -m tests.abo.fault_proxy PORT SHARE` breaks that share of all first answers, then prints
-what it did as JSON.
+`python -m tests.abo.fault_proxy PORT SHARE` breaks the first answer for that share of all images,
+and says what it did as JSON.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import hashlib
 import json
 import socket
@@ -28,9 +29,10 @@ from types import TracebackType
 #: short: half of the body under its own length. wrong-bytes: the right length, some bytes changed.
 #: too-long: a Content-Length beyond the body's. too-short: one below it, and all of the body.
 #: stall: half of the body, then silence. silent: no answer. html: another page, status 200.
+#: nonsense: headers that cannot be what they say.
 MENDABLE = (
     *("reset", "truncated", "short", "wrong-bytes", "too-long", "too-short", "stall", "silent"),
-    *("500", "503", "slowdown", "html"),
+    *("500", "503", "slowdown", "html", "nonsense"),
 )
 REFUSALS = ("403", "404")
 _ERRORS = {
@@ -51,11 +53,11 @@ def never(path: str, count: int) -> str:
 
 
 def first(faults: tuple[str, ...], times: int = 1, share: float = 1.0) -> Decide:
-    """Break the first `times` answers of a share of all paths, each path in the way its digest picks."""
+    """Break the first `times` answers of a share of all images, each in the way its path's digest picks."""
 
     def decide(path: str, count: int) -> str:
         digest = hashlib.sha256(path.encode()).digest()
-        if count > times or "/metadata/" in path or digest[0] >= 256 * share:
+        if count > times or not path.endswith((".jpg", ".png")) or digest[0] >= 256 * share:
             return ""
         return faults[(digest[1] + count) % len(faults)]
 
@@ -90,7 +92,8 @@ class FaultProxy:
 
     Attributes:
         decide: what to break; may be replaced at any time.
-        checksums: False drops ETag and x-amz-* from all answers, as a plain mirror has none.
+        checksum: what answers carry. etag: as they come. none: no ETag and no x-amz-*, as a plain mirror. sha256: an
+            ETag of several parts, and x-amz-checksum-sha256. unknown: the same, by an algorithm nobody here knows.
         substitute: bodies to give instead of a path's own, one a request until they are used up.
         delay_s: what each answer waits first.
         counts: requests by path. faults: broken answers by kind.
@@ -98,7 +101,7 @@ class FaultProxy:
 
     def __init__(self, upstream_port: int, decide: Decide = never) -> None:
         self.decide = decide
-        self.checksums = True
+        self.checksum = "etag"
         self.substitute: dict[str, list[bytes]] = {}
         self.delay_s = 0.0
         self.counts: Counter[str] = Counter()
@@ -137,11 +140,13 @@ class FaultProxy:
         self._ready.set()
         self._loop.run_forever()
         server.close()
-        tasks = asyncio.all_tasks(self._loop)
-        for task in tasks:
-            task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        self._loop.run_until_complete(asyncio.sleep(0))
+        # A connection that was just accepted gets its task a moment later.
+        self._loop.run_until_complete(asyncio.sleep(0.01))
+        while tasks := asyncio.all_tasks(self._loop):
+            for task in tasks:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            self._loop.run_until_complete(asyncio.sleep(0.01))
         self._loop.close()
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -184,8 +189,12 @@ class FaultProxy:
         if headers.pop(b"Connection", b"").lower() == b"close":
             writer.close()
             upstream.clear()
-        if not self.checksums:
+        if self.checksum != "etag":
             headers = {name: value for name, value in headers.items() if not name.startswith((b"Etag", b"X-Amz"))}
+        if self.checksum in ("sha256", "unknown") and b" 200 " in status:
+            name = {"sha256": b"Sha256", "unknown": b"Xxhash128"}[self.checksum]
+            headers[b"Etag"] = b'"%032x-2"' % 7
+            headers[b"X-Amz-Checksum-" + name] = base64.b64encode(hashlib.sha256(body).digest())
         return _Answer(status, headers, body)
 
     async def _send(
@@ -213,6 +222,9 @@ class FaultProxy:
             return False
         elif fault == "too-short":
             writer.write(answer.head(max(len(body) - 100, 0)) + body)
+        elif fault == "nonsense":
+            answer.headers |= {b"Last-Modified": b"Fri, 99 Foo 99999 99:99:99 GMT", b"X-Amz-Missing-Meta": b"many"}
+            writer.write(answer.head() + body)
         elif fault == "html":
             page = b"<html><body>Sign in to this network</body></html>"
             writer.write(_Answer(b"HTTP/1.1 200 OK", {b"Content-Type": b"text/html"}, page).head() + page)
@@ -240,7 +252,7 @@ def _reset_on_close(writer: asyncio.StreamWriter) -> None:
 
 
 def main() -> None:
-    """Stand in front of the store on port `argv[1]`; break `argv[2]` of all first answers."""
+    """Stand in front of the store on port `argv[1]`; break the first answer for `argv[2]` of all images."""
     with FaultProxy(int(sys.argv[1]), first(MENDABLE, share=float(sys.argv[2]))) as proxy:
         print(proxy.port, flush=True)
         for _ in sys.stdin:  # each line asks for the counts

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import lmdb
 import pytest
 
 from tests.abo.conftest import Corpus, N
@@ -153,6 +154,19 @@ def test_no_room_for_a_pack_is_one_line(corpus: Corpus, monkeypatch: pytest.Monk
     huge = replace(plain, items=tuple(replace(item, bytes=10**15) for item in plain.items))
     with pytest.raises(UserError, match=r"corpus\.layout=tar needs 40,000,000\.0 GB more"):
         pack.ensure(huge, "tar", corpus.folder / "huge.csv", False, lambda done, total, what: None)
+
+
+def test_a_disk_that_fills_while_packing_is_one_line_and_leaves_nothing(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = corpus()
+    open_database = lmdb.open
+    monkeypatch.setattr(lmdb, "open", lambda path, map_size, **more: open_database(path, map_size=20_000, **more))
+    with pytest.raises(UserError, match=r"MDB_MAP_FULL.*; free some space and run the same command again"):
+        corpus(layout="lmdb")
+    assert {path.name for path in corpus.folder.glob(".*") if path.is_dir()} == set()
+    monkeypatch.undo()
+    assert len(corpus(layout="lmdb").sound) == len(plain.sound)
 
 
 @pytest.mark.parametrize("layout", ["files", *LAYOUTS])

@@ -52,13 +52,13 @@ def prepare(spec: CorpusSpec, image_set: str, n: int, cache: Path, progress: Pro
     return _KINDS[spec.kind](spec, image_set, n, cache, progress)
 
 
-def remarks(spec: CorpusSpec, image_set: str, cache: Path) -> list[str]:
-    """Lines that a person should see of a prepared image set, beyond what its manifest says."""
+def remarks(spec: CorpusSpec, image_set: str, n: int, cache: Path) -> list[str]:
+    """Lines that a person should see of a set's first `n` images, beyond what their manifest says."""
     if spec.kind != "abo":
         return []
     from wallclock.corpus.abo import prepare as abo
 
-    return abo.remarks(spec, image_set, cache)
+    return abo.remarks(spec, image_set, n, cache)
 
 
 def credit(spec: CorpusSpec, cache: Path) -> dict[str, Any]:

@@ -47,6 +47,11 @@ class Header:
         """Whether the JPEG decoders can read it; the rest (PNG, CMYK, ...) goes through Pillow in all recipes."""
         return self.format == "jpeg" and self.components in (1, 3)
 
+    @property
+    def streams(self) -> bool:
+        """Whether a row of it can be decoded after another: what is not a sequential JPEG is held whole."""
+        return self.common and self.process in ("baseline", "extended") and self.scans == 1
+
 
 def vet(data: bytes, limits: Limits) -> Header:
     """Return the header of a sound image; raise `ImageError` for one that is damaged or dangerous.
@@ -55,11 +60,16 @@ def vet(data: bytes, limits: Limits) -> Header:
     other formats, never more than `limits.max_pixels` pixels.
     """
     header = read_header(data, limits)
+    check_body(data, header)
+    return header
+
+
+def check_body(data: bytes, header: Header) -> None:
+    """Decode what is behind the header; raise `ImageError` for damage. A picture that does not stream is held whole."""
     if header.format == "jpeg":
         _strict_jpeg(data)
     if not header.common:
         _strict_pillow(data)
-    return header
 
 
 def sniff(head: bytes) -> str | None:

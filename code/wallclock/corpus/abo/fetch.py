@@ -1,9 +1,9 @@
 """Fetching: threads that GET, check and rename, and one loop that writes down what arrived.
 
 Memory is bounded: each thread holds one body of at most `PIECE_BYTES` (a longer one lies in its
-temporary file until it is vetted, one at a time), and results wait in a bounded queue. Nothing
-waits for ever: sockets have timeouts, and if no object at all arrives for a while the fetch ends
-with one line.
+temporary file until it is vetted), what is long or must be decoded whole is vetted one at a time,
+and results wait in a bounded queue. Nothing waits for ever: sockets have timeouts, and if no object
+at all arrives for a while the fetch ends with one line.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from wallclock.corpus.abo.journal import Journal
 from wallclock.corpus.abo.pacing import RESUME, Gate, Watch, pause_s
 from wallclock.corpus.abo.store import PIECE_BYTES, GoneError, Receipt, Store, TransientError
 from wallclock.corpus.manifest import Item
-from wallclock.corpus.vet import Header, vet
+from wallclock.corpus.vet import Header, check_body, read_header
 from wallclock.errors import ImageError, UserError
 from wallclock.spec import Limits
 
@@ -33,6 +33,8 @@ _PASS_PAUSE_S = 1.0
 #: How often results are taken, in seconds, and how many may wait.
 _EVERY_S = 0.02
 _RESULTS = 4096
+#: How long threads that are still at it are waited for when a pass ends early, in seconds.
+_FAREWELL_S = 1.0
 
 _CREWS = itertools.count()
 #: How temporary names end. A path of the catalogue cannot.
@@ -88,7 +90,8 @@ def fetch(
                 items = [outcome.item for outcome in outcomes if outcome.item is not None]
                 # A file of two images of one path cannot be: the catalogue's paths are unique.
                 found.update((item.path, item) for item in items)
-                journal.append(items)
+                # A refusal is final only in the end: if it is the store's, the next run asks again.
+                journal.append([item for item in items if item.failed_stage != "read"])
                 for item in items:
                     arrived(item.bytes)
                 again = [outcome for outcome in outcomes if outcome.item is None]
@@ -129,7 +132,7 @@ class _Crew:
         """Every target's outcome, in the order of arrival, some at a time."""
         # Daemons: a thread that hangs in the resolver must not keep the process from ending.
         crew = [threading.Thread(target=self._work, args=(n,), daemon=True) for n in range(self._threads)]
-        watch = Watch(self._store, self._root, self._threads)
+        watch = Watch(self._store, self._root, self._threads, self._total)
         try:
             for thread in crew:
                 thread.start()
@@ -146,7 +149,7 @@ class _Crew:
                 watch.look()
         finally:
             self._stop.set()
-            patience = time.monotonic() + 1.0
+            patience = time.monotonic() + _FAREWELL_S
             for thread in crew:
                 if thread.is_alive():
                     thread.join(max(0.0, patience - time.monotonic()))
@@ -216,17 +219,27 @@ class _Crew:
         finally:
             os.close(descriptor)
         if receipt.bytes <= PIECE_BYTES:
-            header, failed = _vetted(b"".join(pieces), self._limits)
+            header, failed = self._vetted(b"".join(pieces), self._big)
         else:
             pieces.clear()
             with self._big:
-                header, failed = _vetted(temporary.read_bytes(), self._limits)
+                header, failed = self._vetted(temporary.read_bytes(), nullcontext())
         odd = failed[0] or (target.width and header and (header.width, header.height) != (target.width, target.height))
         if odd and not receipt.verified and receipt.sha256 != doubted:
             return None, receipt.sha256
         if not self._stop.is_set():
             os.replace(temporary, place)
         return _row(target, receipt, header, failed), doubted
+
+    def _vetted(self, data: bytes, alone: AbstractContextManager[object]) -> tuple[Header | None, tuple[str, str]]:
+        """The header, or the stage and the reason; a picture that is decoded whole waits for its turn, `alone`."""
+        try:
+            header = read_header(data, self._limits)
+            with nullcontext() if header.streams else alone:
+                check_body(data, header)
+        except ImageError as error:
+            return None, (error.stage, error.reason)
+        return header, ("", "")
 
     def _place(self, path: str) -> Path:
         """Where an image goes: its folder is made, and must be a folder and no link to one."""
@@ -257,14 +270,7 @@ def _sweep(root: Path) -> None:
             with os.scandir(folder) as entries:
                 for entry in entries:
                     if entry.name.endswith(_PART):
-                        os.unlink(entry.path)
-
-
-def _vetted(data: bytes, limits: Limits) -> tuple[Header | None, tuple[str, str]]:
-    try:
-        return vet(data, limits), ("", "")
-    except ImageError as error:
-        return None, (error.stage, error.reason)
+                        Path(entry.path).unlink(missing_ok=True)
 
 
 def _write(descriptor: int, piece: bytes) -> None:

@@ -20,8 +20,10 @@ _CUT_EVERY_S = 0.5
 #: No answer at all: seconds until the store counts as unreachable. No object: until it counts as stuck.
 CONTACT_S = 8.0
 _STUCK_TIMEOUTS = 6
-#: Refusals in a row, without one image, that mean the store and not the images.
+#: Refusals in a row, without one image, that mean the store and not the images; fewer if there are not so many, ...
 _REFUSED_IN_A_ROW = 200
+#: ... but of a handful each may be gone.
+_HANDFUL = 8
 #: Bytes that stay free on the disk, and how often that is looked at, in seconds.
 _FREE_BYTES = 64 << 20
 _DISK_EVERY_S = 0.5
@@ -70,9 +72,10 @@ class Gate:
 class Watch:
     """Ends a pass that gets nowhere, or that fills the disk."""
 
-    def __init__(self, store: Store, root: Path, threads: int) -> None:
+    def __init__(self, store: Store, root: Path, threads: int, total: int) -> None:
         self._store = store
         self._root = root
+        self._refusals = min(_REFUSED_IN_A_ROW, max(total, _HANDFUL))
         # Every thread's failure, twice over, is the store's and not an object's.
         self._too_many = max(2 * threads, 8)
         self._stuck_s = _STUCK_TIMEOUTS * store.address.read_timeout_s
@@ -107,7 +110,7 @@ class Watch:
             raise unreachable(self._store)
         if self._failed >= self._too_many:
             raise UserError(f"{host} keeps failing: {self._reason}; {RESUME}")
-        if self._refused >= _REFUSED_IN_A_ROW and not self._images:
+        if self._refused >= self._refusals and not self._images:
             raise UserError(
                 f"{host} refused the first {self._refused} objects: {self._reason}; check corpus.bucket, "
                 "corpus.endpoint and who may read there"

@@ -47,20 +47,33 @@ def ensure(files: Manifest, layout: str, path: Path, verify: bool, progress: Pro
         raise UserError(
             f"corpus.layout={layout} needs {needed / 1e9:,.1f} GB more in {path.parent}, {free / 1e9:,.1f} GB are free"
         )
-    # Built beside, then renamed: a killed run leaves no half pack under the name that is read.
+    places = _build(files, layout, root, progress)
+    items = tuple(replace(item, path=places.get(item.path, item.path)) for item in files.items)
+    packed = Manifest(files.kind, files.image_set, root, items)
+    manifests.save(packed, path)
+    return packed
+
+
+def _build(files: Manifest, layout: str, root: Path, progress: Progress) -> dict[str, str]:
+    """Write the pack beside `root`, then rename: a killed run leaves no half pack under the name that is read."""
     read.release(root)
     building = root.with_name(f".{root.name}.building")
     for folder in (building, root):
         shutil.rmtree(folder, ignore_errors=True)
     building.mkdir(parents=True)
-    places = _write_tar(files, building, progress) if layout == "tar" else _write_lmdb(files, building, progress)
-    sizes = {file.name: file.stat().st_size for file in sorted(building.iterdir()) if file.name != "lock.mdb"}
-    write_text(building / read.MARKER, pretty_json({"layout": layout, "n_images": len(places), "files": sizes}))
+    try:
+        places = _write_tar(files, building, progress) if layout == "tar" else _write_lmdb(files, building, progress)
+        sizes = {file.name: file.stat().st_size for file in sorted(building.iterdir()) if file.name != "lock.mdb"}
+        write_text(building / read.MARKER, pretty_json({"layout": layout, "n_images": len(places), "files": sizes}))
+    except lmdb.Error as error:
+        shutil.rmtree(building)
+        raise UserError(f"cannot write {root}: {error}; free some space and run the same command again") from error
+    except BaseException:
+        # What it took is needed by whoever runs out of disk.
+        shutil.rmtree(building)
+        raise
     building.rename(root)
-    items = tuple(replace(item, path=places.get(item.path, item.path)) for item in files.items)
-    packed = Manifest(files.kind, files.image_set, root, items)
-    manifests.save(packed, path)
-    return packed
+    return places
 
 
 def _whole(packed: Manifest, verify: bool) -> bool:

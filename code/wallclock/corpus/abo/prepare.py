@@ -20,7 +20,7 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -31,7 +31,7 @@ from wallclock.corpus.abo import cost, journal, licence, ondisk, pack, plan
 from wallclock.corpus.abo.fetch import Target, fetch, make_folder
 from wallclock.corpus.abo.pacing import CONTACT_S, pause_s, unreachable
 from wallclock.corpus.abo.store import Address, GoneError, Receipt, Store, TransientError
-from wallclock.corpus.manifest import Manifest
+from wallclock.corpus.manifest import Item, Manifest
 from wallclock.errors import UserError
 from wallclock.files import digest_of, pretty_json, sha256_file, write_bytes, write_text
 from wallclock.spec import CorpusSpec, Slice
@@ -65,6 +65,9 @@ class _Place:
     def file(self, suffix: str) -> Path:
         return self.base / f"{self.name}{suffix}"
 
+
+#: Seconds until the catalogue or a licence file, 6 MB at most, is given up, retries included.
+_PATIENCE_S = 600.0
 
 #: Lists that were hashed in this process, by manifest: how many of their rows.
 _verified: dict[Path, int] = {}
@@ -107,11 +110,11 @@ def _files(spec: CorpusSpec, place: _Place, n: int, progress: Progress) -> Manif
     verify = spec.verify and _verified.get(path, 0) < n
     here = ondisk.sound(known, [item.path for item in before[:n]], place.root, verify)
     if saved is not None and len(here) == n and not place.file(".journal").exists():
-        _check_list(spec, place, [(item.id, item.path) for item in before[:n]])
+        _check_list(spec, place, _pairs(before[:n]))
         _verified[path] = n if verify else _verified.get(path, 0)
         return saved
     with closing(Store(Address.of(spec))) as store:
-        sample = _sample(spec, store, place, n)
+        sample = _sample(spec, store, place, n, len(before))
         licence.fetch(_getter(store), place.base / "licence", f"{store.address.host}/{spec.bucket}")
         paths = [entry.path for entry in sample.entries]
         here |= ondisk.sound(known, [one for one in paths if one not in here], place.root, verify)
@@ -130,8 +133,8 @@ def _files(spec: CorpusSpec, place: _Place, n: int, progress: Progress) -> Manif
     return made
 
 
-def _sample(spec: CorpusSpec, store: Store, place: _Place, n: int) -> plan.Sample:
-    """The list, from the catalogue that is here or is fetched now; written beside the data."""
+def _sample(spec: CorpusSpec, store: Store, place: _Place, n: int, n_before: int) -> plan.Sample:
+    """The list, from the catalogue that is here or is fetched now; the longest one is written beside the data."""
     path = place.base / "images.csv.gz"
     about = path.with_name("images.csv.gz.json")
     if not _as_it_came(path, about):
@@ -146,16 +149,20 @@ def _sample(spec: CorpusSpec, store: Store, place: _Place, n: int) -> plan.Sampl
         about.unlink()  # the next run asks for it again
         raise
     sample = plan.sample(catalogue, place.image_set, prefixes, spec.seed, n)
-    pairs = [(entry.id, entry.path) for entry in sample.entries]
-    _check_list(spec, place, pairs)
+    _check_list(spec, place, _pairs(sample.entries))
+    longest = plan.sample(catalogue, place.image_set, prefixes, spec.seed, min(max(n, n_before), sample.available))
     text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows([("image_id", "path"), *pairs])
+    csv.writer(text, lineterminator="\n").writerows([("image_id", "path"), *_pairs(longest.entries)])
     write_text(place.file(".list.csv"), text.getvalue())
-    counts = {"n_images": n, "available": sample.available, "n_rows": catalogue.n_rows}
+    counts = {"n_images": len(longest.entries), "available": sample.available, "n_rows": catalogue.n_rows}
     refused = {"n_refused_rows": catalogue.n_refused, "first_refused_row": catalogue.first_refused}
-    chosen = {"image_set": place.image_set, "prefixes": prefixes, "seed": spec.seed, "digest": sample.digest}
+    chosen = {"image_set": place.image_set, "prefixes": prefixes, "seed": spec.seed, "digest": longest.digest}
     write_text(place.file(".list.json"), pretty_json({**chosen, **counts, **refused}))
     return sample
+
+
+def _pairs(rows: Iterable[plan.Entry | Item]) -> list[tuple[str, str]]:
+    return [(row.id, row.path) for row in rows]
 
 
 def _as_it_came(path: Path, about: Path) -> bool:
@@ -169,7 +176,7 @@ def _check_list(spec: CorpusSpec, place: _Place, pairs: Sequence[tuple[str, str]
     """Compare with the digest that the settings pin for this list, if they do."""
     name = f"{place.image_set}-{len(pairs)}"
     pinned = spec.lists.get(name)
-    if pinned is not None and pinned != (digest := plan.list_digest(pairs)):
+    if pinned is not None and str(pinned) != (digest := plan.list_digest(pairs)):
         raise UserError(
             f"the list {name} has the digest {digest}, corpus.lists says {pinned}: another catalogue, seed or number "
             "of prefixes"
@@ -187,8 +194,13 @@ def _getter(store: Store) -> licence.Get:
         began = time.monotonic()
         while thread.is_alive():
             thread.join(0.05)
-            if not store.answered.is_set() and time.monotonic() - began > CONTACT_S:
+            waited = time.monotonic() - began
+            if not store.answered.is_set() and waited > CONTACT_S:
                 raise unreachable(store)
+            if waited > _PATIENCE_S:
+                raise UserError(
+                    f"{store.address.host} has not given {key} in {_PATIENCE_S:.0f} s; run the same command again"
+                )
         if isinstance(outcome[0], TransientError) and not store.answered.is_set():
             raise unreachable(store)
         if isinstance(outcome[0], TransientError):
@@ -198,15 +210,15 @@ def _getter(store: Store) -> licence.Get:
                 f"{store.address.host} has no {key} in {store.address.bucket} ({outcome[0]}); check corpus.endpoint "
                 "and corpus.bucket"
             )
-        if isinstance(outcome[0], Exception):
+        if isinstance(outcome[0], BaseException):
             raise outcome[0]
         return outcome[0]  # type: ignore[no-any-return]
 
     return get
 
 
-def _retried(store: Store, key: str, limit_bytes: int) -> tuple[bytes, Receipt] | Exception:
-    last: Exception = TransientError("not tried")
+def _retried(store: Store, key: str, limit_bytes: int) -> tuple[bytes, Receipt] | BaseException:
+    last: BaseException = TransientError("not tried")
     for number in range(store.address.attempts):
         if number:
             time.sleep(pause_s(number))
@@ -216,7 +228,7 @@ def _retried(store: Store, key: str, limit_bytes: int) -> tuple[bytes, Receipt] 
             last = error
             if number == 2 and not store.answered.is_set():
                 break  # nobody is there
-        except (GoneError, UserError) as error:
+        except BaseException as error:  # noqa: BLE001 - whoever waits for this thread raises it
             return error
     return last
 
@@ -272,14 +284,15 @@ def _alone(base: Path) -> Iterator[None]:
         yield
 
 
-def remarks(spec: CorpusSpec, image_set: str, cache: Path) -> list[str]:
-    """What a person should know of a set's list: its digest, refused rows, the licence."""
+def remarks(spec: CorpusSpec, image_set: str, n: int, cache: Path) -> list[str]:
+    """What a person should know of a set's first `n`: the list's digest, refused rows, the licence."""
     base = folder(spec, cache)
     place = _Place(base, f"{image_set}-first{spec.prefixes[image_set]}-seed{spec.seed}", image_set)
     about = json.loads(place.file(".list.json").read_text(encoding="utf-8"))
+    digest = plan.list_digest(_pairs(manifests.load(place.file(".csv")).items[:n]))
     lines = [
-        f"  list {about['image_set']}-{about['n_images']}: {about['digest']}, of {about['available']:,} images in the "
-        f"first {about['prefixes']} prefixes, seed {about['seed']}"
+        f"  list {image_set}-{n}: {digest}, of {about['available']:,} images in the first {about['prefixes']} "
+        f"prefixes, seed {about['seed']}"
     ]
     if about["n_refused_rows"]:
         lines.append(f"  {about['n_refused_rows']:,} catalogue rows refused; the first, {about['first_refused_row']}")
