@@ -123,7 +123,9 @@ class Plan:
     def _check(self, manifest: Manifest) -> None:
         failed = manifest.failed
         if len(failed) > self.settings.max_failures:
+            refused = manifest.kind == "abo" and failed[0].failed_stage == "read"
             raise UserError(
                 f"{len(failed)} of {len(manifest.items)} images cannot be used, over max_failures="
                 f"{self.settings.max_failures}; the first, {failed[0].id}: {failed[0].failed_reason}"
+                f"{'; corpus.verify=true asks the store for them once more' if refused else ''}"
             )
