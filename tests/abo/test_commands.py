@@ -80,6 +80,7 @@ def test_without_a_network_it_is_one_line_soon(run_main: RunMain, tmp_path: Path
     assert done.stderr.count("\n") == 1, done.stderr
     host = "no-such-host.invalid" if endpoint else "amazon-berkeley-objects.s3.us-east-1.amazonaws.com"
     assert done.stderr.startswith(f"wallclock: cannot reach {host}: ")
+    assert f"//{host}/" in done.stderr
     for hint in ("check the network", "corpus.endpoint", "corpus=synthetic", "corpus=folder corpus.path="):
         assert hint in done.stderr
 

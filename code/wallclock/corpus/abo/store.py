@@ -238,7 +238,10 @@ def _client(address: Address) -> Any:
             connect_timeout=address.connect_timeout_s,
             read_timeout=address.read_timeout_s,
             response_checksum_validation="when_supported",
-            s3={"addressing_style": "path" if address.endpoint else "virtual"},
+            s3={
+                "addressing_style": "path" if address.endpoint else "virtual",
+                "us_east_1_regional_endpoint": "regional",  # the host that `Address.host` names
+            },
             ignore_configured_endpoint_urls=True,
             tcp_keepalive=True,
             # Its own is put together anew for each request, which takes another tenth.
