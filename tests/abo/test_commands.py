@@ -51,6 +51,32 @@ def test_the_serial_experiment_from_an_empty_folder(run_main: RunMain, nginx: Ng
     assert "Credit for all of it: Someone" in (tmp_path / "figures" / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_five_hundred_images_end_to_end(run_main: RunMain, tmp_path: Path) -> None:
+    """As the documents have it, but for one repeat: all recipes, the real model, both sets from a server."""
+    few = bucket.objects(40, 50)
+    rows = bucket.rows(700, 50)
+    found = {"images/metadata/images.csv.gz": bucket.catalogue(rows), "README.md": bucket.README}
+    for number, row in enumerate(rows):
+        _, _, _, first = bucket.rows(40, 50)[number % 40]
+        for folder in ("small", "original"):
+            found[f"images/{folder}/{row[3]}"] = few[f"images/{folder}/{first}"]
+    bucket.write(found, tmp_path / "tree")
+    with Nginx(tmp_path / "tree", bucket.NAME, tmp_path / "work") as server:
+        arguments = ("--experiment", "serial", "corpus=abo", f"corpus.endpoint={server.endpoint}", "--n", "500")
+        where = (f"out={tmp_path}/data", f"figures={tmp_path}/figures")
+        done = run_main(*arguments, "repeats=1", *where, timeout=1100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in ("t4-serial-stages.csv", "t4-serial-stages-original.csv"):
+        with (tmp_path / "data" / name).open(encoding="utf-8", newline="") as handle:
+            table = list(csv.DictReader(handle))
+        assert len(table) >= 2
+        assert {(row["corpus"], row["n_images"], row["n_failed"]) for row in table} == {("abo", "500", "0")}
+        assert {row["status"] for row in table} <= {"ok", "unavailable"}
+    assert "Credit for all of it: Someone" in (tmp_path / "figures" / "report.html").read_text(encoding="utf-8")
+
+
 def test_only_data_says_what_is_here(run_main: RunMain, nginx: Nginx, tmp_path: Path) -> None:
     arguments = (
         *("--experiment", "decoders", "corpus=abo", f"corpus.endpoint={nginx.endpoint}", "--n", "5", "only=data"),
