@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import http.client
 import time
 
@@ -9,9 +10,14 @@ import boto3
 from botocore import UNSIGNED
 from botocore.config import Config
 
+from benchmarks.fetch import COLUMNS
 from benchmarks.nginx import Nginx
 from tests.abo import bucket
 from tests.abo.conftest import Corpus, N, intact
+from tests.abo.fault_proxy import MENDABLE
+from tests.conftest import ROOT
+
+REFERENCE = ROOT / "data" / "reference" / "fetch-benchmark" / "amd-epyc-2-cores.csv"
 
 
 def test_nginx_answers_gets_and_listings(nginx: Nginx, objects: dict[str, bytes]) -> None:
@@ -50,3 +56,21 @@ def test_the_corpus_from_nginx(nginx: Nginx, corpus: Corpus, objects: dict[str, 
         assert len(found.sound) == N
         assert intact(found, objects)
         assert all(item.etag for item in found.items)
+
+
+def test_the_document_says_what_was_measured() -> None:
+    text = " ".join((ROOT / "REPRODUCE.md").read_text(encoding="utf-8").split())
+    with REFERENCE.open(encoding="utf-8", newline="") as handle:
+        rows = list(csv.DictReader(handle))
+    assert tuple(rows[0]) == COLUMNS
+    for row in rows[:-1]:
+        line = (
+            f"| {row['added_ms']} ms | {row['fetcher']} | {row['threads']} | {float(row['objects_per_s']):,.0f} "
+            f"| {float(row['objects_per_s_ratio']):.2f} | {float(row['cpu_ms_per_object']):.2f} "
+            f"| {float(row['cpu_ratio']):.2f} | {float(row['peak_memory_mib']):.0f} |"
+        )
+        assert line in text
+    last = rows[-1]
+    assert f"broke {int(last['faulty_answers']):,} answers in {len(MENDABLE)} ways" in text
+    assert f"{int(last['n_intact']):,} of {int(last['n_objects']):,} intact, {int(last['requests']):,} requests" in text
+    assert f"most {float(last['peak_memory_mib']):.0f} MiB, and a second run asks for {last['requests_again']}." in text
