@@ -15,6 +15,8 @@ except ModuleNotFoundError as error:
     sys.exit(
         f"main.py: this Python lacks {error.name}; type `make setup`, then `.venv/bin/python {shlex.join(sys.argv)}`"
     )
+except KeyboardInterrupt:
+    sys.exit(130)
 
 
 @hydra.main(version_base="1.3", config_path="../conf", config_name="config")

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -117,6 +118,24 @@ def test_a_file_without_permission(images: Path, prepare: Prepare) -> None:
     fill(images, "a.jpg", "b.jpg")
     (images / "a.jpg").chmod(0)
     assert reasons(prepare()) == {"a.jpg": ("read", "Permission denied")}
+
+
+def test_a_subfolder_that_cannot_be_listed_has_a_row(
+    images: Path, prepare: Prepare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(images, "a.jpg", "closed/b.jpg")
+    scan, names = os.scandir, os.listdir
+
+    def deny(path: Any, what: Any) -> Any:
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return what(path)
+
+    monkeypatch.setattr(os, "scandir", lambda path: deny(path, scan))
+    monkeypatch.setattr(os, "listdir", lambda path: deny(path, names))
+    found = prepare()
+    assert [item.id for item in found.sound] == ["a.jpg"]
+    assert reasons(found) == {"closed": ("read", "Permission denied")}
 
 
 def test_a_file_that_could_not_be_read_is_tried_again(

@@ -75,12 +75,19 @@ def _items(root: Path, n: int | None, limits: Limits, known: Manifest | None, pr
 
 
 def _candidates(root: Path) -> Iterator[str]:
-    for folder, subfolders, files in os.walk(root):
+    closed: list[str] = []
+
+    def note(error: OSError) -> None:
+        closed.append(os.path.relpath(error.filename, root))
+
+    for folder, subfolders, files in os.walk(root, onerror=note):
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         for name in files:
             path = os.path.join(folder, name)
             if not name.startswith(".") and (_extension(name) in _EXTENSIONS or _looks_like_image(path)):
                 yield os.path.relpath(path, root)
+    # Nobody knows what a folder holds that cannot be listed: it gets a row of its own.
+    yield from closed
 
 
 def _extension(name: str) -> str:
@@ -119,6 +126,8 @@ def _item(root: Path, name: str, limits: Limits, old: Item | None) -> Item:
 
 
 def _read(path: Path, about: os.stat_result, limits: Limits) -> bytes:
+    if stat.S_ISDIR(about.st_mode):
+        os.listdir(path)
     if not stat.S_ISREG(about.st_mode):
         raise ImageError("read", "not a regular file")
     if about.st_size > limits.max_bytes:
