@@ -52,7 +52,7 @@ def test_the_serial_experiment_from_an_empty_folder(run_main: RunMain, nginx: Ng
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2400)
 def test_five_hundred_images_end_to_end(run_main: RunMain, tmp_path: Path) -> None:
     """As the documents have it, but for one repeat: all recipes, the real model, both sets from a server."""
     few = bucket.objects(40, 50)
@@ -66,7 +66,7 @@ def test_five_hundred_images_end_to_end(run_main: RunMain, tmp_path: Path) -> No
     with Nginx(tmp_path / "tree", bucket.NAME, tmp_path / "work") as server:
         arguments = ("--experiment", "serial", "corpus=abo", f"corpus.endpoint={server.endpoint}", "--n", "500")
         where = (f"out={tmp_path}/data", f"figures={tmp_path}/figures")
-        done = run_main(*arguments, "repeats=1", *where, timeout=1100)
+        done = run_main(*arguments, "repeats=1", *where, timeout=2300)
     assert done.returncode == 0, done.stdout + done.stderr
     for name in ("t4-serial-stages.csv", "t4-serial-stages-original.csv"):
         with (tmp_path / "data" / name).open(encoding="utf-8", newline="") as handle:

@@ -67,6 +67,15 @@ def test_a_folder_that_is_a_link_is_refused(corpus: Corpus, tmp_path: Path) -> N
     assert not list(elsewhere.iterdir())
 
 
+def test_what_a_killed_write_left_is_removed(corpus: Corpus) -> None:
+    corpus(n=1)
+    left = [corpus.folder / ".small_256.csv.x1.tmp", corpus.folder / "licence" / ".licence.json.x2.tmp"]
+    for path in left:
+        path.write_bytes(b"half")
+    corpus(n=1)
+    assert not any(path.exists() for path in left)
+
+
 def test_two_runs_do_not_share_a_folder(corpus: Corpus) -> None:
     corpus(n=1)
     with (corpus.folder / ".lock").open("a") as lock:

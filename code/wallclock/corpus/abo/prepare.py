@@ -281,6 +281,9 @@ def _alone(base: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise UserError(f"another run is at work in {base}; wait for it, or set out= elsewhere") from error
+        # What a run left that was killed between writing a file and renaming it.
+        for leftover in (*base.glob(".*.tmp"), *base.glob("*/.*.tmp")):
+            leftover.unlink(missing_ok=True)
         yield
 
 
