@@ -37,6 +37,13 @@ class Recipe:
     #: Intra-op threads of torch; 0 leaves torch's own choice (one a core).
     torch_threads: int = 0
     opencv_threads: int = 1
+    #: full, or auto: decode to the smallest power-of-two scale at or above `dct_margin` times the target.
+    dct_scale: str = "full"
+    dct_margin: float = 2.75
+    #: Where pixels become normalized floats: host, or device (uint8 crosses the bus, a quarter of the bytes).
+    normalize_on: str = "host"
+    #: none, compile (torch.compile) or cuda_graphs.
+    compile: str = "none"
 
 
 @dataclass(frozen=True)

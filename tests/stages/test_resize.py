@@ -24,7 +24,7 @@ def test_any_picture_becomes_the_square_asked_for(
 ) -> None:
     pixels = making.picture(width, height)
     before = pixels.copy()
-    resized = resize.make(name, interpolation, size)(pixels)
+    resized = resize.make(name, interpolation, size).resize(pixels)
     assert resized.shape == (size, size, 3)
     assert resized.dtype == np.uint8
     np.testing.assert_array_equal(pixels, before)
@@ -34,7 +34,7 @@ def test_any_picture_becomes_the_square_asked_for(
 def test_a_flat_colour_stays_that_colour(name: str, interpolation: str) -> None:
     flat = np.empty((300, 500, 3), np.uint8)
     flat[:] = (200, 30, 90)
-    resized = resize.make(name, interpolation, 224)(flat)
+    resized = resize.make(name, interpolation, 224).resize(flat)
     assert np.abs(resized.astype(int) - (200, 30, 90)).max() <= 1
 
 
@@ -43,7 +43,7 @@ def test_a_read_only_picture_will_do() -> None:
     pixels = making.picture(300, 200)
     pixels.flags.writeable = False
     for name, interpolation in CHOICES:
-        resize.make(name, interpolation, 64)(pixels)
+        resize.make(name, interpolation, 64).resize(pixels)
 
 
 def noise() -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
@@ -52,7 +52,7 @@ def noise() -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
 
 def test_fine_texture_averages_out_only_where_the_resizer_antialiases() -> None:
     """What the paper leaves out: OpenCV's linear resize samples, it does not average."""
-    spread = {choice: float(resize.make(*choice, 100)(noise()).std()) for choice in CHOICES}
+    spread = {choice: float(resize.make(*choice, 100).resize(noise()).std()) for choice in CHOICES}
     averaging = [spread[choice] for choice in (("pil", "box"), ("pil", "bilinear"), ("opencv", "area"))]
     sampling = [spread["opencv", name] for name in ("nearest", "linear", "cubic", "lanczos")]
     assert max(averaging) * 2 < min(sampling)
@@ -61,8 +61,8 @@ def test_fine_texture_averages_out_only_where_the_resizer_antialiases() -> None:
 def test_area_is_nearer_to_pillows_picture_than_linear() -> None:
     photo = making.picture(1600, 1200).astype(np.int16)
     photo = np.clip(photo + np.random.default_rng(0).integers(-40, 40, photo.shape), 0, 255).astype(np.uint8)
-    reference = resize.make("pil", "bilinear", 224)(photo)
-    decibels = {name: psnr_db(resize.make("opencv", name, 224)(photo), reference) for name in ("linear", "area")}
+    reference = resize.make("pil", "bilinear", 224).resize(photo)
+    decibels = {name: psnr_db(resize.make("opencv", name, 224).resize(photo), reference) for name in ("linear", "area")}
     assert decibels["area"] > decibels["linear"] + 6
 
 

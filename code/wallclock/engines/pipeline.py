@@ -35,6 +35,20 @@ class Loader:
 
 
 @dataclass(frozen=True)
+class RowLoader:
+    """The stages before the device for one thread of a loader that fills rows of a batch.
+
+    `prepare` turns a row of a batch buffer into what `place` takes; `place` resizes into it, and
+    normalizes on the way where the recipe does so on the host.
+    """
+
+    read: Callable[[Item], bytes]
+    decode: Callable[[Item, bytes], Pixels]
+    prepare: Callable[[Any], Any]
+    place: Callable[[Pixels, Any], None]
+
+
+@dataclass(frozen=True)
 class Pipeline(Loader):
     """All nine stages; the last four take a batch.
 
@@ -53,16 +67,44 @@ class Pipeline(Loader):
 
 def build_loader(recipe: Recipe, input_px: int, root: Path) -> Loader:
     """Bind the stages before the device. Raises as `build` does."""
-    decode_jpeg = decode.make(recipe.decoder)
+    decode_jpeg = decode.make(recipe.decoder, scaling_of(recipe, input_px))
     reader = read.make(root)
     return Loader(
         read=reader,
         expect=reader.expect,
         decode=lambda item, data: decode_jpeg(data) if item.plain_jpeg else decode.decode_other(data),
-        resize=resize.make(recipe.resizer, recipe.interpolation, input_px),
+        resize=resize.make(recipe.resizer, recipe.interpolation, input_px).resize,
         normalize=normalize.to_float_chw,
         assemble=assemble.stack,
     )
+
+
+def build_rows(recipe: Recipe, input_px: int, reader: read.Reader) -> RowLoader:
+    """Bind the stages before the device for one thread; `reader` is shared by all. Raises as `build` does.
+
+    Rows are uint8 (h, w, 3), or float32 (3, h, w) where the recipe normalizes on the host.
+    """
+    decode_jpeg = decode.make(recipe.decoder, scaling_of(recipe, input_px), reuse=True)
+    resizer = resize.make(recipe.resizer, recipe.interpolation, input_px)
+
+    def decode_any(item: Item, data: bytes) -> Pixels:
+        return decode_jpeg(data) if item.plain_jpeg else decode.decode_other(data)
+
+    if recipe.normalize_on == "device":
+        return RowLoader(reader, decode_any, resizer.prepare, resizer.place)
+    scratch = np.empty((input_px, input_px, 3), dtype=np.uint8)
+    prepared = resizer.prepare(scratch)
+
+    def place(pixels: Pixels, row: Floats) -> None:
+        resizer.place(pixels, prepared)
+        row[...] = normalize.to_float_chw(scratch)
+
+    return RowLoader(reader, decode_any, lambda row: row, place)
+
+
+def scaling_of(recipe: Recipe, input_px: int) -> decode.Scaling | None:
+    """How far the recipe lets decode stay below an image's full size."""
+    return decode.Scaling(input_px, recipe.dct_margin) if recipe.dct_scale == "auto" else None
 
 
 def build(recipe: Recipe, model: ModelSpec, root: Path, folder: Path) -> Pipeline:

@@ -18,6 +18,7 @@ import numpy as np
 
 from wallclock.corpus.manifest import Manifest
 from wallclock.engines.libraries import set_threads
+from wallclock.engines.pipeline import scaling_of
 from wallclock.errors import ImageError, Unavailable, UserError, describe
 from wallclock.measure.protocol import Measurement, Progress, open_corpus
 from wallclock.measure.serial import parts
@@ -70,8 +71,8 @@ def _pixels(
     recipe: Recipe, model: ModelSpec, manifest: Manifest, failures: dict[str, dict[str, str]]
 ) -> dict[str, Pixels]:
     """The recipe's resized pictures by image id; an image that fails in it goes to `failures`."""
-    decoder = decode.make(recipe.decoder)
-    resizer = resize.make(recipe.resizer, recipe.interpolation, model.input_px)
+    decoder = decode.make(recipe.decoder, scaling_of(recipe, model.input_px))
+    resizer = resize.make(recipe.resizer, recipe.interpolation, model.input_px).resize
     reader = read.make(manifest.root)
     reader.expect(manifest.sound)
     pictures = {}

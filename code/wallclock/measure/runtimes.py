@@ -95,7 +95,7 @@ def _batch(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> tuple[Floats
     if not items:
         raise UserError("the corpus holds no sound image to run a network on")
     decoder = decode.make(recipe.decoder)
-    resizer = resize.make(recipe.resizer, recipe.interpolation, model.input_px)
+    resizer = resize.make(recipe.resizer, recipe.interpolation, model.input_px).resize
     reader = read.make(manifest.root)
     images = []
     for item in items:

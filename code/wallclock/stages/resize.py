@@ -1,15 +1,16 @@
-"""Stage `resize`: an RGB array to size × size, by Pillow (antialiased) or OpenCV (as named).
+"""Stage `resize`: an RGB array to size × size, by Pillow or torch (antialiased), or OpenCV (as named).
 
 The aspect ratio is not kept: the paper's jobs squash to the model's square input. Pillow's filters
 widen with the scale, so all of them antialias. OpenCV's `linear`, `cubic` and `lanczos` sample the
 full-resolution picture without antialiasing; only `area` averages. That is why the recipes do not
-compute the same pixels, and why every table carries the PSNR.
+compute the same pixels, and why every table carries the PSNR. torch has Pillow's filters in vector
+code (`resizer=torch`): the same pixels but for rounding, in less time than OpenCV's `area` takes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from PIL import Image
@@ -18,6 +19,20 @@ from wallclock.errors import ImageError, check_name
 from wallclock.stages.pixels import Pixels
 
 Resize: TypeAlias = Callable[[Pixels], Pixels]
+
+
+class Resizer(Protocol):
+    """One resizer at one size, in two ways: to a picture of its own, or into a row of a batch."""
+
+    def resize(self, pixels: Pixels) -> Pixels:
+        """Uint8 (h, w, 3) → uint8 (size, size, 3); raises `ImageError`."""
+
+    def prepare(self, row: Pixels) -> Any:
+        """A row (size, size, 3) as `place` wants it: asked for once a row, not once an image."""
+
+    def place(self, pixels: Pixels, prepared: Any) -> None:
+        """Like `resize`, into a prepared row."""
+
 
 _PILLOW = {
     "nearest": Image.Resampling.NEAREST,
@@ -35,8 +50,11 @@ _OPENCV = {
 }
 
 
-def make(name: str, interpolation: str, size: int) -> Resize:
-    """Return the resizer called `name`: uint8 (h, w, 3) → uint8 (size, size, 3).
+_TORCH = {"bilinear": "_upsample_bilinear2d_aa", "bicubic": "_upsample_bicubic2d_aa"}
+
+
+def make(name: str, interpolation: str, size: int) -> Resizer:
+    """Return the resizer called `name` for pictures of size × size.
 
     An unknown resizer or interpolation is a `UserError` with the nearest names.
     """
@@ -44,27 +62,71 @@ def make(name: str, interpolation: str, size: int) -> Resize:
     return RESIZERS[name](interpolation, size)
 
 
-def _pillow(interpolation: str, size: int) -> Resize:
-    resample = _PILLOW[check_name(interpolation, _PILLOW, "interpolation of resizer=pil")]
+class _Pillow:
+    def __init__(self, interpolation: str, size: int) -> None:
+        self._resample = _PILLOW[check_name(interpolation, _PILLOW, "interpolation of resizer=pil")]
+        self._size = (size, size)
 
-    def resize(pixels: Pixels) -> Pixels:
-        return np.asarray(Image.fromarray(pixels).resize((size, size), resample))
+    def resize(self, pixels: Pixels) -> Pixels:
+        return np.asarray(Image.fromarray(pixels).resize(self._size, self._resample))
 
-    return resize
+    def prepare(self, row: Pixels) -> Pixels:
+        return row
+
+    def place(self, pixels: Pixels, prepared: Pixels) -> None:
+        prepared[...] = self.resize(pixels)
 
 
-def _opencv(interpolation: str, size: int) -> Resize:
-    import cv2
+class _OpenCV:
+    def __init__(self, interpolation: str, size: int) -> None:
+        import cv2
 
-    flag: int = getattr(cv2, _OPENCV[check_name(interpolation, _OPENCV, "interpolation of resizer=opencv")])
+        self._flag: int = getattr(cv2, _OPENCV[check_name(interpolation, _OPENCV, "interpolation of resizer=opencv")])
+        self._size = (size, size)
+        self._resize: Callable[..., Any] = cv2.resize
+        self._error = cv2.error
 
-    def resize(pixels: Pixels) -> Pixels:
+    def resize(self, pixels: Pixels) -> Pixels:
+        return self._into(pixels, None)
+
+    def prepare(self, row: Pixels) -> Pixels:
+        return row
+
+    def place(self, pixels: Pixels, prepared: Pixels) -> None:
+        self._into(pixels, prepared)
+
+    def _into(self, pixels: Pixels, row: Pixels | None) -> Pixels:
         try:
-            return cv2.resize(pixels, (size, size), interpolation=flag)  # type: ignore[return-value]
-        except cv2.error as error:
+            resized: Pixels = self._resize(pixels, self._size, row, interpolation=self._flag)
+        except self._error as error:
             raise ImageError("resize", f"OpenCV: {error.err or error}") from error
+        return resized
 
-    return resize
+
+class _Torch:
+    """The operator behind `torch.nn.functional.interpolate(antialias=True)`, which takes no `out`."""
+
+    def __init__(self, interpolation: str, size: int) -> None:
+        import torch
+
+        name = _TORCH[check_name(interpolation, _TORCH, "interpolation of resizer=torch")]
+        self._operator = getattr(torch.ops.aten, name).out
+        self._from_numpy = torch.from_numpy
+        self._size = [size, size]
+
+    def resize(self, pixels: Pixels) -> Pixels:
+        resized = np.empty((*self._size, 3), dtype=np.uint8)
+        self.place(pixels, self.prepare(resized))
+        return resized
+
+    def prepare(self, row: Pixels) -> Any:
+        # Shape (1, 3, h, w) over memory that stays (h, w, 3): the layout that the vector code is for.
+        return self._from_numpy(row).permute(2, 0, 1).unsqueeze(0)
+
+    def place(self, pixels: Pixels, prepared: Any) -> None:
+        # Pillow's arrays cannot be written to, which torch warns of.
+        view = self.prepare(pixels if pixels.flags.writeable else pixels.copy())
+        self._operator(view, self._size, False, out=prepared)
 
 
-RESIZERS: dict[str, Callable[[str, int], Resize]] = {"pil": _pillow, "opencv": _opencv}
+RESIZERS: dict[str, Callable[[str, int], Resizer]] = {"pil": _Pillow, "opencv": _OpenCV, "torch": _Torch}

@@ -7,6 +7,7 @@ and says what: tar shards, an LMDB, or a store to GET from.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -32,7 +33,7 @@ class FileReader:
     """One file an image."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self._root = str(root)
 
     def __call__(self, item: Item) -> bytes:
         """The file's bytes."""
@@ -42,19 +43,25 @@ class FileReader:
         """Nothing: the kernel reads ahead, or does not."""
 
 
-def read_file(root: Path, path: str, expected_bytes: int) -> bytes:
-    """Return the bytes of `root / path`.
+def read_file(root: Path | str, path: str, expected_bytes: int) -> bytes:
+    """Return the bytes of `root/path`, by three system calls and no file object.
 
     Raises:
         ImageError: it cannot be read, or its length is not what the manifest says.
     """
     try:
-        with open(root / path, "rb", buffering=0) as handle:
-            data = handle.readall()
-    except OSError as error:
-        raise ImageError("read", error.strerror or type(error).__name__) from error
-    if data is None or len(data) != expected_bytes:
-        found = 0 if data is None else len(data)
+        handle = os.open(f"{root}/{path}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            # One byte more than listed: a file that has grown shows it.
+            data = os.read(handle, expected_bytes + 1)
+            while 0 < len(data) < expected_bytes and (rest := os.read(handle, expected_bytes + 1 - len(data))):
+                data += rest
+        finally:
+            os.close(handle)
+    except (OSError, ValueError) as error:
+        raise ImageError("read", getattr(error, "strerror", None) or str(error)) from error
+    if len(data) != expected_bytes:
+        found = f"more than {expected_bytes}" if len(data) > expected_bytes else len(data)
         raise ImageError("read", f"{found} bytes, the manifest says {expected_bytes}: changed since it was listed")
     return data
 

@@ -1,0 +1,115 @@
+"""Batch buffers in a ring, and the bookkeeping of which part of which batch is where.
+
+A plain data structure for one thread, the consumer's: workers only ever see the rows that they are
+to fill. A batch owns a buffer from the moment its first chunk is handed out until the consumer is
+done with it, so that memory is what the ring holds, whatever is fast or slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy.typing as npt
+
+#: Images of a task at most: enough to make the hand-over's cost vanish, few enough to share out a batch.
+CHUNK = 8
+#: Buffers beyond those in work: one that the consumer holds, two that are ready for it.
+_SPARE = 3
+
+
+@dataclass
+class Chunk:
+    """A stretch of one batch: positions of images, and the first row of the buffer that takes them.
+
+    A worker fills in the rest: `kept` (offsets into `positions` of images that made it; image `kept[i]`
+    lies in row `first + i`), `failures`, `marks` (ns: the start of each stage, then the end) and `worker`.
+    """
+
+    batch: int
+    buffer: int
+    first: int
+    positions: Sequence[int]
+    kept: list[int] = field(default_factory=list)
+    failures: list[dict[str, str]] = field(default_factory=list)
+    marks: list[tuple[int, ...]] = field(default_factory=list)
+    worker: int = -1
+
+
+def buffers_for(workers: int, batch_size: int) -> int:
+    """How many buffers keep every worker busy while the consumer holds one."""
+    return -(-workers * CHUNK // batch_size) + _SPARE
+
+
+class Ring:
+    """Which batches are open, and whether the next one in order is whole.
+
+    Args:
+        buffers: n arrays of batch_size rows.
+        batches: the positions of every batch, in order; none longer than a buffer.
+    """
+
+    def __init__(self, buffers: Sequence[npt.NDArray[Any]], batches: Sequence[Sequence[int]]) -> None:
+        longest = max((len(positions) for positions in batches), default=0)
+        if buffers and longest > len(buffers[0]):
+            raise ValueError(f"a batch of {longest} images does not fit into a buffer of {len(buffers[0])}")
+        self.buffers = buffers
+        self._batches = batches
+        self._free = list(range(len(buffers)))[::-1]
+        self._opened = 0
+        self._next = 0
+        self._missing: dict[int, int] = {}
+        self._done: dict[int, list[Chunk]] = {}
+
+    def open(self) -> list[Chunk]:
+        """The chunks of every batch for which there is a free buffer."""
+        chunks = []
+        while self._free and self._opened < len(self._batches):
+            chunks += self._split(self._opened, self._free.pop())
+            self._opened += 1
+        return chunks
+
+    def finish(self, chunk: Chunk) -> None:
+        """A worker is through with a chunk."""
+        self._missing[chunk.batch] -= 1
+        self._done[chunk.batch].append(chunk)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether every batch was taken."""
+        return self._next == len(self._batches)
+
+    def take(self) -> list[Chunk] | None:
+        """The chunks of the next batch in order, if all of them are finished; its buffer is the caller's."""
+        if self._missing.get(self._next, 1):
+            return None
+        del self._missing[self._next]
+        chunks = self._done.pop(self._next)
+        self._next += 1
+        return sorted(chunks, key=lambda chunk: chunk.first)
+
+    def release(self, buffer: int) -> None:
+        """Give a buffer back that `take` gave away."""
+        self._free.append(buffer)
+
+    def _split(self, batch: int, buffer: int) -> list[Chunk]:
+        positions = self._batches[batch]
+        # An empty batch is one empty chunk: it must come round like any other.
+        starts = range(0, max(len(positions), 1), CHUNK)
+        self._missing[batch], self._done[batch] = len(starts), []
+        return [Chunk(batch, buffer, start, positions[start : start + CHUNK]) for start in starts]
+
+
+def compact(rows: npt.NDArray[Any], chunks: Sequence[Chunk]) -> int:
+    """Close the gaps that failed images left, in place; return how many rows are left.
+
+    Chunks are in the order of their rows. Nothing is copied up to the first failure.
+    """
+    filled = 0
+    for chunk in chunks:
+        kept = len(chunk.kept)
+        if filled != chunk.first:
+            rows[filled : filled + kept] = rows[chunk.first : chunk.first + kept]
+        filled += kept
+    return filled
