@@ -19,7 +19,20 @@ from wallclock.spec import Cell
 Row = dict[str, object]
 
 #: Running order of `--experiment all`: quick answers first, the long runs after them.
-ORDER = ("profiler", "decoders", "serialization", "serial", "cpu", "onnx", "t4", "opt", "steps", "workers", "batch")
+ORDER = (
+    "profiler",
+    "decoders",
+    "serialization",
+    "serial",
+    "cpu",
+    "onnx",
+    "t4",
+    "opt",
+    "fast",
+    "steps",
+    "workers",
+    "batch",
+)
 
 #: What `--quick` runs where no experiment is named: minutes on two CPU cores.
 QUICK = ("profiler", "decoders", "serialization", "serial", "cpu")

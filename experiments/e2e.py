@@ -14,12 +14,25 @@ from wallclock.summary import quantile
 
 COLUMNS = (
     *("recipe", "decoder", "resizer", "interpolation", "engine", "workers", "start_method", "batch_size", "dtype"),
-    *("runtime", "sink", "image_set", "corpus", "weights", "service_ms", "device", "device_kind"),
+    *(
+        "runtime",
+        "dct_scale",
+        "dct_margin",
+        "normalize_on",
+        "compile",
+        "sink",
+        "image_set",
+        "corpus",
+        "weights",
+        "service_ms",
+        "device",
+        "device_kind",
+    ),
     *("n_images", "n_unique", "steady", "repeats", *rows.STAGE_COLUMNS, "wait_s", "wait_share", "startup_s"),
     *("wall_s", "wall_s_min", "wall_s_max", "img_per_s", "img_per_s_min", "img_per_s_max"),
     *("seconds_per_100k", "seconds_per_100k_origin", "batch_p50_ms", "batch_p95_ms", "batch_p99_ms"),
     *("peak_gpu_mem_gib", "gpu_util_mean", "gpu_power_w", "sm_clock_mhz", "throttle_reasons", "cpu_cores_used"),
-    *("usd_per_million", "psnr_db", "cosine", "gate", "n_failed", "median_kb", "median_megapixels"),
+    *("limited_by", "usd_per_million", *rows.FIDELITY_COLUMNS, "n_failed", "median_kb", "median_megapixels"),
     *("origin", "status", "reason"),
 )
 TIMELINE_COLUMNS = (
@@ -29,7 +42,7 @@ TIMELINE_COLUMNS = (
 
 _RECIPE_COLUMNS = (
     *("decoder", "resizer", "interpolation", "engine", "workers", "start_method", "batch_size", "dtype"),
-    *("runtime", "sink"),
+    *("runtime", "dct_scale", "dct_margin", "normalize_on", "compile", "sink"),
 )
 _MILLION = 1_000_000
 
@@ -56,11 +69,19 @@ def fidelity_cell(plan: Plan, experiment: str, recipes: Sequence[Recipe], option
             "resizer": recipe.resizer,
             "interpolation": recipe.interpolation,
             "dtype": recipe.dtype,
+            **_scaling(recipe),
         }
         for recipe in recipes
     ]
     params = {**options["fidelity"], "recipes": choices}
     return Cell(experiment, "fidelity", "fidelity", 0, reference, sample, plan.settings.model, params)
+
+
+def _scaling(recipe: Recipe) -> dict[str, object]:
+    """What a fidelity cell needs to know of a recipe that scales while it decodes; others' cells stay as they were."""
+    if recipe.dct_scale == "full":
+        return {}
+    return {"dct_scale": recipe.dct_scale, "dct_margin": recipe.dct_margin}
 
 
 def table(records: Sequence[Record]) -> list[Row]:
@@ -129,6 +150,7 @@ def _measured(repeats: Sequence[Record]) -> Row:
         "startup_s": chosen.values["startup_s"],
         "n_unique": chosen.values["n_unique"],
         "steady": chosen.values["steady"],
+        "limited_by": chosen.values.get("limited_by"),
         "wall_s_min": min(walls),
         "wall_s_max": max(walls),
         "img_per_s_min": min(rates),

@@ -27,7 +27,7 @@ COLUMNS = (
     *("recipe", "decoder", "resizer", "interpolation", "image_set", "corpus", "weights", "device", "device_kind"),
     *("n_images", "repeats", "batch_size", *rows.STAGE_COLUMNS, "unattributed_s"),
     *("wall_s", "wall_s_min", "wall_s_max", "img_per_s", "seconds_per_100k", "seconds_per_100k_origin"),
-    *("decode_resize_share_without_forward", "psnr_db", "cosine", "gate", "n_failed"),
+    *("decode_resize_share_without_forward", *rows.FIDELITY_COLUMNS, "n_failed"),
     *("median_kb", "median_megapixels", "origin", "status", "reason"),
 )
 TABLES = {"t4-serial-stages.csv": COLUMNS, "t4-serial-stages-original.csv": COLUMNS}

@@ -19,7 +19,7 @@ from wallclock import provenance
 from wallclock.errors import UserError, check_name, nearest
 from wallclock.plan import Settings
 from wallclock.runner import ALLOCATORS
-from wallclock.spec import IMAGE_SETS, LAYOUTS, SOURCES, CorpusSpec, Limits, ModelSpec, Recipe
+from wallclock.spec import COMPILERS, ENGINES, IMAGE_SETS, LAYOUTS, SOURCES, CorpusSpec, Limits, ModelSpec, Recipe
 from wallclock.stages import decode, resize
 
 CONF = provenance.ROOT / "conf"
@@ -208,6 +208,14 @@ def make_recipe(choices: Mapping[str, Any], device: str) -> Recipe:
     recipe = _build(Recipe, {**choices, "device": device if choices["device"] == "auto" else choices["device"]})
     check_name(recipe.decoder, decode.DECODERS, "decoder")
     check_name(recipe.resizer, resize.RESIZERS, "resizer")
+    check_name(recipe.engine, ENGINES, "engine")
+    check_name(recipe.dct_scale, ("full", "auto"), "dct_scale")
+    check_name(recipe.normalize_on, ("host", "device"), "normalize_on")
+    check_name(recipe.compile, COMPILERS, "compile")
+    if recipe.dct_margin < 1:
+        raise UserError(
+            f"recipe.dct_margin={recipe.dct_margin}: below 1, decode would make less than the model's input"
+        )
     if recipe.batch_size < 1:
         raise UserError(f"recipe.batch_size={recipe.batch_size}: a batch holds at least one image")
     return recipe

@@ -12,6 +12,9 @@ from typing import Any
 
 #: The two image sets of the paper; a folder of one's own is given the name of the one it resembles.
 IMAGE_SETS = ("small_256", "original")
+#: How stages overlap, and what makes the forward pass faster for one fixed shape.
+ENGINES = ("serial", "dataloader", "threads")
+COMPILERS = ("none", "compile", "cuda_graphs")
 #: What `read` can read from, and where that can be.
 LAYOUTS = ("files", "tar", "lmdb")
 SOURCES = ("local", "remote")

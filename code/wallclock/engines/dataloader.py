@@ -35,7 +35,8 @@ IMAGE_STAGES = ("read", "decode", "resize", "normalize")
 class Batch:
     """What a worker sends: n images, and how they came about.
 
-    `images`: float32 (n, 3, h, w). `marks`: int64 (n, 5), ns: start of each stage, then the end.
+    `images`: float32 (n, 3, h, w), or uint8 (n, h, w, 3) where the device normalizes.
+    `marks`: int64 (n, 5), ns: start of each stage, then the end.
     `assembled`: start and end of `assemble`, ns. `worker`: its number, or -1 in the main process.
     """
 
@@ -138,7 +139,7 @@ def _as_it_is(batch: Any) -> Any:
     return batch
 
 
-def _load(loader: Loader, item: Item) -> tuple[npt.NDArray[np.float32], tuple[int, ...]]:
+def _load(loader: Loader, item: Item) -> tuple[npt.NDArray[Any], tuple[int, ...]]:
     start = perf_counter_ns()
     data = loader.read(item)
     was_read = perf_counter_ns()

@@ -11,11 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from wallclock.corpus.manifest import Item
+from wallclock.engines import fixed
 from wallclock.spec import ModelSpec, Recipe
 from wallclock.stages import assemble, decode, forward, normalize, read, resize, sinks, transfer
 from wallclock.stages.pixels import Pixels
 
 Floats = npt.NDArray[np.float32]
+#: Normalized float32 (3, h, w), or uint8 (h, w, 3) where the device normalizes; or n of them.
+Images = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,8 @@ class Loader:
     read: Callable[[Item], bytes]
     decode: Callable[[Item, bytes], Pixels]
     resize: Callable[[Pixels], Pixels]
-    normalize: Callable[[Pixels], Floats]
-    assemble: Callable[[Sequence[Floats]], Floats]
+    normalize: Callable[[Pixels], Images]
+    assemble: Callable[[Sequence[Images]], Images]
     expect: Callable[[Sequence[Item]], None] = field(default=lambda items: None, kw_only=True)
 
 
@@ -55,7 +58,7 @@ class Pipeline(Loader):
     `finish` is the tail of `serialize`: it makes the sink's file whole.
     """
 
-    h2d: Callable[[Floats], Any]
+    h2d: Callable[[Images], Any]
     forward: Callable[[Any], Any]
     d2h: Callable[[Any], Floats]
     serialize: Callable[[Sequence[str], Floats], None]
@@ -74,7 +77,8 @@ def build_loader(recipe: Recipe, input_px: int, root: Path) -> Loader:
         expect=reader.expect,
         decode=lambda item, data: decode_jpeg(data) if item.plain_jpeg else decode.decode_other(data),
         resize=resize.make(recipe.resizer, recipe.interpolation, input_px).resize,
-        normalize=normalize.to_float_chw,
+        # Left to the device, pixels pass as they are.
+        normalize=normalize.to_float_chw if recipe.normalize_on == "host" else lambda pixels: pixels,
         assemble=assemble.stack,
     )
 
@@ -119,12 +123,13 @@ def build(recipe: Recipe, model: ModelSpec, root: Path, folder: Path) -> Pipelin
         Unavailable: a library or device that the recipe needs is not here.
     """
     move = transfer.make(recipe.device if model.weights != "none" else "null")
-    network = forward.make(model, recipe.device, recipe.dtype)
+    on_device = normalize.SHIFT_SCALE if recipe.normalize_on == "device" else None
+    network = forward.make(model, recipe.device, recipe.dtype, on_device)
     sink = sinks.make(recipe.sink, folder, model.dim)
     return Pipeline(
         **vars(build_loader(recipe, model.input_px, root)),
         h2d=move.h2d,
-        forward=network.run,
+        forward=fixed.make(recipe.compile if model.weights != "none" else "none", network.run, recipe.device),
         d2h=move.d2h,
         serialize=sink.write,
         finish=sink.close,

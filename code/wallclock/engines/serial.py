@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from wallclock.clock import StageProfiler
 from wallclock.corpus.manifest import Item
-from wallclock.engines.pipeline import Floats, Pipeline
+from wallclock.engines.pipeline import Images, Pipeline
 from wallclock.errors import ImageError, UserError, describe
 
 
@@ -55,10 +55,10 @@ def run(
 
 def _load(
     items: Sequence[Item], pipeline: Pipeline, profiler: StageProfiler, failures: list[dict[str, str]]
-) -> tuple[list[str], list[Floats]]:
+) -> tuple[list[str], list[Images]]:
     stage = profiler.stage
     ids: list[str] = []
-    images: list[Floats] = []
+    images: list[Images] = []
     for item in items:
         try:
             with stage("read"):
@@ -77,7 +77,7 @@ def _load(
     return ids, images
 
 
-def _embed(ids: list[str], images: list[Floats], pipeline: Pipeline, profiler: StageProfiler) -> None:
+def _embed(ids: list[str], images: list[Images], pipeline: Pipeline, profiler: StageProfiler) -> None:
     stage = profiler.stage
     with stage("assemble"):
         batch = pipeline.assemble(images)

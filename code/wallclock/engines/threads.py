@@ -127,7 +127,6 @@ class Loader:
         """End the workers; each finishes the image that it is at."""
         for worker in self._crew:
             worker.stopped = True
-        for worker in self._crew:
             self._tasks.put(None)
         for worker in self._crew:
             if worker.thread.ident is not None:
@@ -205,7 +204,7 @@ class _Worker:
                 self._fill(chunk)
                 self._count(chunk.marks)
                 self._results.put(chunk)
-        except BaseException as error:  # the consumer raises it, with this thread's traceback
+        except BaseException as error:  # noqa: BLE001 - the consumer raises it, with this thread's traceback
             self._results.put(error)
 
     def _fill(self, chunk: Chunk) -> None:

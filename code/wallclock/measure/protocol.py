@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import resource
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from wallclock.clock import STAGES
 from wallclock.corpus import manifest as manifests
 from wallclock.corpus import page_cache
 from wallclock.corpus.manifest import Item, Manifest
@@ -31,6 +33,21 @@ class Measurement:
     failures: Sequence[Mapping[str, str]] = ()
     keep: Sequence[Path] = ()
     spans: Sequence[tuple[str, str, int, int, int]] = ()
+
+
+@dataclass
+class Pass:
+    """What the batches of an end-to-end pass left. `samples` in ns by stage; `spans` as a `Measurement` has them."""
+
+    samples: dict[str, array[int]] = field(
+        default_factory=lambda: {name: array("q") for name in (*STAGES, "wait", "batch")}
+    )
+    spans: list[tuple[str, str, int, int, int]] = field(default_factory=list)
+    failures: list[dict[str, str]] = field(default_factory=list)
+    values: dict[str, Any] = field(default_factory=dict)
+    embedded: int = 0
+    batches: int = 0
+    wall_ns: int = 0
 
 
 Protocol = Callable[[Cell, Path, Progress], Measurement]

@@ -1,4 +1,4 @@
-"""Protocol `throughput`: a recipe end to end through DataLoader workers, in steady state.
+"""Protocol `throughput`: a recipe end to end through an engine that overlaps its stages, in steady state.
 
 The clock starts when the last warm-up batch is through, so that starting processes, loading the
 model and filling the queues are not in the rate; they are `startup_s`. It stops when the sink's
@@ -9,39 +9,32 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, Protocol
 
-from wallclock.clock import STAGES, collector_paused
+from wallclock.clock import collector_paused
 from wallclock.corpus import manifest as manifests
+from wallclock.corpus.manifest import Item, Manifest
 from wallclock.engines import embedder as embedders
 from wallclock.engines import pipeline as pipelines
 from wallclock.engines.dataloader import IMAGE_STAGES, PREFETCH, Batch, batches
 from wallclock.engines.embedder import Embedder
 from wallclock.engines.libraries import set_threads
 from wallclock.engines.pipeline import Pipeline
+from wallclock.engines.ring import buffers_for
+from wallclock.engines.threads import loading, workers_of
 from wallclock.errors import UserError, describe
-from wallclock.measure import telemetry
-from wallclock.measure.protocol import Measurement, Progress, open_corpus, peak_memory_mib, set_page_cache
+from wallclock.measure import telemetry, threaded
+from wallclock.measure.protocol import Measurement, Pass, Progress, open_corpus, peak_memory_mib, set_page_cache
 from wallclock.measure.serial import parts
 from wallclock.spec import Cell, ModelSpec, Recipe
 from wallclock.stages import sinks
 
 #: Batches to measure, at least, beyond those that the workers may have ready when the clock starts.
 _MIN_BATCHES = 12
-
-
-@dataclass
-class _Pass:
-    """What the measured batches left."""
-
-    samples: dict[str, list[int]] = field(default_factory=lambda: {name: [] for name in (*STAGES, "wait", "batch")})
-    spans: list[tuple[str, str, int, int, int]] = field(default_factory=list)
-    failures: list[dict[str, str]] = field(default_factory=list)
-    embedded: int = 0
-    batches: int = 0
 
 
 def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
@@ -58,32 +51,51 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
     warm, positions = plan_batches(len(items), recipe, at_least=_batches_needed(recipe, model))
     began = perf_counter_ns()
     # Workers first: a fork after CUDA has started would copy a broken context.
-    loaded = batches(items, manifest.root, recipe, model.input_px, positions)
-    pipeline = pipelines.build(recipe, model, manifest.root, work)
-    embed = embedders.make(pipeline, recipe.device)
-    _warm_up(loaded, warm, pipeline, recipe, model)
-    startup_s = (perf_counter_ns() - began) / 1e9
-    gpu = _GpuMemory(recipe.device)
-    with telemetry.recorded(recipe.device) as recorded, collector_paused():
-        progress(0)
-        start = perf_counter_ns()
-        done = _measure(cell, loaded, embed, progress, start, span_batches=recipe.workers * PREFETCH + 16)
-        pipeline.finish()
-        wall = perf_counter_ns() - start
+    with _loading(items, manifest, recipe, model, positions) as loaded:
+        pipeline = pipelines.build(recipe, model, manifest.root, work)
+        loaded.warm_up(warm, pipeline)
+        startup_s = (perf_counter_ns() - began) / 1e9
+        gpu = _GpuMemory(recipe.device)
+        with telemetry.recorded(recipe.device) as recorded, collector_paused():
+            progress(0)
+            done = loaded.measure(pipeline, int(cell.params.get("max_failures", 1_000_000)), progress)
     if not done.embedded:
         raise UserError(f"every image failed; the first, {describe(done.failures[0])}")
     values: dict[str, Any] = {**threads, **manifest.shape(), "page_cache": cache, "startup_s": startup_s}
     values |= {"n_embedded": done.embedded, "n_unique": len(items), "n_batches": done.batches, "warmup_batches": warm}
     values["steady"] = warm >= _prefetched(recipe)
     values |= {"weights_digest": pipeline.weights_digest, "telemetry": recorded.as_values(), **gpu.peak()}
-    values["peak_memory_mib"] = peak_memory_mib()
+    values |= {"peak_memory_mib": peak_memory_mib(), **done.values}
     keep = sorted(work.iterdir()) if cell.repeat == 0 else []
     failures = [*manifests.failure_rows(manifest.items), *done.failures]
-    return Measurement({**done.samples, "wall": [wall]}, values, failures, keep, done.spans)
+    return Measurement({**done.samples, "wall": [done.wall_ns]}, values, failures, keep, done.spans)
+
+
+class _Loaded(Protocol):
+    """An engine that has begun to load."""
+
+    def warm_up(self, count: int, pipeline: Pipeline) -> None:
+        """Take the first `count` batches all the way, to a sink that is thrown away."""
+
+    def measure(self, pipeline: Pipeline, max_failures: int, progress: Progress) -> Pass:
+        """Take every batch that is left, until the sink's file is whole."""
+
+
+@contextmanager
+def _loading(
+    items: Sequence[Item], manifest: Manifest, recipe: Recipe, model: ModelSpec, positions: Sequence[Sequence[int]]
+) -> Iterator[_Loaded]:
+    if recipe.engine == "threads":
+        with loading(items, manifest.root, recipe, model.input_px, positions) as loader:
+            yield threaded.Threaded(loader, recipe, model)
+    else:
+        yield _Processes(batches(items, manifest.root, recipe, model.input_px, positions), recipe, model)
 
 
 def _prefetched(recipe: Recipe) -> int:
     """Batches that may have been loaded before the clock starts."""
+    if recipe.engine == "threads":
+        return buffers_for(workers_of(recipe), recipe.batch_size)
     return recipe.workers * PREFETCH + 1
 
 
@@ -114,22 +126,36 @@ def plan_batches(n: int, recipe: Recipe, at_least: int) -> tuple[int, list[list[
     return warm, [*([full] * warm), *measured]
 
 
-def _warm_up(loaded: Iterator[Batch], count: int, pipeline: Pipeline, recipe: Recipe, model: ModelSpec) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        sink = sinks.make(recipe.sink, Path(folder), model.dim)
-        embed = embedders.make(replace(pipeline, serialize=sink.write), recipe.device)
-        for _ in range(count):
-            batch = next(loaded)
-            if batch.ids:
-                embed(batch.ids, batch.images)
-        sink.close()
+class _Processes:
+    """Engine `dataloader`."""
+
+    def __init__(self, loaded: Iterator[Batch], recipe: Recipe, model: ModelSpec) -> None:
+        self._loaded, self._recipe, self._model = loaded, recipe, model
+
+    def warm_up(self, count: int, pipeline: Pipeline) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            sink = sinks.make(self._recipe.sink, Path(folder), self._model.dim)
+            embed = embedders.make(replace(pipeline, serialize=sink.write), self._recipe.device)
+            for _ in range(count):
+                batch = next(self._loaded)
+                if batch.ids:
+                    embed(batch.ids, batch.images)
+            sink.close()
+
+    def measure(self, pipeline: Pipeline, max_failures: int, progress: Progress) -> Pass:
+        embed = embedders.make(pipeline, self._recipe.device)
+        span_batches = self._recipe.workers * PREFETCH + 16
+        start = perf_counter_ns()
+        done = _measure(self._loaded, embed, max_failures, progress, start, span_batches)
+        pipeline.finish()
+        done.wall_ns = perf_counter_ns() - start
+        return done
 
 
 def _measure(
-    cell: Cell, loaded: Iterator[Batch], embed: Embedder, progress: Progress, start: int, span_batches: int
-) -> _Pass:
-    done = _Pass()
-    limit = int(cell.params.get("max_failures", 1_000_000))
+    loaded: Iterator[Batch], embed: Embedder, limit: int, progress: Progress, start: int, span_batches: int
+) -> Pass:
+    done = Pass()
     while True:
         asked = perf_counter_ns()
         batch = next(loaded, None)
@@ -150,9 +176,7 @@ def _measure(
         progress(done.embedded)
 
 
-def _add(
-    done: _Pass, batch: Batch, lane: str, spans: Sequence[embedders.Span], start: int, *, keep_spans: bool
-) -> None:
+def _add(done: Pass, batch: Batch, lane: str, spans: Sequence[embedders.Span], start: int, *, keep_spans: bool) -> None:
     """Add a batch's durations, and its spans relative to the pass's start while they are wanted."""
     worker = "main" if batch.worker < 0 else f"worker {batch.worker}"
     assembled, end = batch.assembled

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 
-def stack(images: Sequence[npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
-    """Copy n arrays of shape (3, h, w) into one of shape (n, 3, h, w)."""
+def stack(images: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Copy n arrays of one shape, (3, h, w) or (h, w, 3), into one with n in front."""
     return np.stack(images)

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from wallclock.errors import UserError, check_name
 from wallclock.spec import ModelSpec
 
 _DTYPES = ("fp32", "fp16", "bf16")
+
+
+#: Of each channel, what to add to a pixel and what to multiply the sum by.
+ShiftScale: TypeAlias = tuple[Sequence[float], Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -27,8 +31,12 @@ class Forward:
     parameters: int
 
 
-def make(model: ModelSpec, device: str, dtype: str) -> Forward:
+def make(model: ModelSpec, device: str, dtype: str, shift_scale: ShiftScale | None = None) -> Forward:
     """Load a model.
+
+    Args:
+        shift_scale: what turns pixels into the model's input, (pixel + shift) * scale for each channel;
+            given, `run` takes uint8 (n, h, w, 3) and normalizes it on the device.
 
     Raises:
         UserError: the weights cannot be had; the message names the fix.
@@ -37,7 +45,7 @@ def make(model: ModelSpec, device: str, dtype: str) -> Forward:
     check_name(dtype, _DTYPES, "dtype")
     if model.weights == "none":
         return _null(model)
-    return _network(load_network(model), device, dtype)
+    return _network(load_network(model), device, dtype, shift_scale)
 
 
 def load_network(model: ModelSpec) -> Any:
@@ -67,16 +75,24 @@ def _null(model: ModelSpec) -> Forward:
     return Forward(run, weights_digest="none", parameters=0)
 
 
-def _network(network: Any, device: str, dtype: str) -> Forward:
+def _network(network: Any, device: str, dtype: str, shift_scale: ShiftScale | None) -> Forward:
     import torch
 
     digest, parameters = digest_of(network)
     kind = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[dtype]
     network = network.to(device=device, dtype=kind)
 
-    def run(batch: Any) -> Any:
+    def embed(batch: Any) -> Any:
         with torch.inference_mode():
             return network(pixel_values=batch.to(kind)).pooler_output
+
+    if shift_scale is None:
+        return Forward(embed, digest, parameters)
+    shift, scale = (torch.tensor(values, device=device).view(1, 3, 1, 1) for values in shift_scale)
+
+    def run(pixels: Any) -> Any:
+        # In FP32, then rounded once, as the host does it.
+        return embed((pixels.permute(0, 3, 1, 2).float() + shift) * scale)
 
     return Forward(run, digest, parameters)
 

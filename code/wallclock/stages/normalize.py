@@ -15,6 +15,10 @@ STD = np.array([0.229, 0.224, 0.225], dtype=np.float32)
 _SCALE = np.float32(1 / 255)
 
 
+#: The same as (pixel + shift) * scale for each channel, for a device to do.
+SHIFT_SCALE = ((-255 * MEAN).tolist(), (1 / (255 * STD)).tolist())
+
+
 def to_float_chw(pixels: Pixels) -> npt.NDArray[np.float32]:
     """(pixel / 255 - mean) / std, as contiguous float32 of shape (3, height, width)."""
     normalized = (pixels.astype(np.float32) * _SCALE - MEAN) / STD

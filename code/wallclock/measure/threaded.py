@@ -1,0 +1,154 @@
+"""Protocol `throughput` for engine `threads`: the same clock, the same samples, other machinery.
+
+Beyond what every end-to-end record holds: `limited_by` (loader, forward or sink: what the main thread
+spent most of the pass on or waiting for), where each worker's time went, and what the ring takes.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+from wallclock.engines import consumer as consumers
+from wallclock.engines import threads
+from wallclock.engines.consumer import Consumer
+from wallclock.engines.pipeline import Pipeline
+from wallclock.engines.sinking import Sinking, sinking
+from wallclock.engines.threads import IMAGE_STAGES, Batch, Loader
+from wallclock.errors import UserError, describe
+from wallclock.measure.protocol import Pass, Progress
+from wallclock.spec import ModelSpec, Recipe
+from wallclock.stages import sinks
+
+#: Batches whose spans are kept, at least.
+_SPAN_BATCHES = 16
+
+
+class Threaded:
+    """Engine `threads`, at work: its loader, and what its batches go through."""
+
+    def __init__(self, loader: Loader, recipe: Recipe, model: ModelSpec) -> None:
+        self._loader, self._recipe, self._model = loader, recipe, model
+
+    def warm_up(self, count: int, pipeline: Pipeline) -> None:
+        """Take the first `count` batches all the way, to a sink that is thrown away."""
+        with tempfile.TemporaryDirectory() as folder:
+            sink = sinks.make(self._recipe.sink, Path(folder), self._model.dim)
+            with sinking(sink.write, sink.close) as writer:
+                consumer = consumers.make(pipeline, self._recipe.device, writer)
+                for _ in range(count):
+                    batch = next(self._loader)
+                    if batch.ids:
+                        consumer.submit(batch.ids, batch.images, 0)
+                consumer.drain()
+                writer.finish()
+
+    def measure(self, pipeline: Pipeline, max_failures: int, progress: Progress) -> Pass:
+        """Every batch that is left, from asking for the first to the sink's file being whole.
+
+        Raises:
+            UserError: more than `max_failures` images failed.
+        """
+        done, loader = Pass(), self._loader
+        before = loader.busy()
+        keep = loader.ring_size + _SPAN_BATCHES
+        kept: list[tuple[int, Batch]] = []
+        start = perf_counter_ns()
+        with sinking(pipeline.serialize, pipeline.finish) as writer:
+            consumer = consumers.make(pipeline, self._recipe.device, writer)
+            _consume(loader, consumer, done, kept, keep, max_failures, progress)
+            consumer.drain()
+            writer.finish()
+            done.wall_ns = perf_counter_ns() - start
+        _device(done, consumer, start, keep)
+        _sink(done, writer, start, keep)
+        _images(done, kept, start)
+        done.values = _values(loader, before, done, writer)
+        return done
+
+
+def _consume(
+    loader: Loader,
+    consumer: Consumer,
+    done: Pass,
+    kept: list[tuple[int, Batch]],
+    keep: int,
+    max_failures: int,
+    progress: Progress,
+) -> None:
+    asked = perf_counter_ns()
+    for batch in loader:
+        got = perf_counter_ns()
+        done.samples["wait"].append(batch.waited_ns)
+        if batch.ids:
+            consumer.submit(batch.ids, batch.images, asked)
+        done.failures += batch.failures
+        _durations(done, batch)
+        if done.batches < keep:
+            kept.append((got, replace(batch, images=batch.images[:0])))
+        done.embedded += len(batch.ids)
+        done.batches += 1
+        if len(done.failures) > max_failures:
+            last = describe(done.failures[-1])
+            raise UserError(f"more than max_failures={max_failures} images failed; the last, {last}")
+        progress(done.embedded)
+        asked = perf_counter_ns()
+
+
+def _durations(done: Pass, batch: Batch) -> None:
+    marks = [each for _, chunk in batch.marks for each in chunk]
+    if marks:
+        took = np.diff(np.array(marks, dtype=np.int64), axis=1)
+        for column, name in enumerate(IMAGE_STAGES):
+            done.samples[name].frombytes(took[:, column].tobytes())
+
+
+def _device(done: Pass, consumer: Consumer, start: int, keep: int) -> None:
+    for number, spans in enumerate(consumer.spans()):
+        for name, began, took in spans:
+            done.samples[name].append(took)
+            if number < keep:
+                done.spans.append((consumer.lane, name, number, began - start, took))
+
+
+def _sink(done: Pass, writer: Sinking, start: int, keep: int) -> None:
+    for number, each in enumerate(writer.written):
+        took = each.ended - each.began
+        done.samples["serialize"].append(took)
+        if number < done.batches:
+            done.samples["batch"].append(each.ended - each.asked)
+        if number < keep:
+            done.spans.append(("sink", "serialize", number, each.began - start, took))
+
+
+def _images(done: Pass, kept: Sequence[tuple[int, Batch]], start: int) -> None:
+    for number, (got, batch) in enumerate(kept):
+        done.spans.append(("main", "wait", number, got - batch.waited_ns - start, batch.waited_ns))
+        for worker, chunk in batch.marks:
+            for marks in chunk:
+                for i, name in enumerate(IMAGE_STAGES):
+                    span = (f"thread {worker}", name, number, marks[i] - start, marks[i + 1] - marks[i])
+                    done.spans.append(span)
+
+
+def _values(loader: Loader, before: Sequence[threads.Busy], done: Pass, writer: Sinking) -> dict[str, Any]:
+    """What limits the pass, and where each worker's time went while the clock ran."""
+    workers = []
+    for old, new in zip(before, loader.busy(), strict=True):
+        spent = {f"{name}_s": (new.stage_ns[name] - old.stage_ns[name]) / 1e9 for name in IMAGE_STAGES}
+        workers.append({**spent, "wait_s": (new.wait_ns - old.wait_ns) / 1e9, "images": new.images - old.images})
+    waiting = {"loader": sum(done.samples["wait"]), "sink": writer.wait_ns}
+    main = {**waiting, "forward": done.wall_ns - sum(waiting.values())}
+    return {
+        "limited_by": max(main, key=lambda name: main[name]),
+        "main_s": {name: spent / 1e9 for name, spent in main.items()},
+        "workers": workers,
+        "ring_batches": loader.ring_size,
+        "ring_mib": loader.ring_bytes / 2**20,
+    }
