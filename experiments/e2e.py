@@ -99,6 +99,8 @@ def row(repeats: Sequence[Record], records: Sequence[Record]) -> Row:
     status, reason = rows.status_of(repeats)
     found = rows.blank(COLUMNS) | rows.where(first) | {name: getattr(recipe, name) for name in _RECIPE_COLUMNS}
     found |= {"recipe": recipe.name, "image_set": first.cell.corpus.image_set, **gate(records, recipe)}
+    if recipe.dct_scale == "full":
+        found["dct_margin"] = None
     if model.weights == "none":
         found["service_ms"] = model.service_ms + model.service_ms_per_image * recipe.batch_size
     found |= {"origin": "measured", "status": status, "reason": reason}
@@ -112,7 +114,7 @@ def row(repeats: Sequence[Record], records: Sequence[Record]) -> Row:
 
 def gate(records: Sequence[Record], recipe: Recipe) -> Row:
     """PSNR and cosine against Pillow in FP32, and whether they are good enough."""
-    if (recipe.decoder, recipe.resizer, recipe.dtype) == ("pil", "pil", "fp32"):
+    if (recipe.decoder, recipe.resizer, recipe.dtype, recipe.dct_scale) == ("pil", "pil", "fp32", "full"):
         return {"gate": "reference"}
     for record in records:
         if record.cell.protocol == "fidelity":

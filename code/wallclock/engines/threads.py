@@ -164,7 +164,9 @@ class Loader:
             self._hand_out()
 
     def _hand_out(self) -> None:
-        for chunk in self._ring.open():
+        chunks, n = self._ring.open(), len(self._items)
+        self._reader.expect_too([self._items[position % n] for chunk in chunks for position in chunk.positions])
+        for chunk in chunks:
             self._tasks.put(chunk)
 
     def _batch(self, chunks: list[Chunk], waited: int) -> Batch:

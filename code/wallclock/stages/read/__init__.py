@@ -28,6 +28,9 @@ class Reader(Protocol):
     def expect(self, items: Sequence[Item]) -> None:
         """These will be read next, in this order: what can be fetched ahead of its turn may be."""
 
+    def expect_too(self, items: Sequence[Item]) -> None:
+        """These after those that were announced before."""
+
 
 class FileReader:
     """One file an image."""
@@ -41,6 +44,9 @@ class FileReader:
 
     def expect(self, items: Sequence[Item]) -> None:
         """Nothing: the kernel reads ahead, or does not."""
+
+    def expect_too(self, items: Sequence[Item]) -> None:
+        """Nothing, as `expect`."""
 
 
 def read_file(root: Path | str, path: str, expected_bytes: int) -> bytes:
@@ -67,7 +73,7 @@ def read_file(root: Path | str, path: str, expected_bytes: int) -> bytes:
 
 
 def make(root: Path) -> Reader:
-    """The reader for the images under `root`. Readers belong to the process that made them.
+    """The reader for the images under `root`. It belongs to the process that made it; its threads may share it.
 
     Raises:
         UserError: the folder says that it is something which is not known here.

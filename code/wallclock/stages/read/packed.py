@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from wallclock.errors import ImageError
 #: LMDB forbids to open a database twice in one process, and to use one that the parent had open
 #: before a fork: by folder, the process that opened it and what it opened.
 _databases: dict[Path, tuple[int, lmdb.Environment]] = {}
+#: Held while something is opened: threads share what they read from.
+_opening = threading.Lock()
 
 
 class TarReader:
@@ -35,13 +38,18 @@ class TarReader:
     def expect(self, items: Sequence[Item]) -> None:
         """Nothing: the kernel reads ahead, or does not."""
 
+    def expect_too(self, items: Sequence[Item]) -> None:
+        """Nothing, as `expect`."""
+
     def __del__(self) -> None:
         for descriptor in self._shards.values():
             os.close(descriptor)
 
     def _shard(self, name: str) -> int:
         if name not in self._shards:
-            self._shards[name] = os.open(self._root / name, os.O_RDONLY | os.O_CLOEXEC)
+            with _opening:
+                if name not in self._shards:
+                    self._shards[name] = os.open(self._root / name, os.O_RDONLY | os.O_CLOEXEC)
         return self._shards[name]
 
 
@@ -63,6 +71,9 @@ class LmdbReader:
     def expect(self, items: Sequence[Item]) -> None:
         """Nothing: the kernel reads ahead, or does not."""
 
+    def expect_too(self, items: Sequence[Item]) -> None:
+        """Nothing, as `expect`."""
+
 
 def close_database(root: Path) -> None:
     """Unmap this process's view of a database; the next read opens it again."""
@@ -72,10 +83,16 @@ def close_database(root: Path) -> None:
 
 
 def _database(root: Path) -> lmdb.Environment:
-    if root not in _databases or _databases[root][0] != os.getpid():
-        close_database(root)
-        _databases[root] = (os.getpid(), lmdb.open(str(root), readonly=True, lock=False, max_spare_txns=4))
-    return _databases[root][1]
+    process, database = _databases.get(root, (0, None))
+    if process == os.getpid():
+        return database
+    with _opening:
+        process, database = _databases.get(root, (0, None))
+        if process != os.getpid():
+            close_database(root)
+            database = lmdb.open(str(root), readonly=True, lock=False, max_spare_txns=4)
+            _databases[root] = (os.getpid(), database)
+    return database
 
 
 def _whole(data: bytes, item: Item) -> bytes:

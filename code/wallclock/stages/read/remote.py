@@ -7,8 +7,8 @@ threads share the interpreter with the other stages and cost them some of theirs
 from __future__ import annotations
 
 import json
+import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -31,22 +31,35 @@ class RemoteReader:
         self._folder = str(plain["folder"])
         self._pool = ThreadPoolExecutor(self._store.address.threads, "remote-read")
         self._window = _AHEAD * self._store.address.threads
-        self._announced: deque[Item] = deque()
+        # By path, in the order of announcement. Threads may take their images in any.
+        self._announced: dict[str, Item] = {}
         self._ahead: dict[str, Future[bytes]] = {}
+        self._lock = threading.Lock()
 
     def __call__(self, item: Item) -> bytes:
         """The object's bytes, checked against the manifest."""
-        future = self._ahead.pop(item.path, None)
-        self._fill()
+        with self._lock:
+            future = self._ahead.pop(item.path, None)
+            if future is None:
+                # Out of turn: nobody would take what was fetched ahead of it any more.
+                self._announced.pop(item.path, None)
+            self._fill()
         return future.result() if future else self._get(item)
 
     def expect(self, items: Sequence[Item]) -> None:
-        """Begin to fetch these."""
-        for future in self._ahead.values():
-            future.cancel()
-        self._ahead.clear()
-        self._announced = deque(items)
-        self._fill()
+        """Begin to fetch these, and no others."""
+        with self._lock:
+            for future in self._ahead.values():
+                future.cancel()
+            self._ahead.clear()
+            self._announced = {item.path: item for item in items}
+            self._fill()
+
+    def expect_too(self, items: Sequence[Item]) -> None:
+        """Fetch these after what was announced before."""
+        with self._lock:
+            self._announced |= {item.path: item for item in items}
+            self._fill()
 
     def close(self) -> None:
         """Drop what was fetched ahead and close the connections."""
@@ -55,9 +68,10 @@ class RemoteReader:
 
     def _fill(self) -> None:
         while self._announced and len(self._ahead) < self._window:
-            item = self._announced.popleft()
-            if item.path not in self._ahead:
-                self._ahead[item.path] = self._pool.submit(self._get, item)
+            path = next(iter(self._announced))
+            item = self._announced.pop(path)
+            if path not in self._ahead:
+                self._ahead[path] = self._pool.submit(self._get, item)
 
     def _get(self, item: Item) -> bytes:
         reason = ""
