@@ -83,16 +83,14 @@ def close_database(root: Path) -> None:
 
 
 def _database(root: Path) -> lmdb.Environment:
-    process, database = _databases.get(root, (0, None))
-    if process == os.getpid():
-        return database
+    known = _databases.get(root)
+    if known is not None and known[0] == os.getpid():
+        return known[1]
     with _opening:
-        process, database = _databases.get(root, (0, None))
-        if process != os.getpid():
+        if root not in _databases or _databases[root][0] != os.getpid():
             close_database(root)
-            database = lmdb.open(str(root), readonly=True, lock=False, max_spare_txns=4)
-            _databases[root] = (os.getpid(), database)
-    return database
+            _databases[root] = (os.getpid(), lmdb.open(str(root), readonly=True, lock=False, max_spare_txns=4))
+        return _databases[root][1]
 
 
 def _whole(data: bytes, item: Item) -> bytes:

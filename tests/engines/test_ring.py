@@ -1,0 +1,64 @@
+"""The ring's bookkeeping: every batch comes round once, in order, whole, and from no more memory than there is."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wallclock.engines.ring import CHUNK, Chunk, Ring, buffers_for, compact
+
+
+@given(
+    sizes=st.lists(st.integers(0, 40), max_size=12),
+    buffers=st.integers(1, 5),
+    failed=st.sets(st.integers(0, 400)),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_batches_come_in_order_whole_and_without_what_failed(
+    sizes: list[int], buffers: int, failed: set[int], seed: int
+) -> None:
+    dice, positions, start = random.Random(seed), [], 0
+    for size in sizes:
+        positions.append(list(range(start, start + size)))
+        start += size
+    ring = Ring([np.full((40, 1), -1) for _ in range(buffers)], positions)
+    open_chunks: list[Chunk] = ring.open()
+    held = 0
+    for batch in positions:
+        while (chunks := ring.take()) is None:
+            assert open_chunks, "a batch is missing, and nobody works on it"
+            chunk = open_chunks.pop(dice.randrange(len(open_chunks)))
+            work(ring, chunk, failed)
+            ring.finish(chunk)
+        held = chunks[0].buffer
+        count = compact(ring.buffers[held], chunks)
+        assert ring.buffers[held][:count, 0].tolist() == [position for position in batch if position not in failed]
+        ids = [chunk.positions[offset] for chunk in chunks for offset in chunk.kept]
+        assert ids == ring.buffers[held][:count, 0].tolist()
+        assert len({chunk.buffer for chunk in open_chunks} | {held}) <= buffers
+        ring.release(held)
+        open_chunks += ring.open()
+    assert ring.exhausted
+    assert not open_chunks
+
+
+def work(ring: Ring, chunk: Chunk, failed: set[int]) -> None:
+    for offset, position in enumerate(chunk.positions):
+        if position not in failed:
+            ring.buffers[chunk.buffer][chunk.first + len(chunk.kept)] = position
+            chunk.kept.append(offset)
+
+
+def test_a_batch_longer_than_a_buffer_is_refused() -> None:
+    with pytest.raises(ValueError, match="does not fit"):
+        Ring([np.zeros((4, 1))], [list(range(5))])
+
+
+@pytest.mark.parametrize("batch_size", [1, 8, 64])
+@pytest.mark.parametrize("workers", [1, 2, 16])
+def test_there_are_rows_for_every_worker_and_three_batches_more(workers: int, batch_size: int) -> None:
+    assert (buffers_for(workers, batch_size) - 3) * batch_size >= workers * CHUNK
