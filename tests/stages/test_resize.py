@@ -1,4 +1,4 @@
-"""Two resizers: shapes, names, and who antialiases."""
+"""Three resizers: shapes, names, and who antialiases."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from tests import making
 from wallclock.errors import UserError
 from wallclock.stages import resize
-from wallclock.stages.resize import _OPENCV, _PILLOW
+from wallclock.stages.resize import _OPENCV, _PILLOW, _TORCH
 from wallclock.summary import psnr_db
 
 CHOICES = [("pil", name) for name in _PILLOW] + [("opencv", name) for name in _OPENCV]
+CHOICES += [("torch", name) for name in _TORCH]
 
 
 @pytest.mark.parametrize(("name", "interpolation"), CHOICES)
@@ -79,3 +80,20 @@ def test_unknown_names_get_the_nearest(name: str, interpolation: str, words: str
     with pytest.raises(UserError, match=words) as caught:
         resize.make(name, interpolation, 224)
     assert "\n" not in str(caught.value)
+
+
+@settings(max_examples=25, deadline=None)
+@given(width=st.integers(1, 900), height=st.integers(1, 900), size=st.integers(1, 256))
+def test_torchs_filter_is_pillows_but_for_rounding(width: int, height: int, size: int) -> None:
+    pixels = np.random.default_rng(width).integers(0, 256, (height, width, 3), np.uint8)
+    ours, pillows = (resize.make(name, "bilinear", size).resize(pixels) for name in ("torch", "pil"))
+    assert np.abs(ours.astype(int) - pillows).max() <= 2
+
+
+@pytest.mark.parametrize(("name", "interpolation"), CHOICES)
+def test_a_row_of_a_batch_takes_what_a_picture_of_its_own_would(name: str, interpolation: str) -> None:
+    pixels, resizer = making.picture(300, 200), resize.make(name, interpolation, 50)
+    batch = np.full((3, 50, 50, 3), 7, np.uint8)
+    resizer.place(pixels, resizer.prepare(batch[1]))
+    np.testing.assert_array_equal(batch[1], resizer.resize(pixels))
+    assert (batch[[0, 2]] == 7).all()
