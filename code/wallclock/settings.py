@@ -206,7 +206,7 @@ def resolve(config: DictConfig) -> Settings:
 def make_recipe(choices: Mapping[str, Any], device: str) -> Recipe:
     """A checked recipe on a device that is resolved."""
     recipe = _build(Recipe, {**choices, "device": device if choices["device"] == "auto" else choices["device"]})
-    check_name(recipe.decoder, decode.DECODERS, "decoder")
+    check_name(recipe.decoder, decode.NAMES, "decoder")
     check_name(recipe.resizer, resize.RESIZERS, "resizer")
     check_name(recipe.engine, ENGINES, "engine")
     check_name(recipe.dct_scale, ("full", "auto"), "dct_scale")

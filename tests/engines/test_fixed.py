@@ -37,6 +37,7 @@ def test_graphs_need_a_gpu_and_names_are_checked() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*script_method.*:DeprecationWarning")
 def test_compiled_is_the_same() -> None:
     compiled = fixed.make("compile", lambda batch: (batch * 2).sum(dim=1), "cpu")
     assert compiled(torch.ones(4, 3)).tolist() == [6.0] * 4

@@ -113,14 +113,20 @@ def test_fidelity_is_judged_image_by_image(corpus: Slice, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_loading_and_the_forward_pass_overlap(corpus: Slice, tmp_path: Path) -> None:
-    """An accelerator that is the bottleneck is never idle; a loader that is, never waits."""
-    slow = run(corpus, tmp_path, replace(MODEL, service_ms=60.0), batch_size=32)
-    busy, wall = sum(slow.samples["forward"]), slow.samples["wall"][0]
-    assert busy / wall >= 0.97
-    alone = run(corpus, tmp_path, batch_size=32)
-    ahead = run(corpus, tmp_path, replace(MODEL, service_ms=alone.samples["wall"][0] / 1e6 / 64), batch_size=32)
-    assert (
-        ahead.samples["wall"][0] * 0.95
-        <= alone.samples["wall"][0] * ahead.values["n_embedded"] / (alone.values["n_embedded"])
-    )
+def test_loading_and_the_forward_pass_overlap(tmp_path: Path) -> None:
+    """An accelerator that is the bottleneck is never idle; a loader that is, is never kept waiting."""
+    many = generated.prepare(CorpusSpec("synthetic"), "small_256", 800, tmp_path, lambda done, total, what: None)
+    model = replace(MODEL, input_px=224)
+
+    def rate(service_ms: float) -> float:
+        found = run(many, tmp_path, replace(model, service_ms=service_ms), batch_size=32)
+        return float(found.values["n_embedded"] / found.samples["wall"][0])
+
+    loader: list[float] = []
+    ahead: list[float] = []
+    for _ in range(5):  # interleaved: another program's minute hits both alike
+        loader.append(rate(0.0))
+        ahead.append(rate(0.5 * 32 / loader[-1] / 1e6))
+    assert max(ahead) >= 0.95 * max(loader)
+    service_ms = 3 * 32 / max(loader) / 1e6
+    assert max(rate(service_ms) for _ in range(3)) >= 0.97 * 32 / (service_ms * 1e6)

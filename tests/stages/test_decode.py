@@ -16,7 +16,7 @@ from PIL import Image
 
 from tests import making
 from tests.conftest import ROOT
-from wallclock import native
+from wallclock import native, provenance
 from wallclock.corpus.vet import vet
 from wallclock.errors import ImageError, Unavailable, UserError
 from wallclock.spec import Limits
@@ -230,3 +230,36 @@ def test_the_versions_of_the_libraries_are_read_from_the_files_that_run() -> Non
     assert [part.isdecimal() for part in version.split(".")] in ([True] * 2, [True] * 3)
     assert native.libjpeg_turbo_version(sys.executable) == "unknown"
     assert native.libjpeg_turbo_version("/nonexistent") == "unknown"
+
+
+@pytest.mark.skipif(bool(provenance.gpus()), reason="there is a GPU")
+def test_nvjpeg_is_unavailable_where_it_is_not() -> None:
+    with pytest.raises(Unavailable, match=r"nvJPEG|torchvision"):
+        decode.make("nvjpeg")
+
+
+def test_what_the_gpu_decodes_comes_back_as_any_picture() -> None:
+    """A stand-in for torchvision: the same bytes through Pillow, planes first."""
+    import torch
+
+    def decode_jpeg(data: torch.Tensor) -> torch.Tensor:
+        if len(data) < 100:
+            raise RuntimeError("image decoding failed\nat frame 0")
+        return torch.from_numpy(decode.make("simplejpeg")(data.numpy().tobytes())).permute(2, 0, 1)
+
+    decoder = decode.bind_nvjpeg(decode_jpeg)
+    data = making.jpeg(50, 30)
+    np.testing.assert_array_equal(decoder(data), decode.make("simplejpeg")(data))
+    assert decoder(data).flags.c_contiguous
+    with pytest.raises(ImageError, match=r"nvJPEG: image decoding failed$"):
+        decoder(data[:50])
+
+
+@pytest.mark.cuda
+def test_the_gpu_decodes_pillows_pixels_but_for_rounding() -> None:
+    try:
+        decoder = decode.make("nvjpeg")
+    except Unavailable as error:
+        pytest.skip(str(error))
+    data = making.jpeg(640, 480, quality=92, subsampling=0)
+    assert apart(decoder(data), decode.make("pil")(data)) <= 4

@@ -21,7 +21,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from PIL import Image
@@ -57,10 +57,10 @@ def make(name: str, scaling: Scaling | None = None, *, reuse: bool = False) -> D
         reuse: decode into memory of the decoder's own where the library can; a picture is then
             valid until the next call, and the decoder belongs to one thread.
     """
-    check_name(name, DECODERS, "decoder")
+    check_name(name, NAMES, "decoder")
     if scaling is not None and name not in SCALING_DECODERS:
         raise Unavailable(f"decoder={name} decodes to full size only; dct_scale=auto takes {_SCALING_NAMES}")
-    return DECODERS[name](scaling, reuse)
+    return {**DECODERS, **GPU_DECODERS}[name](scaling, reuse)
 
 
 def decode_other(data: bytes) -> Pixels:
@@ -174,12 +174,45 @@ def _simplejpeg(scaling: Scaling | None, reuse: bool) -> Decode:
     return decode
 
 
+def _nvjpeg(scaling: Scaling | None, reuse: bool) -> Decode:
+    """The GPU decodes, through torchvision; the picture comes back, so that all that follows is the same."""
+    try:
+        from torchvision.io import ImageReadMode, decode_jpeg
+    except (ImportError, RuntimeError) as error:
+        raise Unavailable(f"torchvision, whose nvJPEG decodes on the GPU, is not here: {error}") from error
+    import torch
+
+    if not torch.cuda.is_available():
+        raise Unavailable(f"nvJPEG needs a CUDA GPU, and torch {torch.__version__} sees none")
+    return bind_nvjpeg(lambda data: decode_jpeg(data, ImageReadMode.RGB, device="cuda"))
+
+
+def bind_nvjpeg(decode_jpeg: Callable[[Any], Any]) -> Decode:
+    """Around a function that takes a uint8 tensor of a file's bytes and returns uint8 (3, h, w) on the device."""
+    import torch
+
+    def decode(data: bytes) -> Pixels:
+        try:
+            # A bytearray: torch warns of memory that it could not write to.
+            picture = decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+        except RuntimeError as error:
+            raise ImageError("decode", f"nvJPEG: {str(error).splitlines()[0]}") from error
+        pixels: Pixels = picture.permute(1, 2, 0).contiguous().cpu().numpy()
+        return pixels
+
+    return decode
+
+
 DECODERS: dict[str, Callable[[Scaling | None, bool], Decode]] = {
     "pil": _pillow,
     "opencv": _opencv,
     "turbojpeg": _turbojpeg,
     "simplejpeg": _simplejpeg,
 }
+
+#: Not part of the comparison of libraries on a CPU.
+GPU_DECODERS: dict[str, Callable[[Scaling | None, bool], Decode]] = {"nvjpeg": _nvjpeg}
+NAMES = (*DECODERS, *GPU_DECODERS)
 
 #: Those that can leave high frequencies out; OpenCV's reduced modes fix the scale before the size is known.
 SCALING_DECODERS = ("simplejpeg", "turbojpeg", "pil")
