@@ -91,7 +91,10 @@ class TestTranslate:
         ("--experiment seriall", r"no experiment is called 'seriall'; did you mean serial.*\?"),
         ("--experiment serial,decoder", r"no experiment is called 'decoder'; did you mean decoders"),
         ("experiment=[serial,cpus]", r"no experiment is called 'cpus'; did you mean cpu"),
-        ("recipe=baselin", r"no recipe is called 'baselin'; did you mean baseline\? \(all: baseline, cpu, optimized\)"),
+        (
+            "recipe=baselin",
+            r"no recipe is called 'baselin'; did you mean baseline\? \(all: baseline, cpu, fast, gpu_decode, optimized\)",
+        ),
         ("recipe.decoder=turbo", r"no decoder is called 'turbo'; did you mean turbojpeg"),
         ("recipe.resizer=openvc", r"no resizer is called 'openvc'; did you mean opencv"),
         ("corpus=folders", r"no corpus is called 'folders'; did you mean folder"),
