@@ -7,7 +7,7 @@ READY := .venv/.ready
 PROFILE ?= paper
 # The paper's images in the paper's profile, generated ones in the quick one. Of two corpus= the later counts.
 FLAGS := $(if $(filter quick,$(PROFILE)),--quick,corpus=abo) --experiment all $(ARGS)
-.PHONY: help setup quick all data run figures diff report check test test-slow bench-fetch lint lock clean
+.PHONY: help setup setup-peers frontier quick all data run figures diff report check test test-slow bench-fetch lint lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -17,6 +17,12 @@ setup: $(READY) ## .venv from requirements.lock, and libturbojpeg; costs nothing
 $(READY): requirements.lock pyproject.toml scripts/setup.sh
 	@bash scripts/setup.sh $(PYTHON)
 	@touch $@
+
+setup-peers: $(READY) ## DALI, SPDL, imagecodecs, kornia-rs, pyvips for `make frontier`; moves no other package
+	@bash scripts/setup-peers.sh
+
+frontier: $(READY) ## every loader's speed against its pixels; IMAGES=DIR takes a folder of yours into the same run
+	@$(PY) code/main.py --experiment frontier $(if $(IMAGES),"experiment.frontier.folder='$(IMAGES)'") $(ARGS)
 
 quick: $(READY) ## the smoke test: minutes on a CPU; tables, figures, verdicts
 	@$(PY) code/main.py --quick $(ARGS)

@@ -32,6 +32,9 @@ ORDER = (
     "steps",
     "workers",
     "batch",
+    "frontier",
+    "limits",
+    "scaling",
 )
 
 #: What `--quick` runs where no experiment is named: minutes on two CPU cores.

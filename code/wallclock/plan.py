@@ -20,7 +20,8 @@ class Settings:
 
     `n` caps every experiment's images; `cap` does so per image set, for this kind of device.
     `repeats_of` overrides `repeats` for an experiment. `experiments` holds each selected experiment's
-    own options, in running order. `cost` is what an hour of the device costs, and who says so.
+    own options, in running order. `seconds` is what a cell in steady state measures, at least;
+    `longest` is the most images of a run of `scaling`. `cost` is what an hour of the device costs, and who says so.
     `only`: "data" stops when the corpus is on the disk.
     """
 
@@ -38,6 +39,8 @@ class Settings:
     cap: Mapping[str, int] = field(default_factory=dict)
     page_cache: str = "warm"
     allocator: str = "default"
+    seconds: float = 4.0
+    longest: int = 100_000
     max_failures: int = 1000
     cost: Mapping[str, Any] = field(default_factory=dict)
     only: str = "all"
@@ -82,6 +85,21 @@ class Plan:
             self._check(manifest)
             self._manifests[image_set, n] = (manifest, made)
         return self._manifests[image_set, n][1]
+
+    def folder_slice(self, path: str, n: int) -> Slice:
+        """Up to `n` images of a folder beside the configured corpus, taken for originals. Raises as `slice` does."""
+        spec = CorpusSpec("folder", path=path, limits=self.settings.corpus.limits)
+        n = self.count(spec.image_set, n)
+        if (path, n) not in self._manifests:
+            made = prepare.prepare(spec, spec.image_set, n, self.cache, self._progress)
+            manifest = manifests.load(Path(made.manifest)).first(made.n)
+            self._check(manifest)
+            self._manifests[path, n] = (manifest, made)
+        return self._manifests[path, n][1]
+
+    def manifest(self, corpus: Slice) -> Manifest:
+        """The list behind a slice that was handed out."""
+        return next(manifest for manifest, made in self._manifests.values() if made == corpus)
 
     @property
     def cache(self) -> Path:

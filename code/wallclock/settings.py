@@ -196,6 +196,8 @@ def resolve(config: DictConfig) -> Settings:
         n=None if plain["n"] is None else _whole("n", plain["n"]),
         cap=plain["cap"][device],
         page_cache=check_name(plain["page_cache"], ("warm", "cold"), "page_cache"),
+        seconds=_seconds(plain["seconds"]),
+        longest=_whole("longest", plain["longest"]),
         allocator=check_name(plain["allocator"], ALLOCATORS, "allocator"),
         max_failures=_whole("max_failures", plain["max_failures"], least=0),
         only=check_name(plain["only"], ("all", "data"), "only"),
@@ -292,6 +294,12 @@ def _whole(name: str, value: Any, least: int = 1) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise UserError(f"{name}={value}: give a whole number of at least {least}")
     return value
+
+
+def _seconds(value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 3600:
+        raise UserError(f"seconds={value}: give how long a loader is measured at least, in seconds above 0")
+    return float(value)
 
 
 def _build(kind: type[T], choices: Mapping[str, Any]) -> T:

@@ -38,3 +38,20 @@ def cosine(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> npt.NDArra
     x, y = a.astype(np.float64), b.astype(np.float64)
     norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
     return np.asarray(np.sum(x * y, axis=1) / norms, dtype=np.float64)
+
+
+def linear_fit(
+    x: Sequence[float], y: Sequence[float], weights: Sequence[float] | None = None
+) -> tuple[float, float, float]:
+    """Intercept, slope and R² of the least-squares line through (x, y); R² is of the unweighted residuals.
+
+    Raises ValueError for fewer than two points.
+    """
+    if len(x) < 2:
+        raise ValueError("a line needs two points")
+    xs, ys = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    # polyfit's weights multiply the residuals before they are squared.
+    slope, intercept = np.polyfit(xs, ys, 1, w=None if weights is None else np.asarray(weights))
+    spread = float(np.sum((ys - ys.mean()) ** 2))
+    left = float(np.sum((ys - intercept - slope * xs) ** 2))
+    return float(intercept), float(slope), 1 - left / spread if spread else 1.0

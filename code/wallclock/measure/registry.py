@@ -17,6 +17,9 @@ _PROTOCOLS = {
     "runtime": ("runtimes", "runtime"),
     "serialization": ("serialization", "serialization"),
     "throughput": ("throughput", "throughput"),
+    "loading": ("loading", "loading"),
+    "complete": ("loading", "complete"),
+    "ceiling": ("ceilings", "ceiling"),
 }
 
 

@@ -48,7 +48,7 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
     items = manifest.sound
     threads = set_threads(recipe, uses_torch=True)
     cache = set_page_cache(cell, manifest, items)
-    warm, positions = plan_batches(len(items), recipe, at_least=_batches_needed(recipe, model))
+    warm, positions = plan_batches(len(items), recipe, at_least=_batches_needed(cell, recipe, model))
     began = perf_counter_ns()
     # Workers first: a fork after CUDA has started would copy a broken context.
     with _loading(items, manifest, recipe, model, positions) as loaded:
@@ -99,14 +99,14 @@ def _prefetched(recipe: Recipe) -> int:
     return recipe.workers * PREFETCH + 1
 
 
-def _batches_needed(recipe: Recipe, model: ModelSpec) -> int:
-    """How many batches a steady state takes; one where a network on a CPU would need hours for it.
+def _batches_needed(cell: Cell, recipe: Recipe, model: ModelSpec) -> int:
+    """How many batches a steady state takes, or `params.batches` if that is more; one where a network on a CPU would need hours for it.
 
     There the forward pass is the bottleneck by far, so that a full queue does not flatter the rate;
     the row says that it was not drained (`steady`).
     """
     slow = recipe.device == "cpu" and model.weights != "none"
-    return 1 if slow else _prefetched(recipe) + _MIN_BATCHES
+    return 1 if slow else max(_prefetched(recipe) + _MIN_BATCHES, int(cell.params.get("batches", 0)))
 
 
 def plan_batches(n: int, recipe: Recipe, at_least: int) -> tuple[int, list[list[int]]]:

@@ -20,3 +20,16 @@ STEPS = {
     "batch": "+ batch",
     "fp16": "+ FP16",
 }
+SYSTEMS = {
+    "ours": "wallclock (threads)",
+    "paper": "the paper's recipe",
+    "pil": "DataLoader + PIL",
+    "pil-draft": "DataLoader + PIL draft",
+    "imagecodecs": "DataLoader + imagecodecs",
+    "kornia-rs": "DataLoader + kornia-rs",
+    "pyvips": "DataLoader + pyvips",
+    "torchvision": "DataLoader + torchvision",
+    "dali": "DALI (CPU)",
+    "dali-gpu": "DALI (GPU)",
+    "spdl": "SPDL",
+}

@@ -13,7 +13,7 @@ from wallclock.clock import STAGES
 from wallclock.paper.csvfile import number, read_table
 
 #: Columns that name a row, in the order they are shown.
-_NAMES = ("recipe", "decoder", "runtime", "dtype", "format", "what", "image_set")
+_NAMES = ("system", "what", "recipe", "decoder", "runtime", "dtype", "format", "image_set", "subset")
 
 #: (column, how it reads): the first that a row fills is its headline.
 _HEADLINES = (

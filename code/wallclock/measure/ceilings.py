@@ -1,0 +1,195 @@
+"""Protocol `ceiling`: what one part could do if nothing else held it back.
+
+`decode`: read, decode and resize in one process a core, pinned to it, without a loader; bytes from files
+or held in memory. `forward`: the model alone on a batch that lies on the device. `h2d`: the copy to
+the device alone. `synthetic`: everything from h2d to the sink, on batches that cost nothing to make.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+from wallclock.clock import collector_paused
+from wallclock.corpus.manifest import Item
+from wallclock.engines import embedder as embedders
+from wallclock.engines import pipeline as pipelines
+from wallclock.engines.libraries import set_threads
+from wallclock.errors import Unavailable, UserError, check_name
+from wallclock.measure.loading import subset
+from wallclock.measure.protocol import Measurement, Progress, open_corpus, peak_memory_mib, set_page_cache
+from wallclock.measure.serial import parts
+from wallclock.spec import Cell, ModelSpec, Recipe
+from wallclock.stages import forward, transfer
+
+#: One step of a loop: does some images' worth of work and says how many.
+Step = Callable[[], int]
+
+_KINDS = ("decode_files", "decode_memory", "forward", "h2d", "synthetic")
+_WARM_UP_STEPS = 3
+
+
+def ceiling(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """Run the part that `params.kind` names for `params.seconds`.
+
+    Samples: `wall`. Values: `n_loaded`; of `decode`, the rate of each core too.
+    """
+    recipe, model = parts(cell)
+    kind = check_name(str(cell.params["kind"]), _KINDS, "ceiling")
+    seconds = float(cell.params["seconds"])
+    manifest = open_corpus(cell)
+    items = subset(manifest, "all")
+    threads = set_threads(recipe, uses_torch=kind in ("forward", "synthetic"))
+    cache = set_page_cache(cell, manifest, items)
+    values: dict[str, Any] = {**threads, **manifest.shape(), "page_cache": cache, "n_unique": len(items)}
+    progress(0)
+    if kind.startswith("decode"):
+        counts, elapsed = _on_every_core(recipe, items, manifest.root, model.input_px, kind, seconds)
+        rates = [n / s for n, s in zip(counts, elapsed, strict=True)]
+        values |= {"n_loaded": sum(counts), "img_per_s": sum(rates), "core_img_per_s": rates}
+        wall = round(max(elapsed) * 1e9)
+    else:
+        n, wall = _timed(_DEVICE_SIDE[kind](recipe, model, manifest.root, work), seconds)
+        values |= {"n_loaded": n, "img_per_s": n / wall * 1e9}
+    values["peak_memory_mib"] = peak_memory_mib()
+    return Measurement({"wall": [wall]}, values)
+
+
+def _timed(step: Step, seconds: float) -> tuple[int, int]:
+    """Images and nanoseconds of a loop over `step`, the first few steps left out."""
+    for _ in range(_WARM_UP_STEPS):
+        step()
+    n = 0
+    with collector_paused():
+        start = now = perf_counter_ns()
+        while now - start < seconds * 1e9:
+            n += step()
+            now = perf_counter_ns()
+    return n, now - start
+
+
+def _on_every_core(
+    recipe: Recipe, items: Sequence[Item], root: Path, input_px: int, kind: str, seconds: float
+) -> tuple[list[int], list[float]]:
+    context = multiprocessing.get_context("fork")
+    cores = sorted(os.sched_getaffinity(0))
+    ready = context.Barrier(len(cores))
+    results: Any = context.SimpleQueue()
+
+    def work(core: int, share: Sequence[Item]) -> None:
+        os.sched_setaffinity(0, {core})
+        set_threads(recipe, uses_torch=False)
+        step = _decoding(recipe, share, root, input_px, in_memory=kind == "decode_memory")
+        step()
+        ready.wait()
+        n, took = _timed(step, seconds)
+        results.put((n, took / 1e9))
+
+    # Each core starts elsewhere in the list, so that none has the easy images to itself.
+    starts = [len(items) * i // len(cores) for i in range(len(cores))]
+    workers = [
+        context.Process(target=work, args=(core, [*items[start:], *items[:start]]), daemon=True)
+        for core, start in zip(cores, starts, strict=True)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    if any(worker.exitcode for worker in workers):
+        raise RuntimeError(f"a pinned process ended with status {[worker.exitcode for worker in workers]}")
+    found = [results.get() for _ in workers]
+    return [n for n, _ in found], [took for _, took in found]
+
+
+def _decoding(recipe: Recipe, items: Sequence[Item], root: Path, input_px: int, *, in_memory: bool) -> Step:
+    """One image a step, into the buffer that a batch would be, as the recipe makes it."""
+    loader = pipelines.build_loader(recipe, input_px, root)
+    loader.expect(items)
+    held = [loader.read(item) for item in items] if in_memory else []
+    size = recipe.batch_size
+    on_host = recipe.engine != "threads"
+    floats = np.empty((size, 3, input_px, input_px), dtype=np.float32) if on_host else None
+    pixels = np.empty((size, input_px, input_px, 3), dtype=np.uint8)
+    at = 0
+
+    def step() -> int:
+        nonlocal at
+        item = items[at % len(items)]
+        data = held[at % len(items)] if in_memory else loader.read(item)
+        picture = loader.resize(loader.decode(item, data))
+        if floats is None:
+            pixels[at % size] = picture
+        else:
+            floats[at % size] = loader.normalize(picture)
+        at += 1
+        return 1
+
+    return step
+
+
+def _forward(recipe: Recipe, model: ModelSpec, root: Path, work: Path) -> Step:
+    network = forward.make(model, recipe.device, recipe.dtype)
+    move = transfer.make(recipe.device if model.weights != "none" else "null")
+    batch = move.h2d(_batch(recipe, model))
+    if move.synchronize:
+        move.synchronize()
+
+    def step() -> int:
+        network.run(batch)
+        if move.synchronize:
+            move.synchronize()
+        return recipe.batch_size
+
+    return step
+
+
+def _h2d(recipe: Recipe, model: ModelSpec, root: Path, work: Path) -> Step:
+    if recipe.device != "cuda":
+        raise Unavailable("the device is the host: nothing is copied")
+    move = transfer.make(recipe.device)
+    batch = _batch(recipe, model)
+    if move.synchronize is None:
+        raise UserError(f"device={recipe.device} cannot be synchronized with")
+    wait = move.synchronize
+
+    def step() -> int:
+        move.h2d(batch)
+        wait()
+        return recipe.batch_size
+
+    return step
+
+
+def _synthetic(recipe: Recipe, model: ModelSpec, root: Path, work: Path) -> Step:
+    pipeline = pipelines.build(recipe, model, root, work)
+    embed = embedders.make(pipeline, recipe.device)
+    batch = _batch(recipe, model)
+    names = [f"synthetic-{i}" for i in range(recipe.batch_size)]
+
+    def step() -> int:
+        embed(names, batch)
+        return recipe.batch_size
+
+    return step
+
+
+def _batch(recipe: Recipe, model: ModelSpec) -> Any:
+    """A batch of noise as the recipe's loader would hand it over, pinned where there is a GPU."""
+    import torch
+
+    shape = (recipe.batch_size, 3, model.input_px, model.input_px)
+    batch = torch.from_numpy(np.random.default_rng(0).standard_normal(shape, dtype=np.float32))
+    return batch.pin_memory() if recipe.device == "cuda" else batch
+
+
+_DEVICE_SIDE: dict[str, Callable[[Recipe, ModelSpec, Path, Path], Step]] = {
+    "forward": _forward,
+    "h2d": _h2d,
+    "synthetic": _synthetic,
+}

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Installs the frontier's peers into .venv beside requirements.lock, and moves nothing in it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { printf 'setup-peers: %s\n' "$*" >&2; }
+pip() { .venv/bin/pip "$1" -q --disable-pip-version-check "${@:2}"; }
+
+say "installing requirements-peers.lock into .venv (DALI is large)"
+pip install --no-deps -c requirements.lock -r requirements-peers.lock
+
+# torchvision's wheel is built for one build of torch; one that does not load breaks transformers, too.
+if ! .venv/bin/python -c 'import torchvision' >/dev/null 2>&1; then
+  pip uninstall -y torchvision
+  say "no torchvision: its wheel does not load beside this build of torch; its rows will say so"
+fi
+
+has_ffmpeg() { .venv/bin/python -c 'import spdl.io; spdl.io.demux_config()' >/dev/null 2>&1; }
+if ! has_ffmpeg && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+  say "installing FFmpeg's libraries for SPDL"
+  { apt-get install -y -qq --no-install-recommends ffmpeg ||
+    { apt-get update -qq && apt-get install -y -qq --no-install-recommends ffmpeg; }; } >/dev/null 2>&1 || true
+fi
+has_ffmpeg || say "no FFmpeg libraries that SPDL can use; its rows will say so. To have them: sudo apt-get install -y ffmpeg"
+say "done"
