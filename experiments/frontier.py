@@ -59,7 +59,13 @@ def _subsets(plan: Plan, corpus: Slice, options: Mapping[str, Any]) -> list[str]
 
 
 def _cell(
-    plan: Plan, options: Mapping[str, Any], system: Mapping[str, Any], variant: str, corpus: Slice, subset: str, repeat: int
+    plan: Plan,
+    options: Mapping[str, Any],
+    system: Mapping[str, Any],
+    variant: str,
+    corpus: Slice,
+    subset: str,
+    repeat: int,
 ) -> Cell:
     name = system["name"]
     recipe = replace(_recipe(options, name, variant), batch_size=options["batch_size"][corpus.image_set])
@@ -83,13 +89,14 @@ def _recipe(options: Mapping[str, Any], name: str, variant: str) -> Recipe:
         return replace(ours, name=name, device="cpu")
     if name == "paper":
         workers = provenance.machine()["cores"] if variant == "cores" else int(variant)
-        return replace(options["paper"], name=name, workers=workers, device="cpu", dtype="fp32")
+        paper: Recipe = options["paper"]
+        return replace(paper, name=name, workers=workers, device="cpu", dtype="fp32")
     return Recipe(name, engine=name, device=ours.device)
 
 
 def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
     """One row a system, image set and subset."""
-    found: dict[tuple[str, ...], dict[str, list[Record]]] = {}
+    found: dict[tuple[str, str, str, str], dict[str, list[Record]]] = {}
     for record in records:
         cell = record.cell
         assert cell.corpus is not None
@@ -102,7 +109,7 @@ def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
     return {CSV: list(made.values())}
 
 
-def _row(key: tuple[str, ...], variants: Mapping[str, list[Record]]) -> Row:
+def _row(key: tuple[str, str, str, str], variants: Mapping[str, list[Record]]) -> Row:
     chosen = max(variants, key=lambda name: _median_rate(variants[name]))
     repeats = variants[chosen]
     first = repeats[0]

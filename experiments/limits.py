@@ -86,7 +86,7 @@ def _models(plan: Plan, stand_in_ms: Mapping[str, float]) -> list[ModelSpec]:
 
 def _batches(plan: Plan, options: Mapping[str, Any], recipe: Recipe, corpus: Slice, model: ModelSpec) -> int:
     """As many as take about `seconds`."""
-    ms = max(model.service_ms_per_image, options["expected_ms"][corpus.image_set])
+    ms = max(model.service_ms_per_image, float(options["expected_ms"][corpus.image_set]))
     return math.ceil(plan.settings.seconds * 1e3 / ms / recipe.batch_size)
 
 

@@ -52,9 +52,7 @@ def _threads() -> list[int]:
     return sorted({*(2**i for i in range(cores.bit_length())), cores})
 
 
-def _cell(
-    plan: Plan, options: Mapping[str, Any], what: str, n: int, threads: int, corpus: Slice, repeat: int
-) -> Cell:
+def _cell(plan: Plan, options: Mapping[str, Any], what: str, n: int, threads: int, corpus: Slice, repeat: int) -> Cell:
     size = options["batch_size"][corpus.image_set]
     recipe = replace(options["recipe"], batch_size=size, **({"workers": threads} if threads else {}))
     label = f"{what}-{threads or 'all'}-{n}"
@@ -103,7 +101,7 @@ def _fit(series: Sequence[Row]) -> None:
     points = [(float(str(row["n_images"])), float(str(row["wall_s"]))) for row in series]
     if len(points) < 3:
         return
-    startup, slope, r2 = linear_fit(*zip(*points, strict=True), weights=[1 / n for n, _ in points])
+    startup, slope, r2 = linear_fit([n for n, _ in points], [wall for _, wall in points], [1 / n for n, _ in points])
     for row in series:
         row |= {"fit_startup_s": startup, "fit_ms_per_image": slope * 1e3, "fit_r2": r2}
 

@@ -53,7 +53,8 @@ def opened(
 def pixels_of(images: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     """A batch as uint8 (n, h, w, 3): as it is, or with the normalization undone."""
     if images.dtype == np.uint8:
-        return images
+        pixels: npt.NDArray[np.uint8] = images
+        return pixels
     levels = (images.transpose(0, 2, 3, 1) * STD + MEAN) * 255
     return np.clip(np.rint(levels), 0, 255).astype(np.uint8)
 
@@ -121,8 +122,8 @@ def _threads(
                 _refuse(batch.failures)
                 yield [index[name] for name in batch.ids], batch.images
 
-        words = f"{recipe.workers or cores()} threads; {recipe.decoder}, {recipe.resizer} {recipe.interpolation}, uint8"
-        yield Peer("wallclock threads", words, 2 * cores() + 2, stream())
+        words = f"{loader.workers} threads; {recipe.decoder}, {recipe.resizer} {recipe.interpolation}, uint8"
+        yield Peer("wallclock threads", words, loader.ring_size, stream())
 
 
 def _refuse(failures: Sequence[dict[str, str]]) -> None:

@@ -15,6 +15,7 @@ from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from wallclock.clock import collector_paused
 from wallclock.corpus.manifest import Item
@@ -26,7 +27,7 @@ from wallclock.measure.loading import subset
 from wallclock.measure.protocol import Measurement, Progress, open_corpus, peak_memory_mib, set_page_cache
 from wallclock.measure.serial import parts
 from wallclock.spec import Cell, ModelSpec, Recipe
-from wallclock.stages import forward, transfer
+from wallclock.stages import forward, read, transfer
 
 #: One step of a loop: does some images' worth of work and says how many.
 Step = Callable[[], int]
@@ -108,29 +109,49 @@ def _on_every_core(
 
 
 def _decoding(recipe: Recipe, items: Sequence[Item], root: Path, input_px: int, *, in_memory: bool) -> Step:
-    """One image a step, into the buffer that a batch would be, as the recipe makes it."""
-    loader = pipelines.build_loader(recipe, input_px, root)
-    loader.expect(items)
-    held = [loader.read(item) for item in items] if in_memory else []
-    size = recipe.batch_size
-    on_host = recipe.engine != "threads"
-    floats = np.empty((size, 3, input_px, input_px), dtype=np.float32) if on_host else None
-    pixels = np.empty((size, input_px, input_px, 3), dtype=np.uint8)
+    """One image a step, into a row of the batch that the recipe's loader would hand over."""
+    reader = read.make(root)
+    reader.expect(items)
+    held = [reader(item) for item in items] if in_memory else []
+    fetch = _load_row(recipe, root, input_px, reader)
     at = 0
 
     def step() -> int:
         nonlocal at
-        item = items[at % len(items)]
-        data = held[at % len(items)] if in_memory else loader.read(item)
-        picture = loader.resize(loader.decode(item, data))
-        if floats is None:
-            pixels[at % size] = picture
-        else:
-            floats[at % size] = loader.normalize(picture)
+        where = at % len(items)
+        fetch(items[where], held[where] if in_memory else reader(items[where]), at % recipe.batch_size)
         at += 1
         return 1
 
     return step
+
+
+def _load_row(recipe: Recipe, root: Path, input_px: int, reader: read.Reader) -> Callable[[Item, bytes, int], None]:
+    """Bytes into the row of that number."""
+    if recipe.engine == "threads":
+        rows = pipelines.build_rows(recipe, input_px, reader)
+        batch = _host_batch(recipe, input_px)
+        prepared = [rows.prepare(row) for row in batch]
+
+        def place(item: Item, data: bytes, row: int) -> None:
+            rows.place(rows.decode(item, data), prepared[row])
+
+        return place
+    loader = pipelines.build_loader(recipe, input_px, root)
+    floats = np.zeros((recipe.batch_size, 3, input_px, input_px), dtype=np.float32)
+
+    def normalize(item: Item, data: bytes, row: int) -> None:
+        floats[row] = loader.normalize(loader.resize(loader.decode(item, data)))
+
+    return normalize
+
+
+def _host_batch(recipe: Recipe, input_px: int) -> npt.NDArray[Any]:
+    """A batch of noise as the recipe's loader hands it over: uint8 NHWC, or normalized float32 NCHW."""
+    dice = np.random.default_rng(0)
+    if recipe.normalize_on == "device":
+        return dice.integers(0, 256, (recipe.batch_size, input_px, input_px, 3), dtype=np.uint8)
+    return dice.standard_normal((recipe.batch_size, 3, input_px, input_px), dtype=np.float32)
 
 
 def _forward(recipe: Recipe, model: ModelSpec, root: Path, work: Path) -> Step:
@@ -180,11 +201,10 @@ def _synthetic(recipe: Recipe, model: ModelSpec, root: Path, work: Path) -> Step
 
 
 def _batch(recipe: Recipe, model: ModelSpec) -> Any:
-    """A batch of noise as the recipe's loader would hand it over, pinned where there is a GPU."""
+    """The same, pinned where there is a GPU."""
     import torch
 
-    shape = (recipe.batch_size, 3, model.input_px, model.input_px)
-    batch = torch.from_numpy(np.random.default_rng(0).standard_normal(shape, dtype=np.float32))
+    batch = torch.from_numpy(_host_batch(recipe, model.input_px))
     return batch.pin_memory() if recipe.device == "cuda" else batch
 
 

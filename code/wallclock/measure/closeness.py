@@ -64,7 +64,7 @@ def compare(
 
 
 def _made(data: Sequence[bytes], decoder: str, resizer: str, interpolation: str, px: int) -> list[Pixels]:
-    decoding, resizing = decode.make(decoder), resize.make(resizer, interpolation, px)
+    decoding, resizing = decode.make(decoder), resize.make(resizer, interpolation, px).resize
     return [resizing(decoding(encoded)) for encoded in data]
 
 

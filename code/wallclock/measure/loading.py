@@ -134,5 +134,3 @@ def _sizes(items: Sequence[Item]) -> dict[str, float]:
         "median_megapixels": float(np.median([item.width * item.height / 1e6 for item in items])),
         "progressive_share": sum(item.process == "progressive" for item in items) / len(items),
     }
-
-

@@ -100,7 +100,7 @@ def _prefetched(recipe: Recipe) -> int:
 
 
 def _batches_needed(cell: Cell, recipe: Recipe, model: ModelSpec) -> int:
-    """How many batches a steady state takes, or `params.batches` if that is more; one where a network on a CPU would need hours for it.
+    """How many batches a steady state takes, or `params.batches` if more; one where a network on a CPU takes hours.
 
     There the forward pass is the bottleneck by far, so that a full queue does not flatter the rate;
     the row says that it was not drained (`steady`).

@@ -67,7 +67,7 @@ def _open(job: Job, make: Make, library: str, settings: str) -> Iterator[Peer]:
 
     loader: Any = DataLoader(
         Images(job, make),  # type: ignore[arg-type]
-        batch_sampler=cycle(len(job.files), job.batch_size),  # type: ignore[arg-type]
+        batch_sampler=cycle(len(job.files), job.batch_size),
         num_workers=job.cores,
         prefetch_factor=_PREFETCH,
         persistent_workers=True,
@@ -148,7 +148,7 @@ def _make_imagecodecs(px: int) -> Load:
 
     def load(data: bytes) -> npt.NDArray[np.uint8]:
         pixels = codecs.jpeg8_decode(data, outcolorspace="RGB")
-        return cv2.resize(pixels, (px, px), interpolation=cv2.INTER_LINEAR)  # type: ignore[return-value]
+        return np.asarray(cv2.resize(pixels, (px, px), interpolation=cv2.INTER_LINEAR))
 
     return load
 

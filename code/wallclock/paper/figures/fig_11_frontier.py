@@ -118,19 +118,26 @@ def _x(row: Row) -> float:
 def _name_points(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
     """Beside each point its name, moved down until it stands clear of those above it."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
-    taken: list[tuple[float, float, float]] = []
+
+    def place_of(x: float, y: float) -> tuple[float, float]:
+        return (
+            _PANEL_PT[0] * (x - left) / (right - left),
+            _PANEL_PT[1] * math.log(y / bottom) / math.log(top / bottom),
+        )
+
+    taken = [(a - 4, a + 4, b) for a, b in (place_of(x, y) for x, y in points.values())]
     for system, (x, y) in sorted(points.items(), key=lambda item: -item[1][1]):
         name, bold = SYSTEMS.get(system, system), system in _MARKS
         width = _LETTER_PT * len(name) * (1.08 if bold else 1.0)
-        at_x = _PANEL_PT[0] * (x - left) / (right - left)
-        at_y = _PANEL_PT[1] * math.log(y / bottom) / math.log(top / bottom)
+        at_x, at_y = place_of(x, y)
         start = at_x + 8 if at_x + 8 + width < _PANEL_PT[0] else at_x - 8 - width
-        place = at_y
+        place, line = at_y, {"arrowstyle": "-", "color": GREY, "linewidth": 0.4, "shrinkA": 1}
+        line["relpos"] = (0.0 if start > at_x else 1.0, 0.5)
         while any(start < b and a < start + width and abs(place - c) < _LINE_PT for a, b, c in taken):
             place -= 1.0
         taken.append((start, start + width, place))
         axes.annotate(
             name, (x, y), (start - at_x, place - at_y), textcoords="offset points", va="center", fontsize=6.6,
             fontweight="bold" if bold else "normal",
-            arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.4} if at_y - place > _LINE_PT else None,
+            arrowprops=line if at_y - place > _LINE_PT / 2 else None,
         )  # fmt: skip
