@@ -52,6 +52,7 @@ def opened(
 
 def pixels_of(images: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     """A batch as uint8 (n, h, w, 3): as it is, or with the normalization undone."""
+    levels: npt.NDArray[Any]
     if images.dtype == np.uint8:
         pixels: npt.NDArray[np.uint8] = images
         return pixels
