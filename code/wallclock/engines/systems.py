@@ -52,12 +52,12 @@ def opened(
 
 def pixels_of(images: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
     """A batch as uint8 (n, h, w, 3): as it is, or with the normalization undone."""
-    levels: npt.NDArray[Any]
     if images.dtype == np.uint8:
         pixels: npt.NDArray[np.uint8] = images
         return pixels
     levels = (images.transpose(0, 2, 3, 1) * STD + MEAN) * 255
-    return np.clip(np.rint(levels), 0, 255).astype(np.uint8)
+    rounded: npt.NDArray[np.uint8] = np.clip(np.rint(levels), 0, 255).astype(np.uint8)
+    return rounded
 
 
 class _Positions(Sequence[list[int]]):

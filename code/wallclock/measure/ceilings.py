@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -19,15 +21,17 @@ import numpy.typing as npt
 
 from wallclock.clock import collector_paused
 from wallclock.corpus.manifest import Item
+from wallclock.engines import consumer as consumers
 from wallclock.engines import embedder as embedders
 from wallclock.engines import pipeline as pipelines
 from wallclock.engines.libraries import set_threads
-from wallclock.errors import Unavailable, UserError, check_name
+from wallclock.engines.sinking import sinking
+from wallclock.errors import Unavailable, check_name
 from wallclock.measure.loading import subset
 from wallclock.measure.protocol import Measurement, Progress, open_corpus, peak_memory_mib, set_page_cache
 from wallclock.measure.serial import parts
 from wallclock.spec import Cell, ModelSpec, Recipe
-from wallclock.stages import forward, read, transfer
+from wallclock.stages import read, transfer
 
 #: One step of a loop: does some images' worth of work and says how many.
 Step = Callable[[], int]
@@ -56,7 +60,8 @@ def ceiling(cell: Cell, work: Path, progress: Progress) -> Measurement:
         values |= {"n_loaded": sum(counts), "img_per_s": sum(rates), "core_img_per_s": rates}
         wall = round(max(elapsed) * 1e9)
     else:
-        n, wall = _timed(_DEVICE_SIDE[kind](recipe, model, manifest.root, work), seconds)
+        with _DEVICE_SIDE[kind](recipe, model, manifest.root, work) as step:
+            n, wall = _timed(step, seconds)
         values |= {"n_loaded": n, "img_per_s": n / wall * 1e9}
     values["peak_memory_mib"] = peak_memory_mib()
     return Measurement({"wall": [wall]}, values)
@@ -154,50 +159,61 @@ def _host_batch(recipe: Recipe, input_px: int) -> npt.NDArray[Any]:
     return dice.standard_normal((recipe.batch_size, 3, input_px, input_px), dtype=np.float32)
 
 
-def _forward(recipe: Recipe, model: ModelSpec, root: Path, work: Path) -> Step:
-    network = forward.make(model, recipe.device, recipe.dtype)
-    move = transfer.make(recipe.device if model.weights != "none" else "null")
-    batch = move.h2d(_batch(recipe, model))
-    if move.synchronize:
-        move.synchronize()
+@contextmanager
+def _forward(recipe: Recipe, model: ModelSpec, root: Path, work: Path) -> Iterator[Step]:
+    pipeline = pipelines.build(recipe, model, root, work)
+    wait = pipeline.synchronize or (lambda: None)
+    batch = pipeline.h2d(_batch(recipe, model))
+    wait()
 
     def step() -> int:
-        network.run(batch)
-        if move.synchronize:
-            move.synchronize()
+        pipeline.forward(batch)
+        wait()
         return recipe.batch_size
 
-    return step
+    yield step
 
 
-def _h2d(recipe: Recipe, model: ModelSpec, root: Path, work: Path) -> Step:
+@contextmanager
+def _h2d(recipe: Recipe, model: ModelSpec, root: Path, work: Path) -> Iterator[Step]:
     if recipe.device != "cuda":
         raise Unavailable("the device is the host: nothing is copied")
     move = transfer.make(recipe.device)
+    wait = move.synchronize or (lambda: None)
     batch = _batch(recipe, model)
-    if move.synchronize is None:
-        raise UserError(f"device={recipe.device} cannot be synchronized with")
-    wait = move.synchronize
 
     def step() -> int:
         move.h2d(batch)
         wait()
         return recipe.batch_size
 
-    return step
+    yield step
 
 
-def _synthetic(recipe: Recipe, model: ModelSpec, root: Path, work: Path) -> Step:
+@contextmanager
+def _synthetic(recipe: Recipe, model: ModelSpec, root: Path, work: Path) -> Iterator[Step]:
     pipeline = pipelines.build(recipe, model, root, work)
-    embed = embedders.make(pipeline, recipe.device)
     batch = _batch(recipe, model)
     names = [f"synthetic-{i}" for i in range(recipe.batch_size)]
+    with sinking(pipeline.serialize, pipeline.finish) as writer:
+        embed: Callable[[Sequence[str], Any], object]
+        if recipe.engine == "threads":
+            consumer = consumers.make(pipeline, recipe.device, writer)
+            embed = partial(_submit, consumer)
+        else:
+            embed = embedders.make(pipeline, recipe.device)
 
-    def step() -> int:
-        embed(names, batch)
-        return recipe.batch_size
+        def step() -> int:
+            embed(names, batch)
+            return recipe.batch_size
 
-    return step
+        yield step
+        if recipe.engine == "threads":
+            consumer.drain()
+
+
+def _submit(consumer: consumers.Consumer, names: Sequence[str], batch: Any) -> None:
+    consumer.submit(names, batch, 0)
 
 
 def _batch(recipe: Recipe, model: ModelSpec) -> Any:
@@ -205,10 +221,11 @@ def _batch(recipe: Recipe, model: ModelSpec) -> Any:
     import torch
 
     batch = torch.from_numpy(_host_batch(recipe, model.input_px))
-    return batch.pin_memory() if recipe.device == "cuda" else batch
+    pinned = batch.pin_memory() if recipe.device == "cuda" else batch
+    return pinned.numpy() if recipe.engine == "threads" else pinned
 
 
-_DEVICE_SIDE: dict[str, Callable[[Recipe, ModelSpec, Path, Path], Step]] = {
+_DEVICE_SIDE: dict[str, Callable[[Recipe, ModelSpec, Path, Path], AbstractContextManager[Step]]] = {
     "forward": _forward,
     "h2d": _h2d,
     "synthetic": _synthetic,

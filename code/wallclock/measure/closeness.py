@@ -1,27 +1,21 @@
 """How far pictures that a loader handed over are from what Pillow makes of the same files.
 
-The reference is Pillow's decode and antialiased bilinear resize. Two others stand beside it, because
-some photos are hard for every filter: full decode with OpenCV's INTER_AREA, and the paper's recipe.
+The measures are those of protocol `fidelity`; the pictures are the loader's own, not made again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from wallclock.corpus.manifest import Item
-from wallclock.measure.fidelity import _embedder
+from wallclock.corpus.manifest import Item, Manifest
+from wallclock.errors import UserError, describe
+from wallclock.measure import fidelity
 from wallclock.spec import ModelSpec, Recipe
-from wallclock.stages import decode, read, resize
 from wallclock.stages.pixels import Pixels
-from wallclock.summary import cosine, median, psnr_db
-
-#: Two equal images have an infinite PSNR, which JSON and a plot cannot carry.
-_CEILING_DB = 99.0
+from wallclock.summary import cosine, median
 
 
 def compare(
@@ -29,44 +23,31 @@ def compare(
     items: Sequence[Item],
     root: Path,
     model: ModelSpec,
-    recipe: Recipe,
-    options: Mapping[str, Any],
-) -> dict[str, Any]:
-    """PSNR (median, worst), largest error, margins over the two other resizers, cosine where there is a network.
+    device: str,
+    n_vectors: int,
+) -> dict[str, float]:
+    """What `fidelity` says of a recipe: PSNR, largest difference, loss and margin, cosine where there is a network.
 
     Args:
         pictures: uint8 (px, px, 3) by position in `items`.
-        options: `vectors`: how many of them go through the network.
+        n_vectors: how many of them go through the network.
+
+    Raises:
+        UserError: Pillow cannot read an image that was vetted.
     """
-    reader = read.make(root)
     chosen = [items[position] for position in sorted(pictures)]
-    reader.expect(chosen)
-    data = [reader(item) for item in chosen]
-    ours = [pictures[position] for position in sorted(pictures)]
-    truth = _made(data, "pil", "pil", "bilinear", model.input_px)
-    decibels = _decibels(ours, truth)
-    area = _decibels(_made(data, "simplejpeg", "opencv", "area", model.input_px), truth)
-    paper = _decibels(_made(data, "simplejpeg", "opencv", "linear", model.input_px), truth)
-    found: dict[str, Any] = {
-        "psnr_db": median(decibels),
-        "psnr_db_min": min(decibels),
-        "max_abs_diff": max(int(np.abs(a.astype(np.int16) - b).max()) for a, b in zip(ours, truth, strict=True)),
-        "below_area_db": max(b - a for a, b in zip(decibels, area, strict=True)),
-        "below_paper_db": max(b - a for a, b in zip(decibels, paper, strict=True)),
-        "n_compared": len(ours),
-    }
-    n_vectors = min(int(options["vectors"]), len(ours))
+    ours = {items[position].id: picture for position, picture in pictures.items()}
+    manifest = Manifest("", "", root, tuple(chosen))
+    reference = Recipe("reference", device=device, batch_size=max(n_vectors, 1))
+    failures: dict[str, dict[str, str]] = {}
+    truth = fidelity.pictures_of(reference, model, manifest, failures)
+    if failures:
+        raise UserError(f"an image that was vetted failed: {describe(next(iter(failures.values())))}")
+    names = [item.id for item in chosen]
+    found = fidelity.compared(ours, truth, names, fidelity.decibels_of_peers(reference, model, manifest, truth))
     if model.weights != "none" and n_vectors:
-        embed = _embedder(model, replace(recipe, dtype="fp32", batch_size=n_vectors))
-        similar = cosine(embed(ours[:n_vectors]), embed(truth[:n_vectors]))
+        embed = fidelity.embedder(model, reference)
+        some = names[:n_vectors]
+        similar = cosine(*(np.asarray(embed([made[name] for name in some])) for made in (ours, truth)))
         found |= {"cosine": median([float(value) for value in similar]), "cosine_min": float(similar.min())}
     return found
-
-
-def _made(data: Sequence[bytes], decoder: str, resizer: str, interpolation: str, px: int) -> list[Pixels]:
-    decoding, resizing = decode.make(decoder), resize.make(resizer, interpolation, px).resize
-    return [resizing(decoding(encoded)) for encoded in data]
-
-
-def _decibels(pictures: Sequence[Pixels], truth: Sequence[Pixels]) -> list[float]:
-    return [min(psnr_db(picture, true), _CEILING_DB) for picture, true in zip(pictures, truth, strict=True)]

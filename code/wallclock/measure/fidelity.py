@@ -49,16 +49,16 @@ def fidelity(cell: Cell, work: Path, progress: Progress) -> Measurement:
     set_threads(reference, uses_torch=model.weights != "none")
     manifest = open_corpus(cell)
     failures: dict[str, dict[str, str]] = {}
-    truth = _pixels(reference, model, manifest, failures)
+    truth = pictures_of(reference, model, manifest, failures)
     if not truth:
         raise UserError(f"every image failed; the first, {describe(next(iter(failures.values())))}")
-    peers = _decibels_of_peers(reference, model, manifest, truth)
-    truth_vectors = dict(zip(truth, _embedder(model, reference)(list(truth.values())), strict=True))
+    peers = decibels_of_peers(reference, model, manifest, truth)
+    truth_vectors = dict(zip(truth, embedder(model, reference)(list(truth.values())), strict=True))
     found: dict[str, Any] = {}
     for done, choice in enumerate(cell.params["recipes"], 1):
         recipe = replace(reference, **choice)
         try:
-            pixels = _pixels(recipe, model, manifest, failures)
+            pixels = pictures_of(recipe, model, manifest, failures)
         except Unavailable as error:
             found[recipe.name] = {"unavailable": str(error)}
             continue
@@ -66,16 +66,16 @@ def fidelity(cell: Cell, work: Path, progress: Progress) -> Measurement:
         if not both:
             found[recipe.name] = {"unavailable": "every image failed in it"}
             continue
-        found[recipe.name] = _compared(pixels, truth, both, peers)
+        found[recipe.name] = compared(pixels, truth, both, peers)
         if model.weights != "none":
-            vectors = _embedder(model, recipe)([pixels[name] for name in both])
+            vectors = embedder(model, recipe)([pixels[name] for name in both])
             similar = [float(value) for value in cosine(vectors, np.stack([truth_vectors[name] for name in both]))]
             found[recipe.name] |= {"cosine": median(similar), "cosine_min": min(similar)}
         progress(done * len(truth))
     return Measurement(values={"fidelity": found, "n_compared": len(truth)}, failures=list(failures.values()))
 
 
-def _compared(
+def compared(
     pixels: Pictures, truth: Pictures, names: Sequence[str], peers: Mapping[str, Mapping[str, float]]
 ) -> dict[str, float]:
     """What a recipe's pictures are worth: over all images, and against the peers image by image."""
@@ -89,7 +89,7 @@ def _compared(
     return found
 
 
-def _decibels_of_peers(
+def decibels_of_peers(
     reference: Recipe, model: ModelSpec, manifest: Manifest, truth: Pictures
 ) -> dict[str, dict[str, float]]:
     """PSNR of each image by full decode + INTER_AREA, and by the paper's recipe.
@@ -100,7 +100,7 @@ def _decibels_of_peers(
     found = {}
     for name, interpolation in (("area", "area"), ("paper", "linear")):
         recipe = replace(reference, name=name, resizer="opencv", interpolation=interpolation)
-        pictures = _pixels(recipe, model, manifest, {})
+        pictures = pictures_of(recipe, model, manifest, {})
         found[name] = {each: _decibels(pixels, truth[each]) for each, pixels in pictures.items() if each in truth}
     return found
 
@@ -109,7 +109,7 @@ def _decibels(picture: Pixels, truth: Pixels) -> float:
     return min(psnr_db(picture, truth), _CEILING_DB)
 
 
-def _pixels(recipe: Recipe, model: ModelSpec, manifest: Manifest, failures: dict[str, dict[str, str]]) -> Pictures:
+def pictures_of(recipe: Recipe, model: ModelSpec, manifest: Manifest, failures: dict[str, dict[str, str]]) -> Pictures:
     """The recipe's resized pictures by image id; an image that fails in it goes to `failures`."""
     decoder = decode.make(recipe.decoder, scaling_of(recipe, model.input_px))
     resizer = resize.make(recipe.resizer, recipe.interpolation, model.input_px).resize
@@ -130,7 +130,8 @@ def _network(model: ModelSpec, device: str, dtype: str) -> forward.Forward:
     return forward.make(model, device, dtype)
 
 
-def _embedder(model: ModelSpec, recipe: Recipe) -> Any:
+def embedder(model: ModelSpec, recipe: Recipe) -> Any:
+    """A function that takes pictures of one size to float32 vectors (n, dim), by the model in the recipe's precision."""
     move = transfer.make(recipe.device if model.weights != "none" else "null")
     network = _network(model, recipe.device, recipe.dtype)
 

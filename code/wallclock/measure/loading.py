@@ -54,7 +54,9 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
     values |= {**threads, **manifest.shape(), **_sizes(items), "page_cache": cache, "startup_s": startup_s}
     values |= {"n_loaded": n, "n_unique": len(items), "cores": systems.cores(), "peak_memory_mib": peak_memory_mib()}
     if judged:
-        values["fidelity"] = closeness.compare(pictures, items, manifest.root, model, recipe, judged)
+        values["fidelity"] = closeness.compare(
+            pictures, items, manifest.root, model, recipe.device, int(judged["vectors"])
+        )
     return Measurement(samples, values)
 
 
