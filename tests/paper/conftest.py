@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import experiments
-from tests.paper import made_up
+from tests.paper import frontier, made_up
 from tests.paper.made_up import CPU, T4, Machine
 from wallclock.clock import STAGES
 from wallclock.files import pretty_json, write_text
@@ -147,6 +147,7 @@ def save_full_run(folder: Path, machine: Machine) -> Path:
         "timeline-baseline.csv": made_up.timeline(machine, n=24),
         "timeline-optimized.csv": made_up.timeline(machine, workers=8, batch_size=64, forward_ms=57, n=24),
         "onnx-vs-pytorch.csv": made_up.runtimes(machine),
+        "frontier.csv": frontier.rows(machine),
         "serialization-comparison.csv": made_up.serialization(machine),
     }
     for name, rows in made.items():

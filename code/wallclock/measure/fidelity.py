@@ -131,7 +131,7 @@ def _network(model: ModelSpec, device: str, dtype: str) -> forward.Forward:
 
 
 def embedder(model: ModelSpec, recipe: Recipe) -> Any:
-    """A function that takes pictures of one size to float32 vectors (n, dim), by the model in the recipe's precision."""
+    """A function that takes pictures of one size to vectors, float32 (n, dim), in the recipe's precision."""
     move = transfer.make(recipe.device if model.weights != "none" else "null")
     network = _network(model, recipe.device, recipe.dtype)
 
