@@ -35,14 +35,18 @@ TABLES = {CSV: COLUMNS}
 
 def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     """Every system in every variant on every set of images, repeated."""
-    corpora = list(plan.slices(options["images"]).values())
+    wanted = options["images"]
+    if plan.settings.corpus.kind == "folder":
+        # Its first images need not be like the others: names are sorted.
+        wanted = dict.fromkeys(wanted, options["folder_images"])
+    corpora = list(plan.slices(wanted).values())
     if options["folder"]:
         corpora.append(plan.folder_slice(options["folder"], options["folder_images"]))
-    wanted = [(corpus, subset) for corpus in corpora for subset in _subsets(plan, corpus, options)]
+    chosen = [(corpus, subset) for corpus in corpora for subset in _subsets(plan, corpus, options)]
     return [
         _cell(plan, options, system, variant, corpus, subset, repeat)
         for repeat in plan.repeats("frontier")
-        for corpus, subset in wanted
+        for corpus, subset in chosen
         for system in options["systems"]
         for variant in system.get("variants", [""])
     ]

@@ -89,7 +89,7 @@ def test_a_stream_ends_after_n_images(images: Manifest) -> None:
 
 
 def test_a_peer_that_is_not_installed_names_the_fix(images: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("wallclock.engines.peers.util.find_spec", lambda name: None)
     with (
         pytest.raises(Unavailable, match="imagecodecs is not installed: make setup-peers"),
         systems.opened(RECIPES["imagecodecs"], images.items, images.root, PX),
