@@ -39,7 +39,7 @@ class Settings:
     cap: Mapping[str, int] = field(default_factory=dict)
     page_cache: str = "warm"
     allocator: str = "default"
-    seconds: float = 4.0
+    seconds: float = 3.0
     longest: int = 100_000
     max_failures: int = 1000
     cost: Mapping[str, Any] = field(default_factory=dict)
