@@ -93,8 +93,7 @@ class TestTranslate:
         ("experiment=[serial,cpus]", r"no experiment is called 'cpus'; did you mean cpu"),
         (
             "recipe=baselin",
-            r"no recipe is called 'baselin'; did you mean baseline\? \(all: baseline, cpu, fast, gpu_"
-            r"decode, optimized\)",
+            r"no recipe is called 'baselin'; did you mean baseline\? \(all: baseline, cpu, fast, gpu_decode, optimized\)",  # noqa: E501
         ),
         ("recipe.decoder=turbo", r"no decoder is called 'turbo'; did you mean turbojpeg"),
         ("recipe.resizer=openvc", r"no resizer is called 'openvc'; did you mean opencv"),
