@@ -58,8 +58,10 @@ def draw(tables: Tables) -> Figure:
         axes.set_axis_off()
     for axes in grid[::_PER_ROW][:n_rows]:
         axes.set_ylabel("images per second")
-    # Each system loads as many images as it can in the time: a range says enough.
-    place_caption(figure, caption([{**row, "n_images": ""} for row in measured], *_remarks(rows, measured)))
+    # Each system loads as many images as it can in the time: a range says enough. No network runs.
+    place_caption(
+        figure, caption([{**row, "n_images": "", "weights": ""} for row in measured], *_remarks(rows, measured))
+    )
     return figure
 
 
