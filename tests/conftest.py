@@ -14,8 +14,18 @@ from typing import Protocol
 import pytest
 from PIL import Image
 
+from wallclock import provenance
+
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_IMAGES = ROOT.parent / "shared" / "images"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked `cuda` skip where there is no GPU."""
+    if not provenance.gpus():
+        for item in items:
+            if item.get_closest_marker("cuda"):
+                item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU is here"))
 
 
 class RunMain(Protocol):

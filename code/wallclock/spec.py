@@ -42,7 +42,7 @@ class Recipe:
     opencv_threads: int = 1
     #: full, or auto: decode to the smallest power-of-two scale at or above `dct_margin` times the target.
     dct_scale: str = "full"
-    dct_margin: float = 3.25
+    dct_margin: float = 1.25
     #: Where pixels become normalized floats: host, or device (uint8 crosses the bus, a quarter of the bytes).
     normalize_on: str = "host"
     #: none, compile (torch.compile) or cuda_graphs.

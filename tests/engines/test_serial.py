@@ -67,7 +67,7 @@ def expected(root: Path, items: Sequence[Item]) -> dict[str, npt.NDArray[np.floa
     """Each image's vector, made on its own: the first normalized pixels."""
     loader = pipelines.build_loader(RECIPE, MODEL.input_px, root)
     return {
-        item.id: loader.normalize(loader.resize(loader.decode(item, loader.read(item)))).reshape(-1)[: MODEL.dim]
+        item.id: loader.normalize(loader.resize(item, loader.decode(item, loader.read(item)))).reshape(-1)[: MODEL.dim]
         for item in items
     }
 
@@ -150,7 +150,7 @@ def test_files_that_vanish_or_change_are_failures_of_read(tmp_path: Path) -> Non
 def test_a_bug_is_no_image_failure(corpus: tuple[Path, list[Item]], tmp_path: Path) -> None:
     root, items = corpus
 
-    def broken(pixels: Any) -> Any:
+    def broken(item: Item, pixels: Any) -> Any:
         raise ZeroDivisionError
 
     pipeline = replace(pipelines.build(RECIPE, MODEL, root, tmp_path), resize=broken)

@@ -15,6 +15,7 @@ from wallclock.corpus import folder
 from wallclock.corpus import manifest as manifests
 from wallclock.corpus.manifest import Manifest
 from wallclock.engines import peers, systems
+from wallclock.engines.libraries import set_threads
 from wallclock.errors import Unavailable, UserError
 from wallclock.spec import CorpusSpec, Recipe
 from wallclock.stages.normalize import to_float_chw
@@ -35,6 +36,12 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
         (root / f"{seed}.jpg").write_bytes(making.jpeg(120 + 20 * seed, 100, seed, quality=95, subsampling=0))
     made = folder.prepare(CorpusSpec("folder", path=str(root)), None, base, lambda done, total, what: None)
     return manifests.load(Path(made.manifest))
+
+
+@pytest.fixture(autouse=True)
+def single_threaded_libraries() -> None:
+    """As every protocol does before a loader forks: OpenCV's own threads, from another test, do not survive a fork."""
+    set_threads(RECIPES["dataloader"], uses_torch=False)
 
 
 def truth(images: Manifest) -> list[np.ndarray[tuple[int, ...], np.dtype[np.uint8]]]:

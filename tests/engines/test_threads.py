@@ -61,7 +61,7 @@ def items_in(folder: Path, n: int) -> list[Item]:
 def expected(root: Path, items: Sequence[Item]) -> dict[str, Any]:
     """Each image's pixels, made on its own."""
     loader = pipelines.build_loader(RECIPE, SIZE, root)
-    return {item.id: loader.resize(loader.decode(item, loader.read(item))) for item in items}
+    return {item.id: loader.resize(item, loader.decode(item, loader.read(item))) for item in items}
 
 
 def split(n: int, size: int) -> list[list[int]]:
@@ -162,7 +162,7 @@ def test_both_kinds_of_batch(corpus: tuple[Path, list[Item]], place: str) -> Non
         for batch in loader:
             for name, image in zip(batch.ids, batch.images, strict=True):
                 item = next(item for item in items if item.id == name)
-                alone = single.normalize(single.resize(single.decode(item, single.read(item))))
+                alone = single.normalize(single.resize(item, single.decode(item, single.read(item))))
                 np.testing.assert_array_equal(image, alone)
 
 

@@ -87,6 +87,24 @@ def test_scaled_then_antialiased_is_nearer_to_pillow_than_area_of_the_full_pictu
     full = decode.make("simplejpeg")(data)
     reference = resize.make("pil", "bilinear", 224).resize(full)
     area = psnr_db(resize.make("opencv", "area", 224).resize(full), reference)
-    scaled = decode.make("simplejpeg", Scaling(224, 3.25))(data)
-    assert scaled.shape == (800, 1000, 3)
+    scaled = decode.make("simplejpeg", Scaling(224, 1.25))(data)
+    assert scaled.shape == (400, 500, 3)
     assert psnr_db(resize.make("torch", "bilinear", 224).resize(scaled), reference) >= area - 1.0
+
+
+@pytest.mark.parametrize("resizer", ["torch", "pil"])
+def test_a_size_that_eight_does_not_divide_is_not_shifted(resizer: str) -> None:
+    """1873 px at 1/4 are 468.25 px in an array of 469: taken for 469, the picture would be squeezed."""
+    noise = np.random.default_rng(0).integers(-60, 60, (1873, 1873, 3))
+    data = making.encode(np.clip(making.picture(1873, 1873).astype(int) + noise, 0, 255).astype(np.uint8), quality=92)
+    reference = resize.make("pil", "bilinear", 224).resize(decode.make("simplejpeg")(data))
+    scaled = decode.make("simplejpeg", Scaling(224, 1.25))(data)
+    assert scaled.shape == (469, 469, 3)
+    make = resize.make(resizer, "bilinear", 224)
+    exact, squeezed = make.resize(scaled, (1873, 1873)), make.resize(scaled)
+    assert psnr_db(exact, reference) > psnr_db(squeezed, reference) + 3
+
+
+def test_a_picture_of_another_size_than_listed_is_refused() -> None:
+    with pytest.raises(ImageError, match="listed with 640 × 480"):
+        resize.make("torch", "bilinear", 224).resize(making.picture(300, 300), (480, 640))

@@ -145,7 +145,7 @@ def _load(loader: Loader, item: Item) -> tuple[npt.NDArray[Any], tuple[int, ...]
     was_read = perf_counter_ns()
     pixels = loader.decode(item, data)
     decoded = perf_counter_ns()
-    pixels = loader.resize(pixels)
+    pixels = loader.resize(item, pixels)
     resized = perf_counter_ns()
     image = loader.normalize(pixels)
     return image, (start, was_read, decoded, resized, perf_counter_ns())

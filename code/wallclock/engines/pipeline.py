@@ -31,7 +31,7 @@ class Loader:
 
     read: Callable[[Item], bytes]
     decode: Callable[[Item, bytes], Pixels]
-    resize: Callable[[Pixels], Pixels]
+    resize: Callable[[Item, Pixels], Pixels]
     normalize: Callable[[Pixels], Images]
     assemble: Callable[[Sequence[Images]], Images]
     expect: Callable[[Sequence[Item]], None] = field(default=lambda items: None, kw_only=True)
@@ -48,7 +48,7 @@ class RowLoader:
     read: Callable[[Item], bytes]
     decode: Callable[[Item, bytes], Pixels]
     prepare: Callable[[Any], Any]
-    place: Callable[[Pixels, Any], None]
+    place: Callable[[Item, Pixels, Any], None]
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,13 @@ class Pipeline(Loader):
 def build_loader(recipe: Recipe, input_px: int, root: Path) -> Loader:
     """Bind the stages before the device. Raises as `build` does."""
     decode_jpeg = decode.make(recipe.decoder, scaling_of(recipe, input_px))
+    resizer = resize.make(recipe.resizer, recipe.interpolation, input_px)
     reader = read.make(root)
     return Loader(
         read=reader,
         expect=reader.expect,
         decode=lambda item, data: decode_jpeg(data) if item.plain_jpeg else decode.decode_other(data),
-        resize=resize.make(recipe.resizer, recipe.interpolation, input_px).resize,
+        resize=lambda item, pixels: resizer.resize(pixels, (item.height, item.width)),
         # Left to the device, pixels pass as they are.
         normalize=normalize.to_float_chw if recipe.normalize_on == "host" else lambda pixels: pixels,
         assemble=assemble.stack,
@@ -95,12 +96,17 @@ def build_rows(recipe: Recipe, input_px: int, reader: read.Reader) -> RowLoader:
         return decode_jpeg(data) if item.plain_jpeg else decode.decode_other(data)
 
     if recipe.normalize_on == "device":
-        return RowLoader(reader, decode_any, resizer.prepare, resizer.place)
+        return RowLoader(
+            reader,
+            decode_any,
+            resizer.prepare,
+            lambda item, pixels, row: resizer.place(pixels, row, (item.height, item.width)),
+        )
     scratch = np.empty((input_px, input_px, 3), dtype=np.uint8)
     prepared = resizer.prepare(scratch)
 
-    def place(pixels: Pixels, row: Floats) -> None:
-        resizer.place(pixels, prepared)
+    def place(item: Item, pixels: Pixels, row: Floats) -> None:
+        resizer.place(pixels, prepared, (item.height, item.width))
         row[...] = normalize.to_float_chw(scratch)
 
     return RowLoader(reader, decode_any, lambda row: row, place)
@@ -147,7 +153,7 @@ def null() -> Pipeline:
     return Pipeline(
         read=lambda item: b"",
         decode=lambda item, data: pixels,
-        resize=lambda pixels: pixels,
+        resize=lambda item, pixels: pixels,
         normalize=lambda pixels: floats,
         assemble=lambda images: floats,
         h2d=lambda batch: batch,

@@ -66,7 +66,7 @@ def _load(
             with stage("decode"):
                 pixels = pipeline.decode(item, data)
             with stage("resize"):
-                pixels = pipeline.resize(pixels)
+                pixels = pipeline.resize(item, pixels)
             with stage("normalize"):
                 image = pipeline.normalize(pixels)
         except ImageError as error:

@@ -225,7 +225,7 @@ class _Worker:
                 was_read = perf_counter_ns()
                 pixels = decode(item, data)
                 decoded = perf_counter_ns()
-                place(pixels, rows[row])
+                place(item, pixels, rows[row])
             except ImageError as error:
                 chunk.failures.append({"id": item.id, "stage": error.stage, "reason": error.reason})
                 continue

@@ -139,14 +139,14 @@ def _load_row(recipe: Recipe, root: Path, input_px: int, reader: read.Reader) ->
         prepared = [rows.prepare(row) for row in batch]
 
         def place(item: Item, data: bytes, row: int) -> None:
-            rows.place(rows.decode(item, data), prepared[row])
+            rows.place(item, rows.decode(item, data), prepared[row])
 
         return place
     loader = pipelines.build_loader(recipe, input_px, root)
     floats = np.zeros((recipe.batch_size, 3, input_px, input_px), dtype=np.float32)
 
     def normalize(item: Item, data: bytes, row: int) -> None:
-        floats[row] = loader.normalize(loader.resize(loader.decode(item, data)))
+        floats[row] = loader.normalize(loader.resize(item, loader.decode(item, data)))
 
     return normalize
 

@@ -119,7 +119,8 @@ def pictures_of(recipe: Recipe, model: ModelSpec, manifest: Manifest, failures: 
     for item in manifest.sound:
         try:
             data = reader(item)
-            pictures[item.id] = resizer(decoder(data) if item.plain_jpeg else decode.decode_other(data))
+            pixels = decoder(data) if item.plain_jpeg else decode.decode_other(data)
+            pictures[item.id] = resizer(pixels, (item.height, item.width))
         except ImageError as error:
             failures[item.id] = {"id": item.id, "stage": error.stage, "reason": error.reason}
     return pictures

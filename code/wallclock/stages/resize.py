@@ -5,6 +5,10 @@ widen with the scale, so all of them antialias. OpenCV's `linear`, `cubic` and `
 full-resolution picture without antialiasing; only `area` averages. That is why the recipes do not
 compute the same pixels, and why every table carries the PSNR. torch has Pillow's filters in vector
 code (`resizer=torch`): the same pixels but for rounding, in less time than OpenCV's `area` takes.
+
+A picture that was decoded to 1/n rarely has whole pixels at its right and lower edge: 1873 px at 1/4 are
+468.25, in 469. Told the size in the file, `pil` and `torch` resize the 468.25 alone; taking all 469 would
+shift the picture by up to half a pixel of the result. OpenCV has no way to say so.
 """
 
 from __future__ import annotations
@@ -21,17 +25,36 @@ from wallclock.stages.pixels import Pixels
 Resize: TypeAlias = Callable[[Pixels], Pixels]
 
 
+#: Height and width of a picture in its file, where it may have been decoded to less; None: it was not.
+Full: TypeAlias = tuple[int, int] | None
+
+
 class Resizer(Protocol):
     """One resizer at one size, in two ways: to a picture of its own, or into a row of a batch."""
 
-    def resize(self, pixels: Pixels) -> Pixels:
+    def resize(self, pixels: Pixels, full: Full = None) -> Pixels:
         """Uint8 (h, w, 3) → uint8 (size, size, 3); raises `ImageError`."""
 
     def prepare(self, row: Pixels) -> Any:
         """A row (size, size, 3) as `place` wants it: asked for once a row, not once an image."""
 
-    def place(self, pixels: Pixels, prepared: Any) -> None:
+    def place(self, pixels: Pixels, prepared: Any, full: Full = None) -> None:
         """Like `resize`, into a prepared row."""
+
+
+def extent(pixels: Pixels, full: tuple[int, int]) -> tuple[float, float]:
+    """How many rows and columns of a DCT-scaled picture the picture in the file fills.
+
+    Raises:
+        ImageError: it is no scale of that size, so that the file is another than the listed one.
+    """
+    height, width = pixels.shape[:2]
+    for n in (1, 2, 4, 8):
+        if (-(-full[0] // n), -(-full[1] // n)) == (height, width):
+            return full[0] / n, full[1] / n
+    raise ImageError(
+        "resize", f"{width} × {height} px were decoded of a file that was listed with {full[1]} × {full[0]}"
+    )
 
 
 _PILLOW = {
@@ -67,14 +90,15 @@ class _Pillow:
         self._resample = _PILLOW[check_name(interpolation, _PILLOW, "interpolation of resizer=pil")]
         self._size = (size, size)
 
-    def resize(self, pixels: Pixels) -> Pixels:
-        return np.asarray(Image.fromarray(pixels).resize(self._size, self._resample))
+    def resize(self, pixels: Pixels, full: Full = None) -> Pixels:
+        height, width = extent(pixels, full) if full else pixels.shape[:2]
+        return np.asarray(Image.fromarray(pixels).resize(self._size, self._resample, (0, 0, width, height)))
 
     def prepare(self, row: Pixels) -> Pixels:
         return row
 
-    def place(self, pixels: Pixels, prepared: Pixels) -> None:
-        prepared[...] = self.resize(pixels)
+    def place(self, pixels: Pixels, prepared: Pixels, full: Full = None) -> None:
+        prepared[...] = self.resize(pixels, full)
 
 
 class _OpenCV:
@@ -86,13 +110,13 @@ class _OpenCV:
         self._resize: Callable[..., Any] = cv2.resize
         self._error = cv2.error
 
-    def resize(self, pixels: Pixels) -> Pixels:
+    def resize(self, pixels: Pixels, full: Full = None) -> Pixels:
         return self._into(pixels, None)
 
     def prepare(self, row: Pixels) -> Pixels:
         return row
 
-    def place(self, pixels: Pixels, prepared: Pixels) -> None:
+    def place(self, pixels: Pixels, prepared: Pixels, full: Full = None) -> None:
         self._into(pixels, prepared)
 
     def _into(self, pixels: Pixels, row: Pixels | None) -> Pixels:
@@ -114,19 +138,23 @@ class _Torch:
         self._from_numpy = torch.from_numpy
         self._size = [size, size]
 
-    def resize(self, pixels: Pixels) -> Pixels:
+    def resize(self, pixels: Pixels, full: Full = None) -> Pixels:
         resized = np.empty((*self._size, 3), dtype=np.uint8)
-        self.place(pixels, self.prepare(resized))
+        self.place(pixels, self.prepare(resized), full)
         return resized
 
     def prepare(self, row: Pixels) -> Any:
         # Shape (1, 3, h, w) over memory that stays (h, w, 3): the layout that the vector code is for.
         return self._from_numpy(row).permute(2, 0, 1).unsqueeze(0)
 
-    def place(self, pixels: Pixels, prepared: Any) -> None:
+    def place(self, pixels: Pixels, prepared: Any, full: Full = None) -> None:
         # Pillow's arrays cannot be written to, which torch warns of.
         view = self.prepare(pixels if pixels.flags.writeable else pixels.copy())
-        self._operator(view, self._size, False, out=prepared)
+        if full is None or pixels.shape[:2] == full:
+            self._operator(view, self._size, False, out=prepared)
+            return
+        height, width = extent(pixels, full)
+        self._operator(view, self._size, False, self._size[0] / height, self._size[1] / width, out=prepared)
 
 
 RESIZERS: dict[str, Callable[[str, int], Resizer]] = {"pil": _Pillow, "opencv": _OpenCV, "torch": _Torch}
