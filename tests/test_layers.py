@@ -14,7 +14,10 @@ from tests.conftest import ROOT
 
 #: Lowest first. A module belongs to the longest prefix that fits; imports point down or stay level.
 LAYERS = (
-    ("wallclock", *(f"wallclock.{name}" for name in ("clock", "summary", "files", "errors", "spec", "native"))),
+    (
+        "wallclock",
+        *(f"wallclock.{name}" for name in ("clock", "summary", "files", "errors", "spec", "native", "predict")),
+    ),
     ("wallclock.provenance", "wallclock.records"),
     ("wallclock.corpus", "wallclock.stages"),
     ("wallclock.engines",),
