@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
@@ -119,7 +120,7 @@ class Machine:
         points = sorted(self.contention)
         if not points:
             return 1.0
-        for (low, at_low), (high, at_high) in zip(points, points[1:], strict=False):
+        for (low, at_low), (high, at_high) in itertools.pairwise(points):
             if low <= busy <= high:
                 return at_low + (at_high - at_low) * (busy - low) / (high - low)
         return points[0][1] if busy < points[0][0] else points[-1][1]
