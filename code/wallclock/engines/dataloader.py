@@ -104,6 +104,11 @@ def batches(
     Args:
         positions: one list of positions a batch; a position past the end starts over.
     """
+    return start(Images(items, root, recipe, input_px), recipe, positions)
+
+
+def start(images: Dataset[Batch], recipe: Recipe, positions: Sequence[Sequence[int]]) -> Iterator[Batch]:
+    """Start the workers over a dataset that answers a list of positions with a batch."""
     parallel: dict[str, Any] = {}
     if recipe.workers:
         parallel = {
@@ -113,7 +118,7 @@ def batches(
             "worker_init_fn": _Initializer(recipe),
         }
     loader = DataLoader(
-        Images(items, root, recipe, input_px),
+        images,
         batch_sampler=positions,  # type: ignore[arg-type]
         num_workers=recipe.workers,
         collate_fn=_as_it_is,

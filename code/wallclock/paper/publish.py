@@ -41,7 +41,8 @@ def publish(out: Path, figures_dir: Path) -> Published:
         UserError: a record was edited, or the disk is full.
     """
     found = {name: records.load_experiment(out / "runs", name) for name in experiments.ORDER}
-    written = [path for name, some in found.items() for path in _write_tables(name, some, out)]
+    read = {name: [record for one in experiments.reads(name) for record in found.get(one, ())] for name in found}
+    written = [path for name, some in read.items() for path in _write_tables(name, some, out)]
     everything = [record for some in found.values() for record in some]
     n_failures = _write_failures(everything, out / "failures.csv")
     verdicts = claims.judge(claims.load(CLAIMS), out)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 #: How stages can overlap.
@@ -48,6 +49,21 @@ class StageCosts:
 
     def __post_init__(self) -> None:
         _check_all(self)
+
+    @staticmethod
+    def of(samples: Mapping[str, Sequence[int]], n_images: int, image_bytes: float = 0.0) -> StageCosts:
+        """From a serial pass's samples: stage → nanoseconds of each call; stages that are not there cost nothing.
+
+        Raises:
+            ValueError: no image.
+        """
+        check("n_images", n_images, above_zero=True)
+        names = [field.name for field in fields(StageCosts) if field.name.endswith("_s")]
+        seconds = {name: sum(samples.get(name.removesuffix("_s"), ())) / 1e9 / n_images for name in names}
+        an_image = [samples[stage] for stage in ("read", "decode", "resize", "normalize") if samples.get(stage)]
+        loads = [sum(times) for times in zip(*an_image, strict=False)]
+        spread = statistics.pstdev(loads) / statistics.fmean(loads) if len(loads) > 1 and any(loads) else 0.0
+        return StageCosts(**seconds, image_bytes=image_bytes, variation=spread)
 
     @property
     def load_s(self) -> float:
