@@ -6,7 +6,7 @@ READY := .venv/.ready
 .DEFAULT_GOAL := help
 PROFILE ?= paper
 FLAGS := $(if $(filter quick,$(PROFILE)),--quick) --experiment all $(ARGS)
-.PHONY: help setup quick all data run figures diff report check test test-slow bench-fetch lint lock clean
+.PHONY: help setup quick all data run figures diff report check whatif test test-slow bench-fetch lint lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -39,6 +39,9 @@ report: $(READY) ## figures/report.html from the tables and figures that are the
 
 check: $(READY) ## rebuild everything from each committed reference run and compare byte for byte
 	@$(PY) -m wallclock.paper check
+
+whatif: $(READY) ## twice the cores, an H100, slow storage: predicted from a run's tables; ARGS="--cores 32 --image-mb 5"
+	@$(PY) -m wallclock.paper whatif $(ARGS)
 
 test: $(READY) ## the fast tests
 	@$(PY) -m pytest -m "not slow and not network"

@@ -91,11 +91,17 @@ def crossover_batch(
 def workers_to_saturate(
     costs: StageCosts, step: StepTime, machine: Machine, setup: Setup, handover: Handover | None = None
 ) -> int | None:
-    """The fewest workers that feed the main process; None where the cores or the storage cannot."""
+    """The fewest workers that feed the main process; None where the cores or the storage cannot.
+
+    Where the forward pass runs on the loaders' cores, all that these cores can do is asked for.
+    """
     for workers in range(1, 2 * machine.cores + 1):
         case = _Case(costs, step, machine, replace(setup, workers=workers), handover or Handover())
-        wanted = 1 / case.main_s
-        if min(case.transform_supply(), case.cores_supply(), case.storage_supply()) >= wanted * (1 - 1e-9):
+        wanted, possible = 1 / case.main_s, case.cores_supply()
+        brought = min(case.transform_supply(), case.storage_supply())
+        if machine.shares_cores:
+            wanted = min(wanted, possible)
+        if min(brought, possible) >= wanted * (1 - 1e-9):
             return workers
     return None
 
