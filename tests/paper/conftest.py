@@ -148,6 +148,7 @@ def save_full_run(folder: Path, machine: Machine) -> Path:
         "timeline-optimized.csv": made_up.timeline(machine, workers=8, batch_size=64, forward_ms=57, n=24),
         "onnx-vs-pytorch.csv": made_up.runtimes(machine),
         "serialization-comparison.csv": made_up.serialization(machine),
+        "prediction.csv": made_up.prediction(machine),
     }
     for name, rows in made.items():
         save_rows(folder, name, rows)

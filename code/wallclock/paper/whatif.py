@@ -136,7 +136,7 @@ def _as_it_is(out: Path, image_set: str, decoder: str) -> Case:
     if image_set not in TABLES:
         raise UserError(f"whatif: --image-set {image_set}: one of {', '.join(TABLES)}")
     path = out / TABLES[image_set]
-    run = 'run `make run ARGS="experiment=[serial]"` first'
+    run = "run python code/main.py --experiment serial"
     if not path.is_file():
         raise UserError(f"whatif: no {path}; {run}")
     measured = [row for row in ok_rows(read_table(path)) if row["recipe"] != "floor"]
