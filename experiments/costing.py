@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from wallclock.predict import Handover, Machine, Setup, StageCosts, StepTime, fit_step_time
 from wallclock.records import Record
@@ -53,7 +54,10 @@ class Costs:
         threads = int(step.values.get("torch_threads", 1))
         machine = Machine(cores, None, on_cores, threads if on_cores else 1, contention)
         setup = Setup(recipe.workers, recipe.batch_size, "dataloader" if recipe.engine == "dataloader" else "threads")
-        return Inputs(costs, _step_time(step, model), machine, setup, self._handover())
+        handover, assemble_s = self._handover(recipe.batch_size)
+        if recipe.engine == "dataloader" and recipe.workers:
+            costs = replace(costs, assemble_s=assemble_s)
+        return Inputs(costs, _step_time(step, model), machine, setup, handover)
 
     def _loading(self, cell: Cell, recipe: Recipe) -> Record:
         assert cell.corpus is not None
@@ -74,11 +78,11 @@ class Costs:
                 return record
         raise NoCostsError(f"no step time of {model.name} in {recipe.dtype} on {recipe.device} was measured")
 
-    def _handover(self) -> Handover:
+    def _handover(self, size: int) -> tuple[Handover, float]:
+        """A batch's way between processes, and seconds an image of assembling it there, at this batch size."""
         for record in self._of("handover"):
-            sizes = record.cell.params["batch_sizes"]
-            ends = [fit_step_time([(n, record.seconds_in(f"{end}-{n}")) for n in sizes]) for end in ("worker", "main")]
-            return Handover(*ends)
+            at = {end: _between(record, end, size) for end in ("worker", "main", "assemble")}
+            return Handover(StepTime(at["worker"]), StepTime(at["main"])), at["assemble"] / size
         raise NoCostsError("no cost of handing a batch over was measured")
 
     def _of(self, protocol: str) -> list[Record]:
@@ -103,6 +107,16 @@ def _loading_costs(record: Record) -> tuple[StageCosts, tuple[tuple[int, float],
 def _place(cell: Cell) -> tuple[str, str, str]:
     assert cell.corpus is not None
     return cell.corpus.kind, cell.corpus.image_set, cell.corpus.storage
+
+
+def _between(record: Record, end: str, size: int) -> float:
+    """Seconds of a batch of that size: on straight lines between those measured, in proportion beyond."""
+    points = [(int(known), record.seconds_in(f"{end}-{known}")) for known in sorted(record.cell.params["batch_sizes"])]
+    for (low, at_low), (high, at_high) in pairwise(points):
+        if low <= size <= high:
+            return at_low + (at_high - at_low) * (size - low) / (high - low)
+    known, seconds = points[0] if size < points[0][0] else points[-1]
+    return seconds * size / known
 
 
 def _mean_s(record: Record, stage: str, size: int) -> float:

@@ -1,7 +1,9 @@
 """Protocol `handover`: what a batch's way from a DataLoader worker to the main process costs in itself.
 
-The engine's floor: one worker sends batches that were ready before; nothing is read, decoded or embedded.
-Processor time, not the wall: the two processes work side by side, and cores are what they compete for.
+The engine's floor: one worker assembles batches of images that were ready before and sends them; nothing is
+read, decoded or embedded. Processor time, not the wall: the two processes work side by side, and cores are
+what they compete for. Assembling is in it because it depends on the batch: from 32 MiB on, glibc takes fresh
+pages from the kernel for every batch (M_MMAP_THRESHOLD's upper bound), each to be faulted in.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from time import process_time_ns
+from time import process_time_ns, thread_time_ns
 
 import numpy as np
 import torch
@@ -22,45 +24,48 @@ from wallclock.engines.libraries import set_threads
 from wallclock.measure.protocol import Measurement, Progress
 from wallclock.measure.serial import parts
 from wallclock.spec import Cell
+from wallclock.stages import assemble
 
 _WARM = 8
 
 
 class _Ready(Dataset[Batch]):
-    """Answers with a batch of zeros; says how much processor time its process has used by then."""
+    """Answers with a batch of zeros; says how much processor time its process and its thread have used by then."""
 
     def __init__(self, size: int, input_px: int) -> None:
-        self._images = np.zeros((size, 3, input_px, input_px), dtype=np.float32)
+        self._images = [np.zeros((3, input_px, input_px), dtype=np.float32) for _ in range(size)]
         self._ids = [str(number) for number in range(size)]
 
     def __getitems__(self, positions: Sequence[int]) -> Batch:
-        # A new tensor each time: one that was sent before lies in shared memory, and would not be copied again.
-        images = torch.from_numpy(self._images)
+        used = process_time_ns(), thread_time_ns()
+        images = torch.from_numpy(assemble.stack(self._images))
         marks = np.zeros((len(self._ids), len(IMAGE_STAGES) + 1), dtype=np.int64)
-        return Batch(self._ids, images, marks, (process_time_ns(), 0), 0)
+        return Batch(self._ids, images, marks, used, 0)
 
 
 def handover(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Send `params.batches` batches of each of `params.batch_sizes` through one worker.
 
-    Samples: `worker-<size>` and `main-<size>`, processor nanoseconds of a batch in either process, one mean
-    for each size.
+    Samples, processor nanoseconds of a batch, one mean for each size: `assemble-<size>`, the worker's thread
+    that loads; `worker-<size>`, its other one, which copies into shared memory; `main-<size>`.
     """
     recipe, model = parts(cell)
     set_threads(recipe, uses_torch=True)
     samples: dict[str, list[int]] = {}
-    for size in cell.params["batch_sizes"]:
-        count = int(cell.params["batches"])
-        one = replace(recipe, workers=1, engine="dataloader", batch_size=int(size))
-        loaded = dataloader.start(_Ready(int(size), model.input_px), one, [[0]] * (count + _WARM))
+    count = int(cell.params["batches"])
+    for size in map(int, cell.params["batch_sizes"]):
+        one = replace(recipe, workers=1, engine="dataloader", batch_size=size)
+        loaded = dataloader.start(_Ready(size, model.input_px), one, [[0]] * (count + _WARM))
         for _ in range(_WARM):
             batch = next(loaded)
         with collector_paused():
-            in_worker, in_main = batch.assembled[0], process_time_ns()
+            (process, thread), main = batch.assembled, process_time_ns()
             for _ in range(count):
                 batch = next(loaded)
-            spent = process_time_ns() - in_main
-        samples[f"worker-{size}"] = [(batch.assembled[0] - in_worker) // count]
+            spent = process_time_ns() - main
+        in_process, in_thread = batch.assembled[0] - process, batch.assembled[1] - thread
+        samples[f"assemble-{size}"] = [in_thread // count]
+        samples[f"worker-{size}"] = [max(0, in_process - in_thread) // count]
         samples[f"main-{size}"] = [spent // count]
-        progress(count * int(size))
-    return Measurement(samples, {"n_batches": int(cell.params["batches"])})
+        progress(count * size)
+    return Measurement(samples, {"n_batches": count})
