@@ -73,11 +73,9 @@ def _rate(row: Row, column: str) -> float:
 def _diagonal(axes: Axes, low: float, high: float) -> None:
     for band, shade in zip(_BANDS, ("#F1F1F1", "#DDDDDD"), strict=True):
         below, above = ([end * factor for end in (low, high)] for factor in (1 - band, 1 + band))
-        axes.fill_between([low, high], below, above, color=shade, linewidth=0, zorder=0)
-        axes.annotate(
-            f"± {band:.0%}", (high, high * (1 - band)), (-4, -1), textcoords="offset points", ha="right", va="top",
-            color=GREY, fontsize=6.5,
-        )  # fmt: skip
+        axes.fill_between(
+            [low, high], below, above, color=shade, linewidth=0, zorder=0, label=f"within {band:.0%} of measured"
+        )
     axes.plot([low, high], [low, high], color=GREY, linewidth=0.8, zorder=1)
 
 
@@ -110,9 +108,12 @@ def _caption(rows: Sequence[Row], everything: Sequence[Row]) -> str:
         span = " to ".join(dict.fromkeys((rate_label(images[0]), rate_label(images[-1]))))
         corpora = " / ".join(CORPORA.get(name, name) for name in distinct(ours, "corpus"))
         parts = [" / ".join(distinct(ours, "device")), corpora]
-        parts += [f"n = {len(ours)} cells of {span} images, median of {' / '.join(distinct(ours, 'repeats'))} repeats"]
+        repeats = " / ".join(distinct(ours, "repeats"))
+        shown = "1 repeat" if repeats == "1" else f"median of {repeats} repeats"
+        parts += [f"n = {len(ours)} cells of {span} images, {shown}"]
         parts += [f"error: median {median(errors):.0%}, worst {max(errors):.0%}"]
-    parts += [f"hollow: {paper} numbers of the paper on a Tesla T4, by assumption"] if paper else []
+    if paper:
+        parts += ["hollow: the paper's own numbers (Tesla T4)", "two above one another: with and without overlap"]
     left = [row for row in everything if row["status"] != "ok"]
     parts += [f"{len(left)} cells not predicted or not measured: see {SOURCES[0]}"] if left else []
     return " · ".join([*parts, "vertical lines: the prediction's interval"])
