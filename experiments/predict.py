@@ -38,6 +38,8 @@ READS = ("t4", "opt", "steps", "workers", "batch", "frontier")
 
 #: Of the costs, relative: about what separates two runs of the same cell.
 UNCERTAINTY = 0.15
+#: Share of the wall: how long a device may wait that is still what binds.
+_WAITS = 0.2
 
 
 def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
@@ -158,14 +160,19 @@ def error_column(row: Row) -> Row:
 
 
 def measured_bottleneck(record: Record) -> str:
-    """What the main process spent the wall on: waiting for a batch, or one of its own stages.
+    """What bound, as the main process saw it: waiting for batches, or one of its own stages.
 
-    What waits is not the bottleneck. A wait is the storage's where reading took most of the loaders' time.
+    Beside workers a device that is kept busy hardly waits: a wait of more than a fifth of the wall is the
+    loaders'. Without workers what took longest binds. Of loading, it is the storage's where reading took most.
     """
+    assert record.cell.recipe is not None
     spent = {name: record.seconds_in(name) for name in ("h2d", "forward", "wait")}
-    spent["main"] = rows.wall_s(record) - sum(spent.values())
-    largest = max(spent, key=spent.__getitem__)
-    if largest != "wait":
-        return {"forward": "accelerator"}.get(largest, largest)
+    wall = rows.wall_s(record)
+    spent["main"] = wall - sum(spent.values())
+    waits = spent["wait"] > _WAITS * wall if record.cell.recipe.workers else spent["wait"] == max(spent.values())
+    if not waits:
+        del spent["wait"]
+        largest = max(spent, key=spent.__getitem__)
+        return "accelerator" if largest == "forward" else largest
     loading = {name: record.seconds_in(name) for name in ("read", "decode", "resize", "normalize", "assemble")}
     return "storage" if loading["read"] > sum(loading.values()) / 2 else "transform"

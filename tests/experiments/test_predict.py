@@ -141,6 +141,22 @@ def test_handing_over_is_read_off_between_the_measured_batches(tmp_path: Path) -
     assert [rates[size]["transform_img_per_s"] for size in (1, 32, 64)] == pytest.approx([1000, 1e3 / 2.9, 1e3 / 2.9])
 
 
+@pytest.mark.parametrize(
+    ("workers", "wait", "read", "expected"),
+    [
+        (2, 0.3, 10, "transform"),
+        (2, 0.1, 10, "accelerator"),
+        (0, 0.3, 10, "accelerator"),
+        (0, 0.6, 10, "transform"),
+        (2, 0.9, 90, "storage"),
+    ],
+)
+def test_what_bound_a_measured_cell(workers: int, wait: float, read: int, expected: str) -> None:
+    record = end_to_end("t4", replace(LOADER, workers=workers), 100, wait=wait)
+    found = replace(record, samples={**record.samples, "read": [read * 1_000_000]})
+    assert predict.measured_bottleneck(found) == expected
+
+
 def test_without_costs_there_is_no_table() -> None:
     assert predict.tables([end_to_end("t4", LOADER, 100)]) == {}
 
