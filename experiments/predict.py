@@ -75,7 +75,7 @@ def _steps(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     """The hand-over, the stand-in's step and, where there is a network, its own for each dtype."""
     chosen, device = options["step"], plan.settings.recipe.device
     recipe = replace(options["recipe"], name="step")
-    params = {"batch_sizes": chosen["batch_sizes"], "batches": chosen["batches"][device]}
+    params = {"batch_sizes": chosen["batch_sizes"][device], "batches": chosen["batches"][device]}
     params["seconds"] = chosen["seconds"][device]
     handing = {name: options["handover"][name] for name in ("batch_sizes", "batches")}
     found = [
