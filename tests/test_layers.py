@@ -18,7 +18,7 @@ LAYERS = (
         "wallclock",
         *(f"wallclock.{name}" for name in ("clock", "summary", "files", "errors", "spec", "native", "predict")),
     ),
-    ("wallclock.provenance", "wallclock.records"),
+    ("wallclock.provenance", "wallclock.records", "wallclock.checkpoint"),
     ("wallclock.corpus", "wallclock.stages"),
     ("wallclock.engines",),
     tuple(f"wallclock.{name}" for name in ("measure", "worker", "estimate", "console", "runner", "plan")),

@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments import ORDER, QUICK
-from wallclock import provenance
+from wallclock import checkpoint, provenance
 from wallclock.errors import UserError, check_name, nearest
 from wallclock.plan import Settings
 from wallclock.runner import ALLOCATORS
@@ -262,7 +262,7 @@ def _model(choices: Mapping[str, Any]) -> ModelSpec:
         # A hub is configured where someone said which; a guess would hang on a machine without one.
         configured = bool(choices["path"] or os.environ.get("HF_ENDPOINT") or os.environ.get("HF_TOKEN"))
         weights = "pretrained" if configured else "random"
-    return _build(ModelSpec, {**choices, "weights": weights})
+    return checkpoint.complete(_build(ModelSpec, {**choices, "weights": weights}))
 
 
 def _device(name: str) -> str:

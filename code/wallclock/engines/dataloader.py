@@ -22,7 +22,7 @@ from wallclock.corpus.manifest import Item
 from wallclock.engines.libraries import set_threads
 from wallclock.engines.pipeline import Loader, build_loader
 from wallclock.errors import ImageError
-from wallclock.spec import Recipe
+from wallclock.spec import IMAGENET, Recipe, Statistics
 
 #: Batches that each worker may have ready: torch's own default.
 PREFETCH = 2
@@ -55,11 +55,14 @@ class Batch:
 class Images(Dataset[Batch]):
     """A corpus as a map-style dataset that answers a list of positions with a whole batch."""
 
-    def __init__(self, items: Sequence[Item], root: Path, recipe: Recipe, input_px: int) -> None:
+    def __init__(
+        self, items: Sequence[Item], root: Path, recipe: Recipe, input_px: int, statistics: Statistics = IMAGENET
+    ) -> None:
         self._items = items
         self._root = root
         self._recipe = recipe
         self._input_px = input_px
+        self._statistics = statistics
         # Bound in the process that loads: libraries' handles do not travel.
         self._loader: Loader | None = None
 
@@ -69,7 +72,7 @@ class Images(Dataset[Batch]):
     def __getitems__(self, positions: Sequence[int]) -> Batch:
         """Load the images at these positions; those that fail are listed, not filled in."""
         if self._loader is None:
-            self._loader = build_loader(self._recipe, self._input_px, self._root)
+            self._loader = build_loader(self._recipe, self._input_px, self._root, self._statistics)
         ids, images, marks, failures = [], [], [], []
         items = [self._items[position % len(self._items)] for position in positions]
         self._loader.expect(items)
@@ -97,14 +100,20 @@ class Images(Dataset[Batch]):
 
 
 def batches(
-    items: Sequence[Item], root: Path, recipe: Recipe, input_px: int, positions: Sequence[Sequence[int]]
+    items: Sequence[Item],
+    root: Path,
+    recipe: Recipe,
+    input_px: int,
+    positions: Sequence[Sequence[int]],
+    statistics: Statistics = IMAGENET,
 ) -> Iterator[Batch]:
     """Start the workers and return an iterator over the batches, in order.
 
     Args:
         positions: one list of positions a batch; a position past the end starts over.
+        statistics: what `normalize` takes off and divides by.
     """
-    return start(Images(items, root, recipe, input_px), recipe, positions)
+    return start(Images(items, root, recipe, input_px, statistics), recipe, positions)
 
 
 def start(images: Dataset[Batch], recipe: Recipe, positions: Sequence[Sequence[int]]) -> Iterator[Batch]:

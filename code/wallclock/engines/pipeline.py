@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wallclock.corpus.manifest import Item
-from wallclock.spec import ModelSpec, Recipe
+from wallclock.spec import IMAGENET, ModelSpec, Recipe, Statistics
 from wallclock.stages import assemble, decode, forward, normalize, read, resize, sinks, transfer
 from wallclock.stages.pixels import Pixels
 
@@ -51,7 +51,7 @@ class Pipeline(Loader):
     output: Path | None
 
 
-def build_loader(recipe: Recipe, input_px: int, root: Path) -> Loader:
+def build_loader(recipe: Recipe, input_px: int, root: Path, statistics: Statistics = IMAGENET) -> Loader:
     """Bind the stages before the device. Raises as `build` does."""
     decode_jpeg = decode.make(recipe.decoder)
     reader = read.make(root)
@@ -60,7 +60,7 @@ def build_loader(recipe: Recipe, input_px: int, root: Path) -> Loader:
         expect=reader.expect,
         decode=lambda item, data: decode_jpeg(data) if item.plain_jpeg else decode.decode_other(data),
         resize=resize.make(recipe.resizer, recipe.interpolation, input_px),
-        normalize=normalize.to_float_chw,
+        normalize=normalize.make(*statistics),
         assemble=assemble.stack,
     )
 
@@ -80,7 +80,7 @@ def build(recipe: Recipe, model: ModelSpec, root: Path, folder: Path) -> Pipelin
     network = forward.make(model, recipe.device, recipe.dtype)
     sink = sinks.make(recipe.sink, folder, model.dim)
     return Pipeline(
-        **vars(build_loader(recipe, model.input_px, root)),
+        **vars(build_loader(recipe, model.input_px, root, model.statistics)),
         h2d=move.h2d,
         forward=network.run,
         d2h=move.d2h,

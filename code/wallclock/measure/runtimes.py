@@ -96,12 +96,12 @@ def _batch(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> tuple[Floats
         raise UserError("the corpus holds no sound image to run a network on")
     decoder = decode.make(recipe.decoder)
     resizer = resize.make(recipe.resizer, recipe.interpolation, model.input_px)
-    reader = read.make(manifest.root)
+    reader, to_float_chw = read.make(manifest.root), normalize.make(*model.statistics)
     images = []
     for item in items:
         data = reader(item)
         pixels = decoder(data) if item.plain_jpeg else decode.decode_other(data)
-        images.append(normalize.to_float_chw(resizer(pixels)))
+        images.append(to_float_chw(resizer(pixels)))
     repeated = [images[position % len(images)] for position in range(recipe.batch_size)]
     return assemble.stack(repeated), len(images)
 

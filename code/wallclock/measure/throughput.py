@@ -58,7 +58,7 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
     warm, positions = plan_batches(len(items), recipe, at_least=_batches_needed(recipe, model))
     began = perf_counter_ns()
     # Workers first: a fork after CUDA has started would copy a broken context.
-    loaded = batches(items, manifest.root, recipe, model.input_px, positions)
+    loaded = batches(items, manifest.root, recipe, model.input_px, positions, model.statistics)
     pipeline = pipelines.build(recipe, model, manifest.root, work)
     embed = embedders.make(pipeline, recipe.device)
     _warm_up(loaded, warm, pipeline, recipe, model)
