@@ -35,6 +35,9 @@ ORDER = (
     "predict",
 )
 
+#: Run only by name: of one's own images and job, not of the paper's.
+OWN = ("diagnose",)
+
 #: What `--quick` runs where no experiment is named: minutes on two CPU cores.
 QUICK = ("profiler", "decoders", "serialization", "serial", "cpu")
 

@@ -54,7 +54,7 @@ class Plan:
     def __init__(self, settings: Settings, progress: prepare.Progress) -> None:
         self.settings = settings
         self._progress = progress
-        self._manifests: dict[tuple[str, int], tuple[Manifest, Slice]] = {}
+        self._manifests: dict[tuple[str, int, bool], tuple[Manifest, Slice]] = {}
 
     def count(self, image_set: str, n: int) -> int:
         """How many images of a set an experiment that wants `n` gets, after --n and the profile's cap."""
@@ -76,12 +76,21 @@ class Plan:
         Raises:
             UserError: the corpus cannot be had, or too many of its images are damaged.
         """
-        if (image_set, n) not in self._manifests:
-            made = prepare.prepare(self.settings.corpus, image_set, n, self.cache, self._progress)
+        return self._slice(self.settings.corpus, image_set, n)
+
+    def sample(self, wanted: Mapping[str, int]) -> Slice:
+        """Like `first_slice`; of a folder, a seeded sample instead of the first by name."""
+        name = self._held(wanted)[0]
+        return self._slice(replace(self.settings.corpus, sample=True), name, self.count(name, wanted[name]))
+
+    def _slice(self, spec: CorpusSpec, image_set: str, n: int) -> Slice:
+        key = (image_set, n, spec.sample)
+        if key not in self._manifests:
+            made = prepare.prepare(spec, image_set, n, self.cache, self._progress)
             manifest = manifests.load(Path(made.manifest)).first(made.n)
             self._check(manifest)
-            self._manifests[image_set, n] = (manifest, made)
-        return self._manifests[image_set, n][1]
+            self._manifests[key] = (manifest, made)
+        return self._manifests[key][1]
 
     @property
     def cache(self) -> Path:

@@ -66,6 +66,8 @@ class CorpusSpec:
     seed: int = 0
     path: str = ""
     image_set: str = "original"
+    #: folder only: the first images by a seeded rank instead of by name.
+    sample: bool = False
     progressive_share: float = 0.0
     limits: Limits = field(default_factory=Limits)
     #: abo only: the store. An empty endpoint is AWS; any other is an S3-compatible store or a plain HTTP mirror.

@@ -10,6 +10,10 @@ from wallclock.measure.protocol import Protocol
 _PROTOCOLS = {
     "serial": ("serial", "serial"),
     "floor": ("serial", "floor"),
+    "step": ("costs", "step"),
+    "contention": ("costs", "contention"),
+    "traits": ("traits", "traits"),
+    "layers": ("layers", "layers"),
     "decode": ("decoders", "decode"),
     "agreement": ("decoders", "agreement"),
     "fidelity": ("fidelity", "fidelity"),

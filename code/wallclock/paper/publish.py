@@ -40,7 +40,7 @@ def publish(out: Path, figures_dir: Path) -> Published:
     Raises:
         UserError: a record was edited, or the disk is full.
     """
-    found = {name: records.load_experiment(out / "runs", name) for name in experiments.ORDER}
+    found = {name: records.load_experiment(out / "runs", name) for name in (*experiments.ORDER, *experiments.OWN)}
     read = {name: [record for one in experiments.reads(name) for record in found.get(one, ())] for name in found}
     written = [path for name, some in read.items() for path in _write_tables(name, some, out)]
     everything = [record for some in found.values() for record in some]
