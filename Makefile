@@ -6,7 +6,9 @@ READY := .venv/.ready
 .DEFAULT_GOAL := help
 PROFILE ?= paper
 FLAGS := $(if $(filter quick,$(PROFILE)),--quick) --experiment all $(ARGS)
-.PHONY: help setup quick all data run figures diff report check whatif test test-slow bench-fetch lint lock clean
+# A folder is a folder, anything else the name of a model on the hub.
+MODEL_IS = $(if $(MODEL),model=any model.$(if $(wildcard $(MODEL)/.),path,hub_id)=$(MODEL))
+.PHONY: help setup quick all data run diagnose figures diff report check whatif test test-slow bench-fetch lint lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -27,6 +29,11 @@ data: $(READY) ## the corpus that the experiments need, onto this disk; the pape
 
 run: $(READY) ## every experiment and all that follows from it; ARGS="corpus=folder corpus.path=DIR" and the like
 	@$(PY) code/main.py $(FLAGS)
+
+diagnose: $(READY) ## your own job: make diagnose IMAGES=dir [MODEL=hub-id-or-folder] [DEVICE=cpu|cuda] [PROVE=1]
+	@$(if $(IMAGES),,echo "make diagnose needs the folder with your images: make diagnose IMAGES=/path/to/images" >&2; exit 2)
+	@$(PY) code/main.py --experiment diagnose corpus=folder "corpus.path=$(IMAGES)" $(MODEL_IS) \
+	  $(if $(DEVICE),device=$(DEVICE)) $(if $(PROVE),experiment.diagnose.prove=true) $(ARGS)
 
 figures: $(READY) ## CSVs, figures and verdicts again, from the records alone
 	@$(PY) -m wallclock.paper figures

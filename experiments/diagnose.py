@@ -39,7 +39,13 @@ TABLES = {
     PREDICTIONS_CSV: (
         *("kind", "fix", "decoder", "resizer", "interpolation", "engine", "workers", "batch_size", "dtype"),
         *("predicted_img_per_s", "low_img_per_s", "high_img_per_s", "predicted_speedup", "bottleneck"),
-        *("accelerator_utilization", "faster_accelerator_speedup", "workers_to_saturate", "crossover_batch"),
+        *(
+            "faithful",
+            "accelerator_utilization",
+            "faster_accelerator_speedup",
+            "workers_to_saturate",
+            "crossover_batch",
+        ),
         *("measured_img_per_s", "error", "inside", "fix_cost", *_WHERE, *_END),
     ),
 }
@@ -64,8 +70,9 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     def cell(protocol: str, label: str, params: Mapping[str, Any], repeat: int = 0, **changes: Any) -> Cell:
         return Cell("diagnose", protocol, label, repeat, replace(recipe, **changes), corpus, model, params)
 
-    made = [cell("traits", "images", described), cell("step", "step", step), cell("contention", "contention", company)]
+    made = [cell("traits", "images", described), cell("contention", "contention", company)]
     for repeat in range(_whole("repeats", options["repeats"])):
+        made.append(cell("step", "step", step, repeat))
         for loader in loaders(found).values():
             made.append(_serial(loader, recipe, model, made[0], repeat, plan.params))
     if options["prove"]:
@@ -146,7 +153,7 @@ def _best_fix(stage: str, known: Sequence[Setup], predicted: Sequence[Row]) -> t
     candidates = [
         (row["predicted_speedup"], setup)
         for setup, row in zip(known, predicted, strict=True)
-        if setup.kind == "alone" and stage in setup.stages and row["status"] == "ok"
+        if setup.kind == "alone" and setup.faithful and stage in setup.stages and row["status"] == "ok"
     ]
     if not candidates:
         return (*ADVICE[stage], None)
@@ -171,7 +178,13 @@ def _images(described: Record) -> Row:
 def _prediction(setup: Setup, estimates: Estimates, records: Sequence[Record], described: Record) -> Row:
     recipe = setup.recipe
     row = rows.blank(TABLES[PREDICTIONS_CSV]) | _on(described)
-    row |= {"kind": setup.kind, "fix": setup.title, "fix_cost": setup.cost, "origin": "predicted"}
+    row |= {
+        "kind": setup.kind,
+        "fix": setup.title,
+        "fix_cost": setup.cost,
+        "faithful": setup.faithful,
+        "origin": "predicted",
+    }
     row |= {name: getattr(recipe, name) for name in TABLES[PREDICTIONS_CSV] if hasattr(recipe, name)}
     measured = next((r for r in records if r.cell.protocol == "throughput" and r.cell.label == recipe.name), None)
     if reason := estimates.missing(recipe):

@@ -48,7 +48,9 @@ class Estimates:
         for record in records:
             if record.cell.protocol == "serial" and record.cell.recipe:
                 self._passes.setdefault(loader_key(record.cell.recipe), []).append(record)
-        self._step = next((record for record in records if record.cell.protocol == "step"), None)
+        steps = [record for record in records if record.cell.protocol == "step"]
+        self._step = next((record for record in steps if record.ok), steps[0] if steps else None)
+        self._step_samples = _pooled(steps)
         self._company = next((record for record in records if record.cell.protocol == "contention"), None)
 
     def missing(self, recipe: Recipe) -> str:
@@ -115,8 +117,7 @@ class Estimates:
 
     def _points(self, stage: str, dtype: str) -> list[tuple[int, float]]:
         """(batch size, median seconds of a batch)."""
-        assert self._step is not None
-        return _by_number(self._step.samples, f"{stage} {dtype} ")
+        return _by_number(self._step_samples, f"{stage} {dtype} ")
 
     @cached_property
     def _machine(self) -> Machine:
@@ -142,6 +143,15 @@ class Estimates:
         """Half the range of the serial passes on top of the least."""
         walls = [rows.wall_s(record) for record in self._passes[loader_key(recipe)] if record.ok]
         return min(0.5, _UNCERTAINTY + (max(walls) - min(walls)) / (max(walls) + min(walls)))
+
+
+def _pooled(records: Sequence[Record]) -> dict[str, list[int]]:
+    """The samples of all repeats together."""
+    found: dict[str, list[int]] = {}
+    for record in records:
+        for name, values in record.samples.items():
+            found.setdefault(name, []).extend(values)
+    return found
 
 
 def _by_number(samples: Mapping[str, Sequence[int]], prefix: str) -> list[tuple[int, float]]:

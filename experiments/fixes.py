@@ -23,9 +23,9 @@ _LOADING = ("read", "decode", "resize", "normalize", "assemble")
 
 @dataclass(frozen=True)
 class Fix:
-    """A change of the recipe. `stages`: whose time it shortens. `order`: its place when fixes are stacked, 0 for none.
+    """A change of the recipe. `stages`: whose time it shortens. `cost`: what one pays for it, in words.
 
-    `cost`: what one pays for it, in words.
+    `order`: its place when fixes are stacked, 0 for none. `faithful`: the network still sees the same picture.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Fix:
     changes: Mapping[str, Any]
     cost: str
     order: int = 0
+    faithful: bool = True
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Setup:
     recipe: Recipe
     stages: tuple[str, ...] = ()
     cost: str = ""
+    faithful: bool = True
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, for a record."""
@@ -82,6 +84,7 @@ def offered(options: Mapping[str, Any], recipe: Recipe, cores: int) -> list[Fix]
             {name: choice[name] for name in LOADER_FIELDS},
             same if choice["interpolation"] == "linear" else "a dependency; pixels differ slightly",
             1 if choice["name"] == options["stack"] else 0,
+            choice["interpolation"] != "linear",
         )
         for choice in options["loaders"]
     ]
@@ -108,7 +111,14 @@ def setups(options: Mapping[str, Any], recipe: Recipe, cores: int) -> list[Setup
     fixes = offered(options, recipe, cores)
     found = [Setup("present", "your recipe as it is", replace(recipe, name=PRESENT))]
     found += [
-        Setup("alone", fix.title, replace(recipe, name=f"alone-{fix.name}", **fix.changes), fix.stages, fix.cost)
+        Setup(
+            "alone",
+            fix.title,
+            replace(recipe, name=f"alone-{fix.name}", **fix.changes),
+            fix.stages,
+            fix.cost,
+            fix.faithful,
+        )
         for fix in fixes
     ]
     current, stages = recipe, set[str]()

@@ -10,7 +10,7 @@ from typing import Any
 import experiments
 from wallclock import provenance, records
 from wallclock.files import pretty_json, write_text
-from wallclock.paper import claims, figures, perfetto, report, tables
+from wallclock.paper import claims, diagnosis_page, figures, perfetto, report, tables
 from wallclock.paper.claims import Verdict
 from wallclock.paper.csvfile import write_table
 from wallclock.paper.rendering import Rendering
@@ -52,6 +52,7 @@ def publish(out: Path, figures_dir: Path) -> Published:
         *tables.render_all(out, figures_dir),
         *perfetto.render_all(out, figures_dir),
     ]
+    renderings.append(diagnosis_page.render(out, figures_dir))
     _remove_stale(renderings, figures_dir)
     renderings.append(report.render(out, figures_dir))
     return Published(written, out / "failures.csv", n_failures, renderings, verdicts)
