@@ -21,7 +21,7 @@ class Settings:
     `n` caps every experiment's images; `cap` does so per image set, for this kind of device.
     `repeats_of` overrides `repeats` for an experiment. `experiments` holds each selected experiment's
     own options, in running order. `cost` is what an hour of the device costs, and who says so.
-    `only`: "data" stops when the corpus is on the disk.
+    `only`: "data" stops when the corpus is on the disk. `export`: where a long run says what it is doing.
     """
 
     experiments: Mapping[str, Mapping[str, Any]]
@@ -41,6 +41,7 @@ class Settings:
     max_failures: int = 1000
     cost: Mapping[str, Any] = field(default_factory=dict)
     only: str = "all"
+    export: Path | None = None
 
     @property
     def runs(self) -> Path:

@@ -27,14 +27,15 @@ def run_session(settings: Settings, command: str) -> int:
         UserError: a request that cannot be met.
     """
     screen = Screen(Console())
-    _make_writable({"out": settings.out, "figures": settings.figures})
+    export = {"export": settings.export} if settings.export else {}
+    _make_writable({"out": settings.out, "figures": settings.figures, **export})
     plan, cells = _cells(settings, screen)
     if settings.only == "data":
         _say_data(plan, screen.console)
         return 0
     credit = prepare.credit(settings.corpus, plan.cache)
     context = {"command": command, "cost": dict(settings.cost), **({"credit": credit} if credit else {})}
-    report = runner.run(cells, settings.runs, settings.seed, context, screen)
+    report = runner.run(cells, settings.runs, settings.seed, context, screen, settings.export)
     published = publish(settings.out, settings.figures)
     _say_what(published, settings, screen.console)
     _say_where(published, report, settings, screen.console)

@@ -137,6 +137,15 @@ def start(images: Dataset[Batch], recipe: Recipe, positions: Sequence[Sequence[i
     return iter(loader)
 
 
+def ready(loaded: Iterator[Batch]) -> int:
+    """How many batches are loaded and wait; 0 where the main process loads them itself.
+
+    torch does not say so in public: its iterator keeps those that came out of turn, its queue the rest.
+    """
+    queue, early = getattr(loaded, "_data_queue", None), getattr(loaded, "_task_info", {})
+    return (queue.qsize() if queue is not None else 0) + sum(len(info) == 2 for info in early.values())
+
+
 class _Initializer:
     """Run in each worker at its start; a class, because `spawn` pickles it."""
 

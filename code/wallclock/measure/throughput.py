@@ -18,12 +18,12 @@ from wallclock.clock import STAGES, collector_paused
 from wallclock.corpus import manifest as manifests
 from wallclock.engines import embedder as embedders
 from wallclock.engines import pipeline as pipelines
-from wallclock.engines.dataloader import IMAGE_STAGES, PREFETCH, Batch, batches
+from wallclock.engines.dataloader import IMAGE_STAGES, PREFETCH, Batch, batches, ready
 from wallclock.engines.embedder import Embedder
 from wallclock.engines.libraries import set_threads
 from wallclock.engines.pipeline import Pipeline
 from wallclock.errors import UserError, describe
-from wallclock.measure import telemetry
+from wallclock.measure import monitor, telemetry
 from wallclock.measure.protocol import Measurement, Progress, open_corpus, peak_memory_mib, set_page_cache
 from wallclock.measure.serial import parts
 from wallclock.spec import Cell, ModelSpec, Recipe
@@ -130,10 +130,15 @@ def _measure(
 ) -> _Pass:
     done = _Pass()
     limit = int(cell.params.get("max_failures", 1_000_000))
+    watch = monitor.current()
+    if watch is not None:
+        watch.begin()
     while True:
         asked = perf_counter_ns()
         batch = next(loaded, None)
         if batch is None:
+            if watch is not None:
+                watch.update(done.samples, done.embedded, done.batches, len(done.failures), lambda: 0, final=True)
             return done
         got = perf_counter_ns()
         spans = embed(batch.ids, batch.images) if batch.ids else []
@@ -147,6 +152,8 @@ def _measure(
         done.batches += 1
         if len(done.failures) > limit:
             raise UserError(f"more than max_failures={limit} images failed; the last, {describe(done.failures[-1])}")
+        if watch is not None:
+            watch.update(done.samples, done.embedded, done.batches, len(done.failures), lambda: ready(loaded))
         progress(done.embedded)
 
 

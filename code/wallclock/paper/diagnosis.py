@@ -144,8 +144,8 @@ def _pace(found: Diagnosis) -> str:
     binding, present = _binding(found), found.present
     return (
         f"{_BINDS[present['bottleneck']].capitalize()} sets the pace, {binding['stage']} above all: "
-        f"{float(binding['ms_per_image']):.3g} ms of an image, {float(binding['share']):.0%} of its time when one stage "
-        f"follows another. Expect {_rate(present)}."
+        f"{float(binding['ms_per_image']):.3g} ms of an image, {float(binding['share']):.0%} of its time, one stage "
+        f"after another. Expect {_rate(present)}."
     )
 
 
