@@ -8,7 +8,7 @@ PROFILE ?= paper
 FLAGS := $(if $(filter quick,$(PROFILE)),--quick) --experiment all $(ARGS)
 # A folder is a folder, anything else the name of a model on the hub.
 MODEL_IS = $(if $(MODEL),model=any model.$(if $(wildcard $(MODEL)/.),path,hub_id)=$(MODEL))
-.PHONY: help setup quick all data run diagnose figures diff report check whatif test test-slow bench-fetch lint lock clean
+.PHONY: help setup quick all data run diagnose drift figures diff report check whatif test test-slow bench-fetch lint lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -34,6 +34,10 @@ diagnose: $(READY) ## your own job: make diagnose IMAGES=dir [MODEL=hub-id-or-fo
 	@$(if $(IMAGES),,echo "make diagnose needs the folder with your images: make diagnose IMAGES=/path/to/images" >&2; exit 2)
 	@$(PY) code/main.py --experiment diagnose corpus=folder "corpus.path=$(IMAGES)" $(MODEL_IS) \
 	  $(if $(DEVICE),device=$(DEVICE)) $(if $(PROVE),experiment.diagnose.prove=true) $(ARGS)
+
+drift: $(READY) ## have the images changed? make drift A=dir B=dir: size, pixels, format, brightness; data/drift.csv
+	@$(if $(and $(A),$(B)),,echo "make drift compares two folders: make drift A=/as/it/was B=/as/it/is" >&2; exit 2)
+	@$(PY) -m wallclock.drift --a "$(A)" --b "$(B)" $(ARGS)
 
 figures: $(READY) ## CSVs, figures and verdicts again, from the records alone
 	@$(PY) -m wallclock.paper figures

@@ -24,7 +24,7 @@ LAYERS = (
     tuple(f"wallclock.{name}" for name in ("measure", "worker", "estimate", "console", "runner", "plan")),
     ("experiments",),
     ("wallclock.paper",),
-    ("wallclock.settings", "wallclock.session", "main"),
+    ("wallclock.settings", "wallclock.session", "wallclock.drift", "main"),
 )
 RANK = {prefix: rank for rank, layer in enumerate(LAYERS) for prefix in layer}
 
