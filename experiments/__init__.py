@@ -33,6 +33,7 @@ ORDER = (
     "workers",
     "batch",
     "predict",
+    "layers",
 )
 
 #: Run only by name: of one's own images and job, not of the paper's.

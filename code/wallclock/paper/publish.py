@@ -51,6 +51,7 @@ def publish(out: Path, figures_dir: Path) -> Published:
         *figures.render_all(out, figures_dir),
         *tables.render_all(out, figures_dir),
         *perfetto.render_all(out, figures_dir),
+        perfetto.render_forward(out, figures_dir),
     ]
     renderings.append(diagnosis_page.render(out, figures_dir))
     _remove_stale(renderings, figures_dir)

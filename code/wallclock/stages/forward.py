@@ -72,9 +72,14 @@ def _null(model: ModelSpec) -> Forward:
 
 
 def _network(network: Any, device: str, dtype: str) -> Forward:
+    digest, parameters = digest_of(network)
+    return Forward(bound(network, device, dtype), digest, parameters)
+
+
+def bound(network: Any, device: str, dtype: str) -> Callable[[Any], Any]:
+    """Move a network to the device in a dtype; return what takes a batch there to its vectors there."""
     import torch
 
-    digest, parameters = digest_of(network)
     kind = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[dtype]
     network = network.to(device=device, dtype=kind)
 
@@ -82,7 +87,7 @@ def _network(network: Any, device: str, dtype: str) -> Forward:
         with torch.inference_mode():
             return network(pixel_values=batch.to(kind)).pooler_output
 
-    return Forward(run, digest, parameters)
+    return run
 
 
 def _random(model: ModelSpec) -> Any:
