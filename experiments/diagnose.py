@@ -1,10 +1,10 @@
 """A job of one's own: where does its wall clock go, what to fix first, and what will that bring?
 
-Method. A seeded sample of the images passes the stages before the device one after the other, with the present
-recipe's libraries and with each alternative's, and the sink after it. The forward pass is timed apart, at a few
-batch sizes, to which start-up and slope are fitted. Loading beside itself, and handing a batch from process to
-process, are measured as extra cost. From these alone `wallclock.predict` says what the recipe, each fix alone and
-the fixes stacked will bring end to end. With `prove=true` every one of them is then run, as `t4` is.
+Method. A seeded sample of the images passes the stages before the device, with the present recipe's libraries and
+with each alternative's, in one process and in several at once. A batch's way between processes, and the step from
+h2d to the sink at a few batch sizes, are timed apart. From these alone `wallclock.predict` says what the recipe,
+each fix alone and the fixes stacked will bring end to end. With `prove=true` every one of them is then run, as
+`t4` is.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from experiments import Row, rows
 from experiments.estimates import Estimates
 from experiments.fixes import ADVICE, Setup, loaders, setups
 from wallclock.clock import STAGES
-from wallclock.errors import UserError
 from wallclock.plan import Plan
 from wallclock.records import Record
-from wallclock.spec import Cell, ModelSpec, Recipe
+from wallclock.spec import Cell, Recipe
 
 STAGES_CSV, IMAGES_CSV, PREDICTIONS_CSV = "diagnosis.csv", "diagnosis-images.csv", "diagnosis-predictions.csv"
+
+#: A fix that brings less than this does nothing for its stage.
+_GAINS = 1.005
 
 _WHERE = ("image_set", "corpus", "weights", "model", "device", "device_kind", "n_images")
 _END = ("origin", "status", "reason")
@@ -52,48 +54,26 @@ TABLES = {
 
 
 def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
-    """The images' looks, serial passes, step times, contention; with `prove`, every prediction end to end."""
-    settings = plan.settings
-    recipe, model = options["recipe"], settings.model
+    """The images' looks; loading, hand-over and steps; with `prove`, every prediction end to end."""
+    recipe, model, device = options["recipe"], plan.settings.model, options["recipe"].device
     corpus = plan.sample(options["images"])
     found = setups(options, recipe, len(os.sched_getaffinity(0)))
-    # The tables are made from records alone: this one says what was to be predicted.
-    described = {"setups": [setup.to_json() for setup in found]}
-    device = recipe.device
-    sizes = sorted({*options["step"]["batch_sizes"][device]})
-    dtypes = sorted({setup.recipe.dtype for setup in found}, key=lambda dtype: dtype != recipe.dtype)
-    cores = len(os.sched_getaffinity(0))
-    processes = sorted({1, min(2, cores), cores, *(n for n in (4, 8, 16) if n < cores)})
-    step = {"batch_sizes": sizes, "dtypes": dtypes, "budget_s": options["step"]["budget_s"]}
-    company = {"processes": processes, "batch_sizes": [8, 32]}
 
-    def cell(protocol: str, label: str, params: Mapping[str, Any], repeat: int = 0, **changes: Any) -> Cell:
-        return Cell("diagnose", protocol, label, repeat, replace(recipe, **changes), corpus, model, params)
+    def cell(protocol: str, label: str, of: Recipe, params: Mapping[str, Any]) -> Cell:
+        return Cell("diagnose", protocol, label, 0, of, corpus, model, {**plan.params, **params})
 
-    made = [cell("traits", "images", described), cell("contention", "contention", company)]
-    for repeat in range(_whole("repeats", options["repeats"])):
-        made.append(cell("step", "step", step, repeat))
-        for loader in loaders(found).values():
-            made.append(_serial(loader, recipe, model, made[0], repeat, plan.params))
+    # The tables are made from records alone: the first says what was to be predicted.
+    made = [cell("traits", "images", recipe, {"setups": [setup.to_json() for setup in found]})]
+    made += [cell("loading", f"loading-{of.name}", of, options["loading"]) for of in loaders(found)]
+    made.append(cell("handover", "handover", recipe, options["handover"]))
+    step = {name: options["step"][name][device] for name in ("batch_sizes", "batches", "seconds")}
+    for dtype in dict.fromkeys(setup.recipe.dtype for setup in found):
+        made.append(cell("step", f"step-{dtype}", replace(recipe, dtype=dtype), step))
     if options["prove"]:
-        n = options["prove_images"][device]
-        proof = plan.sample(dict.fromkeys(options["images"], n))
-        params = plan.params
-        made += [Cell("diagnose", "throughput", s.recipe.name, 0, s.recipe, proof, model, params) for s in found]
+        proof = plan.sample(dict.fromkeys(options["images"], options["prove_images"][device]))
+        for setup in found:
+            made.append(replace(cell("throughput", setup.recipe.name, setup.recipe, {}), corpus=proof))
     return made
-
-
-def _serial(loader: Recipe, present: Recipe, model: ModelSpec, like: Cell, repeat: int, params: Any) -> Cell:
-    """The stages before the device and the sink; the forward pass is a stand-in that takes no time."""
-    stand_in = ModelSpec("null", "none", input_px=model.input_px, dim=model.dim, mean=model.mean, std=model.std)
-    recipe = replace(loader, engine="serial", workers=0, batch_size=present.batch_size, dtype=present.dtype)
-    return Cell("diagnose", "serial", loader.name, repeat, recipe, like.corpus, stand_in, params)
-
-
-def _whole(name: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise UserError(f"experiment.diagnose.{name}={value}: give a whole number of at least 1")
-    return value
 
 
 def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
@@ -102,7 +82,7 @@ def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
     if described is None:
         return {}
     known = [Setup.from_json(plain) for plain in described.cell.params["setups"]]
-    estimates = Estimates(records, known[0].recipe)
+    estimates = Estimates(records, described.cell, known[0].recipe)
     predicted = [_prediction(setup, estimates, records, described) for setup in known]
     return {
         STAGES_CSV: _stages(known, estimates, predicted, described),
@@ -155,9 +135,9 @@ def _best_fix(stage: str, known: Sequence[Setup], predicted: Sequence[Row]) -> t
         for setup, row in zip(known, predicted, strict=True)
         if setup.kind == "alone" and setup.faithful and stage in setup.stages and row["status"] == "ok"
     ]
-    if not candidates:
+    gain, setup = max(candidates, key=lambda pair: float(str(pair[0])), default=(0.0, known[0]))
+    if float(str(gain)) < _GAINS:
         return (*ADVICE[stage], None)
-    gain, setup = max(candidates, key=lambda pair: float(str(pair[0])))
     return setup.title, setup.cost, gain
 
 

@@ -14,7 +14,7 @@ from wallclock.clock import STAGES
 from wallclock.predict.costs import ENGINES
 from wallclock.spec import Recipe
 
-#: The part of a recipe that a loader's serial pass measures; the rest the model knows from elsewhere.
+#: The part of a recipe that the cost of loading an image depends on; the rest the model knows from elsewhere.
 LOADER_FIELDS = ("decoder", "resizer", "interpolation")
 
 PRESENT = "now"
@@ -133,15 +133,12 @@ def setups(options: Mapping[str, Any], recipe: Recipe, cores: int) -> list[Setup
     return found
 
 
-def loaders(found: Sequence[Setup]) -> dict[tuple[Any, ...], Recipe]:
-    """The recipes whose serial pass is needed, by what tells them apart."""
-    return {loader_key(setup.recipe): setup.recipe for setup in reversed(found)}
-
-
-def loader_key(recipe: Recipe) -> tuple[Any, ...]:
-    """What a serial pass depends on: all of a recipe but how it overlaps, its batch and its forward pass."""
-    free = {"name", "engine", "workers", "start_method", "batch_size", "dtype", "runtime", "torch_threads", "device"}
-    return tuple(value for name, value in asdict(recipe).items() if name not in free)
+def loaders(found: Sequence[Setup]) -> list[Recipe]:
+    """The recipes whose loading is to be measured: one for each decoder, resizer and interpolation."""
+    chosen: dict[tuple[Any, ...], Recipe] = {}
+    for setup in found:
+        chosen.setdefault(tuple(getattr(setup.recipe, name) for name in LOADER_FIELDS), setup.recipe)
+    return list(chosen.values())
 
 
 def _words(changes: Mapping[str, Any]) -> str:

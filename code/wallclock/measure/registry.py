@@ -10,8 +10,6 @@ from wallclock.measure.protocol import Protocol
 _PROTOCOLS = {
     "serial": ("serial", "serial"),
     "floor": ("serial", "floor"),
-    "step": ("costs", "step"),
-    "contention": ("costs", "contention"),
     "traits": ("traits", "traits"),
     "layers": ("layers", "layers"),
     "decode": ("decoders", "decode"),
