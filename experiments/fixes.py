@@ -100,7 +100,7 @@ def offered(options: Mapping[str, Any], recipe: Recipe, cores: int) -> list[Fix]
     batch, dtype = better["batch_size"][device], better["dtype"][device]
     found += [
         Fix("workers", f"{workers} DataLoader workers", _LOADING, {"workers": workers}, "memory of a process each", 2),
-        Fix("batch", f"batches of {batch}", ("forward", "h2d"), {"batch_size": batch}, "memory on the device", 3),
+        Fix("batch", f"batches of {batch}", ("forward",), {"batch_size": batch}, "memory on the device", 3),
         Fix("dtype", f"{dtype} forward pass", ("forward",), {"dtype": dtype}, "check the vectors on your task", 4),
     ]
     return [fix for fix in found if replace(recipe, **fix.changes) != recipe]

@@ -21,11 +21,11 @@ _FEW = 30
 
 #: The resource that binds, in words.
 _BINDS = {
-    "accelerator": "the forward pass",
-    "h2d": "the copy to the device",
-    "main": "the main process",
-    "transform": "loading: everything before the device",
-    "storage": "the storage",
+    "accelerator": "The network",
+    "h2d": "The copy to the device",
+    "main": "The main process",
+    "transform": "Loading, which is all that comes before the device,",
+    "storage": "The storage",
 }
 
 Row = Mapping[str, str]
@@ -143,7 +143,7 @@ def _binding(found: Diagnosis) -> Row:
 def _pace(found: Diagnosis) -> str:
     binding, present = _binding(found), found.present
     return (
-        f"{_BINDS[present['bottleneck']].capitalize()} sets the pace, {binding['stage']} above all: "
+        f"{_BINDS[present['bottleneck']]} sets the pace, above all in {binding['stage']}: "
         f"{float(binding['ms_per_image']):.3g} ms of an image, {float(binding['share']):.0%} of its time, one stage "
         f"after another. Expect {_rate(present)}."
     )
@@ -174,6 +174,8 @@ def _amdahl(found: Diagnosis) -> str:
 def _feeding(found: Diagnosis) -> str:
     present = found.present
     wanted, workers = number(present["workers_to_saturate"]), int(present["workers"])
+    if found.on_cpu:
+        return "Loading and the network share these cores: more workers hide waits, they add no speed."
     if wanted is None:
         return "No number of workers on these cores loads as fast as the device computes."
     enough = "enough" if workers >= wanted else "too few"
