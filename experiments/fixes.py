@@ -18,6 +18,7 @@ from wallclock.spec import Recipe
 LOADER_FIELDS = ("decoder", "resizer", "interpolation")
 
 PRESENT = "now"
+_NAMES = {"pil": "PIL", "opencv": "OpenCV", "turbojpeg": "libjpeg-turbo", "simplejpeg": "simplejpeg"}
 _LOADING = ("read", "decode", "resize", "normalize", "assemble")
 
 
@@ -79,7 +80,7 @@ def offered(options: Mapping[str, Any], recipe: Recipe, cores: int) -> list[Fix]
     found = [
         Fix(
             choice["name"],
-            f"decode with {choice['decoder']}, resize with {choice['resizer']} ({choice['interpolation']})",
+            f"decode with {_NAMES[choice['decoder']]}, resize with {_NAMES[choice['resizer']]} ({choice['interpolation']})",
             ("decode", "resize"),
             {name: choice[name] for name in LOADER_FIELDS},
             same if choice["interpolation"] == "linear" else "a dependency; pixels differ slightly",

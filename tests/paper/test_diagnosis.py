@@ -26,6 +26,7 @@ def prediction(kind: str, fix: str, speedup: float, **changes: Any) -> dict[str,
     row |= {"low_img_per_s": 70 * speedup, "high_img_per_s": 94 * speedup, "bottleneck": "transform", "workers": 4}
     row |= {"accelerator_utilization": 0.3, "faster_accelerator_speedup": 1.0, "workers_to_saturate": 13}
     row |= {
+        "weights": "random",
         "device_kind": "cuda",
         "n_images": 200,
         "faithful": "yes",

@@ -47,7 +47,12 @@ class Diagnosis:
     @property
     def on_cpu(self) -> bool:
         """Whether the forward pass shares the cores with everything else."""
-        return self.present["device_kind"] == "cpu"
+        return self.present["device_kind"] == "cpu" and self.present["weights"] != "none"
+
+    @property
+    def device(self) -> str:
+        """What the forward pass runs on, in words."""
+        return {"none": "stand-in"}.get(self.present["weights"], "CPU" if self.on_cpu else "GPU")
 
     @property
     def fixes(self) -> list[Row]:
@@ -107,8 +112,7 @@ def headline(found: Diagnosis) -> str:
     if first is not None:
         return f"First: {first['fix']}. Predicted: {_times(first)} as fast."
     if binding["stage"] == "forward":
-        where = "on this CPU" if found.on_cpu else "on this GPU"
-        return f"The network {where} takes {share:.0%} of the time; no change of the loader helps."
+        return f"The network on this {found.device} takes {share:.0%} of the time; no change of the loader helps."
     return f"{binding['stage']} takes {share:.0%} of the time, and none of the fixes here shortens it noticeably."
 
 
@@ -151,7 +155,7 @@ def _pace(found: Diagnosis) -> str:
 
 def _starved(found: Diagnosis) -> str:
     busy = float(found.present["accelerator_utilization"])
-    device = "CPU's forward pass" if found.on_cpu else "GPU"
+    device = "CPU's forward pass" if found.on_cpu else found.device
     if busy >= 0.9:
         return f"The {device} is busy {busy:.0%} of the time: it is not starved."
     words = "starves" if busy < 0.5 else "waits often"
@@ -161,7 +165,7 @@ def _starved(found: Diagnosis) -> str:
 def _amdahl(found: Diagnosis) -> str:
     bound = float(found.present["faster_accelerator_speedup"])
     share = next(float(row["share"]) for row in found.stages if row["stage"] == "forward")
-    what = "A GPU instead of this CPU" if found.on_cpu else "A faster GPU"
+    what = "A GPU instead of this CPU" if found.on_cpu else f"A faster {found.device}"
     if bound < _WORTH:
         return f"{what} would bring next to nothing: at most {bound:.2f} times, however fast it is."
     serial = f"{1 / (1 - share):.2f}" if share < 1 else "any number of"

@@ -49,6 +49,7 @@ def build(found: Diagnosis, about: Mapping[str, Any]) -> str:
             headline=diagnosis.headline(found),
             verdict=diagnosis.verdict(found),
             present=found.present,
+            device=found.device,
             segments=[_segment(row) for row in found.stages],
             stages=[_stage(row) for row in found.stages],
             images=[_image(row) for row in diagnosis.compared_images(found)],
