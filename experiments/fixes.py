@@ -18,7 +18,7 @@ from wallclock.spec import Recipe
 LOADER_FIELDS = ("decoder", "resizer", "interpolation")
 
 PRESENT = "now"
-_NAMES = {"pil": "PIL", "opencv": "OpenCV", "turbojpeg": "libjpeg-turbo", "simplejpeg": "simplejpeg"}
+_NAMES = {"pil": "PIL", "opencv": "OpenCV", "turbojpeg": "libjpeg-turbo"}
 _LOADING = ("read", "decode", "resize", "normalize", "assemble")
 
 
@@ -80,7 +80,7 @@ def offered(options: Mapping[str, Any], recipe: Recipe, cores: int) -> list[Fix]
     found = [
         Fix(
             choice["name"],
-            f"decode with {_NAMES[choice['decoder']]}, resize with {_NAMES[choice['resizer']]} ({choice['interpolation']})",
+            f"decode with {_name(choice['decoder'])}, resize with {_name(choice['resizer'])} ({choice['interpolation']})",
             ("decode", "resize"),
             {name: choice[name] for name in LOADER_FIELDS},
             same if choice["interpolation"] == "linear" else "a dependency; pixels differ slightly",
@@ -105,6 +105,10 @@ def offered(options: Mapping[str, Any], recipe: Recipe, cores: int) -> list[Fix]
         Fix("dtype", f"{dtype} forward pass", ("forward",), {"dtype": dtype}, "check the vectors on your task", 4),
     ]
     return [fix for fix in found if replace(recipe, **fix.changes) != recipe]
+
+
+def _name(library: str) -> str:
+    return _NAMES.get(library, library)
 
 
 def setups(options: Mapping[str, Any], recipe: Recipe, cores: int) -> list[Setup]:
