@@ -80,7 +80,7 @@ def offered(options: Mapping[str, Any], recipe: Recipe, cores: int) -> list[Fix]
     found = [
         Fix(
             choice["name"],
-            f"decode with {_name(choice['decoder'])}, resize with {_name(choice['resizer'])} ({choice['interpolation']})",
+            _title(choice),
             ("decode", "resize"),
             {name: choice[name] for name in LOADER_FIELDS},
             same if choice["interpolation"] == "linear" else "a dependency; pixels differ slightly",
@@ -107,8 +107,9 @@ def offered(options: Mapping[str, Any], recipe: Recipe, cores: int) -> list[Fix]
     return [fix for fix in found if replace(recipe, **fix.changes) != recipe]
 
 
-def _name(library: str) -> str:
-    return _NAMES.get(library, library)
+def _title(choice: Mapping[str, str]) -> str:
+    decoder, resizer = (_NAMES.get(choice[name], choice[name]) for name in ("decoder", "resizer"))
+    return f"decode with {decoder}, resize with {resizer} ({choice['interpolation']})"
 
 
 def setups(options: Mapping[str, Any], recipe: Recipe, cores: int) -> list[Setup]:
