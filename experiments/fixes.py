@@ -93,6 +93,8 @@ def offered(options: Mapping[str, Any], recipe: Recipe, cores: int) -> list[Fix]
     if fast is not None and fast.engine in ENGINES:
         kept = {field.name: getattr(recipe, field.name) for field in fields(Recipe)}
         taken = {name: value for name, value in asdict(fast).items() if name not in ("name", "device", "sink", "dtype")}
+        # Without a number, the threads engine takes one worker for each core; a prediction needs the number.
+        taken["workers"] = fast.workers or cores
         changes = {name: value for name, value in taken.items() if value != kept[name]}
         found.append(
             Fix("fast", "this suite's threaded engine, recipe=fast", (*_LOADING, "h2d"), changes, "another loader")

@@ -138,9 +138,9 @@ class TestFixes:
 
     def test_the_fast_recipe_is_a_fix_where_its_engine_is_known(self, planned: tuple[Plan, dict[str, Any]]) -> None:
         _, options = planned
-        fast = Recipe("fast", decoder="turbojpeg", resizer="opencv", interpolation="area", engine="threads", workers=8)
-        (fix,) = [f for f in fixes.offered({**options, "fast": fast}, options["recipe"], 4) if f.name == "fast"]
-        assert fix.changes["engine"] == "threads"
+        fast = Recipe("fast", decoder="turbojpeg", resizer="opencv", interpolation="area", engine="threads")
+        (fix,) = [f for f in fixes.offered({**options, "fast": fast}, options["recipe"], 8) if f.name == "fast"]
+        assert (fix.changes["engine"], fix.changes["workers"]) == ("threads", 8)
         assert "device" not in fix.changes
         unknown = {**options, "fast": replace(fast, engine="unheard-of")}
         assert "fast" not in [f.name for f in fixes.offered(unknown, options["recipe"], 4)]
