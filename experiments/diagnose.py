@@ -48,7 +48,7 @@ TABLES = {
             "workers_to_saturate",
             "crossover_batch",
         ),
-        *("measured_img_per_s", "error", "inside", "fix_cost", *_WHERE, *_END),
+        *("measured_img_per_s", "error", "inside", "other_cores", "fix_cost", *_WHERE, *_END),
     ),
 }
 
@@ -178,5 +178,7 @@ def _prediction(setup: Setup, estimates: Estimates, records: Sequence[Record], d
         return row | {"status": measured.status, "reason": measured.reason}
     if measured is not None:
         rate = measured.values["n_embedded"] / rows.wall_s(measured)
+        others = measured.values["telemetry"].get("other_cores")
+        row |= {"other_cores": sum(others) / len(others) if others else None}
         row |= {"measured_img_per_s": rate, "error": said.img_per_s / rate - 1, "inside": said.low <= rate <= said.high}
     return row

@@ -78,7 +78,7 @@ def test_few_images_and_unavailable_fixes_are_said() -> None:
 
 
 def test_the_proof_counts_errors_both_ways() -> None:
-    measured = {"measured_img_per_s": 80, "inside": "yes"}
+    measured = {"measured_img_per_s": 80, "inside": "yes", "other_cores": 0.01}
     found = case(
         prediction("present", "a", 1.0, error=-0.1, **measured),
         prediction("alone", "b", 1.0, error=0.3, **{**measured, "inside": "no"}),
@@ -87,4 +87,6 @@ def test_the_proof_counts_errors_both_ways() -> None:
     assert diagnosis.proof(found) == (
         "3 predictions measured end to end: median error 10.0%, worst 30.0%; 2 inside their interval."
     )
+    busy = case(prediction("present", "a", 1.0, error=0.9, **{**measured, "other_cores": 1.4}))
+    assert "Other processes took 1.4 cores meanwhile" in diagnosis.proof(busy)
     assert diagnosis.proof(case(prediction("present", "a", 1.0))) == ""

@@ -19,6 +19,9 @@ _WORTH = 1.05
 #: Fewer images than this are an anecdote.
 _FEW = 30
 
+#: More cores than this in use by others, and what was measured is not what the job would do alone.
+_BUSY = 0.2
+
 #: The resource that binds, in words.
 _BINDS = {
     "accelerator": "The network",
@@ -134,10 +137,14 @@ def proof(found: Diagnosis) -> str:
     if not errors:
         return ""
     inside = sum(row["inside"] == "yes" for row in found.proved)
-    return (
+    said = (
         f"{len(errors)} predictions measured end to end: median error {median(errors):.1%}, worst {max(errors):.1%}; "
         f"{inside} inside their interval."
     )
+    busy = median([number(row["other_cores"]) or 0.0 for row in found.proved])
+    if busy >= _BUSY:
+        said += f" Other processes took {busy:.1f} cores meanwhile: run it again on a quiet machine before you judge."
+    return said
 
 
 def _binding(found: Diagnosis) -> Row:
