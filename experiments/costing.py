@@ -31,7 +31,7 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Costs:
-    """The costs that a run measured: records of the protocols `loading`, `handover` and `step`."""
+    """The costs that a run measured: records of the protocols `contention`, `handover` and `step`."""
 
     records: Sequence[Record]
 
@@ -62,7 +62,7 @@ class Costs:
     def _loading(self, cell: Cell, recipe: Recipe) -> Record:
         assert cell.corpus is not None
         wanted = [getattr(recipe, name) for name in _LOADER]
-        for record in self._of("loading"):
+        for record in self._of("contention"):
             if record.cell.recipe is None or _place(record.cell) != _place(cell):
                 continue
             if [getattr(record.cell.recipe, name) for name in _LOADER] == wanted:

@@ -64,7 +64,7 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
 
     # The tables are made from records alone: the first says what was to be predicted.
     made = [cell("traits", "images", recipe, {"setups": [setup.to_json() for setup in found]})]
-    made += [cell("loading", f"loading-{of.name}", of, options["loading"]) for of in loaders(found)]
+    made += [cell("contention", f"loading-{of.name}", of, options["loading"]) for of in loaders(found)]
     made.append(cell("handover", "handover", recipe, options["handover"]))
     step = {name: options["step"][name][device] for name in ("batch_sizes", "batches", "seconds")}
     for dtype in dict.fromkeys(setup.recipe.dtype for setup in found):

@@ -101,4 +101,4 @@ def _of(record: Record, recipe: Recipe) -> bool:
     if record.cell.protocol == "step":
         return measured.dtype == recipe.dtype
     names = ("decoder", "resizer", "interpolation")
-    return record.cell.protocol == "loading" and all(getattr(measured, n) == getattr(recipe, n) for n in names)
+    return record.cell.protocol == "contention" and all(getattr(measured, n) == getattr(recipe, n) for n in names)

@@ -1,7 +1,7 @@
 """Do the costs of the parts tell what the whole will do?
 
 Method. Three kinds of small cells measure costs one by one: loading an image, alone and with as many
-processes beside it as there are cores, and twice as many (`loading`); a batch's way from a worker to the
+processes beside it as there are cores, and twice as many (`contention`); a batch's way from a worker to the
 main process (`handover`); the step by batch size (`step`). From these alone `wallclock.predict` says what
 each end-to-end cell will reach: those of the other experiments, as far as they have run, and a proving set
 of its own, over decoders, image sets, workers, batches and step times, whose accelerator is a stand-in that
@@ -67,7 +67,7 @@ def _loading(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
             recipe = replace(options["recipe"], **loader, batch_size=size)
             params = {**plan.params, "seconds": options["loading"]["seconds"]}
             label = f"loading-{recipe.name}-{image_set}"
-            found.append(Cell("predict", "loading", label, 0, recipe, corpus, stand_in, params))
+            found.append(Cell("predict", "contention", label, 0, recipe, corpus, stand_in, params))
     return found
 
 

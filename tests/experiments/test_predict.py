@@ -38,7 +38,7 @@ def costs(**changes: Any) -> list[Record]:
     stages = {"h2d": 0, "forward": 1_000_000, "d2h": 0, "serialize": 0}
     stepping = {f"{name}-{size}": [took] for name, took in stages.items() for size in (1, 32)}
     records = [
-        made.record("predict", "loading", "loading", LOADER, samples=samples, values=values),
+        made.record("predict", "contention", "loading", LOADER, samples=samples, values=values),
         made.record("predict", "handover", "handover", LOADER, samples=handing, params=sizes),
         made.record("predict", "step", "step", LOADER, samples=stepping, params=sizes),
     ]
@@ -67,7 +67,7 @@ def test_the_grid_measures_costs_and_a_proving_set_of_twelve_cells_or_more(tmp_p
     for cell in cells:
         by_protocol.setdefault(cell.protocol, []).append(cell)
     assert {name: len(some) for name, some in by_protocol.items()} == {
-        "loading": 2,
+        "contention": 2,
         "handover": 1,
         "step": 1,
         "throughput": 20,

@@ -9,9 +9,9 @@ import pytest
 
 from wallclock.corpus import generated
 from wallclock.errors import UserError
-from wallclock.measure import loading as loading_protocol
+from wallclock.measure import contention as contention_protocol
 from wallclock.measure.handover import handover
-from wallclock.measure.loading import loading, process_counts
+from wallclock.measure.contention import contention, process_counts
 from wallclock.measure.step import step
 from wallclock.spec import Cell, CorpusSpec, ModelSpec, Recipe, Slice
 
@@ -29,9 +29,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Slice:
 
 
 def test_loading_alone_and_side_by_side(corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading_protocol, "process_counts", lambda cores: [1, 2])
-    cell = Cell("predict", "loading", "test", 0, RECIPE, corpus, MODEL, {"seconds": 0.2})
-    found = loading(cell, tmp_path, lambda done: None)
+    monkeypatch.setattr(contention_protocol, "process_counts", lambda cores: [1, 2])
+    cell = Cell("predict", "contention", "test", 0, RECIPE, corpus, MODEL, {"seconds": 0.2})
+    found = contention(cell, tmp_path, lambda done: None)
     n = found.values["n_embedded"]
     assert set(found.samples) == {"read", "decode", "resize", "normalize", "assemble"}
     assert {len(found.samples[name]) for name in ("read", "decode", "resize", "normalize")} == {n}
@@ -55,13 +55,13 @@ def test_process_counts_end_at_twice_the_cores() -> None:
 def test_a_loading_process_that_dies_is_an_error_and_no_number(
     corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    cell = Cell("predict", "loading", "test", 0, replace(RECIPE, decoder="none"), corpus, MODEL, {"seconds": 0.1})
-    monkeypatch.setattr(loading_protocol, "process_counts", lambda cores: [1])
+    cell = Cell("predict", "contention", "test", 0, replace(RECIPE, decoder="none"), corpus, MODEL, {"seconds": 0.1})
+    monkeypatch.setattr(contention_protocol, "process_counts", lambda cores: [1])
     with pytest.raises(RuntimeError, match="ended with status"):
-        loading(cell, tmp_path, lambda done: None)
+        contention(cell, tmp_path, lambda done: None)
     assert "none" in capfd.readouterr().err
     with pytest.raises(UserError, match="needs a corpus"):
-        loading(replace(cell, corpus=None), tmp_path, lambda done: None)
+        contention(replace(cell, corpus=None), tmp_path, lambda done: None)
 
 
 def test_handing_a_batch_over_takes_both_processes_time_and_more_for_more(tmp_path: Path) -> None:

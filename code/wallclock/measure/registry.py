@@ -15,7 +15,7 @@ _PROTOCOLS = {
     "decode": ("decoders", "decode"),
     "agreement": ("decoders", "agreement"),
     "fidelity": ("fidelity", "fidelity"),
-    "loading": ("loading", "loading"),
+    "contention": ("contention", "contention"),
     "handover": ("handover", "handover"),
     "step": ("step", "step"),
     "profiler": ("profilers", "profiler"),

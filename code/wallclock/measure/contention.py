@@ -1,4 +1,4 @@
-"""Protocol `loading`: what it costs to load an image, alone and with as many others loading beside it.
+"""Protocol `contention`: what it costs to load an image, alone and with as many others loading beside it.
 
 No model, no hand-over, no end-to-end pass: processes read, decode, resize, normalize and assemble the cell's
 images over and over for a fixed time, each on its own.
@@ -28,7 +28,7 @@ from wallclock.spec import Cell, Recipe
 _Pass = tuple[int, int, int, dict[str, list[int]]]
 
 
-def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
+def contention(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Load for `params.seconds` with 1, 2, 4 … processes up to the cores, and with twice as many as cores.
 
     Samples: each stage's calls of one process alone. Values, by the number of processes: `rates`, images a
