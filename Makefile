@@ -7,7 +7,9 @@ READY := .venv/.ready
 PROFILE ?= paper
 # The paper's images in the paper's profile, generated ones in the quick one. Of two corpus= the later counts.
 FLAGS := $(if $(filter quick,$(PROFILE)),--quick,corpus=abo) --experiment all $(ARGS)
-.PHONY: help setup setup-peers frontier quick all data run figures diff report check test test-slow bench-fetch lint lock clean
+# A folder is a folder, anything else the name of a model on the hub.
+MODEL_IS = $(if $(MODEL),model=any model.$(if $(wildcard $(MODEL)/.),path,hub_id)=$(MODEL))
+.PHONY: help setup setup-peers quick all data run frontier diagnose drift figures diff report check whatif test test-slow bench-fetch lint lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -35,6 +37,15 @@ data: $(READY) ## the corpus that the experiments need, onto this disk: the pape
 run: $(READY) ## every experiment and all that follows from it; ARGS="corpus=folder corpus.path=DIR" and the like
 	@$(PY) code/main.py $(FLAGS)
 
+diagnose: $(READY) ## your own job: make diagnose IMAGES=dir [MODEL=hub-id-or-folder] [DEVICE=cpu|cuda] [PROVE=1]
+	@$(if $(IMAGES),,echo "make diagnose needs the folder with your images: make diagnose IMAGES=/path/to/images" >&2; exit 2)
+	@$(PY) code/main.py --experiment diagnose corpus=folder "corpus.path=$(IMAGES)" $(MODEL_IS) \
+	  $(if $(DEVICE),device=$(DEVICE)) $(if $(PROVE),experiment.diagnose.prove=true) $(ARGS)
+
+drift: $(READY) ## have the images changed? make drift A=dir B=dir: size, pixels, format, brightness; data/drift.csv
+	@$(if $(and $(A),$(B)),,echo "make drift compares two folders: make drift A=/as/it/was B=/as/it/is" >&2; exit 2)
+	@$(PY) -m wallclock.drift --a "$(A)" --b "$(B)" $(ARGS)
+
 figures: $(READY) ## CSVs, figures and verdicts again, from the records alone
 	@$(PY) -m wallclock.paper figures
 
@@ -47,8 +58,11 @@ report: $(READY) ## figures/report.html from the tables and figures that are the
 check: $(READY) ## rebuild everything from each committed reference run and compare byte for byte
 	@$(PY) -m wallclock.paper check
 
+whatif: $(READY) ## twice the cores, an H100, slow storage: predicted from a run's tables; ARGS="--cores 32 --image-mb 5"
+	@$(PY) -m wallclock.paper whatif $(ARGS)
+
 test: $(READY) ## the fast tests
-	@$(PY) -m pytest -m "not slow and not network"
+	@$(PY) -m pytest -n 2 --dist loadfile -m "not slow and not network"
 
 test-slow: $(READY) ## the tests that take minutes
 	@$(PY) -m pytest -m "slow and not network" --timeout 1200

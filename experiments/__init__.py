@@ -3,7 +3,8 @@
 Each has
 - `cells(plan, options)`: the grid of measurements, in table order;
 - `TABLES`: the CSVs it makes, name → columns;
-- `tables(records)`: their rows, derived from the records and nothing else.
+- `tables(records)`: their rows, derived from the records and nothing else;
+- `READS`, where it judges other experiments: those whose records `tables` gets beside its own.
 """
 
 from __future__ import annotations
@@ -35,7 +36,12 @@ ORDER = (
     "frontier",
     "limits",
     "scaling",
+    "predict",
+    "layers",
 )
+
+#: Run only by name: of one's own images and job, not of the paper's.
+OWN = ("diagnose",)
 
 #: What `--quick` runs where no experiment is named: minutes on two CPU cores.
 QUICK = ("profiler", "decoders", "serialization", "serial", "cpu")
@@ -51,6 +57,11 @@ class Experiment(Protocol):
 
     def tables(self, records: Sequence[Record]) -> dict[str, list[Row]]:
         """The rows of each CSV that these records can fill."""
+
+
+def reads(name: str) -> tuple[str, ...]:
+    """The experiments whose records this one's tables are made from: itself, and those that it `READS`."""
+    return (name, *getattr(load(name), "READS", ()))
 
 
 def load(name: str) -> Experiment:

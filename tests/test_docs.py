@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import making
 from wallclock import provenance
 from wallclock.paper import claims
 from wallclock.paper.publish import CLAIMS
@@ -64,13 +66,17 @@ def test_reproduce_has_every_claim_as_it_is_judged() -> None:
         assert claim_line(claim) in text, f"REPRODUCE.md lacks or misstates:\n{claim_line(claim)}"
 
 
-def test_the_profiler_example_runs_as_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    example = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
-    (tmp_path / "a.jpg").write_bytes(b"bytes")
-    exec(example[0], {"paths": [tmp_path / "a.jpg"], "decode": len})
-    printed = capsys.readouterr().out
-    assert "'read'" in printed
-    assert "'decode'" in printed
+def test_the_profiler_example_runs_as_written(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "a.jpg").write_bytes(making.jpeg(640, 480))
+    (tmp_path / "example.py").write_text(example, encoding="utf-8")
+    command = [sys.executable, "-W", "error", "example.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    seconds = ast.literal_eval(done.stdout)
+    assert list(seconds) == ["decode", "resize"]
+    assert min(seconds.values()) > 0
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)

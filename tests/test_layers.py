@@ -14,14 +14,17 @@ from tests.conftest import ROOT
 
 #: Lowest first. A module belongs to the longest prefix that fits; imports point down or stay level.
 LAYERS = (
-    ("wallclock", *(f"wallclock.{name}" for name in ("clock", "summary", "files", "errors", "spec", "native"))),
-    ("wallclock.provenance", "wallclock.records"),
+    (
+        "wallclock",
+        *(f"wallclock.{name}" for name in ("clock", "summary", "files", "errors", "spec", "native", "predict")),
+    ),
+    ("wallclock.provenance", "wallclock.records", "wallclock.checkpoint"),
     ("wallclock.corpus", "wallclock.stages"),
     ("wallclock.engines",),
     tuple(f"wallclock.{name}" for name in ("measure", "worker", "estimate", "console", "runner", "plan")),
     ("experiments",),
     ("wallclock.paper",),
-    ("wallclock.settings", "wallclock.session", "main"),
+    ("wallclock.settings", "wallclock.session", "wallclock.drift", "main"),
 )
 RANK = {prefix: rank for rank, layer in enumerate(LAYERS) for prefix in layer}
 

@@ -48,6 +48,7 @@ def other(value: Any) -> st.SearchStrategy[Any]:
         int: st.integers(0, 10**6),
         float: st.floats(0, 1e6),
         str: st.text(max_size=20),
+        tuple: st.tuples(*[st.floats(0, 1)] * 3),
     }
     return kinds[type(value)].filter(lambda found: found != value)
 

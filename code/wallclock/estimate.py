@@ -18,7 +18,7 @@ _LOAD_S = {"small_256": 0.0025, "original": 0.046}
 _FORWARD_S = {"cuda": 1 / 264, "cpu": 1 / 1.3}
 
 #: Protocols that run the model.
-_EMBEDS = frozenset({"serial", "fidelity", "profiler", "throughput", "runtime"})
+_EMBEDS = frozenset({"serial", "fidelity", "profiler", "throughput", "runtime", "layers"})
 
 
 class Estimator:

@@ -22,7 +22,7 @@ class Settings:
     `repeats_of` overrides `repeats` for an experiment. `experiments` holds each selected experiment's
     own options, in running order. `seconds` is what a cell in steady state measures, at least;
     `longest` is the most images of a run of `scaling`. `cost` is what an hour of the device costs, and who says so.
-    `only`: "data" stops when the corpus is on the disk.
+    `only`: "data" stops when the corpus is on the disk. `export`: where a long run says what it is doing.
     """
 
     experiments: Mapping[str, Mapping[str, Any]]
@@ -44,6 +44,7 @@ class Settings:
     max_failures: int = 1000
     cost: Mapping[str, Any] = field(default_factory=dict)
     only: str = "all"
+    export: Path | None = None
 
     @property
     def runs(self) -> Path:
@@ -57,7 +58,7 @@ class Plan:
     def __init__(self, settings: Settings, progress: prepare.Progress) -> None:
         self.settings = settings
         self._progress = progress
-        self._manifests: dict[tuple[str, int], tuple[Manifest, Slice]] = {}
+        self._manifests: dict[tuple[str, str, bool, str, int], tuple[Manifest, Slice]] = {}
 
     def count(self, image_set: str, n: int) -> int:
         """How many images of a set an experiment that wants `n` gets, after --n and the profile's cap."""
@@ -79,23 +80,27 @@ class Plan:
         Raises:
             UserError: the corpus cannot be had, or too many of its images are damaged.
         """
-        if (image_set, n) not in self._manifests:
-            made = prepare.prepare(self.settings.corpus, image_set, n, self.cache, self._progress)
+        return self._slice(self.settings.corpus, image_set, n)
+
+    def sample(self, wanted: Mapping[str, int]) -> Slice:
+        """Like `first_slice`; of a folder, a seeded sample instead of the first by name."""
+        name = self._held(wanted)[0]
+        return self._slice(replace(self.settings.corpus, sample=True), name, self.count(name, wanted[name]))
+
+    def _slice(self, spec: CorpusSpec, image_set: str, n: int) -> Slice:
+        key = (spec.kind, spec.path, spec.sample, image_set, n)
+        if key not in self._manifests:
+            made = prepare.prepare(spec, image_set, n, self.cache, self._progress)
             manifest = manifests.load(Path(made.manifest)).first(made.n)
             self._check(manifest)
-            self._manifests[image_set, n] = (manifest, made)
-        return self._manifests[image_set, n][1]
+            self._manifests[key] = (manifest, made)
+        return self._manifests[key][1]
 
     def folder_slice(self, path: str, n: int) -> Slice:
         """Up to `n` images of a folder beside the configured corpus, taken for originals. Raises as `slice` does."""
         spec = CorpusSpec("folder", path=path, limits=self.settings.corpus.limits)
         n = self.count(spec.image_set, n)
-        if (path, n) not in self._manifests:
-            made = prepare.prepare(spec, spec.image_set, n, self.cache, self._progress)
-            manifest = manifests.load(Path(made.manifest)).first(made.n)
-            self._check(manifest)
-            self._manifests[path, n] = (manifest, made)
-        return self._manifests[path, n][1]
+        return self._slice(spec, spec.image_set, n)
 
     def manifest(self, corpus: Slice) -> Manifest:
         """The list behind a slice that was handed out."""

@@ -154,6 +154,16 @@ def load_experiment(runs: Path, experiment: str) -> list[Record]:
     return [load(folder) for folder in folders if (folder / "COMPLETE").exists()]
 
 
+def attachment(runs: Path, experiment: str, name: str) -> Path | None:
+    """The first file of this name beside the experiment's records, in the order of its index; None if none has it."""
+    try:
+        index = json.loads((runs / experiment / "index.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    found = (runs / experiment / key / name for key in index["keys"])
+    return next((path for path in found if path.is_file()), None)
+
+
 def durations(runs: Path) -> Iterator[tuple[Cell, float]]:
     """Every measured cell on disk with the seconds it took, seals unchecked; what cannot be read is left out."""
     for path in sorted(runs.glob("*/*/record.json")):

@@ -53,7 +53,14 @@ class _Planned:
     target: Path
 
 
-def run(cells: Sequence[Cell], runs: Path, seed: int, context: Mapping[str, Any], screen: Screen) -> Report:
+def run(
+    cells: Sequence[Cell],
+    runs: Path,
+    seed: int,
+    context: Mapping[str, Any],
+    screen: Screen,
+    export: Path | None = None,
+) -> Report:
     """Measure every cell that has no final record yet, then index the experiments.
 
     Args:
@@ -61,6 +68,7 @@ def run(cells: Sequence[Cell], runs: Path, seed: int, context: Mapping[str, Any]
         runs: where the records go.
         seed: of the order in which cells run.
         context: what the records should also say, without being identified by it.
+        export: where end-to-end runs say what they are doing while they do it; None for nowhere.
 
     Raises:
         UserError: a request that cannot be met, as a worker found it.
@@ -79,7 +87,7 @@ def run(cells: Sequence[Cell], runs: Path, seed: int, context: Mapping[str, Any]
             progress = CellProgress(bars, len(todo), seconds_left, screen)
             for plan in _shuffled(todo, seed):
                 progress.start(_name(plan.cell), seconds_left)
-                _measure(plan, environment, progress, seconds_left, report)
+                _measure(plan, environment, progress, seconds_left, report, export)
                 seconds_left -= estimator.seconds(plan.cell)
     for experiment in dict.fromkeys(cell.experiment for cell in cells):
         records.write_index(runs, experiment, [plan.key for plan in planned if plan.cell.experiment == experiment])
@@ -117,10 +125,15 @@ def _name(cell: Cell) -> str:
 
 
 def _measure(
-    plan: _Planned, environment: dict[str, Any], progress: CellProgress, seconds_left: float, report: Report
+    plan: _Planned,
+    environment: dict[str, Any],
+    progress: CellProgress,
+    seconds_left: float,
+    report: Report,
+    export: Path | None,
 ) -> None:
     with tempfile.TemporaryFile() as errors:
-        worker = _start(plan, environment, errors.fileno())
+        worker = _start(plan, environment, errors.fileno(), export)
         try:
             message = _listen(worker, progress, seconds_left)
         finally:
@@ -142,7 +155,7 @@ def _measure(
     progress.finish(f"error: {reason}")
 
 
-def _start(plan: _Planned, environment: dict[str, Any], errors: int) -> subprocess.Popen[str]:
+def _start(plan: _Planned, environment: dict[str, Any], errors: int, export: Path | None) -> subprocess.Popen[str]:
     worker = subprocess.Popen(
         [sys.executable, "-m", "wallclock.worker"],
         stdin=subprocess.PIPE,
@@ -159,6 +172,8 @@ def _start(plan: _Planned, environment: dict[str, Any], errors: int) -> subproce
     )
     assert worker.stdin is not None
     task = {"cell": plan.cell.to_json(), "target": str(plan.target), "environment": environment}
+    if export is not None:
+        task["export"] = str(export)
     worker.stdin.write(json.dumps(task) + "\n")
     worker.stdin.flush()
     return worker

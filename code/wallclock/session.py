@@ -10,11 +10,11 @@ from pathlib import Path
 from rich.console import Console
 
 import experiments
-from wallclock import provenance, runner
+from wallclock import provenance, records, runner
 from wallclock.console import CorpusProgress, Screen
 from wallclock.corpus import prepare
 from wallclock.errors import UserError
-from wallclock.paper import overview, show
+from wallclock.paper import diagnosis, diagnosis_screen, overview, show
 from wallclock.paper.publish import Published, publish
 from wallclock.plan import Plan, Settings
 from wallclock.spec import Cell
@@ -27,21 +27,39 @@ def run_session(settings: Settings, command: str) -> int:
         UserError: a request that cannot be met.
     """
     screen = Screen(Console())
-    _make_writable({"out": settings.out, "figures": settings.figures})
+    export = {"export": settings.export} if settings.export else {}
+    _make_writable({"out": settings.out, "figures": settings.figures, **export})
     plan, cells = _cells(settings, screen)
     if settings.only == "data":
         _say_data(plan, screen.console)
         return 0
     credit = prepare.credit(settings.corpus, plan.cache)
     context = {"command": command, "cost": dict(settings.cost), **({"credit": credit} if credit else {})}
-    report = runner.run(cells, settings.runs, settings.seed, context, screen)
+    report = runner.run(cells, settings.runs, settings.seed, context, screen, settings.export)
     published = publish(settings.out, settings.figures)
-    overview.print_tables(published.tables, screen.console)
-    show.print_verdicts(published.verdicts, screen.console)
+    _say_what(published, settings, screen.console)
     _say_where(published, report, settings, screen.console)
     for name, words in report.crashed:
         print(f"\n{name} crashed:\n{words}", file=sys.stderr)
     return 1 if report.crashed else 0
+
+
+def _say_what(published: Published, settings: Settings, console: Console) -> None:
+    """The tables and verdicts of the paper's experiments; the diagnosis of one's own job."""
+    if settings.experiments.keys() - set(experiments.OWN):
+        overview.print_tables(published.tables, console)
+        show.print_verdicts(published.verdicts, console)
+    if "diagnose" in settings.experiments:
+        found = diagnosis.load(settings.out)
+        if found is None:
+            raise UserError(f"nothing to diagnose: {_why_not(settings)}")
+        diagnosis_screen.print_diagnosis(found, console)
+
+
+def _why_not(settings: Settings) -> str:
+    """The first reason for which no stage could be measured."""
+    some = records.load_experiment(settings.runs, "diagnose")
+    return next((record.reason for record in some if record.reason), "no cell was measured")
 
 
 def _make_writable(folders: Mapping[str, Path]) -> None:

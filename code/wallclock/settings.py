@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments import ORDER, QUICK
-from wallclock import provenance
+from wallclock import checkpoint, provenance
 from wallclock.errors import UserError, check_name, nearest
 from wallclock.plan import Settings
 from wallclock.runner import ALLOCATORS
@@ -33,7 +33,10 @@ _GROUPS = {
 }
 
 #: Settings that are paths.
-_PATHS = frozenset({"corpus.path", "model.path", "out", "figures"})
+_PATHS = frozenset({"corpus.path", "model.path", "out", "figures", "export"})
+
+#: The article's flags that take a value, and one for each.
+_EXAMPLES = {"--n": "1000", "--experiment": "serial", "--export": "/var/lib/node_exporter"}
 
 #: What a setting is called, by the dataclass that takes it; what it may be, by its declared type.
 _SECTIONS: dict[type, str] = {Recipe: "recipe", CorpusSpec: "corpus", Limits: "corpus.limits", ModelSpec: "model"}
@@ -51,7 +54,7 @@ def translate(arguments: Sequence[str]) -> list[str]:
     """Turn the article's flags into Hydra overrides; leave everything else as it is.
 
     `--quick` → profile=quick, with the short experiments unless others are named; `--n N` → n=N;
-    `--experiment a,b` → experiment=[a,b];
+    `--experiment a,b` → experiment=[a,b]; `--export DIR` → export=DIR;
     `--experiment all` → every experiment, in order. `model=null` names the stand-in model, where
     Hydra would take null for "no model at all".
 
@@ -67,12 +70,12 @@ def translate(arguments: Sequence[str]) -> list[str]:
         name, equals, value = argument.partition("=")
         if argument == "--quick":
             overrides.append("profile=quick")
-        elif name in ("--n", "--experiment"):
+        elif name in _EXAMPLES:
             if not equals:
-                if not rest or rest[0].startswith("-") or "=" in rest[0]:
-                    raise UserError(f"{name} needs a value, for example {name} {'1000' if name == '--n' else 'serial'}")
+                if not rest or rest[0].startswith("-") or ("=" in rest[0] and name != "--export"):
+                    raise UserError(f"{name} needs a value, for example {name} {_EXAMPLES[name]}")
                 value = rest.pop(0)
-            overrides.append(f"n={value}" if name == "--n" else f"experiment=[{_experiments(value)}]")
+            overrides.append(_override(name, value))
         elif argument == "model=null":
             overrides.append("model='null'")
         elif equals and name.lstrip("+") in _PATHS and not sweeps:
@@ -84,6 +87,12 @@ def translate(arguments: Sequence[str]) -> list[str]:
     # Hydra takes flags and overrides in any order, but a flag's value must follow it: flags that
     # take one (`--cfg job`) are kept together with it here.
     return [*_pair(flags, overrides), *overrides]
+
+
+def _override(flag: str, value: str) -> str:
+    if flag == "--experiment":
+        return f"experiment=[{_experiments(value)}]"
+    return f"n={value}" if flag == "--n" else f"export={_quoted(value)}"
 
 
 def _pair(flags: list[str], overrides: list[str]) -> list[str]:
@@ -202,6 +211,7 @@ def resolve(config: DictConfig) -> Settings:
         max_failures=_whole("max_failures", plain["max_failures"], least=0),
         only=check_name(plain["only"], ("all", "data"), "only"),
         cost=plain["cost"],
+        export=_path("export", plain["export"]) if plain["export"] else None,
     )
 
 
@@ -272,7 +282,7 @@ def _model(choices: Mapping[str, Any]) -> ModelSpec:
         # A hub is configured where someone said which; a guess would hang on a machine without one.
         configured = bool(choices["path"] or os.environ.get("HF_ENDPOINT") or os.environ.get("HF_TOKEN"))
         weights = "pretrained" if configured else "random"
-    return _build(ModelSpec, {**choices, "weights": weights})
+    return checkpoint.complete(_build(ModelSpec, {**choices, "weights": weights}))
 
 
 def _device(name: str) -> str:

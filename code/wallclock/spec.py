@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 #: The two image sets of the paper; a folder of one's own is given the name of the one it resembles.
 IMAGE_SETS = ("small_256", "original")
@@ -18,6 +18,16 @@ COMPILERS = ("none", "compile", "cuda_graphs")
 #: What `read` can read from, and where that can be.
 LAYOUTS = ("files", "tar", "lmdb")
 SOURCES = ("local", "remote")
+
+
+#: ImageNet channel means and standard deviations, of pixels in [0, 1], RGB: the values in
+#: facebook/dinov2-small's preprocessor_config.json.
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+#: A mean and a standard deviation for each channel.
+Statistics: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
+IMAGENET: Statistics = (IMAGENET_MEAN, IMAGENET_STD)
 
 
 @dataclass(frozen=True)
@@ -66,6 +76,8 @@ class CorpusSpec:
     seed: int = 0
     path: str = ""
     image_set: str = "original"
+    #: folder only: the first images by a seeded rank instead of by name.
+    sample: bool = False
     progressive_share: float = 0.0
     limits: Limits = field(default_factory=Limits)
     #: abo only: the store. An empty endpoint is AWS; any other is an S3-compatible store or a plain HTTP mirror.
@@ -102,6 +114,19 @@ class ModelSpec:
     #: weights=none only: the service time of a batch, fixed and per image, in milliseconds.
     service_ms: float = 0.0
     service_ms_per_image: float = 0.0
+    #: What `normalize` takes off each channel and divides it by; pixels in [0, 1], RGB.
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+
+    def __post_init__(self) -> None:
+        # JSON and YAML bring lists.
+        object.__setattr__(self, "mean", tuple(self.mean))
+        object.__setattr__(self, "std", tuple(self.std))
+
+    @property
+    def statistics(self) -> Statistics:
+        """What `normalize` needs to know."""
+        return self.mean, self.std
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,19 @@ def quantile(values: Sequence[float], q: float) -> float:
     return float(np.quantile(np.asarray(values, dtype=np.float64), q))
 
 
+def kolmogorov_smirnov(a: Sequence[float], b: Sequence[float]) -> float:
+    """The largest distance between the cumulative distributions of two samples, 0 to 1.
+
+    Raises ValueError where a sample is empty.
+    """
+    if len(a) == 0 or len(b) == 0:
+        raise ValueError("a sample is empty")
+    x, y = np.sort(np.asarray(a, dtype=np.float64)), np.sort(np.asarray(b, dtype=np.float64))
+    values = np.concatenate([x, y])
+    below = np.searchsorted(x, values, side="right") / len(x) - np.searchsorted(y, values, side="right") / len(y)
+    return float(np.abs(below).max())
+
+
 def psnr_db(image: npt.NDArray[np.uint8], reference: npt.NDArray[np.uint8]) -> float:
     """Peak signal-to-noise ratio of two 8-bit images of one shape, in dB; infinite when equal.
 

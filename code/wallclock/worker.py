@@ -1,6 +1,6 @@
 """One cell in one process: `python -m wallclock.worker`, the task on standard input.
 
-The task is one line of JSON: {"cell", "target", "environment"}. Progress goes to standard output as
+The task is one line of JSON: {"cell", "target", "environment", "export"}. Progress goes to standard output as
 JSON lines. The record is written by this process, so that it is whole or absent whatever happens
 to the runner. When the runner goes away (its end of standard input closes), the worker stops.
 """
@@ -19,7 +19,7 @@ from typing import Any
 
 from wallclock import provenance, records
 from wallclock.errors import Unavailable, UserError
-from wallclock.measure import registry
+from wallclock.measure import monitor, registry
 from wallclock.measure.protocol import Measurement
 from wallclock.records import Record
 from wallclock.spec import Cell
@@ -39,6 +39,8 @@ def main() -> int:
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     try:
+        if task.get("export"):
+            monitor.start(Path(task["export"]), cell)
         measure(cell, target, work, task["environment"])
     except UserError as error:
         _say("error", message=str(error))

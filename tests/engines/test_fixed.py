@@ -8,7 +8,7 @@ import torch
 
 from wallclock.engines import fixed
 from wallclock.errors import Unavailable, UserError
-from wallclock.spec import ModelSpec
+from wallclock.spec import IMAGENET, ModelSpec
 from wallclock.stages import assemble, forward, normalize
 
 TINY = ModelSpec("tiny", "random", input_px=28, dim=48)
@@ -56,5 +56,5 @@ def test_pixels_normalized_on_the_device_make_the_same_vectors() -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (2, 28, 28, 3), np.uint8)
     host = torch.from_numpy(assemble.stack([normalize.to_float_chw(each) for each in pixels]))
     there = forward.make(TINY, "cpu", "fp32").run(host)
-    here = forward.make(TINY, "cpu", "fp32", normalize.SHIFT_SCALE).run(torch.from_numpy(pixels))
+    here = forward.make(TINY, "cpu", "fp32", normalize.shift_scale(*IMAGENET)).run(torch.from_numpy(pixels))
     torch.testing.assert_close(here, there, atol=1e-4, rtol=1e-4)

@@ -72,8 +72,8 @@ def disturb(patch: pytest.MonkeyPatch, seed: int, failures: set[str], crash: str
     """Workers that dawdle at random, fail on the images named, and crash at one."""
     build = pipelines.build_rows
 
-    def rows(recipe: Recipe, input_px: int, reader: Any) -> Any:
-        loader, dice = build(recipe, input_px, reader), random.Random(seed)
+    def rows(recipe: Recipe, input_px: int, reader: Any, *statistics: Any) -> Any:
+        loader, dice = build(recipe, input_px, reader, *statistics), random.Random(seed)
 
         def decode(item: Item, data: bytes) -> Any:
             time.sleep(dice.choice([0, 0, 0, 0.0005, 0.003]))

@@ -25,6 +25,8 @@ def test_cpu_use_of_this_process_and_its_children() -> None:
     assert len(values["cpu_cores"]) >= 5
     assert max(values["cpu_cores"]) > 0.3, "the child burns a core"
     assert len(values["cpu_cores_by_process"]) >= 2, "this process and the child"
+    assert len(values["other_cores"]) == len(values["cpu_cores"])
+    assert all(cores >= 0 for cores in values["other_cores"])
     assert "gpu_util" not in values
     assert values["throttle_reasons"] == []
 

@@ -149,6 +149,7 @@ def save_full_run(folder: Path, machine: Machine) -> Path:
         "onnx-vs-pytorch.csv": made_up.runtimes(machine),
         "frontier.csv": frontier.rows(machine),
         "serialization-comparison.csv": made_up.serialization(machine),
+        "prediction.csv": made_up.prediction(machine),
     }
     for name, rows in made.items():
         save_rows(folder, name, rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -196,3 +197,33 @@ def test_steps_say_their_factor_over_the_baseline(tmp_path: Path, save_table: Sa
     rows[0] = made_up.without(rows[0], "error", "killed")
     save_table(tmp_path, "throughput-steps.csv", rows)
     assert "×" not in words(drawn("fig-10-throughput-summary", tmp_path))
+
+
+# --- figure 12: predicted against measured -------------------------------------------------------
+
+
+@MACHINES
+def test_predictions_stand_over_what_was_measured_and_the_papers_are_hollow(
+    tmp_path: Path, save_table: Save, machine: Machine
+) -> None:
+    rows = made_up.prediction(machine)
+    lost = rows[0] | {"status": "not predicted", "reason": "no cost of loading", "img_per_s": None, "error": None}
+    save_table(tmp_path, "prediction.csv", [*rows, lost])
+    figure = drawn("fig-12-predicted-vs-measured", tmp_path)
+    (axes,) = figure.axes
+    markers = [line for line in axes.lines if line.get_marker() not in ("None", None, "")]
+    shown = np.concatenate([line.get_xydata() for line in markers])
+    expected = [(float(str(row["measured_img_per_s"])), float(str(row["img_per_s"]))) for row in rows]
+    assert np.array(sorted(shown.tolist())) == pytest.approx(np.array(sorted(expected)), rel=1e-4)
+    hollow = [line.get_xydata() for line in markers if line.get_markerfacecolor() == "white"]
+    assert len(np.concatenate(hollow)) == len([row for row in rows if row["measured_origin"] == "paper"])
+    said = words(figure)
+    assert "median 6%, worst 10%" in said
+    assert "1 cells not predicted or not measured" in said
+
+
+def test_without_a_prediction_there_is_no_figure_12(tmp_path: Path, save_table: Save) -> None:
+    rows = [row | {"measured_img_per_s": None} for row in made_up.prediction(T4)]
+    save_table(tmp_path, "prediction.csv", rows)
+    with pytest.raises(NothingToDrawError, match="both predicted and measured"):
+        drawn("fig-12-predicted-vs-measured", tmp_path)

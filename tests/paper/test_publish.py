@@ -72,7 +72,10 @@ def test_publishing_says_what_became_of_every_output(tmp_path: Path) -> None:
     write_records(tmp_path / "runs")
     published = publish(tmp_path, tmp_path / "figures")
     assert [path.name for path in published.tables] == [CSV]
-    assert [each.stem for each in published.renderings] == [*FIGURES, *TABLES, *TRACES, "report"]
+    assert [each.stem for each in published.renderings] == [
+        *(*FIGURES, *TABLES, *TRACES),
+        *("trace-forward", "diagnosis", "report"),
+    ]
     made = {each.stem for each in published.renderings if each.paths}
     assert made == {"table-2-end-to-end", "table-4-reproducibility", "report"}
     assert all(each.paths or each.skipped for each in published.renderings)

@@ -24,6 +24,9 @@ Progress = Callable[[int, int, str], None]
 def prepare(spec: CorpusSpec, n: int | None, cache: Path, progress: Progress) -> Slice:
     """List and vet the images under `spec.path`; return the first `n` of them (all if None).
 
+    They come in the order of their names; with `spec.sample`, in an order that only `spec.seed` and the
+    names decide, so that `n` of them are a sample of all, and a larger sample keeps the smaller one.
+
     The list is kept under `cache`, never in the user's folder. A file whose size or modification
     time changed is vetted again; the others are not read.
 
@@ -36,10 +39,11 @@ def prepare(spec: CorpusSpec, n: int | None, cache: Path, progress: Progress) ->
     if not root.is_dir():
         what = "is not a folder" if root.exists() else "does not exist"
         raise UserError(f"corpus.path: {root} {what}; give the folder that holds the images")
-    key = digest_of([os.fsencode(root).hex(), spec.image_set, vars(spec.limits)])[:12]
+    sampled = [spec.seed] if spec.sample else []
+    key = digest_of([os.fsencode(root).hex(), spec.image_set, vars(spec.limits), *sampled])[:12]
     path = cache / f"folder-{key}" / "manifest.csv"
     known = manifests.load_or_none(path, root)
-    manifest = Manifest("folder", spec.image_set, root, _items(root, n, spec.limits, known, progress))
+    manifest = Manifest("folder", spec.image_set, root, _items(root, n, spec, known, progress))
     _remember(manifest, known, path)
     if not manifest.sound:
         first = manifest.items[0]
@@ -59,8 +63,8 @@ def _remember(manifest: Manifest, known: Manifest | None, path: Path) -> None:
         manifests.save(Manifest(manifest.kind, manifest.image_set, manifest.root, items), path)
 
 
-def _items(root: Path, n: int | None, limits: Limits, known: Manifest | None, progress: Progress) -> tuple[Item, ...]:
-    names = sorted(_candidates(root), key=os.fsencode)
+def _items(root: Path, n: int | None, spec: CorpusSpec, known: Manifest | None, progress: Progress) -> tuple[Item, ...]:
+    names = sorted(_candidates(root), key=_rank(spec.seed) if spec.sample else os.fsencode)
     if not names:
         raise UserError(f"no image under {root}: no JPEG, PNG, WebP or GIF file in it or its subfolders")
     names = names[:n]
@@ -68,10 +72,14 @@ def _items(root: Path, n: int | None, limits: Limits, known: Manifest | None, pr
     items = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         # Vetting releases the GIL in the decoder; map keeps the order.
-        for item in pool.map(lambda name: _item(root, name, limits, old.get(name)), names):
+        for item in pool.map(lambda name: _item(root, name, spec.limits, old.get(name)), names):
             items.append(item)
             progress(len(items), len(names), "vetting images")
     return tuple(items)
+
+
+def _rank(seed: int) -> Callable[[str], bytes]:
+    return lambda name: sha256_bytes(f"{seed}/".encode() + os.fsencode(name)).encode()
 
 
 def _candidates(root: Path) -> Iterator[str]:

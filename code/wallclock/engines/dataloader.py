@@ -22,7 +22,7 @@ from wallclock.corpus.manifest import Item
 from wallclock.engines.libraries import set_threads
 from wallclock.engines.pipeline import Loader, build_loader
 from wallclock.errors import ImageError
-from wallclock.spec import Recipe
+from wallclock.spec import IMAGENET, Recipe, Statistics
 
 #: Batches that each worker may have ready: torch's own default.
 PREFETCH = 2
@@ -56,11 +56,14 @@ class Batch:
 class Images(Dataset[Batch]):
     """A corpus as a map-style dataset that answers a list of positions with a whole batch."""
 
-    def __init__(self, items: Sequence[Item], root: Path, recipe: Recipe, input_px: int) -> None:
+    def __init__(
+        self, items: Sequence[Item], root: Path, recipe: Recipe, input_px: int, statistics: Statistics = IMAGENET
+    ) -> None:
         self._items = items
         self._root = root
         self._recipe = recipe
         self._input_px = input_px
+        self._statistics = statistics
         # Bound in the process that loads: libraries' handles do not travel.
         self._loader: Loader | None = None
 
@@ -70,7 +73,7 @@ class Images(Dataset[Batch]):
     def __getitems__(self, positions: Sequence[int]) -> Batch:
         """Load the images at these positions; those that fail are listed, not filled in."""
         if self._loader is None:
-            self._loader = build_loader(self._recipe, self._input_px, self._root)
+            self._loader = build_loader(self._recipe, self._input_px, self._root, self._statistics)
         ids, images, marks, failures = [], [], [], []
         items = [self._items[position % len(self._items)] for position in positions]
         self._loader.expect(items)
@@ -98,13 +101,24 @@ class Images(Dataset[Batch]):
 
 
 def batches(
-    items: Sequence[Item], root: Path, recipe: Recipe, input_px: int, positions: Sequence[Sequence[int]]
+    items: Sequence[Item],
+    root: Path,
+    recipe: Recipe,
+    input_px: int,
+    positions: Sequence[Sequence[int]],
+    statistics: Statistics = IMAGENET,
 ) -> Iterator[Batch]:
     """Start the workers and return an iterator over the batches, in order.
 
     Args:
         positions: one list of positions a batch; a position past the end starts over.
+        statistics: what `normalize` takes off and divides by.
     """
+    return start(Images(items, root, recipe, input_px, statistics), recipe, positions)
+
+
+def start(images: Dataset[Batch], recipe: Recipe, positions: Sequence[Sequence[int]]) -> Iterator[Batch]:
+    """Start the workers over a dataset that answers a list of positions with a batch."""
     parallel: dict[str, Any] = {}
     if recipe.workers:
         parallel = {
@@ -114,7 +128,7 @@ def batches(
             "worker_init_fn": _Initializer(recipe),
         }
     loader = DataLoader(
-        Images(items, root, recipe, input_px),
+        images,
         batch_sampler=positions,  # type: ignore[arg-type]
         num_workers=recipe.workers,
         collate_fn=_as_it_is,
@@ -122,6 +136,15 @@ def batches(
         **parallel,
     )
     return iter(loader)
+
+
+def ready(loaded: Iterator[Batch]) -> int:
+    """How many batches are loaded and wait; 0 where the main process loads them itself.
+
+    torch does not say so in public: its iterator keeps those that came out of turn, its queue the rest.
+    """
+    queue, early = getattr(loaded, "_data_queue", None), getattr(loaded, "_task_info", {})
+    return (queue.qsize() if queue is not None else 0) + sum(len(info) == 2 for info in early.values())
 
 
 class _Initializer:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from wallclock.corpus.manifest import Item
 from wallclock.engines import fixed
-from wallclock.spec import ModelSpec, Recipe
+from wallclock.spec import IMAGENET, ModelSpec, Recipe, Statistics
 from wallclock.stages import assemble, decode, forward, normalize, read, resize, sinks, transfer
 from wallclock.stages.pixels import Pixels
 
@@ -68,7 +68,7 @@ class Pipeline(Loader):
     output: Path | None
 
 
-def build_loader(recipe: Recipe, input_px: int, root: Path) -> Loader:
+def build_loader(recipe: Recipe, input_px: int, root: Path, statistics: Statistics = IMAGENET) -> Loader:
     """Bind the stages before the device. Raises as `build` does."""
     decode_jpeg = decode.make(recipe.decoder, scaling_of(recipe, input_px))
     resizer = resize.make(recipe.resizer, recipe.interpolation, input_px)
@@ -79,12 +79,12 @@ def build_loader(recipe: Recipe, input_px: int, root: Path) -> Loader:
         decode=lambda item, data: decode_jpeg(data) if item.plain_jpeg else decode.decode_other(data),
         resize=lambda item, pixels: resizer.resize(pixels, (item.height, item.width)),
         # Left to the device, pixels pass as they are.
-        normalize=normalize.to_float_chw if recipe.normalize_on == "host" else lambda pixels: pixels,
+        normalize=normalize.make(*statistics) if recipe.normalize_on == "host" else lambda pixels: pixels,
         assemble=assemble.stack,
     )
 
 
-def build_rows(recipe: Recipe, input_px: int, reader: read.Reader) -> RowLoader:
+def build_rows(recipe: Recipe, input_px: int, reader: read.Reader, statistics: Statistics = IMAGENET) -> RowLoader:
     """Bind the stages before the device for one thread; `reader` is shared by all. Raises as `build` does.
 
     Rows are uint8 (h, w, 3), or float32 (3, h, w) where the recipe normalizes on the host.
@@ -103,11 +103,11 @@ def build_rows(recipe: Recipe, input_px: int, reader: read.Reader) -> RowLoader:
             lambda item, pixels, row: resizer.place(pixels, row, (item.height, item.width)),
         )
     scratch = np.empty((input_px, input_px, 3), dtype=np.uint8)
-    prepared = resizer.prepare(scratch)
+    prepared, to_float_chw = resizer.prepare(scratch), normalize.make(*statistics)
 
     def place(item: Item, pixels: Pixels, row: Floats) -> None:
         resizer.place(pixels, prepared, (item.height, item.width))
-        row[...] = normalize.to_float_chw(scratch)
+        row[...] = to_float_chw(scratch)
 
     return RowLoader(reader, decode_any, lambda row: row, place)
 
@@ -129,11 +129,11 @@ def build(recipe: Recipe, model: ModelSpec, root: Path, folder: Path) -> Pipelin
         Unavailable: a library or device that the recipe needs is not here.
     """
     move = transfer.make(recipe.device if model.weights != "none" else "null")
-    on_device = normalize.SHIFT_SCALE if recipe.normalize_on == "device" else None
+    on_device = normalize.shift_scale(*model.statistics) if recipe.normalize_on == "device" else None
     network = forward.make(model, recipe.device, recipe.dtype, on_device)
     sink = sinks.make(recipe.sink, folder, model.dim)
     return Pipeline(
-        **vars(build_loader(recipe, model.input_px, root)),
+        **vars(build_loader(recipe, model.input_px, root, model.statistics)),
         h2d=move.h2d,
         forward=fixed.make(recipe.compile if model.weights != "none" else "none", network.run, recipe.device),
         d2h=move.d2h,

@@ -75,6 +75,12 @@ class Ring:
         self._missing[chunk.batch] -= 1
         self._done[chunk.batch].append(chunk)
 
+    def ready(self, more: int) -> int:
+        """About how many batches are whole; `more` chunks are finished that nobody has said so of."""
+        chunks = sum(len(done) for done in self._done.values()) + more
+        size = len(self.buffers[0]) if self.buffers else 1
+        return chunks // -(-size // CHUNK)
+
     @property
     def exhausted(self) -> bool:
         """Whether every batch was taken."""

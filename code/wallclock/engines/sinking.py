@@ -17,7 +17,7 @@ DEPTH = 4
 
 @dataclass(frozen=True)
 class Written:
-    """One call of the sink, in ns: when its batch was asked for, when the call began and ended."""
+    """One call of the sink, in ns: when its batch was asked for (0: to make the file whole), its begin and end."""
 
     asked: int
     began: int
@@ -89,7 +89,7 @@ class Sinking:
             if not self._stopped:
                 began = perf_counter_ns()
                 self._finish()
-                self.written.append(Written(began, began, perf_counter_ns()))
+                self.written.append(Written(0, began, perf_counter_ns()))
         except BaseException as error:  # noqa: BLE001 - the one who queues raises it, with this thread's traceback
             self._places.put(error)
 

@@ -30,7 +30,7 @@ from wallclock.engines.libraries import set_threads
 from wallclock.engines.pipeline import RowLoader
 from wallclock.engines.ring import Chunk, Ring, buffers_for, compact
 from wallclock.errors import ImageError
-from wallclock.spec import Recipe
+from wallclock.spec import IMAGENET, Recipe, Statistics
 from wallclock.stages import read
 
 #: Stages of one image inside a worker, in order: marks hold their start and the last one's end.
@@ -64,7 +64,12 @@ class Busy:
 
 @contextmanager
 def loading(
-    items: Sequence[Item], root: Path, recipe: Recipe, input_px: int, positions: Sequence[Sequence[int]]
+    items: Sequence[Item],
+    root: Path,
+    recipe: Recipe,
+    input_px: int,
+    positions: Sequence[Sequence[int]],
+    statistics: Statistics = IMAGENET,
 ) -> Iterator[Loader]:
     """Start the workers; stop them at the end of the block, however it ends.
 
@@ -75,7 +80,7 @@ def loading(
         UserError, Unavailable: as `pipeline.build_rows` does.
         Exception: whatever a worker raised, with the worker's traceback.
     """
-    loader = Loader(items, root, recipe, input_px, positions)
+    loader = Loader(items, root, recipe, input_px, positions, statistics)
     try:
         loader.start()
         yield loader
@@ -92,7 +97,13 @@ class Loader:
     """The threads, the ring and what goes to and fro between them. Made by `loading`."""
 
     def __init__(
-        self, items: Sequence[Item], root: Path, recipe: Recipe, input_px: int, positions: Sequence[Sequence[int]]
+        self,
+        items: Sequence[Item],
+        root: Path,
+        recipe: Recipe,
+        input_px: int,
+        positions: Sequence[Sequence[int]],
+        statistics: Statistics = IMAGENET,
     ) -> None:
         set_threads(recipe, uses_torch=False)
         self.workers = workers_of(recipe)
@@ -100,7 +111,7 @@ class Loader:
         size = max((len(batch) for batch in positions), default=1)
         self._ring = Ring(_buffers(recipe, input_px, buffers_for(self.workers, size), size), positions)
         self._reader = read.make(root)
-        loaders = [pipeline.build_rows(recipe, input_px, self._reader) for _ in range(self.workers)]
+        loaders = [pipeline.build_rows(recipe, input_px, self._reader, statistics) for _ in range(self.workers)]
         rows = [[loaders[0].prepare(row) for row in buffer] for buffer in self._ring.buffers]
         self._tasks: SimpleQueue[Chunk | None] = SimpleQueue()
         self._results: SimpleQueue[Chunk | BaseException] = SimpleQueue()
@@ -116,6 +127,10 @@ class Loader:
     def ring_bytes(self) -> int:
         """Bytes of all batch buffers together: what loading may take beyond the images in work."""
         return sum(buffer.nbytes for buffer in self._ring.buffers)
+
+    def ready(self) -> int:
+        """About how many batches are whole and wait to be taken."""
+        return self._ring.ready(self._results.qsize())
 
     def start(self) -> None:
         """Start the workers on the first batches."""

@@ -135,11 +135,12 @@ def embedder(model: ModelSpec, recipe: Recipe) -> Any:
     """A function that takes pictures of one size to vectors, float32 (n, dim), in the recipe's precision."""
     move = transfer.make(recipe.device if model.weights != "none" else "null")
     network = _network(model, recipe.device, recipe.dtype)
+    to_float_chw = normalize.make(*model.statistics)
 
     def embed(pictures: Sequence[Pixels]) -> Any:
         parts = []
         for start in range(0, len(pictures), recipe.batch_size):
-            images = [normalize.to_float_chw(picture) for picture in pictures[start : start + recipe.batch_size]]
+            images = [to_float_chw(picture) for picture in pictures[start : start + recipe.batch_size]]
             parts.append(move.d2h(network.run(move.h2d(assemble.stack(images)))))
         vectors = np.concatenate(parts)
         if not math.isfinite(float(np.abs(vectors).max())):

@@ -40,7 +40,7 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
         raise Unavailable("the model is a stand-in without a network: there is nothing to run")
     threads = set_threads(recipe, uses_torch=True)
     manifest = open_corpus(cell)
-    images, n_unique = _batch(manifest, recipe, model)
+    images, n_unique = first_batch(manifest, recipe, model)
     request = _request(forward.load_network(model), images, recipe, cell, work)
     _forbid_tf32()
     reference = _reference(request)
@@ -89,19 +89,19 @@ def compare(vectors: Floats, reference: Floats) -> dict[str, Any]:
     return dict(zip(names, (median(similar), min(similar), error), strict=True))
 
 
-def _batch(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> tuple[Floats, int]:
+def first_batch(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> tuple[Floats, int]:
     """The corpus's first images as one batch, and how many they are; a small corpus repeats."""
     items = manifest.sound[: recipe.batch_size]
     if not items:
         raise UserError("the corpus holds no sound image to run a network on")
     decoder = decode.make(recipe.decoder)
     resizer = resize.make(recipe.resizer, recipe.interpolation, model.input_px).resize
-    reader = read.make(manifest.root)
+    reader, to_float_chw = read.make(manifest.root), normalize.make(*model.statistics)
     images = []
     for item in items:
         data = reader(item)
         pixels = decoder(data) if item.plain_jpeg else decode.decode_other(data)
-        images.append(normalize.to_float_chw(resizer(pixels)))
+        images.append(to_float_chw(resizer(pixels)))
     repeated = [images[position % len(images)] for position in range(recipe.batch_size)]
     return assemble.stack(repeated), len(images)
 

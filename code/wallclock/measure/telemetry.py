@@ -31,7 +31,8 @@ class Telemetry:
     """Samples by name, one list entry every 100 ms.
 
     `gpu_util` in percent, `gpu_mem_mib`, `gpu_power_w`, `sm_mhz`; `cpu_cores` is the CPU use of this
-    process and its children, in cores; `cpu_cores_by_process` the same for each.
+    process and its children, in cores; `cpu_cores_by_process` the same for each; `other_cores` that of all
+    other processes.
     """
 
     def __init__(self) -> None:
@@ -64,6 +65,8 @@ class Telemetry:
             self.by_process.setdefault(pid, []).append(cores)
             total += cores
         self._add("cpu_cores", total)
+        # What else the machine is doing: it is taken from what is measured.
+        self._add("other_cores", max(0.0, psutil.cpu_percent(None) / 100 * (psutil.cpu_count() or 1) - total))
 
     def sample_gpu(self, handle: Any) -> None:
         """Add one sample of a GPU."""

@@ -22,6 +22,7 @@ from wallclock.engines.pipeline import Pipeline
 from wallclock.engines.sinking import Sinking, sinking
 from wallclock.engines.threads import IMAGE_STAGES, Batch, Loader
 from wallclock.errors import UserError, describe
+from wallclock.measure import monitor
 from wallclock.measure.protocol import Pass, Progress
 from wallclock.spec import ModelSpec, Recipe
 from wallclock.stages import sinks
@@ -62,41 +63,71 @@ class Threaded:
         start = perf_counter_ns()
         with sinking(pipeline.serialize, pipeline.finish) as writer:
             consumer = consumers.make(pipeline, self._recipe.device, writer)
-            _consume(loader, consumer, done, kept, keep, max_failures, progress)
+            tally = _Tally(done, consumer, writer, start, keep)
+            _consume(loader, tally, kept, max_failures, progress)
             consumer.drain()
             writer.finish()
             done.wall_ns = perf_counter_ns() - start
-        _device(done, consumer, start, keep)
-        _sink(done, writer, start, keep)
+        tally.collect()
         _images(done, kept, start)
+        watch = monitor.current()
+        if watch is not None:
+            watch.update(done.samples, done.embedded, done.batches, len(done.failures), lambda: 0, final=True)
         done.values = _values(loader, before, done, writer)
         return done
 
 
+class _Tally:
+    """Brings what the device and the sink have been through so far into the pass, each batch once."""
+
+    def __init__(self, done: Pass, consumer: Consumer, writer: Sinking, start: int, keep: int) -> None:
+        self.done, self.consumer, self.keep = done, consumer, keep
+        self._writer, self._start = writer, start
+        self._embedded = self._written = 0
+
+    def collect(self) -> None:
+        """Add the batches that came through since the last time."""
+        done, start = self.done, self._start
+        for number, spans in enumerate(self.consumer.spans()[self._embedded :], self._embedded):
+            for name, began, took in spans:
+                done.samples[name].append(took)
+                if number < self.keep:
+                    done.spans.append((self.consumer.lane, name, number, began - start, took))
+            self._embedded += 1
+        for number, each in enumerate(self._writer.written[self._written :], self._written):
+            took = each.ended - each.began
+            done.samples["serialize"].append(took)
+            if each.asked:
+                done.samples["batch"].append(each.ended - each.asked)
+            if number < self.keep:
+                done.spans.append(("sink", "serialize", number, each.began - start, took))
+            self._written += 1
+
+
 def _consume(
-    loader: Loader,
-    consumer: Consumer,
-    done: Pass,
-    kept: list[tuple[int, Batch]],
-    keep: int,
-    max_failures: int,
-    progress: Progress,
+    loader: Loader, tally: _Tally, kept: list[tuple[int, Batch]], max_failures: int, progress: Progress
 ) -> None:
+    done, watch = tally.done, monitor.current()
+    if watch is not None:
+        watch.begin()
     asked = perf_counter_ns()
     for batch in loader:
         got = perf_counter_ns()
         done.samples["wait"].append(batch.waited_ns)
         if batch.ids:
-            consumer.submit(batch.ids, batch.images, asked)
+            tally.consumer.submit(batch.ids, batch.images, asked)
         done.failures += batch.failures
         _durations(done, batch)
-        if done.batches < keep:
+        if done.batches < tally.keep:
             kept.append((got, replace(batch, images=batch.images[:0])))
         done.embedded += len(batch.ids)
         done.batches += 1
         if len(done.failures) > max_failures:
             last = describe(done.failures[-1])
             raise UserError(f"more than max_failures={max_failures} images failed; the last, {last}")
+        if watch is not None:
+            tally.collect()
+            watch.update(done.samples, done.embedded, done.batches, len(done.failures), loader.ready)
         progress(done.embedded)
         asked = perf_counter_ns()
 
@@ -107,24 +138,6 @@ def _durations(done: Pass, batch: Batch) -> None:
         took = np.diff(np.array(marks, dtype=np.int64), axis=1)
         for column, name in enumerate(IMAGE_STAGES):
             done.samples[name].frombytes(took[:, column].tobytes())
-
-
-def _device(done: Pass, consumer: Consumer, start: int, keep: int) -> None:
-    for number, spans in enumerate(consumer.spans()):
-        for name, began, took in spans:
-            done.samples[name].append(took)
-            if number < keep:
-                done.spans.append((consumer.lane, name, number, began - start, took))
-
-
-def _sink(done: Pass, writer: Sinking, start: int, keep: int) -> None:
-    for number, each in enumerate(writer.written):
-        took = each.ended - each.began
-        done.samples["serialize"].append(took)
-        if number < done.batches:
-            done.samples["batch"].append(each.ended - each.asked)
-        if number < keep:
-            done.spans.append(("sink", "serialize", number, each.began - start, took))
 
 
 def _images(done: Pass, kept: Sequence[tuple[int, Batch]], start: int) -> None:

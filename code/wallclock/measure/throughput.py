@@ -20,14 +20,14 @@ from wallclock.corpus import manifest as manifests
 from wallclock.corpus.manifest import Item, Manifest
 from wallclock.engines import embedder as embedders
 from wallclock.engines import pipeline as pipelines
-from wallclock.engines.dataloader import IMAGE_STAGES, PREFETCH, Batch, batches
+from wallclock.engines.dataloader import IMAGE_STAGES, PREFETCH, Batch, batches, ready
 from wallclock.engines.embedder import Embedder
 from wallclock.engines.libraries import set_threads
 from wallclock.engines.pipeline import Pipeline
 from wallclock.engines.ring import buffers_for
 from wallclock.engines.threads import loading, workers_of
 from wallclock.errors import UserError, describe
-from wallclock.measure import telemetry, threaded
+from wallclock.measure import monitor, telemetry, threaded
 from wallclock.measure.protocol import Measurement, Pass, Progress, open_corpus, peak_memory_mib, set_page_cache
 from wallclock.measure.serial import parts
 from wallclock.spec import Cell, ModelSpec, Recipe
@@ -86,10 +86,12 @@ def _loading(
     items: Sequence[Item], manifest: Manifest, recipe: Recipe, model: ModelSpec, positions: Sequence[Sequence[int]]
 ) -> Iterator[_Loaded]:
     if recipe.engine == "threads":
-        with loading(items, manifest.root, recipe, model.input_px, positions) as loader:
+        with loading(items, manifest.root, recipe, model.input_px, positions, model.statistics) as loader:
             yield threaded.Threaded(loader, recipe, model)
     else:
-        yield _Processes(batches(items, manifest.root, recipe, model.input_px, positions), recipe, model)
+        yield _Processes(
+            batches(items, manifest.root, recipe, model.input_px, positions, model.statistics), recipe, model
+        )
 
 
 def _prefetched(recipe: Recipe) -> int:
@@ -156,10 +158,15 @@ def _measure(
     loaded: Iterator[Batch], embed: Embedder, limit: int, progress: Progress, start: int, span_batches: int
 ) -> Pass:
     done = Pass()
+    watch = monitor.current()
+    if watch is not None:
+        watch.begin()
     while True:
         asked = perf_counter_ns()
         batch = next(loaded, None)
         if batch is None:
+            if watch is not None:
+                watch.update(done.samples, done.embedded, done.batches, len(done.failures), lambda: 0, final=True)
             return done
         got = perf_counter_ns()
         spans = embed(batch.ids, batch.images) if batch.ids else []
@@ -173,6 +180,8 @@ def _measure(
         done.batches += 1
         if len(done.failures) > limit:
             raise UserError(f"more than max_failures={limit} images failed; the last, {describe(done.failures[-1])}")
+        if watch is not None:
+            watch.update(done.samples, done.embedded, done.batches, len(done.failures), lambda: ready(loaded))
         progress(done.embedded)
 
 

@@ -1,4 +1,4 @@
-"""`python -m wallclock.paper figures|diff|report|check`: from records and tables alone, without a GPU or images."""
+"""`python -m wallclock.paper figures|diff|report|check|whatif`: from records and tables, without a GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Console
 
 from wallclock import provenance
 from wallclock.errors import UserError
-from wallclock.paper import check, claims, diff, overview, publish, report, show
+from wallclock.paper import check, claims, diff, overview, publish, report, show, whatif
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,7 +46,25 @@ def _parser() -> argparse.ArgumentParser:
     rebuild.add_argument("--reference", type=Path, help="one run; default: every one in data/reference")
     rebuild.add_argument("--write", action="store_true", help="write what the records make instead of comparing")
     rebuild.set_defaults(run=_check)
+    asked = commands.add_parser("whatif", help="what another machine would bring, predicted from the serial tables")
+    asked.add_argument("--out", type=Path, default=provenance.ROOT / "data")
+    asked.add_argument("--image-set", default="original", help="original (default) or small_256")
+    asked.add_argument("--decoder", default="pil", help="a decoder of the serial table (default pil)")
+    asked.add_argument("--cores", type=int)
+    asked.add_argument("--workers", type=int)
+    asked.add_argument("--batch", type=int)
+    asked.add_argument("--storage-gbit", type=float, help="gigabits a second")
+    asked.add_argument("--image-mb", type=float, help="megabytes of an image")
+    asked.add_argument("--accelerator", help="T4, H100, or how many times faster than this run's device")
+    asked.set_defaults(run=_whatif)
     return parser
+
+
+def _whatif(options: argparse.Namespace, console: Console) -> int:
+    own = whatif.Changes(**{name: getattr(options, name) for name in vars(whatif.Changes())})
+    found = whatif.cases(options.out.resolve(), options.image_set, options.decoder, own)
+    whatif.show(found, options.image_set, options.decoder, console)
+    return 0
 
 
 def _figures(options: argparse.Namespace, console: Console) -> int:

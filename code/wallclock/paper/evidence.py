@@ -85,7 +85,7 @@ def collect(tables_dir: Path) -> Evidence:
     Raises:
         UserError: one is damaged.
     """
-    owners = {csv: name for name in experiments.ORDER for csv in experiments.load(name).TABLES}
+    owners = {csv: name for name in (*experiments.ORDER, *experiments.OWN) for csv in experiments.load(name).TABLES}
     present = {path.name for path in tables_dir.glob("*.csv")} - {_SHOWN_ELSEWHERE}
     ordered = [name for name in owners if name in present] + sorted(present - owners.keys())
     return Evidence([_csv(tables_dir / name, owners.get(name, "")) for name in ordered])

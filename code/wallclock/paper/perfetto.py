@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from wallclock.files import canonical_json, write_text
+from wallclock import records
+from wallclock.files import canonical_json, write_bytes, write_text
 from wallclock.paper import spans as recorded
 from wallclock.paper.rendering import NothingToDrawError, Rendering, read_sources
 from wallclock.paper.spans import Span
@@ -16,6 +17,9 @@ TRACES = {
     "fig-06-timeline-baseline.trace": "timeline-baseline.csv",
     "fig-06-timeline-optimized.trace": "timeline-optimized.csv",
 }
+
+#: The trace of the forward pass, as torch.profiler wrote it.
+FORWARD = "trace-forward.json.gz"
 
 _PID = 1
 
@@ -34,6 +38,16 @@ def render_all(tables_dir: Path, out_dir: Path) -> list[Rendering]:
             write_text(path, text)
             found.append(Rendering(stem, (path,)))
     return found
+
+
+def render_forward(out: Path, figures_dir: Path) -> Rendering:
+    """Copy the trace that the experiment `layers` left beside its record."""
+    stem, name = FORWARD.removesuffix(".json.gz"), FORWARD
+    found = records.attachment(out / "runs", "layers", name)
+    if found is None:
+        return Rendering(stem, (), "no trace beside the records of layers")
+    write_bytes(figures_dir / name, found.read_bytes())
+    return Rendering(stem, (figures_dir / name,))
 
 
 def events(rows: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 import experiments
 from wallclock import provenance, records
 from wallclock.files import pretty_json, write_text
-from wallclock.paper import claims, figures, perfetto, report, tables
+from wallclock.paper import claims, diagnosis_page, figures, perfetto, report, tables
 from wallclock.paper.claims import Verdict
 from wallclock.paper.csvfile import write_table
 from wallclock.paper.rendering import Rendering
@@ -40,8 +40,9 @@ def publish(out: Path, figures_dir: Path) -> Published:
     Raises:
         UserError: a record was edited, or the disk is full.
     """
-    found = {name: records.load_experiment(out / "runs", name) for name in experiments.ORDER}
-    written = [path for name, some in found.items() for path in _write_tables(name, some, out)]
+    found = {name: records.load_experiment(out / "runs", name) for name in (*experiments.ORDER, *experiments.OWN)}
+    read = {name: [record for one in experiments.reads(name) for record in found.get(one, ())] for name in found}
+    written = [path for name, some in read.items() for path in _write_tables(name, some, out)]
     everything = [record for some in found.values() for record in some]
     n_failures = _write_failures(everything, out / "failures.csv")
     verdicts = claims.judge(claims.load(CLAIMS), out)
@@ -50,7 +51,9 @@ def publish(out: Path, figures_dir: Path) -> Published:
         *figures.render_all(out, figures_dir),
         *tables.render_all(out, figures_dir),
         *perfetto.render_all(out, figures_dir),
+        perfetto.render_forward(out, figures_dir),
     ]
+    renderings.append(diagnosis_page.render(out, figures_dir))
     _remove_stale(renderings, figures_dir)
     renderings.append(report.render(out, figures_dir))
     return Published(written, out / "failures.csv", n_failures, renderings, verdicts)

@@ -25,7 +25,8 @@ from wallclock.paper.tables.table import EMPTY, NUMBER, PERCENT, TEXT, Source, T
 
 STEM = "report"
 
-_TEMPLATES = Path(__file__).parent / "report_template"
+#: The pages and what they wear.
+TEMPLATES = Path(__file__).parent / "report_template"
 #: The verdict list restates table 4.
 _TABLES_SHOWN = tuple(stem for stem in tables.TABLES if stem != "table-4-reproducibility")
 #: What a reader in a hurry wants to know: claims, in this order.
@@ -72,8 +73,8 @@ def build(found: Evidence, tables_dir: Path, figures_dir: Path) -> str:
     about = evidences.about(tables_dir)
     counts = Counter(verdict["verdict"] for verdict in verdicts)
     context: dict[str, Any] = {
-        "css": Markup((_TEMPLATES / "report.css").read_text(encoding="utf-8")),
-        "js": Markup((_TEMPLATES / "report.js").read_text(encoding="utf-8")),
+        "css": Markup((TEMPLATES / "report.css").read_text(encoding="utf-8")),
+        "js": Markup((TEMPLATES / "report.js").read_text(encoding="utf-8")),
         "verdicts": verdicts,
         "counts": [(word, counts[word], _VERDICT_MEANS[word]) for word in VERDICTS],
         "experiments": list(dict.fromkeys(verdict["experiment"] for verdict in verdicts)),
@@ -87,12 +88,13 @@ def build(found: Evidence, tables_dir: Path, figures_dir: Path) -> str:
     }
     # Last: what came before has said which cells it cites.
     context["cited"] = found.cited
-    return _environment().get_template("report.html.jinja").render(context)
+    return environment().get_template("report.html.jinja").render(context)
 
 
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Templates beside this file; a name that is not there is an error, and text is escaped."""
     environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
+        loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

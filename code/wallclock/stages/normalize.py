@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import numpy.typing as npt
 
+from wallclock.spec import IMAGENET_MEAN, IMAGENET_STD
 from wallclock.stages.pixels import Pixels
 
-#: ImageNet channel means and standard deviations, of pixels in [0, 1], RGB: the values in
-#: facebook/dinov2-small's preprocessor_config.json.
-MEAN = np.array([0.485, 0.456, 0.406], dtype=np.float32)
-STD = np.array([0.229, 0.224, 0.225], dtype=np.float32)
+MEAN = np.array(IMAGENET_MEAN, dtype=np.float32)
+STD = np.array(IMAGENET_STD, dtype=np.float32)
 
 _SCALE = np.float32(1 / 255)
 
 
-#: The same as (pixel + shift) * scale for each channel, for a device to do.
-SHIFT_SCALE = ((-255 * MEAN).tolist(), (1 / (255 * STD)).tolist())
+def make(mean: Sequence[float], std: Sequence[float]) -> Callable[[Pixels], npt.NDArray[np.float32]]:
+    """Return the normalizer of a model: uint8 (h, w, 3) → contiguous float32 (3, h, w), (pixel / 255 - mean) / std."""
+    means, deviations = np.array(mean, dtype=np.float32), np.array(std, dtype=np.float32)
+
+    def to_float_chw(pixels: Pixels) -> npt.NDArray[np.float32]:
+        normalized = (pixels.astype(np.float32) * _SCALE - means) / deviations
+        return np.ascontiguousarray(normalized.transpose(2, 0, 1))
+
+    return to_float_chw
 
 
-def to_float_chw(pixels: Pixels) -> npt.NDArray[np.float32]:
-    """(pixel / 255 - mean) / std, as contiguous float32 of shape (3, height, width)."""
-    normalized = (pixels.astype(np.float32) * _SCALE - MEAN) / STD
-    return np.ascontiguousarray(normalized.transpose(2, 0, 1))
+#: With ImageNet's statistics.
+to_float_chw = make(IMAGENET_MEAN, IMAGENET_STD)
+
+
+def shift_scale(mean: Sequence[float], std: Sequence[float]) -> tuple[list[float], list[float]]:
+    """The same as (pixel + shift) * scale for each channel, for a device to do."""
+    means, deviations = np.array(mean, dtype=np.float32), np.array(std, dtype=np.float32)
+    return (-255 * means).tolist(), (1 / (255 * deviations)).tolist()

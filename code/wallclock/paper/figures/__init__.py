@@ -21,6 +21,7 @@ from wallclock.paper.figures import (
     fig_07_pipeline,
     fig_10_throughput_summary,
     fig_11_frontier,
+    fig_12_predicted_vs_measured,
 )
 from wallclock.paper.figures.style import save, styled
 from wallclock.paper.rendering import NothingToDrawError, Rendering, Tables, measured_sources
@@ -53,6 +54,7 @@ _MODULES: tuple[FigureModule, ...] = (
     fig_07_pipeline,
     fig_10_throughput_summary,
     fig_11_frontier,
+    fig_12_predicted_vs_measured,
 )
 FIGURES: Mapping[str, FigureModule] = {module.STEM: module for module in _MODULES}
 #: What a figure is as text, beside the drawing: suffix and source.

@@ -1,0 +1,34 @@
+"""What a pipeline will bring, from what its stages cost one by one: pure functions, no torch, no files.
+
+    costs = StageCosts(read_s=5e-5, decode_s=4.6e-4, resize_s=8.8e-4, normalize_s=7.6e-4)
+    step = fit_step_time([(1, 0.0118), (64, 0.242)])
+    said = predict(costs, step, Machine(cores=16), Setup(workers=4, batch_size=64))
+    said.img_per_s, said.bottleneck, said.accelerator_utilization    # 264, "accelerator", 1.0
+
+`costs` holds what is put in, `analytic` the textbook's formulas for a batch of bytes, `queueing` a queue of
+finite depth under variance, `model` the prediction for a whole pipeline.
+"""
+
+from wallclock.predict.analytic import Feed, Overlap, amdahl, feed, overlap
+from wallclock.predict.costs import Handover, Machine, Setup, StageCosts, StepTime, fit_step_time
+from wallclock.predict.model import Prediction, crossover_batch, predict, workers_to_saturate
+from wallclock.predict.queueing import simulate
+
+__all__ = [
+    "Feed",
+    "Handover",
+    "Machine",
+    "Overlap",
+    "Prediction",
+    "Setup",
+    "StageCosts",
+    "StepTime",
+    "amdahl",
+    "crossover_batch",
+    "feed",
+    "fit_step_time",
+    "overlap",
+    "predict",
+    "simulate",
+    "workers_to_saturate",
+]

@@ -1,0 +1,62 @@
+"""A queue of finite depth: exact without variance, dearer the shallower it is with it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wallclock.predict import queueing, simulate
+
+
+@given(st.floats(1e-4, 10), st.floats(1e-4, 10), st.integers(1, 32), st.integers(1, 8))
+def test_without_variance_the_slower_side_sets_the_pace(load: float, step: float, workers: int, depth: int) -> None:
+    assert simulate(load, step, workers, depth) == pytest.approx(min(workers / load, 1 / step))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.floats(0.1, 2), st.floats(0.1, 2), st.integers(1, 8), st.integers(1, 4))
+def test_the_recursion_agrees_with_the_formula_where_times_do_not_vary(
+    load: float, step: float, workers: int, depth: int
+) -> None:
+    """A variance too small to matter takes the long way, with the same answer."""
+    assert simulate(load, step, workers, depth, 1e-9, 1e-9) == pytest.approx(min(workers / load, 1 / step), rel=0.02)
+
+
+def test_variance_costs_most_at_the_knee_and_depth_buys_it_back() -> None:
+    at_the_knee = [simulate(1.0, 1.0, 1, depth, 0.5, 0.5) for depth in (1, 2, 4, 16)]
+    assert at_the_knee == sorted(at_the_knee)
+    assert at_the_knee[0] < 0.8
+    assert at_the_knee[-1] > 0.9
+    far_from_it = simulate(1.0, 0.2, 1, 2, 0.5, 0.5)
+    assert far_from_it == pytest.approx(1.0, rel=0.03)
+
+
+def test_the_deep_queue_of_one_worker_is_lindleys() -> None:
+    """Waiting times by Lindley's recursion, W' = max(0, W + S - T), on the same draws: the same departures."""
+    count, load, step = 600, 1.0, 0.8
+    import random
+
+    source = random.Random(3)
+    loads, steps = (queueing._draw(source, mean, 0.6, count) for mean in (load, step))
+    arrival, wait, departures = 0.0, 0.0, []
+    for i in range(count):
+        arrival += loads[i]
+        if i:
+            wait = max(0.0, wait + steps[i - 1] - loads[i])
+        departures.append(arrival + wait + steps[i])
+    expected = (count - 1 - count // 5) / (departures[-1] - departures[count // 5])
+    assert simulate(load, step, 1, 10_000, 0.6, 0.6, seed=3) == pytest.approx(expected)
+
+
+def test_the_same_seed_draws_the_same() -> None:
+    assert simulate(1, 1, 2, 2, 0.4, 0.4, seed=1) == simulate(1, 1, 2, 2, 0.4, 0.4, seed=1)
+    assert simulate(1, 1, 1, 2, 0.4, 0.4, seed=1) != simulate(1, 1, 1, 2, 0.4, 0.4, seed=2)
+
+
+@pytest.mark.parametrize("arguments", [(0, 0, 1, 1), (1, 1, 0, 1), (1, 1, 1, 0), (math.nan, 1, 1, 1), (1, -1, 1, 1)])
+def test_nonsense_is_refused(arguments: tuple[float, float, int, int]) -> None:
+    with pytest.raises(ValueError, match=r"nothing to simulate|give a finite number"):
+        simulate(*arguments)
