@@ -37,8 +37,9 @@ def test_every_image_once_in_order(corpus: Slice, tmp_path: Path, workers: int, 
 
     expected = [item.id for item in manifests.load(Path(corpus.manifest)).items]
     ids, vectors = sinks.read_parquet(tmp_path / "vectors.parquet")
-    n, n_batches = len(ids), workers * 2 + 1 + 12
-    assert n == 4 * n_batches, "too few images for a steady state: they repeat"
+    burst = max(workers, 1)
+    n, n_batches = len(ids), -(-(workers * 2 + 1 + 12) // burst) * burst
+    assert n == 4 * n_batches, "too few images for a steady state: they repeat, in whole bursts"
     assert ids == (expected * n)[:n]
     assert len({vector.tobytes() for vector in vectors}) > len(expected) // 2, "vectors do not tell images apart"
     assert (found.values["n_embedded"], found.values["n_unique"], found.values["steady"]) == (n, 18, True)
@@ -91,14 +92,20 @@ def test_failures_in_workers_are_listed_and_limited(corpus: Slice, tmp_path: Pat
 
 def test_warm_up_drains_the_prefetch_where_it_can() -> None:
     four = replace(RECIPE, workers=4, batch_size=10)
-    warm, positions = plan_batches(1000, four, at_least=1)
-    assert (warm, len(positions)) == (9, 109)
-    warm, positions = plan_batches(40, four, at_least=1)
-    assert (warm, len(positions)) == (2, 6)
-    warm, positions = plan_batches(40, four, at_least=21)
-    assert (warm, len(positions), positions[-1][-1]) == (9, 30, 209)
-    warm, positions = plan_batches(13, replace(RECIPE, workers=0, batch_size=10), at_least=1)
-    assert (warm, positions[1:]) == (1, [list(range(10)), [10, 11, 12]])
+    warm, count, positions = plan_batches(1000, four, at_least=1)
+    assert (warm, count, len(positions)) == (9, 100, 9 + 100 + 9)
+    warm, count, positions = plan_batches(40, four, at_least=1)
+    assert (warm, count, len(positions)) == (2, 4, 2 + 4 + 9)
+    warm, count, positions = plan_batches(13, replace(RECIPE, workers=0, batch_size=10), at_least=1)
+    assert (warm, count, positions[1:]) == (1, 2, [list(range(10)), [10, 11, 12], list(range(10))])
+
+
+def test_images_that_come_round_again_are_measured_in_whole_bursts() -> None:
+    """Four workers that began together bring four batches at once: 21 would end inside a burst."""
+    four = replace(RECIPE, workers=4, batch_size=10)
+    warm, count, positions = plan_batches(40, four, at_least=21)
+    assert (warm, count, len(positions)) == (9, 24, 9 + 24 + 9)
+    assert positions[warm + count - 1][-1] == 239
 
 
 def _with_vanished_files(corpus: Slice, folder: Path, every: int) -> Slice:

@@ -49,7 +49,9 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
         startup_s = (perf_counter_ns() - began) / 1e9
         seconds = float(cell.params["seconds"])
         with collector_paused():
-            samples, n = _steady(system.batches, seconds, max(_MIN_BATCHES, system.ahead), progress)
+            samples, n = _steady(
+                system.batches, seconds, max(_MIN_BATCHES, system.ahead), max(system.ahead - 1, 1), progress
+            )
         values: dict[str, Any] = {"library": system.library, "settings": system.settings}
     values |= {**threads, **manifest.shape(), **_sizes(items), "page_cache": cache, "startup_s": startup_s}
     values |= {"n_loaded": n, "n_unique": len(items), "cores": systems.cores(), "peak_memory_mib": peak_memory_mib()}
@@ -111,7 +113,7 @@ def _warm_up(batches: Iterator[Batch], ahead: int, n_pictures: int) -> dict[int,
 
 
 def _steady(
-    batches: Iterator[Batch], seconds: float, at_least: int, progress: Progress
+    batches: Iterator[Batch], seconds: float, at_least: int, rounds: int, progress: Progress
 ) -> tuple[dict[str, list[int]], int]:
     taken: list[int] = []
     n = 0
@@ -122,7 +124,8 @@ def _steady(
         got = perf_counter_ns()
         taken.append(got - asked)
         n += len(positions)
-        if len(taken) >= at_least and got >= deadline:
+        # Workers that began together finish together: only whole rounds start and end in the same phase.
+        if len(taken) >= at_least and got >= deadline and len(taken) % rounds == 0:
             break
         progress(n)
         asked = perf_counter_ns()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -50,8 +51,8 @@ class Threaded:
                 consumer.drain()
                 writer.finish()
 
-    def measure(self, pipeline: Pipeline, max_failures: int, progress: Progress) -> Pass:
-        """Every batch that is left, from asking for the first to the sink's file being whole.
+    def measure(self, pipeline: Pipeline, count: int, max_failures: int, progress: Progress) -> Pass:
+        """The next `count` batches, from asking for the first to the sink's file being whole.
 
         Raises:
             UserError: more than `max_failures` images failed.
@@ -64,7 +65,7 @@ class Threaded:
         with sinking(pipeline.serialize, pipeline.finish) as writer:
             consumer = consumers.make(pipeline, self._recipe.device, writer)
             tally = _Tally(done, consumer, writer, start, keep)
-            _consume(loader, tally, kept, max_failures, progress)
+            _consume(loader, count, tally, kept, max_failures, progress)
             consumer.drain()
             writer.finish()
             done.wall_ns = perf_counter_ns() - start
@@ -105,13 +106,13 @@ class _Tally:
 
 
 def _consume(
-    loader: Loader, tally: _Tally, kept: list[tuple[int, Batch]], max_failures: int, progress: Progress
+    loader: Loader, count: int, tally: _Tally, kept: list[tuple[int, Batch]], max_failures: int, progress: Progress
 ) -> None:
     done, watch = tally.done, monitor.current()
     if watch is not None:
         watch.begin()
     asked = perf_counter_ns()
-    for batch in loader:
+    for batch in islice(loader, count):
         got = perf_counter_ns()
         done.samples["wait"].append(batch.waited_ns)
         if batch.ids:

@@ -48,7 +48,7 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
     items = manifest.sound
     threads = set_threads(recipe, uses_torch=True)
     cache = set_page_cache(cell, manifest, items)
-    warm, positions = plan_batches(len(items), recipe, at_least=_batches_needed(cell, recipe, model))
+    warm, count, positions = plan_batches(len(items), recipe, at_least=_batches_needed(cell, recipe, model))
     began = perf_counter_ns()
     # Workers first: a fork after CUDA has started would copy a broken context.
     with _loading(items, manifest, recipe, model, positions) as loaded:
@@ -58,7 +58,7 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
         gpu = _GpuMemory(recipe.device)
         with telemetry.recorded(recipe.device) as recorded, collector_paused():
             progress(0)
-            done = loaded.measure(pipeline, int(cell.params.get("max_failures", 1_000_000)), progress)
+            done = loaded.measure(pipeline, count, int(cell.params.get("max_failures", 1_000_000)), progress)
     if not done.embedded:
         raise UserError(f"every image failed; the first, {describe(done.failures[0])}")
     values: dict[str, Any] = {**threads, **manifest.shape(), "page_cache": cache, "startup_s": startup_s}
@@ -77,8 +77,8 @@ class _Loaded(Protocol):
     def warm_up(self, count: int, pipeline: Pipeline) -> None:
         """Take the first `count` batches all the way, to a sink that is thrown away."""
 
-    def measure(self, pipeline: Pipeline, max_failures: int, progress: Progress) -> Pass:
-        """Take every batch that is left, until the sink's file is whole."""
+    def measure(self, pipeline: Pipeline, count: int, max_failures: int, progress: Progress) -> Pass:
+        """Take the next `count` batches, until the sink's file is whole; what comes after them is left."""
 
 
 @contextmanager
@@ -111,21 +111,25 @@ def _batches_needed(cell: Cell, recipe: Recipe, model: ModelSpec) -> int:
     return 1 if slow else max(_prefetched(recipe) + _MIN_BATCHES, int(cell.params.get("batches", 0)))
 
 
-def plan_batches(n: int, recipe: Recipe, at_least: int) -> tuple[int, list[list[int]]]:
-    """How many batches warm up, and the positions of every batch, warm-up first.
+def plan_batches(n: int, recipe: Recipe, at_least: int) -> tuple[int, int, list[list[int]]]:
+    """How many batches warm up, how many are measured, and the positions of every batch, in that order and more.
 
     All `n` images are measured once, or over and over until `at_least` full batches are. What the
     workers prefetch while the model loads must be gone before the clock starts, or a run that waits
     for its loader would be credited with it; where fewer batches are measured than that, half as
     many warm up. Warm-up takes the same images from the start.
+
+    Workers that began together finish together: batches come in bursts of as many. Images that are taken
+    over and over are therefore measured in whole bursts, and loading goes on behind the last measured
+    batch as it did before the first: what was half done when the clock started is half done when it stops.
     """
-    size = recipe.batch_size
-    total = max(n, at_least * size)
+    size, burst = recipe.batch_size, max(recipe.workers, 1)
+    total = max(n, -(-at_least // burst) * burst * size if at_least > 1 else size)
     measured = [list(range(start, min(start + size, total))) for start in range(0, total, size)]
     prefetched = _prefetched(recipe)
     warm = prefetched if len(measured) >= prefetched else max(1, len(measured) // 2)
     full = list(range(size))
-    return warm, [*([full] * warm), *measured]
+    return warm, len(measured), [*([full] * warm), *measured, *([full] * prefetched)]
 
 
 class _Processes:
@@ -144,30 +148,26 @@ class _Processes:
                     embed(batch.ids, batch.images)
             sink.close()
 
-    def measure(self, pipeline: Pipeline, max_failures: int, progress: Progress) -> Pass:
+    def measure(self, pipeline: Pipeline, count: int, max_failures: int, progress: Progress) -> Pass:
         embed = embedders.make(pipeline, self._recipe.device)
         span_batches = self._recipe.workers * PREFETCH + 16
         start = perf_counter_ns()
-        done = _measure(self._loaded, embed, max_failures, progress, start, span_batches)
+        done = _measure(self._loaded, count, embed, max_failures, progress, start, span_batches)
         pipeline.finish()
         done.wall_ns = perf_counter_ns() - start
         return done
 
 
 def _measure(
-    loaded: Iterator[Batch], embed: Embedder, limit: int, progress: Progress, start: int, span_batches: int
+    loaded: Iterator[Batch], count: int, embed: Embedder, limit: int, progress: Progress, start: int, span_batches: int
 ) -> Pass:
     done = Pass()
     watch = monitor.current()
     if watch is not None:
         watch.begin()
-    while True:
+    for _ in range(count):
         asked = perf_counter_ns()
-        batch = next(loaded, None)
-        if batch is None:
-            if watch is not None:
-                watch.update(done.samples, done.embedded, done.batches, len(done.failures), lambda: 0, final=True)
-            return done
+        batch = next(loaded)
         got = perf_counter_ns()
         spans = embed(batch.ids, batch.images) if batch.ids else []
         finished = perf_counter_ns()
@@ -183,6 +183,9 @@ def _measure(
         if watch is not None:
             watch.update(done.samples, done.embedded, done.batches, len(done.failures), lambda: ready(loaded))
         progress(done.embedded)
+    if watch is not None:
+        watch.update(done.samples, done.embedded, done.batches, len(done.failures), lambda: 0, final=True)
+    return done
 
 
 def _add(done: Pass, batch: Batch, lane: str, spans: Sequence[embedders.Span], start: int, *, keep_spans: bool) -> None:
