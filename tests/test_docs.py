@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import csv
 import re
 import shlex
 import subprocess
@@ -102,3 +103,15 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+@pytest.mark.parametrize(("image_set", "named"), [("original", "originals"), ("small_256", "256 px")])
+def test_the_readmes_frontier_is_the_reference_runs(image_set: str, named: str) -> None:
+    with open(ROOT / "data" / "reference" / "amd-epyc-2-cores" / "frontier.csv", newline="", encoding="utf-8") as file:
+        found = {row["system"]: row for row in csv.DictReader(file) if row["image_set"] == image_set}
+    ours = float(found["ours"]["img_per_s"])
+    over = [f"{ours / float(found[name]['img_per_s']):.1f}" for name in ("pil", "paper", "dali", "spdl")]
+    decibels = [float(found[name]["psnr_db"]) for name in ("ours", "paper")]
+    pixels = ["same" if value >= 99 else f"{value:.0f} dB" for value in decibels]
+    line = " | ".join(["", named, f"{ours:,.0f}", *over, *pixels, ""]).strip()
+    assert line in (ROOT / "README.md").read_text(encoding="utf-8")
