@@ -28,6 +28,7 @@ def print_diagnosis(found: Diagnosis, console: Console) -> None:
         console.print(Text(f"· {line}"))
     _heading("3  Checklist", console)
     console.print(_checklist(found))
+    console.print(Text("a fix that relieves several stages stands at each; its gain is the whole of it", style="dim"))
     _heading("4  Predictions", console)
     console.print(_predictions([found.present, *found.fixes, *found.stacked]))
     _heading("5  Proof", console)
