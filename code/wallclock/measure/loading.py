@@ -52,7 +52,7 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
             samples, n = _steady(
                 system.batches, seconds, max(_MIN_BATCHES, system.ahead), max(system.ahead - 1, 1), progress
             )
-        values: dict[str, Any] = {"library": system.library, "settings": system.settings}
+        values: dict[str, Any] = {"library": system.version, "settings": system.settings}
     values |= {**threads, **manifest.shape(), **_sizes(items), "page_cache": cache, "startup_s": startup_s}
     values |= {"n_loaded": n, "n_unique": len(items), "cores": systems.cores(), "peak_memory_mib": peak_memory_mib()}
     if judged:

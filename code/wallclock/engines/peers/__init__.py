@@ -44,7 +44,8 @@ class Job:
 class Peer:
     """A peer at work. A batch is valid until the next one is asked for."""
 
-    library: str
+    #: Of the library underneath.
+    version: str
     settings: str
     #: Batches that may be ready ahead of their turn: a warm-up takes as many.
     ahead: int
