@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from wallclock.corpus import generated
 from wallclock.errors import Unavailable, UserError
+from wallclock.measure import ceilings
 from wallclock.measure.ceilings import ceiling
-from wallclock.measure.loading import complete, loading
+from wallclock.measure.loading import _steady, complete, loading
 from wallclock.spec import Cell, CorpusSpec, ModelSpec, Recipe, Slice
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -87,4 +90,26 @@ def test_ceilings(corpus: Slice, tmp_path: Path, recipe: Recipe, kind: str) -> N
 def test_where_the_device_is_the_host_nothing_is_copied(corpus: Slice, tmp_path: Path) -> None:
     cell = Cell("limits", "ceiling", "h2d", 0, OURS, corpus, MODEL, {"kind": "h2d", "seconds": 0.02})
     with pytest.raises(Unavailable, match="the device is the host"):
+        ceiling(cell, tmp_path, nothing)
+
+
+def test_batches_that_come_in_bursts_are_counted_in_whole_bursts() -> None:
+    stream = ((list(range(5)), np.zeros((5, 2, 2, 3), np.uint8)) for _ in range(1000))
+    samples, n = _steady(stream, seconds=0.0, at_least=9, burst=4, progress=nothing)
+    assert (len(samples["batch"]), n) == (12, 60)
+
+
+def test_a_pinned_process_that_dies_does_not_leave_the_others_waiting(
+    corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, first = ceilings._decoding, min(os.sched_getaffinity(0))
+
+    def dies(*arguments: Any, **named: Any) -> Any:
+        if os.sched_getaffinity(0) == {first}:
+            raise RuntimeError("made to die")
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(ceilings, "_decoding", dies)
+    cell = Cell("limits", "ceiling", "x", 0, OURS, corpus, MODEL, {"kind": "decode_files", "seconds": 0.01})
+    with pytest.raises(RuntimeError, match="a pinned process ended with status"):
         ceiling(cell, tmp_path, nothing)

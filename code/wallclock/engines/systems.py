@@ -103,7 +103,7 @@ def _dataloader(
             yield [index[name] for name in batch.ids], batch.images.numpy()
 
     try:
-        yield Peer("wallclock dataloader", words, recipe.workers * PREFETCH + 1, stream())
+        yield Peer("wallclock dataloader", words, recipe.workers * PREFETCH + 1, stream(), max(recipe.workers, 1))
     finally:
         if hasattr(loaded, "_shutdown_workers"):
             loaded._shutdown_workers()

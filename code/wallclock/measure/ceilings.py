@@ -91,8 +91,13 @@ def _on_every_core(
     def work(core: int, share: Sequence[Item]) -> None:
         os.sched_setaffinity(0, {core})
         set_threads(recipe, uses_torch=False)
-        step = _decoding(recipe, share, root, input_px, in_memory=kind == "decode_memory")
-        step()
+        try:
+            step = _decoding(recipe, share, root, input_px, in_memory=kind == "decode_memory")
+            step()
+        except BaseException:
+            # Or the others would wait for this one for ever.
+            ready.abort()
+            raise
         ready.wait()
         n, took = _timed(step, seconds)
         results.put((n, took / 1e9))

@@ -49,9 +49,7 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
         startup_s = (perf_counter_ns() - began) / 1e9
         seconds = float(cell.params["seconds"])
         with collector_paused():
-            samples, n = _steady(
-                system.batches, seconds, max(_MIN_BATCHES, system.ahead), max(system.ahead - 1, 1), progress
-            )
+            samples, n = _steady(system.batches, seconds, max(_MIN_BATCHES, system.ahead), system.burst, progress)
         values: dict[str, Any] = {"library": system.version, "settings": system.settings}
     values |= {**threads, **manifest.shape(), **_sizes(items), "page_cache": cache, "startup_s": startup_s}
     values |= {"n_loaded": n, "n_unique": len(items), "cores": systems.cores(), "peak_memory_mib": peak_memory_mib()}
@@ -113,7 +111,7 @@ def _warm_up(batches: Iterator[Batch], ahead: int, n_pictures: int) -> dict[int,
 
 
 def _steady(
-    batches: Iterator[Batch], seconds: float, at_least: int, rounds: int, progress: Progress
+    batches: Iterator[Batch], seconds: float, at_least: int, burst: int, progress: Progress
 ) -> tuple[dict[str, list[int]], int]:
     taken: list[int] = []
     n = 0
@@ -124,8 +122,8 @@ def _steady(
         got = perf_counter_ns()
         taken.append(got - asked)
         n += len(positions)
-        # Workers that began together finish together: only whole rounds start and end in the same phase.
-        if len(taken) >= at_least and got >= deadline and len(taken) % rounds == 0:
+        # Workers that began together finish together: whole bursts start and end in the same phase.
+        if len(taken) >= at_least and got >= deadline and len(taken) % burst == 0:
             break
         progress(n)
         asked = perf_counter_ns()

@@ -50,6 +50,8 @@ class Peer:
     #: Batches that may be ready ahead of their turn: a warm-up takes as many.
     ahead: int
     batches: Iterator[Batch]
+    #: Batches that come at once: of processes that each make one, as many as there are.
+    burst: int = 1
 
 
 Opener = Callable[[Job], AbstractContextManager[Peer]]

@@ -33,7 +33,8 @@ def spdl(job: Job) -> Iterator[Peer]:
     how = "load_image_batch" if batchwise else "decode_packets with a scale filter, then convert_frames"
     words = f"{how}, concurrency={job.cores}, num_threads={job.cores}, sink of {_SINK}, uint8"
     with pipeline.auto_stop():
-        yield Peer(version("spdl-io"), words, job.cores + _SINK + 2, pipeline.get_iterator())
+        burst = job.cores if batchwise else 1
+        yield Peer(version("spdl-io"), words, job.cores + _SINK + 2, pipeline.get_iterator(), burst)
 
 
 def _scale(media: Any, px: int) -> str:

@@ -78,7 +78,7 @@ def _open(job: Job, make: Make, library: str, settings: str) -> Iterator[Peer]:
     batches = iter(loader)
     words = f"DataLoader, {job.cores} workers, {_PREFETCH} batches ahead each; {settings}"
     try:
-        yield Peer(library, words, job.cores * _PREFETCH, _to_numpy(batches))
+        yield Peer(library, words, job.cores * _PREFETCH, _to_numpy(batches), job.cores)
     finally:
         batches._shutdown_workers()
 
