@@ -57,6 +57,13 @@ def cell(plan: Plan, experiment: str, label: str, recipe: Recipe, corpus: Slice,
     return Cell(experiment, "throughput", label, repeat, recipe, corpus, plan.settings.model, plan.params)
 
 
+def one_recipe(plan: Plan, experiment: str, options: Mapping[str, Any]) -> list[Cell]:
+    """Fidelity once, then one cell a repeat, of the experiment's one recipe."""
+    recipe, corpus = options["recipe"], corpus_of(plan, options)
+    timed = [cell(plan, experiment, recipe.name, recipe, corpus, repeat) for repeat in plan.repeats(experiment)]
+    return [fidelity_cell(plan, experiment, [recipe], options), *timed]
+
+
 def fidelity_cell(plan: Plan, experiment: str, recipes: Sequence[Recipe], options: Mapping[str, Any]) -> Cell:
     """The untimed comparison of these recipes' pixels and vectors with Pillow's in FP32."""
     corpus = corpus_of(plan, options)

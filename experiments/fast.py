@@ -24,9 +24,7 @@ TABLES = {CSV: e2e.COLUMNS, TIMELINE: e2e.TIMELINE_COLUMNS}
 
 def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     """Fidelity once, then one cell a repeat."""
-    recipe, corpus = options["recipe"], e2e.corpus_of(plan, options)
-    timed = [e2e.cell(plan, "fast", recipe.name, recipe, corpus, repeat) for repeat in plan.repeats("fast")]
-    return [e2e.fidelity_cell(plan, "fast", [recipe], options), *timed]
+    return e2e.one_recipe(plan, "fast", options)
 
 
 def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
