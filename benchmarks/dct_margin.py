@@ -2,7 +2,9 @@
 
 For each margin, every image is decoded to the smallest scale at or above margin × 224 px and resized as
 `recipe=fast` does; its PSNR against Pillow's antialiased resize stands beside that of full decode +
-INTER_AREA and of the paper's recipe on the same image. Nothing is timed.
+INTER_AREA and of the paper's recipe on the same image. A scaled picture rarely fills its last row and
+column: `squeezed_loss_db` is what it costs to resize those as if it did, on the images where it does not.
+Nothing is timed.
 
     python -m benchmarks.dct_margin [--n N] [--folder DIR]
 """
@@ -30,7 +32,7 @@ MARGINS = (1.0, 1.1, 1.25, 1.5, 2.0, 2.5)
 PX = 224
 COLUMNS = (
     *("images", "n_images", "dct_margin", "psnr_db", "psnr_db_min", "n_below_area_by_1_db", "n_below_paper"),
-    *("area_psnr_db", "paper_psnr_db", "origin"),
+    *("area_psnr_db", "paper_psnr_db", "n_squeezed", "squeezed_loss_db", "squeezed_loss_db_max", "origin"),
 )
 _CEILING_DB = 99.0
 
@@ -54,17 +56,25 @@ def _rows(name: str, sources: Iterable[int | Path]) -> list[dict[str, object]]:
         found = np.array([each for each in pool.map(_decibels, sources, chunksize=4) if each])
     area, paper = found[:, 0], found[:, 1]
     rows = []
-    for margin, ours in zip(MARGINS, found[:, 2:].T, strict=True):
+    exact, squeezed = found[:, 2 : 2 + len(MARGINS)], found[:, 2 + len(MARGINS) :]
+    for margin, ours, taken in zip(MARGINS, exact.T, squeezed.T, strict=True):
+        lost = (ours - taken)[ours != taken]
         close = {"psnr_db": float(np.median(ours)), "psnr_db_min": float(ours.min())}
         misses = {"n_below_area_by_1_db": int((ours < area - 1).sum()), "n_below_paper": int((ours < paper).sum())}
         beside = {"area_psnr_db": float(np.median(area)), "paper_psnr_db": float(np.median(paper))}
         about: dict[str, object] = {"images": name, "n_images": len(found), "dct_margin": margin}
-        rows.append({**about, **close, **misses, **beside, "origin": "measured"})
+        loss = (
+            {"squeezed_loss_db": float(np.median(lost)), "squeezed_loss_db_max": float(lost.max())} if lost.size else {}
+        )
+        without = {"squeezed_loss_db": None, "squeezed_loss_db_max": None}
+        rows.append(
+            {**about, **close, **misses, **beside, "n_squeezed": lost.size, **without, **loss, "origin": "measured"}
+        )
     return rows
 
 
 def _decibels(source: int | Path) -> list[float]:
-    """PSNR of area, of the paper's recipe, and of each margin; empty for a file that does not decode."""
+    """PSNR of area, of the paper's recipe, of the margins, and of them squeezed; empty if it does not decode."""
     data = synthetic.render(0, "original", source, 0.0) if isinstance(source, int) else source.read_bytes()
     try:
         full = decode.make("simplejpeg")(data)
@@ -79,7 +89,8 @@ def _decibels(source: int | Path) -> list[float]:
     ours = resize.make("torch", "bilinear", PX)
     size = (full.shape[0], full.shape[1])
     scaled = [decode.make("simplejpeg", Scaling(PX, margin))(data) for margin in MARGINS]
-    return [*opencv, *(apart(ours.resize(pixels, size)) for pixels in scaled)]
+    exact = [apart(ours.resize(pixels, size)) for pixels in scaled]
+    return [*opencv, *exact, *(apart(ours.resize(pixels)) for pixels in scaled)]
 
 
 if __name__ == "__main__":
