@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import log2
 
 from wallclock.predict import Handover, Machine, Setup, StageCosts, StepTime, fit_step_time
+from wallclock.predict.costs import ENGINES
 from wallclock.records import Record
 from wallclock.spec import Cell, ModelSpec, Recipe
 
@@ -36,7 +38,7 @@ class Costs:
     records: Sequence[Record]
 
     def inputs(self, cell: Cell) -> Inputs:
-        """What predicts an end-to-end cell.
+        """What predicts an end-to-end cell, or a cell whose loader has no consumer (protocol `loading`).
 
         Raises:
             NoCostsError: a cost was not measured.
@@ -45,28 +47,36 @@ class Costs:
         if recipe is None or model is None or cell.corpus is None:
             raise NoCostsError("not an end-to-end cell")
         loading = self._loading(cell, recipe)
-        assert loading.cell.recipe is not None
         cores = int(loading.environment["machine"]["cores"])
         costs, contention = _loading_costs(loading)
-        step = self._step(recipe, model)
-        costs = replace(costs, **_tail(step))
-        on_cores = recipe.device == "cpu" and model.weights != "none"
-        threads = int(step.values.get("torch_threads", 1))
-        machine = Machine(cores, None, on_cores, threads if on_cores else 1, contention)
-        setup = Setup(recipe.workers, recipe.batch_size, "dataloader" if recipe.engine == "dataloader" else "threads")
-        handover, assemble_s = self._handover(recipe.batch_size)
-        if recipe.engine == "dataloader" and recipe.workers:
-            costs = replace(costs, assemble_s=assemble_s)
-        return Inputs(costs, _step_time(step, model), machine, setup, handover)
+        step_time, forward_cores = StepTime(), 0
+        if cell.protocol != "loading":
+            step = self._step(recipe, model)
+            costs, step_time = replace(costs, **_tail(step)), _step_time(step, model, recipe.batch_size)
+            if recipe.device == "cpu" and model.weights != "none":
+                forward_cores = int(step.values.get("torch_threads", 1))
+        machine = Machine(cores, None, forward_cores > 0, max(forward_cores, 1), contention)
+        # Without a number, the threads engine takes one worker for each core.
+        workers = recipe.workers or (cores if recipe.engine == "threads" else 0)
+        setup = Setup(workers, recipe.batch_size, "threads" if recipe.engine == "threads" else "dataloader")
+        return Inputs(costs, step_time, machine, setup, self._handover(recipe.batch_size))
 
     def _loading(self, cell: Cell, recipe: Recipe) -> Record:
         assert cell.corpus is not None
+        if recipe.engine not in ENGINES:
+            raise NoCostsError(f"{recipe.engine} is one call: what its parts cost cannot be measured apart")
+        if cell.params.get("subset", "all") != "all":
+            raise NoCostsError(f"no cost of the {cell.params['subset']} images alone was measured")
         wanted = [getattr(recipe, name) for name in LOADER_FIELDS]
+        found: dict[float, Record] = {}
         for record in self._of("contention"):
             if record.cell.recipe is None or _place(record.cell) != _place(cell):
                 continue
             if [getattr(record.cell.recipe, name) for name in LOADER_FIELDS] == wanted:
-                return record
+                # The heap of a process that makes larger batches gives its pages back and faults them in again.
+                found.setdefault(abs(log2(record.cell.recipe.batch_size / recipe.batch_size)), record)
+        if found:
+            return found[min(found)]
         raise NoCostsError(f"no cost of loading {cell.corpus.image_set} with {'/'.join(wanted)} was measured")
 
     def _step(self, recipe: Recipe, model: ModelSpec) -> Record:
@@ -78,11 +88,15 @@ class Costs:
                 return record
         raise NoCostsError(f"no step time of {model.name} in {recipe.dtype} on {recipe.device} was measured")
 
-    def _handover(self, size: int) -> tuple[Handover, float]:
-        """A batch's way between processes, and seconds an image of assembling it there, at this batch size."""
+    def _handover(self, size: int) -> Handover:
+        """A batch's way between processes, at this batch size."""
         for record in self._of("handover"):
-            at = {end: _between(record, end, size) for end in ("worker", "main", "assemble")}
-            return Handover(StepTime(at["worker"]), StepTime(at["main"])), at["assemble"] / size
+            sizes = sorted(record.cell.params["batch_sizes"])
+            worker, main = (
+                _between([(known, record.seconds_in(f"{end}-{known}")) for known in sizes], size)
+                for end in ("worker", "main")
+            )
+            return Handover(StepTime(worker), StepTime(main))
         raise NoCostsError("no cost of handing a batch over was measured")
 
     def _of(self, protocol: str) -> list[Record]:
@@ -109,9 +123,8 @@ def _place(cell: Cell) -> tuple[str, str, str]:
     return cell.corpus.kind, cell.corpus.image_set, cell.corpus.storage
 
 
-def _between(record: Record, end: str, size: int) -> float:
+def _between(points: Sequence[tuple[int, float]], size: int) -> float:
     """Seconds of a batch of that size: on straight lines between those measured, in proportion beyond."""
-    points = [(int(known), record.seconds_in(f"{end}-{known}")) for known in sorted(record.cell.params["batch_sizes"])]
     for (low, at_low), (high, at_high) in pairwise(points):
         if low <= size <= high:
             return at_low + (at_high - at_low) * (size - low) / (high - low)
@@ -124,14 +137,21 @@ def _mean_s(record: Record, stage: str, size: int) -> float:
     return sum(samples) / len(samples) / 1e9
 
 
-def _step_time(record: Record, model: ModelSpec) -> StepTime:
-    """The forward pass by batch size; a stand-in's is what it was told, and what its sleep adds to that."""
-    sizes = record.cell.params["batch_sizes"]
+def _step_time(record: Record, model: ModelSpec, size: int) -> StepTime:
+    """The forward pass of a batch of that size; a stand-in's is what it was told, and what its sleep adds to that.
+
+    The fitted line tells what every batch pays from what every image pays. At this batch size the time is the
+    measured one, or lies between the two beside it: caches and allocators do not follow a line.
+    """
+    sizes = sorted(record.cell.params["batch_sizes"])
     if model.weights == "none":
         assert record.cell.model is not None
         late = _mean_s(record, "forward", sizes[0]) - record.cell.model.service_ms / 1e3
         return StepTime(model.service_ms / 1e3 + max(0.0, late), model.service_ms_per_image / 1e3)
-    return fit_step_time([(size, _mean_s(record, "forward", size)) for size in sizes])
+    points = [(known, _mean_s(record, "forward", known)) for known in sizes]
+    fitted, measured = fit_step_time(points), _between(points, size)
+    startup = min(fitted.startup_s, measured)
+    return StepTime(startup, (measured - startup) / size)
 
 
 def _tail(record: Record) -> dict[str, float]:

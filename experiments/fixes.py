@@ -141,10 +141,16 @@ def setups(options: Mapping[str, Any], recipe: Recipe, cores: int) -> list[Setup
 
 
 def loaders(found: Sequence[Setup]) -> list[Recipe]:
-    """The recipes whose loading is to be measured: one for each decoder, resizer and interpolation."""
+    """The recipes whose loading is to be measured: each way to load, in each batch size that is predicted with it.
+
+    A check makes do with the batch size next to its own.
+    """
     chosen: dict[tuple[Any, ...], Recipe] = {}
-    for setup in found:
-        chosen.setdefault(tuple(getattr(setup.recipe, name) for name in LOADER_FIELDS), setup.recipe)
+    for setup in sorted(found, key=lambda setup: setup.kind == "check"):
+        way = tuple(getattr(setup.recipe, name) for name in LOADER_FIELDS)
+        if setup.kind == "check" and any(known[:-1] == way for known in chosen):
+            continue
+        chosen.setdefault((*way, setup.recipe.batch_size), setup.recipe)
     return list(chosen.values())
 
 

@@ -133,7 +133,7 @@ def _row(key: tuple[str, str, str, str], variants: Mapping[str, list[Record]]) -
 def _measured(repeats: Sequence[Record]) -> Row:
     chosen = _median_repeat(repeats)
     walls = [rows.wall_s(record) for record in repeats if record.ok]
-    rates = [_rate(record) for record in repeats if record.ok]
+    rates = [rows.loading_rate(record) for record in repeats if record.ok]
     values = chosen.values
     return {
         **{name: values[name] for name in ("library", "settings", "cores", "n_unique", "startup_s")},
@@ -151,18 +151,14 @@ def _judged(repeats: Sequence[Record]) -> Row:
     return {"gate": "not checked"}
 
 
-def _rate(record: Record) -> float:
-    return float(record.values["n_loaded"]) / rows.wall_s(record)
-
-
 def _median_repeat(repeats: Sequence[Record]) -> Record:
-    ordered = sorted((record for record in repeats if record.ok), key=_rate)
+    ordered = sorted((record for record in repeats if record.ok), key=rows.loading_rate)
     return ordered[(len(ordered) - 1) // 2]
 
 
 def _median_rate(repeats: Sequence[Record]) -> float:
     """Images a second of the median repeat; 0 where none measured."""
-    rates = [_rate(record) for record in repeats if record.ok]
+    rates = [rows.loading_rate(record) for record in repeats if record.ok]
     return median(rates) if rates else 0.0
 
 

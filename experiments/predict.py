@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from experiments import Row, cited, e2e, rows
@@ -22,6 +23,7 @@ from wallclock.plan import Plan
 from wallclock.predict import Prediction, predict, workers_to_saturate
 from wallclock.records import Record
 from wallclock.spec import Cell, ModelSpec
+from wallclock.summary import median
 
 CSV = "prediction.csv"
 COLUMNS = (
@@ -34,7 +36,9 @@ COLUMNS = (
 )
 TABLES = {CSV: COLUMNS}
 #: The experiments whose end-to-end cells are predicted too: `tables` is handed their records.
-READS = ("t4", "opt", "steps", "workers", "batch", "frontier")
+READS = ("t4", "opt", "fast", "steps", "workers", "batch", "frontier")
+#: Of those, the protocols that a prediction is compared with.
+_PREDICTED = ("throughput", "loading")
 
 #: Of the costs, relative: about what separates two runs of the same cell.
 UNCERTAINTY = 0.15
@@ -55,18 +59,19 @@ def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
     found = []
     for experiment in ("predict", *READS):
         own = [record for record in records if record.cell.experiment == experiment]
-        found += [_row(costs, repeats, own) for repeats in rows.groups(own, "throughput").values()]
+        for protocol in _PREDICTED:
+            found += [_row(costs, repeats, own) for repeats in rows.groups(own, protocol).values()]
     return {CSV: [*found, *(rows.blank(COLUMNS) | row for row in cited.rows())]}
 
 
 def _loading(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     stand_in, found = _stand_in(plan), []
     for image_set, corpus in plan.slices(options["images"]).items():
-        for loader in options["loaders"]:
-            size = options["loading"]["batch_size"][image_set]
+        sizes = options["loading"]["batch_sizes"][image_set]
+        for loader, size in product(options["loaders"], sizes):
             recipe = replace(options["recipe"], **loader, batch_size=size)
             params = {**plan.params, "seconds": options["loading"]["seconds"]}
-            label = f"loading-{recipe.name}-{image_set}"
+            label = f"loading-{recipe.name}-{image_set}-b{size}"
             found.append(Cell("predict", "contention", label, 0, recipe, corpus, stand_in, params))
     return found
 
@@ -122,11 +127,12 @@ def _stand_in(plan: Plan, service_ms: float = 0.0, service_ms_per_image: float =
 
 
 def _row(costs: Costs, repeats: Sequence[Record], records: Sequence[Record]) -> Row:
-    measured = e2e.row(repeats, records)
+    loads_only = repeats[0].cell.protocol == "loading"
+    measured = _loading_row(repeats) if loads_only else e2e.row(repeats, records)
     row = rows.blank(COLUMNS) | {name: measured[name] for name in COLUMNS if name in measured}
     row |= {"experiment": repeats[0].cell.experiment, "origin": "predicted", "measured_origin": "measured"}
     row |= {"img_per_s": None, "measured_img_per_s": measured["img_per_s"]}
-    if measured["status"] == "ok":
+    if measured["status"] == "ok" and not loads_only:
         row |= {"measured_bottleneck": measured_bottleneck(rows.median_pass(repeats))}
     try:
         given = costs.inputs(repeats[0].cell)
@@ -136,6 +142,20 @@ def _row(costs: Costs, repeats: Sequence[Record], records: Sequence[Record]) -> 
     enough = workers_to_saturate(given.costs, given.step, given.machine, given.setup, given.handover)
     row |= {"workers_to_saturate": enough, **said_columns(said)}
     return row | error_column(row)
+
+
+def _loading_row(repeats: Sequence[Record]) -> Row:
+    """What a loader without a consumer measured, in this table's columns."""
+    recipe = repeats[0].cell.recipe
+    assert recipe is not None
+    status, reason = rows.status_of(repeats)
+    row = {name: getattr(recipe, name) for name in ("decoder", "resizer", "engine", "workers", "batch_size", "dtype")}
+    row |= {"recipe": repeats[0].cell.label, "image_set": rows.image_set_of(repeats[0]), **rows.where(repeats[0])}
+    row |= {"status": status, "reason": reason, "img_per_s": None}
+    if status != "ok":
+        return row
+    rates = [rows.loading_rate(record) for record in repeats if record.ok]
+    return row | {"img_per_s": median(rates), "repeats": len(rates), "n_images": repeats[0].values["n_loaded"]}
 
 
 def said_columns(said: Prediction) -> Row:

@@ -22,8 +22,7 @@ def groups(records: Sequence[Record], protocol: str) -> dict[tuple[str, str], li
     found: dict[tuple[str, str], list[Record]] = {}
     for record in records:
         if record.cell.protocol == protocol:
-            image_set = record.cell.corpus.image_set if record.cell.corpus else ""
-            found.setdefault((image_set, record.cell.label), []).append(record)
+            found.setdefault((image_set_of(record), record.cell.label), []).append(record)
     return found
 
 
@@ -68,6 +67,16 @@ def shape(values: Mapping[str, Any]) -> dict[str, object]:
 def blank(columns: Sequence[str]) -> dict[str, object]:
     """A row that has nothing to say yet."""
     return dict.fromkeys(columns)
+
+
+def image_set_of(record: Record) -> str:
+    """The image set that a record was measured on; empty for none."""
+    return record.cell.corpus.image_set if record.cell.corpus else ""
+
+
+def loading_rate(record: Record) -> float:
+    """Images a second of a pass that only loads (protocol `loading`)."""
+    return float(record.values["n_loaded"]) / wall_s(record)
 
 
 def wall_s(record: Record) -> float:

@@ -58,9 +58,27 @@ def test_no_more_loaders_work_than_there_are_cores() -> None:
 def test_a_forward_pass_on_the_loaders_cores_takes_them_away() -> None:
     shared = Machine(2, shares_cores=True, forward_cores=2)
     said = predict(COSTS, StepTime(0, 10e-3), shared, Setup(2, 8))
-    assert said.img_per_s == pytest.approx(2 / (2e-3 + 20e-3))
+    assert said.img_per_s == pytest.approx(1 / (10e-3 + 2e-3)), "a loader on one core holds both threads up"
     assert said.bottleneck == "accelerator"
     assert workers_to_saturate(COSTS, StepTime(0, 10e-3), shared, Setup(1, 8)) == 1
+
+
+@pytest.mark.parametrize(
+    ("forward_s", "workers", "forward_cores", "expected_s"),
+    [
+        (1e-3, 2, 2, 2e-3),  # 2 ms of loading, shared with two loaders while the pass runs twice as long
+        (0.5e-3, 2, 2, 1.5e-3),  # more than that: the rest is loaded by both, on a core each
+        (1e-3, 1, 2, 3e-3),  # a single loader works on one core only
+        (4e-3, 2, 1, 4e-3),  # the other core is free
+        (1.5e-3, 2, 1, 2e-3),  # but for the half millisecond that does not fit on it
+    ],
+)
+def test_loading_beside_a_forward_pass_shares_its_cores(
+    forward_s: float, workers: int, forward_cores: int, expected_s: float
+) -> None:
+    shared = Machine(2, shares_cores=True, forward_cores=forward_cores)
+    said = predict(COSTS, StepTime(0, forward_s), shared, Setup(workers, 8))
+    assert 1 / said.img_per_s == pytest.approx(expected_s)
 
 
 def test_storage_binds_where_it_is_slow() -> None:

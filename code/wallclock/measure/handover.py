@@ -2,8 +2,7 @@
 
 The engine's floor: one worker assembles batches of images that were ready before and sends them; nothing is
 read, decoded or embedded. Processor time, not the wall: the two processes work side by side, and cores are
-what they compete for. Assembling is in it because it depends on the batch: from 32 MiB on, glibc takes fresh
-pages from the kernel for every batch (M_MMAP_THRESHOLD's upper bound), each to be faulted in.
+what they compete for.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ class _Ready(Dataset[Batch]):
 def handover(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Send `params.batches` batches of each of `params.batch_sizes` through one worker.
 
-    Samples, processor nanoseconds of a batch, one mean for each size: `assemble-<size>`, the worker's thread
-    that loads; `worker-<size>`, its other one, which copies into shared memory; `main-<size>`.
+    Samples, processor nanoseconds of a batch, one mean for each size: `worker-<size>`, the worker's thread that
+    copies into shared memory, beside the one that loads; `main-<size>`.
     """
     recipe, model = parts(cell)
     set_threads(recipe, uses_torch=True)
@@ -64,7 +63,6 @@ def handover(cell: Cell, work: Path, progress: Progress) -> Measurement:
                 batch = next(loaded)
             spent = process_time_ns() - main
         in_process, in_thread = batch.assembled[0] - process, batch.assembled[1] - thread
-        samples[f"assemble-{size}"] = [in_thread // count]
         samples[f"worker-{size}"] = [max(0, in_process - in_thread) // count]
         samples[f"main-{size}"] = [spent // count]
         progress(count * size)

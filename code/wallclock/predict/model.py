@@ -4,7 +4,8 @@ What runs side by side moves at the pace of the slowest; what runs in one proces
 side by side: the storage; the loaders, each on a core while there is one; the main process, which takes a
 batch through receive, h2d, forward, d2h and serialize, waiting for the device. All of them draw on the same
 cores, and so does the forward pass of device=cpu: no more core seconds can be spent in a second than there
-are cores (work conservation; Kleinrock, "Queueing Systems" II, 1976, chapter 3).
+are cores (work conservation; Kleinrock, "Queueing Systems" II, 1976, chapter 3), and a forward pass that has to
+share one is held up on all of its.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ def workers_to_saturate(
     """
     for workers in range(1, 2 * machine.cores + 1):
         case = _Case(costs, step, machine, replace(setup, workers=workers), handover or Handover())
-        wanted, possible = 1 / case.main_s, case.cores_supply()
+        wanted = 1 / case.main_s if case.main_s else float("inf")
+        possible = case.cores_supply()
         brought = min(case.transform_supply(), case.storage_supply())
         if machine.shares_cores:
             wanted = min(wanted, possible)
@@ -174,8 +176,23 @@ class _Case:
         return min(self.setup.workers / own, self.machine.cores / (self.load_s + self.given_s))
 
     def cores_supply(self) -> float:
+        """Images a second that the cores allow: no more core seconds than cores, and less beside a forward pass.
+
+        A forward pass of T threads waits for its slowest one, so that a loader on one of their T cores holds all
+        of them up. Where a core is shared in equal parts, an image takes F + L: its forward pass, and what of its
+        loading finds no free core. Loaders that have more to do than fits beside the pass (L > F) come to run
+        side by side: F + F, and F + L / k once that is longer, k of them.
+        """
         spent = sum(self.core_seconds().values())
-        return self.machine.cores / spent if spent else float("inf")
+        if not spent:
+            return float("inf")
+        conserved = self.machine.cores / spent
+        if not (self.machine.shares_cores and self.setup.overlaps):
+            return conserved
+        free = self.machine.cores - self.machine.forward_cores
+        load = max(0.0, self.load_s + self.given_s - free * self.forward_s)
+        held_up = max(min(load, self.forward_s), load / min(self.setup.workers, self.machine.cores))
+        return min(conserved, 1 / (self.main_s + held_up))
 
     def supply(self) -> dict[str, float]:
         """Images a second of each resource alone; what costs nothing is left out."""
