@@ -59,7 +59,10 @@ class Costs:
         # Without a number, the threads engine takes one worker for each core.
         workers = recipe.workers or (cores if recipe.engine == "threads" else 0)
         setup = Setup(workers, recipe.batch_size, "threads" if recipe.engine == "threads" else "dataloader")
-        return Inputs(costs, step_time, machine, setup, self._handover(recipe.batch_size))
+        handover, assemble_s = self._handover(recipe.batch_size)
+        if recipe.engine == "dataloader" and recipe.workers:
+            costs = replace(costs, assemble_s=assemble_s)
+        return Inputs(costs, step_time, machine, setup, handover)
 
     def _loading(self, cell: Cell, recipe: Recipe) -> Record:
         assert cell.corpus is not None
@@ -88,15 +91,15 @@ class Costs:
                 return record
         raise NoCostsError(f"no step time of {model.name} in {recipe.dtype} on {recipe.device} was measured")
 
-    def _handover(self, size: int) -> Handover:
-        """A batch's way between processes, at this batch size."""
+    def _handover(self, size: int) -> tuple[Handover, float]:
+        """A batch's way between processes, and seconds an image of assembling it in a worker, at this batch size."""
         for record in self._of("handover"):
             sizes = sorted(record.cell.params["batch_sizes"])
-            worker, main = (
+            assembled, sent, taken = (
                 _between([(known, record.seconds_in(f"{end}-{known}")) for known in sizes], size)
-                for end in ("worker", "main")
+                for end in ("assemble", "worker", "main")
             )
-            return Handover(StepTime(worker), StepTime(main))
+            return Handover(StepTime(sent), StepTime(taken)), assembled / size
         raise NoCostsError("no cost of handing a batch over was measured")
 
     def _of(self, protocol: str) -> list[Record]:

@@ -6,7 +6,9 @@ model on a batch that lies on the device; `h2d` the copy alone; `synthetic` ever
 batches that cost nothing. Then, interleaved with them, the loader alone and the whole pass, whose
 `efficiency` is their rate over the lowest ceiling of the stages they contain (`limited_by`). On a CPU a
 network would take the loader's cores, so stand-ins of a fixed time take its place: a slow one, which must
-hide the loader, and a fast one, which the loader must keep waiting.
+hide the loader, and a fast one, which the loader must keep waiting. glibc's allocator keeps what is freed
+(`allocator=keep`) in all of them: else one process fetches its pages anew for each picture and another
+does not, and the whole seems faster than its parts.
 """
 
 from __future__ import annotations
@@ -38,6 +40,9 @@ _OF_LOADER = ("decode_files",)
 #: So much faster from memory, and it is the reading that holds decode back.
 _READ_BOUND = 1.1
 
+#: Batches of each DataLoader worker in an end-to-end pass, at least.
+_ROUNDS = 12
+
 _RECIPE_COLUMNS = ("engine", "decoder", "workers", "batch_size", "dtype")
 
 
@@ -60,7 +65,7 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
 def _of_recipe(
     plan: Plan, options: Mapping[str, Any], recipe: Recipe, corpus: Slice, repeat: int, models: Sequence[ModelSpec]
 ) -> list[Cell]:
-    params = {**plan.params, "seconds": plan.settings.seconds}
+    params = {**plan.params, "seconds": plan.settings.seconds, "allocator": "keep"}
 
     def cell(protocol: str, what: str, model: ModelSpec, **more: object) -> Cell:
         label = f"{what}-{recipe.name}-{_service(model) if what in _WITH_MODEL else ''}".rstrip("-")
@@ -87,9 +92,9 @@ def _models(plan: Plan, stand_in_ms: Mapping[str, float]) -> list[ModelSpec]:
 
 
 def _batches(plan: Plan, options: Mapping[str, Any], recipe: Recipe, corpus: Slice, model: ModelSpec) -> int:
-    """As many as take about `seconds`."""
+    """As many as take about `seconds`, and so many that what workers have half done at either end is little."""
     ms = max(model.service_ms_per_image, float(options["expected_ms"][corpus.image_set]))
-    return math.ceil(plan.settings.seconds * 1e3 / ms / recipe.batch_size)
+    return max(math.ceil(plan.settings.seconds * 1e3 / ms / recipe.batch_size), _ROUNDS * recipe.workers)
 
 
 def _service(model: ModelSpec) -> str:

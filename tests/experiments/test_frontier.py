@@ -107,6 +107,14 @@ def test_the_grid_of_limits_has_stand_ins_where_there_is_no_gpu(tmp_path: Path) 
         if cell.recipe and cell.model and cell.params["what"] == "end_to_end"
     ]
     assert whole == [("fast", 10.0), ("fast", 0.2), ("optimized", 0.2)]
+    assert {cell.params["allocator"] for cell in cells} == {"keep"}
+    rounds = [
+        cell.params["batches"] / cell.recipe.workers
+        for cell in cells
+        if cell.recipe and cell.recipe.workers > 1 and "batches" in cell.params
+    ]
+    assert rounds
+    assert min(rounds) >= 10, "what workers have half done at either end must be little"
 
 
 def complete(what: str, n: int, seconds: float, threads: int) -> Record:

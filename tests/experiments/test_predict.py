@@ -34,6 +34,7 @@ def costs(**changes: Any) -> list[Record]:
     samples = {name: [took] * 10 for name, took in LOADING.items()}
     sizes = {"batch_sizes": [1, 32]}
     handing = {f"{end}-{size}": [took] for end, took in (("worker", 0), ("main", 100_000)) for size in (1, 32)}
+    handing |= {"assemble-1": [100_000], "assemble-32": [3_200_000]}
     stages = {"h2d": 0, "forward": 1_000_000, "d2h": 0, "serialize": 0}
     stepping = {f"{name}-{size}": [took] for name, took in stages.items() for size in (1, 32)}
     records = [
@@ -108,7 +109,7 @@ def test_a_busy_neighbour_does_not_make_loading_dearer_but_cold_storage_does() -
     spent = {"processor_s": {"1": 0.8e-3}}
     recipe = replace(LOADER, name="one", workers=1)
     (row,) = rows_of([*costs(**spent), end_to_end("predict", recipe, 1000)])
-    assert row["img_per_s"] == pytest.approx(1 / 0.8e-3)
+    assert row["img_per_s"] == pytest.approx(1 / 0.82e-3), "assembling was timed by the processor before"
     (cold,) = rows_of([*costs(**spent, page_cache="cold"), end_to_end("predict", recipe, 1000)])
     assert cold["img_per_s"] == pytest.approx(1000)
 
@@ -166,7 +167,10 @@ def test_handing_over_is_read_off_between_the_measured_batches() -> None:
 
 
 def test_loading_costs_what_it_did_in_batches_of_the_nearest_size() -> None:
-    """A process whose batches are large fetches its pages anew for each: twice as dear in batches of 64."""
+    """A process whose batches are large fetches its pages anew for each: twice as dear in batches of 64.
+
+    But for assembling, 0.1 ms an image, which is measured by itself where workers do it.
+    """
     loading, handing, stepping = costs()
     dear = costs(processor_s={"1": 2e-3, "2": 2.5e-3})[0]
     recipe = loading.cell.recipe
@@ -179,7 +183,7 @@ def test_loading_costs_what_it_did_in_batches_of_the_nearest_size() -> None:
         end_to_end("t4", replace(LOADER, name=str(size), workers=1, batch_size=size), 1) for size in (1, 16, 32, 256)
     ]
     rates = [row["transform_img_per_s"] for row in rows_of([*known, handing, stepping, *jobs])]
-    assert rates == pytest.approx([1000, 1000, 500, 500])
+    assert rates == pytest.approx([1000, 1000, 1e3 / 1.9, 1e3 / 1.9])
 
 
 def test_a_networks_step_is_the_one_measured_at_the_batch() -> None:

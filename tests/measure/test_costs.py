@@ -68,8 +68,9 @@ def test_handing_a_batch_over_takes_both_processes_time_and_more_for_more(tmp_pa
     params = {"batch_sizes": [1, 64], "batches": 20}
     cell = Cell("predict", "handover", "test", 0, RECIPE, None, replace(MODEL, input_px=224), params)
     found = handover(cell, tmp_path, lambda done: None).samples
-    assert set(found) == {f"{end}-{size}" for end in ("worker", "main") for size in (1, 64)}
-    assert 0 < found["worker-1"][0] < found["worker-64"][0], "38 MB are copied"
+    assert set(found) == {f"{end}-{size}" for end in ("assemble", "worker", "main") for size in (1, 64)}
+    assert 0 < found["assemble-1"][0] < found["assemble-64"][0], "38 MB are copied"
+    assert found["worker-64"][0] < found["assemble-64"][0], "and not a second time"
     assert found["main-1"][0] > 0
 
 

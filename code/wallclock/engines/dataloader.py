@@ -23,6 +23,7 @@ from wallclock.engines.libraries import set_threads
 from wallclock.engines.pipeline import Loader, build_loader
 from wallclock.errors import ImageError
 from wallclock.spec import IMAGENET, Recipe, Statistics
+from wallclock.stages.assemble import stack_shared
 
 #: Batches that each worker may have ready: torch's own default.
 PREFETCH = 2
@@ -86,13 +87,17 @@ class Images(Dataset[Batch]):
             ids.append(item.id)
             images.append(image)
             marks.append(times)
-        began = perf_counter_ns()
-        shape = (0, 3, self._input_px, self._input_px)
-        stacked = self._loader.assemble(images) if images else np.empty(shape, dtype=np.float32)
         info = get_worker_info()
+        began = perf_counter_ns()
+        if not images:
+            batch = torch.empty((0, 3, self._input_px, self._input_px))
+        elif info is None:
+            batch = torch.from_numpy(self._loader.assemble(images))
+        else:
+            batch = stack_shared(images)
         return Batch(
             ids,
-            torch.from_numpy(stacked),
+            batch,
             np.array(marks, dtype=np.int64).reshape(-1, len(IMAGE_STAGES) + 1),
             (began, perf_counter_ns()),
             -1 if info is None else info.id,

@@ -2,7 +2,8 @@
 
 The engine's floor: one worker assembles batches of images that were ready before and sends them; nothing is
 read, decoded or embedded. Processor time, not the wall: the two processes work side by side, and cores are
-what they compete for.
+what they compete for. Assembling is in it because a worker does it in shared memory, whose pages are new for each
+batch.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from pathlib import Path
 from time import process_time_ns, thread_time_ns
 
 import numpy as np
-import torch
 from torch.utils.data import Dataset
 
 from wallclock.clock import collector_paused
@@ -37,7 +37,7 @@ class _Ready(Dataset[Batch]):
 
     def __getitems__(self, positions: Sequence[int]) -> Batch:
         used = process_time_ns(), thread_time_ns()
-        images = torch.from_numpy(assemble.stack(self._images))
+        images = assemble.stack_shared(self._images)
         marks = np.zeros((len(self._ids), len(IMAGE_STAGES) + 1), dtype=np.int64)
         return Batch(self._ids, images, marks, used, 0)
 
@@ -45,8 +45,8 @@ class _Ready(Dataset[Batch]):
 def handover(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Send `params.batches` batches of each of `params.batch_sizes` through one worker.
 
-    Samples, processor nanoseconds of a batch, one mean for each size: `worker-<size>`, the worker's thread that
-    copies into shared memory, beside the one that loads; `main-<size>`.
+    Samples, processor nanoseconds of a batch, one mean for each size: `assemble-<size>`, the worker's thread that
+    loads; `worker-<size>`, its other one, which sends; `main-<size>`.
     """
     recipe, model = parts(cell)
     set_threads(recipe, uses_torch=True)
@@ -63,6 +63,7 @@ def handover(cell: Cell, work: Path, progress: Progress) -> Measurement:
                 batch = next(loaded)
             spent = process_time_ns() - main
         in_process, in_thread = batch.assembled[0] - process, batch.assembled[1] - thread
+        samples[f"assemble-{size}"] = [in_thread // count]
         samples[f"worker-{size}"] = [max(0, in_process - in_thread) // count]
         samples[f"main-{size}"] = [spent // count]
         progress(count * size)

@@ -97,7 +97,7 @@ class StepTime:
 class Handover:
     """What bringing a batch from a loader's process to the main one costs on top of its stages, in core seconds.
 
-    `worker`: copying it into shared memory; `main`: mapping it, and the engine's own bookkeeping.
+    `worker`: sending it; `main`: mapping it, and the engine's own bookkeeping.
     """
 
     worker: StepTime = StepTime()

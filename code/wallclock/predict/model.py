@@ -165,8 +165,8 @@ class _Case:
     def transform_supply(self) -> float:
         """Images a second of the loaders: one core each, while there is one.
 
-        A DataLoader worker copies a finished batch into shared memory in a thread of its own, while it
-        loads the next one: the longer of the two sets its pace, both use cores.
+        A DataLoader worker sends a finished batch in a thread of its own, while it loads the next one: the
+        longer of the two sets its pace, both use cores.
         """
         if not self.setup.overlaps:
             return 1 / self.load_s if self.load_s else float("inf")
