@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
-from threading import Thread
 from time import perf_counter_ns
 
+from wallclock.engines.crew import Hand
 from wallclock.engines.pipeline import Floats
 
 #: Batches that may wait for the sink.
@@ -41,7 +41,7 @@ class Sinking:
         self._places: SimpleQueue[BaseException | None] = SimpleQueue()
         for _ in range(DEPTH):
             self._places.put(None)
-        self._thread = Thread(target=self._run, name="sink", daemon=True)
+        self._thread = Hand(self._run, "sink")
 
     def start(self) -> None:
         """Start the thread."""
@@ -69,8 +69,7 @@ class Sinking:
         """End the thread; what waits in the queue is not written."""
         self._stopped = True
         self._work.put(None)
-        if self._thread.ident is not None:
-            self._thread.join()
+        self._thread.join()
 
     def _take_place(self) -> None:
         error = self._places.get()

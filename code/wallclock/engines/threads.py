@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Event, Thread
 from time import perf_counter_ns
 from typing import Any
 
@@ -26,6 +25,7 @@ import numpy.typing as npt
 
 from wallclock.corpus.manifest import Item
 from wallclock.engines import pipeline
+from wallclock.engines.crew import Hand
 from wallclock.engines.libraries import set_threads
 from wallclock.engines.pipeline import RowLoader
 from wallclock.engines.ring import Chunk, Ring, buffers_for, compact
@@ -35,8 +35,6 @@ from wallclock.stages import read
 
 #: Stages of one image inside a worker, in order: marks hold their start and the last one's end.
 IMAGE_STAGES = ("read", "decode", "resize")
-#: How long `close` waits for a thread that was started a moment ago, in seconds.
-_START_S = 1.0
 
 
 @dataclass
@@ -138,7 +136,6 @@ class Loader:
         """Start the workers on the first batches."""
         self._hand_out()
         for worker in self._crew:
-            worker.launched = True
             worker.thread.start()
 
     def close(self) -> None:
@@ -147,9 +144,7 @@ class Loader:
             worker.stopped = True
             self._tasks.put(None)
         for worker in self._crew:
-            # An interrupt inside `start` leaves a thread that is about to run and has no identity yet.
-            if worker.launched and worker.running.wait(_START_S):
-                worker.thread.join()
+            worker.thread.join()
         close = getattr(self._reader, "close", None)
         if close is not None:
             close()
@@ -201,9 +196,8 @@ class _Worker:
     """One thread: takes chunks, leaves images in the rows that they name."""
 
     def __init__(self, number: int, loader: RowLoader, owner: Loader, rows: list[list[Any]]) -> None:
-        self.thread = Thread(target=self._run, name=f"loader {number}", daemon=True)
-        self.launched = self.stopped = False
-        self.running = Event()
+        self.thread = Hand(self._run, f"loader {number}")
+        self.stopped = False
         self._number = number
         self._loader = loader
         self._tasks, self._results, self._items = owner._tasks, owner._results, owner._items
@@ -216,7 +210,6 @@ class _Worker:
         return Busy(self._wait_ns, dict(zip(IMAGE_STAGES, self._stage_ns, strict=True)), self._images)
 
     def _run(self) -> None:
-        self.running.set()
         try:
             while True:
                 asked = perf_counter_ns()
