@@ -92,9 +92,9 @@ def _recipe(options: Mapping[str, Any], name: str, variant: str) -> Recipe:
     ours: Recipe = options["ours"]
     if name == "ours":
         return replace(ours, name=name, device="cpu")
-    if name == "paper":
+    if name in ("paper", "baseline"):
         workers = provenance.machine()["cores"] if variant == "cores" else int(variant)
-        paper: Recipe = options["paper"]
+        paper: Recipe = options[name]
         return replace(paper, name=name, workers=workers, device="cpu", dtype="fp32")
     return Recipe(name, engine=name, device=ours.device)
 

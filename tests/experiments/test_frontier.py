@@ -45,6 +45,7 @@ def test_the_frontiers_grid_takes_a_folder_apart_by_process(tmp_path: Path) -> N
     engines = {cell.params["system"]: cell.recipe.engine for cell in cells if cell.recipe}
     assert engines["ours"] == "threads"
     assert engines["paper"] == "dataloader"
+    assert engines["baseline"] == "dataloader"
     assert engines["dali"] == "dali"
     workers = {
         cell.params["variant"]: cell.recipe.workers for cell in cells if cell.recipe and cell.recipe.name == "paper"

@@ -23,6 +23,7 @@ STEPS = {
 SYSTEMS = {
     "ours": "wallclock (threads)",
     "paper": "the paper's recipe",
+    "baseline": "the paper's baseline",
     "pil": "DataLoader + PIL",
     "pil-draft": "DataLoader + PIL draft",
     "imagecodecs": "DataLoader + imagecodecs",
