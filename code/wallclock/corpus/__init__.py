@@ -1,1 +1,1 @@
-"""Corpora: pinned lists of images, from a generator, from a folder, or (later) from S3."""
+"""Corpora: pinned lists of images, from a generator, from a folder, or from S3."""

@@ -26,8 +26,8 @@ from wallclock.measure.serial import parts
 from wallclock.spec import Cell
 from wallclock.stages.pixels import Pixels
 
-#: Batches to measure, at least.
-_MIN_BATCHES = 8
+#: Batches to measure, at least, and bursts: some workers are ahead of others by a batch or two when the clock starts.
+_MIN_BATCHES, _MIN_BURSTS = 8, 8
 
 
 def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
@@ -49,7 +49,8 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
         startup_s = (perf_counter_ns() - began) / 1e9
         seconds = float(cell.params["seconds"])
         with collector_paused():
-            samples, n = _steady(system.batches, seconds, max(_MIN_BATCHES, system.ahead), system.burst, progress)
+            at_least = max(_MIN_BATCHES, system.ahead, _MIN_BURSTS * system.burst)
+            samples, n = _steady(system.batches, seconds, at_least, system.burst, progress)
         values: dict[str, Any] = {"library": system.version, "settings": system.settings}
     values |= {**threads, **manifest.shape(), **_sizes(items), "page_cache": cache, "startup_s": startup_s}
     values |= {"n_loaded": n, "n_unique": len(items), "cores": systems.cores(), "peak_memory_mib": peak_memory_mib()}

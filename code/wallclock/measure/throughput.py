@@ -33,8 +33,9 @@ from wallclock.measure.serial import parts
 from wallclock.spec import Cell, ModelSpec, Recipe
 from wallclock.stages import sinks
 
-#: Batches to measure, at least, beyond those that the workers may have ready when the clock starts.
-_MIN_BATCHES = 12
+#: Batches to measure, at least, beyond those that the workers may have ready when the clock starts; and bursts,
+#: because some workers are ahead of others by a batch or two at either end.
+_MIN_BATCHES, _MIN_BURSTS = 12, 8
 
 
 def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
@@ -108,7 +109,10 @@ def _batches_needed(cell: Cell, recipe: Recipe, model: ModelSpec) -> int:
     the row says that it was not drained (`steady`).
     """
     slow = recipe.device == "cpu" and model.weights != "none"
-    return 1 if slow else max(_prefetched(recipe) + _MIN_BATCHES, int(cell.params.get("batches", 0)))
+    if slow:
+        return 1
+    steady = max(_prefetched(recipe) + _MIN_BATCHES, _MIN_BURSTS * recipe.workers)
+    return max(steady, int(cell.params.get("batches", 0)))
 
 
 def plan_batches(n: int, recipe: Recipe, at_least: int) -> tuple[int, int, list[list[int]]]:
