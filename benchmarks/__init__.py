@@ -1,1 +1,1 @@
-"""Benchmarks that compare with other tools; `make bench-fetch`."""
+"""Benchmarks beside the experiments: the fetcher against awscli, and what `recipe=fast` chose between."""

@@ -19,10 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
-from wallclock import provenance
+from benchmarks.results import publish
 from wallclock.corpus import synthetic
 from wallclock.errors import ImageError
-from wallclock.paper.csvfile import write_table
 from wallclock.stages import decode, resize
 from wallclock.stages.decode import Scaling
 from wallclock.stages.pixels import Pixels
@@ -46,7 +45,7 @@ def main() -> None:
     rows = _rows("synthetic originals", range(choices.n))
     if choices.folder:
         rows += _rows("folder", sorted(choices.folder.rglob("*.jp*g")))
-    write_table(provenance.ROOT / "data" / "dct-margin.csv", COLUMNS, rows)
+    publish("dct-margin", COLUMNS, rows)
     for row in rows:
         print("  ".join(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()))
 

@@ -19,11 +19,11 @@ import numpy as np
 import simplejpeg
 import turbojpeg
 
+from benchmarks.results import publish
 from wallclock import native, provenance
 from wallclock.clock import collector_paused
 from wallclock.corpus import synthetic
 from wallclock.engines.libraries import set_threads
-from wallclock.paper.csvfile import write_table
 from wallclock.spec import Recipe
 from wallclock.stages import decode, resize
 from wallclock.stages.pixels import Pixels
@@ -56,7 +56,7 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     set_threads(Recipe("parts", torch_threads=1), uses_torch=True)
     rows = _rows([choice for name in _SETS for choice in _choices(name)], rounds)
-    write_table(provenance.ROOT / "data" / "fast-parts.csv", COLUMNS, rows)
+    publish("fast-parts", COLUMNS, rows)
     for row in rows:
         psnr = "" if row["psnr_db"] is None else f"  {row['psnr_db']:.1f} dB"
         print(f"{row['part']:<9} {row['images']:<10} {row['choice']:<34} {row['ms']:8.3f} ms{psnr}")

@@ -29,19 +29,17 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.nginx import INSTALL_HINT, Nginx, find
+from benchmarks.results import OUT, publish
 from wallclock import provenance
 from wallclock.corpus import manifest as manifests
 from wallclock.corpus import synthetic
 from wallclock.corpus.abo import plan
 from wallclock.corpus.vet import read_header
 from wallclock.errors import UserError
-from wallclock.files import pretty_json, write_text
-from wallclock.paper.csvfile import write_table
 from wallclock.spec import Limits
 from wallclock.summary import median
 
 BUCKET = "amazon-berkeley-objects"
-OUT = provenance.ROOT / "data"
 WORK = OUT / "fetch-benchmark"
 AWS = provenance.ROOT / ".venv-bench" / "bin" / "aws"
 
@@ -98,8 +96,7 @@ def main() -> int:
         _show(rows, console)
         if not choices.no_faults:
             rows.append(_with_faults(server, choices.objects, n_bytes, console))
-    write_table(OUT / "fetch-benchmark.csv", COLUMNS, rows)
-    write_text(OUT / "fetch-benchmark.meta.json", pretty_json({"command": sys.argv[1:], **provenance.identity()}))
+    publish("fetch-benchmark", COLUMNS, rows)
     return 0 if choices.no_faults or _survived(rows[-1]) else 1
 
 

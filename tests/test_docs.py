@@ -95,6 +95,67 @@ def claim_line(claim: claims.Claim) -> str:
     )
 
 
+@pytest.mark.parametrize(("image_set", "named"), [("original", "originals"), ("small_256", "256 px")])
+def test_the_readmes_frontier_is_the_reference_runs(image_set: str, named: str) -> None:
+    with open(ROOT / "data" / "reference" / "amd-epyc-2-cores" / "frontier.csv", newline="", encoding="utf-8") as file:
+        found = {row["system"]: row for row in csv.DictReader(file) if row["image_set"] == image_set}
+    ours = float(found["ours"]["img_per_s"])
+    over = [f"{ours / float(found[name]['img_per_s']):.1f}" for name in ("pil", "baseline", "paper", "dali", "spdl")]
+    decibels = [float(found[name]["psnr_db"]) for name in ("ours", "paper")]
+    pixels = ["same" if value >= 99 else f"{value:.0f} dB" for value in decibels]
+    line = " | ".join(["", named, f"{ours:,.0f}", *over, *pixels, ""]).strip()
+    assert line in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+REFERENCE = ROOT / "data" / "reference"
+
+
+def reference(name: str) -> list[dict[str, str]]:
+    with (REFERENCE / name / "amd-epyc-2-cores.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def architecture() -> str:
+    return " ".join((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").split())
+
+
+def test_the_milliseconds_in_the_architecture_are_the_benchmarks() -> None:
+    found = {(row["part"], row["images"], row["choice"]): row for row in reference("fast-parts")}
+
+    def ms(part: str, choice: str, digits: int, images: str = "original") -> str:
+        return f"{float(found[part, images, choice]['ms']):.{digits}f}"
+
+    def db(part: str, choice: str, images: str = "original") -> str:
+        return f"{float(found[part, images, choice]['psnr_db']):.1f}"
+
+    resizers = ("torch bilinear", "opencv area", "pil bilinear")
+    full, small = ([ms("resize", name, *how) for name in resizers] for how in ((1,), (2, "small_256")))
+    scales = [ms("scale", f"{eighths}/8", 1) for eighths in (1, 2, 4, 8, 3, 5, 6)]
+    quick, buffer = "1/1, fast DCT and upsampling", "simplejpeg, a buffer used again"
+    for words in (
+        "a full original takes {} ms where `INTER_AREA` takes {} and Pillow {}".format(*full),
+        "an image of 256 px {}, {} and {},".format(*small),
+        f"median {db('resize', resizers[0])} and {db('resize', resizers[0], 'small_256')} dB",
+        f"`INTER_AREA` {db('resize', resizers[1])} and {db('resize', resizers[1], 'small_256')})",
+        "{} ms at 1/8, {} at 1/4, {} at 1/2, {} in full, but {} at 3/8, {} at 5/8, {} at 3/4".format(*scales),
+        f"in full {ms('shortcut', quick, 1)} ms instead of {ms('shortcut', '1/1, none', 1)} for an original",
+        f"at {db('shortcut', quick)} dB from the exact picture, and {ms('shortcut', quick, 3, 'small_256')} instead",
+        f"of {ms('shortcut', '1/1, none', 3, 'small_256')} for one of 256 px at {db('shortcut', quick, 'small_256')}",
+        f"it takes {ms('binding', buffer, 1)} ms for an original and {ms('binding', buffer, 3, 'small_256')} for an",
+        f"PyTurboJPEG {ms('binding', 'PyTurboJPEG', 1)} and {ms('binding', 'PyTurboJPEG', 3, 'small_256')},",
+    ):
+        assert words in architecture(), words
+
+
+def test_the_readmes_proof_is_the_reference_diagnosis() -> None:
+    rows = [row for row in reference("diagnosis") if row["error"]]
+    errors = sorted(abs(float(row["error"])) for row in rows)
+    middle, worst = (f"{100 * error:.1f} %" for error in (errors[len(errors) // 2], errors[-1]))
+    of = f"{len(errors)} predictions for {rows[0]['n_images']} photos"
+    words = f"{of} were off by {middle} in the median and by {worst} at worst"
+    assert words in " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+
+
 def main() -> None:
     """Print the table, to paste into REPRODUCE.md after claims.csv changed: `python tests/test_docs.py`."""
     for claim in claims.load(CLAIMS):
@@ -103,15 +164,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-
-
-@pytest.mark.parametrize(("image_set", "named"), [("original", "originals"), ("small_256", "256 px")])
-def test_the_readmes_frontier_is_the_reference_runs(image_set: str, named: str) -> None:
-    with open(ROOT / "data" / "reference" / "amd-epyc-2-cores" / "frontier.csv", newline="", encoding="utf-8") as file:
-        found = {row["system"]: row for row in csv.DictReader(file) if row["image_set"] == image_set}
-    ours = float(found["ours"]["img_per_s"])
-    over = [f"{ours / float(found[name]['img_per_s']):.1f}" for name in ("pil", "paper", "dali", "spdl")]
-    decibels = [float(found[name]["psnr_db"]) for name in ("ours", "paper")]
-    pixels = ["same" if value >= 99 else f"{value:.0f} dB" for value in decibels]
-    line = " | ".join(["", named, f"{ours:,.0f}", *over, *pixels, ""]).strip()
-    assert line in (ROOT / "README.md").read_text(encoding="utf-8")

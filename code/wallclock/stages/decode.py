@@ -13,7 +13,7 @@ One policy for all of them:
 
 A recipe may ask for less than the full size (`Scaling`): libjpeg then computes 4, 2 or 1 of each block's
 8 rows and columns from its low frequencies. Other scales than these powers of two cost more than they
-save: libjpeg-turbo has no vector code for them (2000 px: 3.1 ms at 1/4, 5.0 at 3/8, 3.7 at 1/2, 5.4 full).
+save: libjpeg-turbo has no vector code for them (`benchmarks/fast_parts.py`).
 """
 
 from __future__ import annotations
