@@ -147,6 +147,28 @@ def test_the_milliseconds_in_the_architecture_are_the_benchmarks() -> None:
         assert words in architecture(), words
 
 
+def test_the_decibels_in_the_architecture_are_the_benchmarks() -> None:
+    made, photos = (
+        [row for row in reference("dct-margin") if row["images"] == images]
+        for images in ("synthetic originals", "folder")
+    )
+    assert all(int(row["n_below_paper"]) == 0 for row in made + photos if float(row["dct_margin"]) >= 1.1)
+    assert all(int(row["n_below_area_by_1_db"]) == 0 for row in made + photos if float(row["dct_margin"]) >= 1.1)
+    ours, theirs = (next(row for row in rows if row["dct_margin"] == "1.25") for rows in (made, photos))
+
+    def both(column: str) -> str:
+        return f"{float(ours[column]):.1f} and {float(theirs[column]):.1f}"
+
+    lost = (float(ours["squeezed_loss_db"]), float(ours["squeezed_loss_db_max"]))
+    for words in (
+        "costs {:.1f} dB on such images in the median and {:.1f} at most".format(*lost),
+        f"none of {ours['n_images']} synthetic originals and of {theirs['n_images']} photos",
+        f"at 1.25 the median has {both('psnr_db')} dB",
+        f"`INTER_AREA` {both('area_psnr_db')}, the paper's {both('paper_psnr_db')}",
+    ):
+        assert words in architecture(), words
+
+
 def test_the_readmes_proof_is_the_reference_diagnosis() -> None:
     rows = [row for row in reference("diagnosis") if row["error"]]
     errors = sorted(abs(float(row["error"])) for row in rows)
