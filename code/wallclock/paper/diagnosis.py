@@ -165,6 +165,10 @@ def _starved(found: Diagnosis) -> str:
     device = "CPU's forward pass" if found.on_cpu else found.device
     if busy >= 0.9:
         return f"The {device} is busy {busy:.0%} of the time: it is not starved."
+    if found.on_cpu:
+        return (
+            f"The {device} would take {busy:.0%} of the time alone; for the rest it waits, or loading holds its cores."
+        )
     words = "starves" if busy < 0.5 else "waits often"
     return f"The {device} {words}: it is busy {busy:.0%} of the time and waits for images the rest."
 

@@ -33,8 +33,8 @@ _SETS = {"small_256": "images of 256 px", "original": "originals"}
 _MARKS = {"ours": ("#D55E00", "*", 13.0), "paper": ("#00568C", "D", 7.0)}
 _OTHER = ("#FFFFFF", "o", 5.5)
 _PER_ROW = 2
-#: What placing a name needs to know, in points, about: a panel's width and height, a letter, a line.
-_PANEL_PT, _LETTER_PT, _LINE_PT = (215.0, 165.0), 3.5, 8.5
+#: What placing a name needs to know, in points, about: a letter, a line.
+_LETTER_PT, _LINE_PT = 3.5, 8.5
 
 
 def draw(tables: Tables) -> Figure:
@@ -51,8 +51,9 @@ def draw(tables: Tables) -> Figure:
     n_rows = -(-len(panels) // _PER_ROW)
     figure = new_figure(0.7 + 3.0 * n_rows)
     grid = figure.subplots(n_rows, min(len(panels), _PER_ROW), squeeze=False).ravel()
+    drawn = {}
     for axes, panel in zip(grid, panels, strict=False):
-        _draw_panel(axes, [row for row in measured if _panel_of(row) == panel])
+        drawn[axes] = _draw_panel(axes, [row for row in measured if _panel_of(row) == panel])
         axes.set_title(_title(panel))
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
@@ -62,6 +63,10 @@ def draw(tables: Tables) -> Figure:
     place_caption(
         figure, caption([{**row, "n_images": "", "weights": ""} for row in measured], *_remarks(rows, measured))
     )
+    # Only now has each panel its size, which tells names that touch from names that do not.
+    figure.draw_without_rendering()
+    for axes, points in drawn.items():
+        _name_points(axes, points)
     return figure
 
 
@@ -89,7 +94,8 @@ def _remarks(rows: Sequence[Row], measured: Sequence[Row]) -> list[str]:
     ]
 
 
-def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
+def _draw_panel(axes: Axes, rows: Sequence[Row]) -> dict[str, tuple[float, float]]:
+    """Draw the points, and say where each system's is."""
     points = {row["system"]: (_x(row), number(row["img_per_s"]) or 0.0) for row in rows}
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:,g}")
@@ -110,7 +116,7 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
     ticks = list(range(left, 61, 10))
     axes.set_xticks([*ticks, _SAME_DB], [*(str(tick) for tick in ticks), "same"])
     axes.set_xlabel("PSNR against Pillow's antialiased resize, dB")
-    _name_points(axes, points)
+    return points
 
 
 def _x(row: Row) -> float:
@@ -120,11 +126,13 @@ def _x(row: Row) -> float:
 def _name_points(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
     """Beside each point its name, moved down until it stands clear of those above it."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    panel = axes.get_window_extent()
+    wide, high = (72 * pixels / axes.figure.dpi for pixels in (panel.width, panel.height))
 
     def place_of(x: float, y: float) -> tuple[float, float]:
         return (
-            _PANEL_PT[0] * (x - left) / (right - left),
-            _PANEL_PT[1] * math.log(y / bottom) / math.log(top / bottom),
+            wide * (x - left) / (right - left),
+            high * math.log(y / bottom) / math.log(top / bottom),
         )
 
     taken = [(a - 4, a + 4, b) for a, b in (place_of(x, y) for x, y in points.values())]
@@ -132,14 +140,15 @@ def _name_points(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
         name, bold = SYSTEMS.get(system, system), system in _MARKS
         width = _LETTER_PT * len(name) * (1.08 if bold else 1.0)
         at_x, at_y = place_of(x, y)
-        start = at_x + 8 if at_x + 8 + width < _PANEL_PT[0] else at_x - 8 - width
+        start = at_x + 8 if at_x + 8 + width < wide else at_x - 8 - width
         place, line = at_y, {"arrowstyle": "-", "color": GREY, "linewidth": 0.4, "shrinkA": 1}
         line["relpos"] = (0.0 if start > at_x else 1.0, 0.5)
         while any(start < b and a < start + width and abs(place - c) < _LINE_PT for a, b, c in taken):
             place -= 1.0
         taken.append((start, start + width, place))
-        axes.annotate(
+        named = axes.annotate(
             name, (x, y), (start - at_x, place - at_y), textcoords="offset points", va="center", fontsize=6.6,
             fontweight="bold" if bold else "normal",
             arrowprops=line if at_y - place > _LINE_PT / 2 else None,
         )  # fmt: skip
+        named.set_in_layout(False)

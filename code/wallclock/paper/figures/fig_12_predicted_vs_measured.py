@@ -24,9 +24,11 @@ _STYLES: Mapping[str, tuple[str, str, str]] = {
     "predict": ("proving set", "#00568C", "o"),
     "t4": ("baseline", "#D55E00", "s"),
     "opt": ("optimized", "#D55E00", "D"),
+    "fast": ("recipe=fast", "#D55E00", "*"),
     "steps": ("steps", "#E5A9CE", "^"),
     "workers": ("worker sweep", "#2FB48F", "v"),
     "batch": ("batch sweep", "#F0E442", "P"),
+    "frontier": ("loaders alone", "#AAAFB6", "X"),
 }
 _OTHER = ("other engines", "#AAAFB6", "X")
 #: How far from the diagonal the two bands reach, relative.
