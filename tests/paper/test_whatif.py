@@ -33,7 +33,8 @@ def test_in_turn_it_is_what_the_serial_pass_measured() -> None:
 
 def test_the_scenarios_go_the_way_they_must() -> None:
     rates = {name: case.answer().img_per_s for name, case in answers().items()}
-    assert rates["twice the cores"] == pytest.approx(2 * rates["as it is"])
+    # The forward pass halves; a loader still holds all of its threads up.
+    assert 1.2 * rates["as it is"] < rates["twice the cores"] <= 2 * rates["as it is"]
     assert rates["an H100"] > rates["as it is"]
     assert rates["images of 5 MB"] < rates["as it is"]
     assert rates["H100, 1 Gbit/s"] <= rates["an H100"]
