@@ -145,6 +145,26 @@ class TestFixes:
         unknown = {**options, "fast": replace(fast, engine="unheard-of")}
         assert "fast" not in [f.name for f in fixes.offered(unknown, options["recipe"], 4)]
 
+    def test_loading_is_measured_in_each_batch_size_that_is_predicted_but_not_in_a_checks(
+        self, planned: tuple[Plan, dict[str, Any]]
+    ) -> None:
+        _, options = planned
+        measured = fixes.loaders(fixes.setups(options, options["recipe"], cores=2))
+        ways = [(r.decoder, r.interpolation, r.normalize_on, r.batch_size) for r in measured]
+        assert sorted(ways) == [
+            ("opencv", "area", "host", 32),
+            ("pil", "bilinear", "host", 32),
+            ("pil", "bilinear", "host", 64),
+            ("simplejpeg", "bilinear", "device", 64),
+            ("simplejpeg", "bilinear", "host", 32),
+            ("simplejpeg", "bilinear", "host", 64),
+            ("turbojpeg", "area", "host", 32),
+            ("turbojpeg", "linear", "host", 32),
+        ]
+        unheard_of = {**options, "checks": [{"decoder": "opencv", "batch_size": 8}]}
+        checked = fixes.loaders(fixes.setups(unheard_of, options["recipe"], cores=2))
+        assert [r.batch_size for r in checked if (r.decoder, r.resizer) == ("opencv", "pil")] == [8]
+
     def test_every_prediction_has_a_cell_to_prove_it(self, planned: tuple[Plan, dict[str, Any]]) -> None:
         from experiments import diagnose
 
