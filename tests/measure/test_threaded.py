@@ -20,6 +20,7 @@ from wallclock.measure.serial import serial
 from wallclock.measure.throughput import throughput
 from wallclock.spec import Cell, CorpusSpec, ModelSpec, Recipe, Slice
 from wallclock.stages import sinks
+from wallclock.summary import median
 
 MODEL = ModelSpec("null", weights="none", input_px=32)
 RECIPE = Recipe(
@@ -116,7 +117,8 @@ def test_fidelity_is_judged_image_by_image(corpus: Slice, tmp_path: Path) -> Non
 def test_loading_and_the_forward_pass_overlap(tmp_path: Path) -> None:
     """An accelerator that is the bottleneck is hardly ever idle; a loader that is, is hardly kept waiting.
 
-    A tenth of it: beside two loaders on two cores, the main thread and the sink take their share.
+    On two cores the main thread and the sink take their share of the loaders'; without overlap, half a loader's
+    time in the accelerator would leave 0.67.
     """
     many = generated.prepare(CorpusSpec("synthetic"), "small_256", 3200, tmp_path, lambda done, total, what: None)
     model = replace(MODEL, input_px=224)
@@ -127,10 +129,11 @@ def test_loading_and_the_forward_pass_overlap(tmp_path: Path) -> None:
 
     loader: list[float] = []
     ahead: list[float] = []
-    for _ in range(5):  # interleaved: another program's minute hits both alike
+    for _ in range(5):  # interleaved: another program's minute hits both of a pair alike
         loader.append(rate(0.0))
         ahead.append(rate(0.5 * 32 / loader[-1] / 1e6))
-    assert max(ahead) >= 0.88 * max(loader)
+    assert median([beside / alone for beside, alone in zip(ahead, loader, strict=True)]) >= 0.8
     service_ms = 3 * 32 / max(loader) / 1e6
     found = run(many, tmp_path, replace(model, service_ms=service_ms), batch_size=32)
-    assert sum(found.samples["forward"]) >= 0.97 * found.samples["wall"][0]
+    # 0.75 without overlap; between two batches of a few milliseconds the main thread has to let go and hand on.
+    assert sum(found.samples["forward"]) >= 0.93 * found.samples["wall"][0]
