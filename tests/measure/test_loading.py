@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,13 @@ def test_batches_that_come_in_bursts_are_counted_in_whole_bursts() -> None:
     stream = ((list(range(5)), np.zeros((5, 2, 2, 3), np.uint8)) for _ in range(1000))
     samples, n = _steady(stream, seconds=0.0, at_least=9, burst=4, progress=nothing)
     assert (len(samples["batch"]), n) == (12, 60)
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker processes:UserWarning")
+def test_a_pass_of_workers_takes_eight_of_their_bursts_however_short(corpus: Slice, tmp_path: Path) -> None:
+    recipe = replace(PAPER, workers=4)
+    cell = Cell("frontier", "loading", "paper", 1, recipe, corpus, MODEL, {"seconds": 0.0, "fidelity": FIDELITY})
+    assert len(loading(cell, tmp_path, nothing).samples["batch"]) == 8 * 4
 
 
 def test_a_pinned_process_that_dies_does_not_leave_the_others_waiting(

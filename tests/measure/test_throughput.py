@@ -100,6 +100,12 @@ def test_warm_up_drains_the_prefetch_where_it_can() -> None:
     assert (warm, count, positions[1:]) == (1, 2, [list(range(10)), [10, 11, 12], list(range(10))])
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker processes:UserWarning")
+def test_a_pass_takes_eight_bursts_of_its_workers(corpus: Slice, tmp_path: Path) -> None:
+    cell = Cell("t4", "throughput", "test", 0, replace(RECIPE, workers=4), corpus, MODEL, {"max_failures": 0})
+    assert throughput(cell, tmp_path, lambda done: None).values["n_batches"] == 8 * 4
+
+
 def test_images_that_come_round_again_are_measured_in_whole_bursts() -> None:
     """Four workers that began together bring four batches at once: 21 would end inside a burst."""
     four = replace(RECIPE, workers=4, batch_size=10)
