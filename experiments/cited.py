@@ -30,7 +30,6 @@ IN_TURN = "nothing overlaps, as the baseline's wall says"
 #: What the paper says of its 256 px images as a whole; it has no figure for each cell.
 DOMINATES = "accelerator"
 
-_UNCERTAINTY = 0.15
 _PER_100K = 100_000
 
 
@@ -84,7 +83,7 @@ def costs(values: Mapping[str, float], decoder: str) -> StageCosts:
 def _row(cell: _Cited, values: Mapping[str, float], engine: str, assumption: str) -> Row:
     step = StepTime(0.0, 1 / values[f"runtime-pytorch-{cell.dtype}"])
     setup = Setup(cell.workers, cell.batch_size, engine)
-    said = predict(costs(values, cell.decoder), step, MACHINE, setup, uncertainty=_UNCERTAINTY)
+    said = predict(costs(values, cell.decoder), step, MACHINE, setup)
     measured = values[cell.claim]
     return {
         **{"experiment": cell.experiment, "recipe": cell.recipe, "assumption": assumption, "decoder": cell.decoder},

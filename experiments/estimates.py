@@ -14,9 +14,6 @@ from wallclock.spec import Cell, Recipe
 
 _LOADING = ("read", "decode", "resize", "normalize", "assemble")
 
-#: Of the costs, relative: about what separates two runs of the same cell.
-_UNCERTAINTY = 0.15
-
 #: The stages behind each resource that can bind.
 _BEHIND = {
     "accelerator": ("forward",),
@@ -90,7 +87,7 @@ class Estimates:
 
 
 def _predicted(given: Inputs) -> Prediction:
-    return predict.predict(given.costs, given.step, given.machine, given.setup, given.handover, _UNCERTAINTY)
+    return predict.predict(given.costs, given.step, given.machine, given.setup, given.handover)
 
 
 def _of(record: Record, recipe: Recipe) -> bool:

@@ -40,8 +40,6 @@ READS = ("t4", "opt", "fast", "steps", "workers", "batch", "frontier")
 #: Of those, the protocols that a prediction is compared with.
 _PREDICTED = ("throughput", "loading")
 
-#: Of the costs, relative: about what separates two runs of the same cell.
-UNCERTAINTY = 0.15
 #: Share of the wall: how long a device may wait that is still what binds.
 _WAITS = 0.2
 
@@ -138,7 +136,7 @@ def _row(costs: Costs, repeats: Sequence[Record], records: Sequence[Record]) -> 
         given = costs.inputs(repeats[0].cell)
     except NoCostsError as error:
         return row | {"status": "not predicted", "reason": str(error)}
-    said = predict(given.costs, given.step, given.machine, given.setup, given.handover, UNCERTAINTY)
+    said = predict(given.costs, given.step, given.machine, given.setup, given.handover)
     enough = workers_to_saturate(given.costs, given.step, given.machine, given.setup, given.handover)
     row |= {"workers_to_saturate": enough, **said_columns(said)}
     return row | error_column(row)

@@ -48,6 +48,7 @@ def test_one_image_is_enough_for_five_parts_and_said_to_be_few(run_main: RunMain
     page = (figures / "diagnosis.html").read_text(encoding="utf-8")
     for number, heading in enumerate((PARTS[0], "Verdict", "Checklist", "What each fix will bring", "Proof"), start=1):
         assert f"{number}. {heading}" in page
+    assert "The interval is what 15% more or less on every cost does" in page
     assert not re.search(r"(?:src|href)=\"(?!#|data:)", page), "it must open without a network"
 
     stages = read_table(out / "diagnosis.csv")

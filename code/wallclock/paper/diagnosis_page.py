@@ -15,6 +15,7 @@ from wallclock.paper.csvfile import number
 from wallclock.paper.diagnosis import PREDICTIONS_CSV, STAGES_CSV, Diagnosis
 from wallclock.paper.figures.style import STAGE_STYLES, is_dark
 from wallclock.paper.rendering import Rendering
+from wallclock.predict import UNCERTAINTY
 
 STEM = "diagnosis"
 
@@ -58,6 +59,7 @@ def build(found: Diagnosis, about: Mapping[str, Any]) -> str:
             stacked=[_predicted(row, longest, False) for row in found.stacked],
             proved=[_proved(row) for row in found.proved],
             proof=diagnosis.proof(found),
+            uncertainty=f"{UNCERTAINTY:.0%}",
             command=about["command"],
             csvs=[STAGES_CSV, diagnosis.IMAGES_CSV, PREDICTIONS_CSV],
             machine=_machine(about),

@@ -15,7 +15,16 @@ from wallclock.clock import STAGES
 from wallclock.errors import UserError
 from wallclock.paper.csvfile import number, ok_rows, read_table
 from wallclock.paper.names import DECODERS, SETS
-from wallclock.predict import Machine, Prediction, Setup, StageCosts, StepTime, predict, workers_to_saturate
+from wallclock.predict import (
+    UNCERTAINTY,
+    Machine,
+    Prediction,
+    Setup,
+    StageCosts,
+    StepTime,
+    predict,
+    workers_to_saturate,
+)
 
 TABLES = {"small_256": "t4-serial-stages.csv", "original": "t4-serial-stages-original.csv"}
 
@@ -26,7 +35,6 @@ ACCELERATORS: Mapping[str, tuple[float, str]] = {
     "H100": (1006.0 * 989 / 65, "the paper's T4 in FP16 × 989/65, the data sheets' dense FP16 TFLOPS: at best"),
 }
 _GBIT = 1e9 / 8
-_UNCERTAINTY = 0.15
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,7 @@ class Case:
 
     def answer(self) -> Prediction:
         """What to expect."""
-        return predict(self.costs, self.step, self.machine, self.setup, uncertainty=_UNCERTAINTY)
+        return predict(self.costs, self.step, self.machine, self.setup)
 
 
 @dataclass(frozen=True)
@@ -198,5 +206,5 @@ def _common() -> Iterable[str]:
         "- costs of the stages as this run's serial pass measured them, on one core, nothing beside it",
         "- loaders share the cores without slowing one another down, and a batch's hand-over costs nothing:",
         "  the experiment `predict` measures both, and its prediction.csv says how far such figures are off here",
-        f"- the interval is what ± {_UNCERTAINTY:.0%} on every cost does",
+        f"- the interval is what ± {UNCERTAINTY:.0%} on every cost does",
     )

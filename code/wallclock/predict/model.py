@@ -16,6 +16,9 @@ from dataclasses import dataclass, replace
 from wallclock.predict.costs import Handover, Machine, Setup, StageCosts, StepTime, check
 from wallclock.predict.queueing import simulate
 
+#: Of the costs, relative: about what separates two runs of the same cell.
+UNCERTAINTY = 0.15
+
 #: What can bind, in the order in which a tie is told.
 RESOURCES = ("accelerator", "h2d", "main", "transform", "storage")
 
@@ -45,7 +48,7 @@ def predict(
     machine: Machine,
     setup: Setup,
     handover: Handover | None = None,
-    uncertainty: float = 0.1,
+    uncertainty: float = UNCERTAINTY,
 ) -> Prediction:
     """Throughput in the steady state.
 
