@@ -9,7 +9,7 @@ PROFILE ?= paper
 FLAGS := $(if $(filter quick,$(PROFILE)),--quick,corpus=abo) --experiment all $(ARGS)
 # A folder is a folder, anything else the name of a model on the hub.
 MODEL_IS = $(if $(MODEL),model=any model.$(if $(wildcard $(MODEL)/.),path,hub_id)=$(MODEL))
-.PHONY: help setup setup-peers quick all data run frontier diagnose drift figures diff report check whatif test test-slow bench-fetch lint lock clean
+.PHONY: help setup setup-peers quick all data run frontier diagnose drift figures diff report check whatif test test-slow lint lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -66,9 +66,6 @@ test: $(READY) ## the fast tests
 
 test-slow: $(READY) ## the tests that take minutes
 	@$(PY) -m pytest -m "slow and not network" --timeout 1200
-
-bench-fetch: $(READY) ## this fetcher and awscli on 20,000 objects from a local nginx, then with faults; minutes
-	@bash scripts/bench-fetch.sh $(PYTHON) $(ARGS)
 
 lint: $(READY) ## ruff and mypy --strict
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.results import publish
-from wallclock.corpus import synthetic
+from wallclock.corpus import render
 from wallclock.errors import ImageError
 from wallclock.stages import decode, resize
 from wallclock.stages.decode import Scaling
@@ -30,8 +30,23 @@ from wallclock.summary import psnr_db
 MARGINS = (1.0, 1.1, 1.25, 1.5, 2.0, 2.5)
 PX = 224
 COLUMNS = (
-    *("images", "n_images", "dct_margin", "psnr_db", "psnr_db_min", "n_below_area_by_1_db", "n_below_paper"),
-    *("area_psnr_db", "paper_psnr_db", "n_squeezed", "squeezed_loss_db", "squeezed_loss_db_max", "origin"),
+    *(
+        "images",
+        "n_images",
+        "dct_margin",
+        "psnr_db",
+        "psnr_db_min",
+        "n_below_area_by_1_db",
+        "n_below_paper",
+    ),
+    *(
+        "area_psnr_db",
+        "paper_psnr_db",
+        "n_squeezed",
+        "squeezed_loss_db",
+        "squeezed_loss_db_max",
+        "origin",
+    ),
 )
 _CEILING_DB = 99.0
 
@@ -47,7 +62,11 @@ def main() -> None:
         rows += _rows("folder", sorted(choices.folder.rglob("*.jp*g")))
     publish("dct-margin", COLUMNS, rows)
     for row in rows:
-        print("  ".join(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()))
+        print(
+            "  ".join(
+                f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()
+            )
+        )
 
 
 def _rows(name: str, sources: Iterable[int | Path]) -> list[dict[str, object]]:
@@ -59,22 +78,40 @@ def _rows(name: str, sources: Iterable[int | Path]) -> list[dict[str, object]]:
     for margin, ours, taken in zip(MARGINS, exact.T, squeezed.T, strict=True):
         lost = (ours - taken)[ours != taken]
         close = {"psnr_db": float(np.median(ours)), "psnr_db_min": float(ours.min())}
-        misses = {"n_below_area_by_1_db": int((ours < area - 1).sum()), "n_below_paper": int((ours < paper).sum())}
+        misses = {
+            "n_below_area_by_1_db": int((ours < area - 1).sum()),
+            "n_below_paper": int((ours < paper).sum()),
+        }
         beside = {"area_psnr_db": float(np.median(area)), "paper_psnr_db": float(np.median(paper))}
         about: dict[str, object] = {"images": name, "n_images": len(found), "dct_margin": margin}
         loss = (
-            {"squeezed_loss_db": float(np.median(lost)), "squeezed_loss_db_max": float(lost.max())} if lost.size else {}
+            {"squeezed_loss_db": float(np.median(lost)), "squeezed_loss_db_max": float(lost.max())}
+            if lost.size
+            else {}
         )
         without = {"squeezed_loss_db": None, "squeezed_loss_db_max": None}
         rows.append(
-            {**about, **close, **misses, **beside, "n_squeezed": lost.size, **without, **loss, "origin": "measured"}
+            {
+                **about,
+                **close,
+                **misses,
+                **beside,
+                "n_squeezed": lost.size,
+                **without,
+                **loss,
+                "origin": "measured",
+            }
         )
     return rows
 
 
 def _decibels(source: int | Path) -> list[float]:
     """PSNR of area, of the paper's recipe, of the margins, and of them squeezed; empty if it does not decode."""
-    data = synthetic.render(0, "original", source, 0.0) if isinstance(source, int) else source.read_bytes()
+    data = (
+        render.render(0, "original", source, 0.0)
+        if isinstance(source, int)
+        else source.read_bytes()
+    )
     try:
         full = decode.make("simplejpeg")(data)
     except ImageError:

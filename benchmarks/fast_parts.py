@@ -21,16 +21,28 @@ import turbojpeg
 
 from benchmarks.results import publish
 from wallclock import native, provenance
-from wallclock.clock import collector_paused
-from wallclock.corpus import synthetic
-from wallclock.engines.libraries import set_threads
+from wallclock.clock import gc_disabled
+from wallclock.corpus import render
 from wallclock.spec import Recipe
 from wallclock.stages import decode, resize
 from wallclock.stages.pixels import Pixels
 from wallclock.summary import median, psnr_db
+from wallclock.thread_counts import set_threads
 
 PX = 224
-COLUMNS = ("part", "images", "n_images", "choice", "rounds", "ms", "ms_min", "ms_max", "psnr_db", "cpu", "origin")
+COLUMNS = (
+    "part",
+    "images",
+    "n_images",
+    "choice",
+    "rounds",
+    "ms",
+    "ms_min",
+    "ms_max",
+    "psnr_db",
+    "cpu",
+    "origin",
+)
 #: Stands for equal pixels.
 _CEILING_DB = 99.0
 _SETS = {"original": 8, "small_256": 64}
@@ -63,34 +75,55 @@ def main() -> None:
 
 
 def _choices(name: str) -> list[_Choice]:
-    files = [synthetic.render(0, name, index, 0.0) for index in range(_SETS[name])]
+    files = [render.render(0, name, index, 0.0) for index in range(_SETS[name])]
     library = turbojpeg.TurboJPEG(native.find_libturbojpeg())
     full = decode.make("simplejpeg")
     pictures = [full(data) for data in files]
-    found = [_Choice("scale", name, f"{eighths}/8", _scaled(library, eighths), files) for eighths in _EIGHTHS[name]]
+    found = [
+        _Choice("scale", name, f"{eighths}/8", _scaled(library, eighths), files)
+        for eighths in _EIGHTHS[name]
+    ]
     found += [
         _Choice("binding", name, "simplejpeg", full, files),
-        _Choice("binding", name, "simplejpeg, a buffer used again", decode.make("simplejpeg", reuse=True), files),
+        _Choice(
+            "binding",
+            name,
+            "simplejpeg, a buffer used again",
+            decode.make("simplejpeg", reuse=True),
+            files,
+        ),
         _Choice("binding", name, "PyTurboJPEG", decode.make("turbojpeg"), files),
     ]
     for n in (1,) if name == "small_256" else (1, 2, 4):
         exact = _shortcuts(n)
         found.append(_Choice("shortcut", name, f"1/{n}, none", exact, files))
-        found.append(_Choice("shortcut", name, f"1/{n}, fast DCT", _shortcuts(n, fastdct=True), files, exact))
+        found.append(
+            _Choice("shortcut", name, f"1/{n}, fast DCT", _shortcuts(n, fastdct=True), files, exact)
+        )
         quick = _shortcuts(n, fastdct=True, fastupsample=True)
-        found.append(_Choice("shortcut", name, f"1/{n}, fast DCT and upsampling", quick, files, exact))
+        found.append(
+            _Choice("shortcut", name, f"1/{n}, fast DCT and upsampling", quick, files, exact)
+        )
     pillow = resize.make("pil", "bilinear", PX).resize
     found.append(_Choice("resize", name, "pil bilinear", pillow, pictures))
-    for library_name, interpolation in (("torch", "bilinear"), ("opencv", "area"), ("opencv", "linear")):
+    for library_name, interpolation in (
+        ("torch", "bilinear"),
+        ("opencv", "area"),
+        ("opencv", "linear"),
+    ):
         run = resize.make(library_name, interpolation, PX).resize
-        found.append(_Choice("resize", name, f"{library_name} {interpolation}", run, pictures, pillow))
+        found.append(
+            _Choice("resize", name, f"{library_name} {interpolation}", run, pictures, pillow)
+        )
     return found
 
 
 def _scaled(library: Any, eighths: int) -> Callable[[bytes], Pixels]:
     divisor = next(n for n in (8, 4, 2, 1) if eighths % n == 0)
     factor = (eighths // divisor, 8 // divisor)
-    return lambda data: library.decode(data, turbojpeg.TJPF_RGB, None if factor == (1, 1) else factor)
+    return lambda data: library.decode(
+        data, turbojpeg.TJPF_RGB, None if factor == (1, 1) else factor
+    )
 
 
 def _shortcuts(n: int, **flags: bool) -> Callable[[bytes], Pixels]:
@@ -105,7 +138,7 @@ def _shortcuts(n: int, **flags: bool) -> Callable[[bytes], Pixels]:
 
 def _rows(choices: Sequence[_Choice], rounds: int) -> list[dict[str, object]]:
     took: list[list[float]] = [[] for _ in choices]
-    with collector_paused():
+    with gc_disabled():
         # The first round warms up.
         for number in range(rounds + 1):
             for choice, times in zip(choices, took, strict=True):
@@ -117,7 +150,12 @@ def _rows(choices: Sequence[_Choice], rounds: int) -> list[dict[str, object]]:
     cpu = provenance.machine()["cpu"]
     return [
         {
-            **{"part": choice.part, "images": choice.images, "n_images": len(choice.sources), "choice": choice.name},
+            **{
+                "part": choice.part,
+                "images": choice.images,
+                "n_images": len(choice.sources),
+                "choice": choice.name,
+            },
             **{"rounds": rounds, "ms": median(times), "ms_min": min(times), "ms_max": max(times)},
             **{"psnr_db": _apart(choice), "cpu": cpu, "origin": "measured"},
         }
@@ -128,7 +166,10 @@ def _rows(choices: Sequence[_Choice], rounds: int) -> list[dict[str, object]]:
 def _apart(choice: _Choice) -> float | None:
     if choice.exact is None:
         return None
-    found = [min(psnr_db(choice.run(source), choice.exact(source)), _CEILING_DB) for source in choice.sources]
+    found = [
+        min(psnr_db(choice.run(source), choice.exact(source)), _CEILING_DB)
+        for source in choice.sources
+    ]
     return float(np.median(found))
 
 

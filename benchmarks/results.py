@@ -15,4 +15,6 @@ OUT = provenance.ROOT / "data"
 def publish(name: str, columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> None:
     """Write data/<name>.csv, and data/<name>.meta.json: arguments, machine, versions, digest of the code."""
     write_table(OUT / f"{name}.csv", columns, rows)
-    write_text(OUT / f"{name}.meta.json", pretty_json({"command": sys.argv[1:], **provenance.identity()}))
+    write_text(
+        OUT / f"{name}.meta.json", pretty_json({"command": sys.argv[1:], **provenance.identity()})
+    )

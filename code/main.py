@@ -43,7 +43,10 @@ def main() -> None:
     except UserError as error:
         sys.exit(f"wallclock: {error}")
     except KeyboardInterrupt:
-        print("\nwallclock: stopped; what is complete is kept, the same command resumes", file=sys.stderr)
+        print(
+            "\nwallclock: stopped; what is complete is kept, the same command resumes",
+            file=sys.stderr,
+        )
         sys.exit(130)
 
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol
 
-from wallclock.plan import Plan
 from wallclock.records import Record
+from wallclock.run.plan import Plan
 from wallclock.spec import Cell
 
 Row = dict[str, object]

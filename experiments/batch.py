@@ -10,21 +10,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from experiments import Row, e2e
-from wallclock.plan import Plan
+from experiments import Row, _end_to_end
 from wallclock.records import Record
+from wallclock.run.plan import Plan
 from wallclock.spec import Cell
 
 CSV = "batch-sweep.csv"
-TABLES = {CSV: e2e.COLUMNS}
+TABLES = {CSV: _end_to_end.COLUMNS}
 
 
 def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     """Every batch size, repeated."""
-    corpus = e2e.corpus_of(plan, options)
-    recipes = [replace(options["recipe"], name=f"batch-{size}", batch_size=size) for size in options["batch_sizes"]]
+    corpus = _end_to_end.corpus_of(plan, options)
+    recipes = [
+        replace(options["recipe"], name=f"batch-{size}", batch_size=size)
+        for size in options["batch_sizes"]
+    ]
     return [
-        e2e.cell(plan, "batch", recipe.name, recipe, corpus, repeat)
+        _end_to_end.cell(plan, "batch", recipe.name, recipe, corpus, repeat)
         for repeat in plan.repeats("batch")
         for recipe in recipes
     ]
@@ -32,4 +35,4 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
 
 def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
     """One row a batch size."""
-    return {CSV: e2e.table(records)}
+    return {CSV: _end_to_end.table(records)}

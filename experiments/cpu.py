@@ -9,15 +9,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments import Row, rows
-from wallclock.plan import Plan
+from experiments import Row, _rows
 from wallclock.records import Record
+from wallclock.run.plan import Plan
 from wallclock.spec import Cell
 
 COLUMNS = (
-    *("recipe", "decoder", "resizer", "interpolation", "image_set", "corpus", "weights", "device", "device_kind"),
-    *("n_images", "repeats", "batch_size", *rows.STAGE_COLUMNS, "unattributed_s"),
-    *("wall_s", "wall_s_min", "wall_s_max", "img_per_s", "seconds_per_100k", "seconds_per_100k_origin"),
+    *(
+        "recipe",
+        "decoder",
+        "resizer",
+        "interpolation",
+        "image_set",
+        "corpus",
+        "weights",
+        "device",
+        "device_kind",
+    ),
+    *("n_images", "repeats", "batch_size", *_rows.STAGE_COLUMNS, "unattributed_s"),
+    *(
+        "wall_s",
+        "wall_s_min",
+        "wall_s_max",
+        "img_per_s",
+        "seconds_per_100k",
+        "seconds_per_100k_origin",
+    ),
     *("decode_resize_share_without_forward", "n_failed", "median_kb", "median_megapixels"),
     *("origin", "status", "reason"),
 )
@@ -38,17 +55,32 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
 
 def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
     """One row."""
-    return {CSV: [_row(repeats, image_set) for (image_set, _), repeats in rows.groups(records, "serial").items()]}
+    return {
+        CSV: [
+            _row(repeats, image_set)
+            for (image_set, _), repeats in _rows.groups(records, "serial").items()
+        ]
+    }
 
 
 def _row(repeats: Sequence[Record], image_set: str) -> Row:
     record = repeats[0]
     recipe = record.cell.recipe
-    assert recipe is not None
-    status, reason = rows.status_of(repeats)
-    row = rows.blank(COLUMNS) | rows.where(record) | {"image_set": image_set, "recipe": recipe.name}
-    row |= {"decoder": recipe.decoder, "resizer": recipe.resizer, "interpolation": recipe.interpolation}
-    row |= {"batch_size": recipe.batch_size, "origin": "measured", "status": status, "reason": reason}
+    status, reason = _rows.status_of(repeats)
+    row = (
+        _rows.blank(COLUMNS) | _rows.where(record) | {"image_set": image_set, "recipe": recipe.name}
+    )
+    row |= {
+        "decoder": recipe.decoder,
+        "resizer": recipe.resizer,
+        "interpolation": recipe.interpolation,
+    }
+    row |= {
+        "batch_size": recipe.batch_size,
+        "origin": "measured",
+        "status": status,
+        "reason": reason,
+    }
     if status == "ok":
-        row |= rows.stage_columns(repeats) | rows.shape(rows.median_pass(repeats).values)
+        row |= _rows.stage_columns(repeats) | _rows.shape(_rows.median_pass(repeats).values)
     return row

@@ -11,16 +11,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments import Row, rows
-from wallclock.plan import Plan
+from experiments import Row, _rows
 from wallclock.records import Record
+from wallclock.run.plan import Plan
 from wallclock.spec import Cell
 from wallclock.stages.decode import LIBRARY_OF
 from wallclock.summary import quantile
 
 COLUMNS = (
     *("image_set", "decoder", "library", "corpus", "device", "device_kind", "n_buffers", "repeats"),
-    *("mean_ms", "p50_ms", "p90_ms", "mean_ms_min", "mean_ms_max", "megapixels_per_s", "max_abs_diff", "gate"),
+    *(
+        "mean_ms",
+        "p50_ms",
+        "p90_ms",
+        "mean_ms_min",
+        "mean_ms_max",
+        "megapixels_per_s",
+        "max_abs_diff",
+        "gate",
+    ),
     *("median_kb", "median_megapixels", "origin", "status", "reason"),
 )
 CSV = "decoder-comparison.csv"
@@ -34,32 +43,64 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
         sample = plan.slice(image_set, min(options["agreement"]["images"], corpus.n))
         base = plan.recipe(engine="serial", workers=0, device="cpu", batch_size=1)
         label = f"agreement-{image_set}"
-        found.append(Cell("decoders", "agreement", label, 0, base, sample, plan.settings.model, options["agreement"]))
+        found.append(
+            Cell(
+                "decoders",
+                "agreement",
+                label,
+                0,
+                base,
+                sample,
+                plan.settings.model,
+                options["agreement"],
+            )
+        )
         for repeat in plan.repeats("decoders"):
             for name in options["decoders"]:
-                recipe = plan.recipe(name=name, decoder=name, engine="serial", workers=0, device="cpu", batch_size=1)
+                recipe = plan.recipe(
+                    name=name, decoder=name, engine="serial", workers=0, device="cpu", batch_size=1
+                )
                 label = f"{name}-{image_set}"
                 found.append(
-                    Cell("decoders", "decode", label, repeat, recipe, corpus, plan.settings.model, plan.params)
+                    Cell(
+                        "decoders",
+                        "decode",
+                        label,
+                        repeat,
+                        recipe,
+                        corpus,
+                        plan.settings.model,
+                        plan.params,
+                    )
                 )
     return found
 
 
 def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
     """One row a decoder and image set."""
-    groups = rows.groups(records, "decode")
+    groups = _rows.groups(records, "decode")
     return {CSV: [_row(repeats, records, image_set) for (image_set, _), repeats in groups.items()]}
 
 
 def _row(repeats: Sequence[Record], records: Sequence[Record], image_set: str) -> Row:
     record = repeats[0]
     recipe = record.cell.recipe
-    assert recipe is not None
-    status, reason = rows.status_of(repeats)
+    status, reason = _rows.status_of(repeats)
     library = record.environment["versions"][LIBRARY_OF[recipe.decoder]]
-    row = rows.blank(COLUMNS) | {name: value for name, value in rows.where(record).items() if name in COLUMNS}
-    row |= {"image_set": image_set, "decoder": recipe.decoder, "library": f"libjpeg-turbo {library}"}
-    row |= {"origin": "measured", "status": status, "reason": reason, **_gate(records, recipe.decoder, image_set)}
+    row = _rows.blank(COLUMNS) | {
+        name: value for name, value in _rows.where(record).items() if name in COLUMNS
+    }
+    row |= {
+        "image_set": image_set,
+        "decoder": recipe.decoder,
+        "library": f"libjpeg-turbo {library}",
+    }
+    row |= {
+        "origin": "measured",
+        "status": status,
+        "reason": reason,
+        **_gate(records, recipe.decoder, image_set),
+    }
     if status == "ok" and row["gate"] == "failed":
         row |= {"status": "gate failed", "reason": "its pixels are not Pillow's: no time counts"}
     elif status == "ok":
@@ -80,7 +121,7 @@ def _timing(repeats: Sequence[Record]) -> Row:
         "mean_ms_min": _mean_ms(measured[0]),
         "mean_ms_max": _mean_ms(measured[-1]),
         "megapixels_per_s": chosen.values["megapixels"] / chosen.seconds_in("decode"),
-        **rows.shape(chosen.values),
+        **_rows.shape(chosen.values),
     }
 
 
@@ -90,10 +131,14 @@ def _mean_ms(record: Record) -> float:
 
 
 def _gate(records: Sequence[Record], decoder: str, image_set: str) -> Row:
-    found = rows.values_of(records, "agreement", image_set).get("agreement", {}).get(decoder, {})
+    found = _rows.values_of(records, "agreement", image_set).get("agreement", {}).get(decoder, {})
     if "max_abs_diff" not in found:
         return {"gate": "not checked"}
-    limit = next(record.cell.params["max_abs_diff"] for record in records if record.cell.protocol == "agreement")
+    limit = next(
+        record.cell.params["max_abs_diff"]
+        for record in records
+        if record.cell.protocol == "agreement"
+    )
     worst = found["max_abs_diff"]
     if decoder == "pil":
         return {"max_abs_diff": worst, "gate": "reference"}

@@ -14,15 +14,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from experiments import Row, rows
-from experiments.estimates import Estimates
-from experiments.fixes import ADVICE, Setup, loaders, setups
+from experiments import Row, _rows
+from experiments._estimates import Estimates
+from experiments._fixes import ADVICE, Setup, loaders, setups
 from wallclock.clock import STAGES
-from wallclock.plan import Plan
 from wallclock.records import Record
+from wallclock.run.plan import Plan
 from wallclock.spec import Cell, Recipe
 
-STAGES_CSV, IMAGES_CSV, PREDICTIONS_CSV = "diagnosis.csv", "diagnosis-images.csv", "diagnosis-predictions.csv"
+STAGES_CSV, IMAGES_CSV, PREDICTIONS_CSV = (
+    "diagnosis.csv",
+    "diagnosis-images.csv",
+    "diagnosis-predictions.csv",
+)
 
 #: A fix that brings less than this does nothing for its stage.
 _GAINS = 1.005
@@ -31,16 +35,49 @@ _WHERE = ("image_set", "corpus", "weights", "model", "device", "device_kind", "n
 _END = ("origin", "status", "reason")
 TABLES = {
     STAGES_CSV: (
-        *("stage", "ms_per_image", "share", "binds", "at_most_speedup", "fix", "predicted_speedup", "fix_cost"),
+        *(
+            "stage",
+            "ms_per_image",
+            "share",
+            "binds",
+            "at_most_speedup",
+            "fix",
+            "predicted_speedup",
+            "fix_cost",
+        ),
         *(*_WHERE, *_END),
     ),
     IMAGES_CSV: (
-        *("whose", "n_images", "median_kb", "p90_kb", "median_megapixels", "p90_megapixels", "bytes_per_pixel"),
+        *(
+            "whose",
+            "n_images",
+            "median_kb",
+            "p90_kb",
+            "median_megapixels",
+            "p90_megapixels",
+            "bytes_per_pixel",
+        ),
         *("median_longest_px", "brightness", "formats", "corpus", *_END),
     ),
     PREDICTIONS_CSV: (
-        *("kind", "fix", "decoder", "resizer", "interpolation", "engine", "workers", "batch_size", "dtype"),
-        *("predicted_img_per_s", "low_img_per_s", "high_img_per_s", "predicted_speedup", "bottleneck"),
+        *(
+            "kind",
+            "fix",
+            "decoder",
+            "resizer",
+            "interpolation",
+            "engine",
+            "workers",
+            "batch_size",
+            "dtype",
+        ),
+        *(
+            "predicted_img_per_s",
+            "low_img_per_s",
+            "high_img_per_s",
+            "predicted_speedup",
+            "bottleneck",
+        ),
         *(
             "faithful",
             "accelerator_utilization",
@@ -64,7 +101,9 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
 
     # The tables are made from records alone: the first says what was to be predicted.
     made = [cell("traits", "images", recipe, {"setups": [setup.to_json() for setup in found]})]
-    made += [cell("contention", f"loading-{of.name}", of, options["loading"]) for of in loaders(found)]
+    made += [
+        cell("contention", f"loading-{of.name}", of, options["loading"]) for of in loaders(found)
+    ]
     made.append(cell("handover", "handover", recipe, options["handover"]))
     step = {name: options["step"][name][device] for name in ("batch_sizes", "batches", "seconds")}
     for dtype in dict.fromkeys(setup.recipe.dtype for setup in found):
@@ -72,13 +111,17 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     if options["prove"]:
         proof = plan.sample(dict.fromkeys(options["images"], options["prove_images"][device]))
         for setup in found:
-            made.append(replace(cell("throughput", setup.recipe.name, setup.recipe, {}), corpus=proof))
+            made.append(
+                replace(cell("throughput", setup.recipe.name, setup.recipe, {}), corpus=proof)
+            )
     return made
 
 
 def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
     """The nine stages, the images, the predictions; empty where the sample could not be measured."""
-    described = next((record for record in records if record.cell.protocol == "traits" and record.ok), None)
+    described = next(
+        (record for record in records if record.cell.protocol == "traits" and record.ok), None
+    )
     if described is None:
         return {}
     known = [Setup.from_json(plain) for plain in described.cell.params["setups"]]
@@ -94,20 +137,25 @@ def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
 def _on(described: Record) -> Row:
     cell = described.cell
     assert cell.corpus is not None
-    assert cell.model is not None
     return {
-        **rows.where(described),
+        **_rows.where(described),
         "image_set": cell.corpus.image_set,
         "model": cell.model.name,
         "n_images": described.values["n_sound"],
     }
 
 
-def _stages(known: Sequence[Setup], estimates: Estimates, predicted: Sequence[Row], described: Record) -> list[Row]:
+def _stages(
+    known: Sequence[Setup], estimates: Estimates, predicted: Sequence[Row], described: Record
+) -> list[Row]:
     """A row a stage, in their order."""
     reason = estimates.missing(known[0].recipe)
     if reason:
-        row = rows.blank(TABLES[STAGES_CSV]) | _on(described) | {"origin": "measured", "reason": reason}
+        row = (
+            _rows.blank(TABLES[STAGES_CSV])
+            | _on(described)
+            | {"origin": "measured", "reason": reason}
+        )
         return [row | {"stage": stage, "status": "unavailable"} for stage in STAGES]
     seconds = estimates.seconds(known[0].recipe)
     total = sum(seconds.values())
@@ -117,10 +165,17 @@ def _stages(known: Sequence[Setup], estimates: Estimates, predicted: Sequence[Ro
         fix, cost, gain = _best_fix(stage, known, predicted)
         found.append(
             {
-                **rows.blank(TABLES[STAGES_CSV]),
+                **_rows.blank(TABLES[STAGES_CSV]),
                 **_on(described),
-                **{"stage": stage, "ms_per_image": 1e3 * seconds[stage], "share": seconds[stage] / total},
-                **{"binds": stage == binding, "at_most_speedup": estimates.without(known[0].recipe, stage)},
+                **{
+                    "stage": stage,
+                    "ms_per_image": 1e3 * seconds[stage],
+                    "share": seconds[stage] / total,
+                },
+                **{
+                    "binds": stage == binding,
+                    "at_most_speedup": estimates.without(known[0].recipe, stage),
+                },
                 **{"fix": fix, "predicted_speedup": gain, "fix_cost": cost},
                 **{"origin": "measured", "status": "ok", "reason": ""},
             }
@@ -133,7 +188,10 @@ def _best_fix(stage: str, known: Sequence[Setup], predicted: Sequence[Row]) -> t
     candidates = [
         (row["predicted_speedup"], setup)
         for setup, row in zip(known, predicted, strict=True)
-        if setup.kind == "alone" and setup.faithful and stage in setup.stages and row["status"] == "ok"
+        if setup.kind == "alone"
+        and setup.faithful
+        and stage in setup.stages
+        and row["status"] == "ok"
     ]
     gain, setup = max(candidates, key=lambda pair: float(str(pair[0])), default=(0.0, known[0]))
     if float(str(gain)) < _GAINS:
@@ -145,19 +203,33 @@ def _images(described: Record) -> Row:
     values, traits = described.values, described.values["traits"]
     formats = sorted(values["formats"].items(), key=lambda pair: -pair[1])
     return {
-        **{"whose": "yours", "n_images": values["n_sound"], "corpus": rows.where(described)["corpus"]},
+        **{
+            "whose": "yours",
+            "n_images": values["n_sound"],
+            "corpus": _rows.where(described)["corpus"],
+        },
         **{"median_kb": traits["kb_p50"], "p90_kb": traits["kb_p90"]},
-        **{"median_megapixels": traits["megapixels_p50"], "p90_megapixels": traits["megapixels_p90"]},
-        **{"bytes_per_pixel": traits["bytes_per_pixel_p50"], "median_longest_px": traits["longest_px_p50"]},
+        **{
+            "median_megapixels": traits["megapixels_p50"],
+            "p90_megapixels": traits["megapixels_p90"],
+        },
+        **{
+            "bytes_per_pixel": traits["bytes_per_pixel_p50"],
+            "median_longest_px": traits["longest_px_p50"],
+        },
         "brightness": traits["brightness_p50"],
-        "formats": ", ".join(f"{100 * count / values['n_sound']:.0f} % {name}" for name, count in formats),
+        "formats": ", ".join(
+            f"{100 * count / values['n_sound']:.0f} % {name}" for name, count in formats
+        ),
         **{"origin": "measured", "status": "ok", "reason": ""},
     }
 
 
-def _prediction(setup: Setup, estimates: Estimates, records: Sequence[Record], described: Record) -> Row:
+def _prediction(
+    setup: Setup, estimates: Estimates, records: Sequence[Record], described: Record
+) -> Row:
     recipe = setup.recipe
-    row = rows.blank(TABLES[PREDICTIONS_CSV]) | _on(described)
+    row = _rows.blank(TABLES[PREDICTIONS_CSV]) | _on(described)
     row |= {
         "kind": setup.kind,
         "fix": setup.title,
@@ -165,20 +237,33 @@ def _prediction(setup: Setup, estimates: Estimates, records: Sequence[Record], d
         "faithful": setup.faithful,
         "origin": "predicted",
     }
-    row |= {name: getattr(recipe, name) for name in TABLES[PREDICTIONS_CSV] if hasattr(recipe, name)}
-    measured = next((r for r in records if r.cell.protocol == "throughput" and r.cell.label == recipe.name), None)
+    row |= {
+        name: getattr(recipe, name) for name in TABLES[PREDICTIONS_CSV] if hasattr(recipe, name)
+    }
+    measured = next(
+        (r for r in records if r.cell.protocol == "throughput" and r.cell.label == recipe.name),
+        None,
+    )
     if reason := estimates.missing(recipe):
         return row | {"status": "unavailable", "reason": reason}
     said, present = estimates.prediction(recipe), estimates.prediction(estimates.present)
-    row |= {"predicted_img_per_s": said.img_per_s, "low_img_per_s": said.low, "high_img_per_s": said.high}
+    row |= {
+        "predicted_img_per_s": said.img_per_s,
+        "low_img_per_s": said.low,
+        "high_img_per_s": said.high,
+    }
     row |= {"predicted_speedup": said.img_per_s / present.img_per_s, "bottleneck": said.bottleneck}
     row |= {"accelerator_utilization": said.accelerator_utilization, "status": "ok", "reason": ""}
     row |= {"faster_accelerator_speedup": said.accelerator_bound, **estimates.limits(recipe)}
     if measured is not None and not measured.ok:
         return row | {"status": measured.status, "reason": measured.reason}
     if measured is not None:
-        rate = measured.values["n_embedded"] / rows.wall_s(measured)
+        rate = measured.values["n_embedded"] / _rows.wall_s(measured)
         others = measured.values["telemetry"].get("other_cores")
         row |= {"other_cores": sum(others) / len(others) if others else None}
-        row |= {"measured_img_per_s": rate, "error": said.img_per_s / rate - 1, "inside": said.low <= rate <= said.high}
+        row |= {
+            "measured_img_per_s": rate,
+            "error": said.img_per_s / rate - 1,
+            "inside": said.low <= rate <= said.high,
+        }
     return row

@@ -14,20 +14,48 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from experiments import Row, rows
+from experiments import Row, _rows
 from wallclock import provenance
-from wallclock.engines import peers
-from wallclock.plan import Plan
+from wallclock.engines import third_party
 from wallclock.records import Record
+from wallclock.run.plan import Plan
 from wallclock.spec import Cell, Recipe, Slice
 from wallclock.summary import median
 
 CSV = "frontier.csv"
 COLUMNS = (
-    *("system", "variant", "library", "settings", "image_set", "subset", "corpus", "weights", "device"),
-    *("device_kind", "cores", "batch_size", "n_images", "n_unique", "repeats", "wall_s", "wall_s_min", "wall_s_max"),
-    *("img_per_s", "img_per_s_min", "img_per_s_max", "over_pil", "over_paper", "other_variants", "startup_s"),
-    *rows.FIDELITY_COLUMNS,
+    *(
+        "system",
+        "variant",
+        "library",
+        "settings",
+        "image_set",
+        "subset",
+        "corpus",
+        "weights",
+        "device",
+    ),
+    *(
+        "device_kind",
+        "cores",
+        "batch_size",
+        "n_images",
+        "n_unique",
+        "repeats",
+        "wall_s",
+        "wall_s_min",
+        "wall_s_max",
+    ),
+    *(
+        "img_per_s",
+        "img_per_s_min",
+        "img_per_s_max",
+        "over_pil",
+        "over_paper",
+        "other_variants",
+        "startup_s",
+    ),
+    *_rows.FIDELITY_COLUMNS,
     *("median_kb", "median_megapixels", "progressive_share", "origin", "status", "reason"),
 )
 TABLES = {CSV: COLUMNS}
@@ -59,8 +87,10 @@ def _subsets(plan: Plan, corpus: Slice, options: Mapping[str, Any]) -> list[str]
     """All, and for a folder those processes of JPEG that it holds both of."""
     if corpus.kind != "folder":
         return ["all"]
-    held = {item.process for item in plan.manifest(corpus).sound if item.plain_jpeg}
-    return [name for name in options["subsets"] if name == "all" or (name in held and len(held) > 1)]
+    held = {item.process for item in plan.manifest(corpus).valid if item.plain_jpeg}
+    return [
+        name for name in options["subsets"] if name == "all" or (name in held and len(held) > 1)
+    ]
 
 
 def _cell(
@@ -73,16 +103,23 @@ def _cell(
     repeat: int,
 ) -> Cell:
     name = system["name"]
-    recipe = replace(_recipe(options, name, variant), batch_size=options["batch_size"][corpus.image_set])
-    label = "-".join(part for part in (name, variant, corpus.kind, corpus.image_set, subset) if part)
+    recipe = replace(
+        _recipe(options, name, variant), batch_size=options["batch_size"][corpus.image_set]
+    )
+    label = "-".join(
+        part for part in (name, variant, corpus.kind, corpus.image_set, subset) if part
+    )
     params = {
         **plan.params,
         "system": name,
         "variant": variant,
         "subset": subset,
-        "installed": peers.installed(name),
+        "installed": third_party.installed(name),
         "seconds": plan.settings.seconds,
-        "fidelity": {**options["fidelity"], **({} if plan.settings.seconds >= _NETWORK_FROM_S else {"vectors": 0})},
+        "fidelity": {
+            **options["fidelity"],
+            **({} if plan.settings.seconds >= _NETWORK_FROM_S else {"vectors": 0}),
+        },
     }
     return Cell("frontier", "loading", label, repeat, recipe, corpus, plan.settings.model, params)
 
@@ -105,7 +142,12 @@ def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
     for record in records:
         cell = record.cell
         assert cell.corpus is not None
-        key = (cell.corpus.kind, cell.corpus.image_set, cell.params["subset"], cell.params["system"])
+        key = (
+            cell.corpus.kind,
+            cell.corpus.image_set,
+            cell.params["subset"],
+            cell.params["system"],
+        )
         found.setdefault(key, {}).setdefault(cell.params["variant"], []).append(record)
     made = {key: _row(key, variants) for key, variants in found.items()}
     for key, row in made.items():
@@ -119,26 +161,39 @@ def _row(key: tuple[str, str, str, str], variants: Mapping[str, list[Record]]) -
     repeats = variants[chosen]
     first = repeats[0]
     recipe = first.cell.recipe
-    assert recipe is not None
-    status, reason = rows.status_of(repeats)
-    row = rows.blank(COLUMNS) | {name: value for name, value in rows.where(first).items() if name in COLUMNS}
-    row |= {"system": key[3], "variant": chosen, "image_set": key[1], "subset": key[2], "batch_size": recipe.batch_size}
+    status, reason = _rows.status_of(repeats)
+    row = _rows.blank(COLUMNS) | {
+        name: value for name, value in _rows.where(first).items() if name in COLUMNS
+    }
+    row |= {
+        "system": key[3],
+        "variant": chosen,
+        "image_set": key[1],
+        "subset": key[2],
+        "batch_size": recipe.batch_size,
+    }
     row |= {"origin": "measured", "status": status, "reason": reason, "gate": "not checked"}
     if status != "ok":
         return row
-    others = [f"{name}: {_median_rate(some):.4g} img/s" for name, some in variants.items() if name != chosen]
+    others = [
+        f"{name}: {_median_rate(some):.4g} img/s"
+        for name, some in variants.items()
+        if name != chosen
+    ]
     return row | _measured(repeats) | _judged(repeats) | {"other_variants": "; ".join(others)}
 
 
 def _measured(repeats: Sequence[Record]) -> Row:
     chosen = _median_repeat(repeats)
-    walls = [rows.wall_s(record) for record in repeats if record.ok]
-    rates = [rows.loading_rate(record) for record in repeats if record.ok]
+    walls = [_rows.wall_s(record) for record in repeats if record.ok]
+    rates = [_rows.loading_rate(record) for record in repeats if record.ok]
     values = chosen.values
     return {
-        **{name: values[name] for name in ("library", "settings", "cores", "n_unique", "startup_s")},
+        **{
+            name: values[name] for name in ("library", "settings", "cores", "n_unique", "startup_s")
+        },
         **{name: values[name] for name in ("median_kb", "median_megapixels", "progressive_share")},
-        **{"n_images": values["n_loaded"], "repeats": len(walls), "wall_s": rows.wall_s(chosen)},
+        **{"n_images": values["n_loaded"], "repeats": len(walls), "wall_s": _rows.wall_s(chosen)},
         **{"wall_s_min": min(walls), "wall_s_max": max(walls)},
         **{"img_per_s": median(rates), "img_per_s_min": min(rates), "img_per_s_max": max(rates)},
     }
@@ -147,18 +202,18 @@ def _measured(repeats: Sequence[Record]) -> Row:
 def _judged(repeats: Sequence[Record]) -> Row:
     for record in repeats:
         if "fidelity" in record.values:
-            return rows.judge_fidelity(record.values["fidelity"], record.cell.params["fidelity"])
+            return _rows.judge_fidelity(record.values["fidelity"], record.cell.params["fidelity"])
     return {"gate": "not checked"}
 
 
 def _median_repeat(repeats: Sequence[Record]) -> Record:
-    ordered = sorted((record for record in repeats if record.ok), key=rows.loading_rate)
+    ordered = sorted((record for record in repeats if record.ok), key=_rows.loading_rate)
     return ordered[(len(ordered) - 1) // 2]
 
 
 def _median_rate(repeats: Sequence[Record]) -> float:
     """Images a second of the median repeat; 0 where none measured."""
-    rates = [rows.loading_rate(record) for record in repeats if record.ok]
+    rates = [_rows.loading_rate(record) for record in repeats if record.ok]
     return median(rates) if rates else 0.0
 
 

@@ -18,17 +18,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from experiments import Row, rows
-from wallclock.plan import Plan
+from experiments import Row, _rows
 from wallclock.records import Record
+from wallclock.run.plan import Plan
 from wallclock.spec import Cell, ModelSpec, Recipe, Slice
 from wallclock.summary import median
 
 CSV = "limits.csv"
 COLUMNS = (
-    *("what", "recipe", "engine", "decoder", "workers", "batch_size", "dtype", "image_set", "corpus", "weights"),
+    *(
+        "what",
+        "recipe",
+        "engine",
+        "decoder",
+        "workers",
+        "batch_size",
+        "dtype",
+        "image_set",
+        "corpus",
+        "weights",
+    ),
     *("service_ms_per_image", "device", "device_kind", "n_images", "n_unique", "repeats"),
-    *("wall_s", "img_per_s", "img_per_s_min", "img_per_s_max", "core_img_per_s_min", "core_img_per_s_max"),
+    *(
+        "wall_s",
+        "img_per_s",
+        "img_per_s_min",
+        "img_per_s_max",
+        "core_img_per_s_min",
+        "core_img_per_s_max",
+    ),
     *("ceiling_img_per_s", "efficiency", "limited_by", "median_kb", "median_megapixels"),
     *("origin", "status", "reason"),
 )
@@ -58,24 +76,52 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
             found += _of_recipe(plan, options, ours, corpus, repeat, models)
             # The paper's recipe: its whole, and the two ceilings that can hold it back. Its loader is in `frontier`.
             beside = _of_recipe(plan, options, paper, corpus, repeat, models[-1:])
-            found += [cell for cell in beside if cell.params["what"] in ("decode_files", "forward", "end_to_end")]
+            found += [
+                cell
+                for cell in beside
+                if cell.params["what"] in ("decode_files", "forward", "end_to_end")
+            ]
     return found
 
 
 def _of_recipe(
-    plan: Plan, options: Mapping[str, Any], recipe: Recipe, corpus: Slice, repeat: int, models: Sequence[ModelSpec]
+    plan: Plan,
+    options: Mapping[str, Any],
+    recipe: Recipe,
+    corpus: Slice,
+    repeat: int,
+    models: Sequence[ModelSpec],
 ) -> list[Cell]:
     params = {**plan.params, "seconds": plan.settings.seconds, "allocator": "keep"}
 
     def cell(protocol: str, what: str, model: ModelSpec, **more: object) -> Cell:
         label = f"{what}-{recipe.name}-{_service(model) if what in _WITH_MODEL else ''}".rstrip("-")
-        return Cell("limits", protocol, label, repeat, recipe, corpus, model, {**params, "what": what, **more})
+        return Cell(
+            "limits",
+            protocol,
+            label,
+            repeat,
+            recipe,
+            corpus,
+            model,
+            {**params, "what": what, **more},
+        )
 
-    found = [cell("ceiling", kind, models[0], kind=kind) for kind in ("decode_files", "decode_memory", "h2d")]
+    found = [
+        cell("ceiling", kind, models[0], kind=kind)
+        for kind in ("decode_files", "decode_memory", "h2d")
+    ]
     found.append(cell("loading", "loader", models[0]))
     for model in models:
         found += [cell("ceiling", kind, model, kind=kind) for kind in ("forward", "synthetic")]
-        found.append(cell("throughput", "end_to_end", model, batches=_batches(plan, options, recipe, corpus, model)))
+        found.append(
+            cell(
+                "throughput",
+                "end_to_end",
+                model,
+                batches=_batches(plan, options, recipe, corpus, model),
+            )
+        )
     return found
 
 
@@ -91,10 +137,14 @@ def _models(plan: Plan, stand_in_ms: Mapping[str, float]) -> list[ModelSpec]:
     return [replace(stand_in, service_ms_per_image=ms) for ms in stand_in_ms.values()]
 
 
-def _batches(plan: Plan, options: Mapping[str, Any], recipe: Recipe, corpus: Slice, model: ModelSpec) -> int:
+def _batches(
+    plan: Plan, options: Mapping[str, Any], recipe: Recipe, corpus: Slice, model: ModelSpec
+) -> int:
     """As many as take about `seconds`, and so many that what workers have half done at either end is little."""
     ms = max(model.service_ms_per_image, float(options["expected_ms"][corpus.image_set]))
-    return max(math.ceil(plan.settings.seconds * 1e3 / ms / recipe.batch_size), _ROUNDS * recipe.workers)
+    return max(
+        math.ceil(plan.settings.seconds * 1e3 / ms / recipe.batch_size), _ROUNDS * recipe.workers
+    )
 
 
 def _service(model: ModelSpec) -> str:
@@ -117,11 +167,11 @@ def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
 def _row(repeats: Sequence[Record]) -> Row:
     first = repeats[0]
     recipe, model, corpus = first.cell.recipe, first.cell.model, first.cell.corpus
-    assert recipe is not None
-    assert model is not None
     assert corpus is not None
-    status, reason = rows.status_of(repeats)
-    row = rows.blank(COLUMNS) | {name: value for name, value in rows.where(first).items() if name in COLUMNS}
+    status, reason = _rows.status_of(repeats)
+    row = _rows.blank(COLUMNS) | {
+        name: value for name, value in _rows.where(first).items() if name in COLUMNS
+    }
     row |= {name: getattr(recipe, name) for name in _RECIPE_COLUMNS}
     row |= {"what": first.cell.params["what"], "recipe": recipe.name, "image_set": corpus.image_set}
     row |= {"origin": "measured", "status": status, "reason": reason}
@@ -138,20 +188,22 @@ def _measured(repeats: Sequence[Record]) -> Row:
     cores = chosen.values.get("core_img_per_s")
     return {
         **{"n_images": _count(chosen), "n_unique": chosen.values["n_unique"], "repeats": len(done)},
-        **{"wall_s": rows.wall_s(chosen), "img_per_s": median(rates)},
+        **{"wall_s": _rows.wall_s(chosen), "img_per_s": median(rates)},
         **{"img_per_s_min": rates[0], "img_per_s_max": rates[-1]},
         **({"core_img_per_s_min": min(cores), "core_img_per_s_max": max(cores)} if cores else {}),
-        **rows.shape(chosen.values),
+        **_rows.shape(chosen.values),
     }
 
 
 def _count(record: Record) -> int:
-    return int(record.values["n_loaded"] if "n_loaded" in record.values else record.values["n_embedded"])
+    return int(
+        record.values["n_loaded"] if "n_loaded" in record.values else record.values["n_embedded"]
+    )
 
 
 def _rate(record: Record) -> float:
     """Images a second; of pinned processes, which do not end together, the sum of their own."""
-    return float(record.values.get("img_per_s") or _count(record) / rows.wall_s(record))
+    return float(record.values.get("img_per_s") or _count(record) / _rows.wall_s(record))
 
 
 def _efficiency(row: Row, made: Sequence[Row]) -> Row:
@@ -159,16 +211,28 @@ def _efficiency(row: Row, made: Sequence[Row]) -> Row:
     ceilings: dict[str, float] = {}
     for other in made:
         same = other["recipe"] == row["recipe"] and other["image_set"] == row["image_set"]
-        fits = other["what"] not in _WITH_MODEL or other["service_ms_per_image"] == row["service_ms_per_image"]
+        fits = (
+            other["what"] not in _WITH_MODEL
+            or other["service_ms_per_image"] == row["service_ms_per_image"]
+        )
         if same and fits and other["status"] == "ok" and isinstance(other["img_per_s"], float):
             ceilings[str(other["what"])] = other["img_per_s"]
-    contained = [name for name in (_OF_LOADER if row["what"] == "loader" else _STAGES) if name in ceilings]
+    contained = [
+        name for name in (_OF_LOADER if row["what"] == "loader" else _STAGES) if name in ceilings
+    ]
     if not contained:
         return {}
     lowest = min(contained, key=ceilings.__getitem__)
     stage = _STAGES[lowest]
-    if lowest == "decode_files" and ceilings.get("decode_memory", 0.0) > _READ_BOUND * ceilings[lowest]:
+    if (
+        lowest == "decode_files"
+        and ceilings.get("decode_memory", 0.0) > _READ_BOUND * ceilings[lowest]
+    ):
         stage = "read"
     rate = row["img_per_s"]
     assert isinstance(rate, float)
-    return {"ceiling_img_per_s": ceilings[lowest], "efficiency": rate / ceilings[lowest], "limited_by": stage}
+    return {
+        "ceiling_img_per_s": ceilings[lowest],
+        "efficiency": rate / ceilings[lowest],
+        "limited_by": stage,
+    }

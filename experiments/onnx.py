@@ -21,16 +21,44 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments import Row, rows
-from wallclock.plan import Plan
+from experiments import Row, _rows
 from wallclock.records import Record
+from wallclock.run.plan import Plan
 from wallclock.spec import Cell
 from wallclock.summary import quantile
 
 COLUMNS = (
-    *("runtime", "dtype", "provider", "device", "device_kind", "corpus", "weights", "batch_size", "n_batches"),
-    *("repeats", "mean_ms", "p50_ms", "p95_ms", "p99_ms", "mean_ms_min", "mean_ms_max", "img_per_s"),
-    *("warmup_batches", "warmup_s", "compile_s", "export_s", "cosine_min", "cosine", "max_rel_error", "gate"),
+    *(
+        "runtime",
+        "dtype",
+        "provider",
+        "device",
+        "device_kind",
+        "corpus",
+        "weights",
+        "batch_size",
+        "n_batches",
+    ),
+    *(
+        "repeats",
+        "mean_ms",
+        "p50_ms",
+        "p95_ms",
+        "p99_ms",
+        "mean_ms_min",
+        "mean_ms_max",
+        "img_per_s",
+    ),
+    *(
+        "warmup_batches",
+        "warmup_s",
+        "compile_s",
+        "export_s",
+        "cosine_min",
+        "cosine",
+        "max_rel_error",
+        "gate",
+    ),
     *("peak_gpu_mem_gib", "origin", "status", "reason"),
 )
 CSV = "onnx-vs-pytorch.csv"
@@ -49,7 +77,13 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
             name = f"{runtime}-{dtype}"
             recipe = plan.recipe(
                 **{"name": name, "runtime": runtime, "dtype": dtype, "batch_size": size},
-                **{"decoder": "pil", "resizer": "pil", "interpolation": "bilinear", "engine": "serial", "workers": 0},
+                **{
+                    "decoder": "pil",
+                    "resizer": "pil",
+                    "interpolation": "bilinear",
+                    "engine": "serial",
+                    "workers": 0,
+                },
             )
             params = {
                 "batches": options["batches"][device],
@@ -57,13 +91,15 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
                 "opset": options["opset"],
                 "gate": options["gate"][dtype],
             }
-            found.append(Cell("onnx", "runtime", name, repeat, recipe, corpus, plan.settings.model, params))
+            found.append(
+                Cell("onnx", "runtime", name, repeat, recipe, corpus, plan.settings.model, params)
+            )
     return found
 
 
 def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
     """One row a runtime and dtype."""
-    return {CSV: [_row(repeats) for repeats in rows.groups(records, "runtime").values()]}
+    return {CSV: [_row(repeats) for repeats in _rows.groups(records, "runtime").values()]}
 
 
 def _on(device: str, dtype: str | Mapping[str, str]) -> str:
@@ -72,16 +108,19 @@ def _on(device: str, dtype: str | Mapping[str, str]) -> str:
 
 def _row(repeats: Sequence[Record]) -> Row:
     recipe = repeats[0].cell.recipe
-    assert recipe is not None
-    status, reason = rows.status_of(repeats)
-    row = rows.blank(COLUMNS) | rows.where(repeats[0])
+    status, reason = _rows.status_of(repeats)
+    row = _rows.blank(COLUMNS) | _rows.where(repeats[0])
     row |= {"runtime": recipe.runtime, "dtype": recipe.dtype, "batch_size": recipe.batch_size}
     row |= {"gate": "not checked", "origin": "measured", "status": status, "reason": reason}
     if status != "ok":
         return row
     measured = sorted((record for record in repeats if record.ok), key=_mean_ms)
     chosen = measured[(len(measured) - 1) // 2]
-    row |= {"provider": chosen.values["provider"], "export_s": chosen.values.get("export_s"), **_gate(measured)}
+    row |= {
+        "provider": chosen.values["provider"],
+        "export_s": chosen.values.get("export_s"),
+        **_gate(measured),
+    }
     if row["gate"] == "failed":
         return row | {"status": "gate failed", "reason": _why(row, chosen)}
     return row | _timing(measured, chosen, recipe.batch_size)
@@ -116,7 +155,7 @@ def _gate(measured: Sequence[Record]) -> Row:
     error = max(found["max_rel_error"] for found in values)
     limits = cell.params["gate"]
     passed = cosine_min >= limits["min_cosine"] and error <= limits["max_rel_error"]
-    is_reference = cell.recipe is not None and (cell.recipe.runtime, cell.recipe.dtype) == ("pytorch", "fp32")
+    is_reference = (cell.recipe.runtime, cell.recipe.dtype) == ("pytorch", "fp32")
     return {
         "cosine_min": cosine_min,
         "cosine": min(found["cosine"] for found in values),

@@ -10,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments import Row, e2e
-from wallclock.plan import Plan
+from experiments import Row, _end_to_end
 from wallclock.records import Record
+from wallclock.run.plan import Plan
 from wallclock.spec import Cell
 
 CSV = "optimized-end-to-end.csv"
 TIMELINE = "timeline-optimized.csv"
-TABLES = {CSV: e2e.COLUMNS, TIMELINE: e2e.TIMELINE_COLUMNS}
+TABLES = {CSV: _end_to_end.COLUMNS, TIMELINE: _end_to_end.TIMELINE_COLUMNS}
 
 
 def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     """Fidelity once, then one cell a repeat."""
-    return e2e.one_recipe(plan, "opt", options)
+    return _end_to_end.one_recipe(plan, "opt", options)
 
 
 def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
     """One row, and its timeline."""
-    return {CSV: e2e.table(records), TIMELINE: e2e.timeline(records)}
+    return {CSV: _end_to_end.table(records), TIMELINE: _end_to_end.timeline(records)}

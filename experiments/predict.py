@@ -17,21 +17,59 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from experiments import Row, cited, e2e, rows
-from experiments.costing import Costs, NoCostsError
-from wallclock.plan import Plan
+from experiments import Row, _end_to_end, _paper_values, _rows
+from experiments._costs import Costs, NoCostsError
 from wallclock.predict import Prediction, predict, workers_to_saturate
 from wallclock.records import Record
+from wallclock.run.plan import Plan
 from wallclock.spec import Cell, ModelSpec
 from wallclock.summary import median
 
 CSV = "prediction.csv"
 COLUMNS = (
-    *("experiment", "recipe", "assumption", "decoder", "resizer", "engine", "workers", "batch_size", "dtype"),
-    *("image_set", "corpus", "weights", "service_ms", "device", "device_kind", "n_images", "repeats"),
-    *("img_per_s", "img_per_s_low", "img_per_s_high", "measured_img_per_s", "measured_origin", "error"),
-    *("bottleneck", "measured_bottleneck", "accelerator_utilization", "accelerator_bound", "workers_to_saturate"),
-    *("storage_img_per_s", "transform_img_per_s", "h2d_img_per_s", "accelerator_img_per_s", "main_img_per_s"),
+    *(
+        "experiment",
+        "recipe",
+        "assumption",
+        "decoder",
+        "resizer",
+        "engine",
+        "workers",
+        "batch_size",
+        "dtype",
+    ),
+    *(
+        "image_set",
+        "corpus",
+        "weights",
+        "service_ms",
+        "device",
+        "device_kind",
+        "n_images",
+        "repeats",
+    ),
+    *(
+        "img_per_s",
+        "img_per_s_low",
+        "img_per_s_high",
+        "measured_img_per_s",
+        "measured_origin",
+        "error",
+    ),
+    *(
+        "bottleneck",
+        "measured_bottleneck",
+        "accelerator_utilization",
+        "accelerator_bound",
+        "workers_to_saturate",
+    ),
+    *(
+        "storage_img_per_s",
+        "transform_img_per_s",
+        "h2d_img_per_s",
+        "accelerator_img_per_s",
+        "main_img_per_s",
+    ),
     *("cores_img_per_s", "origin", "status", "reason"),
 )
 TABLES = {CSV: COLUMNS}
@@ -58,8 +96,8 @@ def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
     for experiment in ("predict", *READS):
         own = [record for record in records if record.cell.experiment == experiment]
         for protocol in _PREDICTED:
-            found += [_row(costs, repeats, own) for repeats in rows.groups(own, protocol).values()]
-    return {CSV: [*found, *(rows.blank(COLUMNS) | row for row in cited.rows())]}
+            found += [_row(costs, repeats, own) for repeats in _rows.groups(own, protocol).values()]
+    return {CSV: [*found, *(_rows.blank(COLUMNS) | row for row in _paper_values.rows())]}
 
 
 def _loading(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
@@ -82,13 +120,42 @@ def _steps(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     params["seconds"] = chosen["seconds"][device]
     handing = {name: options["handover"][name] for name in ("batch_sizes", "batches")}
     found = [
-        Cell("predict", "handover", "handover", 0, recipe, None, _stand_in(plan), {**plan.params, **handing}),
-        Cell("predict", "step", "step-stand-in", 0, recipe, None, _stand_in(plan, 1.0), {**params, "batches": 50}),
+        Cell(
+            "predict",
+            "handover",
+            "handover",
+            0,
+            recipe,
+            None,
+            _stand_in(plan),
+            {**plan.params, **handing},
+        ),
+        Cell(
+            "predict",
+            "step",
+            "step-stand-in",
+            0,
+            recipe,
+            None,
+            _stand_in(plan, 1.0),
+            {**params, "batches": 50},
+        ),
     ]
     if plan.settings.model.weights != "none":
         for dtype in chosen["dtypes"]:
             in_dtype = replace(recipe, dtype=dtype)
-            found.append(Cell("predict", "step", f"step-{dtype}", 0, in_dtype, None, plan.settings.model, params))
+            found.append(
+                Cell(
+                    "predict",
+                    "step",
+                    f"step-{dtype}",
+                    0,
+                    in_dtype,
+                    None,
+                    plan.settings.model,
+                    params,
+                )
+            )
     return found
 
 
@@ -102,12 +169,25 @@ def _proving(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
                 continue
             loader = loaders[chosen["loader"]]
             recipe = replace(
-                options["recipe"], **loader, workers=chosen["workers"], batch_size=chosen["batch_size"], device="cpu"
+                options["recipe"],
+                **loader,
+                workers=chosen["workers"],
+                batch_size=chosen["batch_size"],
+                device="cpu",
             )
-            model = _stand_in(plan, float(chosen["service_ms"]), float(chosen["service_ms_per_image"]))
+            model = _stand_in(
+                plan, float(chosen["service_ms"]), float(chosen["service_ms_per_image"])
+            )
             step = f"{chosen['service_ms']:g}+{chosen['service_ms_per_image']:g}ms"
             label = f"{recipe.name}-w{recipe.workers}-b{recipe.batch_size}-{step}"
-            cell = e2e.cell(plan, "predict", label, replace(recipe, name=label), corpora[chosen["image_set"]], repeat)
+            cell = _end_to_end.cell(
+                plan,
+                "predict",
+                label,
+                replace(recipe, name=label),
+                corpora[chosen["image_set"]],
+                repeat,
+            )
             found.append(replace(cell, model=model))
     return found
 
@@ -126,18 +206,24 @@ def _stand_in(plan: Plan, service_ms: float = 0.0, service_ms_per_image: float =
 
 def _row(costs: Costs, repeats: Sequence[Record], records: Sequence[Record]) -> Row:
     loads_only = repeats[0].cell.protocol == "loading"
-    measured = _loading_row(repeats) if loads_only else e2e.row(repeats, records)
-    row = rows.blank(COLUMNS) | {name: measured[name] for name in COLUMNS if name in measured}
-    row |= {"experiment": repeats[0].cell.experiment, "origin": "predicted", "measured_origin": "measured"}
+    measured = _loading_row(repeats) if loads_only else _end_to_end.row(repeats, records)
+    row = _rows.blank(COLUMNS) | {name: measured[name] for name in COLUMNS if name in measured}
+    row |= {
+        "experiment": repeats[0].cell.experiment,
+        "origin": "predicted",
+        "measured_origin": "measured",
+    }
     row |= {"img_per_s": None, "measured_img_per_s": measured["img_per_s"]}
     if measured["status"] == "ok" and not loads_only:
-        row |= {"measured_bottleneck": measured_bottleneck(rows.median_pass(repeats))}
+        row |= {"measured_bottleneck": measured_bottleneck(_rows.median_pass(repeats))}
     try:
         given = costs.inputs(repeats[0].cell)
     except NoCostsError as error:
         return row | {"status": "not predicted", "reason": str(error)}
     said = predict(given.costs, given.step, given.machine, given.setup, given.handover)
-    enough = workers_to_saturate(given.costs, given.step, given.machine, given.setup, given.handover)
+    enough = workers_to_saturate(
+        given.costs, given.step, given.machine, given.setup, given.handover
+    )
     row |= {"workers_to_saturate": enough, **said_columns(said)}
     return row | error_column(row)
 
@@ -145,15 +231,25 @@ def _row(costs: Costs, repeats: Sequence[Record], records: Sequence[Record]) -> 
 def _loading_row(repeats: Sequence[Record]) -> Row:
     """What a loader without a consumer measured, in this table's columns."""
     recipe = repeats[0].cell.recipe
-    assert recipe is not None
-    status, reason = rows.status_of(repeats)
-    row = {name: getattr(recipe, name) for name in ("decoder", "resizer", "engine", "workers", "batch_size", "dtype")}
-    row |= {"recipe": repeats[0].cell.label, "image_set": rows.image_set_of(repeats[0]), **rows.where(repeats[0])}
+    status, reason = _rows.status_of(repeats)
+    row = {
+        name: getattr(recipe, name)
+        for name in ("decoder", "resizer", "engine", "workers", "batch_size", "dtype")
+    }
+    row |= {
+        "recipe": repeats[0].cell.label,
+        "image_set": _rows.image_set_of(repeats[0]),
+        **_rows.where(repeats[0]),
+    }
     row |= {"status": status, "reason": reason, "img_per_s": None}
     if status != "ok":
         return row
-    rates = [rows.loading_rate(record) for record in repeats if record.ok]
-    return row | {"img_per_s": median(rates), "repeats": len(rates), "n_images": repeats[0].values["n_loaded"]}
+    rates = [_rows.loading_rate(record) for record in repeats if record.ok]
+    return row | {
+        "img_per_s": median(rates),
+        "repeats": len(rates),
+        "n_images": repeats[0].values["n_loaded"],
+    }
 
 
 def said_columns(said: Prediction) -> Row:
@@ -183,14 +279,20 @@ def measured_bottleneck(record: Record) -> str:
     Beside workers a device that is kept busy hardly waits: a wait of more than a fifth of the wall is the
     loaders'. Without workers what took longest binds. Of loading, it is the storage's where reading took most.
     """
-    assert record.cell.recipe is not None
     spent = {name: record.seconds_in(name) for name in ("h2d", "forward", "wait")}
-    wall = rows.wall_s(record)
+    wall = _rows.wall_s(record)
     spent["main"] = wall - sum(spent.values())
-    waits = spent["wait"] > _WAITS * wall if record.cell.recipe.workers else spent["wait"] == max(spent.values())
+    waits = (
+        spent["wait"] > _WAITS * wall
+        if record.cell.recipe.workers
+        else spent["wait"] == max(spent.values())
+    )
     if not waits:
         del spent["wait"]
         largest = max(spent, key=spent.__getitem__)
         return "accelerator" if largest == "forward" else largest
-    loading = {name: record.seconds_in(name) for name in ("read", "decode", "resize", "normalize", "assemble")}
+    loading = {
+        name: record.seconds_in(name)
+        for name in ("read", "decode", "resize", "normalize", "assemble")
+    }
     return "storage" if loading["read"] > sum(loading.values()) / 2 else "transform"

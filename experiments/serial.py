@@ -18,16 +18,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from experiments import Row, rows
-from wallclock.plan import Plan
+from experiments import Row, _rows
 from wallclock.records import Record
+from wallclock.run.plan import Plan
 from wallclock.spec import Cell, Recipe, Slice
 
 COLUMNS = (
-    *("recipe", "decoder", "resizer", "interpolation", "image_set", "corpus", "weights", "device", "device_kind"),
-    *("n_images", "repeats", "batch_size", *rows.STAGE_COLUMNS, "unattributed_s"),
-    *("wall_s", "wall_s_min", "wall_s_max", "img_per_s", "seconds_per_100k", "seconds_per_100k_origin"),
-    *("decode_resize_share_without_forward", *rows.FIDELITY_COLUMNS, "n_failed"),
+    *(
+        "recipe",
+        "decoder",
+        "resizer",
+        "interpolation",
+        "image_set",
+        "corpus",
+        "weights",
+        "device",
+        "device_kind",
+    ),
+    *("n_images", "repeats", "batch_size", *_rows.STAGE_COLUMNS, "unattributed_s"),
+    *(
+        "wall_s",
+        "wall_s_min",
+        "wall_s_max",
+        "img_per_s",
+        "seconds_per_100k",
+        "seconds_per_100k_origin",
+    ),
+    *("decode_resize_share_without_forward", *_rows.FIDELITY_COLUMNS, "n_failed"),
     *("median_kb", "median_megapixels", "origin", "status", "reason"),
 )
 TABLES = {"t4-serial-stages.csv": COLUMNS, "t4-serial-stages-original.csv": COLUMNS}
@@ -38,7 +55,10 @@ _CSV_OF = {"small_256": "t4-serial-stages.csv", "original": "t4-serial-stages-or
 def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     """For each image set: fidelity once; then each recipe and the floor, repeated."""
     found = []
-    recipes = [plan.recipe(**choice, engine="serial", workers=0, dtype="fp32") for choice in options["recipes"]]
+    recipes = [
+        plan.recipe(**choice, engine="serial", workers=0, dtype="fp32")
+        for choice in options["recipes"]
+    ]
     for image_set, corpus in plan.slices(options["images"]).items():
         found.append(_fidelity(plan, options, recipes[0], corpus, image_set))
         for repeat in plan.repeats("serial"):
@@ -52,7 +72,7 @@ def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
     """One row a recipe, the floor last."""
     found: dict[str, list[Row]] = {}
     for protocol in ("serial", "floor"):
-        for (image_set, _), repeats in rows.groups(records, protocol).items():
+        for (image_set, _), repeats in _rows.groups(records, protocol).items():
             found.setdefault(_CSV_OF[image_set], []).append(_row(repeats, records, image_set))
     return found
 
@@ -62,42 +82,76 @@ def _cell(plan: Plan, protocol: str, recipe: Recipe, corpus: Slice, repeat: int)
     return Cell("serial", protocol, label, repeat, recipe, corpus, plan.settings.model, plan.params)
 
 
-def _fidelity(plan: Plan, options: Mapping[str, Any], reference: Recipe, corpus: Slice, image_set: str) -> Cell:
+def _fidelity(
+    plan: Plan, options: Mapping[str, Any], reference: Recipe, corpus: Slice, image_set: str
+) -> Cell:
     n = min(options["fidelity"]["images"], corpus.n)
     params = {"recipes": options["recipes"], **options["fidelity"]}
     label = f"fidelity-{image_set}"
-    return Cell("serial", "fidelity", label, 0, reference, plan.slice(image_set, n), plan.settings.model, params)
+    return Cell(
+        "serial",
+        "fidelity",
+        label,
+        0,
+        reference,
+        plan.slice(image_set, n),
+        plan.settings.model,
+        params,
+    )
 
 
 def _row(repeats: Sequence[Record], records: Sequence[Record], image_set: str) -> Row:
     record = repeats[0]
     recipe = record.cell.recipe
-    assert recipe is not None
     is_floor = record.cell.protocol == "floor"
-    status, reason = rows.status_of(repeats)
-    row = rows.blank(COLUMNS) | rows.where(record) | {"image_set": image_set, "recipe": recipe.name}
-    row |= {"decoder": "null", "resizer": "null", "interpolation": "null"} if is_floor else _choices(recipe)
-    row |= {"batch_size": recipe.batch_size, "origin": "measured", "status": status, "reason": reason}
+    status, reason = _rows.status_of(repeats)
+    row = (
+        _rows.blank(COLUMNS) | _rows.where(record) | {"image_set": image_set, "recipe": recipe.name}
+    )
+    row |= (
+        {"decoder": "null", "resizer": "null", "interpolation": "null"}
+        if is_floor
+        else _choices(recipe)
+    )
+    row |= {
+        "batch_size": recipe.batch_size,
+        "origin": "measured",
+        "status": status,
+        "reason": reason,
+    }
     if not is_floor:
         row |= _gate(records, recipe, image_set)
     if status == "ok" and row["gate"] == "failed":
-        row |= {"status": "gate failed", "reason": "not the same picture as the reference recipe's: no time counts"}
+        row |= {
+            "status": "gate failed",
+            "reason": "not the same picture as the reference recipe's: no time counts",
+        }
     elif status == "ok":
-        row |= rows.stage_columns(repeats) | rows.shape(rows.median_pass(repeats).values)
+        row |= _rows.stage_columns(repeats) | _rows.shape(_rows.median_pass(repeats).values)
     return row
 
 
 def _choices(recipe: Recipe) -> Row:
-    return {"decoder": recipe.decoder, "resizer": recipe.resizer, "interpolation": recipe.interpolation}
+    return {
+        "decoder": recipe.decoder,
+        "resizer": recipe.resizer,
+        "interpolation": recipe.interpolation,
+    }
 
 
 def _gate(records: Sequence[Record], recipe: Recipe, image_set: str) -> Row:
     """PSNR and cosine against the reference recipe, and whether they are good enough."""
     for record in records:
-        if record.cell.protocol != "fidelity" or not record.cell.corpus or record.cell.corpus.image_set != image_set:
+        if (
+            record.cell.protocol != "fidelity"
+            or not record.cell.corpus
+            or record.cell.corpus.image_set != image_set
+        ):
             continue
         reference = record.cell.recipe
         if reference is not None and reference.name == recipe.name:
             return {"gate": "reference"}
-        return rows.judge_fidelity(record.values.get("fidelity", {}).get(recipe.name, {}), record.cell.params)
+        return _rows.judge_fidelity(
+            record.values.get("fidelity", {}).get(recipe.name, {}), record.cell.params
+        )
     return {"gate": "not checked"}

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments import Row, rows
-from wallclock.plan import Plan
+from experiments import Row, _rows
 from wallclock.records import Record
-from wallclock.spec import Cell
+from wallclock.run.plan import Plan
+from wallclock.spec import Cell, ModelSpec
 
 COLUMNS = (
     *("format", "fsync", "n_vectors", "dim", "repeats", "write_s", "write_s_min", "write_s_max"),
@@ -27,6 +27,9 @@ COLUMNS = (
 )
 CSV = "serialization-comparison.csv"
 TABLES = {CSV: COLUMNS}
+
+#: Vectors are generated: no model computes them.
+NO_MODEL = ModelSpec("none", weights="none")
 
 
 def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
@@ -39,24 +42,42 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
                     **{"name": sink, "sink": sink, "batch_size": options["batch_size"]},
                     **{"engine": "serial", "workers": 0, "device": "cpu"},
                 )
-                params = {"n_vectors": options["n_vectors"], "dim": plan.settings.model.dim, "seed": options["seed"]}
+                params = {
+                    "n_vectors": options["n_vectors"],
+                    "dim": plan.settings.model.dim,
+                    "seed": options["seed"],
+                }
                 label = f"{sink}-fsync" if fsync else sink
                 params |= {"fsync": fsync}
-                found.append(Cell("serialization", "serialization", label, repeat, recipe, params=params))
+                found.append(
+                    Cell(
+                        "serialization",
+                        "serialization",
+                        label,
+                        repeat,
+                        recipe,
+                        None,
+                        NO_MODEL,
+                        params,
+                    )
+                )
     return found
 
 
 def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
     """One row a format and kind of ending."""
-    return {CSV: [_row(repeats) for repeats in rows.groups(records, "serialization").values()]}
+    return {CSV: [_row(repeats) for repeats in _rows.groups(records, "serialization").values()]}
 
 
 def _row(repeats: Sequence[Record]) -> Row:
     cell = repeats[0].cell
-    assert cell.recipe is not None
-    status, reason = rows.status_of(repeats)
-    on = {name: value for name, value in rows.where(repeats[0]).items() if name in COLUMNS}
-    row = rows.blank(COLUMNS) | on | {"format": cell.recipe.sink, "fsync": bool(cell.params["fsync"])}
+    status, reason = _rows.status_of(repeats)
+    on = {name: value for name, value in _rows.where(repeats[0]).items() if name in COLUMNS}
+    row = (
+        _rows.blank(COLUMNS)
+        | on
+        | {"format": cell.recipe.sink, "fsync": bool(cell.params["fsync"])}
+    )
     row |= {"n_vectors": cell.params["n_vectors"], "dim": cell.params["dim"]}
     row |= {"origin": "measured", "status": status, "reason": reason}
     if status != "ok":
@@ -65,7 +86,10 @@ def _row(repeats: Sequence[Record]) -> Row:
     chosen = measured[(len(measured) - 1) // 2]
     row |= {"read_back": all(record.values["read_back"] for record in measured)}
     if not row["read_back"]:
-        return row | {"status": "gate failed", "reason": "what was read back is not what was written: no time counts"}
+        return row | {
+            "status": "gate failed",
+            "reason": "what was read back is not what was written: no time counts",
+        }
     write_s = _write_s(chosen)
     return row | {
         "repeats": len(measured),

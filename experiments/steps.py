@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from experiments import Row, e2e, rows
-from wallclock.plan import Plan
+from experiments import Row, _end_to_end, _rows
 from wallclock.records import Record
+from wallclock.run.plan import Plan
 from wallclock.spec import Cell, Recipe
 
 CSV = "throughput-steps.csv"
-TABLES = {CSV: ("step", *e2e.COLUMNS)}
+TABLES = {CSV: ("step", *_end_to_end.COLUMNS)}
 
 #: What each step takes over from the optimized recipe.
 _LADDER = {
@@ -31,19 +31,27 @@ _LADDER = {
 
 def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     """Fidelity once, then every step, repeated."""
-    ladder, corpus = _recipes(options["baseline"], options["optimized"]), e2e.corpus_of(plan, options)
+    ladder, corpus = (
+        _recipes(options["baseline"], options["optimized"]),
+        _end_to_end.corpus_of(plan, options),
+    )
     timed = [
-        e2e.cell(plan, "steps", recipe.name, recipe, corpus, repeat)
+        _end_to_end.cell(plan, "steps", recipe.name, recipe, corpus, repeat)
         for repeat in plan.repeats("steps")
         for recipe in ladder
     ]
-    return [e2e.fidelity_cell(plan, "steps", ladder[1:], options), *timed]
+    return [_end_to_end.fidelity_cell(plan, "steps", ladder[1:], options), *timed]
 
 
 def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
     """One row a step."""
-    found = rows.groups(records, "throughput")
-    return {CSV: [{"step": step, **e2e.row(repeats, records)} for (_, step), repeats in found.items()]}
+    found = _rows.groups(records, "throughput")
+    return {
+        CSV: [
+            {"step": step, **_end_to_end.row(repeats, records)}
+            for (_, step), repeats in found.items()
+        ]
+    }
 
 
 def _recipes(baseline: Recipe, optimized: Recipe) -> list[Recipe]:

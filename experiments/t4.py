@@ -12,22 +12,25 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments import Row, e2e
-from wallclock.plan import Plan
+from experiments import Row, _end_to_end
 from wallclock.records import Record
+from wallclock.run.plan import Plan
 from wallclock.spec import Cell
 
 CSV = "t4-baseline-stages.csv"
 TIMELINE = "timeline-baseline.csv"
-TABLES = {CSV: e2e.COLUMNS, TIMELINE: e2e.TIMELINE_COLUMNS}
+TABLES = {CSV: _end_to_end.COLUMNS, TIMELINE: _end_to_end.TIMELINE_COLUMNS}
 
 
 def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     """One cell a repeat."""
-    recipe, corpus = options["recipe"], e2e.corpus_of(plan, options)
-    return [e2e.cell(plan, "t4", recipe.name, recipe, corpus, repeat) for repeat in plan.repeats("t4")]
+    recipe, corpus = options["recipe"], _end_to_end.corpus_of(plan, options)
+    return [
+        _end_to_end.cell(plan, "t4", recipe.name, recipe, corpus, repeat)
+        for repeat in plan.repeats("t4")
+    ]
 
 
 def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
     """One row, and its timeline."""
-    return {CSV: e2e.table(records), TIMELINE: e2e.timeline(records)}
+    return {CSV: _end_to_end.table(records), TIMELINE: _end_to_end.timeline(records)}

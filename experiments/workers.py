@@ -10,27 +10,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from experiments import Row, e2e
-from wallclock.plan import Plan
+from experiments import Row, _end_to_end
 from wallclock.records import Record
+from wallclock.run.plan import Plan
 from wallclock.spec import Cell
 
 CSV = "workers-sweep.csv"
-TABLES = {CSV: e2e.COLUMNS}
+TABLES = {CSV: _end_to_end.COLUMNS}
 
 
 def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     """Fidelity once (the recipes load alike), then every number of workers, repeated."""
-    corpus = e2e.corpus_of(plan, options)
-    recipes = [replace(options["recipe"], name=f"workers-{n}", workers=n) for n in options["workers"]]
+    corpus = _end_to_end.corpus_of(plan, options)
+    recipes = [
+        replace(options["recipe"], name=f"workers-{n}", workers=n) for n in options["workers"]
+    ]
     timed = [
-        e2e.cell(plan, "workers", recipe.name, recipe, corpus, repeat)
+        _end_to_end.cell(plan, "workers", recipe.name, recipe, corpus, repeat)
         for repeat in plan.repeats("workers")
         for recipe in recipes
     ]
-    return [e2e.fidelity_cell(plan, "workers", recipes, options), *timed]
+    return [_end_to_end.fidelity_cell(plan, "workers", recipes, options), *timed]
 
 
 def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
     """One row a number of workers."""
-    return {CSV: e2e.table(records)}
+    return {CSV: _end_to_end.table(records)}

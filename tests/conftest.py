@@ -72,7 +72,15 @@ def tiny_run(run_main: RunMain, tmp_path_factory: pytest.TempPathFactory) -> Run
     base = tmp_path_factory.mktemp("tiny")
     out, figures = base / "data", base / "figures"
     arguments = (
-        *("--n", "4", "--experiment", "profiler,decoders,serial,cpu", "repeats=1", "model=null", "device=cpu"),
+        *(
+            "--n",
+            "4",
+            "--experiment",
+            "profiler,decoders,serial,cpu",
+            "repeats=1",
+            "model=null",
+            "device=cpu",
+        ),
         *("experiment.profiler.rounds=3", "experiment.profiler.calls_per_round=2000"),
         *(f"out={out}", f"figures={figures}"),
     )

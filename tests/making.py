@@ -15,11 +15,11 @@ Pixels = npt.NDArray[np.uint8]
 
 def picture(width: int = 64, height: int = 48, seed: int = 0) -> Pixels:
     """A smooth RGB gradient with a hard-edged box, different for each seed."""
-    dice = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     x, y = np.linspace(0, 1, width)[None, :, None], np.linspace(0, 1, height)[:, None, None]
-    low, right, down = dice.uniform(20, 80, 3), dice.uniform(0, 90, 3), dice.uniform(0, 80, 3)
+    low, right, down = rng.uniform(20, 80, 3), rng.uniform(0, 90, 3), rng.uniform(0, 80, 3)
     pixels = low + right * x + down * y
-    pixels[height // 4 : height // 2, width // 4 : width // 2] = dice.uniform(0, 255, 3)
+    pixels[height // 4 : height // 2, width // 4 : width // 2] = rng.uniform(0, 255, 3)
     return pixels.astype(np.uint8)
 
 
@@ -31,7 +31,9 @@ def encode(pixels: Pixels, kind: str = "JPEG", mode: str = "RGB", **options: Any
     return file.getvalue()
 
 
-def jpeg(width: int = 64, height: int = 48, seed: int = 0, mode: str = "RGB", **options: Any) -> bytes:
+def jpeg(
+    width: int = 64, height: int = 48, seed: int = 0, mode: str = "RGB", **options: Any
+) -> bytes:
     """A JPEG of `picture`; options are Pillow's (quality, subsampling, progressive, exif)."""
     return encode(picture(width, height, seed), "JPEG", mode, **options)
 

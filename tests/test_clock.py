@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wallclock import clock
-from wallclock.clock import STAGES, StageProfiler, collector_paused
+from wallclock.clock import STAGES, StageProfiler, gc_disabled
 
 
 @dataclass
@@ -38,7 +38,11 @@ class Node:
 NODES = st.recursive(
     st.builds(Node, st.sampled_from(STAGES), st.integers(0, 10**12), st.just([]), st.booleans()),
     lambda inner: st.builds(
-        Node, st.sampled_from(STAGES), st.integers(0, 10**12), st.lists(inner, max_size=3), st.booleans()
+        Node,
+        st.sampled_from(STAGES),
+        st.integers(0, 10**12),
+        st.lists(inner, max_size=3),
+        st.booleans(),
     ),
     max_leaves=12,
 )
@@ -69,7 +73,17 @@ def flatten(nodes: list[Node]) -> list[Node]:
 
 
 def test_the_nine_stages_are_in_the_order_an_image_passes_them() -> None:
-    assert STAGES == ("read", "decode", "resize", "normalize", "assemble", "h2d", "forward", "d2h", "serialize")
+    assert STAGES == (
+        "read",
+        "decode",
+        "resize",
+        "normalize",
+        "assemble",
+        "h2d",
+        "forward",
+        "d2h",
+        "serialize",
+    )
 
 
 def test_totals_counts_and_samples_in_call_order(fake: FakeClock) -> None:
@@ -78,7 +92,10 @@ def test_totals_counts_and_samples_in_call_order(fake: FakeClock) -> None:
         with profiler.stage(name):
             fake.now += ns
         fake.now += 1_000_000  # time outside a stage is nobody's
-    assert {name: list(found) for name, found in profiler.samples().items()} == {"decode": [5, 7], "read": [2]}
+    assert {name: list(found) for name, found in profiler.samples().items()} == {
+        "decode": [5, 7],
+        "read": [2],
+    }
     assert profiler.counts() == {"decode": 2, "read": 1}
     assert profiler.seconds() == {"decode": 12e-9, "read": 2e-9}
 
@@ -89,7 +106,9 @@ def test_a_stage_that_was_never_entered_is_not_there() -> None:
 
 
 @given(nodes=st.lists(NODES, max_size=4), between=st.integers(0, 10**9))
-def test_each_stage_is_charged_its_own_time_and_nothing_else(nodes: list[Node], between: int) -> None:
+def test_each_stage_is_charged_its_own_time_and_nothing_else(
+    nodes: list[Node], between: int
+) -> None:
     """Nested, recursive and raising stages alike: exact sums, and together never more than the wall."""
     with pytest.MonkeyPatch.context() as patch:
         fake = FakeClock()
@@ -114,7 +133,10 @@ def test_an_exception_passes_through_and_is_timed(fake: FakeClock) -> None:
         raise KeyError("lost")
     with profiler.stage("outer"):
         fake.now += 4
-    assert {name: list(found) for name, found in profiler.samples().items()} == {"inner": [3], "outer": [0, 4]}
+    assert {name: list(found) for name, found in profiler.samples().items()} == {
+        "inner": [3],
+        "outer": [0, 4],
+    }
 
 
 def test_a_stage_inside_itself(fake: FakeClock) -> None:
@@ -182,7 +204,10 @@ def test_a_device_that_fails_while_waiting_leaves_the_profiler_whole(fake: FakeC
         with pytest.raises(RuntimeError, match="device lost"), profiler.stage("forward"):
             fake.now += 5
         fake.now += 2
-    assert {name: list(found) for name, found in profiler.samples().items()} == {"forward": [5], "read": [2]}
+    assert {name: list(found) for name, found in profiler.samples().items()} == {
+        "forward": [5],
+        "read": [2],
+    }
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -190,7 +215,7 @@ def test_the_collector_is_off_inside_and_as_before_after(enabled: bool) -> None:
     was = gc.isenabled()
     (gc.enable if enabled else gc.disable)()
     try:
-        with pytest.raises(ZeroDivisionError), collector_paused():  # noqa: PT012
+        with pytest.raises(ZeroDivisionError), gc_disabled():  # noqa: PT012
             assert not gc.isenabled()
             raise ZeroDivisionError
         assert gc.isenabled() is enabled

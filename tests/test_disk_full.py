@@ -57,7 +57,15 @@ def test_whatever_no_longer_fits_is_said_in_one_line_and_the_next_run_goes_on(
         (images / f"{seed}.jpg").write_bytes(making.jpeg(seed=seed))
     out, figures = small_disk / "data", small_disk / "figures"
     arguments = (
-        *("--experiment", "cpu", "corpus=folder", f"corpus.path={images}", "repeats=2", "model=null", "device=cpu"),
+        *(
+            "--experiment",
+            "cpu",
+            "corpus=folder",
+            f"corpus.path={images}",
+            "repeats=2",
+            "model=null",
+            "device=cpu",
+        ),
         *(f"out={out}", f"figures={figures}", f"experiment.cpu.recipe.sink={sink}"),
     )
     filler = fill(small_disk, leave)
@@ -107,7 +115,9 @@ def test_a_full_disk_is_a_users_error_wherever_it_shows(
     assert (tmp_path / "a").read_text(encoding="utf-8") == "old"
 
 
-def test_another_error_of_the_file_system_keeps_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_error_of_the_file_system_keeps_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 

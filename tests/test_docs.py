@@ -23,7 +23,9 @@ DOCUMENTS = ("README.md", "REPRODUCE.md", "ARCHITECTURE.md", "CHANGELOG.md")
 
 def commands(name: str) -> list[str]:
     """The lines of a document's shell blocks, without comments."""
-    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), flags=re.DOTALL)
+    blocks = re.findall(
+        r"```sh\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), flags=re.DOTALL
+    )
     lines = [line.split("#", 1)[0].strip() for block in blocks for line in block.splitlines()]
     return [line for line in lines if line]
 
@@ -47,7 +49,11 @@ def test_main_commands_compose(command: str, tmp_path: Path) -> None:
     if "--cfg" not in arguments:
         arguments += ["--cfg", "job"]
     done = subprocess.run(
-        [sys.executable, "code/main.py", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "code/main.py", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert "experiment:" in done.stdout
@@ -56,7 +62,11 @@ def test_main_commands_compose(command: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", MAKE)
 def test_make_commands_name_real_targets(command: str) -> None:
     done = subprocess.run(
-        ["make", "--dry-run", *shlex.split(command)[1:]], cwd=ROOT, capture_output=True, text=True, check=False
+        ["make", "--dry-run", *shlex.split(command)[1:]],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
 
@@ -68,12 +78,16 @@ def test_reproduce_has_every_claim_as_it_is_judged() -> None:
 
 
 def test_the_profiler_example_runs_as_written(tmp_path: Path) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    (example,) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL
+    )
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "a.jpg").write_bytes(making.jpeg(640, 480))
     (tmp_path / "example.py").write_text(example, encoding="utf-8")
     command = [sys.executable, "-W", "error", "example.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     seconds = ast.literal_eval(done.stdout)
     assert list(seconds) == ["decode", "resize"]
@@ -88,19 +102,30 @@ def test_links_resolve(name: str) -> None:
 
 def claim_line(claim: claims.Claim) -> str:
     """A claim's row in REPRODUCE.md."""
-    allowed = {"bound": "at most", "share": f"± {claim.tolerance}"}.get(claim.kind, f"± {(claim.tolerance or 0):.0%}")
-    where = {"any": "anywhere", "cuda": "any CUDA GPU", "t4": "a Tesla T4"}[claim.needs]
-    return (
-        f"| {claim.id} | {claim.experiment} | {claim.csv} | {claim.paper_value:g} {claim.unit} | {allowed} | {where} |"
+    allowed = {"bound": "at most", "share": f"± {claim.tolerance}"}.get(
+        claim.kind, f"± {(claim.tolerance or 0):.0%}"
     )
+    where = {"any": "anywhere", "cuda": "any CUDA GPU", "t4": "a Tesla T4"}[claim.needs]
+    return f"| {claim.id} | {claim.experiment} | {claim.csv} | {claim.paper_value:g} {claim.unit} | {allowed} | {where} |"
 
 
-@pytest.mark.parametrize(("image_set", "named"), [("original", "originals"), ("small_256", "256 px")])
+@pytest.mark.parametrize(
+    ("image_set", "named"), [("original", "originals"), ("small_256", "256 px")]
+)
 def test_the_readmes_frontier_is_the_reference_runs(image_set: str, named: str) -> None:
-    with open(ROOT / "data" / "reference" / "amd-epyc-2-cores" / "frontier.csv", newline="", encoding="utf-8") as file:
-        found = {row["system"]: row for row in csv.DictReader(file) if row["image_set"] == image_set}
+    with open(
+        ROOT / "data" / "reference" / "amd-epyc-2-cores" / "frontier.csv",
+        newline="",
+        encoding="utf-8",
+    ) as file:
+        found = {
+            row["system"]: row for row in csv.DictReader(file) if row["image_set"] == image_set
+        }
     ours = float(found["ours"]["img_per_s"])
-    over = [f"{ours / float(found[name]['img_per_s']):.1f}" for name in ("pil", "baseline", "paper", "dali", "spdl")]
+    over = [
+        f"{ours / float(found[name]['img_per_s']):.1f}"
+        for name in ("pil", "baseline", "paper", "dali", "spdl")
+    ]
     decibels = [float(found[name]["psnr_db"]) for name in ("ours", "paper")]
     pixels = ["same" if value >= 99 else f"{value:.0f} dB" for value in decibels]
     line = " | ".join(["", named, f"{ours:,.0f}", *over, *pixels, ""]).strip()
@@ -129,7 +154,9 @@ def test_the_milliseconds_in_the_architecture_are_the_benchmarks() -> None:
         return f"{float(found[part, images, choice]['psnr_db']):.1f}"
 
     resizers = ("torch bilinear", "opencv area", "pil bilinear")
-    full, small = ([ms("resize", name, *how) for name in resizers] for how in ((1,), (2, "small_256")))
+    full, small = (
+        [ms("resize", name, *how) for name in resizers] for how in ((1,), (2, "small_256"))
+    )
     scales = [ms("scale", f"{eighths}/8", 1) for eighths in (1, 2, 4, 8, 3, 5, 6)]
     quick, buffer = "1/1, fast DCT and upsampling", "simplejpeg, a buffer used again"
     for words in (
@@ -137,7 +164,9 @@ def test_the_milliseconds_in_the_architecture_are_the_benchmarks() -> None:
         "an image of 256 px {}, {} and {},".format(*small),
         f"median {db('resize', resizers[0])} and {db('resize', resizers[0], 'small_256')} dB",
         f"`INTER_AREA` {db('resize', resizers[1])} and {db('resize', resizers[1], 'small_256')})",
-        "{} ms at 1/8, {} at 1/4, {} at 1/2, {} in full, but {} at 3/8, {} at 5/8, {} at 3/4".format(*scales),
+        "{} ms at 1/8, {} at 1/4, {} at 1/2, {} in full, but {} at 3/8, {} at 5/8, {} at 3/4".format(
+            *scales
+        ),
         f"in full {ms('shortcut', quick, 1)} ms instead of {ms('shortcut', '1/1, none', 1)} for an original",
         f"at {db('shortcut', quick)} dB from the exact picture, and {ms('shortcut', quick, 3, 'small_256')} instead",
         f"of {ms('shortcut', '1/1, none', 3, 'small_256')} for one of 256 px at {db('shortcut', quick, 'small_256')}",
@@ -152,9 +181,17 @@ def test_the_decibels_in_the_architecture_are_the_benchmarks() -> None:
         [row for row in reference("dct-margin") if row["images"] == images]
         for images in ("synthetic originals", "folder")
     )
-    assert all(int(row["n_below_paper"]) == 0 for row in made + photos if float(row["dct_margin"]) >= 1.1)
-    assert all(int(row["n_below_area_by_1_db"]) == 0 for row in made + photos if float(row["dct_margin"]) >= 1.1)
-    ours, theirs = (next(row for row in rows if row["dct_margin"] == "1.25") for rows in (made, photos))
+    assert all(
+        int(row["n_below_paper"]) == 0 for row in made + photos if float(row["dct_margin"]) >= 1.1
+    )
+    assert all(
+        int(row["n_below_area_by_1_db"]) == 0
+        for row in made + photos
+        if float(row["dct_margin"]) >= 1.1
+    )
+    ours, theirs = (
+        next(row for row in rows if row["dct_margin"] == "1.25") for rows in (made, photos)
+    )
 
     def both(column: str) -> str:
         return f"{float(ours[column]):.1f} and {float(theirs[column]):.1f}"

@@ -23,7 +23,11 @@ def normal(name: str) -> str:
 
 def lines(name: str) -> list[str]:
     text = (ROOT / name).read_text(encoding="utf-8")
-    return [line.partition("#")[0].strip() for line in text.splitlines() if line.partition("#")[0].strip()]
+    return [
+        line.partition("#")[0].strip()
+        for line in text.splitlines()
+        if line.partition("#")[0].strip()
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +80,11 @@ def test_conda_brings_python_pip_and_libjpeg_turbo_and_no_other_version(
     from packaging.specifiers import SpecifierSet
 
     plain = [part for part in conda["dependencies"] if isinstance(part, str)]
-    assert sorted(re.split(r"[<>=]", part)[0] for part in plain) == ["libjpeg-turbo", "pip", "python"]
+    assert sorted(re.split(r"[<>=]", part)[0] for part in plain) == [
+        "libjpeg-turbo",
+        "pip",
+        "python",
+    ]
     assert "libjpeg-turbo>=3" in plain
     (python,) = [part.partition("=")[2] for part in plain if part.startswith("python=")]
     assert SpecifierSet(project["project"]["requires-python"]).contains(f"{python}.0")
@@ -85,7 +93,9 @@ def test_conda_brings_python_pip_and_libjpeg_turbo_and_no_other_version(
 
 def test_versions_stand_in_the_lock_and_nowhere_else(project: dict[str, Any]) -> None:
     assert project["project"]["dynamic"] == ["dependencies"]
-    assert project["tool"]["setuptools"]["dynamic"] == {"dependencies": {"file": ["requirements.lock"]}}
+    assert project["tool"]["setuptools"]["dynamic"] == {
+        "dependencies": {"file": ["requirements.lock"]}
+    }
     for name in ("pyproject.toml", "environment.yml", "Makefile", "scripts/setup.sh", ".ci/run"):
         pins = [line for line in lines(name) if re.search(r"[A-Za-z0-9_.-]==\d", line)]
         assert not pins, f"{name}: {pins}"
@@ -95,7 +105,9 @@ def test_every_package_of_ours_is_installed(project: dict[str, Any]) -> None:
     inside = {
         ".".join(path.parent.relative_to(base).parts)
         for base in (ROOT / "code", ROOT)
-        for path in (base / ("wallclock" if base.name == "code" else "experiments")).rglob("__init__.py")
+        for path in (base / ("wallclock" if base.name == "code" else "experiments")).rglob(
+            "__init__.py"
+        )
     }
     assert set(project["tool"]["setuptools"]["packages"]) == inside
 
@@ -107,14 +119,32 @@ def makefile() -> str:
 def test_help_lists_every_target_and_each_is_one() -> None:
     # Below `make test` a second make would also print the folder it enters.
     done = subprocess.run(
-        ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["make", "--no-print-directory", "help"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     listed = [line.split()[1] for line in done.stdout.splitlines()]
-    (phony,) = [line.split(":")[1].split() for line in makefile().splitlines() if line.startswith(".PHONY")]
+    (phony,) = [
+        line.split(":")[1].split() for line in makefile().splitlines() if line.startswith(".PHONY")
+    ]
     assert sorted(listed) == sorted(phony)
-    assert {"setup", "quick", "run", "figures", "diff", "test", "test-slow", "lint", "clean"} <= set(listed)
+    assert {
+        "setup",
+        "quick",
+        "run",
+        "figures",
+        "diff",
+        "test",
+        "test-slow",
+        "lint",
+        "clean",
+    } <= set(listed)
     for target in listed:
-        dry = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=False)
+        dry = subprocess.run(
+            ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=False
+        )
         assert dry.returncode == 0, dry.stderr
 
 

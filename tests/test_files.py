@@ -15,10 +15,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import ROOT
-from wallclock.files import atomic_open, canonical_json, digest_of, pretty_json, sha256_file, write_bytes, write_text
+from wallclock.files import (
+    atomic_open,
+    canonical_json,
+    digest_of,
+    pretty_json,
+    sha256_file,
+    write_bytes,
+    write_text,
+)
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
@@ -32,9 +44,9 @@ def test_both_forms_read_back(value: Any) -> None:
 
 
 @given(st.dictionaries(st.text(), st.integers(), min_size=2, max_size=8), st.randoms())
-def test_equal_mappings_give_equal_bytes_in_whatever_order(value: dict[str, int], dice: Any) -> None:
+def test_equal_mappings_give_equal_bytes_in_whatever_order(value: dict[str, int], rng: Any) -> None:
     items = list(value.items())
-    dice.shuffle(items)
+    rng.shuffle(items)
     assert canonical_json(dict(items)) == canonical_json(value)
     assert digest_of(dict(items)) == digest_of(value)
 
@@ -68,7 +80,9 @@ def test_text_is_utf8_with_lf_and_readable_by_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt, OSError])
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, error: type[BaseException]) -> None:
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
     target = tmp_path / "table.csv"
     write_text(target, "old")
     with pytest.raises(error), atomic_open(target) as handle:  # noqa: PT012 - the block is what fails half way
@@ -87,7 +101,9 @@ def test_killed_in_the_middle_of_a_write_the_old_file_is_whole(tmp_path: Path) -
         "with atomic_open(Path(sys.argv[1])) as handle:\n"
         "    handle.write('new' * 100_000); handle.flush(); os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program, str(target)], cwd=ROOT / "code", check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(target)], cwd=ROOT / "code", check=False
+    )
     assert done.returncode == -9
     assert target.read_text(encoding="utf-8") == "old"
     write_text(target, "new")

@@ -43,7 +43,9 @@ def images(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_sound_are_embedded_and_the_others_listed(images: Path, run_main: RunMain, tmp_path: Path) -> None:
+def test_the_sound_are_embedded_and_the_others_listed(
+    images: Path, run_main: RunMain, tmp_path: Path
+) -> None:
     out = tmp_path / "data"
     done = run_main(
         *("--experiment", "serial,decoders", "corpus=folder", f"corpus.path={images}"),
@@ -52,8 +54,13 @@ def test_the_sound_are_embedded_and_the_others_listed(images: Path, run_main: Ru
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "7 images could not be used" in done.stdout
-    failures = {row["id"]: (row["stage"], row["reason"]) for row in read_table(out / "failures.csv")}
-    stages = {name: stage for name, (stage, _) in BROKEN.items()} | {"n dangling.jpg": "read", "o fifo.jpg": "read"}
+    failures = {
+        row["id"]: (row["stage"], row["reason"]) for row in read_table(out / "failures.csv")
+    }
+    stages = {name: stage for name, (stage, _) in BROKEN.items()} | {
+        "n dangling.jpg": "read",
+        "o fifo.jpg": "read",
+    }
     assert {name: stage for name, (stage, _) in failures.items()} == stages
     assert list(failures) == sorted(failures, key=os.fsencode)
     assert all(reason for _, reason in failures.values())
@@ -71,7 +78,9 @@ def test_the_sound_are_embedded_and_the_others_listed(images: Path, run_main: Ru
 
 
 @pytest.mark.parametrize("broken", [0, 2], ids=["empty", "all broken"])
-def test_a_folder_without_a_sound_image_is_one_line(broken: int, run_main: RunMain, tmp_path: Path) -> None:
+def test_a_folder_without_a_sound_image_is_one_line(
+    broken: int, run_main: RunMain, tmp_path: Path
+) -> None:
     folder = tmp_path / "images"
     folder.mkdir()
     for index in range(broken):
@@ -82,12 +91,23 @@ def test_a_folder_without_a_sound_image_is_one_line(broken: int, run_main: RunMa
     )
     assert done.returncode == 1
     (line,) = done.stderr.strip().splitlines()
-    assert line.startswith(f"wallclock: {'none of the 2 images' if broken else 'no image'} under {folder}")
+    assert line.startswith(
+        f"wallclock: {'none of the 2 images' if broken else 'no image'} under {folder}"
+    )
 
 
-def test_over_max_failures_the_run_stops_before_it_starts(images: Path, run_main: RunMain, tmp_path: Path) -> None:
+def test_over_max_failures_the_run_stops_before_it_starts(
+    images: Path, run_main: RunMain, tmp_path: Path
+) -> None:
     done = run_main(
-        *("--experiment", "decoders", "corpus=folder", f"corpus.path={images}", "model=null", "max_failures=6"),
+        *(
+            "--experiment",
+            "decoders",
+            "corpus=folder",
+            f"corpus.path={images}",
+            "model=null",
+            "max_failures=6",
+        ),
         *(f"out={tmp_path / 'data'}", f"figures={tmp_path / 'figures'}"),
     )
     assert done.returncode == 1
@@ -96,10 +116,17 @@ def test_over_max_failures_the_run_stops_before_it_starts(images: Path, run_main
 
 
 @pytest.mark.slow
-def test_the_torture_folder_ends_well(shared_images: Path, run_main: RunMain, tmp_path: Path) -> None:
+def test_the_torture_folder_ends_well(
+    shared_images: Path, run_main: RunMain, tmp_path: Path
+) -> None:
     out = tmp_path / "data"
     done = run_main(
-        *("--experiment", "serial,decoders", "corpus=folder", f"corpus.path={shared_images / 'torture'}"),
+        *(
+            "--experiment",
+            "serial,decoders",
+            "corpus=folder",
+            f"corpus.path={shared_images / 'torture'}",
+        ),
         *("repeats=1", "model=null", f"out={out}", f"figures={tmp_path / 'figures'}"),
         timeout=600,
     )

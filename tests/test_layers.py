@@ -16,12 +16,18 @@ from tests.conftest import ROOT
 LAYERS = (
     (
         "wallclock",
-        *(f"wallclock.{name}" for name in ("clock", "summary", "files", "errors", "spec", "native", "predict")),
+        *(
+            f"wallclock.{name}"
+            for name in (
+                *("clock", "summary", "files", "errors", "spec", "native"),
+                *("thread_counts", "predict"),
+            )
+        ),
     ),
     ("wallclock.provenance", "wallclock.records", "wallclock.checkpoint"),
     ("wallclock.corpus", "wallclock.stages"),
     ("wallclock.engines",),
-    tuple(f"wallclock.{name}" for name in ("measure", "worker", "estimate", "console", "runner", "plan")),
+    ("wallclock.measure", "wallclock.run"),
     ("experiments",),
     ("wallclock.paper",),
     ("wallclock.settings", "wallclock.session", "wallclock.drift", "main"),
@@ -32,7 +38,9 @@ RANK = {prefix: rank for rank, layer in enumerate(LAYERS) for prefix in layer}
 def sources() -> dict[str, Path]:
     """Every module of the project by its dotted name."""
     found = {}
-    for path in sorted((ROOT / "code").rglob("*.py")) + sorted((ROOT / "experiments").rglob("*.py")):
+    for path in sorted((ROOT / "code").rglob("*.py")) + sorted(
+        (ROOT / "experiments").rglob("*.py")
+    ):
         base = ROOT / "code" if path.is_relative_to(ROOT / "code") else ROOT
         parts = list(path.relative_to(base).with_suffix("").parts)
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
@@ -65,7 +73,11 @@ def rank(module: str) -> int:
 
 
 def ours(path: Path) -> set[str]:
-    return {name for name in imported(path) if name.split(".")[0] in ("wallclock", "experiments", "main")}
+    return {
+        name
+        for name in imported(path)
+        if name.split(".")[0] in ("wallclock", "experiments", "main")
+    }
 
 
 def strings(path: Path) -> Iterator[str]:
@@ -87,28 +99,40 @@ def test_the_reader_of_imports_sees_them() -> None:
     """The tests above and below would pass on an empty list: here is one that must be found."""
     assert "wallclock.stages.decode" in ours(SOURCES["wallclock.engines.pipeline"])
     assert "torch" in set(imported(SOURCES["wallclock.stages.forward"]))
-    assert rank("wallclock.paper.figures.style") > rank("experiments.serial") > rank("wallclock.clock")
+    assert (
+        rank("wallclock.paper.figures.style") > rank("experiments.serial") > rank("wallclock.clock")
+    )
     assert "record.json" in set(strings(SOURCES["wallclock.records"]))
 
 
-@pytest.mark.parametrize("module", [name for name in SOURCES if name.startswith("wallclock.stages.")])
+@pytest.mark.parametrize(
+    "module", [name for name in SOURCES if name.startswith("wallclock.stages.")]
+)
 def test_stages_never_import_each_other(module: str) -> None:
     """A stage is a module of `stages`, or a package whose modules belong together; `pixels` is their type."""
-    stages = {name.split(".")[2] for name in ours(SOURCES[module]) if name.startswith("wallclock.stages.")}
+    stages = {
+        name.split(".")[2] for name in ours(SOURCES[module]) if name.startswith("wallclock.stages.")
+    }
     assert stages <= {module.split(".")[2], "pixels"}
 
 
-@pytest.mark.parametrize("module", ["wallclock.session", "wallclock.runner", "wallclock.settings"])
+@pytest.mark.parametrize(
+    "module", ["wallclock.session", "wallclock.run.runner", "wallclock.settings"]
+)
 def test_the_process_that_plans_and_listens_never_loads_torch(module: str) -> None:
     program = f"import sys, {module}; print([name for name in ('torch', 'transformers') if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     assert done.stdout.strip() == "[]"
 
 
 def test_only_records_touches_run_records() -> None:
     files = {"record.json", "samples.json", "spans.json", "COMPLETE"}
     touching = {
-        module for module, path in SOURCES.items() if any(name in text for text in strings(path) for name in files)
+        module
+        for module, path in SOURCES.items()
+        if any(name in text for text in strings(path) for name in files)
     }
     assert touching == {"wallclock.records"}
 
@@ -135,7 +159,9 @@ def test_only_the_paper_draws() -> None:
 @pytest.mark.parametrize("folder", ["code", "experiments"])
 def test_no_importable_module_shadows_the_standard_librarys(folder: str) -> None:
     """What lies directly on the import path; inside the package a name of theirs is only confusing."""
-    inside = [path for path in (ROOT / folder).rglob("*.py") if path.stem in sys.stdlib_module_names]
+    inside = [
+        path for path in (ROOT / folder).rglob("*.py") if path.stem in sys.stdlib_module_names
+    ]
     assert not [path for path in inside if path.stem not in ("__init__", "__main__")]
 
 

@@ -42,7 +42,9 @@ def digests(*folders: Path, without: tuple[str, ...] = ("runs", "corpora")) -> d
 
 class TestWithoutRunning:
     def test_cfg_job_shows_what_a_command_resolves_to(self, run_main: RunMain) -> None:
-        done = run_main("--quick", "--n", "7", "--experiment", "serial", "--cfg", "job", "recipe.batch_size=5")
+        done = run_main(
+            "--quick", "--n", "7", "--experiment", "serial", "--cfg", "job", "recipe.batch_size=5"
+        )
         assert done.returncode == 0, done.stderr
         shown = yaml.safe_load(done.stdout)
         assert (shown["n"], shown["repeats"], shown["recipe"]["batch_size"]) == (7, 3, 5)
@@ -65,15 +67,21 @@ class TestWithoutRunning:
             (["{"], "wallclock: "),
         ],
     )
-    def test_a_mistake_is_one_line(self, run_main: RunMain, arguments: list[str], words: str, tmp_path: Path) -> None:
+    def test_a_mistake_is_one_line(
+        self, run_main: RunMain, arguments: list[str], words: str, tmp_path: Path
+    ) -> None:
         paths = [] if "out=/etc/passwd/data" in arguments else [f"out={tmp_path / 'data'}"]
-        line = one_line(run_main(*arguments, "model=null", f"figures={tmp_path / 'figures'}", *paths))
+        line = one_line(
+            run_main(*arguments, "model=null", f"figures={tmp_path / 'figures'}", *paths)
+        )
         assert line.startswith("wallclock: ")
         assert words in line
 
     def test_another_python_is_told_what_to_type(self) -> None:
         command = [sys.executable, "-S", "-E", "code/main.py", "--quick", "corpus.path=a b"]
-        line = one_line(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False))
+        line = one_line(
+            subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        )
         assert "this Python lacks hydra; type `make setup`" in line
         assert "`.venv/bin/python code/main.py --quick 'corpus.path=a b'`" in line
 
@@ -109,7 +117,9 @@ class TestTinyRun:
         for row in rows:
             total = sum(float(row[f"{stage}_s"]) for stage in STAGES)
             assert total <= float(row["wall_s"]) * 1.00001
-            assert total + float(row["unattributed_s"]) == pytest.approx(float(row["wall_s"]), rel=1e-4)
+            assert total + float(row["unattributed_s"]) == pytest.approx(
+                float(row["wall_s"]), rel=1e-4
+            )
             assert row["n_images"] == "4"
             assert row["seconds_per_100k_origin"] == "extrapolated"
 
@@ -125,13 +135,21 @@ class TestTinyRun:
         judged = [row for row in verdicts if row["experiment"] in SPINE]
         assert judged
         assert all(row["verdict"] != "not run" for row in judged)
-        assert all(row["verdict"] == "not run" for row in verdicts if row["experiment"] not in SPINE)
-        for stem in ("fig-01-stacked-stage-time", "fig-01b-stacked-stage-time-original", "fig-03-decoder-comparison"):
+        assert all(
+            row["verdict"] == "not run" for row in verdicts if row["experiment"] not in SPINE
+        )
+        for stem in (
+            "fig-01-stacked-stage-time",
+            "fig-01b-stacked-stage-time-original",
+            "fig-03-decoder-comparison",
+        ):
             for suffix in (".png", ".svg"):
                 assert (tiny_run.figures / f"{stem}{suffix}").stat().st_size > 1_000
 
     def test_vectors_are_kept_once_a_recipe(self, tiny_run: Run) -> None:
-        kept = sorted(path.parent.name.rpartition("-r0-")[0] for path in tiny_run.out.rglob("vectors.parquet"))
+        kept = sorted(
+            path.parent.name.rpartition("-r0-")[0] for path in tiny_run.out.rglob("vectors.parquet")
+        )
         sets = ("original", "small_256")
         assert kept == [
             "cpu-small_256",
@@ -150,11 +168,24 @@ class TestAgain:
         assert "cells to measure" not in done.stdout
         assert digests(tiny_run.out, tiny_run.figures) == before
 
-    def test_records_alone_rebuild_everything_byte_for_byte(self, tiny_run: Run, tmp_path: Path) -> None:
+    def test_records_alone_rebuild_everything_byte_for_byte(
+        self, tiny_run: Run, tmp_path: Path
+    ) -> None:
         out, figures = tmp_path / "data", tmp_path / "figures"
         shutil.copytree(tiny_run.out / "runs", out / "runs")
-        command = [sys.executable, "-m", "wallclock.paper", "figures", "--out", str(out), "--figures", str(figures)]
-        done = subprocess.run(command, cwd=ROOT / "code", capture_output=True, text=True, check=False)
+        command = [
+            sys.executable,
+            "-m",
+            "wallclock.paper",
+            "figures",
+            "--out",
+            str(out),
+            "--figures",
+            str(figures),
+        ]
+        done = subprocess.run(
+            command, cwd=ROOT / "code", capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stderr
         assert digests(out, figures) == digests(tiny_run.out, tiny_run.figures)
 
@@ -167,7 +198,9 @@ class TestAgain:
         assert done.stdout.count("0 cells measured, 1 reused") == 2
         assert {path.name for path in ROOT.iterdir()} <= before | {".hypothesis", ".pytest_cache"}
 
-    def test_another_setting_never_reuses_an_old_result(self, tiny_cpu: tuple[str, ...], run_main: RunMain) -> None:
+    def test_another_setting_never_reuses_an_old_result(
+        self, tiny_cpu: tuple[str, ...], run_main: RunMain
+    ) -> None:
         done = run_main(*tiny_cpu, "max_failures=7")
         assert "1 cells measured, 0 reused" in done.stdout, done.stderr
 

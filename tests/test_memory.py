@@ -12,7 +12,9 @@ from wallclock import records
 
 
 @pytest.mark.slow
-def test_peak_memory_of_serial_is_flat_from_500_to_5000_images(run_main: RunMain, tmp_path: Path) -> None:
+def test_peak_memory_of_serial_is_flat_from_500_to_5000_images(
+    run_main: RunMain, tmp_path: Path
+) -> None:
     """Small images, the forward pass off: what is held is one batch and one row group of vectors."""
     images = tmp_path / "images"
     images.mkdir()
@@ -31,7 +33,9 @@ def test_peak_memory_of_serial_is_flat_from_500_to_5000_images(run_main: RunMain
         assert done.returncode == 0, done.stderr
         found = records.load_experiment(out / "runs", "serial")
         peaks[n] = {
-            record.cell.label: record.values["peak_memory_mib"] for record in found if record.cell.protocol == "serial"
+            record.cell.label: record.values["peak_memory_mib"]
+            for record in found
+            if record.cell.protocol == "serial"
         }
     assert len(peaks[500]) == 3
     for label, few in peaks[500].items():

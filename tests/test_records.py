@@ -62,7 +62,11 @@ def changes(draw: st.DrawFn) -> Cell:
         value = draw(other(CELL.params[name]) if name in CELL.params else st.integers())
         return replace(CELL, params={**CELL.params, name: value})
     if part == "cell":
-        name = draw(st.sampled_from(["experiment", "protocol", "label", "repeat", "recipe", "corpus", "model"]))
+        name = draw(
+            st.sampled_from(
+                ["experiment", "protocol", "label", "repeat", "recipe", "corpus", "model"]
+            )
+        )
         value = getattr(CELL, name)
         found: Any = draw(other(value)) if isinstance(value, str | int) else None
         return replace(CELL, **{name: found})
@@ -131,7 +135,9 @@ def test_an_edited_record_is_refused_and_never_reused(tmp_path: Path, name: str,
     records.write(target, RECORD)
     path = target / name
     data = path.read_bytes()
-    path.write_bytes({"one byte": data[:-2] + b"0" + data[-1:], "emptied": b"", "not text": b"\xff\xfe"}[how])
+    path.write_bytes(
+        {"one byte": data[:-2] + b"0" + data[-1:], "emptied": b"", "not text": b"\xff\xfe"}[how]
+    )
     assert records.reusable(target) is None
     with pytest.raises(UserError, match="changed after it was written"):
         records.load(target)
@@ -148,7 +154,8 @@ def test_an_incomplete_record_is_refused_and_never_reused(tmp_path: Path, name: 
 
 
 @pytest.mark.parametrize(
-    ("status", "kept"), [("ok", True), ("unavailable", True), ("oom", True), ("error", False), ("anything", False)]
+    ("status", "kept"),
+    [("ok", True), ("unavailable", True), ("oom", True), ("error", False), ("anything", False)],
 )
 def test_only_a_final_outcome_is_reused(tmp_path: Path, status: str, kept: bool) -> None:
     target = tmp_path / "key"
@@ -190,14 +197,18 @@ records.write(pathlib.Path(sys.argv[1]), RECORD)
 def test_killed_at_any_moment_there_is_no_half_record(tmp_path: Path, writes: int) -> None:
     target = tmp_path / "runs" / "serial" / "key"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "code")])}
-    done = subprocess.run([sys.executable, "-c", KILLED, target, str(writes)], env=environment, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, target, str(writes)], env=environment, check=False
+    )
     assert done.returncode == -9
     assert records.reusable(target) is None
     records.write_index(tmp_path / "runs", "serial", ["key"])
     assert records.load_experiment(tmp_path / "runs", "serial") == []
     records.write(target, RECORD)  # what was left over is in nobody's way
     assert records.reusable(target) is not None
-    assert [found.status for found in records.load_experiment(tmp_path / "runs", "serial")] == ["ok"]
+    assert [found.status for found in records.load_experiment(tmp_path / "runs", "serial")] == [
+        "ok"
+    ]
     assert sorted(path.name for path in target.parent.iterdir()) == ["index.json", "key"]
 
 

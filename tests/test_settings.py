@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 
 import experiments
 from wallclock.errors import UserError
-from wallclock.plan import Settings
+from wallclock.run.plan import Settings
 from wallclock.settings import CONF, check, check_names, resolve, translate
 
 ALL = ",".join(experiments.ORDER)
@@ -66,14 +66,27 @@ class TestTranslate:
         assert translate(arguments.split()) == translated
 
     @pytest.mark.parametrize(
-        "arguments", [["--n"], ["--experiment"], ["--n", "--quick"], ["--experiment", "--cfg"], ["--n", "seed=1"]]
+        "arguments",
+        [
+            ["--n"],
+            ["--experiment"],
+            ["--n", "--quick"],
+            ["--experiment", "--cfg"],
+            ["--n", "seed=1"],
+        ],
     )
     def test_a_flag_without_its_value(self, arguments: list[str]) -> None:
         with pytest.raises(UserError, match=f"{arguments[0]} needs a value, for example"):
             translate(arguments)
 
     @settings(max_examples=100, deadline=None)
-    @given(st.text(st.characters(exclude_characters="\0$", exclude_categories=["Cs"]), min_size=1, max_size=20))
+    @given(
+        st.text(
+            st.characters(exclude_characters="\0$", exclude_categories=["Cs"]),
+            min_size=1,
+            max_size=20,
+        )
+    )
     def test_any_path_arrives_as_it_was_typed(self, name: str) -> None:
         path = f"/tmp/{name}"
         parsed = OmegaConf.to_container(self.only(translate([f"corpus.path={path}"])[0]))
@@ -89,7 +102,10 @@ class TestTranslate:
     ("typo", "line"),
     [
         ("--experiment seriall", r"no experiment is called 'seriall'; did you mean serial.*\?"),
-        ("--experiment serial,decoder", r"no experiment is called 'decoder'; did you mean decoders"),
+        (
+            "--experiment serial,decoder",
+            r"no experiment is called 'decoder'; did you mean decoders",
+        ),
         ("experiment=[serial,cpus]", r"no experiment is called 'cpus'; did you mean cpu"),
         (
             "recipe=baselin",
@@ -108,7 +124,10 @@ class TestTranslate:
         ("device=gpu", r"no device is called 'gpu'"),
         ("page_cache=hot", r"no page_cache is called 'hot'; valid: cold, warm"),
         ("nn=3", r"there is no setting 'nn'; did you mean n\?"),
-        ("recipe.batchsize=3", r"there is no setting 'recipe.batchsize'; did you mean recipe.batch_size"),
+        (
+            "recipe.batchsize=3",
+            r"there is no setting 'recipe.batchsize'; did you mean recipe.batch_size",
+        ),
         ("corpus.pat=x", r"there is no setting 'corpus.pat'; did you mean corpus.path"),
         ("zzzzzz=1", r"there is no setting 'zzzzzz'; `--cfg job` shows all settings"),
         ("--n many", r"n=many: give a whole number of at least 1"),
@@ -121,7 +140,10 @@ class TestTranslate:
         ("recipe.workers=true", r"recipe.workers=True: give a whole number"),
         ("model.service_ms=x", r"model.service_ms=x: give a number"),
         ("corpus.seed=-3", r"corpus.seed=-3: give a whole number of at least 0"),
-        ("corpus.progressive_share=1.5", r"corpus.progressive_share=1.5: a share lies between 0 and 1"),
+        (
+            "corpus.progressive_share=1.5",
+            r"corpus.progressive_share=1.5: a share lies between 0 and 1",
+        ),
         ("corpus.progressive_share=x", r"corpus.progressive_share=x: give a number"),
         ("corpus.limits=3", r"corpus.limits=3: it has settings of its own: max_pixels"),
         ("experiment.serial.images.original=x", r"images.original=x: give a whole number"),
@@ -141,13 +163,21 @@ def test_names_are_checked_in_sweeps_too() -> None:
 
 
 def test_experiments_run_in_the_houses_order() -> None:
-    assert tuple(composed("--experiment", "cpu,serial,profiler").experiments) == ("profiler", "serial", "cpu")
+    assert tuple(composed("--experiment", "cpu,serial,profiler").experiments) == (
+        "profiler",
+        "serial",
+        "cpu",
+    )
     assert tuple(composed().experiments) == experiments.ORDER
     assert tuple(composed("--experiment", "all").experiments) == experiments.ORDER
-    assert tuple(composed("--quick").experiments) == tuple(name for name in experiments.ORDER if name in QUICK)
+    assert tuple(composed("--quick").experiments) == tuple(
+        name for name in experiments.ORDER if name in QUICK
+    )
 
 
-@pytest.mark.parametrize("path", sorted((CONF / "experiment").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((CONF / "experiment").glob("*.yaml")), ids=lambda path: path.stem
+)
 def test_every_experiment_composes_and_its_file_names_its_command(path: Path) -> None:
     name = path.stem
     first, second = path.read_text(encoding="utf-8").splitlines()[:2]
@@ -160,7 +190,10 @@ def test_every_experiment_composes_and_its_file_names_its_command(path: Path) ->
 
 
 def test_every_experiment_has_a_module_and_a_file() -> None:
-    assert {path.stem for path in (CONF / "experiment").glob("*.yaml")} == {*experiments.ORDER, *experiments.OWN}
+    assert {path.stem for path in (CONF / "experiment").glob("*.yaml")} == {
+        *experiments.ORDER,
+        *experiments.OWN,
+    }
 
 
 class TestThePapersSettings:
@@ -168,11 +201,26 @@ class TestThePapersSettings:
 
     def test_recipes(self) -> None:
         baseline, optimized, cpu = (
-            composed(f"recipe={name}", "device=cpu").recipe for name in ("baseline", "optimized", "cpu")
+            composed(f"recipe={name}", "device=cpu").recipe
+            for name in ("baseline", "optimized", "cpu")
         )
         shared = ("decoder", "resizer", "workers", "batch_size", "dtype", "sink")
-        assert [getattr(baseline, name) for name in shared] == ["pil", "pil", 4, 32, "fp32", "parquet"]
-        assert [getattr(optimized, name) for name in shared] == ["turbojpeg", "opencv", 8, 64, "fp16", "parquet"]
+        assert [getattr(baseline, name) for name in shared] == [
+            "pil",
+            "pil",
+            4,
+            32,
+            "fp32",
+            "parquet",
+        ]
+        assert [getattr(optimized, name) for name in shared] == [
+            "turbojpeg",
+            "opencv",
+            8,
+            64,
+            "fp16",
+            "parquet",
+        ]
         assert [getattr(cpu, name) for name in shared] == ["pil", "pil", 0, 1, "fp32", "parquet"]
         assert (cpu.torch_threads, cpu.device, cpu.engine) == (1, "cpu", "serial")
         assert (baseline.engine, baseline.interpolation, optimized.interpolation) == (
@@ -196,12 +244,19 @@ class TestThePapersSettings:
         for name in ("HF_ENDPOINT", "HF_TOKEN"):
             monkeypatch.delenv(name, raising=False)
         model = composed("device=cpu").model
-        assert (model.hub_id, model.input_px, model.dim, model.attention) == ("facebook/dinov2-small", 224, 384, "sdpa")
+        assert (model.hub_id, model.input_px, model.dim, model.attention) == (
+            "facebook/dinov2-small",
+            224,
+            384,
+            "sdpa",
+        )
         assert re.fullmatch(r"[0-9a-f]{40}", model.revision)
         assert model.weights == "random"
 
     @pytest.mark.parametrize("name", ["HF_ENDPOINT", "HF_TOKEN"])
-    def test_weights_are_pretrained_where_a_hub_is_configured(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_weights_are_pretrained_where_a_hub_is_configured(
+        self, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv(name, "http://localhost")
         assert composed("device=cpu").model.weights == "pretrained"
         assert composed("device=cpu", "model.weights=random").model.weights == "random"

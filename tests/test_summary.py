@@ -26,7 +26,9 @@ def test_a_quantile_splits_the_values(values: list[float], q: float) -> None:
     assert min(values) <= found <= max(values)
     slack = 1e-6
     assert sum(value <= found + slack for value in values) >= math.floor(q * (len(values) - 1)) + 1
-    assert sum(value >= found - slack for value in values) >= len(values) - math.ceil(q * (len(values) - 1))
+    assert sum(value >= found - slack for value in values) >= len(values) - math.ceil(
+        q * (len(values) - 1)
+    )
 
 
 def test_quantiles_interpolate_and_refuse_nothing_at_all() -> None:

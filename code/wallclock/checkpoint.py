@@ -29,7 +29,9 @@ def complete(model: ModelSpec) -> ModelSpec:
     if model.input_px and model.dim and model.mean and model.std:
         return model
     if not model.path and not model.hub_id:
-        raise UserError("model=any needs the model: add model.path=/folder or model.hub_id=owner/name")
+        raise UserError(
+            "model=any needs the model: add model.path=/folder or model.hub_id=owner/name"
+        )
     model, config, preprocessor = _read(model)
     source = model.path or model.hub_id
     mean, std = _statistics(config, preprocessor)
@@ -60,28 +62,45 @@ def _read(model: ModelSpec) -> tuple[ModelSpec, dict[str, Any], dict[str, Any]]:
     if model.path:
         folder = Path(model.path).expanduser().resolve()
         if not folder.is_dir():
-            raise UserError(f"model.path: {folder} is no folder; give the one with {_CONFIG} and model.safetensors")
+            raise UserError(
+                f"model.path: {folder} is no folder; give the one with {_CONFIG} and model.safetensors"
+            )
         model = replace(model, path=str(folder))
-        files = {name: folder / name for name in (_CONFIG, _PREPROCESSOR) if (folder / name).is_file()}
+        files = {
+            name: folder / name for name in (_CONFIG, _PREPROCESSOR) if (folder / name).is_file()
+        }
     else:
         files = _downloaded(model)
         # The cache holds a snapshot under its commit: the name of a branch pins nothing.
         model = replace(model, revision=files[_CONFIG].parent.name)
     if _CONFIG not in files:
-        raise UserError(f"{model.path}: no {_CONFIG} in it; give the folder of a model that save_pretrained wrote")
-    return model, _json(files[_CONFIG]), _json(files[_PREPROCESSOR]) if _PREPROCESSOR in files else {}
+        raise UserError(
+            f"{model.path}: no {_CONFIG} in it; give the folder of a model that save_pretrained wrote"
+        )
+    return (
+        model,
+        _json(files[_CONFIG]),
+        _json(files[_PREPROCESSOR]) if _PREPROCESSOR in files else {},
+    )
 
 
 def _downloaded(model: ModelSpec) -> dict[str, Path]:
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.errors import (
+        EntryNotFoundError,
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+    )
 
     found = {}
     for name in (_CONFIG, _PREPROCESSOR):
         try:
             found[name] = Path(hf_hub_download(model.hub_id, name, revision=model.revision))
         except (HfHubHTTPError, HFValidationError, OSError) as error:
-            absent = isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError)
+            absent = isinstance(error, EntryNotFoundError) and not isinstance(
+                error, LocalEntryNotFoundError
+            )
             if name == _PREPROCESSOR and absent:
                 continue
             line = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
@@ -103,7 +122,12 @@ def _input_px(config: Mapping[str, Any], preprocessor: Mapping[str, Any]) -> int
     """Side of the square that the model is fed: what is cropped, else what is resized to, else what it was made for."""
     timm = config.get("pretrained_cfg", {}).get("input_size")
     vision = config.get("vision_config") or config
-    for found in (timm, preprocessor.get("crop_size"), preprocessor.get("size"), vision.get("image_size")):
+    for found in (
+        timm,
+        preprocessor.get("crop_size"),
+        preprocessor.get("size"),
+        vision.get("image_size"),
+    ):
         if side := _side(found):
             return side
     return 0
@@ -130,5 +154,7 @@ def _statistics(
 
 def _told(value: int, setting: str, source: str) -> int:
     if not value:
-        raise UserError(f"the configuration of {source} does not tell {setting.removeprefix('model.')}; set {setting}")
+        raise UserError(
+            f"the configuration of {source} does not tell {setting.removeprefix('model.')}; set {setting}"
+        )
     return value

@@ -44,7 +44,10 @@ class Stage:
         self._push(perf_counter_ns())
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         elapsed = perf_counter_ns() - self._pop()
         self._add(elapsed)
@@ -63,7 +66,9 @@ class SyncedStage(Stage):
 
     __slots__ = ("_synchronize",)
 
-    def __init__(self, name: str, open_stages: list[int], synchronize: Callable[[], object]) -> None:
+    def __init__(
+        self, name: str, open_stages: list[int], synchronize: Callable[[], object]
+    ) -> None:
         super().__init__(name, open_stages)
         self._synchronize = synchronize
 
@@ -72,7 +77,10 @@ class SyncedStage(Stage):
         super().__enter__()
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         try:
             self._synchronize()
@@ -132,7 +140,7 @@ class StageProfiler:
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
+def gc_disabled() -> Iterator[None]:
     """Collect garbage once, then keep the collector off while the block runs."""
     was_enabled = gc.isenabled()
     gc.collect()

@@ -18,18 +18,29 @@ from rich.table import Table
 from rich.text import Text
 
 from wallclock import provenance
-from wallclock.console import CorpusProgress, Screen
 from wallclock.corpus import folder
+from wallclock.corpus import image_stats as corpus_traits
 from wallclock.corpus import manifest as manifests
-from wallclock.corpus import traits as corpus_traits
-from wallclock.corpus.traits import MEASURES, Traits
+from wallclock.corpus.image_stats import MEASURES, ImageStats
 from wallclock.errors import UserError
 from wallclock.paper.csvfile import number, read_table, write_table
+from wallclock.run.progress import CorpusProgress, Screen
 from wallclock.spec import CorpusSpec
 from wallclock.summary import kolmogorov_smirnov, quantile
 
 COLUMNS = (
-    *("measure", "a_p50", "a_p90", "b_p50", "b_p90", "shift", "ks", "ks_limit", "drifted", "verdict"),
+    *(
+        "measure",
+        "a_p50",
+        "a_p90",
+        "b_p50",
+        "b_p90",
+        "shift",
+        "ks",
+        "ks_limit",
+        "drifted",
+        "verdict",
+    ),
     *("a_images", "b_images", "origin", "status", "reason"),
 )
 
@@ -46,7 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m wallclock.drift", description=__doc__)
     parser.add_argument("--a", type=Path, required=True, help="the folder as it was")
     parser.add_argument("--b", type=Path, required=True, help="the folder as it is")
-    parser.add_argument("--n", type=int, default=1000, help="images of each, a seeded sample (default 1000)")
+    parser.add_argument(
+        "--n", type=int, default=1000, help="images of each, a seeded sample (default 1000)"
+    )
     parser.add_argument("--out", type=Path, default=provenance.ROOT / "data")
     options = parser.parse_args(arguments)
     console = Console()
@@ -55,7 +68,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise UserError(f"--n {options.n}: compare at least one image of each folder")
         with Screen(console).bars() as bars:
             progress = CorpusProgress(bars)
-            a, b = (_look(path, options.n, options.out / "corpora", progress) for path in (options.a, options.b))
+            a, b = (
+                _look(path, options.n, options.out / "corpora", progress)
+                for path in (options.a, options.b)
+            )
         write_table(options.out / "drift.csv", COLUMNS, compare(a, b))
     except UserError as error:
         print(f"wallclock: {error}", file=sys.stderr)
@@ -64,12 +80,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _look(path: Path, n: int, cache: Path, progress: Callable[[int, int, str], None]) -> Traits:
+def _look(path: Path, n: int, cache: Path, progress: Callable[[int, int, str], None]) -> ImageStats:
     made = folder.prepare(CorpusSpec("folder", path=str(path), sample=True), n, cache, progress)
     return corpus_traits.measure(manifests.load(Path(made.manifest)).first(made.n))
 
 
-def compare(a: Traits, b: Traits) -> list[dict[str, object]]:
+def compare(a: ImageStats, b: ImageStats) -> list[dict[str, object]]:
     """A row a measure, then a row a format with its share of the images in place of the medians."""
     n, m = (len(traits.values["kb"]) for traits in (a, b))
     rows = [_measure_row(name, a.values[name], b.values[name]) for name in MEASURES]
@@ -80,8 +96,14 @@ def compare(a: Traits, b: Traits) -> list[dict[str, object]]:
 
 
 def _measure_row(name: str, a: Sequence[float], b: Sequence[float]) -> dict[str, object]:
-    found = {f"{whose}_p{q}": quantile(values, q / 100) for whose, values in (("a", a), ("b", b)) for q in (50, 90)}
-    shift, tail = (found[f"b_p{q}"] / found[f"a_p{q}"] - 1 if found[f"a_p{q}"] else math.inf for q in (50, 90))
+    found = {
+        f"{whose}_p{q}": quantile(values, q / 100)
+        for whose, values in (("a", a), ("b", b))
+        for q in (50, 90)
+    }
+    shift, tail = (
+        found[f"b_p{q}"] / found[f"a_p{q}"] - 1 if found[f"a_p{q}"] else math.inf for q in (50, 90)
+    )
     ks, limit = kolmogorov_smirnov(a, b), _limit(len(a), len(b))
     far = max(abs(shift), abs(tail)) >= _NOTICEABLE
     if ks > limit and far:
@@ -90,16 +112,28 @@ def _measure_row(name: str, a: Sequence[float], b: Sequence[float]) -> dict[str,
         verdict = "differs, too little to matter"
     else:
         verdict = "no drift"
-    return {**found, "measure": name, "shift": shift, "ks": ks, "ks_limit": limit, "verdict": verdict} | {
-        "drifted": ks > limit and far
-    }
+    return {
+        **found,
+        "measure": name,
+        "shift": shift,
+        "ks": ks,
+        "ks_limit": limit,
+        "verdict": verdict,
+    } | {"drifted": ks > limit and far}
 
 
 def _share_row(name: str, a: float, b: float, n: int, m: int) -> dict[str, object]:
     """Of two values, the Kolmogorov-Smirnov statistic is the difference of the shares."""
     limit = _limit(n, m)
     drifted = abs(b - a) > limit and abs(b - a) >= _NOTICEABLE_SHARE
-    row = {"measure": f"share of {name}", "a_p50": a, "b_p50": b, "shift": b - a, "ks": abs(b - a), "ks_limit": limit}
+    row = {
+        "measure": f"share of {name}",
+        "a_p50": a,
+        "b_p50": b,
+        "shift": b - a,
+        "ks": abs(b - a),
+        "ks_limit": limit,
+    }
     verdict = f"drifted: {a:.0%} to {b:.0%} of the images" if drifted else "no drift"
     return {**row, "drifted": drifted, "verdict": verdict}
 
@@ -112,17 +146,35 @@ def _limit(n: int, m: int) -> float:
 def print_drift(rows: Sequence[dict[str, str]], console: Console) -> None:
     """Print drift.csv, what drifted in colour, and one line that sums it up."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for heading in ("", "A median", "A p90", "B median", "B p90", "shift", "KS", "limit", "verdict"):
+    for heading in (
+        "",
+        "A median",
+        "A p90",
+        "B median",
+        "B p90",
+        "shift",
+        "KS",
+        "limit",
+        "verdict",
+    ):
         table.add_column(heading, justify="left" if heading in ("", "verdict") else "right")
     for row in rows:
         words = [_short(row[name]) for name in ("a_p50", "a_p90", "b_p50", "b_p90")]
-        words = [row["measure"], *words, f"{float(row['shift']):+.1%}", _short(row["ks"]), _short(row["ks_limit"])]
+        words = [
+            row["measure"],
+            *words,
+            f"{float(row['shift']):+.1%}",
+            _short(row["ks"]),
+            _short(row["ks_limit"]),
+        ]
         style = "bold red" if row["drifted"] == "yes" else None
         table.add_row(*(Text(word) for word in (*words, row["verdict"].split(":")[0])), style=style)
     console.print(table)
     drifted = [row["measure"] for row in rows if row["drifted"] == "yes"]
     said = f"{rows[0]['a_images']} images of A, {rows[0]['b_images']} of B: "
-    console.print(Text(said + (f"drift in {', '.join(drifted)}" if drifted else "no drift"), style="bold"))
+    console.print(
+        Text(said + (f"drift in {', '.join(drifted)}" if drifted else "no drift"), style="bold")
+    )
 
 
 def _short(cell: str) -> str:

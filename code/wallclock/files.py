@@ -17,7 +17,9 @@ from wallclock.errors import UserError
 
 def canonical_json(value: Any) -> str:
     """Serialize `value` so that equal values give equal bytes: sorted keys, no spaces, no NaN."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
 
 
 def pretty_json(value: Any) -> str:
@@ -67,7 +69,9 @@ def atomic_open(path: Path, mode: str = "w", *, sync: bool = True) -> Iterator[I
     except OSError as error:
         _remove(name)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UserError(f"no space left while writing {path}; free some and run the same command again") from error
+            raise UserError(
+                f"no space left while writing {path}; free some and run the same command again"
+            ) from error
         raise
     except BaseException:
         _remove(name)

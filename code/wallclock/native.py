@@ -12,7 +12,9 @@ from functools import cache
 from pathlib import Path
 
 #: The one line to type where libturbojpeg is missing.
-INSTALL_HINT = "sudo apt-get install -y libturbojpeg0 (Ubuntu: libturbojpeg; conda: libjpeg-turbo>=3)"
+INSTALL_HINT = (
+    "sudo apt-get install -y libturbojpeg0 (Ubuntu: libturbojpeg; conda: libjpeg-turbo>=3)"
+)
 
 _FOLDERS = (
     "/usr/lib/x86_64-linux-gnu",
@@ -32,7 +34,10 @@ def find_libturbojpeg() -> str | None:
     """
     forced = os.environ.get("WALLCLOCK_LIBTURBOJPEG")
     folders = (str(Path(sys.prefix) / "lib"), *_FOLDERS)
-    usual = [*(f"{folder}/libturbojpeg.so.0" for folder in folders), ctypes.util.find_library("turbojpeg")]
+    usual = [
+        *(f"{folder}/libturbojpeg.so.0" for folder in folders),
+        ctypes.util.find_library("turbojpeg"),
+    ]
     candidates = usual if forced is None else [forced]
     return next((path for path in candidates if path and _loads(path)), None)
 
@@ -52,7 +57,10 @@ def libjpeg_turbo_version(path: str) -> str:
     The TurboJPEG 2 API cannot be asked for its version; the string has been in every release.
     """
     try:
-        with open(path, "rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        with (
+            open(path, "rb") as handle,
+            mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as content,
+        ):
             found = re.search(rb"libjpeg-turbo version (\d+\.\d+(?:\.\d+)?)", content)
             # The match reads from the mapping: take the text before it closes.
             return found.group(1).decode() if found else "unknown"

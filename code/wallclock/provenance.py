@@ -28,7 +28,10 @@ PACKAGE = Path(__file__).resolve().parent
 ROOT = PACKAGE.parent.parent
 
 #: The parts of the package that a timing depends on.
-_MEASURED_CODE = ("clock.py", "corpus", "stages", "engines", "measure", "worker.py")
+_MEASURED_CODE = (
+    *("checkpoint.py", "clock.py", "native.py", "spec.py", "summary.py", "thread_counts.py"),
+    *("corpus", "stages", "engines", "measure", "run/worker.py"),
+)
 
 _LIBRARIES = [
     "torch",
@@ -88,7 +91,9 @@ def versions() -> dict[str, str]:
     """Versions of the libraries on the measured path, each libjpeg-turbo's too."""
     found = {name: metadata.version(name) for name in _LIBRARIES}
     shared = native.find_libturbojpeg()
-    found["libturbojpeg"] = native.libjpeg_turbo_version(os.path.realpath(shared)) if shared else "absent"
+    found["libturbojpeg"] = (
+        native.libjpeg_turbo_version(os.path.realpath(shared)) if shared else "absent"
+    )
     found["libjpeg-turbo in pillow"] = _bundled("PIL", "pillow.libs", "libjpeg*")
     found["libjpeg-turbo in opencv"] = _opencv_jpeg()
     found["libjpeg-turbo in simplejpeg"] = _bundled("simplejpeg", "simplejpeg", "_jpeg*.so")
@@ -102,7 +107,7 @@ def code_digest() -> str:
     return digest_of([[str(path.relative_to(PACKAGE)), sha256_file(path)] for path in files])
 
 
-def moment() -> dict[str, Any]:
+def current_state() -> dict[str, Any]:
     """The state of the machine now: time, load, clocks, temperatures, the commit."""
     return {
         "utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -119,13 +124,18 @@ def git_state() -> dict[str, Any]:
     """Commit and whether the tree differs from it; empty outside a checkout."""
     try:
         commit = _git("rev-parse", "HEAD")
-        return {"commit": commit, "modified": bool(_git("status", "--porcelain", "--untracked-files=no"))}
+        return {
+            "commit": commit,
+            "modified": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        }
     except (OSError, subprocess.CalledProcessError):
         return {}
 
 
 def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True
+    )
     return done.stdout.strip()
 
 
@@ -154,7 +164,9 @@ def _cpu_model() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor() or "unknown CPU"
-    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith(("model name", "Model")))
+    names = (
+        line.split(":", 1)[1].strip() for line in lines if line.startswith(("model name", "Model"))
+    )
     return next(names, platform.processor() or "unknown CPU")
 
 
@@ -165,7 +177,11 @@ def _cpu_mhz() -> float | None:
 
 def _temperatures() -> dict[str, float]:
     sensors = psutil.sensors_temperatures() if hasattr(psutil, "sensors_temperatures") else {}
-    return {name: max(entry.current for entry in entries) for name, entries in sensors.items() if entries}
+    return {
+        name: max(entry.current for entry in entries)
+        for name, entries in sensors.items()
+        if entries
+    }
 
 
 def _gpu_state() -> list[dict[str, Any]]:
@@ -177,7 +193,9 @@ def _gpu_state() -> list[dict[str, Any]]:
             {
                 "sm_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
                 "memory_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM),
-                "temperature_c": pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU),
+                "temperature_c": pynvml.nvmlDeviceGetTemperature(
+                    handle, pynvml.NVML_TEMPERATURE_GPU
+                ),
             }
             for handle in handles
         ]

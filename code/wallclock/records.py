@@ -92,7 +92,10 @@ def write(target: Path, record: Record, extra_files: Iterable[Path] = ()) -> Non
     write_text(temporary / "record.json", pretty_json(plain))
     write_text(temporary / "samples.json", _samples_text(record.samples))
     if record.spans:
-        write_text(temporary / "spans.json", "[" + ",\n".join(canonical_json(span) for span in record.spans) + "]\n")
+        write_text(
+            temporary / "spans.json",
+            "[" + ",\n".join(canonical_json(span) for span in record.spans) + "]\n",
+        )
     for path in extra_files:
         shutil.move(path, temporary / path.name)
     write_text(temporary / "COMPLETE", _seal(temporary))
@@ -109,7 +112,9 @@ def load(target: Path) -> Record:
     try:
         sealed = (target / "COMPLETE").read_text(encoding="utf-8", errors="replace")
         if sealed != _seal(target):
-            raise UserError(f"the record {target} was changed after it was written; delete it and run again")
+            raise UserError(
+                f"the record {target} was changed after it was written; delete it and run again"
+            )
         plain = json.loads((target / "record.json").read_text(encoding="utf-8"))
         samples = json.loads((target / "samples.json").read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -141,7 +146,9 @@ def reusable(target: Path) -> Record | None:
 
 def write_index(runs: Path, experiment: str, keys: Sequence[str]) -> None:
     """Say which records, in which order, make up an experiment's table now."""
-    write_text(runs / experiment / "index.json", pretty_json({"schema": SCHEMA, "keys": list(keys)}))
+    write_text(
+        runs / experiment / "index.json", pretty_json({"schema": SCHEMA, "keys": list(keys)})
+    )
 
 
 def load_experiment(runs: Path, experiment: str) -> list[Record]:
@@ -176,11 +183,17 @@ def durations(runs: Path) -> Iterator[tuple[Cell, float]]:
 
 
 def _seal(folder: Path) -> str:
-    names = ["record.json", "samples.json", *(["spans.json"] if (folder / "spans.json").exists() else [])]
+    names = [
+        "record.json",
+        "samples.json",
+        *(["spans.json"] if (folder / "spans.json").exists() else []),
+    ]
     return "".join(f"{sha256_file(folder / name)}  {name}\n" for name in names)
 
 
 def _samples_text(samples: Mapping[str, Sequence[int]]) -> str:
     # One line a stage: readable, and a diff shows which stage differs.
-    lines = [f"{canonical_json(name)}:{canonical_json(list(samples[name]))}" for name in sorted(samples)]
+    lines = [
+        f"{canonical_json(name)}:{canonical_json(list(samples[name]))}" for name in sorted(samples)
+    ]
     return "{" + ",\n".join(lines) + "}\n"

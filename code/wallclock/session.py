@@ -10,13 +10,14 @@ from pathlib import Path
 from rich.console import Console
 
 import experiments
-from wallclock import provenance, records, runner
-from wallclock.console import CorpusProgress, Screen
+from wallclock import provenance, records
 from wallclock.corpus import prepare
 from wallclock.errors import UserError
 from wallclock.paper import diagnosis, diagnosis_screen, overview, show
 from wallclock.paper.publish import Published, publish
-from wallclock.plan import Plan, Settings
+from wallclock.run import runner
+from wallclock.run.plan import Plan, Settings
+from wallclock.run.progress import CorpusProgress, Screen
 from wallclock.spec import Cell
 
 
@@ -34,17 +35,21 @@ def run_session(settings: Settings, command: str) -> int:
         _say_data(plan, screen.console)
         return 0
     credit = prepare.credit(settings.corpus, plan.cache)
-    context = {"command": command, "cost": dict(settings.cost), **({"credit": credit} if credit else {})}
+    context = {
+        "command": command,
+        "cost": dict(settings.cost),
+        **({"credit": credit} if credit else {}),
+    }
     report = runner.run(cells, settings.runs, settings.seed, context, screen, settings.export)
     published = publish(settings.out, settings.figures)
-    _say_what(published, settings, screen.console)
-    _say_where(published, report, settings, screen.console)
+    _print_results(published, settings, screen.console)
+    _print_locations(published, report, settings, screen.console)
     for name, words in report.crashed:
         print(f"\n{name} crashed:\n{words}", file=sys.stderr)
     return 1 if report.crashed else 0
 
 
-def _say_what(published: Published, settings: Settings, console: Console) -> None:
+def _print_results(published: Published, settings: Settings, console: Console) -> None:
     """The tables and verdicts of the paper's experiments; the diagnosis of one's own job."""
     if settings.experiments.keys() - set(experiments.OWN):
         overview.print_tables(published.tables, console)
@@ -82,9 +87,12 @@ def _cells(settings: Settings, screen: Screen) -> tuple[Plan, list[Cell]]:
 
 def _say_data(plan: Plan, console: Console) -> None:
     """What is on the disk now: of each image set its largest slice."""
-    largest = {manifest.image_set: manifest for manifest in sorted(plan.manifests(), key=lambda one: len(one.items))}
+    largest = {
+        manifest.image_set: manifest
+        for manifest in sorted(plan.manifests(), key=lambda one: len(one.items))
+    }
     for manifest in largest.values():
-        shape, size = manifest.shape(), sum(item.bytes for item in manifest.items)
+        shape, size = manifest.size_stats(), sum(item.bytes for item in manifest.items)
         console.print(
             f"{manifest.kind} {manifest.image_set}: {len(manifest.items):,} images, {size / 1e6:,.1f} MB, median "
             f"{shape['median_kb']:.1f} KB and {shape['median_megapixels']:.2f} megapixels, in {_short(manifest.root)}",
@@ -92,11 +100,15 @@ def _say_data(plan: Plan, console: Console) -> None:
             markup=False,
             soft_wrap=True,
         )
-        for line in prepare.remarks(plan.settings.corpus, manifest.image_set, len(manifest.items), plan.cache):
+        for line in prepare.remarks(
+            plan.settings.corpus, manifest.image_set, len(manifest.items), plan.cache
+        ):
             console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _say_where(published: Published, report: runner.Report, settings: Settings, console: Console) -> None:
+def _print_locations(
+    published: Published, report: runner.Report, settings: Settings, console: Console
+) -> None:
     drawn = [rendering.stem for rendering in published.renderings if rendering.paths]
     lines = [
         f"{runner.summary_line(report)} on {settings.device}, corpus {settings.corpus.kind}, "
@@ -106,10 +118,17 @@ def _say_where(published: Published, report: runner.Report, settings: Settings, 
         f"records   {_short(settings.runs)}",
     ]
     if published.n_failures:
-        lines.insert(1, f"failures  {published.n_failures} images could not be used: {_short(published.failures)}")
+        lines.insert(
+            1,
+            f"failures  {published.n_failures} images could not be used: {_short(published.failures)}",
+        )
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _short(path: Path) -> str:
-    return str(path.relative_to(provenance.ROOT)) if path.is_relative_to(provenance.ROOT) else str(path)
+    return (
+        str(path.relative_to(provenance.ROOT))
+        if path.is_relative_to(provenance.ROOT)
+        else str(path)
+    )

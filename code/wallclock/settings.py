@@ -17,9 +17,19 @@ from omegaconf.errors import OmegaConfBaseException
 from experiments import ORDER, QUICK
 from wallclock import checkpoint, provenance
 from wallclock.errors import UserError, check_name, nearest
-from wallclock.plan import Settings
-from wallclock.runner import ALLOCATORS
-from wallclock.spec import COMPILERS, ENGINES, IMAGE_SETS, LAYOUTS, SOURCES, CorpusSpec, Limits, ModelSpec, Recipe
+from wallclock.run.plan import Settings
+from wallclock.run.runner import ALLOCATORS
+from wallclock.spec import (
+    COMPILERS,
+    ENGINES,
+    IMAGE_SETS,
+    LAYOUTS,
+    SOURCES,
+    CorpusSpec,
+    Limits,
+    ModelSpec,
+    Recipe,
+)
 from wallclock.stages import decode, resize
 
 CONF = provenance.ROOT / "conf"
@@ -39,7 +49,12 @@ _PATHS = frozenset({"corpus.path", "model.path", "out", "figures", "export"})
 _EXAMPLES = {"--n": "1000", "--experiment": "serial", "--export": "/var/lib/node_exporter"}
 
 #: What a setting is called, by the dataclass that takes it; what it may be, by its declared type.
-_SECTIONS: dict[type, str] = {Recipe: "recipe", CorpusSpec: "corpus", Limits: "corpus.limits", ModelSpec: "model"}
+_SECTIONS: dict[type, str] = {
+    Recipe: "recipe",
+    CorpusSpec: "corpus",
+    Limits: "corpus.limits",
+    ModelSpec: "model",
+}
 _KINDS: dict[Any, tuple[Any, str]] = {
     int: (int, "a whole number"),
     float: (int | float, "a number"),
@@ -82,7 +97,9 @@ def translate(arguments: Sequence[str]) -> list[str]:
             overrides.append(f"{name}={_quoted(value)}")
         else:
             (flags if argument.startswith("-") else overrides).append(argument)
-    if "profile=quick" in overrides and not any(word.startswith("experiment=") for word in overrides):
+    if "profile=quick" in overrides and not any(
+        word.startswith("experiment=") for word in overrides
+    ):
         overrides.append(f"experiment=[{','.join(QUICK)}]")
     # Hydra takes flags and overrides in any order, but a flag's value must follow it: flags that
     # take one (`--cfg job`) are kept together with it here.
@@ -99,7 +116,18 @@ def _pair(flags: list[str], overrides: list[str]) -> list[str]:
     paired: list[str] = []
     for flag in flags:
         paired.append(flag)
-        if flag in ("--cfg", "-c", "--package", "-p", "--config-dir", "-cd", "--config-name", "-cn", "--info", "-i"):
+        if flag in (
+            "--cfg",
+            "-c",
+            "--package",
+            "-p",
+            "--config-dir",
+            "-cd",
+            "--config-name",
+            "-cn",
+            "--info",
+            "-i",
+        ):
             value = next((word for word in overrides if "=" not in word), None)
             if value is not None:
                 overrides.remove(value)
@@ -112,7 +140,11 @@ def _quoted(path: str) -> str:
     if not path or path[0] in "'\"":
         return path
     # Inside quotes a backslash counts only before a quote.
-    return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), path) + "'"
+    return (
+        "'"
+        + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + ("\\'" if found[2] else ""), path)
+        + "'"
+    )
 
 
 def _experiments(value: str) -> str:
@@ -166,7 +198,11 @@ def _one_line(error: Exception, overrides: Sequence[str]) -> str:
             return f"{key} is a setting of {special[key]}; add that"
         if key not in (*keys, *special, *_GROUPS) and not key.startswith("hydra"):
             close = difflib.get_close_matches(key, sorted({*keys, *special}), n=3, cutoff=0.5)
-            hint = f"; did you mean {' or '.join(close)}?" if close else "; `--cfg job` shows all settings"
+            hint = (
+                f"; did you mean {' or '.join(close)}?"
+                if close
+                else "; `--cfg job` shows all settings"
+            )
             return f"there is no setting '{key}'{hint}"
     return first
 
@@ -217,7 +253,9 @@ def resolve(config: DictConfig) -> Settings:
 
 def make_recipe(choices: Mapping[str, Any], device: str) -> Recipe:
     """A checked recipe on a device that is resolved."""
-    recipe = _build(Recipe, {**choices, "device": device if choices["device"] == "auto" else choices["device"]})
+    recipe = _build(
+        Recipe, {**choices, "device": device if choices["device"] == "auto" else choices["device"]}
+    )
     check_name(recipe.decoder, decode.NAMES, "decoder")
     check_name(recipe.resizer, resize.RESIZERS, "resizer")
     check_name(recipe.engine, ENGINES, "engine")
@@ -242,10 +280,15 @@ def _selected(plain: Mapping[str, Any]) -> list[str]:
 
 def _options(options: Mapping[str, Any], device: str) -> dict[str, Any]:
     """An experiment's own options; whatever among them is a recipe becomes one."""
-    is_recipe = {name: isinstance(value, Mapping) and "decoder" in value for name, value in options.items()}
+    is_recipe = {
+        name: isinstance(value, Mapping) and "decoder" in value for name, value in options.items()
+    }
     for image_set, n in options.get("images", {}).items():
         _whole(f"images.{image_set}", n)
-    return {name: make_recipe(value, device) if is_recipe[name] else value for name, value in options.items()}
+    return {
+        name: make_recipe(value, device) if is_recipe[name] else value
+        for name, value in options.items()
+    }
 
 
 def _corpus(choices: Mapping[str, Any]) -> CorpusSpec:
@@ -253,7 +296,9 @@ def _corpus(choices: Mapping[str, Any]) -> CorpusSpec:
     check_name(spec.image_set, IMAGE_SETS, "corpus.image_set")
     _whole("corpus.seed", spec.seed, least=0)
     if not 0 <= spec.progressive_share <= 1:
-        raise UserError(f"corpus.progressive_share={spec.progressive_share}: a share lies between 0 and 1")
+        raise UserError(
+            f"corpus.progressive_share={spec.progressive_share}: a share lies between 0 and 1"
+        )
     if spec.kind == "abo":
         _check_store(spec)
     return spec
@@ -263,7 +308,9 @@ def _check_store(spec: CorpusSpec) -> None:
     check_name(spec.layout, LAYOUTS, "corpus.layout")
     check_name(spec.source, SOURCES, "corpus.source")
     if spec.source == "remote" and spec.layout != "files":
-        raise UserError(f"corpus.source=remote reads object by object; corpus.layout={spec.layout} is for local")
+        raise UserError(
+            f"corpus.source=remote reads object by object; corpus.layout={spec.layout} is for local"
+        )
     for name in ("threads", "attempts"):
         _whole(f"corpus.{name}", getattr(spec, name))
     for name in ("connect_timeout_s", "read_timeout_s"):
@@ -273,14 +320,18 @@ def _check_store(spec: CorpusSpec) -> None:
         if _whole(f"corpus.prefixes.{check_name(name, IMAGE_SETS, 'image set')}", count) > 256:
             raise UserError(f"corpus.prefixes.{name}={count}: there are 256")
     if spec.endpoint and not re.fullmatch(r"https?://[^/\s]+(/\S*)?", spec.endpoint):
-        raise UserError(f"corpus.endpoint={spec.endpoint}: give http://host:port or https://host, or nothing for AWS")
+        raise UserError(
+            f"corpus.endpoint={spec.endpoint}: give http://host:port or https://host, or nothing for AWS"
+        )
 
 
 def _model(choices: Mapping[str, Any]) -> ModelSpec:
     weights = choices["weights"]
     if weights == "auto":
         # A hub is configured where someone said which; a guess would hang on a machine without one.
-        configured = bool(choices["path"] or os.environ.get("HF_ENDPOINT") or os.environ.get("HF_TOKEN"))
+        configured = bool(
+            choices["path"] or os.environ.get("HF_ENDPOINT") or os.environ.get("HF_TOKEN")
+        )
         weights = "pretrained" if configured else "random"
     return checkpoint.complete(_build(ModelSpec, {**choices, "weights": weights}))
 
@@ -290,7 +341,9 @@ def _device(name: str) -> str:
     if name == "auto":
         return "cuda" if provenance.gpus() else "cpu"
     if name == "cuda" and not provenance.gpus():
-        raise UserError("device=cuda, but no NVIDIA GPU is here; leave it at device=auto or set device=cpu")
+        raise UserError(
+            "device=cuda, but no NVIDIA GPU is here; leave it at device=auto or set device=cpu"
+        )
     return name
 
 
@@ -308,7 +361,9 @@ def _whole(name: str, value: Any, least: int = 1) -> int:
 
 def _seconds(value: Any) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= 3600:
-        raise UserError(f"seconds={value}: give how long a loader is measured at least, in seconds above 0")
+        raise UserError(
+            f"seconds={value}: give how long a loader is measured at least, in seconds above 0"
+        )
     return float(value)
 
 
@@ -316,7 +371,9 @@ def _build(kind: type[T], choices: Mapping[str, Any]) -> T:
     """Make a dataclass whose fields are of the declared kinds."""
     known = get_type_hints(kind)
     if not isinstance(choices, Mapping):
-        raise UserError(f"{_SECTIONS[kind]}={choices}: it has settings of its own: {', '.join(known)}")
+        raise UserError(
+            f"{_SECTIONS[kind]}={choices}: it has settings of its own: {', '.join(known)}"
+        )
     for name, value in choices.items():
         if name not in known:
             raise UserError(nearest(name, known, f"setting of {_SECTIONS[kind]}"))

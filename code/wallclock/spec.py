@@ -159,9 +159,9 @@ class Cell:
     protocol: str
     label: str
     repeat: int
-    recipe: Recipe | None = None
-    corpus: Slice | None = None
-    model: ModelSpec | None = None
+    recipe: Recipe
+    corpus: Slice | None
+    model: ModelSpec
     params: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
@@ -183,8 +183,8 @@ class Cell:
             protocol=plain["protocol"],
             label=plain["label"],
             repeat=plain["repeat"],
-            recipe=Recipe(**plain["recipe"]) if plain["recipe"] else None,
+            recipe=Recipe(**plain["recipe"]),
             corpus=Slice(**{"manifest": "", **plain["corpus"]}) if plain["corpus"] else None,
-            model=ModelSpec(**plain["model"]) if plain["model"] else None,
+            model=ModelSpec(**plain["model"]),
             params=plain["params"],
         )

@@ -30,7 +30,9 @@ def kolmogorov_smirnov(a: Sequence[float], b: Sequence[float]) -> float:
         raise ValueError("a sample is empty")
     x, y = np.sort(np.asarray(a, dtype=np.float64)), np.sort(np.asarray(b, dtype=np.float64))
     values = np.concatenate([x, y])
-    below = np.searchsorted(x, values, side="right") / len(x) - np.searchsorted(y, values, side="right") / len(y)
+    below = np.searchsorted(x, values, side="right") / len(x) - np.searchsorted(
+        y, values, side="right"
+    ) / len(y)
     return float(np.abs(below).max())
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests import making
 from wallclock.corpus import folder, manifest
 from wallclock.corpus.manifest import Manifest
-from wallclock.corpus.vet import vet
+from wallclock.corpus.validate import validate
 from wallclock.errors import UserError
 from wallclock.spec import CorpusSpec, Limits
 
@@ -47,13 +47,13 @@ def prepare(tmp_path: Path, images: Path) -> Prepare:
 def vetted(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The contents that were vetted, in order."""
     seen: list[bytes] = []
-    real = vet
+    real = validate
 
     def count(data: bytes, limits: Limits) -> object:
         seen.append(data)
         return real(data, limits)
 
-    monkeypatch.setattr(folder, "vet", count)
+    monkeypatch.setattr(folder, "validate", count)
     return seen
 
 
@@ -72,7 +72,9 @@ def test_images_are_told_by_content_and_listed_by_name(images: Path, prepare: Pr
     fill(images, "b.jpg", "a/Z.JPG", "a/b/no-extension", "photo.txt")
     (images / "png-named.jpg").write_bytes(making.encode(making.picture(), "PNG"))
     (images / "text.jpg").write_text("not an image", encoding="utf-8")
-    (images / "notes.txt").write_text("left out: neither its name nor its content says image", encoding="utf-8")
+    (images / "notes.txt").write_text(
+        "left out: neither its name nor its content says image", encoding="utf-8"
+    )
     (images / ".hidden.jpg").write_bytes(making.jpeg())
     (images / ".cache").mkdir()
     (images / ".cache" / "x.jpg").write_bytes(making.jpeg())
@@ -81,7 +83,7 @@ def test_images_are_told_by_content_and_listed_by_name(images: Path, prepare: Pr
         *("a/Z.JPG", "a/b/no-extension", "b.jpg", "photo.txt", "png-named.jpg", "text.jpg")
     ]
     assert reasons(found).keys() == {"text.jpg"}
-    assert {item.id: item.format for item in found.sound}["png-named.jpg"] == "png"
+    assert {item.id: item.format for item in found.valid}["png-named.jpg"] == "png"
 
 
 def test_a_row_says_what_the_file_is(images: Path, prepare: Prepare) -> None:
@@ -103,7 +105,7 @@ def test_what_cannot_be_read_keeps_its_row_with_the_reason(images: Path, prepare
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(str(images / "socket.jpg"))
         found = prepare()
-    assert [item.id for item in found.sound] == ["a.jpg", "z.jpg"]
+    assert [item.id for item in found.valid] == ["a.jpg", "z.jpg"]
     assert reasons(found) == {
         "dangling.jpg": ("read", "dangling link"),
         "empty.jpg": ("read", "empty file"),
@@ -134,7 +136,7 @@ def test_a_subfolder_that_cannot_be_listed_has_a_row(
     monkeypatch.setattr(os, "scandir", lambda path: deny(path, scan))
     monkeypatch.setattr(os, "listdir", lambda path: deny(path, names))
     found = prepare()
-    assert [item.id for item in found.sound] == ["a.jpg"]
+    assert [item.id for item in found.valid] == ["a.jpg"]
     assert reasons(found) == {"closed": ("read", "Permission denied")}
 
 
@@ -160,27 +162,35 @@ def test_a_link_to_a_folder_is_not_followed_round_and_round(images: Path, prepar
     fill(images, "a/b.jpg")
     (images / "a" / "again").symlink_to(images)
     (images / "linked.jpg").symlink_to("a/b.jpg")
-    assert [item.id for item in prepare().sound] == ["a/b.jpg", "linked.jpg"]
+    assert [item.id for item in prepare().valid] == ["a/b.jpg", "linked.jpg"]
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        *("ü ñ 写真 🙂.jpg", "n" * 251 + ".jpg", "a,b;'\"c.jpg", "line\nbreak.jpg", "carriage\rreturn.jpg"),
+        *(
+            "ü ñ 写真 🙂.jpg",
+            "n" * 251 + ".jpg",
+            "a,b;'\"c.jpg",
+            "line\nbreak.jpg",
+            "carriage\rreturn.jpg",
+        ),
         *("a..jpg.jpg", "-rf.jpg", "%00.jpg", "${HOME}.jpg", "back\\slash.jpg"),
     ],
 )
 def test_any_name_will_do(images: Path, prepare: Prepare, name: str) -> None:
     fill(images, name, "zz.jpg")
-    assert {item.id for item in prepare().sound} == {name, "zz.jpg"}
+    assert {item.id for item in prepare().valid} == {name, "zz.jpg"}
 
 
-def test_names_that_are_not_utf8_get_ids_that_every_file_can_hold(images: Path, prepare: Prepare) -> None:
+def test_names_that_are_not_utf8_get_ids_that_every_file_can_hold(
+    images: Path, prepare: Prepare
+) -> None:
     raw = os.fsencode(images) + b"/caf\xe9.jpg"
     with open(raw, "wb") as handle:
         handle.write(making.jpeg())
     (item,) = prepare().items
-    assert item.sound
+    assert item.valid
     assert item.id == "caf\\xe9.jpg"
     item.id.encode()
     assert (images / item.path).exists()
@@ -194,7 +204,9 @@ def test_a_folder_whose_own_name_is_not_utf8(tmp_path: Path, prepare: Prepare) -
     assert (found.root / found.items[0].path).exists()
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(names=st.sets(st.sampled_from("abcdefgh"), min_size=1), n=st.integers(1, 9))
 def test_n_takes_the_first_in_the_order_of_names(tmp_path: Path, names: set[str], n: int) -> None:
     root = tmp_path / "".join(sorted(names))
@@ -206,7 +218,9 @@ def test_n_takes_the_first_in_the_order_of_names(tmp_path: Path, names: set[str]
     assert [item.id for item in found.items] == [f"{name}.jpg" for name in sorted(names)][:n]
 
 
-def test_the_second_time_no_unchanged_file_is_read(images: Path, prepare: Prepare, vetted: list[bytes]) -> None:
+def test_the_second_time_no_unchanged_file_is_read(
+    images: Path, prepare: Prepare, vetted: list[bytes]
+) -> None:
     fill(images, "a.jpg", "b.jpg", "c.jpg")
     (images / "d.jpg").write_bytes(making.jpeg()[:-40])
     first = prepare()
@@ -215,7 +229,9 @@ def test_the_second_time_no_unchanged_file_is_read(images: Path, prepare: Prepar
     assert len(vetted) == 4
 
 
-def test_a_changed_file_is_vetted_again_and_no_other(images: Path, prepare: Prepare, vetted: list[bytes]) -> None:
+def test_a_changed_file_is_vetted_again_and_no_other(
+    images: Path, prepare: Prepare, vetted: list[bytes]
+) -> None:
     fill(images, "a.jpg", "b.jpg", "c.jpg")
     first = prepare()
     data = making.jpeg(seed=99)
@@ -234,7 +250,9 @@ def test_a_smaller_n_forgets_nothing(images: Path, prepare: Prepare, vetted: lis
     assert len(vetted) == 3
 
 
-def test_an_edited_list_is_made_again(images: Path, prepare: Prepare, vetted: list[bytes], tmp_path: Path) -> None:
+def test_an_edited_list_is_made_again(
+    images: Path, prepare: Prepare, vetted: list[bytes], tmp_path: Path
+) -> None:
     fill(images, "a.jpg")
     first = prepare()
     (path,) = (tmp_path / "cache").rglob("manifest.csv")
@@ -258,7 +276,9 @@ def test_nothing_is_written_into_the_users_folder(images: Path, prepare: Prepare
     assert sorted(images.rglob("*")) == before
 
 
-def test_a_folder_that_is_none_or_holds_nothing_is_one_line(images: Path, prepare: Prepare, tmp_path: Path) -> None:
+def test_a_folder_that_is_none_or_holds_nothing_is_one_line(
+    images: Path, prepare: Prepare, tmp_path: Path
+) -> None:
     with pytest.raises(UserError, match="no image under"):
         prepare()
     fill(images, "a.jpg")
@@ -267,12 +287,16 @@ def test_a_folder_that_is_none_or_holds_nothing_is_one_line(images: Path, prepar
     with pytest.raises(UserError, match="is not a folder"):
         prepare(root=images / "a.jpg")
     with pytest.raises(UserError, match=r"add corpus\.path="):
-        folder.prepare(CorpusSpec("folder"), None, tmp_path / "cache", lambda done, total, what: None)
+        folder.prepare(
+            CorpusSpec("folder"), None, tmp_path / "cache", lambda done, total, what: None
+        )
 
 
 def test_a_folder_of_nothing_but_broken_images_is_one_line(images: Path, prepare: Prepare) -> None:
     for name in ("a.jpg", "b.jpg"):
         (images / name).write_bytes(making.jpeg()[:100])
-    with pytest.raises(UserError, match=r"none of the 2 images under .* a\.jpg: .*cut off") as caught:
+    with pytest.raises(
+        UserError, match=r"none of the 2 images under .* a\.jpg: .*cut off"
+    ) as caught:
         prepare()
     assert "\n" not in str(caught.value)

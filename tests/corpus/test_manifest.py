@@ -26,7 +26,9 @@ NAMES = st.binary(min_size=1, max_size=40).map(
 
 @given(st.lists(NAMES, min_size=1, max_size=6), NAMES)
 def test_any_name_reads_back(names: list[str], folder: str) -> None:
-    made = replace(MANIFEST, root=Path("/") / folder, items=tuple(replace(ITEM, path=name) for name in names))
+    made = replace(
+        MANIFEST, root=Path("/") / folder, items=tuple(replace(ITEM, path=name) for name in names)
+    )
     with tempfile.TemporaryDirectory() as where:
         path = Path(where) / "manifest.csv"
         manifests.save(made, path)
@@ -43,9 +45,12 @@ def test_any_reason_reads_back(identity: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [(b"jpeg", b"jqeg"), (b",4,3,", b",4,2,"), (b"b.jpg", b"c.jpg"), (b"123", b"")]
+    ("before", "after"),
+    [(b"jpeg", b"jqeg"), (b",4,3,", b",4,2,"), (b"b.jpg", b"c.jpg"), (b"123", b"")],
 )
-def test_an_edited_list_is_refused_and_made_again(tmp_path: Path, before: bytes, after: bytes) -> None:
+def test_an_edited_list_is_refused_and_made_again(
+    tmp_path: Path, before: bytes, after: bytes
+) -> None:
     path = tmp_path / "manifest.csv"
     manifests.save(MANIFEST, path)
     data = path.read_bytes()
@@ -81,17 +86,28 @@ def test_the_digest_knows_ids_contents_and_failures_and_no_places() -> None:
 
 
 def test_sound_and_failed_keep_their_order_and_the_first_rows_are_the_first() -> None:
-    items = tuple(replace(item, id=f"{index}") for index, item in enumerate([FAILED, ITEM, ITEM, FAILED, ITEM]))
+    items = tuple(
+        replace(item, id=f"{index}")
+        for index, item in enumerate([FAILED, ITEM, ITEM, FAILED, ITEM])
+    )
     made = replace(MANIFEST, items=items)
-    assert [item.id for item in made.sound] == ["1", "2", "4"]
+    assert [item.id for item in made.valid] == ["1", "2", "4"]
     assert [item.id for item in made.failed] == ["0", "3"]
     assert [item.id for item in made.first(2).items] == ["0", "1"]
-    assert manifests.failure_rows(items)[1] == {"id": "3", "stage": "decode", "reason": 'damaged, "badly"'}
+    assert manifests.failure_rows(items)[1] == {
+        "id": "3",
+        "stage": "decode",
+        "reason": 'damaged, "badly"',
+    }
 
 
 def test_the_shape_is_of_the_sound_images() -> None:
-    items = (replace(ITEM, bytes=1_000, width=1_000, height=1_000), replace(ITEM, format="png"), FAILED)
-    shape = replace(MANIFEST, items=items).shape()
+    items = (
+        replace(ITEM, bytes=1_000, width=1_000, height=1_000),
+        replace(ITEM, format="png"),
+        FAILED,
+    )
+    shape = replace(MANIFEST, items=items).size_stats()
     assert (shape["n_sound"], shape["n_failed"]) == (2, 1)
     assert shape["median_kb"] == pytest.approx((1 + 0.01) / 2)
     assert shape["max_megapixels"] == pytest.approx(1)

@@ -1,131 +1,119 @@
-"""The generated corpus: pinned bytes, pure, and enough like the photos that it stands in for."""
+"""The generated corpus on disk: made once, completed where something is missing, the same everywhere."""
 
 from __future__ import annotations
 
-import io
-from hashlib import sha256
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 
-from wallclock.corpus import synthetic
+from wallclock.corpus import manifest, prepare, synthetic
+from wallclock.corpus.manifest import Manifest
 from wallclock.errors import UserError
+from wallclock.files import sha256_bytes
+from wallclock.spec import CorpusSpec
 
-ENCODER = "Pillow 13.0.0 (its wheel's libjpeg-turbo 3.2.0) and numpy 2.4.6"
-#: sha256 of `render(0, image_set, index)`
-GOLDEN = {
-    ("small_256", 0): "f3b9075420e526cc55c8370544e0b8dad1056b1e6e7345a6e0da4d9ccff10844",
-    ("small_256", 1): "b88a3c05c26676a49c8877e955d95ef8b473f3c10cac2aa0fd30aa9af1af68c4",
-    ("small_256", 2): "5fb9fed4121ea1eb1f731c86693b54736f4a0eb368355b4ed33595a0a485353d",
-    ("original", 1): "9e0aec86c37ebf45cc0e80d249dc9bbe1e4653cda6f5abe5a26191580c318652",
-}
+SPEC = CorpusSpec("synthetic")
 
 
-def decode(data: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """RGB pixels (height, width, 3) of a JPEG file."""
-    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+@pytest.fixture(autouse=True)
+def rendered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The indices that were rendered; in threads, since new processes take a second to start."""
+    seen: list[int] = []
+    real = synthetic._render
+
+    def render(spec: CorpusSpec, image_set: str, root: Path, index: int) -> manifest.Item:
+        seen.append(index)
+        return real(spec, image_set, root, index)
+
+    def pool(workers: int, **_: Any) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(workers)
+
+    monkeypatch.setattr(synthetic, "_render", render)
+    monkeypatch.setattr(synthetic, "ProcessPoolExecutor", pool)
+    return seen
 
 
-def frame_header(data: bytes) -> bytes:
-    """Marker and payload of the first start-of-frame segment (baseline FFC0, progressive FFC2)."""
-    at = 2
-    while data[at + 1] not in (0xC0, 0xC1, 0xC2):
-        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-    return data[at : at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")]
+def make(cache: Path, n: int, image_set: str = "small_256", spec: CorpusSpec = SPEC) -> Manifest:
+    made = prepare.prepare(spec, image_set, n, cache, lambda done, total, what: None)
+    assert made.n == n
+    found = manifest.load(Path(made.manifest)).first(n)
+    assert found.digest() == made.digest
+    return found
 
 
-@pytest.fixture(scope="module")
-def thumbnails() -> list[bytes]:
-    return [synthetic.render(0, "small_256", index) for index in range(96)]
+def test_every_file_is_what_its_row_says(tmp_path: Path) -> None:
+    found = make(tmp_path, 5)
+    assert len(found.valid) == 5
+    for item in found.items:
+        data = (found.root / item.path).read_bytes()
+        assert len(data) == item.bytes
+        assert sha256_bytes(data) == item.sha256
+        assert max(item.width, item.height) == 256
+        assert item.path == f"{item.id[:2]}/{item.id}.jpg"
 
 
-@pytest.mark.parametrize(("image_set", "index"), GOLDEN)
-def test_bytes_are_pinned(image_set: str, index: int) -> None:
-    found = sha256(synthetic.render(0, image_set, index)).hexdigest()
-    assert found == GOLDEN[image_set, index], (
-        f"image {index} of {image_set} is no longer the one made with {ENCODER}. If the generator was "
-        "changed, raise synthetic.GENERATOR; if a newer Pillow encodes differently, raise it too; then "
-        "pin the new digests here. If neither, an inexact operation has crept in: find it"
-    )
+def test_the_second_time_nothing_is_rendered(tmp_path: Path, rendered: list[int]) -> None:
+    first = make(tmp_path, 4)
+    assert make(tmp_path, 4) == first
+    assert sorted(rendered) == [0, 1, 2, 3]
 
 
-def test_an_image_depends_on_no_other(thumbnails: list[bytes]) -> None:
-    for index in (40, 7, 40, 0):
-        assert synthetic.render(0, "small_256", index) == thumbnails[index]
+def test_a_larger_n_adds_and_a_smaller_one_forgets_nothing(
+    tmp_path: Path, rendered: list[int]
+) -> None:
+    small = make(tmp_path, 2)
+    large = make(tmp_path, 5)
+    assert large.items[:2] == small.items
+    assert make(tmp_path, 2) == small
+    assert make(tmp_path, 5) == large
+    assert sorted(rendered) == [0, 1, 2, 3, 4]
 
 
-def test_seeds_sets_and_indices_give_different_pictures(thumbnails: list[bytes]) -> None:
-    assert len({sha256(data).digest() for data in thumbnails}) == len(thumbnails)
-    assert synthetic.render(1, "small_256", 0) != thumbnails[0]
-    assert synthetic.image_id(1, "small_256", 0) != synthetic.image_id(0, "small_256", 0)
-    assert synthetic.image_id(0, "original", 0) != synthetic.image_id(0, "small_256", 0)
+@pytest.mark.parametrize("damage", ["removed", "cut"])
+def test_a_missing_or_cut_file_is_rendered_again(
+    tmp_path: Path, rendered: list[int], damage: str
+) -> None:
+    first = make(tmp_path, 3)
+    path = first.root / first.items[1].path
+    data = path.read_bytes()
+    path.unlink() if damage == "removed" else path.write_bytes(data[:-1])
+    assert make(tmp_path, 3) == first
+    assert path.read_bytes() == data
+    assert sorted(rendered) == [0, 1, 1, 2]
 
 
-def test_ids_are_unique_and_fill_the_folders_evenly() -> None:
-    ids = [synthetic.image_id(0, "original", index) for index in range(10_000)]
-    assert len(set(ids)) == len(ids)
-    assert all(len(name) == 8 and int(name, 16) < 2**32 for name in ids)
-    counts = np.bincount([int(name[:2], 16) for name in ids], minlength=256)
-    assert counts.min() > 10
-    assert counts.max() < 80
+def test_an_edited_list_is_made_again(tmp_path: Path, rendered: list[int]) -> None:
+    first = make(tmp_path, 2)
+    (path,) = tmp_path.rglob("small_256.csv")
+    path.write_bytes(path.read_bytes() + b"junk\n")
+    assert make(tmp_path, 2) == first
+    assert sorted(rendered) == [0, 0, 1, 1]
 
 
-def test_far_indices_get_ids_of_their_own() -> None:
-    indices = [*range(1_000), *range(999_000, 1_000_000), *range(2**32 - 1_000, 2**32)]
-    assert len({synthetic.image_id(7, "small_256", index) for index in indices}) == len(indices)
+def test_two_caches_hold_the_same_bytes(tmp_path: Path) -> None:
+    one, other = make(tmp_path / "one", 3), make(tmp_path / "other", 3)
+    assert one.items == other.items
+    for item in one.items:
+        assert (one.root / item.path).read_bytes() == (other.root / item.path).read_bytes()
+    names = [path.name for path in (tmp_path / "one").rglob("*.csv")]
+    assert names == ["small_256.csv"]
+    csvs = [next((tmp_path / cache).rglob("*.csv")).read_bytes() for cache in ("one", "other")]
+    assert csvs[0] == csvs[1]
 
 
-def test_originals_have_the_sizes_of_abo() -> None:
-    sizes = np.array([synthetic.size(0, "original", index) for index in range(2_000)])
-    longest, shortest = sizes.max(axis=1), sizes.min(axis=1)
-    p5, p25, median = np.percentile(longest, [5, 25, 50])
-    assert 900 <= p5 <= 1100
-    assert 1940 <= p25 <= 2060
-    assert median == longest.max() == 2560
-    assert longest.min() >= 500
-    assert 0.5 < np.mean(longest == shortest) < 0.6
-    slivers = shortest / longest < 0.495
-    assert 0 < np.mean(slivers) < 0.03
-    assert 0.4 < np.mean(sizes[longest != shortest, 0] < sizes[longest != shortest, 1]) < 0.6
+def test_seeds_and_progressive_shares_live_side_by_side(tmp_path: Path) -> None:
+    specs = (SPEC, CorpusSpec("synthetic", seed=1), CorpusSpec("synthetic", progressive_share=1.0))
+    found = [make(tmp_path, 2, spec=spec) for spec in specs]
+    assert len({one.root for one in found}) == len({one.digest() for one in found}) == 3
+    assert {item.process for item in found[2].items} == {"progressive"}
 
 
-def test_thumbnails_are_256_px_and_as_heavy_as_the_papers(thumbnails: list[bytes]) -> None:
-    assert 6_600 < np.median([len(data) for data in thumbnails]) < 8_200
-    assert all(max(synthetic.size(0, "small_256", index)) == 256 for index in range(500))
-
-
-def test_a_file_has_the_declared_size_and_420_sampling(thumbnails: list[bytes]) -> None:
-    sliver = next(i for i in range(5_000) if min(synthetic.size(0, "small_256", i)) < 60)
-    files = {**dict(enumerate(thumbnails)), sliver: synthetic.render(0, "small_256", sliver)}
-    for index, data in files.items():
-        header = frame_header(data)
-        assert (header[11], header[14], header[17]) == (0x22, 0x11, 0x11)
-        wide, high = synthetic.size(0, "small_256", index)
-        assert decode(data).shape == (high, wide, 3)
-
-
-def test_progressive_share_is_respected_and_changes_no_pixel(thumbnails: list[bytes]) -> None:
-    for index in range(8):
-        progressive = synthetic.render(0, "small_256", index, progressive_share=1.0)
-        assert frame_header(thumbnails[index])[1] == 0xC0
-        assert frame_header(progressive)[1] == 0xC2
-        np.testing.assert_array_equal(decode(progressive), decode(thumbnails[index]))
-    half = [frame_header(synthetic.render(0, "small_256", i, 0.5))[1] for i in range(96)]
-    assert 30 < half.count(0xC2) < 66
-
-
-def test_pictures_are_objects_before_a_light_background(thumbnails: list[bytes]) -> None:
-    pixels = [decode(data).astype(np.int16) for data in thumbnails]
-    corners = [image[:4, :4].min() for image in pixels]
-    assert np.mean([corner >= 225 for corner in corners]) > 0.95
-    covered = [np.mean(image.min(axis=2) < 200) for image in pixels]
-    assert 0.2 < np.median(covered) < 0.8
-    # Neighbours in noise would differ by some 85 levels; in these pictures most hardly differ.
-    steps = [np.median(np.abs(np.diff(image, axis=1))) for image in pixels]
-    assert np.median(steps) <= 3
-
-
-def test_an_unknown_set_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(UserError, match="small_256"):
-        synthetic.render(0, "small", 0)
+def test_names_and_numbers_are_checked(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no corpus is called 'synthetik'; did you mean synthetic"):
+        make(tmp_path, 1, spec=CorpusSpec("synthetik"))
+    with pytest.raises(UserError, match="at least one image"):
+        make(tmp_path, 0)
+    with pytest.raises(UserError, match="did you mean small_256"):
+        make(tmp_path, 1, image_set="small_265")

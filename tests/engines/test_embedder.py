@@ -62,7 +62,9 @@ def test_host_spans() -> None:
     check(made(["a"], np.zeros((1, 3, 2, 2), np.float32)))
 
 
-def test_event_spans_wait_for_the_device_and_fit_the_host_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_spans_wait_for_the_device_and_fit_the_host_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     made = embedder.make(pipeline(), "cuda")

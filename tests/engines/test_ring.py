@@ -21,7 +21,7 @@ from wallclock.engines.ring import CHUNK, Chunk, Ring, buffers_for, compact
 def test_batches_come_in_order_whole_and_without_what_failed(
     sizes: list[int], buffers: int, failed: set[int], seed: int
 ) -> None:
-    dice, positions, start = random.Random(seed), [], 0
+    rng, positions, start = random.Random(seed), [], 0
     for size in sizes:
         positions.append(list(range(start, start + size)))
         start += size
@@ -31,12 +31,14 @@ def test_batches_come_in_order_whole_and_without_what_failed(
     for batch in positions:
         while (chunks := ring.take()) is None:
             assert open_chunks, "a batch is missing, and nobody works on it"
-            chunk = open_chunks.pop(dice.randrange(len(open_chunks)))
+            chunk = open_chunks.pop(rng.randrange(len(open_chunks)))
             work(ring, chunk, failed)
             ring.finish(chunk)
         held = chunks[0].buffer
         count = compact(ring.buffers[held], chunks)
-        assert ring.buffers[held][:count, 0].tolist() == [position for position in batch if position not in failed]
+        assert ring.buffers[held][:count, 0].tolist() == [
+            position for position in batch if position not in failed
+        ]
         ids = [chunk.positions[offset] for chunk in chunks for offset in chunk.kept]
         assert ids == ring.buffers[held][:count, 0].tolist()
         assert len({chunk.buffer for chunk in open_chunks} | {held}) <= buffers
@@ -60,5 +62,7 @@ def test_a_batch_longer_than_a_buffer_is_refused() -> None:
 
 @pytest.mark.parametrize("batch_size", [1, 8, 64])
 @pytest.mark.parametrize("workers", [1, 2, 16])
-def test_there_are_rows_for_every_worker_and_three_batches_more(workers: int, batch_size: int) -> None:
+def test_there_are_rows_for_every_worker_and_three_batches_more(
+    workers: int, batch_size: int
+) -> None:
     assert (buffers_for(workers, batch_size) - 3) * batch_size >= workers * CHUNK

@@ -35,7 +35,9 @@ def items_in(folder: Path, n: int) -> list[Item]:
     for index in range(n):
         data = making.jpeg(16, 12, seed=index)
         (folder / f"{index}.jpg").write_bytes(data)
-        items.append(Item(f"image {index}", f"{index}.jpg", len(data), 16, 12, "", "jpeg", "baseline", 3, 0))
+        items.append(
+            Item(f"image {index}", f"{index}.jpg", len(data), 16, 12, "", "jpeg", "baseline", 3, 0)
+        )
     return items
 
 
@@ -67,17 +69,26 @@ def expected(root: Path, items: Sequence[Item]) -> dict[str, npt.NDArray[np.floa
     """Each image's vector, made on its own: the first normalized pixels."""
     loader = pipelines.build_loader(RECIPE, MODEL.input_px, root)
     return {
-        item.id: loader.normalize(loader.resize(item, loader.decode(item, loader.read(item)))).reshape(-1)[: MODEL.dim]
+        item.id: loader.normalize(
+            loader.resize(item, loader.decode(item, loader.read(item)))
+        ).reshape(-1)[: MODEL.dim]
         for item in items
     }
 
 
 def run(
-    root: Path, items: Sequence[Item], sink: str, batch: int, failures: dict[str, str], limit: int = 99
+    root: Path,
+    items: Sequence[Item],
+    sink: str,
+    batch: int,
+    failures: dict[str, str],
+    limit: int = 99,
 ) -> tuple[engine.Outcome, StageProfiler, list[str], npt.NDArray[np.float32], list[int]]:
     profiler, done = StageProfiler(), list[int]()
     with tempfile.TemporaryDirectory() as folder:
-        pipeline = failing(pipelines.build(replace(RECIPE, sink=sink), MODEL, root, Path(folder)), failures)
+        pipeline = failing(
+            pipelines.build(replace(RECIPE, sink=sink), MODEL, root, Path(folder)), failures
+        )
         outcome = engine.run(items, pipeline, profiler, batch, limit, done.append)
         assert pipeline.output is not None
         ids, vectors = sinks.READERS[sink](pipeline.output)
@@ -103,12 +114,15 @@ def test_vectors_stay_with_their_ids(
         np.testing.assert_array_equal(vector, truth[identity])
     assert outcome.n_embedded == len(sound)
     assert outcome.failures == [
-        {"id": identity, "stage": stage, "reason": "made to fail"} for identity, stage in failures.items()
+        {"id": identity, "stage": stage, "reason": "made to fail"}
+        for identity, stage in failures.items()
     ]
     counts = profiler.counts()
     assert counts["read"] == len(items)
     assert counts.get("decode", 0) == len(items) - pattern.count("read")
-    assert counts.get("normalize", 0) == len(items) - sum(pattern.count(stage) for stage in STAGES[:3])
+    assert counts.get("normalize", 0) == len(items) - sum(
+        pattern.count(stage) for stage in STAGES[:3]
+    )
     batches = [items[start : start + batch] for start in range(0, len(items), batch)]
     full = sum(any(item in sound for item in some) for some in batches)
     assert [counts.get(stage, 0) for stage in ("assemble", "h2d", "forward", "d2h")] == [full] * 4
@@ -128,7 +142,9 @@ def test_over_max_failures_the_run_stops_with_one_line(
         return
     with tempfile.TemporaryDirectory() as folder:
         pipeline = failing(pipelines.build(RECIPE, MODEL, root, Path(folder)), failures)
-        with pytest.raises(UserError, match=f"more than max_failures={limit} images failed") as caught:
+        with pytest.raises(
+            UserError, match=f"more than max_failures={limit} images failed"
+        ) as caught:
             engine.run(items, pipeline, StageProfiler(), batch, limit, lambda done: None)
         pipeline.finish()
     assert "in decode: made to fail" in str(caught.value)

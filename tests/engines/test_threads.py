@@ -24,14 +24,20 @@ from wallclock.corpus.manifest import Item
 from wallclock.engines import pipeline as pipelines
 from wallclock.engines import threads
 from wallclock.engines.ring import buffers_for
-from wallclock.engines.sinking import DEPTH, Sinking, sinking
 from wallclock.engines.threads import Batch, loading
+from wallclock.engines.writer import DEPTH, WriterThread, open_writer
 from wallclock.errors import ImageError
 from wallclock.spec import Recipe
 
 SIZE = 8
 RECIPE = Recipe(
-    "test", decoder="simplejpeg", resizer="opencv", interpolation="area", workers=3, normalize_on="device", batch_size=8
+    "test",
+    decoder="simplejpeg",
+    resizer="opencv",
+    interpolation="area",
+    workers=3,
+    normalize_on="device",
+    batch_size=8,
 )
 
 
@@ -45,7 +51,11 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Item]]:
 def watchdog() -> Iterator[None]:
     """No thread of a loader or a sink outlives its block."""
     yield
-    left = [thread.name for thread in threading.enumerate() if thread.name.startswith(("loader", "sink"))]
+    left = [
+        thread.name
+        for thread in threading.enumerate()
+        if thread.name.startswith(("loader", "sink"))
+    ]
     assert not left
 
 
@@ -54,7 +64,9 @@ def items_in(folder: Path, n: int) -> list[Item]:
     for index in range(n):
         data = making.jpeg(16, 12, seed=index)
         (folder / f"{index}.jpg").write_bytes(data)
-        items.append(Item(f"image {index}", f"{index}.jpg", len(data), 16, 12, "", "jpeg", "baseline", 3, 0))
+        items.append(
+            Item(f"image {index}", f"{index}.jpg", len(data), 16, 12, "", "jpeg", "baseline", 3, 0)
+        )
     return items
 
 
@@ -73,10 +85,10 @@ def disturb(patch: pytest.MonkeyPatch, seed: int, failures: set[str], crash: str
     build = pipelines.build_rows
 
     def rows(recipe: Recipe, input_px: int, reader: Any, *statistics: Any) -> Any:
-        loader, dice = build(recipe, input_px, reader, *statistics), random.Random(seed)
+        loader, rng = build(recipe, input_px, reader, *statistics), random.Random(seed)
 
         def decode(item: Item, data: bytes) -> Any:
-            time.sleep(dice.choice([0, 0, 0, 0.0005, 0.003]))
+            time.sleep(rng.choice([0, 0, 0, 0.0005, 0.003]))
             if item.id in failures:
                 raise ImageError("decode", "made to fail")
             if item.id == crash:
@@ -137,11 +149,15 @@ def test_a_crash_comes_out_with_the_workers_traceback(
 
 def test_a_corrupt_image_in_every_hundred_is_listed_and_shifts_nothing(tmp_path: Path) -> None:
     items = items_in(tmp_path, 10)
-    many = [replace(items[index % 10], id=f"{index}", path=f"{index % 10}.jpg") for index in range(1000)]
+    many = [
+        replace(items[index % 10], id=f"{index}", path=f"{index % 10}.jpg") for index in range(1000)
+    ]
     (tmp_path / "bad.jpg").write_bytes(making.jpeg(16, 12)[:-60])
     size = (tmp_path / "bad.jpg").stat().st_size
     many[50::100] = [replace(item, path="bad.jpg", bytes=size) for item in many[50::100]]
-    truth = {str(index): picture for index, picture in enumerate(expected(tmp_path, items).values())}
+    truth = {
+        str(index): picture for index, picture in enumerate(expected(tmp_path, items).values())
+    }
     failures, embedded = [], 0
     with loading(many, tmp_path, RECIPE, SIZE, split(1000, 64)) as loader:
         for batch in loader:
@@ -162,7 +178,9 @@ def test_both_kinds_of_batch(corpus: tuple[Path, list[Item]], place: str) -> Non
         for batch in loader:
             for name, image in zip(batch.ids, batch.images, strict=True):
                 item = next(item for item in items if item.id == name)
-                alone = single.normalize(single.resize(item, single.decode(item, single.read(item))))
+                alone = single.normalize(
+                    single.resize(item, single.decode(item, single.read(item)))
+                )
                 np.testing.assert_array_equal(image, alone)
 
 
@@ -176,7 +194,9 @@ def test_every_worker_says_where_its_time_went(corpus: tuple[Path, list[Item]]) 
         assert sum(each.images for each in busy) == 300
         assert all(set(each.stage_ns) == {"read", "decode", "resize"} for each in busy)
         # A consumer that is slower than its workers keeps them waiting for a buffer.
-        assert sum(each.wait_ns for each in busy) > sum(sum(each.stage_ns.values()) for each in busy)
+        assert sum(each.wait_ns for each in busy) > sum(
+            sum(each.stage_ns.values()) for each in busy
+        )
 
 
 def test_memory_is_the_ring_whatever_the_consumer_does(corpus: tuple[Path, list[Item]]) -> None:
@@ -198,13 +218,13 @@ def test_a_sink_that_fails_says_so_where_it_is_fed(corpus: tuple[Path, list[Item
     with (
         pytest.raises(OSError, match="No space left") as caught,
         loading(items, root, RECIPE, SIZE, split(10**5, 8)) as loader,
-        sinking(write, lambda: None) as sink,
+        open_writer(write, lambda: None) as sink,
     ):
         feed(loader, sink)
     assert traceback.extract_tb(caught.value.__traceback__)[-1].name == "write"
 
 
-def feed(loader: Iterable[Batch], sink: Sinking) -> None:
+def feed(loader: Iterable[Batch], sink: WriterThread) -> None:
     for batch in loader:
         sink.put(batch.ids, batch.images.reshape(len(batch.ids), -1).astype(np.float32), 0)
     sink.finish()
@@ -216,7 +236,7 @@ def test_the_last_write_and_the_end_of_the_file_can_fail_too() -> None:
 
     batch = Batch(["a"], np.zeros((1, 4), np.uint8), [], [], 0)
     for write, finish in ((fail, lambda: None), (lambda ids, vectors: None, fail)):
-        with pytest.raises(OSError, match="No space left"), sinking(write, finish) as sink:
+        with pytest.raises(OSError, match="No space left"), open_writer(write, finish) as sink:
             feed([batch], sink)
 
 
@@ -224,7 +244,9 @@ def test_a_slow_sink_holds_the_one_who_feeds_it() -> None:
     release = threading.Event()
     put = 0
     with ExitStack() as stack:
-        sink = stack.enter_context(sinking(lambda ids, vectors: void(release.wait(30)), lambda: None))
+        sink = stack.enter_context(
+            open_writer(lambda ids, vectors: void(release.wait(30)), lambda: None)
+        )
         stack.callback(release.set)
 
         def feeding() -> None:
@@ -266,9 +288,9 @@ def test_an_interrupt_ends_it(corpus: tuple[Path, list[Item]]) -> None:
 
 @pytest.mark.slow
 def test_an_interrupt_at_any_moment_ends_it(corpus: tuple[Path, list[Item]]) -> None:
-    dice = random.Random(0)
+    rng = random.Random(0)
     for seed in range(60):
-        interrupted(corpus[0], seed, dice.choice([dice.uniform(0, 0.02), dice.uniform(0, 0.4)]))
+        interrupted(corpus[0], seed, rng.choice([rng.uniform(0, 0.02), rng.uniform(0, 0.4)]))
 
 
 @pytest.mark.slow
@@ -277,29 +299,44 @@ def test_hundreds_of_passes_that_go_wrong_somewhere(corpus: tuple[Path, list[Ite
     """A crash, a consumer that leaves, a sink that fails: each ends within the watchdog's time."""
     root, items = corpus
     for seed in range(400):
-        dice = random.Random(seed)
-        n, size = dice.randint(1, 120), dice.randint(1, 20)
-        recipe = replace(RECIPE, workers=dice.randint(1, 6))
-        trouble = dice.choice(["crash", "leave", "sink", "none"])
+        rng = random.Random(seed)
+        n, size = rng.randint(1, 120), rng.randint(1, 20)
+        recipe = replace(RECIPE, workers=rng.randint(1, 6))
+        trouble = rng.choice(["crash", "leave", "sink", "none"])
         with pytest.MonkeyPatch.context() as patch:
-            disturb(patch, seed, {f"image {dice.randrange(30)}"}, f"image {dice.randrange(30)}" * (trouble == "crash"))
-            trial = threading.Thread(target=one_pass, args=(root, items, recipe, split(n, size), trouble, dice))
+            disturb(
+                patch,
+                seed,
+                {f"image {rng.randrange(30)}"},
+                f"image {rng.randrange(30)}" * (trouble == "crash"),
+            )
+            trial = threading.Thread(
+                target=one_pass, args=(root, items, recipe, split(n, size), trouble, rng)
+            )
             trial.start()
             trial.join(30)
             assert not trial.is_alive(), f"seed {seed} hangs"
 
 
 def one_pass(
-    root: Path, items: Sequence[Item], recipe: Recipe, positions: list[list[int]], trouble: str, dice: random.Random
+    root: Path,
+    items: Sequence[Item],
+    recipe: Recipe,
+    positions: list[list[int]],
+    trouble: str,
+    rng: random.Random,
 ) -> None:
-    stop = dice.randrange(len(positions))
+    stop = rng.randrange(len(positions))
 
     def write(ids: Sequence[str], vectors: Any) -> None:
-        if trouble == "sink" and dice.random() < 0.3:
+        if trouble == "sink" and rng.random() < 0.3:
             raise OSError(28, "No space left on device")
 
     try:
-        with threads.loading(items, root, recipe, SIZE, positions) as loader, sinking(write, lambda: None) as sink:
+        with (
+            threads.loading(items, root, recipe, SIZE, positions) as loader,
+            open_writer(write, lambda: None) as sink,
+        ):
             for number, batch in enumerate(loader):
                 sink.put(batch.ids, np.zeros((len(batch.ids), 4), np.float32), 0)
                 if trouble == "leave" and number == stop:

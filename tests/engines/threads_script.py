@@ -17,24 +17,29 @@ from pathlib import Path
 from typing import Any
 
 from wallclock.corpus.manifest import Item
-from wallclock.engines.sinking import sinking
 from wallclock.engines.threads import loading
+from wallclock.engines.writer import open_writer
 from wallclock.spec import Recipe
 
 
 def main() -> None:
     folder, seed, seconds = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     items = [
         Item(path.name, path.name, path.stat().st_size, 16, 12, "", "jpeg", "baseline", 3, 0)
         for path in sorted(folder.glob("*.jpg"))
     ]
-    batch, workers = dice.choice([1, 3, 8, 20]), dice.choice([1, 2, 5])
+    batch, workers = rng.choice([1, 3, 8, 20]), rng.choice([1, 2, 5])
     recipe = Recipe(
-        "test", decoder="simplejpeg", resizer="opencv", interpolation="area", workers=workers, normalize_on="device"
+        "test",
+        decoder="simplejpeg",
+        resizer="opencv",
+        interpolation="area",
+        workers=workers,
+        normalize_on="device",
     )
     positions = [list(range(start, start + batch)) for start in range(0, 10**6, batch)]
-    pause = dice.choice([0.0, 0.0, 0.002])
+    pause = rng.choice([0.0, 0.0, 0.002])
 
     def write(ids: Any, vectors: Any) -> None:
         time.sleep(pause)
@@ -47,11 +52,18 @@ def main() -> None:
     interrupt.daemon = True
     try:
         interrupt.start()
-        with loading(items, folder, recipe, 8, positions) as loader, sinking(write, lambda: None) as sink:
+        with (
+            loading(items, folder, recipe, 8, positions) as loader,
+            open_writer(write, lambda: None) as sink,
+        ):
             for each in loader:
                 sink.put(each.ids, each.images.reshape(len(each.ids), -1).astype("float32"), 0)
     except KeyboardInterrupt:
-        alive = [thread.name for thread in threading.enumerate() if thread.name.startswith(("loader", "sink"))]
+        alive = [
+            thread.name
+            for thread in threading.enumerate()
+            if thread.name.startswith(("loader", "sink"))
+        ]
         print("interrupted" if not alive else f"still alive: {alive}", flush=True)
 
 

@@ -10,8 +10,8 @@ from hydra import compose, initialize_config_dir
 
 from tests import making
 from wallclock import settings
-from wallclock.plan import Plan
 from wallclock.records import Record
+from wallclock.run.plan import Plan
 from wallclock.spec import Cell, ModelSpec, Recipe, Slice
 
 MACHINE = {"cpu": "Test CPU", "cores": 4, "gpus": [], "memory_gib": 8}
@@ -44,7 +44,9 @@ def record(
     reason: str = "",
 ) -> Record:
     cell = Cell(experiment, protocol, label, repeat, recipe, corpus(image_set), MODEL, params or {})
-    found = {"median_kb": 7.4, "median_megapixels": 0.06, **(values or {})} if status == "ok" else {}
+    found = (
+        {"median_kb": 7.4, "median_megapixels": 0.06, **(values or {})} if status == "ok" else {}
+    )
     return Record(cell, status, reason, samples or {}, found, (), ENVIRONMENT)
 
 
@@ -59,4 +61,6 @@ def plan(folder: Path, *overrides: str) -> Plan:
         *(f"out='{folder / 'out'}'", *overrides),
     ]
     with initialize_config_dir(str(settings.CONF), version_base="1.3"):
-        return Plan(settings.resolve(compose("config", overrides=arguments)), lambda done, total, what: None)
+        return Plan(
+            settings.resolve(compose("config", overrides=arguments)), lambda done, total, what: None
+        )

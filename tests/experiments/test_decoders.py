@@ -17,7 +17,9 @@ from wallclock.spec import Recipe
 def timed(decoder: str, ms: list[float], repeat: int = 0, image_set: str = "small_256") -> Record:
     samples = {"decode": [round(value * made.MS) for value in ms]}
     recipe, label = Recipe(decoder, decoder=decoder), f"{decoder}-{image_set}"
-    return made.record("decoders", "decode", label, recipe, repeat, image_set, samples, {"megapixels": 2.0})
+    return made.record(
+        "decoders", "decode", label, recipe, repeat, image_set, samples, {"megapixels": 2.0}
+    )
 
 
 def agreement(found: dict[str, dict[str, object]], image_set: str = "small_256") -> Record:
@@ -65,8 +67,14 @@ def test_mean_and_percentiles_are_over_the_buffers_of_the_median_repeat() -> Non
         ({"unavailable": "not here"}, "not checked", True),
     ],
 )
-def test_a_decoder_that_makes_other_pixels_gets_no_time(found: dict[str, object], gate: str, counts: bool) -> None:
-    records = [agreement({"pil": {"max_abs_diff": 0}, "opencv": found}), timed("pil", [2.0]), timed("opencv", [1.0])]
+def test_a_decoder_that_makes_other_pixels_gets_no_time(
+    found: dict[str, object], gate: str, counts: bool
+) -> None:
+    records = [
+        agreement({"pil": {"max_abs_diff": 0}, "opencv": found}),
+        timed("pil", [2.0]),
+        timed("opencv", [1.0]),
+    ]
     pil, opencv = decoders.tables(records)[decoders.CSV]
     assert (pil["gate"], pil["status"]) == ("reference", "ok")
     assert (opencv["gate"], opencv["status"]) == (gate, "ok" if counts else "gate failed")
@@ -81,11 +89,19 @@ def test_each_image_set_has_a_gate_of_its_own() -> None:
         timed("opencv", [1.0], image_set="small_256"),
     ]
     rows = decoders.tables(records)[decoders.CSV]
-    assert [(row["image_set"], row["gate"]) for row in rows] == [("original", "failed"), ("small_256", "passed")]
+    assert [(row["image_set"], row["gate"]) for row in rows] == [
+        ("original", "failed"),
+        ("small_256", "passed"),
+    ]
 
 
 def test_a_missing_library_is_a_row_with_the_reason() -> None:
-    lost = replace(timed("turbojpeg", []), status="unavailable", reason="libturbojpeg is not installed", samples={})
+    lost = replace(
+        timed("turbojpeg", []),
+        status="unavailable",
+        reason="libturbojpeg is not installed",
+        samples={},
+    )
     (row,) = decoders.tables([lost])[decoders.CSV]
     assert (row["status"], row["reason"]) == ("unavailable", "libturbojpeg is not installed")
     assert row["mean_ms"] is row["p50_ms"] is row["n_buffers"] is None

@@ -9,19 +9,26 @@ from typing import Any
 
 import pytest
 
-from experiments import fixes
+from experiments import _fixes
 from tests import making
 from tests.conftest import RunMain
 from tests.experiments import made
 from wallclock.clock import STAGES
 from wallclock.paper import diagnosis
 from wallclock.paper.csvfile import read_table
-from wallclock.plan import Plan
+from wallclock.run.plan import Plan
 from wallclock.spec import Recipe
 
 #: As little of everything as still measures it.
 SHORT = (
-    *("--experiment", "diagnose", "corpus=folder", "model=null", "model.service_ms=20", "device=cpu"),
+    *(
+        "--experiment",
+        "diagnose",
+        "corpus=folder",
+        "model=null",
+        "model.service_ms=20",
+        "device=cpu",
+    ),
     *("experiment.diagnose.loading.seconds=0.05", "experiment.diagnose.handover.batches=4"),
     *("experiment.diagnose.step.batches.cpu=2", "experiment.diagnose.better.dtype.cpu=fp32"),
     "experiment.diagnose.loaders=[{name: turbojpeg, decoder: turbojpeg, resizer: opencv, interpolation: area}]",
@@ -37,7 +44,9 @@ def folder(path: Path, count: int) -> Path:
     return path
 
 
-def test_one_image_is_enough_for_five_parts_and_said_to_be_few(run_main: RunMain, tmp_path: Path) -> None:
+def test_one_image_is_enough_for_five_parts_and_said_to_be_few(
+    run_main: RunMain, tmp_path: Path
+) -> None:
     images = folder(tmp_path / "my images", 1)
     out, figures = tmp_path / "data", tmp_path / "figures"
     done = run_main(*SHORT, f"corpus.path={images}", f"out={out}", f"figures={figures}")
@@ -46,7 +55,9 @@ def test_one_image_is_enough_for_five_parts_and_said_to_be_few(run_main: RunMain
         assert f"{number}  {part}" in done.stdout
     assert "All this rests on 1 image" in done.stdout
     page = (figures / "diagnosis.html").read_text(encoding="utf-8")
-    for number, heading in enumerate((PARTS[0], "Verdict", "Checklist", "What each fix will bring", "Proof"), start=1):
+    for number, heading in enumerate(
+        (PARTS[0], "Verdict", "Checklist", "What each fix will bring", "Proof"), start=1
+    ):
         assert f"{number}. {heading}" in page
     assert "The interval is what 15% more or less on every cost does" in page
     assert not re.search(r"(?:src|href)=\"(?!#|data:)", page), "it must open without a network"
@@ -55,7 +66,9 @@ def test_one_image_is_enough_for_five_parts_and_said_to_be_few(run_main: RunMain
     assert [row["stage"] for row in stages] == list(STAGES)
     assert sum(float(row["share"]) for row in stages) == pytest.approx(1, rel=1e-4)
     assert sum(row["binds"] == "yes" for row in stages) == 1
-    assert all(row["fix"] and row["fix_cost"] and float(row["at_most_speedup"]) >= 0.999 for row in stages)
+    assert all(
+        row["fix"] and row["fix_cost"] and float(row["at_most_speedup"]) >= 0.999 for row in stages
+    )
     predictions = read_table(out / "diagnosis-predictions.csv")
     assert {row["origin"] for row in predictions} == {"predicted"}
     assert not any(row["measured_img_per_s"] for row in predictions)
@@ -107,7 +120,11 @@ def test_prediction_and_proof_side_by_side(run_main: RunMain, tmp_path: Path) ->
     for row in found.proved:
         error = float(row["predicted_img_per_s"]) / float(row["measured_img_per_s"]) - 1
         assert float(row["error"]) == pytest.approx(error, rel=1e-3, abs=1e-4)
-        inside = float(row["low_img_per_s"]) <= float(row["measured_img_per_s"]) <= float(row["high_img_per_s"])
+        inside = (
+            float(row["low_img_per_s"])
+            <= float(row["measured_img_per_s"])
+            <= float(row["high_img_per_s"])
+        )
         assert (row["inside"] == "yes") == inside
     assert "measured img/s" in (figures / "diagnosis.html").read_text(encoding="utf-8")
 
@@ -119,11 +136,18 @@ def planned(tmp_path: Path) -> tuple[Plan, dict[str, Any]]:
 
 
 class TestFixes:
-    def test_stacked_fixes_come_in_order_each_on_top_of_the_last(self, planned: tuple[Plan, dict[str, Any]]) -> None:
+    def test_stacked_fixes_come_in_order_each_on_top_of_the_last(
+        self, planned: tuple[Plan, dict[str, Any]]
+    ) -> None:
         _, options = planned
-        found = fixes.setups(options, options["recipe"], cores=16)
+        found = _fixes.setups(options, options["recipe"], cores=16)
         stacked = [setup.recipe for setup in found if setup.kind == "stacked"]
-        assert [recipe.name.rpartition("-")[2] for recipe in stacked] == ["scaled", "workers", "batch", "dtype"]
+        assert [recipe.name.rpartition("-")[2] for recipe in stacked] == [
+            "scaled",
+            "workers",
+            "batch",
+            "dtype",
+        ]
         assert [(r.decoder, r.workers, r.batch_size, r.dtype) for r in stacked] == [
             ("simplejpeg", 4, 32, "fp32"),
             ("simplejpeg", 16, 32, "fp32"),
@@ -134,23 +158,31 @@ class TestFixes:
     def test_what_changes_nothing_is_no_fix(self, planned: tuple[Plan, dict[str, Any]]) -> None:
         _, options = planned
         already = replace(options["recipe"], workers=4, batch_size=64, dtype="bf16")
-        names = [fix.name for fix in fixes.offered(options, already, cores=4)]
+        names = [fix.name for fix in _fixes.offered(options, already, cores=4)]
         assert names == ["opencv", "turbojpeg", "scaled", "turbojpeg-linear", "fast"]
 
-    def test_the_fast_recipe_is_a_fix_where_its_engine_is_known(self, planned: tuple[Plan, dict[str, Any]]) -> None:
+    def test_the_fast_recipe_is_a_fix_where_its_engine_is_known(
+        self, planned: tuple[Plan, dict[str, Any]]
+    ) -> None:
         _, options = planned
-        fast = Recipe("fast", decoder="turbojpeg", resizer="opencv", interpolation="area", engine="threads")
-        (fix,) = [f for f in fixes.offered({**options, "fast": fast}, options["recipe"], 8) if f.name == "fast"]
+        fast = Recipe(
+            "fast", decoder="turbojpeg", resizer="opencv", interpolation="area", engine="threads"
+        )
+        (fix,) = [
+            f
+            for f in _fixes.offered({**options, "fast": fast}, options["recipe"], 8)
+            if f.name == "fast"
+        ]
         assert (fix.changes["engine"], fix.changes["workers"]) == ("threads", 8)
         assert "device" not in fix.changes
         unknown = {**options, "fast": replace(fast, engine="unheard-of")}
-        assert "fast" not in [f.name for f in fixes.offered(unknown, options["recipe"], 4)]
+        assert "fast" not in [f.name for f in _fixes.offered(unknown, options["recipe"], 4)]
 
     def test_loading_is_measured_in_each_batch_size_that_is_predicted_but_not_in_a_checks(
         self, planned: tuple[Plan, dict[str, Any]]
     ) -> None:
         _, options = planned
-        measured = fixes.loaders(fixes.setups(options, options["recipe"], cores=2))
+        measured = _fixes.loaders(_fixes.setups(options, options["recipe"], cores=2))
         ways = [(r.decoder, r.interpolation, r.normalize_on, r.batch_size) for r in measured]
         assert sorted(ways) == [
             ("opencv", "area", "host", 32),
@@ -163,22 +195,28 @@ class TestFixes:
             ("turbojpeg", "linear", "host", 32),
         ]
         unheard_of = {**options, "checks": [{"decoder": "opencv", "batch_size": 8}]}
-        checked = fixes.loaders(fixes.setups(unheard_of, options["recipe"], cores=2))
+        checked = _fixes.loaders(_fixes.setups(unheard_of, options["recipe"], cores=2))
         assert [r.batch_size for r in checked if (r.decoder, r.resizer) == ("opencv", "pil")] == [8]
 
-    def test_every_prediction_has_a_cell_to_prove_it(self, planned: tuple[Plan, dict[str, Any]]) -> None:
+    def test_every_prediction_has_a_cell_to_prove_it(
+        self, planned: tuple[Plan, dict[str, Any]]
+    ) -> None:
         from experiments import diagnose
 
         plan, options = planned
         cells = diagnose.cells(plan, {**options, "prove": True})
         proofs = [cell.recipe for cell in cells if cell.protocol == "throughput"]
         described = cells[0].params["setups"]
-        assert [asdict(recipe) for recipe in proofs if recipe] == [setup["recipe"] for setup in described]
+        assert [asdict(recipe) for recipe in proofs if recipe] == [
+            setup["recipe"] for setup in described
+        ]
         assert len(proofs) >= 12
         assert len({recipe.name for recipe in proofs if recipe}) == len(proofs)
 
 
-def test_a_sample_is_seeded_and_a_larger_one_keeps_the_smaller(planned: tuple[Plan, dict[str, Any]]) -> None:
+def test_a_sample_is_seeded_and_a_larger_one_keeps_the_smaller(
+    planned: tuple[Plan, dict[str, Any]],
+) -> None:
     plan, _ = planned
     sampled = {n: [item.id for item in _manifest(plan, n)] for n in (1, 2, 3)}
     assert sampled[3][:2] == sampled[2]

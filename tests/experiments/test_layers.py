@@ -15,11 +15,25 @@ def test_modules_and_operators_of_a_small_network(run_main: RunMain, tmp_path: P
     from transformers import ViTConfig, ViTModel
 
     torch.manual_seed(0)
-    shape = {"hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 64, "image_size": 64, "patch_size": 16}
+    shape = {
+        "hidden_size": 32,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "image_size": 64,
+        "patch_size": 16,
+    }
     ViTModel(ViTConfig(num_hidden_layers=3, **shape)).save_pretrained(tmp_path / "model")  # type: ignore[arg-type]
     out, figures = tmp_path / "data", tmp_path / "figures"
     done = run_main(
-        *("--experiment", "layers", "--n", "4", "model=any", f"model.path={tmp_path / 'model'}", "device=cpu"),
+        *(
+            "--experiment",
+            "layers",
+            "--n",
+            "4",
+            "model=any",
+            f"model.path={tmp_path / 'model'}",
+            "device=cpu",
+        ),
         *(f"out={out}", f"figures={figures}"),
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -37,7 +51,10 @@ def test_modules_and_operators_of_a_small_network(run_main: RunMain, tmp_path: P
     assert sum(float(row["ms"]) for row in operators.values()) <= whole * 1.01
     assert {row["status"] for row in (*layers.values(), *operators.values())} == {"ok"}
     trace = json.loads(gzip.decompress((figures / "trace-forward.json.gz").read_bytes()))
-    assert any("encoder" in event.get("name", "") or "layer" in event.get("name", "") for event in trace["traceEvents"])
+    assert any(
+        "encoder" in event.get("name", "") or "layer" in event.get("name", "")
+        for event in trace["traceEvents"]
+    )
 
 
 def test_a_stand_in_has_no_layers(run_main: RunMain, tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from wallclock import settings
 from wallclock.paper import claims
 from wallclock.paper.csvfile import read_table, write_table
 from wallclock.paper.publish import CLAIMS
-from wallclock.plan import Plan
 from wallclock.records import Record
+from wallclock.run.plan import Plan
 from wallclock.spec import Cell
 from wallclock.stages import runtimes
 
@@ -24,7 +24,13 @@ MACHINE = {"cpu": "Test CPU", "cores": 4, "gpus": [{"name": "Tesla T4"}], "memor
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
-    overrides = ["experiment=[onnx]", "profile=quick", "repeats_of.cpu={onnx:1}", "n=2", "device=cpu"]
+    overrides = [
+        "experiment=[onnx]",
+        "profile=quick",
+        "repeats_of.cpu={onnx:1}",
+        "n=2",
+        "device=cpu",
+    ]
     with initialize_config_dir(str(settings.CONF), version_base="1.3"):
         config = compose("config", overrides=[*overrides, f"out={tmp_path}"])
     return Plan(settings.resolve(config), lambda done, total, what: None)
@@ -33,7 +39,9 @@ def plan(tmp_path: Path) -> Plan:
 def grid(plan: Plan, device: str = "cpu", repeats: int = 1) -> list[Cell]:
     """The grid as the device would have it; no device is needed to plan it."""
     asked = plan.settings
-    plan.settings = replace(asked, recipe=replace(asked.recipe, device=device), repeats_of={"onnx": repeats})
+    plan.settings = replace(
+        asked, recipe=replace(asked.recipe, device=device), repeats_of={"onnx": repeats}
+    )
     return onnx.cells(plan, asked.experiments["onnx"])
 
 
@@ -42,11 +50,23 @@ def pairs(cells: list[Cell]) -> list[str]:
 
 
 def record(cell: Cell, mean_ms: float = 100.0, error: float = 0.0001, **changes: Any) -> Record:
-    values: dict[str, Any] = {"provider": "provider", "compile_s": 2.0, "warmup_s": 1.0, "warmup_batches": 10}
-    values |= {"cosine": 0.99999, "cosine_min": 0.99999, "max_rel_error": error, "peak_gpu_mem_gib": 0.5}
+    values: dict[str, Any] = {
+        "provider": "provider",
+        "compile_s": 2.0,
+        "warmup_s": 1.0,
+        "warmup_batches": 10,
+    }
+    values |= {
+        "cosine": 0.99999,
+        "cosine_min": 0.99999,
+        "max_rel_error": error,
+        "peak_gpu_mem_gib": 0.5,
+    }
     values |= changes.pop("values", {})
     batches = [round(mean_ms * share * 1e6) for share in (0.9, 1.0, 1.1)]
-    return Record(cell, samples={"batch": batches}, values=values, environment={"machine": MACHINE}, **changes)
+    return Record(
+        cell, samples={"batch": batches}, values=values, environment={"machine": MACHINE}, **changes
+    )
 
 
 def table(records: list[Record], folder: Path) -> list[dict[str, str]]:
@@ -55,7 +75,13 @@ def table(records: list[Record], folder: Path) -> list[dict[str, str]]:
     return read_table(folder / onnx.CSV)
 
 
-GPU_ROWS = ["pytorch fp32", "pytorch fp16", "pytorch bf16", "pytorch-compile fp16", "pytorch-cudagraph fp16"]
+GPU_ROWS = [
+    "pytorch fp32",
+    "pytorch fp16",
+    "pytorch bf16",
+    "pytorch-compile fp16",
+    "pytorch-cudagraph fp16",
+]
 ORT_ROWS = ["onnxruntime fp32", "onnxruntime fp16", "onnxruntime-tensorrt fp16"]
 
 
@@ -95,13 +121,30 @@ def test_every_claim_finds_its_one_row(plan: Plan, tmp_path: Path, device: str) 
 
 def test_times_are_of_the_median_repeat(plan: Plan, tmp_path: Path) -> None:
     cells = [cell for cell in grid(plan, "cuda", repeats=3) if cell.label == "pytorch-fp16"]
-    (row,) = table([record(cell, ms) for cell, ms in zip(cells, (70, 64, 66), strict=True)], tmp_path)
-    assert (row["runtime"], row["dtype"], row["batch_size"], row["n_batches"]) == ("pytorch", "fp16", "64", "3")
-    assert (row["mean_ms"], row["mean_ms_min"], row["mean_ms_max"], row["repeats"]) == ("66", "64", "70", "3")
+    (row,) = table(
+        [record(cell, ms) for cell, ms in zip(cells, (70, 64, 66), strict=True)], tmp_path
+    )
+    assert (row["runtime"], row["dtype"], row["batch_size"], row["n_batches"]) == (
+        "pytorch",
+        "fp16",
+        "64",
+        "3",
+    )
+    assert (row["mean_ms"], row["mean_ms_min"], row["mean_ms_max"], row["repeats"]) == (
+        "66",
+        "64",
+        "70",
+        "3",
+    )
     assert float(row["img_per_s"]) == pytest.approx(64 / 0.066, rel=1e-5)
     assert float(row["p50_ms"]) == 66
     assert 66 < float(row["p95_ms"]) < float(row["p99_ms"]) < 72.6
-    assert (row["device"], row["device_kind"], row["gate"], row["status"]) == ("Tesla T4", "cuda", "passed", "ok")
+    assert (row["device"], row["device_kind"], row["gate"], row["status"]) == (
+        "Tesla T4",
+        "cuda",
+        "passed",
+        "ok",
+    )
     assert row["export_s"] == ""
 
 
@@ -122,7 +165,9 @@ def test_a_runtime_with_other_vectors_gets_no_time(
     (row,) = table(records, tmp_path)
     assert (row["status"], row["gate"]) == ("gate failed", "failed")
     assert why in row["reason"]
-    assert not any(row[name] for name in ("mean_ms", "p50_ms", "mean_ms_min", "img_per_s", "n_batches"))
+    assert not any(
+        row[name] for name in ("mean_ms", "p50_ms", "mean_ms_min", "img_per_s", "n_batches")
+    )
 
 
 def test_the_reference_is_called_so_and_must_agree_with_itself(plan: Plan, tmp_path: Path) -> None:
@@ -132,9 +177,15 @@ def test_the_reference_is_called_so_and_must_agree_with_itself(plan: Plan, tmp_p
 
 
 @pytest.mark.parametrize("status", ["unavailable", "oom", "error"])
-def test_a_runtime_that_did_not_run_is_a_row_with_the_reason(plan: Plan, tmp_path: Path, status: str) -> None:
+def test_a_runtime_that_did_not_run_is_a_row_with_the_reason(
+    plan: Plan, tmp_path: Path, status: str
+) -> None:
     (cell,) = [cell for cell in grid(plan, "cuda") if cell.label == "onnxruntime-tensorrt-fp16"]
     lacking = Record(cell, status, "libnvinfer.so.10 is not here", environment={"machine": MACHINE})
     (row,) = table([lacking], tmp_path)
-    assert (row["status"], row["reason"], row["gate"]) == (status, "libnvinfer.so.10 is not here", "not checked")
+    assert (row["status"], row["reason"], row["gate"]) == (
+        status,
+        "libnvinfer.so.10 is not here",
+        "not checked",
+    )
     assert (row["runtime"], row["dtype"], row["mean_ms"]) == ("onnxruntime-tensorrt", "fp16", "")

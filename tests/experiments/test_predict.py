@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import experiments
-from experiments import cited, predict
+from experiments import _paper_values, predict
 from tests.experiments import made
 from wallclock.clock import STAGES
 from wallclock.predict import StageCosts
@@ -19,7 +19,13 @@ from wallclock.spec import Cell, ModelSpec, Recipe
 STAND_IN = ModelSpec("null", weights="none", service_ms=1.0)
 LOADER = Recipe("pil", engine="dataloader", batch_size=32)
 #: An image: read 0.1 ms, decode 0.5, resize 0.2, normalize 0.1, assemble 0.1: 1 ms.
-LOADING = {"read": 100_000, "decode": 500_000, "resize": 200_000, "normalize": 100_000, "assemble": 100_000}
+LOADING = {
+    "read": 100_000,
+    "decode": 500_000,
+    "resize": 200_000,
+    "normalize": 100_000,
+    "assemble": 100_000,
+}
 
 
 def costs(**changes: Any) -> list[Record]:
@@ -33,7 +39,11 @@ def costs(**changes: Any) -> list[Record]:
     values |= {"processor_s": {"1": 1e-3, "2": 1.25e-3}} | changes
     samples = {name: [took] * 10 for name, took in LOADING.items()}
     sizes = {"batch_sizes": [1, 32]}
-    handing = {f"{end}-{size}": [took] for end, took in (("worker", 0), ("main", 100_000)) for size in (1, 32)}
+    handing = {
+        f"{end}-{size}": [took]
+        for end, took in (("worker", 0), ("main", 100_000))
+        for size in (1, 32)
+    }
     handing |= {"assemble-1": [100_000], "assemble-32": [3_200_000]}
     stages = {"h2d": 0, "forward": 1_000_000, "d2h": 0, "serialize": 0}
     stepping = {f"{name}-{size}": [took] for name, took in stages.items() for size in (1, 32)}
@@ -45,12 +55,20 @@ def costs(**changes: Any) -> list[Record]:
     return [replace(record, cell=replace(record.cell, model=STAND_IN)) for record in records]
 
 
-def end_to_end(experiment: str, recipe: Recipe, rate: float, wait: float = 0.9, **model: Any) -> Record:
+def end_to_end(
+    experiment: str, recipe: Recipe, rate: float, wait: float = 0.9, **model: Any
+) -> Record:
     samples = {name: [10_000_000] for name in STAGES} | {"batch": [1_000_000_000]}
-    samples |= {"wait": [int(wait * 1e9)], "forward": [int((1 - wait) * 1e9)], "wall": [1_000_000_000]}
+    samples |= {
+        "wait": [int(wait * 1e9)],
+        "forward": [int((1 - wait) * 1e9)],
+        "wall": [1_000_000_000],
+    }
     values: dict[str, Any] = {"n_embedded": rate, "n_unique": 10, "steady": True, "startup_s": 1.0}
     values["telemetry"] = {"throttle_reasons": []}
-    record = made.record(experiment, "throughput", recipe.name, recipe, samples=samples, values=values)
+    record = made.record(
+        experiment, "throughput", recipe.name, recipe, samples=samples, values=values
+    )
     return replace(record, cell=replace(record.cell, model=replace(STAND_IN, **model)))
 
 
@@ -74,7 +92,13 @@ def test_the_grid_measures_costs_and_a_proving_set_of_twelve_cells_or_more(tmp_p
     }
     prove = plan.settings.experiments["predict"]["prove"]
     assert len(prove) >= 12
-    for name, least in {"loader": 2, "workers": 4, "batch_size": 3, "image_set": 2, "service_ms_per_image": 3}.items():
+    for name, least in {
+        "loader": 2,
+        "workers": 4,
+        "batch_size": 3,
+        "image_set": 2,
+        "service_ms_per_image": 3,
+    }.items():
         assert len({chosen[name] for chosen in prove}) >= least, name
     assert {cell.model.weights for cell in by_protocol["throughput"] if cell.model} == {"none"}
     assert len({(cell.label, cell.repeat) for cell in cells}) == len(cells)
@@ -82,7 +106,9 @@ def test_the_grid_measures_costs_and_a_proving_set_of_twelve_cells_or_more(tmp_p
 
 def test_a_network_adds_its_step_in_each_dtype(tmp_path: Path) -> None:
     plan = made.plan(tmp_path, "experiment=[predict]", "model=dinov2-small", "model.weights=random")
-    steps = [c for c in predict.cells(plan, plan.settings.experiments["predict"]) if c.protocol == "step"]
+    steps = [
+        c for c in predict.cells(plan, plan.settings.experiments["predict"]) if c.protocol == "step"
+    ]
     assert [cell.label for cell in steps] == ["step-stand-in", "step-fp32", "step-fp16"]
     assert [cell.model.weights for cell in steps if cell.model] == ["none", "random", "random"]
 
@@ -99,9 +125,14 @@ def test_a_cell_is_predicted_from_costs_alone_and_compared() -> None:
     assert float(str(row["img_per_s_low"])) < 1600 < float(str(row["img_per_s_high"]))
     (slower,) = rows_of([*costs(), end_to_end("predict", recipe, 1500 / 2)])
     assert slower["img_per_s"] == row["img_per_s"], "no end-to-end time enters a prediction"
-    (bound,) = rows_of([*costs(), end_to_end("t4", recipe, 100, wait=0.1, service_ms_per_image=10.0)])
+    (bound,) = rows_of(
+        [*costs(), end_to_end("t4", recipe, 100, wait=0.1, service_ms_per_image=10.0)]
+    )
     assert bound["img_per_s"] == pytest.approx(32 / (0.32 + 1e-3 + 1e-4))
-    assert (bound["experiment"], bound["bottleneck"], bound["measured_bottleneck"]) == ("t4", *["accelerator"] * 2)
+    assert (bound["experiment"], bound["bottleneck"], bound["measured_bottleneck"]) == (
+        "t4",
+        *["accelerator"] * 2,
+    )
 
 
 def test_a_busy_neighbour_does_not_make_loading_dearer_but_cold_storage_does() -> None:
@@ -109,7 +140,9 @@ def test_a_busy_neighbour_does_not_make_loading_dearer_but_cold_storage_does() -
     spent = {"processor_s": {"1": 0.8e-3}}
     recipe = replace(LOADER, name="one", workers=1)
     (row,) = rows_of([*costs(**spent), end_to_end("predict", recipe, 1000)])
-    assert row["img_per_s"] == pytest.approx(1 / 0.82e-3), "assembling was timed by the processor before"
+    assert row["img_per_s"] == pytest.approx(1 / 0.82e-3), (
+        "assembling was timed by the processor before"
+    )
     (cold,) = rows_of([*costs(**spent, page_cache="cold"), end_to_end("predict", recipe, 1000)])
     assert cold["img_per_s"] == pytest.approx(1000)
 
@@ -117,7 +150,9 @@ def test_a_busy_neighbour_does_not_make_loading_dearer_but_cold_storage_does() -
 def test_a_cost_that_was_not_measured_is_said() -> None:
     other = end_to_end("opt", replace(LOADER, name="fast", decoder="turbojpeg", workers=2), 900)
     network = end_to_end("t4", replace(LOADER, name="net", workers=2), 10, weights="random")
-    lost = replace(end_to_end("batch", replace(LOADER, name="big"), 1), status="oom", reason="out of memory")
+    lost = replace(
+        end_to_end("batch", replace(LOADER, name="big"), 1), status="oom", reason="out of memory"
+    )
     rows = rows_of([*costs(), other, network, lost])
     assert {row["recipe"]: row["status"] for row in rows} == {
         "fast": "not predicted",
@@ -134,7 +169,13 @@ def loads(recipe: Recipe, rate: int, **params: Any) -> Record:
     """A pass that only loads: one second of it."""
     values = {"n_loaded": rate, "n_unique": 10}
     return made.record(
-        "frontier", "loading", recipe.name, recipe, samples={"wall": [10**9]}, values=values, params=params
+        "frontier",
+        "loading",
+        recipe.name,
+        recipe,
+        samples={"wall": [10**9]},
+        values=values,
+        params=params,
     )
 
 
@@ -144,11 +185,25 @@ def test_a_loader_without_a_consumer_is_predicted_where_its_parts_can_be_measure
     peer = Recipe("dali", engine="dali")
     part = replace(known, name="part")
     found = rows_of(
-        [*costs(), loads(known, 1500), loads(known, 1700), loads(peer, 9), loads(part, 9, subset="baseline")]
+        [
+            *costs(),
+            loads(known, 1500),
+            loads(known, 1700),
+            loads(peer, 9),
+            loads(part, 9, subset="baseline"),
+        ]
     )
     ours, dali, baseline = found
-    assert (ours["img_per_s"], ours["measured_img_per_s"], ours["repeats"]) == (pytest.approx(1600), 1600, 2)
-    assert (ours["bottleneck"], ours["measured_bottleneck"], ours["workers_to_saturate"]) == ("transform", None, None)
+    assert (ours["img_per_s"], ours["measured_img_per_s"], ours["repeats"]) == (
+        pytest.approx(1600),
+        1600,
+        2,
+    )
+    assert (ours["bottleneck"], ours["measured_bottleneck"], ours["workers_to_saturate"]) == (
+        "transform",
+        None,
+        None,
+    )
     assert [row["status"] for row in (dali, baseline)] == ["not predicted"] * 2
     assert "dali is one call" in str(dali["reason"])
     assert "the baseline images alone" in str(baseline["reason"])
@@ -159,11 +214,20 @@ def test_handing_over_is_read_off_between_the_measured_batches() -> None:
     loading, handing, stepping = costs()
     dear = replace(handing, samples={**handing.samples, "main-32": [3_200_000]})
     rates = {
-        size: rows_of([loading, dear, stepping, end_to_end("t4", replace(LOADER, workers=1, batch_size=size), 1)])[0]
+        size: rows_of(
+            [
+                loading,
+                dear,
+                stepping,
+                end_to_end("t4", replace(LOADER, workers=1, batch_size=size), 1),
+            ]
+        )[0]
         for size in (1, 16, 64)
     }
     steps = {size: size / float(str(row["main_img_per_s"])) - 1e-3 for size, row in rates.items()}
-    assert [steps[size] for size in (1, 16, 64)] == pytest.approx([1e-4, 1e-4 + 3.1e-3 * 15 / 31, 6.4e-3])
+    assert [steps[size] for size in (1, 16, 64)] == pytest.approx(
+        [1e-4, 1e-4 + 3.1e-3 * 15 / 31, 6.4e-3]
+    )
 
 
 def test_loading_costs_what_it_did_in_batches_of_the_nearest_size() -> None:
@@ -180,7 +244,8 @@ def test_loading_costs_what_it_did_in_batches_of_the_nearest_size() -> None:
         for size, found in ((8, loading), (64, dear))
     ]
     jobs = [
-        end_to_end("t4", replace(LOADER, name=str(size), workers=1, batch_size=size), 1) for size in (1, 16, 32, 256)
+        end_to_end("t4", replace(LOADER, name=str(size), workers=1, batch_size=size), 1)
+        for size in (1, 16, 32, 256)
     ]
     rates = [row["transform_img_per_s"] for row in rows_of([*known, handing, stepping, *jobs])]
     assert rates == pytest.approx([1000, 1000, 1e3 / 1.9, 1e3 / 1.9])
@@ -195,7 +260,10 @@ def test_a_networks_step_is_the_one_measured_at_the_batch() -> None:
     samples |= {f"forward-{size}": [nanoseconds] for size, nanoseconds in took.items()}
     cell = replace(stepping.cell, model=model, params={"batch_sizes": list(took)})
     network = replace(stepping, cell=cell, samples=samples, values={"torch_threads": 1})
-    jobs = [end_to_end("t4", replace(LOADER, name=str(n), batch_size=n), 1, weights="random") for n in (8, 20, 32)]
+    jobs = [
+        end_to_end("t4", replace(LOADER, name=str(n), batch_size=n), 1, weights="random")
+        for n in (8, 20, 32)
+    ]
     rates = [row["accelerator_img_per_s"] for row in rows_of([loading, handing, network, *jobs])]
     assert rates == pytest.approx([8 / 9e-3, 20 / 36.5e-3, 32 / 64e-3])
 
@@ -226,16 +294,26 @@ def test_it_reads_the_records_of_the_others() -> None:
 
 
 def test_the_papers_bottleneck_is_named_in_every_cell_and_its_two_ends_are_met() -> None:
-    rows = cited.rows()
-    assert {str(row["recipe"]) for row in rows} >= {"baseline", "optimized", "batch-1", "batch-256", "workers-0"}
+    rows = _paper_values.rows()
+    assert {str(row["recipe"]) for row in rows} >= {
+        "baseline",
+        "optimized",
+        "batch-1",
+        "batch-256",
+        "workers-0",
+    }
     assert all(row["bottleneck"] == row["measured_bottleneck"] for row in rows)
     # The baseline is met where nothing overlaps, as its own wall says: four workers that load beside the
     # device would bring the 264 img/s of the forward pass alone.
     errors = {(row["recipe"], row["assumption"]): float(str(row["error"])) for row in rows}
-    assert abs(errors["baseline", cited.IN_TURN]) < 0.15
-    assert abs(errors["optimized", cited.AS_DESCRIBED]) < 0.15
-    assert errors["baseline", cited.AS_DESCRIBED] > 0.5
-    for recipe, assumption in (("workers-2", cited.AS_DESCRIBED), ("workers-0", ""), ("batch-256", cited.IN_TURN)):
+    assert abs(errors["baseline", _paper_values.IN_TURN]) < 0.15
+    assert abs(errors["optimized", _paper_values.AS_DESCRIBED]) < 0.15
+    assert errors["baseline", _paper_values.AS_DESCRIBED] > 0.5
+    for recipe, assumption in (
+        ("workers-2", _paper_values.AS_DESCRIBED),
+        ("workers-0", ""),
+        ("batch-256", _paper_values.IN_TURN),
+    ):
         assert abs(errors[recipe, assumption]) < 0.15, recipe
 
 
@@ -246,9 +324,12 @@ def test_the_papers_rows_never_pass_for_measured() -> None:
 
 
 def test_the_papers_loading_costs_add_up_to_its_walls() -> None:
-    values = cited._values()
+    values = _paper_values._values()
     forward = values["serial-small-pil-forward-share"] * values["serial-small-pil-wall"]
-    for decoder, wall in (("pil", "serial-small-pil-wall"), ("turbojpeg", "serial-small-opencv-wall")):
-        found: StageCosts = cited.costs(values, decoder)
+    for decoder, wall in (
+        ("pil", "serial-small-pil-wall"),
+        ("turbojpeg", "serial-small-opencv-wall"),
+    ):
+        found: StageCosts = _paper_values.costs(values, decoder)
         saved = 2.0 if decoder == "turbojpeg" else 0.0
         assert 1e5 * found.load_s + forward + saved == pytest.approx(values[wall])

@@ -19,20 +19,33 @@ GOOD = {"psnr_db": 30.0, "psnr_db_min": 20.0, "cosine": 0.99, "cosine_min": 0.9}
 
 
 def passed(
-    recipe: Recipe, wall_ms: int, repeat: int = 0, image_set: str = "small_256", protocol: str = "serial"
+    recipe: Recipe,
+    wall_ms: int,
+    repeat: int = 0,
+    image_set: str = "small_256",
+    protocol: str = "serial",
 ) -> Record:
     """A pass of ten images whose nine stages took 10 ms each and whose decode took the rest, but 5 ms."""
     samples = {name: [10 * made.MS] for name in STAGES}
     samples["decode"] = [(wall_ms - 85) * made.MS]
     samples["wall"] = [wall_ms * made.MS]
     label = f"{recipe.name}-{image_set}"
-    return made.record("serial", protocol, label, recipe, repeat, image_set, samples, {"n_embedded": 10})
+    return made.record(
+        "serial", protocol, label, recipe, repeat, image_set, samples, {"n_embedded": 10}
+    )
 
 
 def fidelity(found: dict[str, object], image_set: str = "small_256") -> Record:
     limits = {"min_psnr_db": 25.0, "min_cosine": 0.9}
     return made.record(
-        "serial", "fidelity", f"fidelity-{image_set}", PIL, 0, image_set, values={"fidelity": found}, params=limits
+        "serial",
+        "fidelity",
+        f"fidelity-{image_set}",
+        PIL,
+        0,
+        image_set,
+        values={"fidelity": found},
+        params=limits,
     )
 
 
@@ -54,7 +67,9 @@ def test_the_grid(tmp_path: Path) -> None:
     ]
     assert all(cell.corpus is not None and cell.corpus.n == 2 for cell in cells)
     recipes = [cell.recipe for cell in cells if cell.protocol == "serial" and cell.recipe]
-    assert {(recipe.engine, recipe.workers, recipe.dtype) for recipe in recipes} == {("serial", 0, "fp32")}
+    assert {(recipe.engine, recipe.workers, recipe.dtype) for recipe in recipes} == {
+        ("serial", 0, "fp32")
+    }
     assert len({cell.identity()["label"] + str(cell.repeat) for cell in cells}) == len(cells)
 
 
@@ -62,11 +77,18 @@ def test_a_row_is_the_median_pass_whole() -> None:
     records = [passed(PIL, wall, repeat) for repeat, wall in enumerate((900, 300, 500))]
     (row,) = serial.tables(records)["t4-serial-stages.csv"]
     assert tuple(row) == serial.COLUMNS
-    assert (row["wall_s"], row["wall_s_min"], row["wall_s_max"], row["repeats"]) == (0.5, 0.3, 0.9, 3)
+    assert (row["wall_s"], row["wall_s_min"], row["wall_s_max"], row["repeats"]) == (
+        0.5,
+        0.3,
+        0.9,
+        3,
+    )
     assert row["decode_s"] == pytest.approx(0.415)
     stages = [float(str(row[f"{name}_s"])) for name in STAGES]
     assert sum(stages) + float(str(row["unattributed_s"])) == pytest.approx(0.5)
-    assert [row[f"{name}_share"] for name in STAGES] == pytest.approx([seconds / 0.5 for seconds in stages])
+    assert [row[f"{name}_share"] for name in STAGES] == pytest.approx(
+        [seconds / 0.5 for seconds in stages]
+    )
     assert row["img_per_s"] == pytest.approx(20)
     assert row["seconds_per_100k"] == pytest.approx(5_000)
     assert (row["seconds_per_100k_origin"], row["origin"]) == ("extrapolated", "measured")
@@ -105,7 +127,9 @@ def test_a_table_for_each_image_set_the_floor_last() -> None:
         ({"unavailable": "no library"}, "not checked", True),
     ],
 )
-def test_a_recipe_that_makes_another_picture_gets_no_time(found: dict[str, object], gate: str, timed: bool) -> None:
+def test_a_recipe_that_makes_another_picture_gets_no_time(
+    found: dict[str, object], gate: str, timed: bool
+) -> None:
     records = [fidelity({"pil": GOOD, "opencv": found}), passed(PIL, 500), passed(OPENCV, 300)]
     pil, opencv = serial.tables(records)["t4-serial-stages.csv"]
     assert (pil["gate"], pil["status"]) == ("reference", "ok")

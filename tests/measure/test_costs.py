@@ -7,16 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from wallclock.corpus import generated
+from wallclock.corpus import synthetic
 from wallclock.errors import UserError
 from wallclock.measure import contention as contention_protocol
+from wallclock.measure.batch_transfer import handover
 from wallclock.measure.contention import contention, process_counts
-from wallclock.measure.handover import handover
 from wallclock.measure.step import step
 from wallclock.spec import Cell, CorpusSpec, ModelSpec, Recipe, Slice
 
 # Python 3.12 warns at every fork of a process that has threads; here forking is the point.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:This process .* is multi-threaded:DeprecationWarning"
+)
 
 MODEL = ModelSpec("null", weights="none", input_px=32, service_ms=2.0, service_ms_per_image=1.0)
 RECIPE = Recipe("test", engine="dataloader", batch_size=4)
@@ -25,10 +27,14 @@ RECIPE = Recipe("test", engine="dataloader", batch_size=4)
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Slice:
     folder = tmp_path_factory.mktemp("corpus")
-    return generated.prepare(CorpusSpec("synthetic"), "small_256", 6, folder, lambda done, total, what: None)
+    return synthetic.prepare(
+        CorpusSpec("synthetic"), "small_256", 6, folder, lambda done, total, what: None
+    )
 
 
-def test_loading_alone_and_side_by_side(corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loading_alone_and_side_by_side(
+    corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(contention_protocol, "process_counts", lambda cores: [1, 2])
     cell = Cell("predict", "contention", "test", 0, RECIPE, corpus, MODEL, {"seconds": 0.2})
     found = contention(cell, tmp_path, lambda done: None)
@@ -38,7 +44,9 @@ def test_loading_alone_and_side_by_side(corpus: Slice, tmp_path: Path, monkeypat
     assert len(found.samples["assemble"]) == n / 4
     assert set(found.values["rates"]) == set(found.values["processor_s"]) == {"1", "2"}
     busy = sum(sum(found.samples[name]) for name in found.samples) / 1e9
-    assert 0 < found.values["processor_s"]["1"] * n <= 1.5 * busy + 0.05, "no more processor time than work"
+    assert 0 < found.values["processor_s"]["1"] * n <= 1.5 * busy + 0.05, (
+        "no more processor time than work"
+    )
     assert found.values["mean_bytes"] > 100
 
 
@@ -53,9 +61,21 @@ def test_process_counts_end_at_twice_the_cores() -> None:
 
 
 def test_a_loading_process_that_dies_is_an_error_and_no_number(
-    corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    corpus: Slice,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    cell = Cell("predict", "contention", "test", 0, replace(RECIPE, decoder="none"), corpus, MODEL, {"seconds": 0.1})
+    cell = Cell(
+        "predict",
+        "contention",
+        "test",
+        0,
+        replace(RECIPE, decoder="none"),
+        corpus,
+        MODEL,
+        {"seconds": 0.1},
+    )
     monkeypatch.setattr(contention_protocol, "process_counts", lambda cores: [1])
     with pytest.raises(RuntimeError, match="ended with status"):
         contention(cell, tmp_path, lambda done: None)
@@ -66,9 +86,13 @@ def test_a_loading_process_that_dies_is_an_error_and_no_number(
 
 def test_handing_a_batch_over_takes_both_processes_time_and_more_for_more(tmp_path: Path) -> None:
     params = {"batch_sizes": [1, 64], "batches": 20}
-    cell = Cell("predict", "handover", "test", 0, RECIPE, None, replace(MODEL, input_px=224), params)
+    cell = Cell(
+        "predict", "handover", "test", 0, RECIPE, None, replace(MODEL, input_px=224), params
+    )
     found = handover(cell, tmp_path, lambda done: None).samples
-    assert set(found) == {f"{end}-{size}" for end in ("assemble", "worker", "main") for size in (1, 64)}
+    assert set(found) == {
+        f"{end}-{size}" for end in ("assemble", "worker", "main") for size in (1, 64)
+    }
     assert 0 < found["assemble-1"][0] < found["assemble-64"][0], "38 MB are copied"
     assert found["worker-64"][0] < found["assemble-64"][0], "and not a second time"
     assert found["main-1"][0] > 0
@@ -87,5 +111,7 @@ def test_the_step_by_batch_size_is_the_stand_ins_and_its_sleep(tmp_path: Path) -
 
 def test_a_step_stops_when_its_time_is_up(tmp_path: Path) -> None:
     params = {"batch_sizes": [1], "batches": 1000, "seconds": 0.02}
-    found = step(Cell("predict", "step", "test", 0, RECIPE, None, MODEL, params), tmp_path, lambda done: None)
+    found = step(
+        Cell("predict", "step", "test", 0, RECIPE, None, MODEL, params), tmp_path, lambda done: None
+    )
     assert 1 <= len(found.samples["forward-1"]) < 10

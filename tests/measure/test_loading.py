@@ -10,18 +10,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from wallclock.corpus import generated
+from wallclock.corpus import synthetic
 from wallclock.errors import Unavailable, UserError
 from wallclock.measure import ceilings
 from wallclock.measure.ceilings import ceiling
 from wallclock.measure.loading import _steady, complete, loading
 from wallclock.spec import Cell, CorpusSpec, ModelSpec, Recipe, Slice
 
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:This process .* is multi-threaded:DeprecationWarning"
+)
 
 MODEL = ModelSpec("null", weights="none", input_px=32, service_ms_per_image=1.0)
 OURS = Recipe(
-    "fast", "simplejpeg", "torch", "bilinear", "threads", batch_size=4, dct_scale="auto", normalize_on="device"
+    "fast",
+    "simplejpeg",
+    "torch",
+    "bilinear",
+    "threads",
+    batch_size=4,
+    dct_scale="auto",
+    normalize_on="device",
 )
 PAPER = Recipe("paper", "simplejpeg", "opencv", "linear", "dataloader", workers=1, batch_size=4)
 FIDELITY = {"images": 6, "vectors": 0}
@@ -30,8 +39,12 @@ FIDELITY = {"images": 6, "vectors": 0}
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Slice:
     folder = tmp_path_factory.mktemp("corpus")
-    return generated.prepare(
-        CorpusSpec("synthetic", progressive_share=0.5), "small_256", 12, folder, lambda done, total, what: None
+    return synthetic.prepare(
+        CorpusSpec("synthetic", progressive_share=0.5),
+        "small_256",
+        12,
+        folder,
+        lambda done, total, what: None,
     )
 
 
@@ -41,12 +54,16 @@ def nothing(done: int) -> None:
 
 def test_a_loaders_rate_and_its_own_pictures(corpus: Slice, tmp_path: Path) -> None:
     params = {"seconds": 0.05, "fidelity": FIDELITY}
-    ours = loading(Cell("frontier", "loading", "ours", 0, OURS, corpus, MODEL, params), tmp_path, nothing)
+    ours = loading(
+        Cell("frontier", "loading", "ours", 0, OURS, corpus, MODEL, params), tmp_path, nothing
+    )
     assert ours.samples["wall"][0] >= 50_000_000
     assert sum(ours.samples["batch"]) <= ours.samples["wall"][0]
     assert ours.values["n_loaded"] == 4 * len(ours.samples["batch"])
     assert ours.values["n_loaded"] > ours.values["n_unique"] == 12
-    paper = loading(Cell("frontier", "loading", "paper", 0, PAPER, corpus, MODEL, params), tmp_path, nothing)
+    paper = loading(
+        Cell("frontier", "loading", "paper", 0, PAPER, corpus, MODEL, params), tmp_path, nothing
+    )
     found, other = ours.values["fidelity"], paper.values["fidelity"]
     assert found["psnr_db"] > 40 > other["psnr_db"], "one antialiases, the other does not"
     assert found["over_paper_db"] > 0
@@ -55,20 +72,33 @@ def test_a_loaders_rate_and_its_own_pictures(corpus: Slice, tmp_path: Path) -> N
 
 def test_later_repeats_do_not_look_at_pictures_again(corpus: Slice, tmp_path: Path) -> None:
     params = {"seconds": 0.01, "fidelity": FIDELITY, "subset": "progressive"}
-    found = loading(Cell("frontier", "loading", "ours", 1, OURS, corpus, MODEL, params), tmp_path, nothing)
+    found = loading(
+        Cell("frontier", "loading", "ours", 1, OURS, corpus, MODEL, params), tmp_path, nothing
+    )
     assert "fidelity" not in found.values
     assert 0 < found.values["n_unique"] < 12
     assert found.values["progressive_share"] == 1.0
 
 
 def test_a_subset_that_is_empty_is_an_error(corpus: Slice, tmp_path: Path) -> None:
-    cell = Cell("frontier", "loading", "ours", 1, OURS, corpus, MODEL, {"seconds": 0.01, "subset": "arithmetic"})
+    cell = Cell(
+        "frontier",
+        "loading",
+        "ours",
+        1,
+        OURS,
+        corpus,
+        MODEL,
+        {"seconds": 0.01, "subset": "arithmetic"},
+    )
     with pytest.raises(UserError, match="no arithmetic JPEG"):
         loading(cell, tmp_path, nothing)
 
 
 def test_a_run_of_n_images_counts_its_start(corpus: Slice, tmp_path: Path) -> None:
-    found = complete(Cell("scaling", "complete", "n", 0, OURS, corpus, MODEL, {"n": 31}), tmp_path, nothing)
+    found = complete(
+        Cell("scaling", "complete", "n", 0, OURS, corpus, MODEL, {"n": 31}), tmp_path, nothing
+    )
     assert (found.values["n_loaded"], found.values["n_unique"]) == (31, 12)
     assert len(found.samples["wall"]) == 1
 
@@ -77,7 +107,9 @@ def test_a_run_of_n_images_counts_its_start(corpus: Slice, tmp_path: Path) -> No
 @pytest.mark.parametrize("kind", ["decode_files", "decode_memory", "forward", "synthetic"])
 def test_ceilings(corpus: Slice, tmp_path: Path, recipe: Recipe, kind: str) -> None:
     before = os.sched_getaffinity(0)
-    cell = Cell("limits", "ceiling", kind, 0, recipe, corpus, MODEL, {"kind": kind, "seconds": 0.02})
+    cell = Cell(
+        "limits", "ceiling", kind, 0, recipe, corpus, MODEL, {"kind": kind, "seconds": 0.02}
+    )
     found = ceiling(cell, tmp_path, nothing)
     assert found.values["n_loaded"] > 0
     assert os.sched_getaffinity(0) == before
@@ -89,7 +121,9 @@ def test_ceilings(corpus: Slice, tmp_path: Path, recipe: Recipe, kind: str) -> N
 
 
 def test_where_the_device_is_the_host_nothing_is_copied(corpus: Slice, tmp_path: Path) -> None:
-    cell = Cell("limits", "ceiling", "h2d", 0, OURS, corpus, MODEL, {"kind": "h2d", "seconds": 0.02})
+    cell = Cell(
+        "limits", "ceiling", "h2d", 0, OURS, corpus, MODEL, {"kind": "h2d", "seconds": 0.02}
+    )
     with pytest.raises(Unavailable, match="the device is the host"):
         ceiling(cell, tmp_path, nothing)
 
@@ -101,9 +135,20 @@ def test_batches_that_come_in_bursts_are_counted_in_whole_bursts() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker processes:UserWarning")
-def test_a_pass_of_workers_takes_eight_of_their_bursts_however_short(corpus: Slice, tmp_path: Path) -> None:
+def test_a_pass_of_workers_takes_eight_of_their_bursts_however_short(
+    corpus: Slice, tmp_path: Path
+) -> None:
     recipe = replace(PAPER, workers=4)
-    cell = Cell("frontier", "loading", "paper", 1, recipe, corpus, MODEL, {"seconds": 0.0, "fidelity": FIDELITY})
+    cell = Cell(
+        "frontier",
+        "loading",
+        "paper",
+        1,
+        recipe,
+        corpus,
+        MODEL,
+        {"seconds": 0.0, "fidelity": FIDELITY},
+    )
     assert len(loading(cell, tmp_path, nothing).samples["batch"]) == 8 * 4
 
 
@@ -118,6 +163,8 @@ def test_a_pinned_process_that_dies_does_not_leave_the_others_waiting(
         return real(*arguments, **named)
 
     monkeypatch.setattr(ceilings, "_decoding", dies)
-    cell = Cell("limits", "ceiling", "x", 0, OURS, corpus, MODEL, {"kind": "decode_files", "seconds": 0.01})
+    cell = Cell(
+        "limits", "ceiling", "x", 0, OURS, corpus, MODEL, {"kind": "decode_files", "seconds": 0.01}
+    )
     with pytest.raises(RuntimeError, match="a pinned process ended with status"):
         ceiling(cell, tmp_path, nothing)

@@ -16,7 +16,15 @@ from wallclock.engines import pipeline as pipelines
 from wallclock.measure import profilers
 from wallclock.spec import Cell, ModelSpec, Recipe
 
-CELL = Cell("profiler", "profiler", "profiler", 0, Recipe("baseline", batch_size=4), None, ModelSpec("null", "none"))
+CELL = Cell(
+    "profiler",
+    "profiler",
+    "profiler",
+    0,
+    Recipe("baseline", batch_size=4),
+    None,
+    ModelSpec("null", "none"),
+)
 ITEMS = tuple(Item(f"{index}", f"{index}", 1, 1, 1, "", "jpeg", "", 3, 0) for index in range(8))
 MANIFEST = Manifest("folder", "original", Path("/"), ITEMS)
 
@@ -43,7 +51,9 @@ def test_a_stage_call_costs_at_most_half_of_the_contextlib_version() -> None:
         "bare_loop": 15,
     }
     # The quietest round of each: what else runs on the machine can only add.
-    stage, plain, bare = (min(found[name]) for name in ("stage_calls", "contextlib_calls", "bare_loop"))
+    stage, plain, bare = (
+        min(found[name]) for name in ("stage_calls", "contextlib_calls", "bare_loop")
+    )
     assert bare < stage
     assert stage - bare <= 0.5 * (plain - bare)
 
@@ -52,7 +62,11 @@ def test_a_stage_call_costs_at_most_half_of_the_contextlib_version() -> None:
 def test_another_profiler_sees_each_stage_where_ours_does(run: profilers._Pass) -> None:
     pipeline = sleeping(pipelines.null(), read=1, decode=4, forward=10)
     ours, theirs = run(CELL, MANIFEST, pipeline)
-    assert ours.counts() == {**dict.fromkeys(STAGES[:4], 8), **dict.fromkeys(STAGES[4:8], 2), "serialize": 3}
+    assert ours.counts() == {
+        **dict.fromkeys(STAGES[:4], 8),
+        **dict.fromkeys(STAGES[4:8], 2),
+        "serialize": 3,
+    }
     assert set(theirs) == set(STAGES)
     for name in ("read", "decode", "forward"):
         assert theirs[name] == pytest.approx(ours.seconds()[name], rel=0.25), name

@@ -13,7 +13,7 @@ import torch
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
 from torch._dynamo.exc import TorchDynamoException
 
-from wallclock.corpus import generated
+from wallclock.corpus import synthetic
 from wallclock.errors import Unavailable, UserError
 from wallclock.measure import runtimes as protocol
 from wallclock.spec import Cell, CorpusSpec, ModelSpec, Recipe, Slice
@@ -92,7 +92,9 @@ def test_the_graph_has_its_position_embeddings_fitted_and_attention_whole(reques
     assert graph.operators["Attention"] == 12
     older = export.exported(request_for(opset=20))
     assert "Attention" not in older.operators
-    assert not {"IsNaN", "Where", "Resize"} & set(older.operators), "work that the model does not do"
+    assert not {"IsNaN", "Where", "Resize"} & set(older.operators), (
+        "work that the model does not do"
+    )
     assert older.path != graph.path
 
 
@@ -132,8 +134,13 @@ def test_the_graph_depends_on_weights_batch_and_dtype(request_for: Any, images: 
     assert len(keys) == 5
 
 
-def test_the_seconds_of_an_int8_graph_do_not_depend_on_which_was_asked_for_first(request_for: Any) -> None:
-    assert export.exported(request_for("int8")).export_s > export.exported(request_for("fp32")).export_s
+def test_the_seconds_of_an_int8_graph_do_not_depend_on_which_was_asked_for_first(
+    request_for: Any,
+) -> None:
+    assert (
+        export.exported(request_for("int8")).export_s
+        > export.exported(request_for("fp32")).export_s
+    )
 
 
 @pytest.mark.parametrize("name", ["onnxruntime", "onnxruntime-tensorrt", "pytorch-cudagraph"])
@@ -155,7 +162,9 @@ def test_a_provider_that_does_not_load_is_unavailable_with_the_library_that_lack
     request_for: Any, provider: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     graph = export.exported(request_for())
-    with pytest.raises(Unavailable, match=rf"{provider} did not load: lib\S+: cannot open shared object file"):
+    with pytest.raises(
+        Unavailable, match=rf"{provider} did not load: lib\S+: cannot open shared object file"
+    ):
         ort_runtimes.open_session(graph.path, [(provider, {})], 1)
 
 
@@ -166,14 +175,20 @@ def test_where_the_nodes_went_decides() -> None:
     assert ort_runtimes.check_placement({cpu: 7}, cpu) == cpu
     with pytest.raises(Unavailable, match="left 2 nodes to the CPU"):
         ort_runtimes.check_placement({cuda: 398, cpu: 2}, cuda)
-    with pytest.raises(Unavailable, match="took no part of the graph; it went to CUDAExecutionProvider"):
+    with pytest.raises(
+        Unavailable, match="took no part of the graph; it went to CUDAExecutionProvider"
+    ):
         ort_runtimes.check_placement({cuda: 400}, tensorrt)
     with pytest.raises(Unavailable, match="went to no provider"):
         ort_runtimes.check_placement({}, cuda)
 
 
 @pytest.mark.parametrize(
-    "text", ["CUDA failure 2: out of memory ; GPU=0", "BFCArena: Failed to allocate memory for requested buffer"]
+    "text",
+    [
+        "CUDA failure 2: out of memory ; GPU=0",
+        "BFCArena: Failed to allocate memory for requested buffer",
+    ],
 )
 def test_a_full_device_is_told_from_a_provider_that_is_not_there(text: str) -> None:
     found = ort_runtimes._explained(ort_state.RuntimeException(text), ort_runtimes.CUDA)
@@ -181,7 +196,9 @@ def test_a_full_device_is_told_from_a_provider_that_is_not_there(text: str) -> N
     assert text.split(" ;")[0] in str(found)
 
 
-def test_a_compiler_that_is_not_there_is_unavailable(request_for: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiler_that_is_not_there_is_unavailable(
+    request_for: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def compile_nothing(network: Any, dynamic: bool) -> Any:
         def fails(pixel_values: Any) -> Any:
             raise TorchDynamoException("\nNo working C++ compiler found\nSet TORCHDYNAMO_VERBOSE=1")
@@ -189,7 +206,9 @@ def test_a_compiler_that_is_not_there_is_unavailable(request_for: Any, monkeypat
         return fails
 
     monkeypatch.setattr(torch, "compile", compile_nothing)
-    with pytest.raises(Unavailable, match=r"torch\.compile failed: No working C\+\+ compiler found$"):
+    with pytest.raises(
+        Unavailable, match=r"torch\.compile failed: No working C\+\+ compiler found$"
+    ):
         torch_runtimes.compiled(request_for())
 
 
@@ -206,7 +225,9 @@ def test_torch_compile_computes_the_same(request_for: Any, reference: Any) -> No
 @on_gpu
 @pytest.mark.parametrize("name", ["pytorch", "pytorch-compile", "pytorch-cudagraph", "onnxruntime"])
 @pytest.mark.parametrize("dtype", ["fp32", "fp16"])
-def test_every_runtime_computes_the_same_on_a_gpu(request_for: Any, reference: Any, name: str, dtype: str) -> None:
+def test_every_runtime_computes_the_same_on_a_gpu(
+    request_for: Any, reference: Any, name: str, dtype: str
+) -> None:
     protocol._forbid_tf32()
     built = runtimes.build(name, request_for(dtype, "cuda"))
     found = protocol.compare(ran(built), reference)
@@ -217,7 +238,11 @@ def test_every_runtime_computes_the_same_on_a_gpu(request_for: Any, reference: A
 
 def test_comparing_vectors() -> None:
     vectors = np.array([[3, 4], [0, 2]], dtype=np.float32)
-    assert protocol.compare(vectors, vectors) == {"cosine": 1.0, "cosine_min": 1.0, "max_rel_error": 0.0}
+    assert protocol.compare(vectors, vectors) == {
+        "cosine": 1.0,
+        "cosine_min": 1.0,
+        "max_rel_error": 0.0,
+    }
     turned = protocol.compare(np.array([[3, 4], [2, 0]], dtype=np.float32), vectors)
     assert turned == {"cosine": 0.5, "cosine_min": 0.0, "max_rel_error": 0.5}
     for bad in (np.nan, np.inf):
@@ -237,7 +262,9 @@ def test_the_clock_waits_for_the_device() -> None:
         time.sleep(0.01)
         queued.clear()
 
-    built = Runtime(lambda: queued.append("batch"), lambda: np.zeros((1, 1), np.float32), "fake", wait)
+    built = Runtime(
+        lambda: queued.append("batch"), lambda: np.zeros((1, 1), np.float32), "fake", wait
+    )
     built.run()  # what was queued before is not the first sample's
     samples = protocol.timed(built, 4, lambda done: None)
     assert waited_for == [1, 1, 1, 1, 1]
@@ -248,7 +275,9 @@ def test_the_clock_waits_for_the_device() -> None:
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Slice:
     folder = tmp_path_factory.mktemp("corpus")
-    return generated.prepare(CorpusSpec("synthetic"), "small_256", 3, folder, lambda done, total, what: None)
+    return synthetic.prepare(
+        CorpusSpec("synthetic"), "small_256", 3, folder, lambda done, total, what: None
+    )
 
 
 def cell_of(corpus: Slice, runtime: str, dtype: str, model: ModelSpec = MODEL) -> Cell:
@@ -298,14 +327,18 @@ def test_the_first_batches_warm_up_and_are_not_samples(
         return replace(built, run=run)
 
     monkeypatch.setattr(torch_runtimes, "compiled", slow_at_first)
-    found = protocol.runtime(cell_of(corpus, "pytorch-compile", "fp32"), work_in(tmp_path), lambda done: None)
+    found = protocol.runtime(
+        cell_of(corpus, "pytorch-compile", "fp32"), work_in(tmp_path), lambda done: None
+    )
     assert len(runs) == 5
     assert found.values["warmup_s"] >= 2
     # Two slow batches, each longer than any after them: whatever else the machine does meanwhile.
     assert max(found.samples["batch"]) < found.values["warmup_s"] * 1e9
 
 
-def test_wrong_vectors_are_seen(corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_vectors_are_seen(
+    corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A runtime that leaves out a layer is fast; what it is compared with is not its own work."""
 
     def lazy(request: Request) -> Runtime:
@@ -313,11 +346,15 @@ def test_wrong_vectors_are_seen(corpus: Slice, tmp_path: Path, monkeypatch: pyte
         return torch_runtimes.eager(request)
 
     monkeypatch.setattr(torch_runtimes, "compiled", lazy)
-    found = protocol.runtime(cell_of(corpus, "pytorch-compile", "fp32"), work_in(tmp_path), lambda done: None)
+    found = protocol.runtime(
+        cell_of(corpus, "pytorch-compile", "fp32"), work_in(tmp_path), lambda done: None
+    )
     assert found.values["max_rel_error"] > 0.001
 
 
 def test_a_stand_in_has_no_runtimes(corpus: Slice, tmp_path: Path) -> None:
     model = ModelSpec("null", weights="none")
     with pytest.raises(Unavailable, match="without a network"):
-        protocol.runtime(cell_of(corpus, "pytorch", "fp32", model), work_in(tmp_path), lambda done: None)
+        protocol.runtime(
+            cell_of(corpus, "pytorch", "fp32", model), work_in(tmp_path), lambda done: None
+        )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from wallclock.corpus import generated
+from wallclock.corpus import synthetic
 from wallclock.engines import pipeline as pipelines
 from wallclock.engines.pipeline import Pipeline
 from wallclock.measure import serial as protocol
@@ -25,7 +25,9 @@ N, BATCHES = 10, 3
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Slice:
     folder = tmp_path_factory.mktemp("corpus")
-    return generated.prepare(CorpusSpec("synthetic"), "small_256", N, folder, lambda done, total, what: None)
+    return synthetic.prepare(
+        CorpusSpec("synthetic"), "small_256", N, folder, lambda done, total, what: None
+    )
 
 
 @pytest.fixture
@@ -53,7 +55,9 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return log
 
 
-def measure(corpus: Slice, work: Path, run: Callable[..., Measurement] = protocol.serial) -> Measurement:
+def measure(
+    corpus: Slice, work: Path, run: Callable[..., Measurement] = protocol.serial
+) -> Measurement:
     cell = Cell("serial", "serial", "test", 0, RECIPE, corpus, MODEL, {"max_failures": 0})
     return run(cell, work, lambda done: None)
 
@@ -65,10 +69,14 @@ def test_every_device_stage_waits_for_the_device_before_and_after(
     steady = events[events.index("sync") :]
     per_batch = [word for name in ("h2d", "forward", "d2h") for word in ("sync", name, "sync")]
     assert steady[: len(per_batch)] == per_batch
-    assert events.count("sync") == 2 * 3 * events.count("forward"), "one before and one after each of three stages"
+    assert events.count("sync") == 2 * 3 * events.count("forward"), (
+        "one before and one after each of three stages"
+    )
 
 
-def test_a_batch_warms_up_outside_the_timer(corpus: Slice, tmp_path: Path, events: list[str]) -> None:
+def test_a_batch_warms_up_outside_the_timer(
+    corpus: Slice, tmp_path: Path, events: list[str]
+) -> None:
     found = measure(corpus, tmp_path)
     assert len(found.samples["forward"]) == BATCHES
     assert events.count("forward") == BATCHES + 1, "the first batch runs twice: once to warm up"

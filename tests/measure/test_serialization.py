@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from wallclock.errors import UserError
 from wallclock.measure import serialization as protocol
-from wallclock.spec import Cell, Recipe
+from wallclock.spec import Cell, ModelSpec, Recipe
 from wallclock.stages import sinks
 
 FORMATS = ("parquet", "lmdb", "npy")
@@ -22,7 +21,16 @@ FORMATS = ("parquet", "lmdb", "npy")
 def cell_of(sink: str, fsync: bool = False, n: int = 300) -> Cell:
     params = {"n_vectors": n, "dim": 16, "seed": 1, "fsync": fsync}
     recipe = Recipe("test", sink=sink, batch_size=64)
-    return Cell("serialization", "serialization", "test", 0, recipe, params=params)
+    return Cell(
+        "serialization",
+        "serialization",
+        "test",
+        0,
+        recipe,
+        None,
+        ModelSpec("none", weights="none"),
+        params,
+    )
 
 
 def measured(cell: Cell, work: Path) -> Any:
@@ -66,7 +74,9 @@ def test_a_difference_of_one_bit_is_seen(
     assert measured(cell_of(sink), tmp_path).values["read_back"] is False
 
 
-def test_closing_and_the_wait_for_the_disk_are_in_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_and_the_wait_for_the_disk_are_in_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     close, sync = sinks.NpySink.close, sinks.sync_folder
 
     def slow_close(self: sinks.NpySink) -> None:
@@ -86,12 +96,16 @@ def test_closing_and_the_wait_for_the_disk_are_in_the_time(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("sink", FORMATS)
-def test_fsync_reaches_every_file_and_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: str) -> None:
+def test_fsync_reaches_every_file_and_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: str
+) -> None:
     writer = sinks.make(sink, tmp_path, 4)
     writer.write(["a"], np.zeros((1, 4), np.float32))
     writer.close()
     synced: list[str] = []
-    monkeypatch.setattr(os, "fsync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}")))
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+    )
     sinks.sync_folder(tmp_path)
     assert sorted(synced) == sorted(str(path) for path in [*tmp_path.iterdir(), tmp_path])
 
@@ -106,7 +120,9 @@ def test_only_what_a_sparse_file_holds_is_counted(tmp_path: Path) -> None:
     assert protocol.folder_bytes(tmp_path) == 10_000
 
 
-def test_a_short_write_of_lmdb_on_a_full_disk_is_called_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_write_of_lmdb_on_a_full_disk_is_called_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """LMDB says "Input/output error" for both; only a disk without room makes it a full one."""
     import lmdb
 
@@ -136,8 +152,3 @@ def test_made_up_vectors_are_seeded_and_their_ids_like_abos() -> None:
     assert len(set(ids)) == 1000
     assert vectors.dtype == np.float32
     assert abs(float(vectors.std()) - 1) < 0.01
-
-
-def test_a_cell_without_a_recipe_is_a_users_mistake(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="needs a recipe"):
-        measured(Cell("serialization", "serialization", "test", 0, params={}), tmp_path)

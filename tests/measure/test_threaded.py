@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from wallclock.clock import STAGES
-from wallclock.corpus import generated
 from wallclock.corpus import manifest as manifests
+from wallclock.corpus import synthetic
 from wallclock.engines.ring import buffers_for
 from wallclock.errors import UserError
 from wallclock.measure.fidelity import fidelity
@@ -24,18 +24,36 @@ from wallclock.summary import median
 
 MODEL = ModelSpec("null", weights="none", input_px=32)
 RECIPE = Recipe(
-    "fast", "simplejpeg", "torch", engine="threads", workers=2, batch_size=4, dct_scale="auto", normalize_on="device"
+    "fast",
+    "simplejpeg",
+    "torch",
+    engine="threads",
+    workers=2,
+    batch_size=4,
+    dct_scale="auto",
+    normalize_on="device",
 )
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Slice:
     folder = tmp_path_factory.mktemp("corpus")
-    return generated.prepare(CorpusSpec("synthetic"), "small_256", 18, folder, lambda done, total, what: None)
+    return synthetic.prepare(
+        CorpusSpec("synthetic"), "small_256", 18, folder, lambda done, total, what: None
+    )
 
 
 def run(corpus: Slice, folder: Path, model: ModelSpec = MODEL, **changes: Any) -> Measurement:
-    cell = Cell("fast", "throughput", "test", 0, replace(RECIPE, **changes), corpus, model, {"max_failures": 100})
+    cell = Cell(
+        "fast",
+        "throughput",
+        "test",
+        0,
+        replace(RECIPE, **changes),
+        corpus,
+        model,
+        {"max_failures": 100},
+    )
     return throughput(cell, folder, lambda done: None)
 
 
@@ -45,10 +63,18 @@ def test_every_image_once_in_order_and_every_stage_sampled(corpus: Slice, tmp_pa
     ids, vectors = sinks.read_parquet(tmp_path / "vectors.parquet")
     ring = buffers_for(2, 4)
     n, n_batches = len(ids), -(-(ring + 12) // 2) * 2
-    assert n == 4 * n_batches, "too few images for a steady state: they repeat, in whole bursts of two"
+    assert n == 4 * n_batches, (
+        "too few images for a steady state: they repeat, in whole bursts of two"
+    )
     assert ids == (expected * n)[:n]
-    assert len({vector.tobytes() for vector in vectors}) > len(expected) // 2, "vectors do not tell images apart"
-    assert (found.values["n_embedded"], found.values["steady"], found.values["warmup_batches"]) == (n, True, ring)
+    assert len({vector.tobytes() for vector in vectors}) > len(expected) // 2, (
+        "vectors do not tell images apart"
+    )
+    assert (found.values["n_embedded"], found.values["steady"], found.values["warmup_batches"]) == (
+        n,
+        True,
+        ring,
+    )
     for name in ("read", "decode", "resize"):
         assert len(found.samples[name]) == n
     for name in ("h2d", "forward", "d2h", "wait", "batch"):
@@ -68,8 +94,17 @@ def test_spans_lie_in_lanes_of_their_own(corpus: Slice, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("service_ms", "limit"), [(0.0, "loader"), (40.0, "forward")])
-def test_it_says_what_limits_it(corpus: Slice, tmp_path: Path, service_ms: float, limit: str) -> None:
-    found = run(corpus, tmp_path, replace(MODEL, service_ms=service_ms), batch_size=16, workers=1, sink="npy")
+def test_it_says_what_limits_it(
+    corpus: Slice, tmp_path: Path, service_ms: float, limit: str
+) -> None:
+    found = run(
+        corpus,
+        tmp_path,
+        replace(MODEL, service_ms=service_ms),
+        batch_size=16,
+        workers=1,
+        sink="npy",
+    )
     assert found.values["limited_by"] == limit
     assert sum(found.values["main_s"].values()) == pytest.approx(found.samples["wall"][0] / 1e9)
 
@@ -90,7 +125,9 @@ def test_too_many_failures_stop_it(corpus: Slice, tmp_path: Path) -> None:
 
 def test_the_serial_engine_runs_the_same_stages(corpus: Slice, tmp_path: Path) -> None:
     recipe = replace(RECIPE, engine="serial", workers=0)
-    serial(Cell("serial", "serial", "test", 0, recipe, corpus, MODEL, {}), tmp_path, lambda done: None)
+    serial(
+        Cell("serial", "serial", "test", 0, recipe, corpus, MODEL, {}), tmp_path, lambda done: None
+    )
     ids, vectors = sinks.read_parquet(tmp_path / "vectors.parquet")
     (tmp_path / "threads").mkdir()
     run(corpus, tmp_path / "threads")
@@ -105,7 +142,9 @@ def test_fidelity_is_judged_image_by_image(corpus: Slice, tmp_path: Path) -> Non
         {"name": "area", "decoder": "pil", "resizer": "opencv", "interpolation": "area"},
         {"name": "paper", "decoder": "pil", "resizer": "opencv", "interpolation": "linear"},
     ]
-    cell = Cell("fast", "fidelity", "fidelity", 0, Recipe("reference"), corpus, MODEL, {"recipes": recipes})
+    cell = Cell(
+        "fast", "fidelity", "fidelity", 0, Recipe("reference"), corpus, MODEL, {"recipes": recipes}
+    )
     found = fidelity(cell, tmp_path, lambda done: None).values["fidelity"]
     assert found["area"]["loss_db"] == 0.0
     assert found["paper"]["over_paper_db"] == 0.0
@@ -120,7 +159,9 @@ def test_loading_and_the_forward_pass_overlap(tmp_path: Path) -> None:
     On two cores the main thread and the sink take their share of the loaders'; without overlap, half a loader's
     time in the accelerator would leave 0.67.
     """
-    many = generated.prepare(CorpusSpec("synthetic"), "small_256", 3200, tmp_path, lambda done, total, what: None)
+    many = synthetic.prepare(
+        CorpusSpec("synthetic"), "small_256", 3200, tmp_path, lambda done, total, what: None
+    )
     model = replace(MODEL, input_px=224)
 
     def rate(service_ms: float) -> float:

@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 
 from wallclock.clock import STAGES
-from wallclock.corpus import generated
 from wallclock.corpus import manifest as manifests
+from wallclock.corpus import synthetic
 from wallclock.errors import UserError
 from wallclock.measure.throughput import plan_batches, throughput
 from wallclock.spec import Cell, CorpusSpec, ModelSpec, Recipe, Slice
 from wallclock.stages import sinks
 
 # Python 3.12 warns at every fork of a process that has threads; the start method is a setting here.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:This process .* is multi-threaded:DeprecationWarning"
+)
 
 MODEL = ModelSpec("null", weights="none", input_px=32, service_ms=5.0)
 RECIPE = Recipe("test", engine="dataloader", workers=2, batch_size=4)
@@ -26,11 +28,15 @@ RECIPE = Recipe("test", engine="dataloader", workers=2, batch_size=4)
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Slice:
     folder = tmp_path_factory.mktemp("corpus")
-    return generated.prepare(CorpusSpec("synthetic"), "small_256", 18, folder, lambda done, total, what: None)
+    return synthetic.prepare(
+        CorpusSpec("synthetic"), "small_256", 18, folder, lambda done, total, what: None
+    )
 
 
 @pytest.mark.parametrize(("workers", "start_method"), [(0, "fork"), (2, "fork"), (2, "spawn")])
-def test_every_image_once_in_order(corpus: Slice, tmp_path: Path, workers: int, start_method: str) -> None:
+def test_every_image_once_in_order(
+    corpus: Slice, tmp_path: Path, workers: int, start_method: str
+) -> None:
     recipe = replace(RECIPE, workers=workers, start_method=start_method)
     cell = Cell("t4", "throughput", "test", 0, recipe, corpus, MODEL, {"max_failures": 100})
     found = throughput(cell, tmp_path, lambda done: None)
@@ -41,8 +47,14 @@ def test_every_image_once_in_order(corpus: Slice, tmp_path: Path, workers: int, 
     n, n_batches = len(ids), -(-(workers * 2 + 1 + 12) // burst) * burst
     assert n == 4 * n_batches, "too few images for a steady state: they repeat, in whole bursts"
     assert ids == (expected * n)[:n]
-    assert len({vector.tobytes() for vector in vectors}) > len(expected) // 2, "vectors do not tell images apart"
-    assert (found.values["n_embedded"], found.values["n_unique"], found.values["steady"]) == (n, 18, True)
+    assert len({vector.tobytes() for vector in vectors}) > len(expected) // 2, (
+        "vectors do not tell images apart"
+    )
+    assert (found.values["n_embedded"], found.values["n_unique"], found.values["steady"]) == (
+        n,
+        18,
+        True,
+    )
     for name in ("read", "decode", "resize", "normalize"):
         assert len(found.samples[name]) == n
     for name in ("assemble", "h2d", "forward", "d2h", "serialize", "wait", "batch"):
@@ -55,7 +67,9 @@ def test_the_clock_starts_after_warm_up_and_start_up(corpus: Slice, tmp_path: Pa
     cell = Cell("t4", "throughput", "test", 0, slow_start, corpus, MODEL, {})
     found = throughput(cell, tmp_path, lambda done: None)
     wall = found.samples["wall"][0]
-    assert found.values["startup_s"] * 1e9 > wall, "starting two interpreters takes longer than 17 batches of 5 ms"
+    assert found.values["startup_s"] * 1e9 > wall, (
+        "starting two interpreters takes longer than 17 batches of 5 ms"
+    )
     assert sum(found.samples["batch"]) <= wall
     assert found.values["warmup_batches"] == 5, "all that two workers may have ready"
 
@@ -67,7 +81,9 @@ def test_spans_lie_in_order_and_in_their_lanes(corpus: Slice, tmp_path: Path) ->
     lanes = {span[0] for span in found.spans}
     assert lanes == {"worker 0", "worker 1", "main"}
     for lane in lanes:
-        times = sorted((start, start + took) for where, _, _, start, took in found.spans if where == lane)
+        times = sorted(
+            (start, start + took) for where, _, _, start, took in found.spans if where == lane
+        )
         for (_, end), (following, _) in pairwise(times):
             assert following >= end, f"spans overlap in {lane}"
 
@@ -102,7 +118,16 @@ def test_warm_up_drains_the_prefetch_where_it_can() -> None:
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker processes:UserWarning")
 def test_a_pass_takes_eight_bursts_of_its_workers(corpus: Slice, tmp_path: Path) -> None:
-    cell = Cell("t4", "throughput", "test", 0, replace(RECIPE, workers=4), corpus, MODEL, {"max_failures": 0})
+    cell = Cell(
+        "t4",
+        "throughput",
+        "test",
+        0,
+        replace(RECIPE, workers=4),
+        corpus,
+        MODEL,
+        {"max_failures": 0},
+    )
     assert throughput(cell, tmp_path, lambda done: None).values["n_batches"] == 8 * 4
 
 
@@ -116,7 +141,9 @@ def test_images_that_come_round_again_are_measured_in_whole_bursts() -> None:
 
 def _with_vanished_files(corpus: Slice, folder: Path, every: int) -> Slice:
     """A copy of the corpus, listed whole, from which every n-th file then went away."""
-    made = generated.prepare(CorpusSpec("synthetic"), "small_256", corpus.n, folder, lambda done, total, what: None)
+    made = synthetic.prepare(
+        CorpusSpec("synthetic"), "small_256", corpus.n, folder, lambda done, total, what: None
+    )
     for path in sorted(Path(made.manifest).with_suffix("").rglob("*.jpg"))[::every]:
         path.unlink()
     return made

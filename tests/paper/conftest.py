@@ -18,7 +18,9 @@ from wallclock.paper.figures import style
 
 #: Columns by table, as the experiments declare them.
 SCHEMAS: Mapping[str, Sequence[str]] = {
-    csv: columns for name in experiments.ORDER for csv, columns in experiments.load(name).TABLES.items()
+    csv: columns
+    for name in experiments.ORDER
+    for csv, columns in experiments.load(name).TABLES.items()
 }
 
 Rows = list[dict[str, object]]
@@ -110,7 +112,9 @@ def publish_made_up(folder: Path, machine: Machine) -> Path:
     """All that `publish` makes of a full run on `machine`, from made-up tables in place of records."""
     data, drawn = save_full_run(folder / "data", machine), folder / "figures"
     for name in ("t4-serial-stages.csv", "t4-baseline-stages.csv"):
-        write_text((data / name).with_suffix(".meta.json"), pretty_json(made_up.about(machine, name)))
+        write_text(
+            (data / name).with_suffix(".meta.json"), pretty_json(made_up.about(machine, name))
+        )
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(style, "_METADATA", {"svg": style._METADATA["svg"]})
         figures.render_all(data, drawn)
@@ -123,11 +127,16 @@ def publish_made_up(folder: Path, machine: Machine) -> Path:
 def save_full_run(folder: Path, machine: Machine) -> Path:
     """Every table of a full run on `machine`, and the verdicts on them."""
     common = {"device": machine.device, "device_kind": machine.kind, "corpus": machine.corpus}
-    cpu = f"{machine.device}" if not machine.on_gpu else "Intel Xeon Platinum 8259CL (16 cores, beside Tesla T4)"
+    cpu = (
+        f"{machine.device}"
+        if not machine.on_gpu
+        else "Intel Xeon Platinum 8259CL (16 cores, beside Tesla T4)"
+    )
     factor = 1.0 if machine.on_gpu else 18.0
     serial = {
         image_set: [
-            row | {"weights": machine.weights} for row in make_serial_rows(image_set, **common, forward_factor=factor)
+            row | {"weights": machine.weights}
+            for row in make_serial_rows(image_set, **common, forward_factor=factor)
         ]
         for image_set in _SERIAL
     }
@@ -136,8 +145,14 @@ def save_full_run(folder: Path, machine: Machine) -> Path:
         "t4-serial-stages-original.csv": serial["original"],
         "decoder-comparison.csv": make_decoder_rows(cpu, machine.corpus),
         "cpu-baseline-stages.csv": [
-            {name: value for name, value in row.items() if name in SCHEMAS["cpu-baseline-stages.csv"]}
-            for row in make_serial_rows("small_256", cpu, "cpu", machine.corpus, forward_factor=220)[:1]
+            {
+                name: value
+                for name, value in row.items()
+                if name in SCHEMAS["cpu-baseline-stages.csv"]
+            }
+            for row in make_serial_rows(
+                "small_256", cpu, "cpu", machine.corpus, forward_factor=220
+            )[:1]
         ],
         "t4-baseline-stages.csv": made_up.baseline(machine),
         "optimized-end-to-end.csv": made_up.optimized(machine),
@@ -145,7 +160,9 @@ def save_full_run(folder: Path, machine: Machine) -> Path:
         "batch-sweep.csv": made_up.batch_sweep(machine),
         "workers-sweep.csv": made_up.workers_sweep(machine),
         "timeline-baseline.csv": made_up.timeline(machine, n=24),
-        "timeline-optimized.csv": made_up.timeline(machine, workers=8, batch_size=64, forward_ms=57, n=24),
+        "timeline-optimized.csv": made_up.timeline(
+            machine, workers=8, batch_size=64, forward_ms=57, n=24
+        ),
         "onnx-vs-pytorch.csv": made_up.runtimes(machine),
         "frontier.csv": frontier.rows(machine),
         "serialization-comparison.csv": made_up.serialization(machine),
@@ -184,7 +201,9 @@ def make_serial_rows(
     return [*rows, {**floor, **common, "recipe": "floor", "decoder": "null", "resizer": "null"}]
 
 
-def _serial_row(seconds_per_100k: dict[str, float], wall_per_100k: float, n_images: int = 10_000) -> dict[str, object]:
+def _serial_row(
+    seconds_per_100k: dict[str, float], wall_per_100k: float, n_images: int = 10_000
+) -> dict[str, object]:
     scale = n_images / 100_000
     wall = wall_per_100k * scale
     timed = sum(seconds_per_100k.values())
@@ -205,7 +224,10 @@ def _serial_row(seconds_per_100k: dict[str, float], wall_per_100k: float, n_imag
         "img_per_s": n_images / wall,
         "seconds_per_100k": wall_per_100k,
         "seconds_per_100k_origin": "extrapolated",
-        "decode_resize_share_without_forward": (seconds_per_100k["decode"] + seconds_per_100k["resize"]) / before,
+        "decode_resize_share_without_forward": (
+            seconds_per_100k["decode"] + seconds_per_100k["resize"]
+        )
+        / before,
         "psnr_db": None,
         "cosine": None,
         "gate": "passed",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from experiments import cited, predict
+from experiments import _paper_values, predict
 from wallclock.clock import STAGES
 
 Row = dict[str, object]
@@ -31,7 +31,9 @@ class Machine:
 
 
 T4 = Machine("Tesla T4", "cuda", "abo", "pretrained", 20_000, 5)
-CPU = Machine("AMD EPYC 9V74 80-Core Processor (2 cores)", "cpu", "synthetic", "none", 640, 1, slower=1.6)
+CPU = Machine(
+    "AMD EPYC 9V74 80-Core Processor (2 cores)", "cpu", "synthetic", "none", 640, 1, slower=1.6
+)
 
 #: Busy milliseconds an image of each stage, by decoder.
 _BUSY: Mapping[str, tuple[float, ...]] = {
@@ -60,10 +62,19 @@ def end_to_end(
     busy = {name: ms * machine.slower * machine.n_images / 1e3 for name, ms in stages.items()}
     wait = max(0.02, 1 - busy["forward"] / wall)
     row: Row = {
-        **{"recipe": recipe, "decoder": decoder, "resizer": "pil" if decoder == "pil" else "opencv"},
+        **{
+            "recipe": recipe,
+            "decoder": decoder,
+            "resizer": "pil" if decoder == "pil" else "opencv",
+        },
         **{"interpolation": "bilinear" if decoder == "pil" else "linear", "engine": "dataloader"},
         **{"workers": workers, "start_method": "fork", "batch_size": batch_size, "dtype": dtype},
-        **{"runtime": "pytorch", "sink": "parquet", "image_set": "small_256", "corpus": machine.corpus},
+        **{
+            "runtime": "pytorch",
+            "sink": "parquet",
+            "image_set": "small_256",
+            "corpus": machine.corpus,
+        },
         **{"weights": machine.weights, "service_ms": None if machine.weights != "none" else 40.0},
         **{"device": machine.device, "device_kind": machine.kind},
         **{"n_images": machine.n_images, "repeats": machine.repeats},
@@ -74,11 +85,23 @@ def end_to_end(
         **{"img_per_s": rate, "img_per_s_min": rate / 1.03, "img_per_s_max": rate / 0.98},
         **{"seconds_per_100k": 1e5 / rate, "seconds_per_100k_origin": "extrapolated"},
         **{"batch_p50_ms": 1e3 * batch_size / rate, "batch_p95_ms": 1.2e3 * batch_size / rate},
-        **{"batch_p99_ms": 1.5e3 * batch_size / rate, "throttle_reasons": "", "cpu_cores_used": 2.1},
+        **{
+            "batch_p99_ms": 1.5e3 * batch_size / rate,
+            "throttle_reasons": "",
+            "cpu_cores_used": 2.1,
+        },
         **{"peak_gpu_mem_gib": 0.28 + batch_size * 0.00535 if machine.on_gpu else None},
-        **{"gpu_util_mean": 93.0 if machine.on_gpu else None, "gpu_power_w": 68.0 if machine.on_gpu else None},
+        **{
+            "gpu_util_mean": 93.0 if machine.on_gpu else None,
+            "gpu_power_w": 68.0 if machine.on_gpu else None,
+        },
         **{"sm_clock_mhz": 1350.0 if machine.on_gpu else None},
-        **{"usd_per_million": 1e6 / rate / 3600 * 0.35, "psnr_db": None, "cosine": None, "gate": "reference"},
+        **{
+            "usd_per_million": 1e6 / rate / 3600 * 0.35,
+            "psnr_db": None,
+            "cosine": None,
+            "gate": "reference",
+        },
         **{"n_failed": 0, "median_kb": 7.4, "median_megapixels": 0.05},
         **{"origin": "measured", "status": "ok", "reason": ""},
     }
@@ -99,7 +122,17 @@ def without(row: Row, status: str, reason: str) -> Row:
         "workers",
         "start_method",
     )
-    kept += ("batch_size", "dtype", "runtime", "sink", "image_set", "corpus", "weights", "device", "device_kind")
+    kept += (
+        "batch_size",
+        "dtype",
+        "runtime",
+        "sink",
+        "image_set",
+        "corpus",
+        "weights",
+        "device",
+        "device_kind",
+    )
     kept += ("provider", "format", "fsync")
     return {name: value if name in kept else None for name, value in row.items()} | {
         "origin": "measured",
@@ -115,7 +148,9 @@ def baseline(machine: Machine) -> Rows:
 
 def optimized(machine: Machine) -> Rows:
     """The table of experiment `opt`."""
-    return [end_to_end(machine, 988, "optimized", "turbojpeg", workers=8, batch_size=64, dtype="fp16")]
+    return [
+        end_to_end(machine, 988, "optimized", "turbojpeg", workers=8, batch_size=64, dtype="fp16")
+    ]
 
 
 def steps(machine: Machine) -> Rows:
@@ -148,10 +183,15 @@ def batch_sweep(machine: Machine) -> Rows:
 def workers_sweep(machine: Machine) -> Rows:
     """One row a number of workers."""
     rates = {0: 185, 2: 262, 4: 261, 8: 258, 16: 259}
-    return [end_to_end(machine, rate, "workers", "turbojpeg", workers=n, batch_size=64) for n, rate in rates.items()]
+    return [
+        end_to_end(machine, rate, "workers", "turbojpeg", workers=n, batch_size=64)
+        for n, rate in rates.items()
+    ]
 
 
-def timeline(machine: Machine, workers: int = 4, batch_size: int = 32, forward_ms: float = 108, n: int = 20) -> Rows:
+def timeline(
+    machine: Machine, workers: int = 4, batch_size: int = 32, forward_ms: float = 108, n: int = 20
+) -> Rows:
     """Spans of a run in which every worker takes each `workers`-th batch, the device one after the other."""
     on = {"corpus": machine.corpus, "weights": machine.weights, "device": machine.device}
     on |= {"device_kind": machine.kind, "n_images": str(machine.n_images)}
@@ -159,17 +199,33 @@ def timeline(machine: Machine, workers: int = 4, batch_size: int = 32, forward_m
     rows: Rows = []
 
     def add(lane: str, stage: str, batch: int, start: float, duration: float) -> float:
-        rows.append({**on, "lane": lane, "stage": stage, "batch": batch, "start_ms": start, "duration_ms": duration})
+        rows.append(
+            {
+                **on,
+                "lane": lane,
+                "stage": stage,
+                "batch": batch,
+                "start_ms": start,
+                "duration_ms": duration,
+            }
+        )
         return start + duration
 
     device = "gpu" if machine.on_gpu else "main"
     loader = "worker {}" if workers else "main"
-    free = [-3.0 * batch_size * machine.slower * (1 - i / max(workers, 1)) for i in range(max(workers, 1))]
+    free = [
+        -3.0 * batch_size * machine.slower * (1 - i / max(workers, 1))
+        for i in range(max(workers, 1))
+    ]
     clock, fetched = 0.0, [0.0] * n
     for batch in range(n):
         turn = batch % workers if workers else 0
         # DataLoader asks for a batch when it hands out the one `2 * workers` before it.
-        at = max(free[turn], fetched[batch - 2 * workers] if batch >= 2 * workers else free[turn]) if workers else clock
+        at = (
+            max(free[turn], fetched[batch - 2 * workers] if batch >= 2 * workers else free[turn])
+            if workers
+            else clock
+        )
         for _ in range(batch_size):
             for stage, ms in zip(STAGES[:4], _BUSY["pil"][:4], strict=True):
                 at = add(loader.format(turn), stage, batch, at, ms * machine.slower)
@@ -186,17 +242,40 @@ def timeline(machine: Machine, workers: int = 4, batch_size: int = 32, forward_m
 def runtimes(machine: Machine) -> Rows:
     """Experiment `onnx`: the paper's three rows and what stands beside them."""
     found = (
-        *(("pytorch", "fp32", "", 242.0), ("pytorch", "fp16", "", 63.6), ("pytorch", "bf16", "", 118.0)),
-        *(("pytorch-compile", "fp16", "", 57.2), ("onnxruntime", "fp32", "CUDAExecutionProvider", 266.0)),
+        *(
+            ("pytorch", "fp32", "", 242.0),
+            ("pytorch", "fp16", "", 63.6),
+            ("pytorch", "bf16", "", 118.0),
+        ),
+        *(
+            ("pytorch-compile", "fp16", "", 57.2),
+            ("onnxruntime", "fp32", "CUDAExecutionProvider", 266.0),
+        ),
         ("onnxruntime", "fp16", "CUDAExecutionProvider", 148.0),
     )
     rows: Rows = [
         {
             **{"runtime": runtime, "dtype": dtype, "provider": provider, "device": machine.device},
-            **{"device_kind": machine.kind, "corpus": machine.corpus, "weights": "random", "batch_size": 64},
+            **{
+                "device_kind": machine.kind,
+                "corpus": machine.corpus,
+                "weights": "random",
+                "batch_size": 64,
+            },
             **{"n_batches": 50, "repeats": machine.repeats, "mean_ms": ms, "p50_ms": ms * 0.99},
-            **{"p95_ms": ms * 1.06, "p99_ms": ms * 1.1, "mean_ms_min": ms * 0.98, "mean_ms_max": ms * 1.02},
-            **{"img_per_s": 64e3 / ms, "warmup_batches": 10, "warmup_s": 1.9, "compile_s": None, "export_s": None},
+            **{
+                "p95_ms": ms * 1.06,
+                "p99_ms": ms * 1.1,
+                "mean_ms_min": ms * 0.98,
+                "mean_ms_max": ms * 1.02,
+            },
+            **{
+                "img_per_s": 64e3 / ms,
+                "warmup_batches": 10,
+                "warmup_s": 1.9,
+                "compile_s": None,
+                "export_s": None,
+            },
             **{"cosine_min": 0.9999, "cosine": 0.99999, "max_rel_error": 0.002, "gate": "passed"},
             **{"peak_gpu_mem_gib": 0.6, "origin": "measured", "status": "ok", "reason": ""},
         }
@@ -216,7 +295,13 @@ def serialization(machine: Machine) -> Rows:
             took = seconds * (1.3 if fsync else 1.0)
             rows.append(
                 {
-                    **{"format": name, "fsync": fsync, "n_vectors": 50_000, "dim": 384, "repeats": machine.repeats},
+                    **{
+                        "format": name,
+                        "fsync": fsync,
+                        "n_vectors": 50_000,
+                        "dim": 384,
+                        "repeats": machine.repeats,
+                    },
                     **{"write_s": took, "write_s_min": took * 0.97, "write_s_max": took * 1.1},
                     **{"vectors_per_s": 50_000 / took, "mib_per_s": size / took, "size_mib": size},
                     **{"read_back": True, "device": machine.device, "device_kind": "cpu"},
@@ -228,10 +313,18 @@ def serialization(machine: Machine) -> Rows:
 
 def about(machine: Machine, csv: str) -> dict[str, object]:
     """The `.meta.json` of a table."""
-    gpus = [{"name": machine.device, "memory_gib": 15, "driver": "560.35.03"}] if machine.on_gpu else []
+    gpus = (
+        [{"name": machine.device, "memory_gib": 15, "driver": "560.35.03"}]
+        if machine.on_gpu
+        else []
+    )
     sizes = {"small_256": (10_000, 7.4, 0.05), "original": (5_000, 305.1, 3.9)}
     return {
-        **{"csv": csv, "experiment": "serial", "command": "python code/main.py --n 100000 --experiment serial"},
+        **{
+            "csv": csv,
+            "experiment": "serial",
+            "command": "python code/main.py --n 100000 --experiment serial",
+        },
         "machine": {
             **{"cpu": "Intel Xeon Platinum 8259CL", "cores": 16, "memory_gib": 64, "gpus": gpus},
             **{"system": "Linux x86_64", "python": "3.11.7"},
@@ -245,14 +338,21 @@ def about(machine: Machine, csv: str) -> dict[str, object]:
             }
             for name, (n, kilobytes, megapixels) in sizes.items()
         ],
-        "records": [{"label": "pil", "repeat": repeat, "status": "ok"} for repeat in range(machine.repeats)],
+        "records": [
+            {"label": "pil", "repeat": repeat, "status": "ok"} for repeat in range(machine.repeats)
+        ],
     }
 
 
 def prediction(machine: Machine) -> Rows:
     """The proving set and the baseline, predicted within a tenth of what they reached; and the paper's own."""
     made = []
-    rates = (("predict", 40.0, 0.08), ("predict", 250.0, -0.05), ("predict", 800.0, 0.1), ("t4", 168.0, 0.02))
+    rates = (
+        ("predict", 40.0, 0.08),
+        ("predict", 250.0, -0.05),
+        ("predict", 800.0, 0.1),
+        ("t4", 168.0, 0.02),
+    )
     for experiment, rate, error in rates:
         row = end_to_end(machine, rate)
         measured = rate / machine.slower
@@ -263,7 +363,12 @@ def prediction(machine: Machine) -> Rows:
             "img_per_s_low": said / 1.15,
             "img_per_s_high": said / 0.85,
         }
-        row |= {"measured_img_per_s": measured, "measured_origin": "measured", "error": error, "origin": "predicted"}
+        row |= {
+            "measured_img_per_s": measured,
+            "measured_origin": "measured",
+            "error": error,
+            "origin": "predicted",
+        }
         row |= {"bottleneck": "transform", "measured_bottleneck": "transform"}
         made.append({name: value for name, value in row.items() if name in predict.COLUMNS})
-    return [*made, *cited.rows()]
+    return [*made, *_paper_values.rows()]

@@ -32,7 +32,11 @@ REPOSITORY = Path(__file__).parents[2]
 CLAIMS = REPOSITORY / "data" / "paper" / "claims.csv"
 FACTS = REPOSITORY.parent / "shared" / "paper" / "claims.csv"
 
-SERIAL, ORIGINAL, DECODERS = "t4-serial-stages.csv", "t4-serial-stages-original.csv", "decoder-comparison.csv"
+SERIAL, ORIGINAL, DECODERS = (
+    "t4-serial-stages.csv",
+    "t4-serial-stages-original.csv",
+    "decoder-comparison.csv",
+)
 
 Rows = list[dict[str, object]]
 Make = Callable[..., Rows]
@@ -66,7 +70,9 @@ def test_claims_are_the_facts_of_the_paper() -> None:
         assert set(filter(None, [ours.csv, ours.over_csv])) == set(fact["csv"].split(" / "))
 
 
-def test_selectors_and_columns_are_those_of_the_experiments(schemas: Mapping[str, Sequence[str]]) -> None:
+def test_selectors_and_columns_are_those_of_the_experiments(
+    schemas: Mapping[str, Sequence[str]],
+) -> None:
     checked = 0
     for each in load(CLAIMS):
         for table, selector in ((each.csv, each.row), (each.over_csv, each.over_row)):
@@ -101,7 +107,9 @@ def test_what_a_claim_needs_follows_from_what_it_speaks_of() -> None:
         ("id,experiment", "name,experiment"),
     ],
 )
-def test_a_claim_that_contradicts_itself_is_refused(tmp_path: Path, before: str, after: str) -> None:
+def test_a_claim_that_contradicts_itself_is_refused(
+    tmp_path: Path, before: str, after: str
+) -> None:
     text = CLAIMS.read_text(encoding="utf-8")
     assert before in text
     (tmp_path / "claims.csv").write_text(text.replace(before, after, 1), encoding="utf-8")
@@ -175,7 +183,9 @@ def test_a_missing_row_is_not_run(tmp_path: Path, serial_rows: Make, save_table:
     assert "no row 'decoder=pil'" in verdict.reason
 
 
-def test_a_row_that_failed_shows_its_status_and_reason(tmp_path: Path, serial_rows: Make, save_table: Save) -> None:
+def test_a_row_that_failed_shows_its_status_and_reason(
+    tmp_path: Path, serial_rows: Make, save_table: Save
+) -> None:
     rows = serial_rows("original")
     rows[2] |= {"status": "unavailable", "reason": "no libturbojpeg was found"}
     save_table(tmp_path, ORIGINAL, rows)
@@ -205,12 +215,17 @@ def test_a_row_without_a_measured_number_is_not_run(
     assert reason in verdict.reason
 
 
-def test_an_absolute_figure_binds_on_a_t4_only(tmp_path: Path, serial_rows: Make, save_table: Save) -> None:
+def test_an_absolute_figure_binds_on_a_t4_only(
+    tmp_path: Path, serial_rows: Make, save_table: Save
+) -> None:
     save_table(tmp_path, SERIAL, serial_rows(device="NVIDIA H100 80GB HBM3"))
     verdict = verdict_of("serial-small-pil-wall", tmp_path)
     assert verdict.verdict == NOT_APPLICABLE
     assert verdict.ours == 588
-    assert verdict.reason == "an absolute figure: binds on a Tesla T4 only; here: NVIDIA H100 80GB HBM3"
+    assert (
+        verdict.reason
+        == "an absolute figure: binds on a Tesla T4 only; here: NVIDIA H100 80GB HBM3"
+    )
     assert verdict_of("serial-small-pil-forward-share", tmp_path).verdict == HELD
 
 
@@ -223,19 +238,25 @@ def test_an_absolute_figure_binds_on_a_t4_only(tmp_path: Path, serial_rows: Make
         ("NVIDIA T4G", NOT_APPLICABLE),
     ],
 )
-def test_only_a_t4_is_a_t4(tmp_path: Path, serial_rows: Make, save_table: Save, device: str, verdict: str) -> None:
+def test_only_a_t4_is_a_t4(
+    tmp_path: Path, serial_rows: Make, save_table: Save, device: str, verdict: str
+) -> None:
     save_table(tmp_path, SERIAL, serial_rows(device=device))
     assert verdict_of("serial-small-pil-wall", tmp_path).verdict == verdict
 
 
-def test_a_share_with_a_gpu_in_it_needs_a_gpu(tmp_path: Path, serial_rows: Make, save_table: Save) -> None:
+def test_a_share_with_a_gpu_in_it_needs_a_gpu(
+    tmp_path: Path, serial_rows: Make, save_table: Save
+) -> None:
     save_table(tmp_path, SERIAL, serial_rows(device="AMD EPYC", device_kind="cpu"))
     verdict = verdict_of("serial-small-pil-forward-share", tmp_path)
     assert (verdict.verdict, verdict.reason) == (NOT_APPLICABLE, "needs a CUDA GPU; here: AMD EPYC")
     assert verdict.ours == pytest.approx(0.58, abs=0.01)
 
 
-def test_what_needs_no_device_is_judged_everywhere(tmp_path: Path, decoder_rows: Make, save_table: Save) -> None:
+def test_what_needs_no_device_is_judged_everywhere(
+    tmp_path: Path, decoder_rows: Make, save_table: Save
+) -> None:
     save_table(tmp_path, DECODERS, decoder_rows(corpus="synthetic"))
     verdict = verdict_of("decode-original-speedup", tmp_path)
     assert verdict.verdict == HELD
@@ -244,7 +265,9 @@ def test_what_needs_no_device_is_judged_everywhere(tmp_path: Path, decoder_rows:
     assert verdict_of("decode-original-pil", tmp_path).verdict == NOT_APPLICABLE
 
 
-def test_a_stand_in_for_the_network_backs_nothing(tmp_path: Path, serial_rows: Make, save_table: Save) -> None:
+def test_a_stand_in_for_the_network_backs_nothing(
+    tmp_path: Path, serial_rows: Make, save_table: Save
+) -> None:
     save_table(tmp_path, SERIAL, [row | {"weights": "none"} for row in serial_rows()])
     verdict = verdict_of("serial-small-pil-wall", tmp_path)
     assert verdict.verdict == NOT_APPLICABLE
@@ -263,14 +286,18 @@ def test_rows_of_unlike_runs_are_not_divided(
     assert "unlike runs" in verdict.reason
 
 
-def test_a_denominator_of_zero_is_not_a_number(tmp_path: Path, serial_rows: Make, save_table: Save) -> None:
+def test_a_denominator_of_zero_is_not_a_number(
+    tmp_path: Path, serial_rows: Make, save_table: Save
+) -> None:
     rows = serial_rows("original")
     rows[2]["seconds_per_100k"] = 0.0
     save_table(tmp_path, ORIGINAL, rows)
     assert verdict_of("serial-original-speedup", tmp_path).verdict == NOT_RUN
 
 
-def test_a_mutated_number_differs_and_says_by_how_much(tmp_path: Path, serial_rows: Make, save_table: Save) -> None:
+def test_a_mutated_number_differs_and_says_by_how_much(
+    tmp_path: Path, serial_rows: Make, save_table: Save
+) -> None:
     rows = serial_rows()
     rows[0] |= {"seconds_per_100k": 588 * 1.2, "decode_share": 0.14}
     save_table(tmp_path, SERIAL, rows)
@@ -282,7 +309,9 @@ def test_a_mutated_number_differs_and_says_by_how_much(tmp_path: Path, serial_ro
     assert (share.verdict, share.reason) == (DIFFERS, "+0.060, beyond 0.05")
 
 
-def test_an_unchecked_gate_is_said_beside_the_number(tmp_path: Path, serial_rows: Make, save_table: Save) -> None:
+def test_an_unchecked_gate_is_said_beside_the_number(
+    tmp_path: Path, serial_rows: Make, save_table: Save
+) -> None:
     rows = serial_rows("original")
     rows[2]["gate"] = "not checked"
     save_table(tmp_path, ORIGINAL, rows)
@@ -290,13 +319,19 @@ def test_an_unchecked_gate_is_said_beside_the_number(tmp_path: Path, serial_rows
     assert "pixels" not in verdict_of("serial-original-pil-wall", tmp_path).reason
 
 
-@given(st.sampled_from(["absolute", "share", "bound"]), st.floats(0.01, 1000), st.floats(0.01, 1000))
+@given(
+    st.sampled_from(["absolute", "share", "bound"]), st.floats(0.01, 1000), st.floats(0.01, 1000)
+)
 def test_the_tolerance_decides_and_its_end_belongs_to_it(
     tmp_path_factory: pytest.TempPathFactory, kind: str, paper: float, ours: float
 ) -> None:
     tolerance = None if kind == "bound" else 0.25
     made_up = dataclasses.replace(
-        claim("serial-small-pil-wall"), kind=kind, needs="any", paper_value=paper, tolerance=tolerance
+        claim("serial-small-pil-wall"),
+        kind=kind,
+        needs="any",
+        paper_value=paper,
+        tolerance=tolerance,
     )
     folder = tmp_path_factory.mktemp("one", numbered=True)
     cell = f"{ours!r}"
@@ -311,10 +346,14 @@ def test_the_tolerance_decides_and_its_end_belongs_to_it(
     assert verdict.ours == ours
 
 
-@pytest.mark.parametrize(("ours", "verdict"), [("0.63", HELD), ("0.53", HELD), ("0.631", DIFFERS), ("0.529", DIFFERS)])
+@pytest.mark.parametrize(
+    ("ours", "verdict"), [("0.63", HELD), ("0.53", HELD), ("0.631", DIFFERS), ("0.529", DIFFERS)]
+)
 def test_the_end_of_a_tolerance_in_decimal(tmp_path: Path, ours: str, verdict: str) -> None:
     line = f"pil,{ours},Tesla T4,cuda,ok,"
-    (tmp_path / SERIAL).write_text(f"decoder,forward_share,device,device_kind,status,reason\n{line}\n")
+    (tmp_path / SERIAL).write_text(
+        f"decoder,forward_share,device,device_kind,status,reason\n{line}\n"
+    )
     assert judge([claim("serial-small-pil-forward-share")], tmp_path)[0].verdict == verdict
 
 
@@ -324,7 +363,9 @@ def test_a_table_without_the_cited_column_is_an_error(tmp_path: Path) -> None:
         judge([claim("serial-small-pil-wall")], tmp_path)
 
 
-def test_two_rows_for_one_claim_are_an_error(tmp_path: Path, serial_rows: Make, save_table: Save) -> None:
+def test_two_rows_for_one_claim_are_an_error(
+    tmp_path: Path, serial_rows: Make, save_table: Save
+) -> None:
     save_table(tmp_path, SERIAL, serial_rows() + serial_rows())
     with pytest.raises(UserError, match="2 rows match"):
         judge(load(CLAIMS), tmp_path)

@@ -56,7 +56,9 @@ def test_text_comes_back_on_one_line(path: Path, cells: list[list[str]]) -> None
     write_table(path, "abc", rows)
     first = path.read_bytes()
     assert first.count(b"\n") == len(rows) + 1
-    assert read_table(path) == [{key: " ".join(cell.splitlines()) for key, cell in row.items()} for row in rows]
+    assert read_table(path) == [
+        {key: " ".join(cell.splitlines()) for key, cell in row.items()} for row in rows
+    ]
     write_table(path, "abc", read_table(path))
     assert path.read_bytes() == first
 

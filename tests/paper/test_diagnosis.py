@@ -17,14 +17,32 @@ def stages(binding: str) -> list[dict[str, str]]:
     for stage in STAGES:
         ms = MS.get(stage, 0.0)
         row = {"stage": stage, "ms_per_image": f"{ms}", "share": f"{ms / total}", "status": "ok"}
-        rows.append(row | {"binds": "yes" if stage == binding else "no", "predicted_speedup": "", "fix": "x"})
+        rows.append(
+            row
+            | {"binds": "yes" if stage == binding else "no", "predicted_speedup": "", "fix": "x"}
+        )
     return rows
 
 
 def prediction(kind: str, fix: str, speedup: float, **changes: Any) -> dict[str, str]:
-    row = {"kind": kind, "fix": fix, "status": "ok", "predicted_speedup": speedup, "predicted_img_per_s": 80 * speedup}
-    row |= {"low_img_per_s": 70 * speedup, "high_img_per_s": 94 * speedup, "bottleneck": "transform", "workers": 4}
-    row |= {"accelerator_utilization": 0.3, "faster_accelerator_speedup": 1.0, "workers_to_saturate": 13}
+    row = {
+        "kind": kind,
+        "fix": fix,
+        "status": "ok",
+        "predicted_speedup": speedup,
+        "predicted_img_per_s": 80 * speedup,
+    }
+    row |= {
+        "low_img_per_s": 70 * speedup,
+        "high_img_per_s": 94 * speedup,
+        "bottleneck": "transform",
+        "workers": 4,
+    }
+    row |= {
+        "accelerator_utilization": 0.3,
+        "faster_accelerator_speedup": 1.0,
+        "workers_to_saturate": 13,
+    }
     row |= {
         "weights": "random",
         "device_kind": "cuda",
@@ -58,9 +76,18 @@ def test_a_starved_gpu_is_told_to_load_faster_not_to_be_replaced() -> None:
 
 def test_a_network_that_takes_all_the_time_is_not_blamed_on_the_loader() -> None:
     present = prediction(
-        "present", "your recipe", 1.0, bottleneck="accelerator", accelerator_utilization=0.98, device_kind="cpu"
+        "present",
+        "your recipe",
+        1.0,
+        bottleneck="accelerator",
+        accelerator_utilization=0.98,
+        device_kind="cpu",
     )
-    found = case(present | {"faster_accelerator_speedup": "10.3"}, prediction("alone", "x", 1.01), binding="forward")
+    found = case(
+        present | {"faster_accelerator_speedup": "10.3"},
+        prediction("alone", "x", 1.01),
+        binding="forward",
+    )
     assert found.first() is None
     assert "no change of the loader helps" in diagnosis.headline(found)
     words = " ".join(diagnosis.verdict(found))

@@ -25,7 +25,9 @@ Save = Callable[[Path, str, Rows], Path]
 
 
 @pytest.fixture
-def folders(tmp_path: Path, serial_rows: Make, save_table: Save) -> Callable[[str, object], tuple[Path, Path]]:
+def folders(
+    tmp_path: Path, serial_rows: Make, save_table: Save
+) -> Callable[[str, object], tuple[Path, Path]]:
     """Two folders with one serial table each; the second one's first row has one cell changed."""
 
     def make(column: str, value: object) -> tuple[Path, Path]:
@@ -44,7 +46,12 @@ Folders = Callable[[str, object], tuple[Path, Path]]
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        *(("decoder", "opencv"), ("status", "failed"), ("n_images", 9999), ("image_set", "original")),
+        *(
+            ("decoder", "opencv"),
+            ("status", "failed"),
+            ("n_images", 9999),
+            ("image_set", "original"),
+        ),
         *(
             ("origin", "extrapolated"),
             ("seconds_per_100k_origin", "measured"),
@@ -69,7 +76,9 @@ def test_what_was_measured_must_be_equal(folders: Folders, column: str, value: o
 )
 def test_a_time_may_vary_within_the_tolerance(folders: Folders, column: str, value: float) -> None:
     assert compare(*folders(column, value * 1.09), tolerance=0.1) == []
-    assert [each.column for each in compare(*folders(column, value * 1.2), tolerance=0.1)] == [column]
+    assert [each.column for each in compare(*folders(column, value * 1.2), tolerance=0.1)] == [
+        column
+    ]
     assert [each.column for each in compare(*folders(column, None), tolerance=0.1)] == [column]
 
 
@@ -91,7 +100,9 @@ def test_computed_numbers_may_differ_by_rounding_only(tmp_path: Path) -> None:
 
 
 @given(
-    st.sampled_from(["mean_ms", "img_per_s", "ns_per_call", "ratio_to_contextlib", "size_mib", "decoder"]),
+    st.sampled_from(
+        ["mean_ms", "img_per_s", "ns_per_call", "ratio_to_contextlib", "size_mib", "decoder"]
+    ),
     st.floats(0, 1e6),
     st.floats(0, 1e6),
     st.floats(0, 1),
@@ -103,7 +114,9 @@ def test_comparing_is_symmetric_and_nothing_differs_from_itself(
     for name, value in (("a", x), ("b", y)):
         (folder / name).mkdir()
         (folder / name / "t.csv").write_text(f"{column},status\n{value!r},ok\n")
-    there, back = (compare(folder / one, folder / other, tolerance) for one, other in (("a", "b"), ("b", "a")))
+    there, back = (
+        compare(folder / one, folder / other, tolerance) for one, other in (("a", "b"), ("b", "a"))
+    )
     assert bool(there) == bool(back)
     assert bool(there) == (x != y and (column == "decoder" or abs(x - y) > tolerance * max(x, y)))
     assert compare(folder / "a", folder / "a", tolerance) == []
@@ -170,5 +183,7 @@ def test_verdicts_fit_the_terminal_and_are_counted(
 def test_differences_are_printed_in_full_and_their_absence_too() -> None:
     difference = Difference(SERIAL, "1 pil", "wall_s", "58.8", "[red]91.2")
     text = printed(lambda console: print_differences([difference], console))
-    assert all(cell in text for cell in (SERIAL, "1 pil", "wall_s", "58.8", "[red]91.2", "1 difference"))
+    assert all(
+        cell in text for cell in (SERIAL, "1 pil", "wall_s", "58.8", "[red]91.2", "1 difference")
+    )
     assert "no difference" in printed(lambda console: print_differences([], console))

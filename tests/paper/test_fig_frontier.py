@@ -34,7 +34,8 @@ def test_a_panel_each_with_every_loader_at_its_place(tmp_path: Path, save_table:
     figure = drawn(tmp_path)
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["Images of 256 px", "Originals"]
     (ours,) = [line for line in figure.axes[1].lines if line.get_marker() == "*"]
-    assert [float(value) for value in (*ours.get_xdata(), *ours.get_ydata())] == pytest.approx([43.4, 470 / 1.6], 1e-4)  # type: ignore[misc]
+    at = [float(value) for value in (*ours.get_xdata(), *ours.get_ydata())]  # type: ignore[misc]
+    assert at == pytest.approx([43.4, 470 / 1.6], 1e-4)
     assert "SPDL: unavailable (spdl is not installed)" in words(figure)
 
 
@@ -47,7 +48,11 @@ def test_a_folders_processes_are_apart(tmp_path: Path, save_table: Save) -> None
     ]
     save_table(tmp_path, "frontier.csv", rows)
     titles = [axes.get_title(loc="left") for axes in drawn(tmp_path).axes[:3]]
-    assert titles == ["A folder's photos", "A folder's photos, baseline JPEG", "A folder's photos, progressive JPEG"]
+    assert titles == [
+        "A folder's photos",
+        "A folder's photos, baseline JPEG",
+        "A folder's photos, progressive JPEG",
+    ]
 
 
 def test_rates_without_pixels_draw_nothing(tmp_path: Path, save_table: Save) -> None:

@@ -18,7 +18,11 @@ from wallclock.paper.figures.stacked import stage_seconds
 from wallclock.paper.figures.style import STAGE_STYLES, styled
 from wallclock.paper.rendering import Rendering
 
-SERIAL, ORIGINAL, DECODERS = "t4-serial-stages.csv", "t4-serial-stages-original.csv", "decoder-comparison.csv"
+SERIAL, ORIGINAL, DECODERS = (
+    "t4-serial-stages.csv",
+    "t4-serial-stages-original.csv",
+    "decoder-comparison.csv",
+)
 STACKED, BARS = "fig-01-stacked-stage-time", "fig-03-decoder-comparison"
 
 Rows = list[dict[str, object]]
@@ -60,7 +64,9 @@ def test_rendering_twice_gives_the_same_bytes(tables: Path, tmp_path: Path) -> N
             assert a.read_bytes() == b.read_bytes(), a.name
 
 
-def test_every_figure_is_drawn_and_drawn_alike(t4_run: Path, tmp_path: Path, svg_only: None) -> None:
+def test_every_figure_is_drawn_and_drawn_alike(
+    t4_run: Path, tmp_path: Path, svg_only: None
+) -> None:
     found = render_all(t4_run / "data", tmp_path)
     assert [each.stem for each in found] == list(FIGURES)
     for each in found:
@@ -91,12 +97,17 @@ def test_another_table_gives_another_figure(
         assert a.read_bytes() != b.read_bytes()
 
 
-def test_a_missing_table_is_a_reason_and_the_others_are_drawn(tables: Path, tmp_path: Path, svg_only: None) -> None:
+def test_a_missing_table_is_a_reason_and_the_others_are_drawn(
+    tables: Path, tmp_path: Path, svg_only: None
+) -> None:
     (tables / DECODERS).unlink()
     found = {each.stem: each for each in render_all(tables, tmp_path / "out")}
     assert found[STACKED].paths
     assert found[BARS] == Rendering(BARS, (), f"no {DECODERS}")
-    assert found["fig-06-cpu-gpu-timeline"].skipped == "no timeline-baseline.csv nor timeline-optimized.csv"
+    assert (
+        found["fig-06-cpu-gpu-timeline"].skipped
+        == "no timeline-baseline.csv nor timeline-optimized.csv"
+    )
 
 
 def test_a_table_without_a_measurement_is_a_reason(
@@ -125,11 +136,20 @@ def test_segments_add_up_to_the_total(tables: Path) -> None:
         assert "forward" not in stage_seconds(row, excluded=("forward",))
 
 
-def test_stacked_bars_say_what_they_show(tables: Path) -> None:
+def test_stacked_bars_print_results_they_show(tables: Path) -> None:
     figure = drawn(STACKED, tables)
     text = words(figure)
     for expected in (
-        *("588 s", "493 s", "490 s", "58 %", "15 %", "Tesla T4", "harness floor 1.2 s", "random weights"),
+        *(
+            "588 s",
+            "493 s",
+            "490 s",
+            "58 %",
+            "15 %",
+            "Tesla T4",
+            "harness floor 1.2 s",
+            "random weights",
+        ),
         *("extrapolated from n = 10,000", "Amazon Berkeley Objects", "median of 5 repeats"),
     ):
         assert expected in text
@@ -138,7 +158,9 @@ def test_stacked_bars_say_what_they_show(tables: Path) -> None:
     assert len(figure.axes) == 1
 
 
-def test_a_cpu_gets_a_second_panel_without_forward(tables: Path, serial_rows: Make, save_table: Save) -> None:
+def test_a_cpu_gets_a_second_panel_without_forward(
+    tables: Path, serial_rows: Make, save_table: Save
+) -> None:
     save_table(tables, SERIAL, serial_rows(device="AMD EPYC", device_kind="cpu", forward_factor=60))
     figure = drawn(STACKED, tables)
     whole, rest = figure.axes
@@ -146,7 +168,9 @@ def test_a_cpu_gets_a_second_panel_without_forward(tables: Path, serial_rows: Ma
     assert rest.get_xlim()[1] < whole.get_xlim()[1] / 10
 
 
-def test_recipes_that_failed_or_were_not_compared_are_named(tables: Path, serial_rows: Make, save_table: Save) -> None:
+def test_recipes_that_failed_or_were_not_compared_are_named(
+    tables: Path, serial_rows: Make, save_table: Save
+) -> None:
     rows = serial_rows()
     rows[0] |= {"gate": "not checked"}
     rows[1] |= {"psnr_db": 29.2}
@@ -160,7 +184,9 @@ def test_recipes_that_failed_or_were_not_compared_are_named(tables: Path, serial
     assert "libjpeg-turbo: unavailable (set $LIBTURBOJPEG or $PATH)" in text.replace("\n", " ")
 
 
-def test_decoders_have_a_panel_for_each_image_set(tables: Path, decoder_rows: Make, save_table: Save) -> None:
+def test_decoders_have_a_panel_for_each_image_set(
+    tables: Path, decoder_rows: Make, save_table: Save
+) -> None:
     both = drawn(BARS, tables)
     assert len(both.axes) == 2
     for expected in (
@@ -184,7 +210,9 @@ def test_stages_are_told_apart_without_colour() -> None:
     def luminance(colour: str) -> float:
         weights = (0.2126, 0.7152, 0.0722)
         channels = (int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5))
-        return sum(weight * float(channel**2.2) for weight, channel in zip(weights, channels, strict=True))
+        return sum(
+            weight * float(channel**2.2) for weight, channel in zip(weights, channels, strict=True)
+        )
 
     assert tuple(STAGE_STYLES) == STAGES
     values = [luminance(fill) for fill, _ in STAGE_STYLES.values()]

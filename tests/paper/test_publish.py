@@ -32,17 +32,37 @@ def write_records(runs: Path) -> None:
     recipe, corpus = Recipe("cpu", batch_size=1), Slice("synthetic", "small_256", 8, "cd" * 32, "")
     environment = {
         **{
-            "machine": {"cpu": "Some CPU", "cores": 2, "memory_gib": 8, "gpus": [], "system": "Linux", "python": "3.11"}
+            "machine": {
+                "cpu": "Some CPU",
+                "cores": 2,
+                "memory_gib": 8,
+                "gpus": [],
+                "system": "Linux",
+                "python": "3.11",
+            }
         },
-        **{"versions": {"numpy": "2.4.6"}, "code": "ab" * 32, "command": "python code/main.py --experiment cpu"},
+        **{
+            "versions": {"numpy": "2.4.6"},
+            "code": "ab" * 32,
+            "command": "python code/main.py --experiment cpu",
+        },
         "before": {"git": {"commit": "6246b18"}},
     }
     keys = []
     for repeat, factor in enumerate((1.0, 1.1)):
-        cell = Cell("cpu", "serial", "cpu-small_256", repeat, recipe, corpus, ModelSpec("dinov2-small"))
-        samples = {name: [int(1e6 * factor * (900 if name == "forward" else 1))] * 8 for name in STAGES}
+        cell = Cell(
+            "cpu", "serial", "cpu-small_256", repeat, recipe, corpus, ModelSpec("dinov2-small")
+        )
+        samples = {
+            name: [int(1e6 * factor * (900 if name == "forward" else 1))] * 8 for name in STAGES
+        }
         samples["wall"] = [sum(sum(found) for found in samples.values())]
-        values = {"n_embedded": 8, "weights_digest": "ef" * 32, "median_kb": 7.4, "median_megapixels": 0.05}
+        values = {
+            "n_embedded": 8,
+            "weights_digest": "ef" * 32,
+            "median_kb": 7.4,
+            "median_megapixels": 0.05,
+        }
         keys.append(records.key_of(cell, {}))
         record = Record(cell, samples=samples, values=values, environment=environment, seconds=1.0)
         records.write(records.directory(runs, cell, keys[-1]), record)
@@ -106,7 +126,13 @@ def test_what_nothing_backs_any_more_is_removed(tmp_path: Path) -> None:
 def test_a_reference_holds_text_only_and_is_as_its_records_make_it(reference: Path) -> None:
     names = {str(path.relative_to(reference)) for path in reference.rglob("*") if path.is_file()}
     derived = {name for name in names if not name.startswith("runs/")}
-    assert {CSV, "cpu-baseline-stages.meta.json", "claims.csv", "failures.csv", "README.md"} <= derived
+    assert {
+        CSV,
+        "cpu-baseline-stages.meta.json",
+        "claims.csv",
+        "failures.csv",
+        "README.md",
+    } <= derived
     assert {"figures/report.html", "figures/table-2-end-to-end.tex"} <= derived
     assert not any(name.endswith((".png", ".pdf")) for name in names)
     assert check.check(reference) == []
@@ -117,7 +143,8 @@ def change_a_digit_of_a_csv(reference: Path) -> None:
     path = reference / CSV
     text = path.read_text(encoding="utf-8")
     path.write_text(
-        re.sub(r"(\d)(\D*)\Z", lambda found: f"{(int(found[1]) + 1) % 10}{found[2]}", text), encoding="utf-8"
+        re.sub(r"(\d)(\D*)\Z", lambda found: f"{(int(found[1]) + 1) % 10}{found[2]}", text),
+        encoding="utf-8",
     )
 
 
@@ -179,7 +206,13 @@ def test_a_record_that_was_sealed_anew_shows_in_what_it_makes(reference: Path) -
     folder = next(reference.glob("runs/cpu/*r0*"))
     record = records.load(folder)
     samples = {**record.samples, "wall": [record.samples["wall"][0] + 10**9]}
-    edited = Record(record.cell, samples=samples, values=record.values, environment=record.environment, seconds=1.0)
+    edited = Record(
+        record.cell,
+        samples=samples,
+        values=record.values,
+        environment=record.environment,
+        seconds=1.0,
+    )
     records.write(folder, edited)
     assert CSV in {found.path for found in check.check(reference)}
 
@@ -195,7 +228,9 @@ def test_what_is_no_reference_run_says_so(tmp_path: Path, reference: Path) -> No
 # --- the command line ---------------------------------------------------------------------------
 
 
-def test_figures_and_report_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_and_report_from_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_records(tmp_path / "runs")
     folders = ["--out", str(tmp_path), "--figures", str(tmp_path / "figures")]
     assert main(["figures", *folders]) == 0

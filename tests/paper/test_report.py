@@ -112,15 +112,34 @@ def test_all_figures_tables_and_claims_are_in_it(run: Path) -> None:
 def test_it_says_what_the_run_was_made_on_and_where_the_paper_is_inconsistent(t4_run: Path) -> None:
     _, page = page_of(t4_run)
     for expected in (
-        *("Intel Xeon Platinum 8259CL, 16 usable cores", "Tesla T4, 15 GiB, driver 560.35.03", "ef" * 32, "ab" * 32),
-        *("10,000, Amazon Berkeley Objects; median kb 7.4", "libjpeg-turbo in pillow 3.1.2", "5 ok"),
-        *("python code/main.py --n 100000 --experiment serial", "Where the paper is at odds with itself"),
-        *("roughly linear", "The write-up's opening says 596 s, its tables 595 s.", "decode 51 %", "50 claims"),
+        *(
+            "Intel Xeon Platinum 8259CL, 16 usable cores",
+            "Tesla T4, 15 GiB, driver 560.35.03",
+            "ef" * 32,
+            "ab" * 32,
+        ),
+        *(
+            "10,000, Amazon Berkeley Objects; median kb 7.4",
+            "libjpeg-turbo in pillow 3.1.2",
+            "5 ok",
+        ),
+        *(
+            "python code/main.py --n 100000 --experiment serial",
+            "Where the paper is at odds with itself",
+        ),
+        *(
+            "roughly linear",
+            "The write-up's opening says 596 s, its tables 595 s.",
+            "decode 51 %",
+            "50 claims",
+        ),
     ):
         assert expected in page.words, expected
     # the shorter form of a note is not said beside the longer one
     assert page.words.count("part of the resize win is work left out (from 2000 px") >= 1
-    notes = page.words.split("Where the paper is at odds with itself")[1].split("The data behind it")[0]
+    notes = page.words.split("Where the paper is at odds with itself")[1].split(
+        "The data behind it"
+    )[0]
     assert notes.count("does not antialias") == 1
 
 
@@ -135,7 +154,10 @@ def test_a_number_points_at_the_cell_it_comes_from(t4_run: Path) -> None:
     ]
     cells = [re.search(rf'<td id="{anchor}">([^<]*)</td>', text) for anchor in anchors]
     assert [cell[1] for cell in cells if cell] == ["5021", "1466"]
-    assert '<a class="n" href="#csv-t4-serial-stages-original-row-1-seconds_per_100k">3.42×</a>' in row[0]
+    assert (
+        '<a class="n" href="#csv-t4-serial-stages-original-row-1-seconds_per_100k">3.42×</a>'
+        in row[0]
+    )
 
 
 def test_a_stand_in_is_said_to_be_one(cpu_run: Path) -> None:
@@ -169,7 +191,10 @@ def test_only_the_first_spans_are_shown(t4_run: Path) -> None:
     (timeline,) = [csv for csv in found.csvs if csv.name == "timeline-baseline.csv"]
     assert len(timeline.rows) == 40 < timeline.n_rows
     assert found.href(Source(timeline.name, 2000, "start_ms")) == "#csv-timeline-baseline"
-    assert found.href(Source(timeline.name, 40, "start_ms")) == "#csv-timeline-baseline-row-40-start_ms"
+    assert (
+        found.href(Source(timeline.name, 40, "start_ms"))
+        == "#csv-timeline-baseline-row-40-start_ms"
+    )
     assert found.href(Source(timeline.name, 40, "no_such_column")) == ""
     assert found.href(Source("no-such.csv", 1, "x")) == ""
 
@@ -178,7 +203,8 @@ def test_markup_in_a_table_is_text_on_the_page(t4_run: Path, tmp_path: Path) -> 
     data = shutil.copytree(t4_run / "data", tmp_path / "data")
     path = data / "onnx-vs-pytorch.csv"
     path.write_text(
-        path.read_text(encoding="utf-8").replace("cannot open", "<script>alert(1)</script>"), encoding="utf-8"
+        path.read_text(encoding="utf-8").replace("cannot open", "<script>alert(1)</script>"),
+        encoding="utf-8",
     )
     (made,) = report.render(data, tmp_path / "figures").paths
     text = made.read_text(encoding="utf-8")
@@ -203,32 +229,55 @@ def test_a_drawing_loses_what_would_clash() -> None:
 
 def in_chromium(url: str, profile: Path) -> tuple[str, str]:
     """The page as it is after its script ran, and what the browser had to say."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    chromium = (
+        shutil.which("chromium")
+        or shutil.which("chromium-browser")
+        or shutil.which("google-chrome")
+    )
     if chromium is None:
         pytest.skip("no chromium here")
     command = [
-        *(chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+        *(
+            chromium,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+        ),
         *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-        *("--enable-logging=stderr", "--virtual-time-budget=3000", f"--user-data-dir={profile}", "--dump-dom", url),
+        *(
+            "--enable-logging=stderr",
+            "--virtual-time-budget=3000",
+            f"--user-data-dir={profile}",
+            "--dump-dom",
+            url,
+        ),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     return done.stdout, "\n".join(line for line in done.stderr.split("\n") if "CONSOLE" in line)
 
 
 @pytest.mark.slow
-def test_in_a_browser_the_filter_works_and_the_console_is_silent(t4_run: Path, tmp_path: Path) -> None:
+def test_in_a_browser_the_filter_works_and_the_console_is_silent(
+    t4_run: Path, tmp_path: Path
+) -> None:
     url = (t4_run / "figures" / "report.html").as_uri()
     claims = read_table(t4_run / "data" / "claims.csv")
 
     def visible(fragment: str) -> set[str]:
-        dom, console = in_chromium(url + fragment, tmp_path / f"profile{len(list(tmp_path.iterdir()))}")
+        dom, console = in_chromium(
+            url + fragment, tmp_path / f"profile{len(list(tmp_path.iterdir()))}"
+        )
         assert console == ""
         rows = re.findall(r'<tr id="claim-([^"]+)"([^>]*)>', dom)
         assert len(rows) == len(claims)
         return {name for name, attributes in rows if "hidden" not in attributes}
 
     assert visible("") == {claim["id"] for claim in claims}
-    assert visible("#verdict=not-run") == {claim["id"] for claim in claims if claim["verdict"] == "not run"}
+    assert visible("#verdict=not-run") == {
+        claim["id"] for claim in claims if claim["verdict"] == "not run"
+    }
     assert visible("#experiment=serial&text=decode+original") == {
         claim["id"]
         for claim in claims
@@ -237,11 +286,15 @@ def test_in_a_browser_the_filter_works_and_the_console_is_silent(t4_run: Path, t
 
 
 @pytest.mark.slow
-def test_in_a_browser_a_link_opens_the_table_and_marks_the_row(t4_run: Path, tmp_path: Path) -> None:
+def test_in_a_browser_a_link_opens_the_table_and_marks_the_row(
+    t4_run: Path, tmp_path: Path
+) -> None:
     url = (t4_run / "figures" / "report.html").as_uri()
     dom, console = in_chromium(f"{url}#csv-t4-serial-stages-row-2", tmp_path / "profile")
     assert console == ""
-    assert re.findall(r'<details class="csv" id="([^"]+)" open="">', dom) == ["csv-t4-serial-stages"]
+    assert re.findall(r'<details class="csv" id="([^"]+)" open="">', dom) == [
+        "csv-t4-serial-stages"
+    ]
     assert '<td class="aimed">opencv</td>' in dom
 
 

@@ -31,7 +31,11 @@ from wallclock.paper.tables.table import (
 )
 
 SINKS, END_TO_END, CHECKLIST, CLAIMS = TABLES
-BASELINE, OPTIMIZED, CPU_TABLE = "t4-baseline-stages.csv", "optimized-end-to-end.csv", "cpu-baseline-stages.csv"
+BASELINE, OPTIMIZED, CPU_TABLE = (
+    "t4-baseline-stages.csv",
+    "optimized-end-to-end.csv",
+    "cpu-baseline-stages.csv",
+)
 
 Save = Callable[[Path, str, Rows], Path]
 
@@ -151,7 +155,8 @@ def test_end_to_end_of_the_paper(t4_run: Path) -> None:
     assert values(table, "minutes_per_million_origin") == ["extrapolated"] * 3
     assert table.rows[2]["usd_per_million"].value is None
     assert (
-        "baseline and all wins on Tesla T4, n = 20,000 (Amazon Berkeley Objects; pretrained weights)" in table.caption
+        "baseline and all wins on Tesla T4, n = 20,000 (Amazon Berkeley Objects; pretrained weights)"
+        in table.caption
     )
 
 
@@ -163,9 +168,15 @@ def test_a_stand_in_is_not_compared_with_a_network(cpu_run: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "factor"),
-    [({"corpus": "synthetic"}, None), ({"image_set": "original"}, None), ({}, pytest.approx(988 / 168, rel=1e-3))],
+    [
+        ({"corpus": "synthetic"}, None),
+        ({"image_set": "original"}, None),
+        ({}, pytest.approx(988 / 168, rel=1e-3)),
+    ],
 )
-def test_speed_ups_are_of_like_images_only(change: Row, factor: object, tmp_path: Path, save_table: Save) -> None:
+def test_speed_ups_are_of_like_images_only(
+    change: Row, factor: object, tmp_path: Path, save_table: Save
+) -> None:
     save_table(tmp_path, BASELINE, made_up.baseline(T4))
     save_table(tmp_path, OPTIMIZED, [row | change for row in made_up.optimized(T4)])
     assert values(build(END_TO_END, tmp_path), "speed_up")[1] == factor
@@ -196,7 +207,11 @@ def test_the_checklist_has_the_stages_in_order_and_their_gains(t4_run: Path) -> 
 
 
 def test_the_checklist_stands_with_one_table(tmp_path: Path, save_table: Save) -> None:
-    save_table(tmp_path, "onnx-vs-pytorch.csv", [row for row in made_up.runtimes(T4) if row["dtype"] != "fp16"])
+    save_table(
+        tmp_path,
+        "onnx-vs-pytorch.csv",
+        [row for row in made_up.runtimes(T4) if row["dtype"] != "fp16"],
+    )
     table = build(CHECKLIST, tmp_path)
     forward = table.rows[STAGES.index("forward")]
     assert forward["gain"].value == pytest.approx(242 / 118)
@@ -213,7 +228,9 @@ def test_the_checklist_needs_a_measurement(tmp_path: Path, save_table: Save) -> 
 
 def test_unlike_runs_have_no_gain_together(tmp_path: Path, save_table: Save) -> None:
     save_table(tmp_path, BASELINE, made_up.baseline(T4))
-    save_table(tmp_path, OPTIMIZED, [row | {"device": "NVIDIA L4"} for row in made_up.optimized(T4)])
+    save_table(
+        tmp_path, OPTIMIZED, [row | {"device": "NVIDIA L4"} for row in made_up.optimized(T4)]
+    )
     last = build(CHECKLIST, tmp_path).rows[-1]
     assert (last["gain"].value, last["gain_of"].value) == (None, "the two runs are not alike")
 
@@ -222,7 +239,9 @@ def test_every_claim_is_in_the_last_table(t4_run: Path) -> None:
     table = build(CLAIMS, t4_run / "data")
     assert len(table.rows) == 50
     assert table.long
-    assert re.match(r"50 claims: \d+ held, \d+ differs, \d+ not applicable, \d+ not run\.", table.caption)
+    assert re.match(
+        r"50 claims: \d+ held, \d+ differs, \d+ not applicable, \d+ not run\.", table.caption
+    )
     assert {"held", "not run"} <= set(values(table, "verdict"))
 
 

@@ -49,8 +49,12 @@ def test_the_window_runs_over_whole_periods_where_all_lanes_were_recorded() -> N
 
 
 def test_a_faster_run_shows_more_periods_if_it_has_them() -> None:
-    assert spans.choose_window(forward_passes(20), at_least_ms=125) == Window(0.0, 120.0, 12, whole=True)
-    assert spans.choose_window(forward_passes(10), at_least_ms=125) == Window(0.0, 90.0, 9, whole=True)
+    assert spans.choose_window(forward_passes(20), at_least_ms=125) == Window(
+        0.0, 120.0, 12, whole=True
+    )
+    assert spans.choose_window(forward_passes(10), at_least_ms=125) == Window(
+        0.0, 90.0, 9, whole=True
+    )
 
 
 def test_a_loader_whose_recording_ends_early_is_not_whole() -> None:
@@ -58,7 +62,9 @@ def test_a_loader_whose_recording_ends_early_is_not_whole() -> None:
     window = spans.choose_window([*forward_passes(20), *loading], at_least_ms=1000)
     assert window == Window(0.0, 80.0, 8, whole=False)
     # unless the run itself was over
-    assert spans.choose_window([*forward_passes(20), *loading], total=20) == Window(0.0, 80.0, 8, whole=True)
+    assert spans.choose_window([*forward_passes(20), *loading], total=20) == Window(
+        0.0, 80.0, 8, whole=True
+    )
 
 
 def test_two_passes_are_a_window_and_one_is_none() -> None:
@@ -68,8 +74,14 @@ def test_two_passes_are_a_window_and_one_is_none() -> None:
 
 def test_busy_is_neither_waiting_nor_counted_twice() -> None:
     window = Window(10.0, 30.0, 2, whole=True)
-    lane = [Span("gpu", "forward", 0, 5, 10), Span("gpu", "h2d", 1, 12, 2), Span("gpu", "forward", 1, 28, 50)]
-    assert spans.busy_share([*lane, Span("gpu", "wait", 1, 15, 13)], "gpu", window) == pytest.approx(7 / 20)
+    lane = [
+        Span("gpu", "forward", 0, 5, 10),
+        Span("gpu", "h2d", 1, 12, 2),
+        Span("gpu", "forward", 1, 28, 50),
+    ]
+    assert spans.busy_share(
+        [*lane, Span("gpu", "wait", 1, 15, 13)], "gpu", window
+    ) == pytest.approx(7 / 20)
     assert spans.busy_share(lane, "main", window) == 0
 
 
@@ -87,11 +99,16 @@ def test_grouping_keeps_the_sums_and_leaves_the_device_alone() -> None:
         return sums
 
     assert totals(after) == pytest.approx(totals(before))
-    assert [span for span in after if span.lane == "gpu"] == [span for span in before if span.lane == "gpu"]
+    assert [span for span in after if span.lane == "gpu"] == [
+        span for span in before if span.lane == "gpu"
+    ]
 
 
 def test_lanes_are_in_order_of_their_number() -> None:
-    rows = [{name: str(value) for name, value in row.items()} for row in made_up.timeline(T4, workers=11, n=12)]
+    rows = [
+        {name: str(value) for name, value in row.items()}
+        for row in made_up.timeline(T4, workers=11, n=12)
+    ]
     found = spans.lanes(spans.parse(rows))
     assert found == [*(f"worker {i}" for i in range(11)), "main", "gpu"]
 
@@ -104,7 +121,11 @@ def test_the_device_lane_is_at_the_bottom_and_says_how_busy_it_was(
     machine: Machine, tmp_path: Path, save_table: Save
 ) -> None:
     save_table(tmp_path, BASELINE, made_up.timeline(machine))
-    save_table(tmp_path, OPTIMIZED, made_up.timeline(machine, workers=8, batch_size=64, forward_ms=57, n=40))
+    save_table(
+        tmp_path,
+        OPTIMIZED,
+        made_up.timeline(machine, workers=8, batch_size=64, forward_ms=57, n=40),
+    )
     figure = drawn(tmp_path)
     above, below = figure.axes
     assert above.get_xlim() == below.get_xlim()
@@ -114,16 +135,22 @@ def test_the_device_lane_is_at_the_bottom_and_says_how_busy_it_was(
         assert labels[-1].startswith(f"{lane}, ")
         assert labels[-1].endswith("% busy")
         assert labels[0] == "worker 0"
-    assert above.get_title(loc="left").startswith("Baseline: 4 workers, batch 32 · 8 batches, 256 images in ")
+    assert above.get_title(loc="left").startswith(
+        "Baseline: 4 workers, batch 32 · 8 batches, 256 images in "
+    )
     assert "recorded spans, not a model" in words(figure)
     assert "drawn together, batch by batch" in words(figure)
     assert "not recorded" not in words(figure)
     assert ("stand-in" in words(figure)) == (machine.weights == "none")
 
 
-def test_runs_of_very_unlike_pace_have_scales_of_their_own(tmp_path: Path, save_table: Save) -> None:
+def test_runs_of_very_unlike_pace_have_scales_of_their_own(
+    tmp_path: Path, save_table: Save
+) -> None:
     save_table(tmp_path, BASELINE, made_up.timeline(T4, forward_ms=4000))
-    save_table(tmp_path, OPTIMIZED, made_up.timeline(T4, workers=8, batch_size=4, forward_ms=5, n=20))
+    save_table(
+        tmp_path, OPTIMIZED, made_up.timeline(T4, workers=8, batch_size=4, forward_ms=5, n=20)
+    )
     figure = drawn(tmp_path)
     above, below = figure.axes
     assert above.get_xlim()[1] > 20 * below.get_xlim()[1]
@@ -131,7 +158,9 @@ def test_runs_of_very_unlike_pace_have_scales_of_their_own(tmp_path: Path, save_
 
 
 def test_what_was_not_recorded_is_hatched(tmp_path: Path, save_table: Save) -> None:
-    save_table(tmp_path, OPTIMIZED, made_up.timeline(T4, workers=8, batch_size=64, forward_ms=57, n=20))
+    save_table(
+        tmp_path, OPTIMIZED, made_up.timeline(T4, workers=8, batch_size=64, forward_ms=57, n=20)
+    )
     assert "hatched: not recorded" in words(drawn(tmp_path))
 
 
@@ -160,7 +189,9 @@ def test_no_workers_and_too_few_batches(tmp_path: Path, save_table: Save) -> Non
 
 
 @MACHINES
-def test_the_trace_holds_every_span_on_a_named_thread(machine: Machine, tmp_path: Path, save_table: Save) -> None:
+def test_the_trace_holds_every_span_on_a_named_thread(
+    machine: Machine, tmp_path: Path, save_table: Save
+) -> None:
     save_table(tmp_path, BASELINE, made_up.timeline(machine))
     first, second = perfetto.render_all(tmp_path, tmp_path / "one")
     assert second.skipped == f"no {OPTIMIZED}"
@@ -170,7 +201,9 @@ def test_the_trace_holds_every_span_on_a_named_thread(machine: Machine, tmp_path
     assert plain["displayTimeUnit"] == "ms"
     assert plain["otherData"]["device"] == machine.device
     events = plain["traceEvents"]
-    threads = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    threads = {
+        event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"
+    }
     assert list(threads.values()) == spans.lanes(spans.parse(read_table(tmp_path / BASELINE)))
     complete = [event for event in events if event["ph"] == "X"]
     assert len(complete) == len(spans.parse(read_table(tmp_path / BASELINE)))
@@ -181,11 +214,34 @@ def test_the_trace_holds_every_span_on_a_named_thread(machine: Machine, tmp_path
 
 
 def test_spans_that_rounding_made_overlap_are_kept_apart(tmp_path: Path) -> None:
-    on = dict.fromkeys(("batch", "corpus", "weights", "device", "device_kind", "n_images", "workers"), "1")
+    on = dict.fromkeys(
+        ("batch", "corpus", "weights", "device", "device_kind", "n_images", "workers"), "1"
+    )
     rows = [
-        {**on, "batch_size": "1", "lane": "gpu", "stage": "forward", "start_ms": "10000.1", "duration_ms": "9.99"},
-        {**on, "batch_size": "1", "lane": "gpu", "stage": "d2h", "start_ms": "10010", "duration_ms": "1"},
-        {**on, "batch_size": "1", "lane": "main", "stage": "wait", "start_ms": "9999", "duration_ms": "20"},
+        {
+            **on,
+            "batch_size": "1",
+            "lane": "gpu",
+            "stage": "forward",
+            "start_ms": "10000.1",
+            "duration_ms": "9.99",
+        },
+        {
+            **on,
+            "batch_size": "1",
+            "lane": "gpu",
+            "stage": "d2h",
+            "start_ms": "10010",
+            "duration_ms": "1",
+        },
+        {
+            **on,
+            "batch_size": "1",
+            "lane": "main",
+            "stage": "wait",
+            "start_ms": "9999",
+            "duration_ms": "20",
+        },
     ]
     complete = [event for event in perfetto.events(rows) if event["ph"] == "X"]
     times = {event["name"]: (event["ts"], event["dur"]) for event in complete}

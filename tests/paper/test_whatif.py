@@ -44,9 +44,9 @@ def test_the_scenarios_go_the_way_they_must() -> None:
 def test_slow_storage_binds() -> None:
     said = answers(Changes(storage_gbit=0.01))["yours"].answer()
     assert said.bottleneck == "storage"
-    assert said.img_per_s * 1e3 * (number(read_table(OUT / whatif.TABLES[SET])[0]["median_kb"]) or 0) == pytest.approx(
-        0.01e9 / 8
-    )
+    assert said.img_per_s * 1e3 * (
+        number(read_table(OUT / whatif.TABLES[SET])[0]["median_kb"]) or 0
+    ) == pytest.approx(0.01e9 / 8)
 
 
 def test_every_change_says_what_it_assumes() -> None:
@@ -77,11 +77,30 @@ def test_what_cannot_be_asked_is_one_line(ask: Callable[[], object], words: str)
 
 
 def test_the_command_prints_answers_and_assumptions(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "wallclock.paper", "whatif", "--out", str(OUT), "--image-mb", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "wallclock.paper",
+        "whatif",
+        "--out",
+        str(OUT),
+        "--image-mb",
+        "2",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    for words in ("predicted, not measured", "twice the cores", "an H100", "1 Gbit/s", "5 MB", "yours", "Assumed"):
+    for words in (
+        "predicted, not measured",
+        "twice the cores",
+        "an H100",
+        "1 Gbit/s",
+        "5 MB",
+        "yours",
+        "Assumed",
+    ):
         assert words in done.stdout, words
     assert re.search(r"- yours: read, decode and resize cost [\d.]+ times as much", done.stdout)
-    failed = subprocess.run([*command[:5], str(tmp_path)], capture_output=True, text=True, check=False)
+    failed = subprocess.run(
+        [*command[:5], str(tmp_path)], capture_output=True, text=True, check=False
+    )
     assert (failed.returncode, failed.stderr.count("\n")) == (1, 1)

@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wallclock.predict import Machine, Setup, StageCosts, StepTime, amdahl, feed, fit_step_time, overlap, predict
+from wallclock.predict import (
+    Machine,
+    Setup,
+    StageCosts,
+    StepTime,
+    amdahl,
+    feed,
+    fit_step_time,
+    overlap,
+    predict,
+)
 
 KB, MB, GB = 1e3, 1e6, 1e9
 #: Batch size: milliseconds of a ResNet-50 step on an A100, of the transform, utilization in percent.
@@ -44,10 +54,15 @@ def test_the_model_of_a_whole_pipeline_says_the_same(batch_size: int) -> None:
     assert said.bottleneck == "transform"
 
 
-@pytest.mark.parametrize(("batch_size", "transform_ms", "percent"), [(32, "80", "7.3"), (1024, "2560", "1.2")])
+@pytest.mark.parametrize(
+    ("batch_size", "transform_ms", "percent"), [(32, "80", "7.3"), (1024, "2560", "1.2")]
+)
 def test_samples_of_5_mb(batch_size: int, transform_ms: str, percent: str) -> None:
     found = overlap(batch_size, 5 * MB, 2 * GB, float(TABLE[batch_size][0]) / 1e3)
-    assert (f"{1e3 * found.transform_s:.10g}", f"{100 * found.utilization:.1f}") == (transform_ms, percent)
+    assert (f"{1e3 * found.transform_s:.10g}", f"{100 * found.utilization:.1f}") == (
+        transform_ms,
+        percent,
+    )
 
 
 @pytest.mark.parametrize("batch_size", TABLE)
@@ -69,21 +84,29 @@ def test_the_tables_steps_lie_on_one_line() -> None:
 
 @settings(max_examples=1000, deadline=None)
 @given(st.integers(1, 4096), POSITIVE, POSITIVE, st.floats(1e-6, 1e4))
-def test_the_oracle_agrees_on_transform_against_step(size: int, sample: float, rate: float, step_s: float) -> None:
+def test_the_oracle_agrees_on_transform_against_step(
+    size: int, sample: float, rate: float, step_s: float
+) -> None:
     from mlsysim.core.units import Q_
     from mlsysim.engine.solvers import TransformationModel
 
     ours = overlap(size, sample, rate, step_s)
-    theirs = TransformationModel().solve(size, Q_(sample, "byte"), Q_(rate, "byte/s"), Q_(step_s, "s"))
+    theirs = TransformationModel().solve(
+        size, Q_(sample, "byte"), Q_(rate, "byte/s"), Q_(step_s, "s")
+    )
     assert 1e3 * ours.transform_s == pytest.approx(theirs.transform_time.magnitude, rel=1e-9)
     assert ours.utilization == pytest.approx(theirs.accelerator_utilization, rel=1e-9)
     assert ours.slowdown == pytest.approx(theirs.slowdown_factor, rel=1e-9)
-    assert ours.is_bottleneck == theirs.is_bottleneck or ours.transform_s == pytest.approx(ours.step_s, rel=1e-9)
+    assert ours.is_bottleneck == theirs.is_bottleneck or ours.transform_s == pytest.approx(
+        ours.step_s, rel=1e-9
+    )
 
 
 @settings(max_examples=1000, deadline=None)
 @given(POSITIVE, POSITIVE, POSITIVE)
-def test_the_oracle_agrees_on_supply_against_demand(demand: float, storage: float, link: float) -> None:
+def test_the_oracle_agrees_on_supply_against_demand(
+    demand: float, storage: float, link: float
+) -> None:
     from mlsysim import Hardware
     from mlsysim.core.units import Q_
     from mlsysim.engine.solvers import DataModel
@@ -96,14 +119,21 @@ def test_the_oracle_agrees_on_supply_against_demand(demand: float, storage: floa
     theirs = DataModel().solve(Q_(demand, "byte/s"), Hardware.Cloud.A100.model_copy(update=paths))
     ours = feed(demand, storage=storage, interconnect=link)
     assert ours.utilization == pytest.approx(theirs.utilization, rel=1e-9)
-    assert ours.supply_bytes_per_s == pytest.approx(theirs.supply_bw.to("byte/s").magnitude, rel=1e-9)
+    assert ours.supply_bytes_per_s == pytest.approx(
+        theirs.supply_bw.to("byte/s").magnitude, rel=1e-9
+    )
     assert ours.is_stalled == theirs.is_stalled or ours.utilization == pytest.approx(1, rel=1e-9)
     assert ours.bottleneck == theirs.bottleneck.lower() or storage == pytest.approx(link, rel=1e-9)
 
 
 @pytest.mark.parametrize("bad", [0, -1, math.nan, math.inf])
 def test_no_bandwidth_is_an_error_and_no_infinite_utilization(bad: float) -> None:
-    for arguments in [(bad, 1.0, 1.0, 1.0), (1, bad, 1.0, 1.0), (1, 1.0, bad, 1.0), (1, 1.0, 1.0, bad)]:
+    for arguments in [
+        (bad, 1.0, 1.0, 1.0),
+        (1, bad, 1.0, 1.0),
+        (1, 1.0, bad, 1.0),
+        (1, 1.0, 1.0, bad),
+    ]:
         with pytest.raises(ValueError, match="give a finite number above 0"):
             overlap(*arguments)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="storage in bytes a second"):
@@ -128,5 +158,7 @@ def test_the_model_loads_neither_torch_nor_hydra() -> None:
     import subprocess
 
     program = "import sys, wallclock.predict; print({'torch', 'hydra', 'numpy', 'mlsysim'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=None)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=None
+    )
     assert done.stdout.strip() == "set()"

@@ -37,11 +37,17 @@ def test_setups_that_cannot_be_are_refused() -> None:
             Setup(workers, batch_size, depth=depth)
 
 
-@given(st.floats(0, 1), st.floats(1e-6, 1), st.lists(st.integers(1, 1024), min_size=2, max_size=8, unique=True))
+@given(
+    st.floats(0, 1),
+    st.floats(1e-6, 1),
+    st.lists(st.integers(1, 1024), min_size=2, max_size=8, unique=True),
+)
 def test_points_on_a_line_give_the_line(startup: float, per_image: float, sizes: list[int]) -> None:
     step = fit_step_time([(size, startup + per_image * size) for size in sizes])
     for size in (1, 77, 1024):
-        assert step.batch_s(size) == pytest.approx(startup + per_image * size, rel=1e-4, abs=1e-4 * startup)
+        assert step.batch_s(size) == pytest.approx(
+            startup + per_image * size, rel=1e-4, abs=1e-4 * startup
+        )
 
 
 @given(st.lists(st.tuples(st.integers(1, 512), st.floats(1e-6, 10)), min_size=1, max_size=8))
@@ -61,8 +67,15 @@ def test_what_cannot_be_fitted() -> None:
 
 def test_costs_of_a_serial_passs_samples() -> None:
     samples = {"read": [1, 1], "decode": [5, 7], "forward": [100], "assemble": [4], "wall": [900]}
-    costs = StageCosts.of({name: [n * 1_000_000 for n in some] for name, some in samples.items()}, 2, 7400)
-    assert (costs.read_s, costs.decode_s, costs.assemble_s, costs.image_bytes) == (0.001, 0.006, 0.002, 7400)
+    costs = StageCosts.of(
+        {name: [n * 1_000_000 for n in some] for name, some in samples.items()}, 2, 7400
+    )
+    assert (costs.read_s, costs.decode_s, costs.assemble_s, costs.image_bytes) == (
+        0.001,
+        0.006,
+        0.002,
+        7400,
+    )
     assert costs.load_s == pytest.approx(0.009)
     assert costs.variation == pytest.approx(1 / 7)
     with pytest.raises(ValueError, match="n_images"):
@@ -71,5 +84,7 @@ def test_costs_of_a_serial_passs_samples() -> None:
 
 def test_contention_lies_on_straight_lines_and_is_flat_beyond() -> None:
     machine = Machine(4, contention=((4, 2.0), (1, 1.0), (8, 2.4)))
-    assert [machine.slowdown(busy) for busy in (1, 2, 4, 6, 8, 100)] == pytest.approx([1, 4 / 3, 2, 2.2, 2.4, 2.4])
+    assert [machine.slowdown(busy) for busy in (1, 2, 4, 6, 8, 100)] == pytest.approx(
+        [1, 4 / 3, 2, 2.2, 2.4, 2.4]
+    )
     assert Machine(4).slowdown(9) == 1

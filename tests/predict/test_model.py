@@ -27,7 +27,9 @@ BIG = Machine(cores=64)
 SECONDS = st.floats(1e-5, 1e-1)
 
 
-def rate(workers: int = 4, batch_size: int = 8, machine: Machine = BIG, costs: StageCosts = COSTS) -> float:
+def rate(
+    workers: int = 4, batch_size: int = 8, machine: Machine = BIG, costs: StageCosts = COSTS
+) -> float:
     return predict(costs, STEP, machine, Setup(workers, batch_size)).img_per_s
 
 
@@ -52,13 +54,17 @@ def test_with_workers_the_slowest_sets_the_pace() -> None:
 
 def test_no_more_loaders_work_than_there_are_cores() -> None:
     assert rate(workers=16, batch_size=256, machine=Machine(1)) == pytest.approx(500)
-    assert rate(workers=16, batch_size=256, machine=Machine(1, contention=((1, 1.0), (16, 2.0)))) == pytest.approx(250)
+    assert rate(
+        workers=16, batch_size=256, machine=Machine(1, contention=((1, 1.0), (16, 2.0)))
+    ) == pytest.approx(250)
 
 
 def test_a_forward_pass_on_the_loaders_cores_takes_them_away() -> None:
     shared = Machine(2, shares_cores=True, forward_cores=2)
     said = predict(COSTS, StepTime(0, 10e-3), shared, Setup(2, 8))
-    assert said.img_per_s == pytest.approx(1 / (10e-3 + 2e-3)), "a loader on one core holds both threads up"
+    assert said.img_per_s == pytest.approx(1 / (10e-3 + 2e-3)), (
+        "a loader on one core holds both threads up"
+    )
     assert said.bottleneck == "accelerator"
     assert workers_to_saturate(COSTS, StepTime(0, 10e-3), shared, Setup(1, 8)) == 1
 
@@ -66,7 +72,12 @@ def test_a_forward_pass_on_the_loaders_cores_takes_them_away() -> None:
 @pytest.mark.parametrize(
     ("forward_s", "workers", "forward_cores", "expected_s"),
     [
-        (1e-3, 2, 2, 2e-3),  # 2 ms of loading, shared with two loaders while the pass runs twice as long
+        (
+            1e-3,
+            2,
+            2,
+            2e-3,
+        ),  # 2 ms of loading, shared with two loaders while the pass runs twice as long
         (0.5e-3, 2, 2, 1.5e-3),  # more than that: the rest is loaded by both, on a core each
         (1e-3, 1, 2, 3e-3),  # a single loader works on one core only
         (4e-3, 2, 1, 4e-3),  # the other core is free
@@ -100,12 +111,16 @@ def test_what_the_main_process_does_itself_can_bind() -> None:
     slow_link = predict(replace(COSTS, h2d_s=0.01), STEP, BIG, Setup(8, 64))
     assert slow_link.bottleneck == "h2d"
     as_threads = predict(COSTS, StepTime(1e-4), BIG, Setup(8, 1, "threads"), handover)
-    assert as_threads.img_per_s == pytest.approx(4000), "threads hand nothing over: now loading binds"
+    assert as_threads.img_per_s == pytest.approx(4000), (
+        "threads hand nothing over: now loading binds"
+    )
 
 
 def test_a_workers_copy_overlaps_its_loading_while_a_core_is_free() -> None:
     handover = Handover(worker=StepTime(0, 1e-3))
-    assert predict(COSTS, StepTime(1e-4), BIG, Setup(1, 8), handover).img_per_s == pytest.approx(500)
+    assert predict(COSTS, StepTime(1e-4), BIG, Setup(1, 8), handover).img_per_s == pytest.approx(
+        500
+    )
     one = predict(COSTS, StepTime(1e-4), Machine(1), Setup(1, 8), handover)
     assert one.img_per_s == pytest.approx(1 / 3e-3)
 
@@ -134,13 +149,20 @@ def test_nothing_that_costs_nothing_is_predicted() -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(SECONDS, SECONDS, SECONDS, st.integers(1, 16), st.integers(1, 64), st.integers(1, 32))
-def test_laws(load: float, startup: float, per_image: float, workers: int, size: int, cores: int) -> None:
+def test_laws(
+    load: float, startup: float, per_image: float, workers: int, size: int, cores: int
+) -> None:
     """More cores or workers never hurt, nothing beats its parts, a faster device brings at most what it says."""
     costs, step = StageCosts(decode_s=load, variation=0.3), StepTime(startup, per_image)
     said = predict(costs, step, Machine(cores), Setup(workers, size))
     assert said.img_per_s <= min(said.supply.values()) * 1.02
     assert said.img_per_s >= predict(costs, step, Machine(cores), Setup(0, size)).img_per_s * 0.7
-    assert predict(costs, step, Machine(2 * cores), Setup(workers, size)).img_per_s >= said.img_per_s * 0.98
+    assert (
+        predict(costs, step, Machine(2 * cores), Setup(workers, size)).img_per_s
+        >= said.img_per_s * 0.98
+    )
     assert 0 < said.accelerator_utilization <= 1
-    faster = predict(costs, StepTime(startup / 50, per_image / 50), Machine(cores), Setup(workers, size))
+    faster = predict(
+        costs, StepTime(startup / 50, per_image / 50), Machine(cores), Setup(workers, size)
+    )
     assert faster.img_per_s <= said.img_per_s * said.accelerator_bound * 1.05

@@ -12,7 +12,9 @@ from wallclock.predict import queueing, simulate
 
 
 @given(st.floats(1e-4, 10), st.floats(1e-4, 10), st.integers(1, 32), st.integers(1, 8))
-def test_without_variance_the_slower_side_sets_the_pace(load: float, step: float, workers: int, depth: int) -> None:
+def test_without_variance_the_slower_side_sets_the_pace(
+    load: float, step: float, workers: int, depth: int
+) -> None:
     assert simulate(load, step, workers, depth) == pytest.approx(min(workers / load, 1 / step))
 
 
@@ -22,7 +24,9 @@ def test_the_recursion_agrees_with_the_formula_where_times_do_not_vary(
     load: float, step: float, workers: int, depth: int
 ) -> None:
     """A variance too small to matter takes the long way, with the same answer."""
-    assert simulate(load, step, workers, depth, 1e-9, 1e-9) == pytest.approx(min(workers / load, 1 / step), rel=0.02)
+    assert simulate(load, step, workers, depth, 1e-9, 1e-9) == pytest.approx(
+        min(workers / load, 1 / step), rel=0.02
+    )
 
 
 def test_variance_costs_most_at_the_knee_and_depth_buys_it_back() -> None:
@@ -56,7 +60,9 @@ def test_the_same_seed_draws_the_same() -> None:
     assert simulate(1, 1, 1, 2, 0.4, 0.4, seed=1) != simulate(1, 1, 1, 2, 0.4, 0.4, seed=2)
 
 
-@pytest.mark.parametrize("arguments", [(0, 0, 1, 1), (1, 1, 0, 1), (1, 1, 1, 0), (math.nan, 1, 1, 1), (1, -1, 1, 1)])
+@pytest.mark.parametrize(
+    "arguments", [(0, 0, 1, 1), (1, 1, 0, 1), (1, 1, 1, 0), (math.nan, 1, 1, 1), (1, -1, 1, 1)]
+)
 def test_nonsense_is_refused(arguments: tuple[float, float, int, int]) -> None:
     with pytest.raises(ValueError, match=r"nothing to simulate|give a finite number"):
         simulate(*arguments)

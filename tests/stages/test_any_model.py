@@ -40,22 +40,36 @@ def network(kind: str) -> Any:
         "vit classifier": lambda: t.ViTForImageClassification(t.ViTConfig(**SMALL)),
         "convnext": lambda: t.ConvNextModel(t.ConvNextConfig(**STAGES)),
         "resnet": lambda: t.ResNetModel(t.ResNetConfig(embedding_size=8, **STAGES)),
-        "clip": lambda: t.CLIPModel(t.CLIPConfig(vision_config=SMALL, text_config={**SMALL, "num_hidden_layers": 1})),
+        "clip": lambda: t.CLIPModel(
+            t.CLIPConfig(vision_config=SMALL, text_config={**SMALL, "num_hidden_layers": 1})
+        ),
         "clip vision": lambda: t.CLIPVisionModel(t.CLIPVisionConfig(**SMALL)),
     }
     return made[kind]()
 
 
 def described(folder: Path) -> ModelSpec:
-    return checkpoint.complete(ModelSpec("any", "pretrained", path=str(folder), input_px=0, dim=0, mean=(), std=()))
+    return checkpoint.complete(
+        ModelSpec("any", "pretrained", path=str(folder), input_px=0, dim=0, mean=(), std=())
+    )
 
 
 @pytest.mark.parametrize(
     ("kind", "preprocessor", "input_px", "dim"),
     [
-        ("vit", {"size": {"height": 32, "width": 32}, "image_mean": [0.5] * 3, "image_std": [0.25] * 3}, 32, 24),
+        (
+            "vit",
+            {"size": {"height": 32, "width": 32}, "image_mean": [0.5] * 3, "image_std": [0.25] * 3},
+            32,
+            24,
+        ),
         ("vit classifier", {}, 32, 24),
-        ("convnext", {"size": {"shortest_edge": 64}, "crop_size": {"height": 48, "width": 48}}, 48, 16),
+        (
+            "convnext",
+            {"size": {"shortest_edge": 64}, "crop_size": {"height": 48, "width": 48}},
+            48,
+            16,
+        ),
         ("resnet", {"size": 32, "do_normalize": False}, 32, 16),
         ("clip", None, 32, 24),
         ("clip vision", None, 32, 24),
@@ -67,7 +81,9 @@ def test_a_folder_says_all_that_a_run_needs(
     original = network(kind).eval()
     original.save_pretrained(tmp_path)
     if preprocessor is not None:
-        (tmp_path / "preprocessor_config.json").write_text(json.dumps(preprocessor), encoding="utf-8")
+        (tmp_path / "preprocessor_config.json").write_text(
+            json.dumps(preprocessor), encoding="utf-8"
+        )
     model = described(tmp_path)
     assert (model.input_px, model.dim, model.name) == (input_px, dim, tmp_path.name)
     assert model.statistics == {
@@ -77,7 +93,9 @@ def test_a_folder_says_all_that_a_run_needs(
     images = np.random.default_rng(0).normal(size=(2, 3, input_px, input_px)).astype(np.float32)
     move, loaded = transfer.make("cpu"), forward.make(model, "cpu", "fp32")
     vectors = move.d2h(loaded.run(move.h2d(images)))
-    np.testing.assert_allclose(vectors, _expected(kind, original, move.h2d(images)), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        vectors, _expected(kind, original, move.h2d(images)), rtol=1e-4, atol=1e-5
+    )
     assert vectors.shape == (2, dim)
 
 
@@ -113,12 +131,25 @@ def test_a_hubs_model_is_pinned_to_its_commit(tmp_path: Path) -> None:
         f"m = checkpoint.complete(ModelSpec('any', 'pretrained', 'me/vit', '{commit}', input_px=0, dim=0)); "
         "print(m.name, m.revision, m.dim, m.input_px)"
     )
-    files = {f"me/vit/resolve/{commit}/{path.name}": path for path in (tmp_path / "model").iterdir()}
+    files = {
+        f"me/vit/resolve/{commit}/{path.name}": path for path in (tmp_path / "model").iterdir()
+    }
     with hub.serve(files) as (address, _):
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-        environment |= {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "hf"), "PYTHONPATH": str(ROOT / "code")}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("HF_")
+        }
+        environment |= {
+            "HF_ENDPOINT": address,
+            "HF_HOME": str(tmp_path / "hf"),
+            "PYTHONPATH": str(ROOT / "code"),
+        }
         done = subprocess.run(
-            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False, timeout=60
+            [sys.executable, "-c", program],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
         )
     assert done.stdout.split() == ["vit", commit, "24", "32"], done.stderr
 
@@ -132,7 +163,9 @@ def test_a_hubs_model_is_pinned_to_its_commit(tmp_path: Path) -> None:
         ({"config.json": '{"image_size": 24}'}, r"does not tell dim; set model\.dim"),
     ],
 )
-def test_a_folder_that_does_not_tell_is_one_line(files: dict[str, str], words: str, tmp_path: Path) -> None:
+def test_a_folder_that_does_not_tell_is_one_line(
+    files: dict[str, str], words: str, tmp_path: Path
+) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=words) as caught:

@@ -17,7 +17,7 @@ from PIL import Image
 from tests import making
 from tests.conftest import ROOT
 from wallclock import native, provenance
-from wallclock.corpus.vet import vet
+from wallclock.corpus.validate import validate
 from wallclock.errors import ImageError, Unavailable, UserError
 from wallclock.spec import Limits
 from wallclock.stages import decode
@@ -55,7 +55,11 @@ def agree(data: bytes, decoders: dict[str, decode.Decode]) -> Pixels:
 
 
 def test_the_paper_has_four() -> None:
-    assert set(decode.DECODERS) == set(decode.LIBRARY_OF) == {"pil", "opencv", "turbojpeg", "simplejpeg"}
+    assert (
+        set(decode.DECODERS)
+        == set(decode.LIBRARY_OF)
+        == {"pil", "opencv", "turbojpeg", "simplejpeg"}
+    )
 
 
 def test_on_real_photos_all_agree(photos: list[Path], decoders: dict[str, decode.Decode]) -> None:
@@ -63,14 +67,16 @@ def test_on_real_photos_all_agree(photos: list[Path], decoders: dict[str, decode
         agree(path.read_bytes(), decoders)
 
 
-@pytest.mark.filterwarnings("ignore:Image appears to be a malformed MPO")  # which it is, and still a JPEG
+@pytest.mark.filterwarnings(
+    "ignore:Image appears to be a malformed MPO"
+)  # which it is, and still a JPEG
 def test_on_odd_files_that_decode_all_agree(
     torture: list[tuple[Path, str]], decoders: dict[str, decode.Decode]
 ) -> None:
     for path, expected in torture:
         if expected == "decodes":
             data = path.read_bytes()
-            header = vet(data, Limits())
+            header = validate(data, Limits())
             pixels = agree(data, decoders) if header.common else decode.decode_other(data)
             assert pixels.shape == (header.height, header.width, 3), path.name
 
@@ -128,7 +134,9 @@ def test_what_is_behind_the_end_changes_nothing(decoders: dict[str, decode.Decod
 
 @pytest.mark.parametrize("per_cent", [10, 50, 99])
 @pytest.mark.parametrize("name", ["pil", "turbojpeg", "simplejpeg"])
-def test_a_truncated_file_is_an_image_error(name: str, per_cent: int, decoders: dict[str, decode.Decode]) -> None:
+def test_a_truncated_file_is_an_image_error(
+    name: str, per_cent: int, decoders: dict[str, decode.Decode]
+) -> None:
     data = making.jpeg(400, 300)
     with pytest.raises(ImageError) as caught:
         decoders[name](data[: len(data) * per_cent // 100])
@@ -136,7 +144,9 @@ def test_a_truncated_file_is_an_image_error(name: str, per_cent: int, decoders: 
 
 
 @pytest.mark.parametrize("name", ["turbojpeg", "simplejpeg"])
-def test_a_warning_of_libjpeg_turbo_is_an_image_error(name: str, decoders: dict[str, decode.Decode]) -> None:
+def test_a_warning_of_libjpeg_turbo_is_an_image_error(
+    name: str, decoders: dict[str, decode.Decode]
+) -> None:
     data = making.jpeg(400, 300)
     middle = len(data) // 2
     with pytest.raises(ImageError, match=r"Corrupt|extraneous|premature"):
@@ -145,7 +155,9 @@ def test_a_warning_of_libjpeg_turbo_is_an_image_error(name: str, decoders: dict[
 
 @pytest.mark.parametrize("name", decode.DECODERS)
 @pytest.mark.parametrize("data", [b"", b"\xff\xd8\xff", b"text", making.jpeg()[:60]])
-def test_what_is_no_jpeg_is_an_image_error(name: str, data: bytes, decoders: dict[str, decode.Decode]) -> None:
+def test_what_is_no_jpeg_is_an_image_error(
+    name: str, data: bytes, decoders: dict[str, decode.Decode]
+) -> None:
     with pytest.raises(ImageError) as caught:
         decoders[name](data)
     assert caught.value.stage == "decode"
@@ -160,7 +172,7 @@ def test_every_vetted_image_is_one_that_all_decode(
     assert damaged
     for path in damaged:
         with pytest.raises(ImageError):
-            vet(path.read_bytes(), Limits())
+            validate(path.read_bytes(), Limits())
 
 
 class TestOther:
@@ -168,7 +180,13 @@ class TestOther:
 
     @pytest.mark.parametrize(
         ("kind", "mode", "levels"),
-        [("PNG", "RGB", 0), ("PNG", "P", 20), ("GIF", "P", 20), ("WEBP", "RGB", 6), ("JPEG", "CMYK", 6)],
+        [
+            ("PNG", "RGB", 0),
+            ("PNG", "P", 20),
+            ("GIF", "P", 20),
+            ("WEBP", "RGB", 6),
+            ("JPEG", "CMYK", 6),
+        ],
     )
     def test_becomes_rgb(self, kind: str, mode: str, levels: float) -> None:
         pixels = decode.decode_other(making.encode(making.picture(), kind, mode))
@@ -178,7 +196,11 @@ class TestOther:
 
     @pytest.mark.parametrize("mode", ["L", "1", "LA"])
     def test_gray_of_any_kind_becomes_rgb(self, mode: str) -> None:
-        assert decode.decode_other(making.encode(making.picture(), "PNG", mode)).shape == (48, 64, 3)
+        assert decode.decode_other(making.encode(making.picture(), "PNG", mode)).shape == (
+            48,
+            64,
+            3,
+        )
 
     def test_alpha_is_dropped(self) -> None:
         image = Image.fromarray(making.picture())
@@ -192,7 +214,9 @@ class TestOther:
 
     def test_the_first_frame_counts(self) -> None:
         frames = [Image.fromarray(making.picture(seed=seed)) for seed in (1, 2)]
-        data = making.encode(making.picture(seed=1), "WEBP", save_all=True, append_images=frames[1:], lossless=True)
+        data = making.encode(
+            making.picture(seed=1), "WEBP", save_all=True, append_images=frames[1:], lossless=True
+        )
         assert apart(decode.decode_other(data), making.picture(seed=1)) == 0
 
     def test_damage_is_an_image_error(self) -> None:
@@ -218,7 +242,9 @@ def test_without_libturbojpeg_the_decoder_is_unavailable_and_says_what_to_type()
         "WALLCLOCK_LIBTURBOJPEG": "/nonexistent/libturbojpeg.so",
         "PYTHONPATH": str(ROOT / "code"),
     }
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
     assert native.INSTALL_HINT in done.stdout.splitlines()[0]
 
 

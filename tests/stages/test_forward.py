@@ -41,12 +41,16 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from transformers import Dinov2Config, Dinov2Model
 
     torch.manual_seed(7)
-    config: Any = Dinov2Config(hidden_size=24, num_hidden_layers=2, num_attention_heads=2, patch_size=14, image_size=28)
+    config: Any = Dinov2Config(
+        hidden_size=24, num_hidden_layers=2, num_attention_heads=2, patch_size=14, image_size=28
+    )
     model = Dinov2Model(config)
     model.save_pretrained(folder / "safetensors")
     (folder / "pickled").mkdir()
     torch.save(model.state_dict(), folder / "pickled" / "pytorch_model.bin")
-    (folder / "pickled" / "config.json").write_bytes((folder / "safetensors" / "config.json").read_bytes())
+    (folder / "pickled" / "config.json").write_bytes(
+        (folder / "safetensors" / "config.json").read_bytes()
+    )
     return folder
 
 
@@ -63,7 +67,10 @@ class TestRandom:
 
     def test_another_seed_gives_others(self, batch: Any) -> None:
         other = replace(RANDOM, seed=1)
-        assert forward.make(other, "cpu", "fp32").weights_digest != forward.make(RANDOM, "cpu", "fp32").weights_digest
+        assert (
+            forward.make(other, "cpu", "fp32").weights_digest
+            != forward.make(RANDOM, "cpu", "fp32").weights_digest
+        )
         assert not np.allclose(vectors(other, batch), vectors(RANDOM, batch))
 
     def test_one_vector_an_image_that_depends_on_no_other(self, batch: Any) -> None:
@@ -72,11 +79,17 @@ class TestRandom:
         assert together.dtype == np.float32
         assert np.isfinite(together).all()
         for row in range(3):
-            np.testing.assert_allclose(vectors(RANDOM, batch[row : row + 1])[0], together[row], rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(
+                vectors(RANDOM, batch[row : row + 1])[0], together[row], rtol=1e-4, atol=1e-5
+            )
 
     def test_half_precision_is_near(self, batch: Any) -> None:
         exact, half = vectors(RANDOM, batch), vectors(RANDOM, batch, "bf16")
-        similar = (exact * half).sum(axis=1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(half, axis=1)
+        similar = (
+            (exact * half).sum(axis=1)
+            / np.linalg.norm(exact, axis=1)
+            / np.linalg.norm(half, axis=1)
+        )
         assert similar.min() > 0.99
 
     def test_the_full_model_is_dinov2_small(self) -> None:
@@ -105,7 +118,11 @@ class TestStandIn:
 @pytest.mark.parametrize(
     ("model", "dtype", "words"),
     [
-        (replace(RANDOM, weights="randon"), "fp32", "no model.weights is called 'randon'; did you mean random"),
+        (
+            replace(RANDOM, weights="randon"),
+            "fp32",
+            "no model.weights is called 'randon'; did you mean random",
+        ),
         (RANDOM, "fp23", "no dtype is called 'fp23'; did you mean fp32"),
     ],
 )
@@ -123,16 +140,24 @@ class TestFolder:
 
     @pytest.mark.parametrize(
         ("name", "words"),
-        [("pickled", "no file named model.safetensors"), ("missing", "is no folder"), ("", "cannot load")],
+        [
+            ("pickled", "no file named model.safetensors"),
+            ("missing", "is no folder"),
+            ("", "cannot load"),
+        ],
     )
-    def test_without_safetensors_it_is_refused_in_one_line(self, saved: Path, name: str, words: str) -> None:
+    def test_without_safetensors_it_is_refused_in_one_line(
+        self, saved: Path, name: str, words: str
+    ) -> None:
         with pytest.raises(UserError, match=words) as caught:
             forward.load_network(replace(PRETRAINED, path=str(saved / name)))
         assert "\n" not in str(caught.value)
 
     def test_damaged_weights_are_refused_in_one_line(self, saved: Path, tmp_path: Path) -> None:
         for path in (saved / "safetensors").iterdir():
-            (tmp_path / path.name).write_bytes(path.read_bytes()[: 5000 if path.suffix == ".safetensors" else None])
+            (tmp_path / path.name).write_bytes(
+                path.read_bytes()[: 5000 if path.suffix == ".safetensors" else None]
+            )
         with pytest.raises(UserError, match="cannot load") as caught:
             forward.load_network(replace(PRETRAINED, path=str(tmp_path)))
         assert "\n" not in str(caught.value)
@@ -167,11 +192,19 @@ except UserError as error:
     @pytest.fixture
     def load(self, tmp_path: Path) -> Callable[[str], str]:
         def run(address: str) -> str:
-            environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-            environment |= {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "hf"), "PYTHONPATH": str(ROOT / "code")}
+            environment = {
+                name: value for name, value in os.environ.items() if not name.startswith("HF_")
+            }
+            environment |= {
+                "HF_ENDPOINT": address,
+                "HF_HOME": str(tmp_path / "hf"),
+                "PYTHONPATH": str(ROOT / "code"),
+            }
             model = json.dumps(vars(PRETRAINED))
             command = [sys.executable, "-c", self.PROGRAM, model]
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=100)
+            done = subprocess.run(
+                command, env=environment, capture_output=True, text=True, check=True, timeout=100
+            )
             return done.stdout.strip()
 
         return run
@@ -179,7 +212,9 @@ except UserError as error:
     def files(self, folder: Path, revision: str = REVISION) -> dict[str, Path]:
         return {f"{REPO}/resolve/{revision}/{path.name}": path for path in folder.iterdir()}
 
-    def test_weights_come_from_the_pinned_revision(self, saved: Path, load: Callable[[str], str]) -> None:
+    def test_weights_come_from_the_pinned_revision(
+        self, saved: Path, load: Callable[[str], str]
+    ) -> None:
         with hub.serve(self.files(saved / "safetensors")) as (address, requests):
             assert load(address) == digest_in(saved)
             assert f"GET {REPO}/resolve/{REVISION}/model.safetensors" in requests
@@ -190,7 +225,11 @@ except UserError as error:
             found = load(address)
         assert found.startswith(f"UserError cannot load {REPO}: ")
         assert len(found.splitlines()) == 1
-        assert not [request for request in requests if request.startswith("GET") and "pytorch_model.bin" in request]
+        assert not [
+            request
+            for request in requests
+            if request.startswith("GET") and "pytorch_model.bin" in request
+        ]
 
     def test_another_revision_will_not_do(self, saved: Path, load: Callable[[str], str]) -> None:
         with hub.serve(self.files(saved / "safetensors", "main")) as (address, _):
@@ -198,7 +237,9 @@ except UserError as error:
         assert found.startswith(f"UserError cannot load {REPO}: ")
         assert len(found.splitlines()) == 1
 
-    def test_a_hub_that_is_down_is_one_line_with_the_way_out(self, load: Callable[[str], str]) -> None:
+    def test_a_hub_that_is_down_is_one_line_with_the_way_out(
+        self, load: Callable[[str], str]
+    ) -> None:
         found = load("http://127.0.0.1:9")
         assert found.startswith(f"UserError cannot load {REPO}: ")
         assert "model.weights=random" in found

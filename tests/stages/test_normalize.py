@@ -45,7 +45,9 @@ def test_the_constants_are_those_of_dinov2() -> None:
 
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=6))
 def test_a_batch_holds_its_images_in_order(seeds: list[int]) -> None:
-    images = [np.random.default_rng(seed).normal(size=(3, 4, 5)).astype(np.float32) for seed in seeds]
+    images = [
+        np.random.default_rng(seed).normal(size=(3, 4, 5)).astype(np.float32) for seed in seeds
+    ]
     batch = stack(images)
     assert batch.shape == (len(images), 3, 4, 5)
     assert batch.flags.c_contiguous

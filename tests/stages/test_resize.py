@@ -54,16 +54,23 @@ def noise() -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
 def test_fine_texture_averages_out_only_where_the_resizer_antialiases() -> None:
     """What the paper leaves out: OpenCV's linear resize samples, it does not average."""
     spread = {choice: float(resize.make(*choice, 100).resize(noise()).std()) for choice in CHOICES}
-    averaging = [spread[choice] for choice in (("pil", "box"), ("pil", "bilinear"), ("opencv", "area"))]
+    averaging = [
+        spread[choice] for choice in (("pil", "box"), ("pil", "bilinear"), ("opencv", "area"))
+    ]
     sampling = [spread["opencv", name] for name in ("nearest", "linear", "cubic", "lanczos")]
     assert max(averaging) * 2 < min(sampling)
 
 
 def test_area_is_nearer_to_pillows_picture_than_linear() -> None:
     photo = making.picture(1600, 1200).astype(np.int16)
-    photo = np.clip(photo + np.random.default_rng(0).integers(-40, 40, photo.shape), 0, 255).astype(np.uint8)
+    photo = np.clip(photo + np.random.default_rng(0).integers(-40, 40, photo.shape), 0, 255).astype(
+        np.uint8
+    )
     reference = resize.make("pil", "bilinear", 224).resize(photo)
-    decibels = {name: psnr_db(resize.make("opencv", name, 224).resize(photo), reference) for name in ("linear", "area")}
+    decibels = {
+        name: psnr_db(resize.make("opencv", name, 224).resize(photo), reference)
+        for name in ("linear", "area")
+    }
     assert decibels["area"] > decibels["linear"] + 6
 
 
@@ -71,7 +78,11 @@ def test_area_is_nearer_to_pillows_picture_than_linear() -> None:
     ("name", "interpolation", "words"),
     [
         ("pill", "bilinear", "no resizer is called 'pill'; did you mean pil"),
-        ("opencv", "liner", "no interpolation of resizer=opencv is called 'liner'; did you mean linear"),
+        (
+            "opencv",
+            "liner",
+            "no interpolation of resizer=opencv is called 'liner'; did you mean linear",
+        ),
         ("pil", "billinear", "did you mean bilinear"),
         ("opencv", "bilinear", "all|valid"),
     ],
@@ -86,12 +97,16 @@ def test_unknown_names_get_the_nearest(name: str, interpolation: str, words: str
 @given(width=st.integers(1, 900), height=st.integers(1, 900), size=st.integers(1, 256))
 def test_torchs_filter_is_pillows_but_for_rounding(width: int, height: int, size: int) -> None:
     pixels = np.random.default_rng(width).integers(0, 256, (height, width, 3), np.uint8)
-    ours, pillows = (resize.make(name, "bilinear", size).resize(pixels) for name in ("torch", "pil"))
+    ours, pillows = (
+        resize.make(name, "bilinear", size).resize(pixels) for name in ("torch", "pil")
+    )
     assert np.abs(ours.astype(int) - pillows).max() <= 2
 
 
 @pytest.mark.parametrize(("name", "interpolation"), CHOICES)
-def test_a_row_of_a_batch_takes_what_a_picture_of_its_own_would(name: str, interpolation: str) -> None:
+def test_a_row_of_a_batch_takes_what_a_picture_of_its_own_would(
+    name: str, interpolation: str
+) -> None:
     pixels, resizer = making.picture(300, 200), resize.make(name, interpolation, 50)
     batch = np.full((3, 50, 50, 3), 7, np.uint8)
     resizer.place(pixels, resizer.prepare(batch[1]))

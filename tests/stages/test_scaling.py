@@ -20,7 +20,9 @@ from wallclock.summary import psnr_db
     target=st.integers(1, 600),
     margin=st.floats(1, 5),
 )
-def test_the_smallest_scale_that_is_large_enough(width: int, height: int, target: int, margin: float) -> None:
+def test_the_smallest_scale_that_is_large_enough(
+    width: int, height: int, target: int, margin: float
+) -> None:
     n = Scaling(target, margin).denominator(width, height)
     assert n in (1, 2, 4, 8)
     if n > 1:
@@ -96,7 +98,9 @@ def test_scaled_then_antialiased_is_nearer_to_pillow_than_area_of_the_full_pictu
 def test_a_size_that_eight_does_not_divide_is_not_shifted(resizer: str) -> None:
     """1873 px at 1/4 are 468.25 px in an array of 469: taken for 469, the picture would be squeezed."""
     noise = np.random.default_rng(0).integers(-60, 60, (1873, 1873, 3))
-    data = making.encode(np.clip(making.picture(1873, 1873).astype(int) + noise, 0, 255).astype(np.uint8), quality=92)
+    data = making.encode(
+        np.clip(making.picture(1873, 1873).astype(int) + noise, 0, 255).astype(np.uint8), quality=92
+    )
     reference = resize.make("pil", "bilinear", 224).resize(decode.make("simplejpeg")(data))
     scaled = decode.make("simplejpeg", Scaling(224, 1.25))(data)
     assert scaled.shape == (469, 469, 3)

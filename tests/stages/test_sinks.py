@@ -40,9 +40,14 @@ def bits(vectors: Vectors) -> npt.NDArray[np.uint32]:
     dim=st.integers(1, 9),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_what_was_written_is_read_back(name: str, batches: list[list[str]], dim: int, seed: int) -> None:
-    dice = np.random.default_rng(seed)
-    made = [(ids, dice.integers(0, 2**32, (len(ids), dim), dtype=np.uint32).view(np.float32)) for ids in batches]
+def test_what_was_written_is_read_back(
+    name: str, batches: list[list[str]], dim: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    made = [
+        (ids, rng.integers(0, 2**32, (len(ids), dim), dtype=np.uint32).view(np.float32))
+        for ids in batches
+    ]
     with tempfile.TemporaryDirectory() as folder:
         ids, vectors = sinks.READERS[name](write(name, Path(folder), made, dim))
     assert ids == [identity for batch in batches for identity in batch]
@@ -52,7 +57,9 @@ def test_what_was_written_is_read_back(name: str, batches: list[list[str]], dim:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("sizes", [[4096, 4096, 1], [1] * 5, [10_000], [4095, 2, 4095]])
-def test_row_groups_and_batches_do_not_have_to_fit(name: str, sizes: list[int], tmp_path: Path) -> None:
+def test_row_groups_and_batches_do_not_have_to_fit(
+    name: str, sizes: list[int], tmp_path: Path
+) -> None:
     everything = np.arange(sum(sizes) * 3, dtype=np.float32).reshape(-1, 3)
     ends = np.cumsum(sizes)
     batches = [
@@ -97,7 +104,10 @@ def test_nothing_at_all_reads_back_as_nothing(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", NAMES)
 def test_ids_longer_than_any_key(name: str, tmp_path: Path) -> None:
     long = ["x" * 5000 + str(i) for i in range(3)]
-    assert sinks.READERS[name](write(name, tmp_path, [(long, np.ones((3, 2), np.float32))], 2))[0] == long
+    assert (
+        sinks.READERS[name](write(name, tmp_path, [(long, np.ones((3, 2), np.float32))], 2))[0]
+        == long
+    )
 
 
 def test_others_can_read_the_files_too(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from wallclock.corpus import manifest as manifests
 from wallclock.corpus.manifest import Item, Manifest
-from wallclock.corpus.vet import sniff, vet
+from wallclock.corpus.validate import sniff, validate
 from wallclock.errors import ImageError, UserError
 from wallclock.files import digest_of, sha256_bytes
 from wallclock.spec import CorpusSpec, Limits, Slice
@@ -45,7 +45,7 @@ def prepare(spec: CorpusSpec, n: int | None, cache: Path, progress: Progress) ->
     known = manifests.load_or_none(path, root)
     manifest = Manifest("folder", spec.image_set, root, _items(root, n, spec, known, progress))
     _remember(manifest, known, path)
-    if not manifest.sound:
+    if not manifest.valid:
         first = manifest.items[0]
         raise UserError(
             f"none of the {len(manifest.items)} images under {root} can be read; the first, {first.id}: "
@@ -63,10 +63,14 @@ def _remember(manifest: Manifest, known: Manifest | None, path: Path) -> None:
         manifests.save(Manifest(manifest.kind, manifest.image_set, manifest.root, items), path)
 
 
-def _items(root: Path, n: int | None, spec: CorpusSpec, known: Manifest | None, progress: Progress) -> tuple[Item, ...]:
+def _items(
+    root: Path, n: int | None, spec: CorpusSpec, known: Manifest | None, progress: Progress
+) -> tuple[Item, ...]:
     names = sorted(_candidates(root), key=_rank(spec.seed) if spec.sample else os.fsencode)
     if not names:
-        raise UserError(f"no image under {root}: no JPEG, PNG, WebP or GIF file in it or its subfolders")
+        raise UserError(
+            f"no image under {root}: no JPEG, PNG, WebP or GIF file in it or its subfolders"
+        )
     names = names[:n]
     old = {item.path: item for item in known.items} if known else {}
     items = []
@@ -92,7 +96,9 @@ def _candidates(root: Path) -> Iterator[str]:
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         for name in files:
             path = os.path.join(folder, name)
-            if not name.startswith(".") and (_extension(name) in _EXTENSIONS or _looks_like_image(path)):
+            if not name.startswith(".") and (
+                _extension(name) in _EXTENSIONS or _looks_like_image(path)
+            ):
                 yield os.path.relpath(path, root)
     # Nobody knows what a folder holds that cannot be listed: it gets a row of its own.
     yield from closed
@@ -121,16 +127,30 @@ def _item(root: Path, name: str, limits: Limits, old: Item | None) -> Item:
             about = path.stat()
             size, mtime = about.st_size, about.st_mtime_ns
             # What could not be read is tried again: a new permission leaves size and time as they were.
-            if old is not None and (old.bytes, old.mtime_ns) == (size, mtime) and old.failed_stage != "read":
+            if (
+                old is not None
+                and (old.bytes, old.mtime_ns) == (size, mtime)
+                and old.failed_stage != "read"
+            ):
                 return old
             data = _read(path, about, limits)
         except OSError as error:
             link = "dangling link" if path.is_symlink() and not path.exists() else None
             raise ImageError("read", link or error.strerror or type(error).__name__) from error
-        header = vet(data, limits)
+        header = validate(data, limits)
     except ImageError as error:
         return _make(name, size, mtime, data, failed=(error.stage, error.reason))
-    return _make(name, size, mtime, data, header.width, header.height, header.format, header.process, header.components)
+    return _make(
+        name,
+        size,
+        mtime,
+        data,
+        header.width,
+        header.height,
+        header.format,
+        header.process,
+        header.components,
+    )
 
 
 def _read(path: Path, about: os.stat_result, limits: Limits) -> bytes:
@@ -156,7 +176,24 @@ def _make(
     failed: tuple[str, str] = ("", ""),
 ) -> Item:
     # A name that is not UTF-8 keeps its bytes as \xNN in the id, which every sink can store.
-    identity = name.replace(os.sep, "/").encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    identity = (
+        name.replace(os.sep, "/")
+        .encode("utf-8", "surrogateescape")
+        .decode("utf-8", "backslashreplace")
+    )
     digest = sha256_bytes(data) if data else ""
     reason = " ".join(failed[1].split())
-    return Item(identity, name, size, width, height, digest, kind, process, components, mtime, failed[0], reason)
+    return Item(
+        identity,
+        name,
+        size,
+        width,
+        height,
+        digest,
+        kind,
+        process,
+        components,
+        mtime,
+        failed[0],
+        reason,
+    )

@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from wallclock.errors import UserError
 from wallclock.files import digest_of, pretty_json, sha256_bytes, write_bytes
@@ -45,7 +46,7 @@ class Item:
     etag: str = ""
 
     @property
-    def sound(self) -> bool:
+    def valid(self) -> bool:
         """Whether the image passed the vetting."""
         return not self.failed_stage
 
@@ -69,22 +70,22 @@ class Manifest:
         return Manifest(self.kind, self.image_set, self.root, self.items[:n])
 
     @property
-    def sound(self) -> list[Item]:
+    def valid(self) -> list[Item]:
         """The images that can be used, in order."""
-        return [item for item in self.items if item.sound]
+        return [item for item in self.items if item.valid]
 
     @property
     def failed(self) -> list[Item]:
         """The images that cannot, in order."""
-        return [item for item in self.items if not item.sound]
+        return [item for item in self.items if not item.valid]
 
     def digest(self) -> str:
         """sha256 of the ids and contents, in order; equal on every machine that holds the same images."""
         return digest_of([[item.id, item.sha256, item.failed_stage] for item in self.items])
 
-    def shape(self) -> dict[str, float]:
+    def size_stats(self) -> dict[str, float]:
         """The size distribution that every timing carries: medians, p5 and p95 of bytes and pixels."""
-        sound = self.sound
+        sound = self.valid
         kilobytes = [item.bytes / 1e3 for item in sound]
         megapixels = [item.width * item.height / 1e6 for item in sound]
         progressive = sum(item.process == "progressive" for item in sound)
@@ -139,13 +140,19 @@ def load(path: Path, root: Path | None = None) -> Manifest:
         UserError: there is none, or its rows are not those that were written.
     """
     try:
-        about = json.loads(path.with_suffix(".json").read_bytes().decode("utf-8", "surrogateescape"))
+        about = json.loads(
+            path.with_suffix(".json").read_bytes().decode("utf-8", "surrogateescape")
+        )
         rows = path.read_bytes()
         intact = about["version"] == VERSION and about["sha256"] == sha256_bytes(rows)
     except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"no readable manifest at {path}; run the same command again to make it") from error
+        raise UserError(
+            f"no readable manifest at {path}; run the same command again to make it"
+        ) from error
     if not intact:
-        raise UserError(f"the manifest {path} was changed since it was made; delete it and run again")
+        raise UserError(
+            f"the manifest {path} was changed since it was made; delete it and run again"
+        )
     reader = csv.DictReader(io.StringIO(rows.decode("utf-8", "surrogateescape"), newline=""))
     items = tuple(_item(row) for row in reader)
     return Manifest(about["kind"], about["image_set"], root or Path(about["root"]), items)
@@ -162,11 +169,18 @@ def load_or_none(path: Path, root: Path | None = None) -> Manifest | None:
 def failure_rows(items: Iterable[Item]) -> Sequence[dict[str, str]]:
     """What failures.csv needs to say of the images that failed the vetting."""
     return [
-        {"id": item.id, "stage": item.failed_stage, "reason": item.failed_reason} for item in items if not item.sound
+        {"id": item.id, "stage": item.failed_stage, "reason": item.failed_reason}
+        for item in items
+        if not item.valid
     ]
 
 
 def _item(row: dict[str, str]) -> Item:
     numbers = {"bytes", "width", "height", "components", "mtime_ns"}
     known = {field.name for field in fields(Item)}
-    return Item(**{name: int(value) if name in numbers else value for name, value in row.items() if name in known})  # type: ignore[arg-type]
+    typed: dict[str, Any] = {
+        name: int(value) if name in numbers else value
+        for name, value in row.items()
+        if name in known
+    }
+    return Item(**typed)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from wallclock.corpus import folder, generated
+from wallclock.corpus import folder, synthetic
 from wallclock.errors import UserError, check_name
 from wallclock.spec import IMAGE_SETS, CorpusSpec, Slice
 
@@ -14,7 +14,7 @@ Progress = Callable[[int, int, str], None]
 
 
 def _synthetic(spec: CorpusSpec, image_set: str, n: int, cache: Path, progress: Progress) -> Slice:
-    return generated.prepare(spec, image_set, n, cache, progress)
+    return synthetic.prepare(spec, image_set, n, cache, progress)
 
 
 def _folder(spec: CorpusSpec, image_set: str, n: int, cache: Path, progress: Progress) -> Slice:

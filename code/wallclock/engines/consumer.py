@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from wallclock.engines.embedder import Span
 from wallclock.engines.pipeline import Pipeline
-from wallclock.engines.sinking import Sinking
+from wallclock.engines.writer import WriterThread
 
 #: Batches that are queued on a GPU at a time: one at work, one behind it.
 IN_FLIGHT = 2
@@ -35,7 +35,7 @@ class Consumer(Protocol):
         """h2d, forward and d2h of every batch so far, in order, on the host's clock."""
 
 
-def make(pipeline: Pipeline, device: str, sink: Sinking) -> Consumer:
+def make(pipeline: Pipeline, device: str, sink: WriterThread) -> Consumer:
     """The consumer for a device: in this thread on a CPU, on three streams on a GPU."""
     return CudaConsumer(pipeline, sink) if device == "cuda" else HostConsumer(pipeline, sink)
 
@@ -45,7 +45,7 @@ class HostConsumer:
 
     lane = "main"
 
-    def __init__(self, pipeline: Pipeline, sink: Sinking) -> None:
+    def __init__(self, pipeline: Pipeline, sink: WriterThread) -> None:
         self._pipeline = pipeline
         self._sink = sink
         self._spans: list[list[Span]] = []
@@ -93,7 +93,7 @@ class CudaConsumer:
 
     lane = "gpu"
 
-    def __init__(self, pipeline: Pipeline, sink: Sinking) -> None:
+    def __init__(self, pipeline: Pipeline, sink: WriterThread) -> None:
         import torch
 
         self._torch: Any = torch
@@ -148,9 +148,13 @@ class CudaConsumer:
         flight = self._flights.popleft()
         flight.events[-1].synchronize()
         self._sink.put(flight.ids, flight.vectors.numpy(), flight.asked)
-        marks = [self._base_ns + round(self._base.elapsed_time(event) * 1e6) for event in flight.events]
+        marks = [
+            self._base_ns + round(self._base.elapsed_time(event) * 1e6) for event in flight.events
+        ]
         names = ("h2d", "forward", "d2h")
-        self._spans.append([(name, marks[2 * i], marks[2 * i + 1] - marks[2 * i]) for i, name in enumerate(names)])
+        self._spans.append(
+            [(name, marks[2 * i], marks[2 * i + 1] - marks[2 * i]) for i, name in enumerate(names)]
+        )
 
     def _event(self) -> Any:
         return self._torch.cuda.Event(enable_timing=True)

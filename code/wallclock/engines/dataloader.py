@@ -19,11 +19,11 @@ import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from wallclock.corpus.manifest import Item
-from wallclock.engines.libraries import set_threads
 from wallclock.engines.pipeline import Loader, build_loader
 from wallclock.errors import ImageError
 from wallclock.spec import IMAGENET, Recipe, Statistics
 from wallclock.stages.assemble import stack_shared
+from wallclock.thread_counts import set_threads
 
 #: Batches that each worker may have ready: torch's own default.
 PREFETCH = 2
@@ -58,7 +58,12 @@ class Images(Dataset[Batch]):
     """A corpus as a map-style dataset that answers a list of positions with a whole batch."""
 
     def __init__(
-        self, items: Sequence[Item], root: Path, recipe: Recipe, input_px: int, statistics: Statistics = IMAGENET
+        self,
+        items: Sequence[Item],
+        root: Path,
+        recipe: Recipe,
+        input_px: int,
+        statistics: Statistics = IMAGENET,
     ) -> None:
         self._items = items
         self._root = root
@@ -122,7 +127,9 @@ def batches(
     return start(Images(items, root, recipe, input_px, statistics), recipe, positions)
 
 
-def start(images: Dataset[Batch], recipe: Recipe, positions: Sequence[Sequence[int]]) -> Iterator[Batch]:
+def start(
+    images: Dataset[Batch], recipe: Recipe, positions: Sequence[Sequence[int]]
+) -> Iterator[Batch]:
     """Start the workers over a dataset that answers a list of positions with a batch."""
     parallel: dict[str, Any] = {}
     if recipe.workers:
@@ -149,7 +156,9 @@ def ready(loaded: Iterator[Batch]) -> int:
     torch does not say so in public: its iterator keeps those that came out of turn, its queue the rest.
     """
     queue, early = getattr(loaded, "_data_queue", None), getattr(loaded, "_task_info", {})
-    return (queue.qsize() if queue is not None else 0) + sum(len(info) == 2 for info in early.values())
+    return (queue.qsize() if queue is not None else 0) + sum(
+        len(info) == 2 for info in early.values()
+    )
 
 
 class _Initializer:

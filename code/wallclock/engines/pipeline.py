@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from wallclock.corpus import readers
 from wallclock.corpus.manifest import Item
-from wallclock.engines import fixed
 from wallclock.spec import IMAGENET, ModelSpec, Recipe, Statistics
-from wallclock.stages import assemble, decode, forward, normalize, read, resize, sinks, transfer
+from wallclock.stages import assemble, compiled, decode, forward, normalize, resize, sinks, transfer
 from wallclock.stages.pixels import Pixels
 
 Floats = npt.NDArray[np.float32]
@@ -68,23 +68,31 @@ class Pipeline(Loader):
     output: Path | None
 
 
-def build_loader(recipe: Recipe, input_px: int, root: Path, statistics: Statistics = IMAGENET) -> Loader:
+def build_loader(
+    recipe: Recipe, input_px: int, root: Path, statistics: Statistics = IMAGENET
+) -> Loader:
     """Bind the stages before the device. Raises as `build` does."""
     decode_jpeg = decode.make(recipe.decoder, scaling_of(recipe, input_px))
     resizer = resize.make(recipe.resizer, recipe.interpolation, input_px)
-    reader = read.make(root)
+    reader = readers.make(root)
     return Loader(
         read=reader,
         expect=reader.expect,
-        decode=lambda item, data: decode_jpeg(data) if item.plain_jpeg else decode.decode_other(data),
+        decode=lambda item, data: (
+            decode_jpeg(data) if item.plain_jpeg else decode.decode_other(data)
+        ),
         resize=lambda item, pixels: resizer.resize(pixels, (item.height, item.width)),
         # Left to the device, pixels pass as they are.
-        normalize=normalize.make(*statistics) if recipe.normalize_on == "host" else lambda pixels: pixels,
+        normalize=normalize.make(*statistics)
+        if recipe.normalize_on == "host"
+        else lambda pixels: pixels,
         assemble=assemble.stack,
     )
 
 
-def build_rows(recipe: Recipe, input_px: int, reader: read.Reader, statistics: Statistics = IMAGENET) -> RowLoader:
+def build_rows(
+    recipe: Recipe, input_px: int, reader: readers.Reader, statistics: Statistics = IMAGENET
+) -> RowLoader:
     """Bind the stages before the device for one thread; `reader` is shared by all. Raises as `build` does.
 
     Rows are uint8 (h, w, 3), or float32 (3, h, w) where the recipe normalizes on the host.
@@ -129,13 +137,17 @@ def build(recipe: Recipe, model: ModelSpec, root: Path, folder: Path) -> Pipelin
         Unavailable: a library or device that the recipe needs is not here.
     """
     move = transfer.make(recipe.device if model.weights != "none" else "null")
-    on_device = normalize.shift_scale(*model.statistics) if recipe.normalize_on == "device" else None
+    on_device = (
+        normalize.shift_scale(*model.statistics) if recipe.normalize_on == "device" else None
+    )
     network = forward.make(model, recipe.device, recipe.dtype, on_device)
     sink = sinks.make(recipe.sink, folder, model.dim)
     return Pipeline(
         **vars(build_loader(recipe, model.input_px, root, model.statistics)),
         h2d=move.h2d,
-        forward=fixed.make(recipe.compile if model.weights != "none" else "none", network.run, recipe.device),
+        forward=compiled.make(
+            recipe.compile if model.weights != "none" else "none", network.run, recipe.device
+        ),
         d2h=move.d2h,
         serialize=sink.write,
         finish=sink.close,

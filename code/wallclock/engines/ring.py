@@ -50,10 +50,14 @@ class Ring:
         batches: the positions of every batch, in order; none longer than a buffer.
     """
 
-    def __init__(self, buffers: Sequence[npt.NDArray[Any]], batches: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self, buffers: Sequence[npt.NDArray[Any]], batches: Sequence[Sequence[int]]
+    ) -> None:
         longest = max((len(positions) for positions in batches), default=0)
         if buffers and longest > len(buffers[0]):
-            raise ValueError(f"a batch of {longest} images does not fit into a buffer of {len(buffers[0])}")
+            raise ValueError(
+                f"a batch of {longest} images does not fit into a buffer of {len(buffers[0])}"
+            )
         self.buffers = buffers
         self._batches = batches
         self._free = list(range(len(buffers)))[::-1]

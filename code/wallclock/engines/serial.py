@@ -43,7 +43,9 @@ def run(
         ids, images = _load(items[start : start + batch_size], pipeline, profiler, outcome.failures)
         if len(outcome.failures) > max_failures:
             last = describe(outcome.failures[-1])
-            raise UserError(f"more than max_failures={max_failures} images failed; the last, {last}")
+            raise UserError(
+                f"more than max_failures={max_failures} images failed; the last, {last}"
+            )
         if ids:
             _embed(ids, images, pipeline, profiler)
             outcome.n_embedded += len(ids)
@@ -54,7 +56,10 @@ def run(
 
 
 def _load(
-    items: Sequence[Item], pipeline: Pipeline, profiler: StageProfiler, failures: list[dict[str, str]]
+    items: Sequence[Item],
+    pipeline: Pipeline,
+    profiler: StageProfiler,
+    failures: list[dict[str, str]],
 ) -> tuple[list[str], list[Images]]:
     stage = profiler.stage
     ids: list[str] = []
@@ -77,7 +82,9 @@ def _load(
     return ids, images
 
 
-def _embed(ids: list[str], images: list[Images], pipeline: Pipeline, profiler: StageProfiler) -> None:
+def _embed(
+    ids: list[str], images: list[Images], pipeline: Pipeline, profiler: StageProfiler
+) -> None:
     stage = profiler.stage
     with stage("assemble"):
         batch = pipeline.assemble(images)

@@ -23,15 +23,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from wallclock.corpus import readers
 from wallclock.corpus.manifest import Item
 from wallclock.engines import pipeline
-from wallclock.engines.crew import Hand
-from wallclock.engines.libraries import set_threads
+from wallclock.engines.joinable_thread import JoinableThread
 from wallclock.engines.pipeline import RowLoader
 from wallclock.engines.ring import Chunk, Ring, buffers_for, compact
 from wallclock.errors import ImageError
 from wallclock.spec import IMAGENET, Recipe, Statistics
-from wallclock.stages import read
+from wallclock.thread_counts import set_threads
 
 #: Stages of one image inside a worker, in order: marks hold their start and the last one's end.
 IMAGE_STAGES = ("read", "decode", "resize")
@@ -109,9 +109,14 @@ class Loader:
         self.workers = workers_of(recipe)
         self._items = items
         size = max((len(batch) for batch in positions), default=1)
-        self._ring = Ring(_buffers(recipe, input_px, buffers_for(self.workers, size), size), positions)
-        self._reader = read.make(root)
-        loaders = [pipeline.build_rows(recipe, input_px, self._reader, statistics) for _ in range(self.workers)]
+        self._ring = Ring(
+            _buffers(recipe, input_px, buffers_for(self.workers, size), size), positions
+        )
+        self._reader = readers.make(root)
+        loaders = [
+            pipeline.build_rows(recipe, input_px, self._reader, statistics)
+            for _ in range(self.workers)
+        ]
         rows = [[loaders[0].prepare(row) for row in buffer] for buffer in self._ring.buffers]
         self._tasks: SimpleQueue[Chunk | None] = SimpleQueue()
         self._results: SimpleQueue[Chunk | BaseException] = SimpleQueue()
@@ -179,7 +184,9 @@ class Loader:
 
     def _hand_out(self) -> None:
         chunks, n = self._ring.open(), len(self._items)
-        self._reader.expect_too([self._items[position % n] for chunk in chunks for position in chunk.positions])
+        self._reader.expect_too(
+            [self._items[position % n] for chunk in chunks for position in chunk.positions]
+        )
         for chunk in chunks:
             self._tasks.put(chunk)
 
@@ -189,14 +196,18 @@ class Loader:
         items, n = self._items, len(self._items)
         ids = [items[chunk.positions[offset] % n].id for chunk in chunks for offset in chunk.kept]
         failures = [failure for chunk in chunks for failure in chunk.failures]
-        return Batch(ids, buffer[:count], failures, [(chunk.worker, chunk.marks) for chunk in chunks], waited)
+        return Batch(
+            ids, buffer[:count], failures, [(chunk.worker, chunk.marks) for chunk in chunks], waited
+        )
 
 
 class _Worker:
     """One thread: takes chunks, leaves images in the rows that they name."""
 
-    def __init__(self, number: int, loader: RowLoader, owner: Loader, rows: list[list[Any]]) -> None:
-        self.thread = Hand(self._run, f"loader {number}")
+    def __init__(
+        self, number: int, loader: RowLoader, owner: Loader, rows: list[list[Any]]
+    ) -> None:
+        self.thread = JoinableThread(self._run, f"loader {number}")
         self.stopped = False
         self._number = number
         self._loader = loader
@@ -207,7 +218,9 @@ class _Worker:
         self._stage_ns = [0] * len(IMAGE_STAGES)
 
     def busy(self) -> Busy:
-        return Busy(self._wait_ns, dict(zip(IMAGE_STAGES, self._stage_ns, strict=True)), self._images)
+        return Busy(
+            self._wait_ns, dict(zip(IMAGE_STAGES, self._stage_ns, strict=True)), self._images
+        )
 
     def _run(self) -> None:
         try:
@@ -262,5 +275,7 @@ def _buffers(recipe: Recipe, input_px: int, count: int, batch_size: int) -> list
     import torch
 
     kind = torch.float32 if on_host else torch.uint8
-    pinned: list[npt.NDArray[Any]] = [torch.zeros(shape, dtype=kind, pin_memory=True).numpy() for _ in range(count)]
+    pinned: list[npt.NDArray[Any]] = [
+        torch.zeros(shape, dtype=kind, pin_memory=True).numpy() for _ in range(count)
+    ]
     return pinned

@@ -19,19 +19,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from wallclock.clock import collector_paused
+from wallclock.clock import gc_disabled
+from wallclock.corpus import readers
 from wallclock.corpus.manifest import Item
 from wallclock.engines import consumer as consumers
 from wallclock.engines import embedder as embedders
 from wallclock.engines import pipeline as pipelines
-from wallclock.engines.libraries import set_threads
-from wallclock.engines.sinking import sinking
+from wallclock.engines.writer import open_writer
 from wallclock.errors import Unavailable, check_name
 from wallclock.measure.loading import subset
-from wallclock.measure.protocol import Measurement, Progress, open_corpus, peak_memory_mib, set_page_cache
-from wallclock.measure.serial import parts
+from wallclock.measure.protocol import (
+    Measurement,
+    Progress,
+    open_corpus,
+    peak_memory_mib,
+    set_page_cache,
+)
 from wallclock.spec import Cell, ModelSpec, Recipe
-from wallclock.stages import read, transfer
+from wallclock.stages import transfer
+from wallclock.thread_counts import set_threads
 
 #: One step of a loop: does some images' worth of work and says how many.
 Step = Callable[[], int]
@@ -45,17 +51,24 @@ def ceiling(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
     Samples: `wall`. Values: `n_loaded`; of `decode`, the rate of each core too.
     """
-    recipe, model = parts(cell)
+    recipe, model = cell.recipe, cell.model
     kind = check_name(str(cell.params["kind"]), _KINDS, "ceiling")
     seconds = float(cell.params["seconds"])
     manifest = open_corpus(cell)
     items = subset(manifest, "all")
     threads = set_threads(recipe, uses_torch=kind in ("forward", "synthetic"))
     cache = set_page_cache(cell, manifest, items)
-    values: dict[str, Any] = {**threads, **manifest.shape(), "page_cache": cache, "n_unique": len(items)}
+    values: dict[str, Any] = {
+        **threads,
+        **manifest.size_stats(),
+        "page_cache": cache,
+        "n_unique": len(items),
+    }
     progress(0)
     if kind.startswith("decode"):
-        counts, elapsed = _on_every_core(recipe, items, manifest.root, model.input_px, kind, seconds)
+        counts, elapsed = _on_every_core(
+            recipe, items, manifest.root, model.input_px, kind, seconds
+        )
         rates = [n / s for n, s in zip(counts, elapsed, strict=True)]
         values |= {"n_loaded": sum(counts), "img_per_s": sum(rates), "core_img_per_s": rates}
         wall = round(max(elapsed) * 1e9)
@@ -72,7 +85,7 @@ def _timed(step: Step, seconds: float) -> tuple[int, int]:
     for _ in range(_WARM_UP_STEPS):
         step()
     n = 0
-    with collector_paused():
+    with gc_disabled():
         start = now = perf_counter_ns()
         while now - start < seconds * 1e9:
             n += step()
@@ -113,14 +126,18 @@ def _on_every_core(
     for worker in workers:
         worker.join()
     if any(worker.exitcode for worker in workers):
-        raise RuntimeError(f"a pinned process ended with status {[worker.exitcode for worker in workers]}")
+        raise RuntimeError(
+            f"a pinned process ended with status {[worker.exitcode for worker in workers]}"
+        )
     found = [results.get() for _ in workers]
     return [n for n, _ in found], [took for _, took in found]
 
 
-def _decoding(recipe: Recipe, items: Sequence[Item], root: Path, input_px: int, *, in_memory: bool) -> Step:
+def _decoding(
+    recipe: Recipe, items: Sequence[Item], root: Path, input_px: int, *, in_memory: bool
+) -> Step:
     """One image a step, into a row of the batch that the recipe's loader would hand over."""
-    reader = read.make(root)
+    reader = readers.make(root)
     reader.expect(items)
     held = [reader(item) for item in items] if in_memory else []
     fetch = _load_row(recipe, root, input_px, reader)
@@ -129,14 +146,18 @@ def _decoding(recipe: Recipe, items: Sequence[Item], root: Path, input_px: int, 
     def step() -> int:
         nonlocal at
         where = at % len(items)
-        fetch(items[where], held[where] if in_memory else reader(items[where]), at % recipe.batch_size)
+        fetch(
+            items[where], held[where] if in_memory else reader(items[where]), at % recipe.batch_size
+        )
         at += 1
         return 1
 
     return step
 
 
-def _load_row(recipe: Recipe, root: Path, input_px: int, reader: read.Reader) -> Callable[[Item, bytes, int], None]:
+def _load_row(
+    recipe: Recipe, root: Path, input_px: int, reader: readers.Reader
+) -> Callable[[Item, bytes, int], None]:
     """Bytes into the row of that number."""
     if recipe.engine == "threads":
         rows = pipelines.build_rows(recipe, input_px, reader)
@@ -158,10 +179,10 @@ def _load_row(recipe: Recipe, root: Path, input_px: int, reader: read.Reader) ->
 
 def _host_batch(recipe: Recipe, input_px: int) -> npt.NDArray[Any]:
     """A batch of noise as the recipe's loader hands it over: uint8 NHWC, or normalized float32 NCHW."""
-    dice = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     if recipe.normalize_on == "device":
-        return dice.integers(0, 256, (recipe.batch_size, input_px, input_px, 3), dtype=np.uint8)
-    return dice.standard_normal((recipe.batch_size, 3, input_px, input_px), dtype=np.float32)
+        return rng.integers(0, 256, (recipe.batch_size, input_px, input_px, 3), dtype=np.uint8)
+    return rng.standard_normal((recipe.batch_size, 3, input_px, input_px), dtype=np.float32)
 
 
 @contextmanager
@@ -200,7 +221,7 @@ def _synthetic(recipe: Recipe, model: ModelSpec, root: Path, work: Path) -> Iter
     pipeline = pipelines.build(recipe, model, root, work)
     batch = _batch(recipe, model)
     names = [f"synthetic-{i}" for i in range(recipe.batch_size)]
-    with sinking(pipeline.serialize, pipeline.finish) as writer:
+    with open_writer(pipeline.serialize, pipeline.finish) as writer:
         embed: Callable[[Sequence[str], Any], object]
         if recipe.engine == "threads":
             consumer = consumers.make(pipeline, recipe.device, writer)

@@ -42,12 +42,21 @@ def compare(
     failures: dict[str, dict[str, str]] = {}
     truth = fidelity.pictures_of(reference, model, manifest, failures)
     if failures:
-        raise UserError(f"an image that was vetted failed: {describe(next(iter(failures.values())))}")
+        raise UserError(
+            f"an image that was vetted failed: {describe(next(iter(failures.values())))}"
+        )
     names = [item.id for item in chosen]
-    found = fidelity.compared(ours, truth, names, fidelity.decibels_of_peers(reference, model, manifest, truth))
+    found = fidelity.compared(
+        ours, truth, names, fidelity.decibels_of_peers(reference, model, manifest, truth)
+    )
     if model.weights != "none" and n_vectors:
         embed = fidelity.embedder(model, reference)
         some = names[:n_vectors]
-        similar = cosine(*(np.asarray(embed([made[name] for name in some])) for made in (ours, truth)))
-        found |= {"cosine": median([float(value) for value in similar]), "cosine_min": float(similar.min())}
+        similar = cosine(
+            *(np.asarray(embed([made[name] for name in some])) for made in (ours, truth))
+        )
+        found |= {
+            "cosine": median([float(value) for value in similar]),
+            "cosine_min": float(similar.min()),
+        }
     return found

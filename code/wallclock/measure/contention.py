@@ -15,14 +15,13 @@ from pathlib import Path
 from time import perf_counter_ns, process_time_ns
 from typing import Any
 
-from wallclock.clock import collector_paused
+from wallclock.clock import gc_disabled
 from wallclock.corpus.manifest import Manifest
 from wallclock.engines.dataloader import IMAGE_STAGES, Images
-from wallclock.engines.libraries import set_threads
 from wallclock.errors import UserError
 from wallclock.measure.protocol import Measurement, Progress, open_corpus, set_page_cache
-from wallclock.measure.serial import parts
 from wallclock.spec import Cell, Recipe
+from wallclock.thread_counts import set_threads
 
 #: One process's pass: images loaded, nanoseconds of the clock and of its processor, each call of each stage.
 _Pass = tuple[int, int, int, dict[str, list[int]]]
@@ -35,9 +34,9 @@ def contention(cell: Cell, work: Path, progress: Progress) -> Measurement:
     second of all together, and `processor_s`, processor seconds of an image, which a neighbour that takes a
     core away does not lengthen; `mean_bytes` of an image.
     """
-    recipe, model = parts(cell)
+    recipe, model = cell.recipe, cell.model
     manifest = open_corpus(cell)
-    items = manifest.sound
+    items = manifest.valid
     if not items:
         raise UserError("the corpus holds no sound image to load")
     cache = set_page_cache(cell, manifest, items)
@@ -53,7 +52,7 @@ def contention(cell: Cell, work: Path, progress: Progress) -> Measurement:
         if count == 1:
             n_alone, samples = loaded, passes[0][3]
         progress(loaded)
-    values: dict[str, Any] = {**manifest.shape(), "page_cache": cache, "n_embedded": n_alone}
+    values: dict[str, Any] = {**manifest.size_stats(), "page_cache": cache, "n_embedded": n_alone}
     values |= {"rates": rates, "processor_s": processor_s}
     values["mean_bytes"] = sum(item.bytes for item in items) / len(items)
     return Measurement(samples, values)
@@ -61,10 +60,16 @@ def contention(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
 def process_counts(cores: int) -> list[int]:
     """1, 2, 4 … below the cores, the cores, and twice as many."""
-    return [*(2**power for power in range(cores.bit_length()) if 2**power < cores), cores, 2 * cores]
+    return [
+        *(2**power for power in range(cores.bit_length()) if 2**power < cores),
+        cores,
+        2 * cores,
+    ]
 
 
-def _side_by_side(manifest: Manifest, recipe: Recipe, input_px: int, count: int, seconds: float) -> list[_Pass]:
+def _side_by_side(
+    manifest: Manifest, recipe: Recipe, input_px: int, count: int, seconds: float
+) -> list[_Pass]:
     """Passes of `count` processes that begin together."""
     context = multiprocessing.get_context("fork")
     together = context.Barrier(count)
@@ -97,13 +102,13 @@ def _child(
     answer: Connection,
 ) -> None:
     set_threads(recipe, uses_torch=False)
-    images = Images(manifest.sound, manifest.root, recipe, input_px)
-    size, position = recipe.batch_size, int(offset * len(manifest.sound))
+    images = Images(manifest.valid, manifest.root, recipe, input_px)
+    size, position = recipe.batch_size, int(offset * len(manifest.valid))
     images.__getitems__(range(position, position + size))
     together.wait()
     samples: dict[str, list[int]] = {name: [] for name in (*IMAGE_STAGES, "assemble")}
     done = 0
-    with collector_paused():
+    with gc_disabled():
         began, spent = perf_counter_ns(), process_time_ns()
         while perf_counter_ns() - began < seconds * 1e9:
             batch = images.__getitems__(range(position, position + size))
@@ -113,7 +118,9 @@ def _child(
     answer.send((done, took, spent, samples))
 
 
-def _add(samples: dict[str, list[int]], marks: Sequence[Sequence[int]], assembled: tuple[int, int]) -> None:
+def _add(
+    samples: dict[str, list[int]], marks: Sequence[Sequence[int]], assembled: tuple[int, int]
+) -> None:
     for times in marks:
         for name, start, end in zip(IMAGE_STAGES, times, times[1:], strict=False):
             samples[name].append(end - start)

@@ -10,15 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from wallclock.clock import collector_paused
+from wallclock.clock import gc_disabled
+from wallclock.corpus import readers
 from wallclock.corpus.manifest import Item, Manifest, failure_rows
-from wallclock.engines.libraries import set_threads
 from wallclock.errors import ImageError, Unavailable, UserError, describe
 from wallclock.measure.protocol import Measurement, Progress, open_corpus, peak_memory_mib
-from wallclock.measure.serial import parts
 from wallclock.spec import Cell
 from wallclock.stages import decode as stage
-from wallclock.stages import read
+from wallclock.thread_counts import set_threads
 
 _WARM_UP_BUFFERS = 8
 
@@ -28,12 +27,12 @@ def decode(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
     Only what every decoder reads takes part: sound JPEGs of one or three components.
     """
-    recipe, _ = parts(cell)
+    recipe = cell.recipe
     threads = set_threads(recipe, uses_torch=False)
     decoder = stage.make(recipe.decoder)
     manifest = open_corpus(cell)
     items = _common(manifest)
-    reader = read.make(manifest.root)
+    reader = readers.make(manifest.root)
     reader.expect(items)
     samples = array("q")
     failures: list[dict[str, str]] = []
@@ -42,7 +41,7 @@ def decode(cell: Cell, work: Path, progress: Progress) -> Measurement:
         # The pass itself meets the same failure, and lists it.
         with suppress(ImageError):
             decoder(reader(item))
-    with collector_paused():
+    with gc_disabled():
         for done, item in enumerate(items, 1):
             # Bytes are read just before, outside the clock: thousands of originals need not fit
             # into memory, and the decoder meets them warm, as it does behind `read`.
@@ -60,7 +59,12 @@ def decode(cell: Cell, work: Path, progress: Progress) -> Measurement:
             progress(done)
     if not samples:
         raise UserError(f"every image failed; the first, {describe(failures[0])}")
-    values = {**threads, **manifest.shape(), "n_buffers": len(samples), "peak_memory_mib": peak_memory_mib()}
+    values = {
+        **threads,
+        **manifest.size_stats(),
+        "n_buffers": len(samples),
+        "peak_memory_mib": peak_memory_mib(),
+    }
     values["megapixels"] = megapixels
     return Measurement({"decode": samples}, values, [*failure_rows(manifest.items), *failures])
 
@@ -73,7 +77,7 @@ def agreement(cell: Cell, work: Path, progress: Progress) -> Measurement:
     manifest = open_corpus(cell)
     items = _common(manifest)
     reference = stage.make("pil")
-    reader = read.make(manifest.root)
+    reader = readers.make(manifest.root)
     found: dict[str, Any] = {}
     failures: dict[str, dict[str, str]] = {}
     for name in stage.DECODERS:
@@ -89,11 +93,17 @@ def agreement(cell: Cell, work: Path, progress: Progress) -> Measurement:
                 differences.append(_difference(decoder, reference, data))
             except ImageError as error:
                 failures[item.id] = {"id": item.id, "stage": error.stage, "reason": error.reason}
-        found[name] = {"max_abs_diff": max(differences)} if differences else {"unavailable": "every image failed in it"}
+        found[name] = (
+            {"max_abs_diff": max(differences)}
+            if differences
+            else {"unavailable": "every image failed in it"}
+        )
     compared = len(items) - len(failures)
     if not compared:
         raise UserError(f"every image failed; the first, {describe(next(iter(failures.values())))}")
-    return Measurement(values={"agreement": found, "n_compared": compared}, failures=list(failures.values()))
+    return Measurement(
+        values={"agreement": found, "n_compared": compared}, failures=list(failures.values())
+    )
 
 
 def _difference(decoder: stage.Decode, reference: stage.Decode, data: bytes) -> int:
@@ -105,7 +115,9 @@ def _difference(decoder: stage.Decode, reference: stage.Decode, data: bytes) -> 
 
 
 def _common(manifest: Manifest) -> list[Item]:
-    items = [item for item in manifest.sound if item.plain_jpeg]
+    items = [item for item in manifest.valid if item.plain_jpeg]
     if not items:
-        raise UserError("the corpus holds no JPEG of one or three components: the decoders have nothing to compare")
+        raise UserError(
+            "the corpus holds no JPEG of one or three components: the decoders have nothing to compare"
+        )
     return items

@@ -20,16 +20,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from wallclock.corpus import readers
 from wallclock.corpus.manifest import Manifest
-from wallclock.engines.libraries import set_threads
 from wallclock.engines.pipeline import scaling_of
 from wallclock.errors import ImageError, Unavailable, UserError, describe
 from wallclock.measure.protocol import Measurement, Progress, open_corpus
-from wallclock.measure.serial import parts
 from wallclock.spec import Cell, ModelSpec, Recipe
-from wallclock.stages import assemble, decode, forward, normalize, read, resize, transfer
+from wallclock.stages import assemble, decode, forward, normalize, resize, transfer
 from wallclock.stages.pixels import Pixels
 from wallclock.summary import cosine, median, psnr_db
+from wallclock.thread_counts import set_threads
 
 #: Two equal images have an infinite PSNR, which JSON and a plot cannot carry.
 _CEILING_DB = 99.0
@@ -45,7 +45,7 @@ def fidelity(cell: Cell, work: Path, progress: Progress) -> Measurement:
     `loss_db` (the most that an image lies below full decode + INTER_AREA), `over_paper_db` (the least that
     one lies above the paper's recipe), `cosine` (median), `cosine_min`; or why it is not here.
     """
-    reference, model = parts(cell)
+    reference, model = cell.recipe, cell.model
     set_threads(reference, uses_torch=model.weights != "none")
     manifest = open_corpus(cell)
     failures: dict[str, dict[str, str]] = {}
@@ -69,21 +69,37 @@ def fidelity(cell: Cell, work: Path, progress: Progress) -> Measurement:
         found[recipe.name] = compared(pixels, truth, both, peers)
         if model.weights != "none":
             vectors = embedder(model, recipe)([pixels[name] for name in both])
-            similar = [float(value) for value in cosine(vectors, np.stack([truth_vectors[name] for name in both]))]
+            similar = [
+                float(value)
+                for value in cosine(vectors, np.stack([truth_vectors[name] for name in both]))
+            ]
             found[recipe.name] |= {"cosine": median(similar), "cosine_min": min(similar)}
         progress(done * len(truth))
-    return Measurement(values={"fidelity": found, "n_compared": len(truth)}, failures=list(failures.values()))
+    return Measurement(
+        values={"fidelity": found, "n_compared": len(truth)}, failures=list(failures.values())
+    )
 
 
 def compared(
-    pixels: Pictures, truth: Pictures, names: Sequence[str], peers: Mapping[str, Mapping[str, float]]
+    pixels: Pictures,
+    truth: Pictures,
+    names: Sequence[str],
+    peers: Mapping[str, Mapping[str, float]],
 ) -> dict[str, float]:
     """What a recipe's pictures are worth: over all images, and against the peers image by image."""
     decibels = {name: _decibels(pixels[name], truth[name]) for name in names}
-    largest = max(int(np.max(np.abs(pixels[name].astype(np.int16) - truth[name]))) for name in names)
-    found = {"psnr_db": median(list(decibels.values())), "psnr_db_min": min(decibels.values()), "max_abs_diff": largest}
+    largest = max(
+        int(np.max(np.abs(pixels[name].astype(np.int16) - truth[name]))) for name in names
+    )
+    found = {
+        "psnr_db": median(list(decibels.values())),
+        "psnr_db_min": min(decibels.values()),
+        "max_abs_diff": largest,
+    }
     for column, peer, sign in (("loss_db", "area", -1), ("over_paper_db", "paper", 1)):
-        apart = [sign * (decibels[name] - peers[peer][name]) for name in names if name in peers[peer]]
+        apart = [
+            sign * (decibels[name] - peers[peer][name]) for name in names if name in peers[peer]
+        ]
         if apart:
             found[column] = max(apart) if sign < 0 else min(apart)
     return found
@@ -101,7 +117,11 @@ def decibels_of_peers(
     for name, interpolation in (("area", "area"), ("paper", "linear")):
         recipe = replace(reference, name=name, resizer="opencv", interpolation=interpolation)
         pictures = pictures_of(recipe, model, manifest, {})
-        found[name] = {each: _decibels(pixels, truth[each]) for each, pixels in pictures.items() if each in truth}
+        found[name] = {
+            each: _decibels(pixels, truth[each])
+            for each, pixels in pictures.items()
+            if each in truth
+        }
     return found
 
 
@@ -109,14 +129,16 @@ def _decibels(picture: Pixels, truth: Pixels) -> float:
     return min(psnr_db(picture, truth), _CEILING_DB)
 
 
-def pictures_of(recipe: Recipe, model: ModelSpec, manifest: Manifest, failures: dict[str, dict[str, str]]) -> Pictures:
+def pictures_of(
+    recipe: Recipe, model: ModelSpec, manifest: Manifest, failures: dict[str, dict[str, str]]
+) -> Pictures:
     """The recipe's resized pictures by image id; an image that fails in it goes to `failures`."""
     decoder = decode.make(recipe.decoder, scaling_of(recipe, model.input_px))
     resizer = resize.make(recipe.resizer, recipe.interpolation, model.input_px).resize
-    reader = read.make(manifest.root)
-    reader.expect(manifest.sound)
+    reader = readers.make(manifest.root)
+    reader.expect(manifest.valid)
     pictures = {}
-    for item in manifest.sound:
+    for item in manifest.valid:
         try:
             data = reader(item)
             pixels = decoder(data) if item.plain_jpeg else decode.decode_other(data)
@@ -140,7 +162,9 @@ def embedder(model: ModelSpec, recipe: Recipe) -> Any:
     def embed(pictures: Sequence[Pixels]) -> Any:
         parts = []
         for start in range(0, len(pictures), recipe.batch_size):
-            images = [to_float_chw(picture) for picture in pictures[start : start + recipe.batch_size]]
+            images = [
+                to_float_chw(picture) for picture in pictures[start : start + recipe.batch_size]
+            ]
             parts.append(move.d2h(network.run(move.h2d(assemble.stack(images)))))
         vectors = np.concatenate(parts)
         if not math.isfinite(float(np.abs(vectors).max())):

@@ -8,14 +8,13 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
-from wallclock.clock import collector_paused
-from wallclock.engines.libraries import set_threads
+from wallclock.clock import gc_disabled
 from wallclock.errors import Unavailable
 from wallclock.measure.protocol import Measurement, Progress, open_corpus
 from wallclock.measure.runtimes import first_batch
-from wallclock.measure.serial import parts
 from wallclock.spec import Cell
 from wallclock.stages import forward, transfer
+from wallclock.thread_counts import set_threads
 
 #: The trace that is kept beside the record; chrome://tracing and ui.perfetto.dev open it as it is.
 TRACE = "trace-forward.json.gz"
@@ -30,9 +29,11 @@ def layers(cell: Cell, work: Path, progress: Progress) -> Measurement:
     under the profiler: of the device on a GPU, of the CPU elsewhere; of an operator without what it calls, of a
     module with all that is in it. What the profiler itself costs is `profiled_ms` over the batch's own time.
     """
-    recipe, model = parts(cell)
+    recipe, model = cell.recipe, cell.model
     if model.weights == "none":
-        raise Unavailable("the model is a stand-in without a network: there are no layers to look at")
+        raise Unavailable(
+            "the model is a stand-in without a network: there are no layers to look at"
+        )
     threads = set_threads(recipe, uses_torch=True)
     images, _ = first_batch(open_corpus(cell), recipe, model)
     move = transfer.make(recipe.device)
@@ -49,14 +50,22 @@ def layers(cell: Cell, work: Path, progress: Progress) -> Measurement:
     recorded.export_chrome_trace(str(work / TRACE))
     on_gpu = recipe.device == "cuda"
     found = [event for event in recorded.key_averages() if event.count]
-    modules, operators = _modules(found, network, batches, on_gpu), _operators(found, batches, on_gpu)
-    values: dict[str, Any] = {**threads, "weights_digest": digest, "operators": operators, "modules": modules}
+    modules, operators = (
+        _modules(found, network, batches, on_gpu),
+        _operators(found, batches, on_gpu),
+    )
+    values: dict[str, Any] = {
+        **threads,
+        "weights_digest": digest,
+        "operators": operators,
+        "modules": modules,
+    }
     values["profiled_ms"] = max(module["ms"] for module in modules)
     return Measurement({"batch": samples}, values, keep=[work / TRACE])
 
 
 def _timed(run: Any, batch: Any, wait: Any) -> int:
-    with collector_paused():
+    with gc_disabled():
         began = perf_counter_ns()
         run(batch)
         wait()
@@ -110,7 +119,9 @@ def _operators(found: list[Any], batches: int, on_gpu: bool) -> list[dict[str, A
         {
             "operator": event.key,
             "calls": event.count / batches,
-            "ms": (event.self_device_time_total if on_gpu else event.self_cpu_time_total) / 1e3 / batches,
+            "ms": (event.self_device_time_total if on_gpu else event.self_cpu_time_total)
+            / 1e3
+            / batches,
         }
         for event in found
         if not event.key.startswith(_PREFIX) and event.key.startswith("aten::")
@@ -120,14 +131,18 @@ def _operators(found: list[Any], batches: int, on_gpu: bool) -> list[dict[str, A
 
 def _modules(found: list[Any], network: Any, batches: int, on_gpu: bool) -> list[dict[str, Any]]:
     """In the order of the network."""
-    totals = {event.key.removeprefix(_PREFIX): event for event in found if event.key.startswith(_PREFIX)}
+    totals = {
+        event.key.removeprefix(_PREFIX): event for event in found if event.key.startswith(_PREFIX)
+    }
     return [
         {
             "layer": name,
             "kind": type(module).__name__,
             "depth": name.count(".") + 1 if name else 0,
             "calls": totals[name].count / batches,
-            "ms": (totals[name].device_time_total if on_gpu else totals[name].cpu_time_total) / 1e3 / batches,
+            "ms": (totals[name].device_time_total if on_gpu else totals[name].cpu_time_total)
+            / 1e3
+            / batches,
             "parameters": sum(value.numel() for value in module.parameters()),
         }
         for name, module in network.named_modules()

@@ -14,17 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from wallclock.clock import collector_paused
+from wallclock.clock import gc_disabled
 from wallclock.corpus.manifest import Item, Manifest
-from wallclock.engines import systems
-from wallclock.engines.libraries import set_threads
-from wallclock.engines.peers import Batch
+from wallclock.engines import loaders
+from wallclock.engines.third_party import Batch
 from wallclock.errors import UserError
 from wallclock.measure import closeness
-from wallclock.measure.protocol import Measurement, Progress, open_corpus, peak_memory_mib, set_page_cache
-from wallclock.measure.serial import parts
+from wallclock.measure.protocol import (
+    Measurement,
+    Progress,
+    open_corpus,
+    peak_memory_mib,
+    set_page_cache,
+)
 from wallclock.spec import Cell
 from wallclock.stages.pixels import Pixels
+from wallclock.thread_counts import set_threads
 
 #: Batches to measure, at least, and bursts: some workers are ahead of others by a batch or two when the clock starts.
 _MIN_BATCHES, _MIN_BURSTS = 8, 8
@@ -36,7 +41,7 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
     Samples: `batch`, from asking for one to having it, and `wall`. Values: `n_loaded`; in the first
     repeat also how far the first `params.fidelity.images` of the loader's own pictures are from Pillow's.
     """
-    recipe, model = parts(cell)
+    recipe, model = cell.recipe, cell.model
     manifest = open_corpus(cell)
     items = subset(manifest, str(cell.params.get("subset", "all")))
     threads = set_threads(recipe, uses_torch=False)
@@ -44,16 +49,29 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
     judged = cell.params.get("fidelity") if cell.repeat == 0 else None
     began = perf_counter_ns()
     variant = str(cell.params.get("variant", ""))
-    with systems.opened(recipe, items, manifest.root, model.input_px, variant) as system:
-        pictures = _warm_up(system.batches, system.ahead, min(judged["images"], len(items)) if judged else 0)
+    with loaders.opened(recipe, items, manifest.root, model.input_px, variant) as system:
+        pictures = _warm_up(
+            system.batches, system.ahead, min(judged["images"], len(items)) if judged else 0
+        )
         startup_s = (perf_counter_ns() - began) / 1e9
         seconds = float(cell.params["seconds"])
-        with collector_paused():
+        with gc_disabled():
             at_least = max(_MIN_BATCHES, system.ahead, _MIN_BURSTS * system.burst)
             samples, n = _steady(system.batches, seconds, at_least, system.burst, progress)
         values: dict[str, Any] = {"library": system.version, "settings": system.settings}
-    values |= {**threads, **manifest.shape(), **_sizes(items), "page_cache": cache, "startup_s": startup_s}
-    values |= {"n_loaded": n, "n_unique": len(items), "cores": systems.cores(), "peak_memory_mib": peak_memory_mib()}
+    values |= {
+        **threads,
+        **manifest.size_stats(),
+        **_sizes(items),
+        "page_cache": cache,
+        "startup_s": startup_s,
+    }
+    values |= {
+        "n_loaded": n,
+        "n_unique": len(items),
+        "cores": loaders.cores(),
+        "peak_memory_mib": peak_memory_mib(),
+    }
     if judged:
         values["fidelity"] = closeness.compare(
             pictures, items, manifest.root, model, recipe.device, int(judged["vectors"])
@@ -63,15 +81,15 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
 def complete(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Load `params.n` images, the corpus's over and over; `wall` is from before the loader starts to its end."""
-    recipe, model = parts(cell)
+    recipe, model = cell.recipe, cell.model
     manifest = open_corpus(cell)
     items = subset(manifest, "all")
     threads = set_threads(recipe, uses_torch=False)
     cache = set_page_cache(cell, manifest, items)
     wanted, n = int(cell.params["n"]), 0
-    with collector_paused():
+    with gc_disabled():
         start = perf_counter_ns()
-        with systems.opened(recipe, items, manifest.root, model.input_px, n=wanted) as system:
+        with loaders.opened(recipe, items, manifest.root, model.input_px, n=wanted) as system:
             for positions, _ in system.batches:
                 n += len(positions)
                 progress(n)
@@ -79,8 +97,19 @@ def complete(cell: Cell, work: Path, progress: Progress) -> Measurement:
         wall = perf_counter_ns() - start
     if n != wanted:
         raise UserError(f"{n} images came out of {wanted}")
-    values = {**threads, **manifest.shape(), **_sizes(items), "page_cache": cache, "settings": settings}
-    values |= {"n_loaded": n, "n_unique": len(items), "cores": systems.cores(), "peak_memory_mib": peak_memory_mib()}
+    values = {
+        **threads,
+        **manifest.size_stats(),
+        **_sizes(items),
+        "page_cache": cache,
+        "settings": settings,
+    }
+    values |= {
+        "n_loaded": n,
+        "n_unique": len(items),
+        "cores": loaders.cores(),
+        "peak_memory_mib": peak_memory_mib(),
+    }
     return Measurement({"wall": [wall]}, values)
 
 
@@ -90,10 +119,12 @@ def subset(manifest: Manifest, name: str) -> list[Item]:
     Raises:
         UserError: there are none.
     """
-    plain = [item for item in manifest.sound if item.plain_jpeg]
+    plain = [item for item in manifest.valid if item.plain_jpeg]
     found = plain if name == "all" else [item for item in plain if item.process == name]
     if not found:
-        raise UserError(f"the corpus holds no {'' if name == 'all' else f'{name} '}JPEG of one or three components")
+        raise UserError(
+            f"the corpus holds no {'' if name == 'all' else f'{name} '}JPEG of one or three components"
+        )
     return found
 
 
@@ -105,8 +136,11 @@ def _warm_up(batches: Iterator[Batch], ahead: int, n_pictures: int) -> dict[int,
         positions, images = next(batches)
         wanted = [row for row, position in enumerate(positions) if position < n_pictures]
         if wanted:
-            pixels = systems.pixels_of(images[wanted])
-            pictures |= {positions[row]: np.array(picture) for row, picture in zip(wanted, pixels, strict=True)}
+            pixels = loaders.pixels_of(images[wanted])
+            pictures |= {
+                positions[row]: np.array(picture)
+                for row, picture in zip(wanted, pixels, strict=True)
+            }
         count += 1
     return pictures
 

@@ -35,7 +35,10 @@ METRICS: Mapping[str, tuple[str, str]] = {
     "batches_total": ("counter", "Batches through the sink."),
     "run_seconds_total": ("counter", "Seconds since the steady state began."),
     "images_per_second": ("gauge", "Images a second over the last interval."),
-    "accelerator_utilization_ratio": ("gauge", "Share of the last interval in which the device worked, 0 to 1."),
+    "accelerator_utilization_ratio": (
+        "gauge",
+        "Share of the last interval in which the device worked, 0 to 1.",
+    ),
     "queue_batches": ("gauge", "Batches that are loaded and wait for the main process."),
     "update_timestamp_seconds": ("gauge", "Unix time at which this file was written."),
 }
@@ -104,7 +107,9 @@ class Monitor:
         rounded = {name: round(value, 6) for name, value in values.items()}
         seconds = {name: round(self._seconds[name], 6) for name in STAGES}
         with self._lines.open("a", encoding="utf-8") as handle:
-            handle.write(json.dumps({**self._info, **rounded, "stage_seconds_total": seconds}) + "\n")
+            handle.write(
+                json.dumps({**self._info, **rounded, "stage_seconds_total": seconds}) + "\n"
+            )
         with atomic_open(self._prom, sync=False) as handle:
             handle.write(self._text(rounded, seconds))
 
@@ -112,8 +117,12 @@ class Monitor:
         info = ",".join(f'{name}="{_escaped(value)}"' for name, value in self._info.items())
         series = {
             "run_info": [(f"{{{info}}}", 1.0)],
-            "stage_seconds_total": [(f'{{stage="{name}"}}', value) for name, value in seconds.items()],
-            "stage_calls_total": [(f'{{stage="{name}"}}', float(self._seen[name])) for name in STAGES],
+            "stage_seconds_total": [
+                (f'{{stage="{name}"}}', value) for name, value in seconds.items()
+            ],
+            "stage_calls_total": [
+                (f'{{stage="{name}"}}', float(self._seen[name])) for name in STAGES
+            ],
         }
         lines = []
         for name, (kind, words) in METRICS.items():

@@ -12,15 +12,15 @@ from time import perf_counter_ns
 from types import FunctionType
 from typing import Any
 
-from wallclock.clock import STAGES, StageProfiler, collector_paused
+from wallclock.clock import STAGES, StageProfiler, gc_disabled
 from wallclock.corpus.manifest import Manifest
 from wallclock.engines import pipeline as pipelines
 from wallclock.engines import serial as engine
-from wallclock.engines.libraries import set_threads
 from wallclock.engines.pipeline import Pipeline
 from wallclock.measure.protocol import Measurement, Progress, open_corpus, set_page_cache
-from wallclock.measure.serial import parts, warm_up
+from wallclock.measure.serial import warm_up
 from wallclock.spec import Cell
+from wallclock.thread_counts import set_threads
 
 #: Stages below this share of the wall are too short for three clocks to agree on.
 _MIN_SHARE = 0.01
@@ -30,20 +30,24 @@ _PREFIX = "wallclock::"
 
 def profiler(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Overhead in interleaved rounds, then one pass under torch.profiler and one under cProfile."""
-    recipe, model = parts(cell)
+    recipe, model = cell.recipe, cell.model
     threads = set_threads(recipe, uses_torch=True)
     rounds, calls = int(cell.params["rounds"]), int(cell.params["calls_per_round"])
     overhead = _overhead(rounds, calls)
     manifest = open_corpus(cell)
     pipeline = pipelines.build(recipe, model, manifest.root, work)
-    warm_up(pipeline, recipe, model, manifest.sound[: recipe.batch_size])
-    cache = set_page_cache(cell, manifest, manifest.sound)
+    warm_up(pipeline, recipe, model, manifest.valid[: recipe.batch_size])
+    cache = set_page_cache(cell, manifest, manifest.valid)
     differences = {
         "torch.profiler": _against(_torch_pass, cell, manifest, pipeline),
         "cProfile": _against(_c_profile_pass, cell, manifest, pipeline),
     }
-    values: dict[str, Any] = {**threads, **manifest.shape(), "page_cache": cache}
-    values |= {"calls_per_round": calls, "differences": differences, "n_embedded": len(manifest.sound)}
+    values: dict[str, Any] = {**threads, **manifest.size_stats(), "page_cache": cache}
+    values |= {
+        "calls_per_round": calls,
+        "differences": differences,
+        "n_embedded": len(manifest.valid),
+    }
     values["weights_digest"] = pipeline.weights_digest
     return Measurement(overhead, values)
 
@@ -51,7 +55,7 @@ def profiler(cell: Cell, work: Path, progress: Progress) -> Measurement:
 def _overhead(rounds: int, calls: int) -> dict[str, list[int]]:
     """Nanoseconds a round for `calls` stage calls, the same with contextlib, and the bare loop."""
     found: dict[str, list[int]] = {"stage_calls": [], "contextlib_calls": [], "bare_loop": []}
-    with collector_paused():
+    with gc_disabled():
         for _ in range(rounds):
             found["stage_calls"].append(_time_stage_calls(calls))
             found["contextlib_calls"].append(_time_contextlib_calls(calls))
@@ -108,7 +112,9 @@ def _against(run: _Pass, cell: Cell, manifest: Manifest, pipeline: Pipeline) -> 
     return {name: abs(ours[name] - theirs[name]) / theirs[name] for name in compared}
 
 
-def _torch_pass(cell: Cell, manifest: Manifest, pipeline: Pipeline) -> tuple[StageProfiler, dict[str, float]]:
+def _torch_pass(
+    cell: Cell, manifest: Manifest, pipeline: Pipeline
+) -> tuple[StageProfiler, dict[str, float]]:
     from torch.profiler import ProfilerActivity, profile, record_function
 
     def label(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -132,7 +138,9 @@ def _torch_pass(cell: Cell, manifest: Manifest, pipeline: Pipeline) -> tuple[Sta
     return profiler, {name: events.get(_PREFIX + name, 0.0) for name in STAGES}
 
 
-def _c_profile_pass(cell: Cell, manifest: Manifest, pipeline: Pipeline) -> tuple[StageProfiler, dict[str, float]]:
+def _c_profile_pass(
+    cell: Cell, manifest: Manifest, pipeline: Pipeline
+) -> tuple[StageProfiler, dict[str, float]]:
     def label(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         held: list[Any] = []
 
@@ -153,14 +161,16 @@ def _c_profile_pass(cell: Cell, manifest: Manifest, pipeline: Pipeline) -> tuple
     return profiler, {name: cumulative.get(_PREFIX + name, 0.0) for name in STAGES}
 
 
-def _wrapped(pipeline: Pipeline, label: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> Pipeline:
+def _wrapped(
+    pipeline: Pipeline, label: Callable[[str, Callable[..., Any]], Callable[..., Any]]
+) -> Pipeline:
     changes: dict[str, Any] = {name: label(name, getattr(pipeline, name)) for name in STAGES}
     # The sink stays open for the next pass.
     return replace(pipeline, finish=lambda: None, **changes)
 
 
 def _pass(cell: Cell, manifest: Manifest, pipeline: Pipeline, profiler: StageProfiler) -> None:
-    recipe, _ = parts(cell)
-    items = manifest.sound
-    with collector_paused():
+    recipe = cell.recipe
+    items = manifest.valid
+    with gc_disabled():
         engine.run(items, pipeline, profiler, recipe.batch_size, len(items), lambda done: None)

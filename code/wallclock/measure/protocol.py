@@ -11,11 +11,10 @@ from typing import Any
 
 from wallclock.clock import STAGES
 from wallclock.corpus import manifest as manifests
-from wallclock.corpus import page_cache
+from wallclock.corpus import page_cache, readers
 from wallclock.corpus.manifest import Item, Manifest
 from wallclock.errors import UserError
 from wallclock.spec import Cell
-from wallclock.stages import read
 
 #: Called with the number of images (or calls) done so far.
 Progress = Callable[[int], None]
@@ -70,9 +69,9 @@ def open_corpus(cell: Cell) -> Manifest:
 def set_page_cache(cell: Cell, manifest: Manifest, items: Sequence[Item]) -> str:
     """Warm or evict the files as the cell asks; return the state, for the record; `none` without files."""
     state = str(cell.params.get("page_cache", "warm"))
-    files = read.stored(manifest.root, items)
+    files = readers.stored(manifest.root, items)
     if state == "cold":
-        read.release(manifest.root)
+        readers.release(manifest.root)
     act = page_cache.evict if state == "cold" else page_cache.warm
     act(files)
     return state if files else "none"

@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from wallclock.clock import collector_paused
+from wallclock.clock import gc_disabled
+from wallclock.corpus import readers
 from wallclock.corpus.manifest import Manifest
-from wallclock.engines.libraries import set_threads
 from wallclock.errors import Unavailable, UserError
 from wallclock.measure.protocol import Measurement, Progress, open_corpus, peak_memory_mib
-from wallclock.measure.serial import parts
 from wallclock.spec import Cell, ModelSpec, Recipe
-from wallclock.stages import assemble, decode, forward, normalize, read, resize, runtimes
+from wallclock.stages import assemble, decode, forward, normalize, resize, runtimes
 from wallclock.stages.runtimes.base import Floats
 from wallclock.summary import cosine, median
+from wallclock.thread_counts import set_threads
 
 _GIB = 2**30
 
@@ -34,7 +34,7 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
     Samples: `batch`, one a batch. Values: seconds of export, compilation and warm-up, what really ran,
     and how far its vectors are from the reference.
     """
-    recipe, model = parts(cell)
+    recipe, model = cell.recipe, cell.model
     runtimes.check(recipe.runtime, recipe.device)
     if model.weights == "none":
         raise Unavailable("the model is a stand-in without a network: there is nothing to run")
@@ -50,10 +50,21 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
     began = perf_counter()
     timed(built, warmup_batches, lambda done: None)
     warmup_s = perf_counter() - began
-    samples = timed(built, int(cell.params["batches"]), lambda done: progress(done * recipe.batch_size))
-    values: dict[str, Any] = {**threads, "provider": built.provider, "compile_s": built.compile_s, **built.values}
+    samples = timed(
+        built, int(cell.params["batches"]), lambda done: progress(done * recipe.batch_size)
+    )
+    values: dict[str, Any] = {
+        **threads,
+        "provider": built.provider,
+        "compile_s": built.compile_s,
+        **built.values,
+    }
     values |= {"warmup_batches": warmup_batches, "warmup_s": warmup_s, "tf32": "off"}
-    values |= {"weights_digest": request.weights_digest, "n_compared": n_unique, **compare(built.vectors(), reference)}
+    values |= {
+        "weights_digest": request.weights_digest,
+        "n_compared": n_unique,
+        **compare(built.vectors(), reference),
+    }
     values |= {"peak_gpu_mem_gib": _gib(used_before, _device_bytes(recipe.device))}
     values["peak_memory_mib"] = peak_memory_mib()
     return Measurement({"batch": samples}, values)
@@ -62,7 +73,7 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
 def timed(built: runtimes.Runtime, batches: int, progress: Progress) -> array[int]:
     """Nanoseconds of each of `batches` runs, the device waited for before the clock stops."""
     samples = array("q")
-    with collector_paused():
+    with gc_disabled():
         built.synchronize()
         for done in range(1, batches + 1):
             began = perf_counter_ns()
@@ -91,12 +102,12 @@ def compare(vectors: Floats, reference: Floats) -> dict[str, Any]:
 
 def first_batch(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> tuple[Floats, int]:
     """The corpus's first images as one batch, and how many they are; a small corpus repeats."""
-    items = manifest.sound[: recipe.batch_size]
+    items = manifest.valid[: recipe.batch_size]
     if not items:
         raise UserError("the corpus holds no sound image to run a network on")
     decoder = decode.make(recipe.decoder)
     resizer = resize.make(recipe.resizer, recipe.interpolation, model.input_px).resize
-    reader, to_float_chw = read.make(manifest.root), normalize.make(*model.statistics)
+    reader, to_float_chw = readers.make(manifest.root), normalize.make(*model.statistics)
     images = []
     for item in items:
         data = reader(item)
@@ -106,7 +117,9 @@ def first_batch(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> tuple[F
     return assemble.stack(repeated), len(images)
 
 
-def _request(network: Any, images: Floats, recipe: Recipe, cell: Cell, work: Path) -> runtimes.Request:
+def _request(
+    network: Any, images: Floats, recipe: Recipe, cell: Cell, work: Path
+) -> runtimes.Request:
     import torch
 
     return runtimes.Request(

@@ -10,17 +10,23 @@ from time import perf_counter, perf_counter_ns
 
 import numpy as np
 
-from wallclock.clock import StageProfiler, collector_paused
+from wallclock.clock import StageProfiler, gc_disabled
 from wallclock.corpus import manifest as manifests
 from wallclock.corpus.manifest import Item, Manifest
 from wallclock.engines import pipeline as pipelines
 from wallclock.engines import serial as engine
-from wallclock.engines.libraries import set_threads
 from wallclock.engines.pipeline import Pipeline
 from wallclock.errors import UserError, describe
-from wallclock.measure.protocol import Measurement, Progress, open_corpus, peak_memory_mib, set_page_cache
+from wallclock.measure.protocol import (
+    Measurement,
+    Progress,
+    open_corpus,
+    peak_memory_mib,
+    set_page_cache,
+)
 from wallclock.spec import Cell, ModelSpec, Recipe
 from wallclock.stages import sinks
+from wallclock.thread_counts import set_threads
 
 
 def serial(cell: Cell, work: Path, progress: Progress) -> Measurement:
@@ -28,19 +34,24 @@ def serial(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
     Samples: one a call of each stage, and `wall` for the pass. The vectors of the first repeat are kept.
     """
-    recipe, model = parts(cell)
+    recipe, model = cell.recipe, cell.model
     manifest = open_corpus(cell)
-    items = manifest.sound
+    items = manifest.valid
     threads = set_threads(recipe, uses_torch=model.weights != "none")
     started = perf_counter()
     pipeline = pipelines.build(recipe, model, manifest.root, work)
-    warm_up(pipeline, recipe, model, items[: recipe.batch_size * int(cell.params.get("warmup_batches", 1))])
+    warm_up(
+        pipeline,
+        recipe,
+        model,
+        items[: recipe.batch_size * int(cell.params.get("warmup_batches", 1))],
+    )
     startup_s = perf_counter() - started
     cache = set_page_cache(cell, manifest, items)
     measurement = timed_pass(cell, manifest, pipeline, recipe.batch_size, progress)
     measurement.values |= {
         **threads,
-        **manifest.shape(),
+        **manifest.size_stats(),
         "startup_s": startup_s,
         "page_cache": cache,
         "weights_digest": pipeline.weights_digest,
@@ -52,22 +63,29 @@ def serial(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
 def floor(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """The same pass with null stages: the harness's own cost for as many images."""
-    recipe, _ = parts(cell)
+    recipe = cell.recipe
     manifest = open_corpus(cell)
     measurement = timed_pass(cell, manifest, pipelines.null(), recipe.batch_size, progress)
-    measurement.values |= manifest.shape()
+    measurement.values |= manifest.size_stats()
     return measurement
 
 
-def timed_pass(cell: Cell, manifest: Manifest, pipeline: Pipeline, batch_size: int, progress: Progress) -> Measurement:
+def timed_pass(
+    cell: Cell, manifest: Manifest, pipeline: Pipeline, batch_size: int, progress: Progress
+) -> Measurement:
     """Run the serial engine once over the sound images, collector off, and keep every sample."""
-    items, failures = manifest.sound, manifests.failure_rows(manifest.items)
+    items, failures = manifest.valid, manifests.failure_rows(manifest.items)
     profiler = StageProfiler(pipeline.synchronize)
     progress(0)  # the first report pays for its imports outside the timer
-    with collector_paused():
+    with gc_disabled():
         began = perf_counter_ns()
         outcome = engine.run(
-            items, pipeline, profiler, batch_size, int(cell.params.get("max_failures", len(items))), progress
+            items,
+            pipeline,
+            profiler,
+            batch_size,
+            int(cell.params.get("max_failures", len(items))),
+            progress,
         )
         wall = perf_counter_ns() - began
     if outcome.n_embedded == 0:
@@ -89,10 +107,3 @@ def warm_up(pipeline: Pipeline, recipe: Recipe, model: ModelSpec, items: Sequenc
         rehearsal = replace(pipeline, serialize=sink.write, finish=sink.close)
         profiler = StageProfiler(pipeline.synchronize)
         engine.run(items, rehearsal, profiler, recipe.batch_size, len(items), lambda done: None)
-
-
-def parts(cell: Cell) -> tuple[Recipe, ModelSpec]:
-    """The cell's recipe and model; a cell without them is a `UserError`."""
-    if cell.recipe is None or cell.model is None:
-        raise UserError(f"the cell {cell.label} of {cell.experiment} needs a recipe and a model")
-    return cell.recipe, cell.model

@@ -14,8 +14,7 @@ from time import perf_counter_ns
 
 import numpy as np
 
-from wallclock.clock import collector_paused
-from wallclock.errors import UserError
+from wallclock.clock import gc_disabled
 from wallclock.measure.protocol import Measurement, Progress, peak_memory_mib
 from wallclock.spec import Cell
 from wallclock.stages import sinks
@@ -36,10 +35,10 @@ def serialization(cell: Cell, work: Path, progress: Progress) -> Measurement:
     Samples: `write`, the whole of it; `fsync`, the wait in it. Values: the bytes written, and whether
     ids and vectors read back exactly.
     """
-    if cell.recipe is None:
-        raise UserError(f"the cell {cell.label} of {cell.experiment} needs a recipe")
     sink_name, fsync = cell.recipe.sink, bool(cell.params["fsync"])
-    ids, vectors = made_up(int(cell.params["n_vectors"]), int(cell.params["dim"]), int(cell.params["seed"]))
+    ids, vectors = made_up(
+        int(cell.params["n_vectors"]), int(cell.params["dim"]), int(cell.params["seed"])
+    )
     batches = _split(ids, vectors, cell.recipe.batch_size)
     # The first file pays for the library's imports and first allocations.
     _write(sink_name, _empty(work / "warm-up"), vectors.shape[1], batches[:2], fsync)
@@ -78,10 +77,12 @@ def _split(ids: Sequence[str], vectors: Vectors, size: int) -> list[Batch]:
     return [(list(ids[at : at + size]), vectors[at : at + size]) for at in range(0, len(ids), size)]
 
 
-def _write(name: str, folder: Path, dim: int, batches: Sequence[Batch], fsync: bool) -> tuple[Path, int, int]:
+def _write(
+    name: str, folder: Path, dim: int, batches: Sequence[Batch], fsync: bool
+) -> tuple[Path, int, int]:
     """The sink's file, the nanoseconds from the first batch to the end, and those of the wait for the disk."""
     sink = sinks.make(name, folder, dim)
-    with collector_paused():
+    with gc_disabled():
         began = perf_counter_ns()
         for ids, vectors in batches:
             sink.write(ids, vectors)
@@ -96,7 +97,11 @@ def _write(name: str, folder: Path, dim: int, batches: Sequence[Batch], fsync: b
 def _reads_back(name: str, path: Path, ids: Sequence[str], vectors: Vectors) -> bool:
     """Whether the file gives the same ids and, bit for bit, the same vectors."""
     found_ids, found = sinks.READERS[name](path)
-    return found_ids == list(ids) and found.dtype == vectors.dtype and found.tobytes() == vectors.tobytes()
+    return (
+        found_ids == list(ids)
+        and found.dtype == vectors.dtype
+        and found.tobytes() == vectors.tobytes()
+    )
 
 
 def _empty(folder: Path) -> Path:

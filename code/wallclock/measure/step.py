@@ -7,13 +7,12 @@ from time import perf_counter_ns
 
 import numpy as np
 
-from wallclock.clock import StageProfiler, collector_paused
+from wallclock.clock import StageProfiler, gc_disabled
 from wallclock.engines import pipeline as pipelines
-from wallclock.engines.libraries import set_threads
 from wallclock.engines.pipeline import Floats, Pipeline
 from wallclock.measure.protocol import Measurement, Progress, peak_memory_mib
-from wallclock.measure.serial import parts
 from wallclock.spec import Cell
+from wallclock.thread_counts import set_threads
 
 
 def step(cell: Cell, work: Path, progress: Progress) -> Measurement:
@@ -21,7 +20,7 @@ def step(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
     Each size runs once before it is timed. Samples: `<stage>-<size>`, nanoseconds of each batch.
     """
-    recipe, model = parts(cell)
+    recipe, model = cell.recipe, cell.model
     threads = set_threads(recipe, uses_torch=model.weights != "none")
     pipeline = pipelines.build(recipe, model, work, work)
     source = np.random.default_rng(0)
@@ -32,7 +31,7 @@ def step(cell: Cell, work: Path, progress: Progress) -> Measurement:
         _embed(pipeline, images, StageProfiler(pipeline.synchronize))
         profiler = StageProfiler(pipeline.synchronize)
         until = perf_counter_ns() + int(float(cell.params["seconds"]) * 1e9)
-        with collector_paused():
+        with gc_disabled():
             for done in range(int(cell.params["batches"])):
                 _embed(pipeline, images, profiler)
                 progress((done + 1) * int(size))
@@ -40,7 +39,11 @@ def step(cell: Cell, work: Path, progress: Progress) -> Measurement:
                     break
         samples |= {f"{name}-{size}": list(found) for name, found in profiler.samples().items()}
     pipeline.finish()
-    values = {**threads, "weights_digest": pipeline.weights_digest, "peak_memory_mib": peak_memory_mib()}
+    values = {
+        **threads,
+        "weights_digest": pipeline.weights_digest,
+        "peak_memory_mib": peak_memory_mib(),
+    }
     return Measurement(samples, values)
 
 

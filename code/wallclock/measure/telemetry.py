@@ -66,7 +66,10 @@ class Telemetry:
             total += cores
         self._add("cpu_cores", total)
         # What else the machine is doing: it is taken from what is measured.
-        self._add("other_cores", max(0.0, psutil.cpu_percent(None) / 100 * (psutil.cpu_count() or 1) - total))
+        self._add(
+            "other_cores",
+            max(0.0, psutil.cpu_percent(None) / 100 * (psutil.cpu_count() or 1) - total),
+        )
 
     def sample_gpu(self, handle: Any) -> None:
         """Add one sample of a GPU."""

@@ -20,8 +20,8 @@ from wallclock.engines import consumer as consumers
 from wallclock.engines import threads
 from wallclock.engines.consumer import Consumer
 from wallclock.engines.pipeline import Pipeline
-from wallclock.engines.sinking import Sinking, sinking
 from wallclock.engines.threads import IMAGE_STAGES, Batch, Loader
+from wallclock.engines.writer import WriterThread, open_writer
 from wallclock.errors import UserError, describe
 from wallclock.measure import monitor
 from wallclock.measure.protocol import Pass, Progress
@@ -42,7 +42,7 @@ class Threaded:
         """Take the first `count` batches all the way, to a sink that is thrown away."""
         with tempfile.TemporaryDirectory() as folder:
             sink = sinks.make(self._recipe.sink, Path(folder), self._model.dim)
-            with sinking(sink.write, sink.close) as writer:
+            with open_writer(sink.write, sink.close) as writer:
                 consumer = consumers.make(pipeline, self._recipe.device, writer)
                 for _ in range(count):
                     batch = next(self._loader)
@@ -51,7 +51,9 @@ class Threaded:
                 consumer.drain()
                 writer.finish()
 
-    def measure(self, pipeline: Pipeline, count: int, max_failures: int, progress: Progress) -> Pass:
+    def measure(
+        self, pipeline: Pipeline, count: int, max_failures: int, progress: Progress
+    ) -> Pass:
         """The next `count` batches, from asking for the first to the sink's file being whole.
 
         Raises:
@@ -62,7 +64,7 @@ class Threaded:
         keep = loader.ring_size + _SPAN_BATCHES
         kept: list[tuple[int, Batch]] = []
         start = perf_counter_ns()
-        with sinking(pipeline.serialize, pipeline.finish) as writer:
+        with open_writer(pipeline.serialize, pipeline.finish) as writer:
             consumer = consumers.make(pipeline, self._recipe.device, writer)
             tally = _Tally(done, consumer, writer, start, keep)
             _consume(loader, count, tally, kept, max_failures, progress)
@@ -73,7 +75,9 @@ class Threaded:
         _images(done, kept, start)
         watch = monitor.current()
         if watch is not None:
-            watch.update(done.samples, done.embedded, done.batches, len(done.failures), lambda: 0, final=True)
+            watch.update(
+                done.samples, done.embedded, done.batches, len(done.failures), lambda: 0, final=True
+            )
         done.values = _values(loader, before, done, writer)
         return done
 
@@ -81,7 +85,9 @@ class Threaded:
 class _Tally:
     """Brings what the device and the sink have been through so far into the pass, each batch once."""
 
-    def __init__(self, done: Pass, consumer: Consumer, writer: Sinking, start: int, keep: int) -> None:
+    def __init__(
+        self, done: Pass, consumer: Consumer, writer: WriterThread, start: int, keep: int
+    ) -> None:
         self.done, self.consumer, self.keep = done, consumer, keep
         self._writer, self._start = writer, start
         self._embedded = self._written = 0
@@ -106,7 +112,12 @@ class _Tally:
 
 
 def _consume(
-    loader: Loader, count: int, tally: _Tally, kept: list[tuple[int, Batch]], max_failures: int, progress: Progress
+    loader: Loader,
+    count: int,
+    tally: _Tally,
+    kept: list[tuple[int, Batch]],
+    max_failures: int,
+    progress: Progress,
 ) -> None:
     done, watch = tally.done, monitor.current()
     if watch is not None:
@@ -125,10 +136,14 @@ def _consume(
         done.batches += 1
         if len(done.failures) > max_failures:
             last = describe(done.failures[-1])
-            raise UserError(f"more than max_failures={max_failures} images failed; the last, {last}")
+            raise UserError(
+                f"more than max_failures={max_failures} images failed; the last, {last}"
+            )
         if watch is not None:
             tally.collect()
-            watch.update(done.samples, done.embedded, done.batches, len(done.failures), loader.ready)
+            watch.update(
+                done.samples, done.embedded, done.batches, len(done.failures), loader.ready
+            )
         progress(done.embedded)
         asked = perf_counter_ns()
 
@@ -147,16 +162,32 @@ def _images(done: Pass, kept: Sequence[tuple[int, Batch]], start: int) -> None:
         for worker, chunk in batch.marks:
             for marks in chunk:
                 for i, name in enumerate(IMAGE_STAGES):
-                    span = (f"thread {worker}", name, number, marks[i] - start, marks[i + 1] - marks[i])
+                    span = (
+                        f"thread {worker}",
+                        name,
+                        number,
+                        marks[i] - start,
+                        marks[i + 1] - marks[i],
+                    )
                     done.spans.append(span)
 
 
-def _values(loader: Loader, before: Sequence[threads.Busy], done: Pass, writer: Sinking) -> dict[str, Any]:
+def _values(
+    loader: Loader, before: Sequence[threads.Busy], done: Pass, writer: WriterThread
+) -> dict[str, Any]:
     """What limits the pass, and where each worker's time went while the clock ran."""
     workers = []
     for old, new in zip(before, loader.busy(), strict=True):
-        spent = {f"{name}_s": (new.stage_ns[name] - old.stage_ns[name]) / 1e9 for name in IMAGE_STAGES}
-        workers.append({**spent, "wait_s": (new.wait_ns - old.wait_ns) / 1e9, "images": new.images - old.images})
+        spent = {
+            f"{name}_s": (new.stage_ns[name] - old.stage_ns[name]) / 1e9 for name in IMAGE_STAGES
+        }
+        workers.append(
+            {
+                **spent,
+                "wait_s": (new.wait_ns - old.wait_ns) / 1e9,
+                "images": new.images - old.images,
+            }
+        )
     waiting = {"loader": sum(done.samples["wait"]), "sink": writer.wait_ns}
     main = {**waiting, "forward": done.wall_ns - sum(waiting.values())}
     return {

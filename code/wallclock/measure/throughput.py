@@ -15,23 +15,29 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any, Protocol
 
-from wallclock.clock import collector_paused
+from wallclock.clock import gc_disabled
 from wallclock.corpus import manifest as manifests
 from wallclock.corpus.manifest import Item, Manifest
 from wallclock.engines import embedder as embedders
 from wallclock.engines import pipeline as pipelines
 from wallclock.engines.dataloader import IMAGE_STAGES, PREFETCH, Batch, batches, ready
 from wallclock.engines.embedder import Embedder
-from wallclock.engines.libraries import set_threads
 from wallclock.engines.pipeline import Pipeline
 from wallclock.engines.ring import buffers_for
 from wallclock.engines.threads import loading, workers_of
 from wallclock.errors import UserError, describe
 from wallclock.measure import monitor, telemetry, threaded
-from wallclock.measure.protocol import Measurement, Pass, Progress, open_corpus, peak_memory_mib, set_page_cache
-from wallclock.measure.serial import parts
+from wallclock.measure.protocol import (
+    Measurement,
+    Pass,
+    Progress,
+    open_corpus,
+    peak_memory_mib,
+    set_page_cache,
+)
 from wallclock.spec import Cell, ModelSpec, Recipe
 from wallclock.stages import sinks
+from wallclock.thread_counts import set_threads
 
 #: Batches to measure, at least, beyond those that the workers may have ready when the clock starts; and bursts,
 #: because some workers are ahead of others by a batch or two at either end.
@@ -44,12 +50,14 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
     Samples: busy time of every stage call in whatever process it ran; `wait`, the main process
     waiting for a batch; `batch`, one batch from asking for it to its vectors in the sink; `wall`.
     """
-    recipe, model = parts(cell)
+    recipe, model = cell.recipe, cell.model
     manifest = open_corpus(cell)
-    items = manifest.sound
+    items = manifest.valid
     threads = set_threads(recipe, uses_torch=True)
     cache = set_page_cache(cell, manifest, items)
-    warm, count, positions = plan_batches(len(items), recipe, at_least=_batches_needed(cell, recipe, model))
+    warm, count, positions = plan_batches(
+        len(items), recipe, at_least=_batches_needed(cell, recipe, model)
+    )
     began = perf_counter_ns()
     # Workers first: a fork after CUDA has started would copy a broken context.
     with _loading(items, manifest, recipe, model, positions) as loaded:
@@ -57,15 +65,31 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
         loaded.warm_up(warm, pipeline)
         startup_s = (perf_counter_ns() - began) / 1e9
         gpu = _GpuMemory(recipe.device)
-        with telemetry.recorded(recipe.device) as recorded, collector_paused():
+        with telemetry.recorded(recipe.device) as recorded, gc_disabled():
             progress(0)
-            done = loaded.measure(pipeline, count, int(cell.params.get("max_failures", 1_000_000)), progress)
+            done = loaded.measure(
+                pipeline, count, int(cell.params.get("max_failures", 1_000_000)), progress
+            )
     if not done.embedded:
         raise UserError(f"every image failed; the first, {describe(done.failures[0])}")
-    values: dict[str, Any] = {**threads, **manifest.shape(), "page_cache": cache, "startup_s": startup_s}
-    values |= {"n_embedded": done.embedded, "n_unique": len(items), "n_batches": done.batches, "warmup_batches": warm}
+    values: dict[str, Any] = {
+        **threads,
+        **manifest.size_stats(),
+        "page_cache": cache,
+        "startup_s": startup_s,
+    }
+    values |= {
+        "n_embedded": done.embedded,
+        "n_unique": len(items),
+        "n_batches": done.batches,
+        "warmup_batches": warm,
+    }
     values["steady"] = warm >= _prefetched(recipe)
-    values |= {"weights_digest": pipeline.weights_digest, "telemetry": recorded.as_values(), **gpu.peak()}
+    values |= {
+        "weights_digest": pipeline.weights_digest,
+        "telemetry": recorded.as_values(),
+        **gpu.peak(),
+    }
     values |= {"peak_memory_mib": peak_memory_mib(), **done.values}
     keep = sorted(work.iterdir()) if cell.repeat == 0 else []
     failures = [*manifests.failure_rows(manifest.items), *done.failures]
@@ -78,20 +102,30 @@ class _Loaded(Protocol):
     def warm_up(self, count: int, pipeline: Pipeline) -> None:
         """Take the first `count` batches all the way, to a sink that is thrown away."""
 
-    def measure(self, pipeline: Pipeline, count: int, max_failures: int, progress: Progress) -> Pass:
+    def measure(
+        self, pipeline: Pipeline, count: int, max_failures: int, progress: Progress
+    ) -> Pass:
         """Take the next `count` batches, until the sink's file is whole; what comes after them is left."""
 
 
 @contextmanager
 def _loading(
-    items: Sequence[Item], manifest: Manifest, recipe: Recipe, model: ModelSpec, positions: Sequence[Sequence[int]]
+    items: Sequence[Item],
+    manifest: Manifest,
+    recipe: Recipe,
+    model: ModelSpec,
+    positions: Sequence[Sequence[int]],
 ) -> Iterator[_Loaded]:
     if recipe.engine == "threads":
-        with loading(items, manifest.root, recipe, model.input_px, positions, model.statistics) as loader:
+        with loading(
+            items, manifest.root, recipe, model.input_px, positions, model.statistics
+        ) as loader:
             yield threaded.Threaded(loader, recipe, model)
     else:
         yield _Processes(
-            batches(items, manifest.root, recipe, model.input_px, positions, model.statistics), recipe, model
+            batches(items, manifest.root, recipe, model.input_px, positions, model.statistics),
+            recipe,
+            model,
         )
 
 
@@ -152,7 +186,9 @@ class _Processes:
                     embed(batch.ids, batch.images)
             sink.close()
 
-    def measure(self, pipeline: Pipeline, count: int, max_failures: int, progress: Progress) -> Pass:
+    def measure(
+        self, pipeline: Pipeline, count: int, max_failures: int, progress: Progress
+    ) -> Pass:
         embed = embedders.make(pipeline, self._recipe.device)
         span_batches = self._recipe.workers * PREFETCH + 16
         start = perf_counter_ns()
@@ -163,7 +199,13 @@ class _Processes:
 
 
 def _measure(
-    loaded: Iterator[Batch], count: int, embed: Embedder, limit: int, progress: Progress, start: int, span_batches: int
+    loaded: Iterator[Batch],
+    count: int,
+    embed: Embedder,
+    limit: int,
+    progress: Progress,
+    start: int,
+    span_batches: int,
 ) -> Pass:
     done = Pass()
     watch = monitor.current()
@@ -183,28 +225,48 @@ def _measure(
         done.embedded += len(batch.ids)
         done.batches += 1
         if len(done.failures) > limit:
-            raise UserError(f"more than max_failures={limit} images failed; the last, {describe(done.failures[-1])}")
+            raise UserError(
+                f"more than max_failures={limit} images failed; the last, {describe(done.failures[-1])}"
+            )
         if watch is not None:
-            watch.update(done.samples, done.embedded, done.batches, len(done.failures), lambda: ready(loaded))
+            watch.update(
+                done.samples, done.embedded, done.batches, len(done.failures), lambda: ready(loaded)
+            )
         progress(done.embedded)
     if watch is not None:
-        watch.update(done.samples, done.embedded, done.batches, len(done.failures), lambda: 0, final=True)
+        watch.update(
+            done.samples, done.embedded, done.batches, len(done.failures), lambda: 0, final=True
+        )
     return done
 
 
-def _add(done: Pass, batch: Batch, lane: str, spans: Sequence[embedders.Span], start: int, *, keep_spans: bool) -> None:
+def _add(
+    done: Pass,
+    batch: Batch,
+    lane: str,
+    spans: Sequence[embedders.Span],
+    start: int,
+    *,
+    keep_spans: bool,
+) -> None:
     """Add a batch's durations, and its spans relative to the pass's start while they are wanted."""
     worker = "main" if batch.worker < 0 else f"worker {batch.worker}"
     assembled, end = batch.assembled
     in_worker = [("assemble", assembled, end - assembled)]
     for marks in batch.marks.tolist():
-        in_worker += [(name, marks[i], marks[i + 1] - marks[i]) for i, name in enumerate(IMAGE_STAGES)]
+        in_worker += [
+            (name, marks[i], marks[i + 1] - marks[i]) for i, name in enumerate(IMAGE_STAGES)
+        ]
     for name, _, duration in [*in_worker, *spans]:
         if name != "wait":
             done.samples[name].append(duration)
     if keep_spans:
-        placed = [(worker, *span) for span in in_worker] + [(_lane(span[0], lane), *span) for span in spans]
-        done.spans += [(where, name, done.batches, at - start, took) for where, name, at, took in placed]
+        placed = [(worker, *span) for span in in_worker] + [
+            (_lane(span[0], lane), *span) for span in spans
+        ]
+        done.spans += [
+            (where, name, done.batches, at - start, took) for where, name, at, took in placed
+        ]
 
 
 def _lane(stage: str, device_lane: str) -> str:

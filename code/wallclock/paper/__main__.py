@@ -28,34 +28,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m wallclock.paper", description=__doc__)
     commands = parser.add_subparsers(required=True)
-    figures = commands.add_parser("figures", help="rebuild CSVs, verdicts, figures, tables and report from the records")
+    figures = commands.add_parser(
+        "figures", help="rebuild CSVs, verdicts, figures, tables and report from the records"
+    )
     figures.add_argument("--out", type=Path, default=provenance.ROOT / "data")
     figures.add_argument("--figures", type=Path, default=provenance.ROOT / "figures")
     figures.set_defaults(run=_figures)
-    compare = commands.add_parser("diff", help="our CSVs against the paper's numbers, or two folders of CSVs")
+    compare = commands.add_parser(
+        "diff", help="our CSVs against the paper's numbers, or two folders of CSVs"
+    )
     compare.add_argument("--out", type=Path, default=provenance.ROOT / "data")
     compare.add_argument("--a", type=Path, help="a folder of CSVs")
     compare.add_argument("--b", type=Path, help="another")
-    compare.add_argument("--tolerance", type=float, default=0.25, help="relative, for timings (default 0.25)")
+    compare.add_argument(
+        "--tolerance", type=float, default=0.25, help="relative, for timings (default 0.25)"
+    )
     compare.set_defaults(run=_diff)
-    single = commands.add_parser("report", help="one HTML file, from the CSVs and figures that are there")
+    single = commands.add_parser(
+        "report", help="one HTML file, from the CSVs and figures that are there"
+    )
     single.add_argument("--out", type=Path, default=provenance.ROOT / "data")
     single.add_argument("--figures", type=Path, default=provenance.ROOT / "figures")
     single.set_defaults(run=_report)
-    rebuild = commands.add_parser("check", help="rebuild reference runs and compare with what is committed")
-    rebuild.add_argument("--reference", type=Path, help="one run; default: every one in data/reference")
-    rebuild.add_argument("--write", action="store_true", help="write what the records make instead of comparing")
+    rebuild = commands.add_parser(
+        "check", help="rebuild reference runs and compare with what is committed"
+    )
+    rebuild.add_argument(
+        "--reference", type=Path, help="one run; default: every one in data/reference"
+    )
+    rebuild.add_argument(
+        "--write", action="store_true", help="write what the records make instead of comparing"
+    )
     rebuild.set_defaults(run=_check)
-    asked = commands.add_parser("whatif", help="what another machine would bring, predicted from the serial tables")
+    asked = commands.add_parser(
+        "whatif", help="what another machine would bring, predicted from the serial tables"
+    )
     asked.add_argument("--out", type=Path, default=provenance.ROOT / "data")
     asked.add_argument("--image-set", default="original", help="original (default) or small_256")
-    asked.add_argument("--decoder", default="pil", help="a decoder of the serial table (default pil)")
+    asked.add_argument(
+        "--decoder", default="pil", help="a decoder of the serial table (default pil)"
+    )
     asked.add_argument("--cores", type=int)
     asked.add_argument("--workers", type=int)
     asked.add_argument("--batch", type=int)
     asked.add_argument("--storage-gbit", type=float, help="gigabits a second")
     asked.add_argument("--image-mb", type=float, help="megabytes of an image")
-    asked.add_argument("--accelerator", help="T4, H100, or how many times faster than this run's device")
+    asked.add_argument(
+        "--accelerator", help="T4, H100, or how many times faster than this run's device"
+    )
     asked.set_defaults(run=_whatif)
     return parser
 
@@ -108,10 +128,18 @@ def _check(options: argparse.Namespace, console: Console) -> int:
     for reference in chosen:
         if options.write:
             written = check.write(reference)
-            console.print(f"{reference}: {len(written)} files written from its records", highlight=False, markup=False)
+            console.print(
+                f"{reference}: {len(written)} files written from its records",
+                highlight=False,
+                markup=False,
+            )
             continue
         discrepancies = check.check(reference)
-        words = "not as its records make it:" if discrepancies else "as its records make it, byte for byte"
+        words = (
+            "not as its records make it:"
+            if discrepancies
+            else "as its records make it, byte for byte"
+        )
         console.print(f"{reference}: {words}", highlight=False, markup=False, soft_wrap=True)
         if discrepancies:
             show.print_discrepancies(discrepancies, console)

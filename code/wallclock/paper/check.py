@@ -91,14 +91,20 @@ def _rebuilt(reference: Path) -> Iterator[Path]:
         fresh = Path(name)
         (fresh / _RUNS).symlink_to(runs.resolve(), target_is_directory=True)
         if not publish(fresh, fresh / _FIGURES).tables:
-            raise UserError(f"the records in {runs} fill no table; is its index.json of an experiment missing?")
+            raise UserError(
+                f"the records in {runs} fill no table; is its index.json of an experiment missing?"
+            )
         yield fresh
 
 
 def _files(folder: Path) -> set[str]:
     """Files beside and under `figures/`, by path within the folder."""
-    found = [path for place in (folder, folder / _FIGURES) if place.is_dir() for path in place.iterdir()]
-    return {str(path.relative_to(folder)) for path in found if path.is_file() and path.name != _ABOUT}
+    found = [
+        path for place in (folder, folder / _FIGURES) if place.is_dir() for path in place.iterdir()
+    ]
+    return {
+        str(path.relative_to(folder)) for path in found if path.is_file() and path.name != _ABOUT
+    }
 
 
 def _derived(fresh: Path) -> set[str]:
@@ -107,7 +113,10 @@ def _derived(fresh: Path) -> set[str]:
 
 
 def _first_difference(name: str, committed: Path, rebuilt: Path) -> Discrepancy:
-    texts = [path.read_text(encoding="utf-8", errors="replace").split("\n") for path in (committed, rebuilt)]
+    texts = [
+        path.read_text(encoding="utf-8", errors="replace").split("\n")
+        for path in (committed, rebuilt)
+    ]
     for number, (one, other) in enumerate(zip_longest(*texts, fillvalue="(no such line)"), start=1):
         if one != other:
             return Discrepancy(name, "differs", number, *_around(one, other))
@@ -116,7 +125,10 @@ def _first_difference(name: str, committed: Path, rebuilt: Path) -> Discrepancy:
 
 def _around(one: str, other: str, width: int = 60) -> tuple[str, str]:
     """The two lines from shortly before the place where they part."""
-    same = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    same = next(
+        (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
+        min(len(one), len(other)),
+    )
     start = max(0, same - width // 3)
     one, other = (f"{'…' if start else ''}{line[start : start + width]}" for line in (one, other))
     return one, other

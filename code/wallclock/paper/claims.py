@@ -89,7 +89,9 @@ def load(path: Path) -> list[Claim]:
     Raises:
         UserError: the file is damaged or a claim contradicts itself.
     """
-    claims = [_claim(row, f"{path}, row {index}") for index, row in enumerate(read_table(path), start=1)]
+    claims = [
+        _claim(row, f"{path}, row {index}") for index, row in enumerate(read_table(path), start=1)
+    ]
     ids = [claim.id for claim in claims]
     if len(set(ids)) != len(ids):
         raise UserError(f"{path}: two claims share an id")
@@ -140,9 +142,13 @@ def _claim(row: Row, where: str) -> Claim:
         raise UserError(f"{where}: {error}") from error
     kind = row["kind"]
     if kind not in KINDS or row["needs"] not in NEEDS:
-        raise UserError(f"{where}: kind is one of {', '.join(KINDS)}; needs is one of {', '.join(NEEDS)}")
+        raise UserError(
+            f"{where}: kind is one of {', '.join(KINDS)}; needs is one of {', '.join(NEEDS)}"
+        )
     if not value or (tolerance is None) != (kind == "bound"):
-        raise UserError(f"{where}: paper_value must not be 0 or empty, and all but a bound have a tolerance")
+        raise UserError(
+            f"{where}: paper_value must not be 0 or empty, and all but a bound have a tolerance"
+        )
     if (bool(row["over_csv"]), bool(row["over_row"])) != (kind == "ratio", kind == "ratio"):
         raise UserError(f"{where}: a ratio, and nothing else, has over_csv and over_row")
     text = {name: row[name] for name in names if name not in ("paper_value", "tolerance")}
@@ -175,7 +181,9 @@ class _Tables:
             status = [row.get("status") or "no status", row.get("reason", "")]
             raise _NoNumberError(": ".join(filter(None, status)))
         if row.get("origin") == "paper":
-            raise _NoNumberError(f"the row is a copy of the paper's, not a measurement; run {command}")
+            raise _NoNumberError(
+                f"the row is a copy of the paper's, not a measurement; run {command}"
+            )
         return row
 
 
@@ -191,7 +199,9 @@ def _judge(claim: Claim, tables: _Tables) -> Verdict:
     if obstacle := _obstacle(claim, rows[0]):
         return Verdict(claim, ours, NOT_APPLICABLE, obstacle)
     held, reason = _compare(claim, ours)
-    return Verdict(claim, ours, HELD if held else DIFFERS, "; ".join([reason, *_caveats(claim, rows)]))
+    return Verdict(
+        claim, ours, HELD if held else DIFFERS, "; ".join([reason, *_caveats(claim, rows)])
+    )
 
 
 def _check_alike(row: Row, over: Row) -> None:

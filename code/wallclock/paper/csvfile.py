@@ -31,7 +31,9 @@ def write_table(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, 
     for index, row in enumerate(rows, start=1):
         if row.keys() != declared:
             missing, extra = sorted(declared - row.keys()), sorted(row.keys() - declared)
-            raise ValueError(f"{path.name}, row {index}: columns missing {missing}, undeclared {extra}")
+            raise ValueError(
+                f"{path.name}, row {index}: columns missing {missing}, undeclared {extra}"
+            )
         lines.append([_cell(row[column]) for column in columns])
     with atomic_open(path) as handle:
         writer = csv.writer(handle, lineterminator="\n")

@@ -8,10 +8,14 @@ from pathlib import Path
 
 from wallclock import provenance
 from wallclock.paper.csvfile import number, ok_rows, read_table
-from wallclock.paper.names import SETS
+from wallclock.paper.labels import SETS
 from wallclock.summary import median
 
-STAGES_CSV, IMAGES_CSV, PREDICTIONS_CSV = "diagnosis.csv", "diagnosis-images.csv", "diagnosis-predictions.csv"
+STAGES_CSV, IMAGES_CSV, PREDICTIONS_CSV = (
+    "diagnosis.csv",
+    "diagnosis-images.csv",
+    "diagnosis-predictions.csv",
+)
 _PAPERS_SETS = provenance.ROOT / "data" / "paper" / "image-sets.csv"
 
 #: Below this a prediction brings nothing that a person would notice.
@@ -77,7 +81,11 @@ class Diagnosis:
     def checklist(self) -> list[Row]:
         """The nine stages, the one whose fix brings most first."""
         return sorted(
-            self.stages, key=lambda row: (-(number(row["predicted_speedup"]) or 0), -(number(row["share"]) or 0))
+            self.stages,
+            key=lambda row: (
+                -(number(row["predicted_speedup"]) or 0),
+                -(number(row["share"]) or 0),
+            ),
         )
 
     def first(self) -> Row | None:
@@ -94,8 +102,14 @@ def load(folder: Path) -> Diagnosis | None:
     """
     if not all((folder / name).is_file() for name in (STAGES_CSV, IMAGES_CSV, PREDICTIONS_CSV)):
         return None
-    stages, images, predictions = (read_table(folder / name) for name in (STAGES_CSV, IMAGES_CSV, PREDICTIONS_CSV))
-    return Diagnosis(stages, images, predictions) if ok_rows(stages) and ok_rows(predictions[:1]) else None
+    stages, images, predictions = (
+        read_table(folder / name) for name in (STAGES_CSV, IMAGES_CSV, PREDICTIONS_CSV)
+    )
+    return (
+        Diagnosis(stages, images, predictions)
+        if ok_rows(stages) and ok_rows(predictions[:1])
+        else None
+    )
 
 
 def compared_images(found: Diagnosis) -> list[dict[str, str]]:
@@ -166,9 +180,7 @@ def _starved(found: Diagnosis) -> str:
     if busy >= 0.9:
         return f"The {device} is busy {busy:.0%} of the time: it is not starved."
     if found.on_cpu:
-        return (
-            f"The {device} would take {busy:.0%} of the time alone; for the rest it waits, or loading holds its cores."
-        )
+        return f"The {device} would take {busy:.0%} of the time alone; for the rest it waits, or loading holds its cores."
     words = "starves" if busy < 0.5 else "waits often"
     return f"The {device} {words}: it is busy {busy:.0%} of the time and waits for images the rest."
 
@@ -190,7 +202,9 @@ def _feeding(found: Diagnosis) -> str:
     present = found.present
     wanted, workers = number(present["workers_to_saturate"]), int(present["workers"])
     if found.on_cpu:
-        return "Loading and the network share these cores: more workers hide waits, they add no speed."
+        return (
+            "Loading and the network share these cores: more workers hide waits, they add no speed."
+        )
     if wanted is None:
         return "No number of workers on these cores loads as fast as the device computes."
     enough = "enough" if workers >= wanted else "too few"

@@ -32,7 +32,9 @@ def render(tables_dir: Path, figures_dir: Path) -> Rendering:
     if found is None:
         return Rendering(STEM, (), f"no {STAGES_CSV}")
     path = figures_dir / f"{STEM}.html"
-    about = json.loads((tables_dir / STAGES_CSV).with_suffix(".meta.json").read_text(encoding="utf-8"))
+    about = json.loads(
+        (tables_dir / STAGES_CSV).with_suffix(".meta.json").read_text(encoding="utf-8")
+    )
     write_text(path, build(found, about))
     return Rendering(STEM, (path,))
 
@@ -43,7 +45,7 @@ def build(found: Diagnosis, about: Mapping[str, Any]) -> str:
     fixes = [found.present, *found.fixes, *found.stacked]
     longest = max((number(row["high_img_per_s"]) or 0.0 for row in fixes), default=1.0)
     return (
-        report.environment()
+        report.jinja_environment()
         .get_template("diagnosis.html.jinja")
         .render(
             css=Markup((report.TEMPLATES / "report.css").read_text(encoding="utf-8")),
@@ -104,7 +106,9 @@ def _check(row: Row) -> dict[str, Any]:
 def _predicted(row: Row, longest: float, first: bool) -> dict[str, Any]:
     if row["status"] != "ok":
         return {"title": row["fix"], "reason": f"{row['status']}: {row['reason']}", "first": False}
-    low, rate, high = (float(row[name]) for name in ("low_img_per_s", "predicted_img_per_s", "high_img_per_s"))
+    low, rate, high = (
+        float(row[name]) for name in ("low_img_per_s", "predicted_img_per_s", "high_img_per_s")
+    )
     return {
         "title": row["fix"],
         "reason": "",
@@ -115,7 +119,10 @@ def _predicted(row: Row, longest: float, first: bool) -> dict[str, Any]:
         "binds": row["bottleneck"],
         "busy": f"{float(row['accelerator_utilization']):.0%}",
         "cost": row["fix_cost"],
-        **{name: f"{100 * value / longest:.2f}" for name, value in (("low", low), ("at", rate), ("high", high))},
+        **{
+            name: f"{100 * value / longest:.2f}"
+            for name, value in (("low", low), ("at", rate), ("high", high))
+        },
     }
 
 

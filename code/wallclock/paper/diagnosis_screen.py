@@ -28,7 +28,12 @@ def print_diagnosis(found: Diagnosis, console: Console) -> None:
         console.print(Text(f"· {line}"))
     _heading("3  Checklist", console)
     console.print(_checklist(found))
-    console.print(Text("a fix that relieves several stages stands at each; its gain is the whole of it", style="dim"))
+    console.print(
+        Text(
+            "a fix that relieves several stages stands at each; its gain is the whole of it",
+            style="dim",
+        )
+    )
     _heading("4  Predictions", console)
     console.print(_predictions([found.present, *found.fixes, *found.stacked]))
     _heading("5  Proof", console)
@@ -37,7 +42,11 @@ def print_diagnosis(found: Diagnosis, console: Console) -> None:
         console.print()
         console.print(Text(diagnosis.proof(found), style="bold"))
     else:
-        console.print(Text("not measured; PROVE=1 (experiment.diagnose.prove=true) runs every prediction end to end"))
+        console.print(
+            Text(
+                "not measured; PROVE=1 (experiment.diagnose.prove=true) runs every prediction end to end"
+            )
+        )
     console.print()
 
 
@@ -59,7 +68,9 @@ def _stages(found: Diagnosis) -> Table:
         share = float(row["share"])
         bar = "█" * round(share * _BAR) + (" ◀ sets the pace" if row["binds"] == "yes" else "")
         cells = (row["stage"], f"{float(row['ms_per_image']):.3f}", f"{share:.1%}", bar)
-        table.add_row(*(Text(cell) for cell in cells), style="bold" if row["binds"] == "yes" else None)
+        table.add_row(
+            *(Text(cell) for cell in cells), style="bold" if row["binds"] == "yes" else None
+        )
     return table
 
 
@@ -74,7 +85,9 @@ def _images(found: Diagnosis) -> Table:
 
 
 def _checklist(found: Diagnosis) -> Table:
-    table = _table("stage", "share", "gain", "at most", "fix", "its cost", right=("share", "gain", "at most"))
+    table = _table(
+        "stage", "share", "gain", "at most", "fix", "its cost", right=("share", "gain", "at most")
+    )
     for row in found.checklist:
         cells = (
             f"{row['stage']} ◀" if row["binds"] == "yes" else row["stage"],
@@ -97,7 +110,12 @@ def _predictions(rows: Sequence[Mapping[str, str]]) -> Table:
             table.add_row(Text(title), "", "", "", Text(f"{row['status']}: {row['reason']}"))
             continue
         interval = f"{_short(row, 'low_img_per_s')} – {_short(row, 'high_img_per_s')}"
-        cells = (title, _short(row, "predicted_img_per_s"), interval, _factor(row, "predicted_speedup"))
+        cells = (
+            title,
+            _short(row, "predicted_img_per_s"),
+            interval,
+            _factor(row, "predicted_speedup"),
+        )
         table.add_row(*(Text(cell) for cell in (*cells, row["bottleneck"])))
     return table
 
@@ -108,8 +126,15 @@ def _proof(rows: Sequence[Mapping[str, str]]) -> Table:
     for row in rows:
         title = row["fix"] if row["kind"] != "stacked" else f"stacked: {row['fix']}"
         error = float(row["error"])
-        cells = (title, _short(row, "predicted_img_per_s"), _short(row, "measured_img_per_s"), f"{error:+.1%}")
-        table.add_row(*(Text(cell) for cell in cells), style=None if row["inside"] == "yes" else "yellow")
+        cells = (
+            title,
+            _short(row, "predicted_img_per_s"),
+            _short(row, "measured_img_per_s"),
+            f"{error:+.1%}",
+        )
+        table.add_row(
+            *(Text(cell) for cell in cells), style=None if row["inside"] == "yes" else "yellow"
+        )
     return table
 
 

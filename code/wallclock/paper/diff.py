@@ -62,7 +62,9 @@ def compare(dir_a: Path, dir_b: Path, tolerance: float) -> list[Difference]:
         if name in names_a and name in names_b:
             differences += _compare_tables(name, dir_a / name, dir_b / name, tolerance)
         else:
-            differences.append(Difference(name, "", "", _present(name in names_a), _present(name in names_b)))
+            differences.append(
+                Difference(name, "", "", _present(name in names_a), _present(name in names_b))
+            )
     return differences
 
 
@@ -100,7 +102,9 @@ def _compare_headers(name: str, a: list[str], b: list[str]) -> list[Difference]:
 
 def _label(index: int, row: Row) -> str:
     """A row's number and its first two telling cells: `2 opencv opencv`."""
-    return " ".join([str(index), *[cell for column, cell in row.items() if cell and not _varies(column)][:2]])
+    return " ".join(
+        [str(index), *[cell for column, cell in row.items() if cell and not _varies(column)][:2]]
+    )
 
 
 def _varies(column: str) -> bool:

@@ -71,7 +71,9 @@ class Evidence:
         selectors = row_cell.split(" / ")
         names = csv_cell.split(" / ")
         found = []
-        for name, selector in zip(names * len(selectors) if len(names) == 1 else names, selectors, strict=False):
+        for name, selector in zip(
+            names * len(selectors) if len(names) == 1 else names, selectors, strict=False
+        ):
             csv = next((csv for csv in self.csvs if csv.name == name), None)
             row = claims.select(csv.rows, selector) if csv else None
             if csv is not None and row is not None:
@@ -85,7 +87,11 @@ def collect(tables_dir: Path) -> Evidence:
     Raises:
         UserError: one is damaged.
     """
-    owners = {csv: name for name in (*experiments.ORDER, *experiments.OWN) for csv in experiments.load(name).TABLES}
+    owners = {
+        csv: name
+        for name in (*experiments.ORDER, *experiments.OWN)
+        for csv in experiments.load(name).TABLES
+    }
     present = {path.name for path in tables_dir.glob("*.csv")} - {_SHOWN_ELSEWHERE}
     ordered = [name for name in owners if name in present] + sorted(present - owners.keys())
     return Evidence([_csv(tables_dir / name, owners.get(name, "")) for name in ordered])
@@ -93,7 +99,10 @@ def collect(tables_dir: Path) -> Evidence:
 
 def about(tables_dir: Path) -> list[dict[str, Any]]:
     """What each table was made of and on: the `.meta.json` files, in order of the tables' names."""
-    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(tables_dir.glob("*.meta.json"))]
+    return [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(tables_dir.glob("*.meta.json"))
+    ]
 
 
 def _csv(path: Path, experiment: str) -> Csv:

@@ -13,7 +13,17 @@ from wallclock.clock import STAGES
 from wallclock.paper.csvfile import number, read_table
 
 #: Columns that name a row, in the order they are shown.
-_NAMES = ("system", "what", "recipe", "decoder", "runtime", "dtype", "format", "image_set", "subset")
+_NAMES = (
+    "system",
+    "what",
+    "recipe",
+    "decoder",
+    "runtime",
+    "dtype",
+    "format",
+    "image_set",
+    "subset",
+)
 
 #: (column, how it reads): the first that a row fills is its headline.
 _HEADLINES = (
@@ -29,7 +39,9 @@ def print_tables(paths: Sequence[Path], console: Console) -> None:
     """Print a summary of each table: rows by name, headline, largest stages or status."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading in ("table", "row", "result", ""):
-        table.add_column(heading, justify="right" if heading == "result" else "left", overflow="fold")
+        table.add_column(
+            heading, justify="right" if heading == "result" else "left", overflow="fold"
+        )
     for path in paths:
         rows = read_table(path)
         if rows and "status" not in rows[0]:
@@ -63,5 +75,7 @@ def _detail(row: Mapping[str, str]) -> str:
     if row.get("status", "ok") != "ok":
         return row.get("reason", "")
     shares = [(number(row.get(f"{stage}_share", "")) or 0.0, stage) for stage in STAGES]
-    largest = [f"{stage} {share:.0%}" for share, stage in sorted(shares, reverse=True)[:3] if share >= 0.01]
+    largest = [
+        f"{stage} {share:.0%}" for share, stage in sorted(shares, reverse=True)[:3] if share >= 0.01
+    ]
     return " · ".join(largest)

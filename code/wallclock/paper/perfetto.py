@@ -64,9 +64,19 @@ def events(rows: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
         ]
     for tid, lane in enumerate(lanes, start=1):
         for span in _apart([span for span in spans if span.lane == lane]):
-            times = {"ts": round(1e3 * (span.start - zero), 3), "dur": round(1e3 * span.duration, 3)}
+            times = {
+                "ts": round(1e3 * (span.start - zero), 3),
+                "dur": round(1e3 * span.duration, 3),
+            }
             found.append(
-                {"ph": "X", "pid": _PID, "tid": tid, **times, "name": span.stage, "args": {"batch": span.batch}}
+                {
+                    "ph": "X",
+                    "pid": _PID,
+                    "tid": tid,
+                    **times,
+                    "name": span.stage,
+                    "args": {"batch": span.batch},
+                }
             )
     return found
 
@@ -101,6 +111,14 @@ def _apart(spans: Sequence[Span]) -> list[Span]:
         if found and span.start < found[-1].end:
             before = found.pop()
             if span.start > before.start:
-                found.append(Span(before.lane, before.stage, before.batch, before.start, span.start - before.start))
+                found.append(
+                    Span(
+                        before.lane,
+                        before.stage,
+                        before.batch,
+                        before.start,
+                        span.start - before.start,
+                    )
+                )
         found.append(span)
     return found

@@ -40,8 +40,14 @@ def publish(out: Path, figures_dir: Path) -> Published:
     Raises:
         UserError: a record was edited, or the disk is full.
     """
-    found = {name: records.load_experiment(out / "runs", name) for name in (*experiments.ORDER, *experiments.OWN)}
-    read = {name: [record for one in experiments.reads(name) for record in found.get(one, ())] for name in found}
+    found = {
+        name: records.load_experiment(out / "runs", name)
+        for name in (*experiments.ORDER, *experiments.OWN)
+    }
+    read = {
+        name: [record for one in experiments.reads(name) for record in found.get(one, ())]
+        for name in found
+    }
     written = [path for name, some in read.items() for path in _write_tables(name, some, out)]
     everything = [record for some in found.values() for record in some]
     n_failures = _write_failures(everything, out / "failures.csv")
@@ -94,11 +100,20 @@ def _about(name: str, csv_name: str, some: Sequence[Record]) -> dict[str, Any]:
         "machine": first["machine"],
         "versions": first["versions"],
         "code": first["code"],
-        "commits": sorted({record.environment["before"]["git"].get("commit", "") for record in some}),
+        "commits": sorted(
+            {record.environment["before"]["git"].get("commit", "") for record in some}
+        ),
         "corpora": _corpora(some),
-        "weights": sorted({record.values["weights_digest"] for record in some if "weights_digest" in record.values}),
+        "weights": sorted(
+            {
+                record.values["weights_digest"]
+                for record in some
+                if "weights_digest" in record.values
+            }
+        ),
         "records": [
-            {"label": record.cell.label, "repeat": record.cell.repeat, "status": record.status} for record in some
+            {"label": record.cell.label, "repeat": record.cell.repeat, "status": record.status}
+            for record in some
         ],
     }
 
@@ -108,7 +123,11 @@ def _corpora(some: Sequence[Record]) -> list[Mapping[str, Any]]:
     for record in some:
         corpus = record.cell.corpus
         if corpus is not None:
-            sizes = {name: value for name, value in record.values.items() if name.startswith(("median_", "max_"))}
+            sizes = {
+                name: value
+                for name, value in record.values.items()
+                if name.startswith(("median_", "max_"))
+            }
             about: dict[str, Any] = {"kind": corpus.kind, "image_set": corpus.image_set}
             about |= {"n": corpus.n, "digest": corpus.digest}
             if corpus.storage != "files":

@@ -38,7 +38,11 @@ def read_sources(folder: Path, required: Sequence[str], optional: Sequence[str])
     missing = [name for name in required if not (folder / name).is_file()]
     if missing:
         raise NothingToDrawError(f"no {', '.join(missing)}")
-    tables = {name: read_table(folder / name) for name in (*required, *optional) if (folder / name).is_file()}
+    tables = {
+        name: read_table(folder / name)
+        for name in (*required, *optional)
+        if (folder / name).is_file()
+    }
     if not tables:
         raise NothingToDrawError(f"no {' nor '.join(optional)}")
     return tables

@@ -13,13 +13,13 @@ from markupsafe import Markup
 
 from wallclock.clock import STAGES
 from wallclock.files import write_text
+from wallclock.paper import environment, figures, svg, tables
 from wallclock.paper import evidence as evidences
-from wallclock.paper import figures, machine, svg, tables
 from wallclock.paper.claims import VERDICTS
 from wallclock.paper.csvfile import number, read_table
 from wallclock.paper.evidence import Evidence
 from wallclock.paper.figures.style import STAGE_STYLES, is_dark
-from wallclock.paper.names import SETS
+from wallclock.paper.labels import SETS
 from wallclock.paper.rendering import NothingToDrawError, Rendering
 from wallclock.paper.tables.table import EMPTY, NUMBER, PERCENT, TEXT, Source, Table, find, shown
 
@@ -31,7 +31,11 @@ TEMPLATES = Path(__file__).parent / "report_template"
 _TABLES_SHOWN = tuple(stem for stem in tables.TABLES if stem != "table-4-reproducibility")
 #: What a reader in a hurry wants to know: claims, in this order.
 _HEADLINES = (
-    *("serial-original-pil-decode-share", "serial-small-pil-forward-share", "decode-original-speedup"),
+    *(
+        "serial-original-pil-decode-share",
+        "serial-small-pil-forward-share",
+        "decode-original-speedup",
+    ),
     *("serial-original-speedup", "optimized-speedup", "runtime-fp16-speedup"),
 )
 _SERIAL = {"small_256": "t4-serial-stages.csv", "original": "t4-serial-stages-original.csv"}
@@ -78,22 +82,26 @@ def build(found: Evidence, tables_dir: Path, figures_dir: Path) -> str:
         "verdicts": verdicts,
         "counts": [(word, counts[word], _VERDICT_MEANS[word]) for word in VERDICTS],
         "experiments": list(dict.fromkeys(verdict["experiment"] for verdict in verdicts)),
-        "headlines": [verdict for name in _HEADLINES for verdict in verdicts if verdict["id"] == name],
-        "walls": [bar for image_set, csv in _SERIAL.items() for bar in _wall(found, image_set, csv)],
+        "headlines": [
+            verdict for name in _HEADLINES for verdict in verdicts if verdict["id"] == name
+        ],
+        "walls": [
+            bar for image_set, csv in _SERIAL.items() for bar in _wall(found, image_set, csv)
+        ],
         "figures": [_figure(stem, found, figures_dir) for stem in figures.FIGURES],
         "tables": [_table(stem, found, tables_dir) for stem in _TABLES_SHOWN],
         "notes": _notes(verdicts),
-        "machine": machine.describe(about),
+        "machine": environment.describe(about),
         "csvs": found.csvs,
     }
     # Last: what came before has said which cells it cites.
     context["cited"] = found.cited
-    return environment().get_template("report.html.jinja").render(context)
+    return jinja_environment().get_template("report.html.jinja").render(context)
 
 
-def environment() -> Environment:
+def jinja_environment() -> Environment:
     """Templates beside this file; a name that is not there is an error, and text is escaped."""
-    environment = Environment(
+    jinja = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
@@ -101,8 +109,8 @@ def environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.globals |= {"EMPTY": EMPTY}
-    return environment
+    jinja.globals |= {"EMPTY": EMPTY}
+    return jinja
 
 
 def _verdicts(found: Evidence, tables_dir: Path) -> list[dict[str, Any]]:
@@ -118,7 +126,11 @@ def _verdicts(found: Evidence, tables_dir: Path) -> list[dict[str, Any]]:
                 **row,
                 "paper": _with_unit(number(row["paper_value"]), row["unit"]),
                 "ours": _link(_with_unit(ours, row["unit"]), sources, found),
-                "ratio": "" if ratio is None else f"{ratio:.2f}" if ratio >= 0.095 else f"{ratio:.2g}",
+                "ratio": ""
+                if ratio is None
+                else f"{ratio:.2f}"
+                if ratio >= 0.095
+                else f"{ratio:.2g}",
                 "key": row["verdict"].replace(" ", "-"),
                 "search": " ".join(
                     [row[name] for name in ("id", "statement", "csv", "column", "reason", "note")]
@@ -176,8 +188,12 @@ def _figure(stem: str, found: Evidence, figures_dir: Path) -> dict[str, Any]:
         "id": stem,
         "number": number_of,
         "title": module.TITLE,
-        "svg": svg.inline(path.read_text(encoding="utf-8"), f"f{number_of}", module.TITLE) if path.is_file() else "",
-        "sources": [(name, found.href_of_table(name)) for name in (*module.SOURCES, *module.OPTIONAL)],
+        "svg": svg.inline(path.read_text(encoding="utf-8"), f"f{number_of}", module.TITLE)
+        if path.is_file()
+        else "",
+        "sources": [
+            (name, found.href_of_table(name)) for name in (*module.SOURCES, *module.OPTIONAL)
+        ],
         "text": text.read_text(encoding="utf-8") if text and text.is_file() else "",
     }
 
@@ -189,7 +205,13 @@ def _table(stem: str, found: Evidence, tables_dir: Path) -> dict[str, Any]:
         table = tables.build(stem, tables_dir)
     except NothingToDrawError as nothing:
         return {**about, "columns": (), "rows": [], "caption": "", "skipped": str(nothing)}
-    return {**about, "columns": table.shown, "rows": _cells(table, found), "caption": table.caption, "skipped": ""}
+    return {
+        **about,
+        "columns": table.shown,
+        "rows": _cells(table, found),
+        "caption": table.caption,
+        "skipped": "",
+    }
 
 
 def _cells(table: Table, found: Evidence) -> list[list[tuple[str, Link]]]:
@@ -212,5 +234,9 @@ def _notes(verdicts: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]
     # A note may be the beginning of a longer one.
     whole = [note for note in notes if not any(note != other and note in other for other in notes)]
     return [
-        (note, [verdict["id"] for verdict in verdicts if verdict["note"] and verdict["note"] in note]) for note in whole
+        (
+            note,
+            [verdict["id"] for verdict in verdicts if verdict["note"] and verdict["note"] in note],
+        )
+        for note in whole
     ]

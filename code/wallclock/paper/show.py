@@ -76,7 +76,9 @@ def print_discrepancies(discrepancies: Sequence[Discrepancy], console: Console) 
             lines += [f"      committed  {found.committed}", f"      rebuilt    {found.rebuilt}"]
     console.print(Text("\n".join(lines)), soft_wrap=True)
     plural = "" if len(discrepancies) == 1 else "s"
-    console.print(Text(f"\n{len(discrepancies)} file{plural} not as the records make them", style="bold red"))
+    console.print(
+        Text(f"\n{len(discrepancies)} file{plural} not as the records make them", style="bold red")
+    )
 
 
 def _table(gap: int) -> Table:
@@ -105,7 +107,11 @@ def _short(value: float) -> str:
 def _notes(verdicts: Sequence[Verdict], wide: bool) -> dict[str, int]:
     """Reasons to print below the table, numbered in order of appearance."""
     counts = Counter(verdict.reason for verdict in verdicts)
-    below = [reason for reason, count in counts.items() if not wide or (count > 1 and len(reason) > _SHORT)]
+    below = [
+        reason
+        for reason, count in counts.items()
+        if not wide or (count > 1 and len(reason) > _SHORT)
+    ]
     return {reason: mark for mark, reason in enumerate(below, start=1)}
 
 

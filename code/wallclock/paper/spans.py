@@ -86,7 +86,12 @@ def choose_window(
     starts = [span.start for span in spans if span.stage == "forward"]
     complete = total is not None and len({span.batch for span in spans}) >= total
     if complete and 0 < len(starts) <= _FEW:
-        return Window(min(span.start for span in spans), max(span.end for span in spans), len(starts), whole=False)
+        return Window(
+            min(span.start for span in spans),
+            max(span.end for span in spans),
+            len(starts),
+            whole=False,
+        )
     if len(starts) < 2:
         return None
     ends_of = [recorded_from_to(spans, lane) for lane in lanes(spans)]
@@ -115,7 +120,10 @@ def busy_share(spans: Sequence[Span], lane: str, window: Window) -> float:
     pieces = sorted(
         (max(span.start, window.start), min(span.end, window.end))
         for span in spans
-        if span.lane == lane and span.stage != WAIT and span.end > window.start and span.start < window.end
+        if span.lane == lane
+        and span.stage != WAIT
+        and span.end > window.start
+        and span.start < window.end
     )
     total, reached = 0.0, window.start
     for start, end in pieces:

@@ -10,7 +10,9 @@ _PROLOG = re.compile(r"\A.*?(?=<svg\b)", re.DOTALL)
 _SIZE = re.compile(r'\s(?:width|height)="[^"]*pt"')
 _NAMESPACES = re.compile(r'\sxmlns(?::xlink)?="[^"]*"')
 #: matplotlib's own addresses and date, its one rule (which would hold for the whole page), its comments.
-_UNWANTED = re.compile(r"\s*(?:<metadata>.*?</metadata>|<defs>\s*<style\b.*?</style>\s*</defs>|<!--.*?-->)", re.DOTALL)
+_UNWANTED = re.compile(
+    r"\s*(?:<metadata>.*?</metadata>|<defs>\s*<style\b.*?</style>\s*</defs>|<!--.*?-->)", re.DOTALL
+)
 _ID = re.compile(r'\bid="([^"]+)"')
 _REFERENCE = re.compile(r'(?:xlink:)?(href="#|url\(#)([^")]+)')
 
@@ -23,5 +25,7 @@ def inline(text: str, prefix: str, label: str) -> Markup:
     body = _UNWANTED.sub("", _PROLOG.sub("", text))
     opening, rest = body.split(">", 1)
     opening = _NAMESPACES.sub("", _SIZE.sub("", opening))
-    whole = _ID.sub(rf'id="{prefix}-\1"', f'{opening} role="img" aria-label="{escape(label)}">{rest}')
+    whole = _ID.sub(
+        rf'id="{prefix}-\1"', f'{opening} role="img" aria-label="{escape(label)}">{rest}'
+    )
     return Markup(_REFERENCE.sub(rf"\g<1>{prefix}-\g<2>", whole).strip())

@@ -14,7 +14,7 @@ from rich.text import Text
 from wallclock.clock import STAGES
 from wallclock.errors import UserError
 from wallclock.paper.csvfile import number, ok_rows, read_table
-from wallclock.paper.names import DECODERS, SETS
+from wallclock.paper.labels import DECODERS, SETS
 from wallclock.predict import (
     UNCERTAINTY,
     Machine,
@@ -32,7 +32,10 @@ TABLES = {"small_256": "t4-serial-stages.csv", "original": "t4-serial-stages-ori
 #: data sheets' dense FP16 tensor TFLOPS (NVIDIA: T4 65; H100 SXM 989), which no real network quite reaches.
 ACCELERATORS: Mapping[str, tuple[float, str]] = {
     "T4": (1006.0, "the paper's T4 in FP16: 1,006 img/s"),
-    "H100": (1006.0 * 989 / 65, "the paper's T4 in FP16 × 989/65, the data sheets' dense FP16 TFLOPS: at best"),
+    "H100": (
+        1006.0 * 989 / 65,
+        "the paper's T4 in FP16 × 989/65, the data sheets' dense FP16 TFLOPS: at best",
+    ),
 }
 _GBIT = 1e9 / 8
 
@@ -103,21 +106,31 @@ def change(case: Case, name: str, changes: Changes) -> Case:
             if machine.shares_cores:
                 step = StepTime(0.0, step.per_image_s * case.machine.cores / changes.cores)
                 machine = replace(machine, forward_cores=changes.cores)
-            assumed.append("cores as fast, all of them usable" + ", forward too" * machine.shares_cores)
+            assumed.append(
+                "cores as fast, all of them usable" + ", forward too" * machine.shares_cores
+            )
         setup = replace(
-            setup, workers=_or(changes.workers, setup.workers), batch_size=_or(changes.batch, setup.batch_size)
+            setup,
+            workers=_or(changes.workers, setup.workers),
+            batch_size=_or(changes.batch, setup.batch_size),
         )
         if changes.storage_gbit is not None:
             machine = replace(machine, storage_bytes_per_s=changes.storage_gbit * _GBIT)
             assumed.append("every image is read once, at the full rate of the link")
         if changes.image_mb is not None:
             factor = changes.image_mb * 1e6 / costs.image_bytes
-            grown = {f"{stage}_s": getattr(costs, f"{stage}_s") * factor for stage in ("read", "decode", "resize")}
+            grown = {
+                f"{stage}_s": getattr(costs, f"{stage}_s") * factor
+                for stage in ("read", "decode", "resize")
+            }
             costs = replace(costs, image_bytes=changes.image_mb * 1e6, **grown)
             assumed.append(f"read, decode and resize cost {factor:.3g} times as much, as bytes do")
         if changes.accelerator is not None:
             rate, source = _accelerator(changes.accelerator, case)
-            step, machine = StepTime(0.0, 1 / rate), replace(machine, shares_cores=False, forward_cores=1)
+            step, machine = (
+                StepTime(0.0, 1 / rate),
+                replace(machine, shares_cores=False, forward_cores=1),
+            )
             assumed.append(source)
         return Case(name, costs, step, machine, setup, "; ".join(assumed))
     except (ValueError, ZeroDivisionError) as error:
@@ -134,10 +147,15 @@ def _accelerator(name: str, case: Case) -> tuple[float, str]:
     try:
         factor = float(name)
     except ValueError:
-        raise UserError(f"whatif: --accelerator {name}: one of {', '.join(ACCELERATORS)}, or a factor") from None
+        raise UserError(
+            f"whatif: --accelerator {name}: one of {', '.join(ACCELERATORS)}, or a factor"
+        ) from None
     if not factor > 0:
         raise UserError(f"whatif: --accelerator {name}: a factor above 0")
-    return factor / case.step.per_image_s, f"a forward pass {factor:g} times as fast, on a device of its own"
+    return (
+        factor / case.step.per_image_s,
+        f"a forward pass {factor:g} times as fast, on a device of its own",
+    )
 
 
 def _as_it_is(out: Path, image_set: str, decoder: str) -> Case:
@@ -151,7 +169,9 @@ def _as_it_is(out: Path, image_set: str, decoder: str) -> Case:
     row = next((row for row in measured if row["decoder"] == decoder), None)
     if row is None:
         known = ", ".join(row["decoder"] for row in measured) or "none"
-        raise UserError(f"whatif: no row with decoder={decoder} in {path.name} (there: {known}); {run}")
+        raise UserError(
+            f"whatif: no row with decoder={decoder} in {path.name} (there: {known}); {run}"
+        )
     about = json.loads(path.with_suffix(".meta.json").read_text(encoding="utf-8"))
     cores = int(about["machine"]["cores"])
     n, per_image = _number(row, "n_images"), {}
@@ -162,7 +182,9 @@ def _as_it_is(out: Path, image_set: str, decoder: str) -> Case:
     shares = row["device_kind"] == "cpu" and row["weights"] != "none"
     machine = Machine(cores, None, shares, cores if shares else 1)
     setup = Setup(cores, int(_number(row, "batch_size")))
-    return Case("as it is", costs, step, machine, setup, f"{row['device']}; files in the page cache")
+    return Case(
+        "as it is", costs, step, machine, setup, f"{row['device']}; files in the page cache"
+    )
 
 
 def _number(row: Mapping[str, str], column: str) -> float:
@@ -183,21 +205,31 @@ def show(found: Sequence[Case], image_set: str, decoder: str, console: Console) 
     )  # fmt: skip
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading in ("what if", "img/s", "interval", "", "binds", "busy", "workers"):
-        table.add_column(heading, justify="left" if heading in ("what if", "binds") else "right", overflow="fold")
+        table.add_column(
+            heading, justify="left" if heading in ("what if", "binds") else "right", overflow="fold"
+        )
     for case in found:
         said = case.answer()
         enough = workers_to_saturate(case.costs, case.step, case.machine, case.setup)
         cells = (
             *(case.name, f"{said.img_per_s:,.1f}", f"{said.low:,.0f} – {said.high:,.0f}"),
-            *(f"× {said.img_per_s / base:.2f}", said.bottleneck, f"{said.accelerator_utilization:.0%}"),
+            *(
+                f"× {said.img_per_s / base:.2f}",
+                said.bottleneck,
+                f"{said.accelerator_utilization:.0%}",
+            ),
             str(enough) if enough else "–",
         )
         table.add_row(*(Text(cell) for cell in cells))
     console.print(table)
-    console.print("\nAssumed throughout:", *_common(), sep="\n", highlight=False, markup=False, soft_wrap=True)
+    console.print(
+        "\nAssumed throughout:", *_common(), sep="\n", highlight=False, markup=False, soft_wrap=True
+    )
     for case in found:
         if case.assumed:
-            console.print(f"- {case.name}: {case.assumed}", highlight=False, markup=False, soft_wrap=True)
+            console.print(
+                f"- {case.name}: {case.assumed}", highlight=False, markup=False, soft_wrap=True
+            )
 
 
 def _common() -> Iterable[str]:

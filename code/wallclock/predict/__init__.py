@@ -11,7 +11,13 @@ finite depth under variance, `model` the prediction for a whole pipeline.
 
 from wallclock.predict.analytic import Feed, Overlap, amdahl, feed, overlap
 from wallclock.predict.costs import Handover, Machine, Setup, StageCosts, StepTime, fit_step_time
-from wallclock.predict.model import UNCERTAINTY, Prediction, crossover_batch, predict, workers_to_saturate
+from wallclock.predict.model import (
+    UNCERTAINTY,
+    Prediction,
+    crossover_batch,
+    predict,
+    workers_to_saturate,
+)
 from wallclock.predict.queueing import simulate
 
 __all__ = [

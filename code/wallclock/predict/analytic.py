@@ -36,7 +36,9 @@ class Overlap:
         return max(self.transform_s, self.step_s) / self.step_s
 
 
-def overlap(batch_size: int, sample_bytes: float, transform_bytes_per_s: float, step_s: float) -> Overlap:
+def overlap(
+    batch_size: int, sample_bytes: float, transform_bytes_per_s: float, step_s: float
+) -> Overlap:
     """A batch of samples through a transform of given throughput, beside an accelerator step.
 
     transform = batch size × bytes of a sample / throughput; utilization = step / max(transform, step).
@@ -77,7 +79,9 @@ def feed(demand_bytes_per_s: float, **paths: float) -> Feed:
         ValueError: no path, or a number that is zero, negative, infinite or none at all.
     """
     if not paths:
-        raise ValueError("no path to the accelerator: give its bytes a second, for example storage=2e9")
+        raise ValueError(
+            "no path to the accelerator: give its bytes a second, for example storage=2e9"
+        )
     check("demand_bytes_per_s", demand_bytes_per_s, above_zero=True)
     for name, rate in paths.items():
         check(f"{name} in bytes a second", rate, above_zero=True)
@@ -94,7 +98,9 @@ def amdahl(share: float, factor: float = math.inf) -> float:
         ValueError: a share outside 0 to 1, or of 1 with an infinite factor; a factor that is not above 0.
     """
     if not 0 <= share <= 1 or not factor > 0:
-        raise ValueError(f"share={share}, factor={factor}: a share lies between 0 and 1, a factor above 0")
+        raise ValueError(
+            f"share={share}, factor={factor}: a share lies between 0 and 1, a factor above 0"
+        )
     left = (1 - share) + share / factor
     if left == 0:
         raise ValueError("nothing is left when all of it gets infinitely faster")

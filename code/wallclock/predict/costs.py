@@ -15,7 +15,9 @@ ENGINES = ("serial", "dataloader", "threads")
 def check(name: str, value: float, *, above_zero: bool = False) -> None:
     """Raise ValueError unless `value` is a finite number of at least 0, or above it."""
     if not math.isfinite(value) or value < 0 or (above_zero and value == 0):
-        raise ValueError(f"{name}={value}: give a finite number {'above' if above_zero else 'of at least'} 0")
+        raise ValueError(
+            f"{name}={value}: give a finite number {'above' if above_zero else 'of at least'} 0"
+        )
 
 
 def _check_all(instance: object) -> None:
@@ -51,7 +53,9 @@ class StageCosts:
         _check_all(self)
 
     @staticmethod
-    def of(samples: Mapping[str, Sequence[int]], n_images: int, image_bytes: float = 0.0) -> StageCosts:
+    def of(
+        samples: Mapping[str, Sequence[int]], n_images: int, image_bytes: float = 0.0
+    ) -> StageCosts:
         """From a serial pass's samples: stage → nanoseconds of each call; stages that are not there cost nothing.
 
         Raises:
@@ -59,10 +63,20 @@ class StageCosts:
         """
         check("n_images", n_images, above_zero=True)
         names = [field.name for field in fields(StageCosts) if field.name.endswith("_s")]
-        seconds = {name: sum(samples.get(name.removesuffix("_s"), ())) / 1e9 / n_images for name in names}
-        an_image = [samples[stage] for stage in ("read", "decode", "resize", "normalize") if samples.get(stage)]
+        seconds = {
+            name: sum(samples.get(name.removesuffix("_s"), ())) / 1e9 / n_images for name in names
+        }
+        an_image = [
+            samples[stage]
+            for stage in ("read", "decode", "resize", "normalize")
+            if samples.get(stage)
+        ]
         loads = [sum(times) for times in zip(*an_image, strict=False)]
-        spread = statistics.pstdev(loads) / statistics.fmean(loads) if len(loads) > 1 and any(loads) else 0.0
+        spread = (
+            statistics.pstdev(loads) / statistics.fmean(loads)
+            if len(loads) > 1 and any(loads)
+            else 0.0
+        )
         return StageCosts(**seconds, image_bytes=image_bytes, variation=spread)
 
     @property
@@ -184,11 +198,16 @@ def fit_step_time(points: Iterable[tuple[int, float]]) -> StepTime:
         check(f"seconds at batch {size}", seconds, above_zero=True)
     # Minimize sum((a x + b y - 1)^2) with x = 1/t, y = B/t: two normal equations.
     x, y = [1 / seconds for _, seconds in found], [size / seconds for size, seconds in found]
-    xx, yy, xy = (sum(p * q for p, q in zip(*pair, strict=True)) for pair in ((x, x), (y, y), (x, y)))
+    xx, yy, xy = (
+        sum(p * q for p, q in zip(*pair, strict=True)) for pair in ((x, x), (y, y), (x, y))
+    )
     determinant = xx * yy - xy * xy
     if len({size for size, _ in found}) == 1:
         return StepTime(0.0, sum(y) / yy)
-    startup, per_image = (sum(x) * yy - sum(y) * xy) / determinant, (sum(y) * xx - sum(x) * xy) / determinant
+    startup, per_image = (
+        (sum(x) * yy - sum(y) * xy) / determinant,
+        (sum(y) * xx - sum(x) * xy) / determinant,
+    )
     if startup < 0:
         return StepTime(0.0, sum(y) / yy)
     return StepTime(startup, per_image) if per_image >= 0 else StepTime(sum(x) / xx, 0.0)

@@ -79,7 +79,11 @@ def predict(
 
 
 def crossover_batch(
-    costs: StageCosts, step: StepTime, machine: Machine, setup: Setup, handover: Handover | None = None
+    costs: StageCosts,
+    step: StepTime,
+    machine: Machine,
+    setup: Setup,
+    handover: Handover | None = None,
 ) -> float | None:
     """The batch size above which the loaders bind rather than the accelerator; None where they never do.
 
@@ -93,7 +97,11 @@ def crossover_batch(
 
 
 def workers_to_saturate(
-    costs: StageCosts, step: StepTime, machine: Machine, setup: Setup, handover: Handover | None = None
+    costs: StageCosts,
+    step: StepTime,
+    machine: Machine,
+    setup: Setup,
+    handover: Handover | None = None,
 ) -> int | None:
     """The fewest workers that feed the main process; None where the cores or the storage cannot.
 
@@ -136,17 +144,31 @@ class _Case:
     @property
     def given_s(self) -> float:
         """Core seconds of an image for its way out of the loader's process."""
-        return self.handover.worker.batch_s(self.setup.batch_size) / self.setup.batch_size if self.in_processes else 0.0
+        return (
+            self.handover.worker.batch_s(self.setup.batch_size) / self.setup.batch_size
+            if self.in_processes
+            else 0.0
+        )
 
     @property
     def taken_s(self) -> float:
         """Core seconds of an image for its way into the main process."""
-        return self.handover.main.batch_s(self.setup.batch_size) / self.setup.batch_size if self.in_processes else 0.0
+        return (
+            self.handover.main.batch_s(self.setup.batch_size) / self.setup.batch_size
+            if self.in_processes
+            else 0.0
+        )
 
     @property
     def main_s(self) -> float:
         """Seconds of an image in the main process, the wait for the device included."""
-        return self.taken_s + self.costs.h2d_s + self.forward_s + self.costs.d2h_s + self.costs.serialize_s
+        return (
+            self.taken_s
+            + self.costs.h2d_s
+            + self.forward_s
+            + self.costs.d2h_s
+            + self.costs.serialize_s
+        )
 
     @property
     def costs_something(self) -> bool:
@@ -163,7 +185,11 @@ class _Case:
 
     def storage_supply(self) -> float:
         rate = self.machine.storage_bytes_per_s
-        return rate / self.costs.image_bytes if rate is not None and self.costs.image_bytes else float("inf")
+        return (
+            rate / self.costs.image_bytes
+            if rate is not None and self.costs.image_bytes
+            else float("inf")
+        )
 
     def transform_supply(self) -> float:
         """Images a second of the loaders: one core each, while there is one.
@@ -237,8 +263,14 @@ class _Case:
         main = {"accelerator": self.forward_s, "h2d": self.costs.h2d_s}
         main["main"] = self.main_s - sum(main.values())
         if not self.setup.overlaps:
-            return _largest({**main, "transform": self.load_s, "storage": 1 / self.storage_supply()})
-        paces = {"main": self.main_s, "transform": 1 / self.transform_supply(), "storage": 1 / self.storage_supply()}
+            return _largest(
+                {**main, "transform": self.load_s, "storage": 1 / self.storage_supply()}
+            )
+        paces = {
+            "main": self.main_s,
+            "transform": 1 / self.transform_supply(),
+            "storage": 1 / self.storage_supply(),
+        }
         if 1 / self.cores_supply() > max(paces.values()) * (1 + 1e-9):
             return _largest(self.core_seconds())
         slowest = _largest(paces)

@@ -45,12 +45,17 @@ def simulate(
     check("load_s", load_s)
     check("step_s", step_s)
     if workers < 1 or depth < 1 or load_s + step_s == 0:
-        raise ValueError(f"workers={workers}, depth={depth}, load_s={load_s}, step_s={step_s}: nothing to simulate")
+        raise ValueError(
+            f"workers={workers}, depth={depth}, load_s={load_s}, step_s={step_s}: nothing to simulate"
+        )
     if not load_variation and not step_variation:
         return 1 / max(load_s / workers, step_s)
     count = max(_AT_LEAST, _PER_WORKER * workers)
     source = random.Random(seed)
-    loads, steps = _draw(source, load_s, load_variation, count), _draw(source, step_s, step_variation, count)
+    loads, steps = (
+        _draw(source, load_s, load_variation, count),
+        _draw(source, step_s, step_variation, count),
+    )
     loaded, taken, done = [0.0] * count, [0.0] * count, 0.0
     first = count // 5
     began = 0.0

@@ -43,7 +43,9 @@ class Scaling:
     def denominator(self, width: int, height: int) -> int:
         """8, 4, 2 or 1, for an image of this size in the file."""
         least = max(self.margin, 1.0) * self.target
-        return next((n for n in (8, 4, 2) if -(-width // n) >= least and -(-height // n) >= least), 1)
+        return next(
+            (n for n in (8, 4, 2) if -(-width // n) >= least and -(-height // n) >= least), 1
+        )
 
 
 def make(name: str, scaling: Scaling | None = None, *, reuse: bool = False) -> Decode:
@@ -59,7 +61,9 @@ def make(name: str, scaling: Scaling | None = None, *, reuse: bool = False) -> D
     """
     check_name(name, NAMES, "decoder")
     if scaling is not None and name not in SCALING_DECODERS:
-        raise Unavailable(f"decoder={name} decodes to full size only; dct_scale=auto takes {_SCALING_NAMES}")
+        raise Unavailable(
+            f"decoder={name} decodes to full size only; dct_scale=auto takes {_SCALING_NAMES}"
+        )
     return {**DECODERS, **GPU_DECODERS}[name](scaling, reuse)
 
 
@@ -179,7 +183,9 @@ def _nvjpeg(scaling: Scaling | None, reuse: bool) -> Decode:
     try:
         from torchvision.io import ImageReadMode, decode_jpeg
     except (ImportError, RuntimeError) as error:
-        raise Unavailable(f"torchvision, whose nvJPEG decodes on the GPU, is not here: {error}") from error
+        raise Unavailable(
+            f"torchvision, whose nvJPEG decodes on the GPU, is not here: {error}"
+        ) from error
     import torch
 
     if not torch.cuda.is_available():

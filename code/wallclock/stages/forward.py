@@ -32,7 +32,9 @@ class Forward:
     parameters: int
 
 
-def make(model: ModelSpec, device: str, dtype: str, shift_scale: ShiftScale | None = None) -> Forward:
+def make(
+    model: ModelSpec, device: str, dtype: str, shift_scale: ShiftScale | None = None
+) -> Forward:
     """Load a model.
 
     Args:
@@ -84,7 +86,9 @@ def _network(network: Any, device: str, dtype: str, shift_scale: ShiftScale | No
     return Forward(bound(network, device, dtype, shift_scale), digest, parameters)
 
 
-def bound(network: Any, device: str, dtype: str, shift_scale: ShiftScale | None = None) -> Callable[[Any], Any]:
+def bound(
+    network: Any, device: str, dtype: str, shift_scale: ShiftScale | None = None
+) -> Callable[[Any], Any]:
     """Move a network to the device in a dtype; return what takes a batch there to its vectors there.
 
     Args:
@@ -135,12 +139,16 @@ def _pretrained(model: ModelSpec) -> Any:
     source = model.path or model.hub_id
     if model.path and not Path(model.path).is_dir():
         # The library would take it for the name of a model on the hub.
-        raise UserError(f"model.path: {model.path} is no folder; give the one with config.json and model.safetensors")
+        raise UserError(
+            f"model.path: {model.path} is no folder; give the one with config.json and model.safetensors"
+        )
     try:
         return _loaded(source, model)
     except ImportError as error:
         # The message of transformers is a paragraph; its first line with words names the library.
-        words = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        words = next(
+            (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
+        )
         raise Unavailable(
             f"{source} needs a library that is not here: {words} For timm's models type `.venv/bin/pip install timm` "
             "(it brings torchvision: take the build that fits this torch)"
@@ -156,7 +164,10 @@ def _pretrained(model: ModelSpec) -> Any:
 def _loaded(source: str, model: ModelSpec) -> Any:
     from transformers import AutoModel
 
-    options: dict[str, Any] = {"revision": None if model.path else model.revision, "use_safetensors": True}
+    options: dict[str, Any] = {
+        "revision": None if model.path else model.revision,
+        "use_safetensors": True,
+    }
     try:
         network, found = AutoModel.from_pretrained(
             source, output_loading_info=True, attn_implementation=model.attention, **options

@@ -16,7 +16,9 @@ STD = np.array(IMAGENET_STD, dtype=np.float32)
 _SCALE = np.float32(1 / 255)
 
 
-def make(mean: Sequence[float], std: Sequence[float]) -> Callable[[Pixels], npt.NDArray[np.float32]]:
+def make(
+    mean: Sequence[float], std: Sequence[float]
+) -> Callable[[Pixels], npt.NDArray[np.float32]]:
     """Return the normalizer of a model: uint8 (h, w, 3) → contiguous float32 (3, h, w), (pixel / 255 - mean) / std."""
     means, deviations = np.array(mean, dtype=np.float32), np.array(std, dtype=np.float32)
 

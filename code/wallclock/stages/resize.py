@@ -53,7 +53,8 @@ def extent(pixels: Pixels, full: tuple[int, int]) -> tuple[float, float]:
         if (-(-full[0] // n), -(-full[1] // n)) == (height, width):
             return full[0] / n, full[1] / n
     raise ImageError(
-        "resize", f"{width} × {height} px were decoded of a file that was listed with {full[1]} × {full[0]}"
+        "resize",
+        f"{width} × {height} px were decoded of a file that was listed with {full[1]} × {full[0]}",
     )
 
 
@@ -92,7 +93,9 @@ class _Pillow:
 
     def resize(self, pixels: Pixels, full: Full = None) -> Pixels:
         height, width = extent(pixels, full) if full else pixels.shape[:2]
-        return np.asarray(Image.fromarray(pixels).resize(self._size, self._resample, (0, 0, width, height)))
+        return np.asarray(
+            Image.fromarray(pixels).resize(self._size, self._resample, (0, 0, width, height))
+        )
 
     def prepare(self, row: Pixels) -> Pixels:
         return row
@@ -105,7 +108,9 @@ class _OpenCV:
     def __init__(self, interpolation: str, size: int) -> None:
         import cv2
 
-        self._flag: int = getattr(cv2, _OPENCV[check_name(interpolation, _OPENCV, "interpolation of resizer=opencv")])
+        self._flag: int = getattr(
+            cv2, _OPENCV[check_name(interpolation, _OPENCV, "interpolation of resizer=opencv")]
+        )
         self._size = (size, size)
         self._resize: Callable[..., Any] = cv2.resize
         self._error = cv2.error
@@ -154,7 +159,13 @@ class _Torch:
             self._operator(view, self._size, False, out=prepared)
             return
         height, width = extent(pixels, full)
-        self._operator(view, self._size, False, self._size[0] / height, self._size[1] / width, out=prepared)
+        self._operator(
+            view, self._size, False, self._size[0] / height, self._size[1] / width, out=prepared
+        )
 
 
-RESIZERS: dict[str, Callable[[str, int], Resizer]] = {"pil": _Pillow, "opencv": _OpenCV, "torch": _Torch}
+RESIZERS: dict[str, Callable[[str, int], Resizer]] = {
+    "pil": _Pillow,
+    "opencv": _OpenCV,
+    "torch": _Torch,
+}

@@ -76,8 +76,12 @@ class ParquetSink:
 
     def _flush(self) -> None:
         flat = self._pa.array(np.concatenate(self._chunks).reshape(-1))
-        vectors = self._pa.FixedSizeListArray.from_arrays(flat, type=self._schema.field("vector").type)
-        table = self._pa.Table.from_arrays([self._pa.array(self._ids), vectors], schema=self._schema)
+        vectors = self._pa.FixedSizeListArray.from_arrays(
+            flat, type=self._schema.field("vector").type
+        )
+        table = self._pa.Table.from_arrays(
+            [self._pa.array(self._ids), vectors], schema=self._schema
+        )
         self._writer.write_table(table)
         self._ids, self._chunks = [], []
 
@@ -90,7 +94,9 @@ class LmdbSink:
 
         self.path = path
         self._error: type[Exception] = lmdb.Error
-        self._environment = lmdb.open(str(path), subdir=False, map_size=_LMDB_MAP_BYTES, sync=False, lock=False)
+        self._environment = lmdb.open(
+            str(path), subdir=False, map_size=_LMDB_MAP_BYTES, sync=False, lock=False
+        )
         self._position = 0
 
     def write(self, ids: Sequence[str], vectors: Vectors) -> None:
@@ -168,7 +174,10 @@ def read_lmdb(path: Path) -> tuple[list[str], Vectors]:
     import lmdb
 
     ids, rows = [], []
-    with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as environment, environment.begin() as view:
+    with (
+        lmdb.open(str(path), subdir=False, readonly=True, lock=False) as environment,
+        environment.begin() as view,
+    ):
         for _, value in view.cursor():
             length = struct.unpack_from("<I", value)[0]
             ids.append(bytes(value[4 : 4 + length]).decode())
@@ -191,7 +200,11 @@ def _ids_path(path: Path) -> Path:
     return path.with_suffix(".ids.json")
 
 
-_SINKS: dict[str, Callable[[Path, int], Sink]] = {"parquet": ParquetSink, "lmdb": LmdbSink, "npy": NpySink}
+_SINKS: dict[str, Callable[[Path, int], Sink]] = {
+    "parquet": ParquetSink,
+    "lmdb": LmdbSink,
+    "npy": NpySink,
+}
 READERS: dict[str, Callable[[Path], tuple[list[str], Vectors]]] = {
     "parquet": read_parquet,
     "lmdb": read_lmdb,

@@ -23,7 +23,7 @@ from wallclock.corpus.abo.journal import Journal
 from wallclock.corpus.abo.pacing import RESUME, Gate, Watch, pause_s
 from wallclock.corpus.abo.store import PIECE_BYTES, GoneError, Receipt, Store, TransientError
 from wallclock.corpus.manifest import Item
-from wallclock.corpus.vet import Header, check_body, read_header
+from wallclock.corpus.validate import Header, check_body, read_header
 from wallclock.errors import ImageError, UserError
 from wallclock.spec import Limits
 
@@ -69,7 +69,12 @@ class _Outcome:
 
 
 def fetch(
-    store: Store, targets: Sequence[Target], root: Path, limits: Limits, journal: Journal, arrived: Arrived
+    store: Store,
+    targets: Sequence[Target],
+    root: Path,
+    limits: Limits,
+    journal: Journal,
+    arrived: Arrived,
 ) -> dict[str, Item]:
     """Bring every target to `root / path`; return their rows by path.
 
@@ -131,7 +136,10 @@ class _Crew:
     def outcomes(self) -> Iterator[list[_Outcome]]:
         """Every target's outcome, in the order of arrival, some at a time."""
         # Daemons: a thread that hangs in the resolver must not keep the process from ending.
-        crew = [threading.Thread(target=self._work, args=(n,), daemon=True) for n in range(self._threads)]
+        crew = [
+            threading.Thread(target=self._work, args=(n,), daemon=True)
+            for n in range(self._threads)
+        ]
         watch = Watch(self._store, self._root, self._threads, self._total)
         try:
             for thread in crew:
@@ -203,7 +211,9 @@ class _Crew:
         place = self._place(target.path)
         # Beside its place: threads that all write into one folder would wait for its lock.
         temporary = place.with_name(f".{place.name}{mark}")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644)
+        descriptor = os.open(
+            temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644
+        )
         try:
 
             def write(piece: bytes) -> None:
@@ -224,14 +234,20 @@ class _Crew:
             pieces.clear()
             with self._big:
                 header, failed = self._vetted(temporary.read_bytes(), nullcontext())
-        odd = failed[0] or (target.width and header and (header.width, header.height) != (target.width, target.height))
+        odd = failed[0] or (
+            target.width
+            and header
+            and (header.width, header.height) != (target.width, target.height)
+        )
         if odd and not receipt.verified and receipt.sha256 != doubted:
             return None, receipt.sha256
         if not self._stop.is_set():
             os.replace(temporary, place)
         return _row(target, receipt, header, failed), doubted
 
-    def _vetted(self, data: bytes, alone: AbstractContextManager[object]) -> tuple[Header | None, tuple[str, str]]:
+    def _vetted(
+        self, data: bytes, alone: AbstractContextManager[object]
+    ) -> tuple[Header | None, tuple[str, str]]:
         """The header, or the stage and the reason; a picture that is decoded whole waits for its turn, `alone`."""
         try:
             header = read_header(data, self._limits)
@@ -260,7 +276,9 @@ def _disk_errors(root: Path) -> Iterator[None]:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         _sweep(root)
-        raise UserError(f"no space left in {root} ({error.strerror}); free some; {RESUME}") from error
+        raise UserError(
+            f"no space left in {root} ({error.strerror}); free some; {RESUME}"
+        ) from error
 
 
 def _sweep(root: Path) -> None:
@@ -288,20 +306,36 @@ def make_folder(folder: Path) -> None:
     with suppress(FileExistsError):
         folder.mkdir(parents=True)
     if folder.is_symlink() or not folder.is_dir():
-        raise UserError(f"{folder} is no folder but a link or a file: remove it and run the same command again")
+        raise UserError(
+            f"{folder} is no folder but a link or a file: remove it and run the same command again"
+        )
 
 
 def _row(
-    target: Target, receipt: Receipt | None = None, header: Header | None = None, failed: tuple[str, str] = ("", "")
+    target: Target,
+    receipt: Receipt | None = None,
+    header: Header | None = None,
+    failed: tuple[str, str] = ("", ""),
 ) -> Item:
-    item = Item(target.id, target.path, 0, 0, 0, "", "", "", 0, 0, failed[0], " ".join(failed[1].split()))
+    item = Item(
+        target.id, target.path, 0, 0, 0, "", "", "", 0, 0, failed[0], " ".join(failed[1].split())
+    )
     if receipt is not None:
         item = replace(
-            item, bytes=receipt.bytes, sha256=receipt.sha256, mtime_ns=receipt.modified_ns, etag=receipt.etag
+            item,
+            bytes=receipt.bytes,
+            sha256=receipt.sha256,
+            mtime_ns=receipt.modified_ns,
+            etag=receipt.etag,
         )
     if header is not None:
         kind, process, components = header.format, header.process, header.components
         item = replace(
-            item, width=header.width, height=header.height, format=kind, process=process, components=components
+            item,
+            width=header.width,
+            height=header.height,
+            format=kind,
+            process=process,
+            components=components,
         )
     return item

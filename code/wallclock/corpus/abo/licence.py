@@ -50,13 +50,16 @@ def fetch(get: Get, folder: Path, source: str) -> None:
         except GoneError:
             continue
         write_bytes(folder / name, data)
-        files.append({"name": name, "bytes": len(data), "sha256": receipt.sha256, "etag": receipt.etag})
+        files.append(
+            {"name": name, "bytes": len(data), "sha256": receipt.sha256, "etag": receipt.etag}
+        )
     names = [str(file["name"]) for file in files]
     relied_on = names[0] if names else ""
     plain = {
         "source": source,
         "files": files,
-        "relied_on": relied_on or "none: this store has no licence file; ABO's own bucket says CC BY 4.0",
+        "relied_on": relied_on
+        or "none: this store has no licence file; ABO's own bucket says CC BY 4.0",
         "licence": FILES.get(relied_on, "CC BY 4.0"),
         "attribution": _attribution(folder / "README.md") if "README.md" in names else ATTRIBUTION,
     }
@@ -67,11 +70,15 @@ def credit(folder: Path) -> dict[str, Any]:
     """Licence, attribution, and the files they rest on; empty before the corpus was fetched."""
     try:
         plain = json.loads((folder / "licence.json").read_text(encoding="utf-8"))
-        return {name: plain[name] for name in ("source", "licence", "relied_on", "attribution", "files")}
+        return {
+            name: plain[name] for name in ("source", "licence", "relied_on", "attribution", "files")
+        }
     except FileNotFoundError:
         return {}
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{folder / 'licence.json'} is damaged; delete it and run the same command again") from error
+        raise UserError(
+            f"{folder / 'licence.json'} is damaged; delete it and run the same command again"
+        ) from error
 
 
 def _whole(about: Path) -> bool:

@@ -12,7 +12,9 @@ from wallclock.corpus.manifest import Item
 from wallclock.files import sha256_file
 
 
-def sound(known: Mapping[str, Item], paths: Iterable[str], root: Path, verify: bool) -> dict[str, Item]:
+def sound(
+    known: Mapping[str, Item], paths: Iterable[str], root: Path, verify: bool
+) -> dict[str, Item]:
     """Of `paths`, those that need not be fetched, with their rows.
 
     A file of another size, a link, or a missing one is out. One with another modification time than
@@ -22,13 +24,18 @@ def sound(known: Mapping[str, Item], paths: Iterable[str], root: Path, verify: b
     wanted = [known[path] for path in paths if path in known]
     with ThreadPoolExecutor(cpu_count()) as pool:
         # Hashing releases the GIL; a look at size and time is not worth a thread.
-        doubtful = [item for item in wanted if not _refused(item) and (verify or _touched(root / item.path, item))]
+        doubtful = [
+            item
+            for item in wanted
+            if not _refused(item) and (verify or _touched(root / item.path, item))
+        ]
         digests = pool.map(lambda item: _hash(root, item), doubtful)
         hashed = {item.path: digest for item, digest in zip(doubtful, digests, strict=True)}
     return {
         item.path: item
         for item in wanted
-        if (_refused(item) and not verify) or (not _refused(item) and hashed.get(item.path, item.sha256) == item.sha256)
+        if (_refused(item) and not verify)
+        or (not _refused(item) and hashed.get(item.path, item.sha256) == item.sha256)
     }
 
 
@@ -42,7 +49,9 @@ def _touched(path: Path, item: Item) -> bool:
         about = lstat(path)
     except OSError:
         return True
-    return (about.st_size, about.st_mtime_ns) != (item.bytes, item.mtime_ns) or not stat.S_ISREG(about.st_mode)
+    return (about.st_size, about.st_mtime_ns) != (item.bytes, item.mtime_ns) or not stat.S_ISREG(
+        about.st_mode
+    )
 
 
 def _hash(root: Path, item: Item) -> str:

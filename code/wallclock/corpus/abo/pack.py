@@ -17,10 +17,10 @@ from pathlib import Path
 import lmdb
 
 from wallclock.corpus import manifest as manifests
+from wallclock.corpus import readers
 from wallclock.corpus.manifest import Item, Manifest
 from wallclock.errors import ImageError, UserError
 from wallclock.files import atomic_open, pretty_json, sha256_bytes, write_text
-from wallclock.stages import read
 
 #: Images a shard, by row, so that row i is always in the same one.
 _SHARD_ROWS = 1000
@@ -39,9 +39,13 @@ def ensure(files: Manifest, layout: str, path: Path, verify: bool, progress: Pro
     """
     root = path.with_suffix("")
     known = manifests.load_or_none(path, root)
-    if known is not None and known.first(len(files.items)).digest() == files.digest() and _whole(known, verify):
+    if (
+        known is not None
+        and known.first(len(files.items)).digest() == files.digest()
+        and _whole(known, verify)
+    ):
         return known
-    needed = sum(item.bytes + 2 * _BLOCK for item in files.sound) * (2 if layout == "lmdb" else 1)
+    needed = sum(item.bytes + 2 * _BLOCK for item in files.valid) * (2 if layout == "lmdb" else 1)
     free = shutil.disk_usage(path.parent).free
     if needed > free:
         raise UserError(
@@ -56,18 +60,31 @@ def ensure(files: Manifest, layout: str, path: Path, verify: bool, progress: Pro
 
 def _build(files: Manifest, layout: str, root: Path, progress: Progress) -> dict[str, str]:
     """Write the pack beside `root`, then rename: a killed run leaves no half pack under the name that is read."""
-    read.release(root)
+    readers.release(root)
     building = root.with_name(f".{root.name}.building")
     for folder in (building, root):
         shutil.rmtree(folder, ignore_errors=True)
     building.mkdir(parents=True)
     try:
-        places = _write_tar(files, building, progress) if layout == "tar" else _write_lmdb(files, building, progress)
-        sizes = {file.name: file.stat().st_size for file in sorted(building.iterdir()) if file.name != "lock.mdb"}
-        write_text(building / read.MARKER, pretty_json({"layout": layout, "n_images": len(places), "files": sizes}))
+        places = (
+            _write_tar(files, building, progress)
+            if layout == "tar"
+            else _write_lmdb(files, building, progress)
+        )
+        sizes = {
+            file.name: file.stat().st_size
+            for file in sorted(building.iterdir())
+            if file.name != "lock.mdb"
+        }
+        write_text(
+            building / readers.MARKER,
+            pretty_json({"layout": layout, "n_images": len(places), "files": sizes}),
+        )
     except lmdb.Error as error:
         shutil.rmtree(building)
-        raise UserError(f"cannot write {root}: {error}; free some space and run the same command again") from error
+        raise UserError(
+            f"cannot write {root}: {error}; free some space and run the same command again"
+        ) from error
     except BaseException:
         # What it took is needed by whoever runs out of disk.
         shutil.rmtree(building)
@@ -79,12 +96,12 @@ def _build(files: Manifest, layout: str, root: Path, progress: Progress) -> dict
 def _whole(packed: Manifest, verify: bool) -> bool:
     """Whether the pack's files have the sizes that were written; with `verify`, whether every image is in them."""
     try:
-        sizes = json.loads((packed.root / read.MARKER).read_text(encoding="utf-8"))["files"]
+        sizes = json.loads((packed.root / readers.MARKER).read_text(encoding="utf-8"))["files"]
         if any((packed.root / name).lstat().st_size != size for name, size in sizes.items()):
             return False
         if verify:
-            reader = read.make(packed.root)
-            return all(sha256_bytes(reader(item)) == item.sha256 for item in packed.sound)
+            reader = readers.make(packed.root)
+            return all(sha256_bytes(reader(item)) == item.sha256 for item in packed.valid)
     except (OSError, ValueError, KeyError, TypeError, ImageError, lmdb.Error):
         return False
     return True
@@ -112,7 +129,7 @@ def _write_lmdb(files: Manifest, folder: Path, progress: Progress) -> dict[str, 
     """Write the database; return each image's key by its path."""
     places = {}
     # A value fills whole pages of 4 KiB: the map is only address space, the file grows as it is filled.
-    map_bytes = sum(item.bytes + 8192 for item in files.sound) * 2 + (64 << 20)
+    map_bytes = sum(item.bytes + 8192 for item in files.valid) * 2 + (64 << 20)
     with lmdb.open(str(folder), map_size=map_bytes, sync=False, metasync=False) as database:
         for start in range(0, len(files.items), _COMMIT_ROWS):
             with database.begin(write=True) as transaction:
@@ -127,15 +144,19 @@ def _write_lmdb(files: Manifest, folder: Path, progress: Progress) -> dict[str, 
 
 def _contents(files: Manifest, start: int, end: int) -> Iterator[tuple[int, bytes]]:
     for row, item in enumerate(files.items[start:end], start):
-        if item.sound:
+        if item.valid:
             yield row, _checked(files.root, item)
 
 
 def _checked(root: Path, item: Item) -> bytes:
     try:
-        data = read.read_file(root, item.path, item.bytes)
+        data = readers.read_file(root, item.path, item.bytes)
     except ImageError as error:
-        raise UserError(f"{root / item.path}: {error.reason}; run again with corpus.verify=true") from error
+        raise UserError(
+            f"{root / item.path}: {error.reason}; run again with corpus.verify=true"
+        ) from error
     if sha256_bytes(data) != item.sha256:
-        raise UserError(f"{root / item.path} is not what was fetched; run again with corpus.verify=true")
+        raise UserError(
+            f"{root / item.path} is not what was fetched; run again with corpus.verify=true"
+        )
     return data

@@ -95,7 +95,12 @@ def list_digest(pairs: Sequence[tuple[str, str]]) -> str:
 
 @lru_cache(maxsize=2)
 def _ranked(catalogue: Catalogue, seed: int) -> tuple[Entry, ...]:
-    return tuple(sorted(catalogue.entries, key=lambda entry: hashlib.sha256(f"{seed}/{entry.id}".encode()).digest()))
+    return tuple(
+        sorted(
+            catalogue.entries,
+            key=lambda entry: hashlib.sha256(f"{seed}/{entry.id}".encode()).digest(),
+        )
+    )
 
 
 def load(path: Path, prefixes: int) -> Catalogue:
@@ -126,7 +131,9 @@ def _load(path: Path, digest: str, prefixes: int) -> Catalogue:
                 kept[entry.id] = entry
                 paths.add(entry.path.lower())
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"{KEY} cannot be read: {error}; check corpus.endpoint and corpus.bucket") from error
+        raise UserError(
+            f"{KEY} cannot be read: {error}; check corpus.endpoint and corpus.bucket"
+        ) from error
     if n_refused > MAX_REFUSED_SHARE * n_rows:
         raise UserError(
             f"{KEY} is not ABO's catalogue: {n_refused:,} of {n_rows:,} rows have no valid id, size and path; "
@@ -151,7 +158,12 @@ def _entry(row: list[str]) -> Entry | None:
     if len(row) != len(COLUMNS):
         return None
     identity, height, width, path = row
-    fits = _ID.fullmatch(identity) and _SIZE.fullmatch(height) and _SIZE.fullmatch(width) and _PATH.fullmatch(path)
+    fits = (
+        _ID.fullmatch(identity)
+        and _SIZE.fullmatch(height)
+        and _SIZE.fullmatch(width)
+        and _PATH.fullmatch(path)
+    )
     return Entry(identity, path, int(width), int(height)) if fits else None
 
 

@@ -32,10 +32,10 @@ from wallclock.corpus.abo.fetch import Target, fetch, make_folder
 from wallclock.corpus.abo.pacing import CONTACT_S, pause_s, unreachable
 from wallclock.corpus.abo.store import Address, GoneError, Receipt, Store, TransientError
 from wallclock.corpus.manifest import Item, Manifest
+from wallclock.corpus.readers import MARKER
 from wallclock.errors import UserError
 from wallclock.files import digest_of, pretty_json, sha256_file, write_bytes, write_text
 from wallclock.spec import CorpusSpec, Slice
-from wallclock.stages.read import MARKER
 
 Progress = Callable[[int, int, str], None]
 
@@ -118,7 +118,9 @@ def _files(spec: CorpusSpec, place: _Place, n: int, progress: Progress) -> Manif
         licence.fetch(_getter(store), place.base / "licence", f"{store.address.host}/{spec.bucket}")
         paths = [entry.path for entry in sample.entries]
         here |= ondisk.sound(known, [one for one in paths if one not in here], place.root, verify)
-        targets = [_target(entry, place.image_set) for entry in sample.entries if entry.path not in here]
+        targets = [
+            _target(entry, place.image_set) for entry in sample.entries if entry.path not in here
+        ]
         _check_disk(place, len(targets))
         report = _reporter(n - len(targets), n, f"fetching {place.image_set}", progress)
         with journal.Journal(place.file(".journal")) as book:
@@ -150,13 +152,26 @@ def _sample(spec: CorpusSpec, store: Store, place: _Place, n: int, n_before: int
         raise
     sample = plan.sample(catalogue, place.image_set, prefixes, spec.seed, n)
     _check_list(spec, place, _pairs(sample.entries))
-    longest = plan.sample(catalogue, place.image_set, prefixes, spec.seed, min(max(n, n_before), sample.available))
+    longest = plan.sample(
+        catalogue, place.image_set, prefixes, spec.seed, min(max(n, n_before), sample.available)
+    )
     text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows([("image_id", "path"), *_pairs(longest.entries)])
+    csv.writer(text, lineterminator="\n").writerows(
+        [("image_id", "path"), *_pairs(longest.entries)]
+    )
     write_text(place.file(".list.csv"), text.getvalue())
-    counts = {"n_images": len(longest.entries), "available": sample.available, "n_rows": catalogue.n_rows}
+    counts = {
+        "n_images": len(longest.entries),
+        "available": sample.available,
+        "n_rows": catalogue.n_rows,
+    }
     refused = {"n_refused_rows": catalogue.n_refused, "first_refused_row": catalogue.first_refused}
-    chosen = {"image_set": place.image_set, "prefixes": prefixes, "seed": spec.seed, "digest": longest.digest}
+    chosen = {
+        "image_set": place.image_set,
+        "prefixes": prefixes,
+        "seed": spec.seed,
+        "digest": longest.digest,
+    }
     write_text(place.file(".list.json"), pretty_json({**chosen, **counts, **refused}))
     return sample
 
@@ -189,7 +204,9 @@ def _getter(store: Store) -> licence.Get:
     def get(key: str, limit_bytes: int) -> tuple[bytes, Receipt]:
         outcome: list[Any] = []
         # A thread of its own: the system's resolver may hang for longer than anybody waits.
-        thread = threading.Thread(target=lambda: outcome.append(_retried(store, key, limit_bytes)), daemon=True)
+        thread = threading.Thread(
+            target=lambda: outcome.append(_retried(store, key, limit_bytes)), daemon=True
+        )
         thread.start()
         began = time.monotonic()
         while thread.is_alive():
@@ -204,7 +221,9 @@ def _getter(store: Store) -> licence.Get:
         if isinstance(outcome[0], TransientError) and not store.answered.is_set():
             raise unreachable(store)
         if isinstance(outcome[0], TransientError):
-            raise UserError(f"{store.address.host} does not give {key}: {outcome[0]}; run the same command again")
+            raise UserError(
+                f"{store.address.host} does not give {key}: {outcome[0]}; run the same command again"
+            )
         if isinstance(outcome[0], GoneError) and key == plan.KEY:
             raise UserError(
                 f"{store.address.host} has no {key} in {store.address.bucket} ({outcome[0]}); check corpus.endpoint "
@@ -264,7 +283,11 @@ def _remote(spec: CorpusSpec, place: _Place, files: Manifest) -> tuple[Path, Man
     """The same list, read from the store; vetted through the local copy, which is not read."""
     root = place.file(".remote")
     address = Address.of(spec)
-    about = {"layout": "remote", "folder": plan.FOLDERS[place.image_set], "address": asdict(address)}
+    about = {
+        "layout": "remote",
+        "folder": plan.FOLDERS[place.image_set],
+        "address": asdict(address),
+    }
     write_text(root / MARKER, pretty_json(about))
     path = place.file(".remote.csv")
     made = replace(files, root=root)
@@ -280,7 +303,9 @@ def _alone(base: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise UserError(f"another run is at work in {base}; wait for it, or set out= elsewhere") from error
+            raise UserError(
+                f"another run is at work in {base}; wait for it, or set out= elsewhere"
+            ) from error
         # What a run left that was killed between writing a file and renaming it.
         for leftover in (*base.glob(".*.tmp"), *base.glob("*/.*.tmp")):
             leftover.unlink(missing_ok=True)
@@ -298,7 +323,9 @@ def remarks(spec: CorpusSpec, image_set: str, n: int, cache: Path) -> list[str]:
         f"prefixes, seed {about['seed']}"
     ]
     if about["n_refused_rows"]:
-        lines.append(f"  {about['n_refused_rows']:,} catalogue rows refused; the first, {about['first_refused_row']}")
+        lines.append(
+            f"  {about['n_refused_rows']:,} catalogue rows refused; the first, {about['first_refused_row']}"
+        )
     found = credit(spec, cache)
     if found:
         lines.append(f"  licence: {found['licence']} ({found['relied_on']})")

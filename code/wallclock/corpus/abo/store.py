@@ -34,9 +34,13 @@ PIECE_BYTES = 1 << 20
 #: An ETag that is the body's MD5: one part, not encrypted with a key of the store's.
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
 _RETRIED_4XX = frozenset({408, 425, 429})
-_RETRIED_CODES = frozenset({"RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "InternalError"})
+_RETRIED_CODES = frozenset(
+    {"RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "InternalError"}
+)
 _BUSY = frozenset({429, 503})
-_NO_BUCKET = frozenset({"NoSuchBucket", "InvalidBucketName", "PermanentRedirect", "AllAccessDisabled"})
+_NO_BUCKET = frozenset(
+    {"NoSuchBucket", "InvalidBucketName", "PermanentRedirect", "AllAccessDisabled"}
+)
 
 
 class TransientError(Exception):
@@ -114,7 +118,9 @@ class Store:
         try:
             self._client = _client(address)
         except ValueError as error:
-            raise UserError(f"corpus.endpoint={address.endpoint}: {error}; give http://host:port") from error
+            raise UserError(
+                f"corpus.endpoint={address.endpoint}: {error}; give http://host:port"
+            ) from error
 
     def close(self) -> None:
         """Close every pooled connection."""
@@ -146,7 +152,9 @@ class Store:
         except (ValueError, TypeError, ArithmeticError, LookupError) as error:
             # botocore's parsers stumble over headers that make no sense.
             self.answered.set()
-            raise TransientError(f"an answer that cannot be read: {' '.join(str(error).split())}") from error
+            raise TransientError(
+                f"an answer that cannot be read: {' '.join(str(error).split())}"
+            ) from error
         return answer
 
     @contextmanager
@@ -174,7 +182,9 @@ class Store:
         return GoneError(what)
 
 
-def _receive(answer: dict[str, Any], body: Any, limit_bytes: int, write: Callable[[bytes], object]) -> Receipt:
+def _receive(
+    answer: dict[str, Any], body: Any, limit_bytes: int, write: Callable[[bytes], object]
+) -> Receipt:
     length = answer.get("ContentLength")
     if length is not None and length > limit_bytes:
         raise GoneError(f"{length:,} bytes, over the limit of {limit_bytes:,}")
@@ -195,12 +205,17 @@ def _receive(answer: dict[str, Any], body: Any, limit_bytes: int, write: Callabl
     if length is not None and received != length:
         raise TransientError(f"cut off: {received:,} of {length:,} bytes")
     etag = answer.get("ETag", "")
-    encrypted = str(answer.get("ServerSideEncryption", "")).startswith("aws:kms") or "SSECustomerAlgorithm" in answer
+    encrypted = (
+        str(answer.get("ServerSideEncryption", "")).startswith("aws:kms")
+        or "SSECustomerAlgorithm" in answer
+    )
     expected = None if encrypted else _MD5.fullmatch(etag)
     if expected and expected[1] != md5.hexdigest():
         raise TransientError("damaged on the way: its MD5 is not its ETag")
     verified = bool(expected) or compares
-    return Receipt(received, sha256.hexdigest(), etag.strip('"'), answer.get("LastModified", 0), verified)
+    return Receipt(
+        received, sha256.hexdigest(), etag.strip('"'), answer.get("LastModified", 0), verified
+    )
 
 
 @contextmanager

@@ -58,7 +58,9 @@ _MODULES: tuple[FigureModule, ...] = (
 )
 FIGURES: Mapping[str, FigureModule] = {module.STEM: module for module in _MODULES}
 #: What a figure is as text, beside the drawing: suffix and source.
-TEXTS: Mapping[str, tuple[str, Callable[[Tables], str]]] = {fig_07_pipeline.STEM: (".mmd", fig_07_pipeline.mermaid)}
+TEXTS: Mapping[str, tuple[str, Callable[[Tables], str]]] = {
+    fig_07_pipeline.STEM: (".mmd", fig_07_pipeline.mermaid)
+}
 
 
 def render_all(tables_dir: Path, out_dir: Path) -> list[Rendering]:

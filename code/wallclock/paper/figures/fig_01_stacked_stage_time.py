@@ -15,5 +15,7 @@ OPTIONAL: tuple[str, ...] = ("t4-baseline-stages.csv",)
 
 def draw(tables: Tables) -> Figure:
     """Stacked bars: the serial recipes, and the baseline with its workers. Raises NothingToDrawError."""
-    beside = [row for name in OPTIONAL for row in tables.get(name, []) if row["image_set"] == "small_256"]
+    beside = [
+        row for name in OPTIONAL for row in tables.get(name, []) if row["image_set"] == "small_256"
+    ]
     return stacked.draw(tables[SOURCES[0]], SOURCES[0], "images of 256 px", beside)

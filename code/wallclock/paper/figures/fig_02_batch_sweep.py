@@ -9,8 +9,15 @@ from matplotlib.figure import Figure
 
 from wallclock.paper.csvfile import ok_rows
 from wallclock.paper.figures import sweep
-from wallclock.paper.figures.style import Row, caption, distinct, left_out, new_figure, place_caption
-from wallclock.paper.names import SETS
+from wallclock.paper.figures.style import (
+    Row,
+    caption,
+    distinct,
+    left_out,
+    new_figure,
+    place_caption,
+)
+from wallclock.paper.labels import SETS
 from wallclock.paper.rendering import NothingToDrawError, Tables
 
 STEM = "fig-02-batch-sweep"
@@ -39,8 +46,14 @@ def draw(tables: Tables) -> Figure:
     sets = " / ".join(SETS.get(name, name) for name in distinct(measured, "image_set"))
     settings = sweep.settings_of(measured, "decoder", "workers", "dtype")
     axes.set_title(f"Throughput against batch size, {sets} ({settings})")
-    spread = "vertical lines: slowest to fastest repeat" if any(row["repeats"] != "1" for row in measured) else ""
-    place_caption(figure, caption(measured, spread, left_out(rows, lambda row: f"batch {row['batch_size']}")))
+    spread = (
+        "vertical lines: slowest to fastest repeat"
+        if any(row["repeats"] != "1" for row in measured)
+        else ""
+    )
+    place_caption(
+        figure, caption(measured, spread, left_out(rows, lambda row: f"batch {row['batch_size']}"))
+    )
     return figure
 
 

@@ -23,7 +23,7 @@ from wallclock.paper.figures.style import (
     new_figure,
     place_caption,
 )
-from wallclock.paper.names import DECODERS
+from wallclock.paper.labels import DECODERS
 from wallclock.paper.rendering import NothingToDrawError, Tables
 from wallclock.spec import IMAGE_SETS
 
@@ -46,7 +46,9 @@ def draw(tables: Tables) -> Figure:
     measured = ok_rows(rows)
     sets = [name for name in IMAGE_SETS if any(row["image_set"] == name for row in measured)]
     if not sets:
-        raise NothingToDrawError(f"no row in {SOURCES[0]} is of an image set called {' or '.join(IMAGE_SETS)}")
+        raise NothingToDrawError(
+            f"no row in {SOURCES[0]} is of an image set called {' or '.join(IMAGE_SETS)}"
+        )
     decoders = list(dict.fromkeys(row["decoder"] for row in rows))
     figure = new_figure(1.05 + 0.42 * len(decoders))
     panels = figure.subplots(1, len(sets), sharey=True, squeeze=False)[0]
@@ -56,7 +58,12 @@ def draw(tables: Tables) -> Figure:
     panels[0].set_yticks(range(len(decoders)), [_name(decoder, rows) for decoder in decoders])
     panels[0].invert_yaxis()
     buffers = " / ".join(dict.fromkeys(f"{int(row['n_buffers']):,}" for row in measured))
-    remarks = (f"{buffers} images in memory", "bar: mean, line: p50 to p90", mark_explained(measured), left_out(rows))
+    remarks = (
+        f"{buffers} images in memory",
+        "bar: mean, line: p50 to p90",
+        mark_explained(measured),
+        left_out(rows),
+    )
     place_caption(figure, caption(measured, *remarks))
     return figure
 
@@ -91,7 +98,9 @@ def _title(image_set: str, rows: Sequence[Row]) -> str:
 
 
 def _name(decoder: str, rows: Sequence[Row]) -> str:
-    library = next((row["library"] for row in rows if row["decoder"] == decoder and row["library"]), "")
+    library = next(
+        (row["library"] for row in rows if row["decoder"] == decoder and row["library"]), ""
+    )
     name = DECODERS.get(decoder, decoder)
     if not library or library.startswith(name):
         return library or name

@@ -9,8 +9,15 @@ from matplotlib.figure import Figure
 
 from wallclock.paper.csvfile import ok_rows
 from wallclock.paper.figures import sweep
-from wallclock.paper.figures.style import Row, caption, distinct, left_out, new_figure, place_caption
-from wallclock.paper.names import SETS
+from wallclock.paper.figures.style import (
+    Row,
+    caption,
+    distinct,
+    left_out,
+    new_figure,
+    place_caption,
+)
+from wallclock.paper.labels import SETS
 from wallclock.paper.rendering import NothingToDrawError, Tables
 
 STEM = "fig-04-workers-sweep"
@@ -45,8 +52,14 @@ def draw(tables: Tables) -> Figure:
     if waits:
         _waiting(panels[1, 0], waits)
     panels[-1, 0].set_xlabel("loader workers (0: the main process loads)")
-    spread = "vertical lines: slowest to fastest repeat" if any(row["repeats"] != "1" for row in measured) else ""
-    place_caption(figure, caption(measured, spread, left_out(rows, lambda row: f"{row['workers']} workers")))
+    spread = (
+        "vertical lines: slowest to fastest repeat"
+        if any(row["repeats"] != "1" for row in measured)
+        else ""
+    )
+    place_caption(
+        figure, caption(measured, spread, left_out(rows, lambda row: f"{row['workers']} workers"))
+    )
     return figure
 
 

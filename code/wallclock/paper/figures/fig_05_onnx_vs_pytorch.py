@@ -23,7 +23,7 @@ from wallclock.paper.figures.style import (
     why,
 )
 from wallclock.paper.figures.sweep import rate_label
-from wallclock.paper.names import RUNTIMES
+from wallclock.paper.labels import RUNTIMES
 from wallclock.paper.rendering import NothingToDrawError, Tables
 
 STEM = "fig-05-onnx-vs-pytorch"
@@ -62,7 +62,11 @@ def draw(tables: Tables) -> Figure:
     axes.set_title("Forward pass alone, by runtime")
     bare_y_axis(axes)
     batches = " / ".join(distinct(measured, "n_batches"))
-    remarks = (f"{batches} batches" if batches else "", "bar: mean, line: p50 to p95", mark_explained(measured))
+    remarks = (
+        f"{batches} batches" if batches else "",
+        "bar: mean, line: p50 to p95",
+        mark_explained(measured),
+    )
     place_caption(figure, caption(measured, *remarks))
     return figure
 

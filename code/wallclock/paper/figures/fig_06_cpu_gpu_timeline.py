@@ -68,16 +68,23 @@ def draw(tables: Tables) -> Figure:
     panels = figure.subplots(len(runs), 1, squeeze=False, height_ratios=heights)[:, 0]
     remarks = ["recorded spans, not a model"]
     remarks += [
-        f"{_NAMES[name].lower()}: too few batches to show" for name in tables if name not in {run.csv for run in runs}
+        f"{_NAMES[name].lower()}: too few batches to show"
+        for name in tables
+        if name not in {run.csv for run in runs}
     ]
     for axes, run in zip(panels, runs, strict=True):
         span = longest if one_scale else run.window.length
         remarks += [words for words in _panel(axes, run, span) if words not in remarks]
-    panels[-1].set_xlabel("milliseconds" if one_scale else "milliseconds (the two panels have different scales)")
+    panels[-1].set_xlabel(
+        "milliseconds" if one_scale else "milliseconds (the two panels have different scales)"
+    )
     _legend(figure, runs)
     sizes = " / ".join(dict.fromkeys(f"{int(run.row['n_images']):,}" for run in runs))
     place_caption(
-        figure, caption([{**run.row, "n_images": ""} for run in runs], f"of a run of {sizes} images", *remarks)
+        figure,
+        caption(
+            [{**run.row, "n_images": ""} for run in runs], f"of a run of {sizes} images", *remarks
+        ),
     )
     return figure
 
@@ -85,7 +92,9 @@ def draw(tables: Tables) -> Figure:
 def _runs(tables: Mapping[str, Sequence[Row]]) -> list[_Run]:
     parsed = {name: recorded.parse(rows) for name, rows in tables.items() if rows}
     totals = {name: recorded.total_batches(tables[name]) for name in parsed}
-    windows = {name: recorded.choose_window(spans, total=totals[name]) for name, spans in parsed.items()}
+    windows = {
+        name: recorded.choose_window(spans, total=totals[name]) for name, spans in parsed.items()
+    }
     longest = max((window.length for window in windows.values() if window), default=0.0)
     found = []
     for name, spans in parsed.items():
@@ -101,11 +110,15 @@ def _runs(tables: Mapping[str, Sequence[Row]]) -> list[_Run]:
 def _panel(axes: Axes, run: _Run, span_ms: float) -> list[str]:
     """Draw one run; return what the caption must say of it."""
     remarks = []
-    spans = [span for span in run.spans if span.end > run.window.start and span.start < run.window.end]
+    spans = [
+        span for span in run.spans if span.end > run.window.start and span.start < run.window.end
+    ]
     loading = sorted(span.duration for span in spans if span.stage in STAGES[:4])
     if loading and loading[len(loading) // 2] < _LEGIBLE * span_ms:
         spans = recorded.grouped(run.spans)
-        remarks.append("a worker's stages alternate image by image and are drawn together, batch by batch")
+        remarks.append(
+            "a worker's stages alternate image by image and are drawn together, batch by batch"
+        )
     lanes = recorded.lanes(run.spans)
     for span in spans:
         _draw_span(axes, lanes.index(span.lane), span, run.window, span_ms)
@@ -134,7 +147,10 @@ def _title(run: _Run) -> str:
 
 
 def _draw_span(axes: Axes, lane: int, span: Span, window: Window, span_ms: float) -> None:
-    start, end = max(span.start, window.start) - window.start, min(span.end, window.end) - window.start
+    start, end = (
+        max(span.start, window.start) - window.start,
+        min(span.end, window.end) - window.start,
+    )
     if end <= start:
         return
     fill, hatch = _WAIT_STYLE if span.stage == WAIT else STAGE_STYLES[span.stage]

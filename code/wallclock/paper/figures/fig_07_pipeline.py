@@ -9,7 +9,15 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from wallclock.clock import STAGES
 from wallclock.paper.csvfile import number, ok_rows
-from wallclock.paper.figures.style import GREY, INK, Row, caption, is_dark, new_figure, place_caption
+from wallclock.paper.figures.style import (
+    GREY,
+    INK,
+    Row,
+    caption,
+    is_dark,
+    new_figure,
+    place_caption,
+)
 from wallclock.paper.rendering import NothingToDrawError, Tables
 
 STEM = "fig-07-pipeline"
@@ -19,7 +27,11 @@ OPTIONAL: tuple[str, ...] = ("t4-serial-stages.csv", "t4-serial-stages-original.
 
 _ROWS = {"t4-serial-stages.csv": "256 px", "t4-serial-stages-original.csv": "originals"}
 #: Where a stage happens: the first and the last stage of each.
-_PLACES = (("loader, on the CPU", "read", "assemble"), ("device", "h2d", "d2h"), ("output", "serialize", "serialize"))
+_PLACES = (
+    ("loader, on the CPU", "read", "assemble"),
+    ("device", "h2d", "d2h"),
+    ("output", "serialize", "serialize"),
+)
 _SHADES = LinearSegmentedColormap.from_list("share", ["#FFFFFF", "#F6C9A8", "#D55E00", "#7A2E00"])
 _WIDTH, _HEIGHT, _GAP, _ROW_PITCH = 0.86, 0.62, 0.14, 0.86
 
@@ -53,19 +65,25 @@ def draw(tables: Tables) -> Figure:
 def mermaid(tables: Tables) -> str:
     """The same chart as Mermaid source. Raises NothingToDrawError."""
     rows = _pil_rows(tables)
-    lines = ["%% made by python -m wallclock.paper figures; shares of the wall, PIL recipe, serial", "flowchart LR"]
+    lines = [
+        "%% made by python -m wallclock.paper figures; shares of the wall, PIL recipe, serial",
+        "flowchart LR",
+    ]
     for index, (place, first, last) in enumerate(_PLACES):
         lines.append(f'  subgraph place{index}["{place}"]')
         for stage in STAGES[STAGES.index(first) : STAGES.index(last) + 1]:
             shares = "".join(
-                f"<br/>{name} {_percent(_share(row, stage)).replace('<', '&lt;')}" for name, row in rows.items()
+                f"<br/>{name} {_percent(_share(row, stage)).replace('<', '&lt;')}"
+                for name, row in rows.items()
             )
             lines.append(f'    {stage}["<b>{stage}</b>{shares}"]')
         lines.append("  end")
     lines.append("  " + " --> ".join(STAGES))
     for stage in STAGES:
         fill = _fill(max(_share(row, stage) for row in rows.values()))
-        lines.append(f"  style {stage} fill:{fill},stroke:{INK},color:{'#FFFFFF' if is_dark(fill) else INK}")
+        lines.append(
+            f"  style {stage} fill:{fill},stroke:{INK},color:{'#FFFFFF' if is_dark(fill) else INK}"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -106,12 +124,23 @@ def _flow(axes: Axes, y: float, row: Row) -> None:
         corner = (index - _WIDTH / 2 + 0.04, y - _HEIGHT / 2 + 0.04)
         shape = "round,pad=0.04,rounding_size=0.06"
         size = (_WIDTH - 0.08 - _GAP / 2, _HEIGHT - 0.08)
-        box = FancyBboxPatch(corner, *size, boxstyle=shape, facecolor=fill, edgecolor=INK, linewidth=0.6)
+        box = FancyBboxPatch(
+            corner, *size, boxstyle=shape, facecolor=fill, edgecolor=INK, linewidth=0.6
+        )
         axes.add_patch(box)
         colour = "white" if is_dark(fill) else INK
         weight = "bold" if share >= 0.1 else "normal"
         middle = corner[0] + size[0] / 2
-        axes.text(middle, y, _percent(share), ha="center", va="center", fontsize=7.5, color=colour, fontweight=weight)
+        axes.text(
+            middle,
+            y,
+            _percent(share),
+            ha="center",
+            va="center",
+            fontsize=7.5,
+            color=colour,
+            fontweight=weight,
+        )
         if index:
             ends = ((index - 1 + _WIDTH / 2 - _GAP / 2, y), (index - _WIDTH / 2, y))
             axes.add_patch(FancyArrowPatch(*ends, arrowstyle="-|>", mutation_scale=6, color=INK, linewidth=0.7,

@@ -24,7 +24,7 @@ from wallclock.paper.figures.style import (
     why,
 )
 from wallclock.paper.figures.sweep import rate_label
-from wallclock.paper.names import DECODERS, SETS, STEPS
+from wallclock.paper.labels import DECODERS, SETS, STEPS
 from wallclock.paper.rendering import NothingToDrawError, Tables
 
 STEM = "fig-10-throughput-summary"
@@ -62,8 +62,15 @@ def draw(tables: Tables) -> Figure:
     sets = " / ".join(SETS.get(name, name) for name in distinct(measured, "image_set"))
     axes.set_title(f"Throughput, each step added to those above it, {sets}")
     bare_y_axis(axes)
-    spread = "line: slowest to fastest repeat" if any(row["repeats"] != "1" for row in measured) else ""
-    remarks = (spread, _fidelity(rows), mark_explained(measured), left_out(rows, lambda row: _name(row["step"])))
+    spread = (
+        "line: slowest to fastest repeat" if any(row["repeats"] != "1" for row in measured) else ""
+    )
+    remarks = (
+        spread,
+        _fidelity(rows),
+        mark_explained(measured),
+        left_out(rows, lambda row: _name(row["step"])),
+    )
     place_caption(figure, caption(measured, *remarks))
     return figure
 
@@ -73,15 +80,21 @@ def _bar(axes: Axes, position: int, row: Row, base: float | None) -> None:
     low, high = number(row["img_per_s_min"]) or rate, number(row["img_per_s_max"]) or rate
     axes.barh(position, rate, height=_BAR_HEIGHT, color=BAR, **EDGE)
     if high > low:
-        axes.plot([low, high], [position, position], color=INK, linewidth=1, marker="|", markersize=6)
+        axes.plot(
+            [low, high], [position, position], color=INK, linewidth=1, marker="|", markersize=6
+        )
     factor = f"  × {rate / base:.2f}" if base and row["step"] != "baseline" else ""
-    beside_bar(axes, max(rate, high), position, f"{rate_label(rate)}{factor}{mark(row)}").set_fontweight("bold")
+    beside_bar(
+        axes, max(rate, high), position, f"{rate_label(rate)}{factor}{mark(row)}"
+    ).set_fontweight("bold")
 
 
 def _label(row: Row) -> str:
     decoder, resizer = (DECODERS.get(row[column], row[column]) for column in ("decoder", "resizer"))
     tools = decoder if decoder == resizer else f"{decoder}/{resizer}"
-    settings = f"{tools}, {row['workers']} workers, batch {row['batch_size']}, {row['dtype'].upper()}"
+    settings = (
+        f"{tools}, {row['workers']} workers, batch {row['batch_size']}, {row['dtype'].upper()}"
+    )
     return f"{_name(row['step'])}\n{settings}"
 
 

@@ -18,7 +18,7 @@ from wallclock.paper.figures.style import (
     new_figure,
     place_caption,
 )
-from wallclock.paper.names import SYSTEMS
+from wallclock.paper.labels import SYSTEMS
 from wallclock.paper.rendering import NothingToDrawError, Tables
 
 STEM = "fig-11-frontier"
@@ -44,7 +44,11 @@ def draw(tables: Tables) -> Figure:
         NothingToDrawError: no row has both a rate and a PSNR.
     """
     rows = tables[SOURCES[0]]
-    measured = [row for row in ok_rows(rows) if number(row["img_per_s"]) and number(row["psnr_db"]) is not None]
+    measured = [
+        row
+        for row in ok_rows(rows)
+        if number(row["img_per_s"]) and number(row["psnr_db"]) is not None
+    ]
     panels = list(dict.fromkeys(_panel_of(row) for row in measured))
     if not panels:
         raise NothingToDrawError(f"no row in {SOURCES[0]} has both a rate and a PSNR")
@@ -61,7 +65,10 @@ def draw(tables: Tables) -> Figure:
         axes.set_ylabel("images per second")
     # Each system loads as many images as it can in the time: a range says enough. No network runs.
     place_caption(
-        figure, caption([{**row, "n_images": "", "weights": ""} for row in measured], *_remarks(rows, measured))
+        figure,
+        caption(
+            [{**row, "n_images": "", "weights": ""} for row in measured], *_remarks(rows, measured)
+        ),
     )
     # Only now has each panel its size, which tells names that touch from names that do not.
     figure.draw_without_rendering()
@@ -89,7 +96,9 @@ def _remarks(rows: Sequence[Row], measured: Sequence[Row]) -> list[str]:
         f"{min(counts):,} to {max(counts):,} images a repeat",
         f"{cores} cores each, pages cached",
         "all: batches of 224 × 224 RGB in host memory; PSNR: median image",
-        "vertical lines: slowest to fastest repeat" if any(row["repeats"] != "1" for row in measured) else "",
+        "vertical lines: slowest to fastest repeat"
+        if any(row["repeats"] != "1" for row in measured)
+        else "",
         left_out(list(absent.values()), lambda row: SYSTEMS.get(row["system"], row["system"])),
     ]
 
@@ -105,11 +114,20 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> dict[str, tuple[float, float
         fill, marker, size = _MARKS.get(row["system"], _OTHER)
         low, high = number(row["img_per_s_min"]) or y, number(row["img_per_s_max"]) or y
         axes.plot([x, x], [low, high], color=GREY, linewidth=0.9, zorder=2)
-        axes.plot([x], [y], marker=marker, markersize=size, color=fill, markeredgecolor=INK, zorder=3)
+        axes.plot(
+            [x], [y], marker=marker, markersize=size, color=fill, markeredgecolor=INK, zorder=3
+        )
     rates = [y for _, y in points.values()]
     axes.set_ylim(0.62 * min(rates), 1.6 * max(rates))
     # Ticks where the range is short, too: a log axis may have no power of ten in it.
-    axes.set_yticks([t for e in range(6) for t in (10**e, 2 * 10**e, 5 * 10**e) if min(rates) / 2 < t < 2 * max(rates)])
+    axes.set_yticks(
+        [
+            t
+            for e in range(6)
+            for t in (10**e, 2 * 10**e, 5 * 10**e)
+            if min(rates) / 2 < t < 2 * max(rates)
+        ]
+    )
     axes.minorticks_off()
     left = 5 * int(min(x for x, _ in points.values()) / 5)
     axes.set_xlim(left - 3, _SAME_DB + 5)
@@ -143,7 +161,9 @@ def _name_points(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
         start = at_x + 8 if at_x + 8 + width < wide else at_x - 8 - width
         place, line = at_y, {"arrowstyle": "-", "color": GREY, "linewidth": 0.4, "shrinkA": 1}
         line["relpos"] = (0.0 if start > at_x else 1.0, 0.5)
-        while any(start < b and a < start + width and abs(place - c) < _LINE_PT for a, b, c in taken):
+        while any(
+            start < b and a < start + width and abs(place - c) < _LINE_PT for a, b, c in taken
+        ):
             place -= 1.0
         taken.append((start, start + width, place))
         named = axes.annotate(

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from wallclock.paper.csvfile import number, ok_rows
 from wallclock.paper.figures.style import GREY, INK, Row, distinct, new_figure, place_caption
 from wallclock.paper.figures.sweep import rate_label
-from wallclock.paper.names import CORPORA
+from wallclock.paper.labels import CORPORA
 from wallclock.paper.rendering import NothingToDrawError, Tables
 from wallclock.summary import median
 
@@ -42,18 +42,29 @@ def draw(tables: Tables) -> Figure:
         NothingToDrawError: no row has both.
     """
     rows = [
-        row for row in ok_rows(tables[SOURCES[0]]) if number(row["img_per_s"]) and number(row["measured_img_per_s"])
+        row
+        for row in ok_rows(tables[SOURCES[0]])
+        if number(row["img_per_s"]) and number(row["measured_img_per_s"])
     ]
     if not rows:
         raise NothingToDrawError(f"no row in {SOURCES[0]} was both predicted and measured")
     figure = new_figure(4.4)
     axes = figure.subplots()
-    rates = [rate for row in rows for rate in (_rate(row, "measured_img_per_s"), _rate(row, "img_per_s"))]
+    rates = [
+        rate for row in rows for rate in (_rate(row, "measured_img_per_s"), _rate(row, "img_per_s"))
+    ]
     low, high = 0.6 * min(rates), 1.7 * max(rates)
     _diagonal(axes, low, high)
     for experiment in distinct(rows, "experiment"):
         for origin in ("measured", "paper"):
-            _points(axes, [row for row in rows if (row["experiment"], row["measured_origin"]) == (experiment, origin)])
+            _points(
+                axes,
+                [
+                    row
+                    for row in rows
+                    if (row["experiment"], row["measured_origin"]) == (experiment, origin)
+                ],
+            )
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
     axes.xaxis.set_major_formatter("{x:,g}")
     axes.yaxis.set_major_formatter("{x:,g}")
@@ -76,7 +87,13 @@ def _diagonal(axes: Axes, low: float, high: float) -> None:
     for band, shade in zip(_BANDS, ("#F1F1F1", "#DDDDDD"), strict=True):
         below, above = ([end * factor for end in (low, high)] for factor in (1 - band, 1 + band))
         axes.fill_between(
-            [low, high], below, above, color=shade, linewidth=0, zorder=0, label=f"within {band:.0%} of measured"
+            [low, high],
+            below,
+            above,
+            color=shade,
+            linewidth=0,
+            zorder=0,
+            label=f"within {band:.0%} of measured",
         )
     axes.plot([low, high], [low, high], color=GREY, linewidth=0.8, zorder=1)
 
@@ -115,7 +132,10 @@ def _caption(rows: Sequence[Row], everything: Sequence[Row]) -> str:
         parts += [f"n = {len(ours)} cells of {span} images, {shown}"]
         parts += [f"error: median {median(errors):.0%}, worst {max(errors):.0%}"]
     if paper:
-        parts += ["hollow: the paper's own numbers (Tesla T4)", "two above one another: with and without overlap"]
+        parts += [
+            "hollow: the paper's own numbers (Tesla T4)",
+            "two above one another: with and without overlap",
+        ]
     left = [row for row in everything if row["status"] != "ok"]
     parts += [f"{len(left)} cells not predicted or not measured: see {SOURCES[0]}"] if left else []
     return " · ".join([*parts, "vertical lines: the prediction's interval"])

@@ -28,7 +28,7 @@ from wallclock.paper.figures.style import (
     new_figure,
     place_caption,
 )
-from wallclock.paper.names import DECODERS
+from wallclock.paper.labels import DECODERS
 from wallclock.paper.rendering import NothingToDrawError
 
 OTHER = "unattributed"
@@ -56,7 +56,9 @@ class _Bar:
         return number(self.row["seconds_per_100k"]) or 0.0
 
 
-def draw(rows: Sequence[Row], source: str, image_set: str, workers_rows: Sequence[Row] = ()) -> Figure:
+def draw(
+    rows: Sequence[Row], source: str, image_set: str, workers_rows: Sequence[Row] = ()
+) -> Figure:
     """Draw the recipes of one serial table; the row of the null decoder goes into the caption.
 
     `workers_rows` are runs with worker processes, drawn beside them: busy seconds, wall marked.
@@ -70,7 +72,10 @@ def draw(rows: Sequence[Row], source: str, image_set: str, workers_rows: Sequenc
     overlapped = [_Bar(row, _workers_name(row), overlapped=True) for row in ok_rows(workers_rows)]
     bars = [*(_Bar(row, _name(row)) for row in recipes), *overlapped]
     # On a CPU the forward pass dwarfs the stages before it: a second panel shows them alone.
-    dwarfed = any(row["device_kind"] == "cpu" and (number(row["forward_share"]) or 0) > _DWARFING for row in recipes)
+    dwarfed = any(
+        row["device_kind"] == "cpu" and (number(row["forward_share"]) or 0) > _DWARFING
+        for row in recipes
+    )
     panels = 2 if dwarfed else 1
     figure = new_figure(1.2 + panels * (0.45 + 0.48 * len(bars)))
     axes = figure.subplots(panels, 1, squeeze=False)[:, 0]
@@ -85,7 +90,11 @@ def draw(rows: Sequence[Row], source: str, image_set: str, workers_rows: Sequenc
     _legend(figure, bars)
     repeated = any(row["repeats"] != "1" for row in recipes)
     spread = "line under a bar: fastest to slowest repeat" if repeated else ""
-    busy = "with workers: busy seconds of all processes, which overlap; diamond: wall" if overlapped else ""
+    busy = (
+        "with workers: busy seconds of all processes, which overlap; diamond: wall"
+        if overlapped
+        else ""
+    )
     remarks = (
         spread,
         busy,
@@ -108,7 +117,9 @@ def stage_seconds(row: Row, excluded: Sequence[str] = ()) -> dict[str, float]:
     wall, total = number(row["wall_s"]), number(row["seconds_per_100k"])
     if not wall or not total:
         raise NothingToDrawError(f"recipe {row['recipe']} has status ok but no wall clock")
-    seconds = {name: (number(row.get(f"{name}_s", "")) or 0.0) * total / wall for name in (*STAGES, OTHER)}
+    seconds = {
+        name: (number(row.get(f"{name}_s", "")) or 0.0) * total / wall for name in (*STAGES, OTHER)
+    }
     return {name: value for name, value in seconds.items() if value > 0 and name not in excluded}
 
 
@@ -133,7 +144,9 @@ def _panel(axes: Axes, bars: Sequence[_Bar], excluded: Sequence[str]) -> None:
     bare_y_axis(axes)
 
 
-def _stack(axes: Axes, position: int, seconds: dict[str, float], whole: float, longest: float) -> None:
+def _stack(
+    axes: Axes, position: int, seconds: dict[str, float], whole: float, longest: float
+) -> None:
     left = 0.0
     for name, width in seconds.items():
         fill, hatch = _style(name)
@@ -159,7 +172,9 @@ def _share_label(axes: Axes, x: float, y: float, share: float, fill: str) -> Tex
     # The box in the fill's own colour keeps a hatch from running through the digits.
     box = {"boxstyle": "round,pad=0.05", "facecolor": fill, "edgecolor": "none"}
     colour = "white" if is_dark(fill) else INK
-    return axes.text(x, y, f"{100 * share:.0f} %", ha="center", va="center", color=colour, fontsize=7.5, bbox=box)
+    return axes.text(
+        x, y, f"{100 * share:.0f} %", ha="center", va="center", color=colour, fontsize=7.5, bbox=box
+    )
 
 
 def _spread(axes: Axes, position: int, row: Row) -> None:

@@ -18,7 +18,7 @@ from matplotlib.typing import RcKeyType
 
 from wallclock.clock import STAGES
 from wallclock.files import write_bytes
-from wallclock.paper.names import CORPORA, DECODERS
+from wallclock.paper.labels import CORPORA, DECODERS
 
 Row = Mapping[str, str]
 
@@ -165,7 +165,9 @@ def mark(row: Row) -> str:
 
 def mark_explained(rows: Sequence[Row]) -> str:
     """What a dagger means, if any of `rows` has one."""
-    return "† its pixels were not compared with the others'" if any(mark(row) for row in rows) else ""
+    return (
+        "† its pixels were not compared with the others'" if any(mark(row) for row in rows) else ""
+    )
 
 
 def is_dark(colour: str) -> bool:
@@ -193,7 +195,11 @@ def _weights(rows: Sequence[Row]) -> str:
         times = [f"{float(ms):g}" for ms in distinct(stand_ins, "service_ms")]
         # a sweep over batches has as many: the ends say enough
         ms = " to ".join([times[0], times[-1]] if len(times) > 1 else times)
-        found.append(f"forward: stand-in of {ms} ms a batch" if times else "forward: stand-in without a network")
+        found.append(
+            f"forward: stand-in of {ms} ms a batch"
+            if times
+            else "forward: stand-in without a network"
+        )
     return ", ".join(found)
 
 

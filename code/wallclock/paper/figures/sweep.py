@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from wallclock.paper.csvfile import number
 from wallclock.paper.figures.style import GREY, Row, distinct
-from wallclock.paper.names import DECODERS
+from wallclock.paper.labels import DECODERS
 
 #: Throughput, and the quantity on the other axis.
 RATE, OTHER = "#00568C", "#C24E00"
@@ -20,10 +20,23 @@ def values(rows: Sequence[Row], column: str, setting: str) -> list[tuple[float, 
     return sorted((x, y) for x, y in found if x is not None and y is not None)
 
 
-def line(axes: Axes, points: Sequence[tuple[float, float]], colour: str, *, dashed: bool = False) -> None:
+def line(
+    axes: Axes, points: Sequence[tuple[float, float]], colour: str, *, dashed: bool = False
+) -> None:
     """A line with a marker at each measurement."""
-    style = {"linestyle": "--", "marker": "s", "markersize": 4} if dashed else {"marker": "o", "markersize": 4.5}
-    axes.plot([x for x, _ in points], [y for _, y in points], color=colour, linewidth=1.3, clip_on=False, **style)  # type: ignore[arg-type]
+    style = (
+        {"linestyle": "--", "marker": "s", "markersize": 4}
+        if dashed
+        else {"marker": "o", "markersize": 4.5}
+    )
+    axes.plot(
+        [x for x, _ in points],
+        [y for _, y in points],
+        color=colour,
+        linewidth=1.3,
+        clip_on=False,
+        **style,  # type: ignore[arg-type]
+    )
 
 
 def spread(axes: Axes, rows: Sequence[Row], column: str, setting: str, colour: str) -> None:
@@ -31,7 +44,15 @@ def spread(axes: Axes, rows: Sequence[Row], column: str, setting: str, colour: s
     lows, highs = values(rows, f"{column}_min", setting), values(rows, f"{column}_max", setting)
     for (x, low), (_, high) in zip(lows, highs, strict=True):
         if high > low:
-            axes.plot([x, x], [low, high], color=colour, linewidth=0.9, marker="_", markersize=4, zorder=1.5)
+            axes.plot(
+                [x, x],
+                [low, high],
+                color=colour,
+                linewidth=0.9,
+                marker="_",
+                markersize=4,
+                zorder=1.5,
+            )
 
 
 def rate_label(rate: float) -> str:
@@ -40,7 +61,12 @@ def rate_label(rate: float) -> str:
 
 
 def name_points(
-    axes: Axes, points: Sequence[tuple[float, float]], colour: str, text: Callable[[float], str], *, below: bool = False
+    axes: Axes,
+    points: Sequence[tuple[float, float]],
+    colour: str,
+    text: Callable[[float], str],
+    *,
+    below: bool = False,
 ) -> None:
     """Write each value beside its marker, on one side of the line."""
     offset = (0, -7) if below else (0, 7)

@@ -22,7 +22,14 @@ _LATEX = str.maketrans(
         **{"_": r"\_\allowbreak{}"},
         **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
         **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"},
-        **{"×": r"$\times$", "÷": r"$\div$", "·": r"$\cdot$", "–": "--", "≥": r"$\geq$", "≤": r"$\leq$"},
+        **{
+            "×": r"$\times$",
+            "÷": r"$\div$",
+            "·": r"$\cdot$",
+            "–": "--",
+            "≥": r"$\geq$",
+            "≤": r"$\leq$",
+        },
         **{"²": r"$^2$", "→": r"$\rightarrow$", "†": r"\dag{}", "…": r"\ldots{}", "\u00a0": "~"},
     }
 )
@@ -129,7 +136,13 @@ def shown(value: str | float | None, kind: str) -> str:
             return "< 0.1 %"
         return f"{100 * value:.1f} %"
     if kind == FACTOR:
-        return f"{value:,.0f}×" if value >= 100 else f"{value:.2f}×" if value >= 0.095 else f"{value:.2g}×"
+        return (
+            f"{value:,.0f}×"
+            if value >= 100
+            else f"{value:.2f}×"
+            if value >= 0.095
+            else f"{value:.2g}×"
+        )
     if kind == COUNT or abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.4g}" if abs(value) >= 100 else f"{value:.3g}"
@@ -151,13 +164,25 @@ def to_latex(table: Table, title: str, label: str) -> str:
     """A booktabs table; one that runs over pages where it is long."""
     align = "".join(_alignment(column) for column in table.shown)
     heads = _latex_line([column.heading for column in table.shown])
-    rows = [_latex_line([shown(row[column.name].value, column.kind) for column in table.shown]) for row in table.rows]
+    rows = [
+        _latex_line([shown(row[column.name].value, column.kind) for column in table.shown])
+        for row in table.rows
+    ]
     caption = rf"\caption{{{title.translate(_LATEX)}. {table.caption.translate(_LATEX)}}}"
     if table.long:
         lines = [
             r"% needs \usepackage{booktabs,longtable}",
-            *(r"\begingroup\scriptsize\setlength{\tabcolsep}{3pt}", rf"\begin{{longtable}}{{{align}}}"),
-            *(rf"{caption}\label{{tab:{label}}}\\", r"\toprule", heads, r"\midrule", r"\endfirsthead"),
+            *(
+                r"\begingroup\scriptsize\setlength{\tabcolsep}{3pt}",
+                rf"\begin{{longtable}}{{{align}}}",
+            ),
+            *(
+                rf"{caption}\label{{tab:{label}}}\\",
+                r"\toprule",
+                heads,
+                r"\midrule",
+                r"\endfirsthead",
+            ),
             *(r"\toprule", heads, r"\midrule", r"\endhead", r"\bottomrule", r"\endfoot"),
             *rows,
             *(r"\end{longtable}", r"\endgroup"),
@@ -165,7 +190,12 @@ def to_latex(table: Table, title: str, label: str) -> str:
     else:
         lines = [
             r"% needs \usepackage{booktabs}",
-            *(r"\begin{table}", r"\centering\small\setlength{\tabcolsep}{4pt}", caption, rf"\label{{tab:{label}}}"),
+            *(
+                r"\begin{table}",
+                r"\centering\small\setlength{\tabcolsep}{4pt}",
+                caption,
+                rf"\label{{tab:{label}}}",
+            ),
             *(rf"\begin{{tabular}}{{{align}}}", r"\toprule", heads, r"\midrule"),
             *rows,
             *(r"\bottomrule", r"\end{tabular}", r"\end{table}"),

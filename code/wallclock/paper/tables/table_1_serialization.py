@@ -39,7 +39,9 @@ def build(tables: Tables) -> Table:
 
 def _row(found: Found) -> dict[str, Cell]:
     return {
-        column.name: found.number(column.name) if column.kind in (NUMBER, COUNT) else found.text(column.name)
+        column.name: found.number(column.name)
+        if column.kind in (NUMBER, COUNT)
+        else found.text(column.name)
         for column in _COLUMNS
     }
 
@@ -50,9 +52,15 @@ def _caption(found: list[Found]) -> str:
     dims = " / ".join(dict.fromkeys(row["dim"] for row in measured))
     machines = " / ".join(dict.fromkeys(row["device"] for row in measured))
     repeats = " / ".join(dict.fromkeys(row["repeats"] for row in measured))
-    lacking = [f"{each.row['format']}: {each.row['status']} ({each.row['reason']})" for each in found if not each.ok]
+    lacking = [
+        f"{each.row['format']}: {each.row['status']} ({each.row['reason']})"
+        for each in found
+        if not each.ok
+    ]
     parts = [
-        f"Vectors of {dims} × float32, the median of {repeats} repeats, on {machines}." if measured else "",
+        f"Vectors of {dims} × float32, the median of {repeats} repeats, on {machines}."
+        if measured
+        else "",
         "The write-up heads its own table “for 100 K vectors”; by its throughputs and sizes it is for 50 K.",
         f"Not measured: {'; '.join(lacking)}." if lacking else "",
     ]

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from wallclock.paper.names import CORPORA
+from wallclock.paper.labels import CORPORA
 from wallclock.paper.rendering import Tables
-from wallclock.paper.tables.table import COUNT, FACTOR, NUMBER, Cell, Column, Found, Table, found_in, ratio
+from wallclock.paper.tables.table import (
+    COUNT,
+    FACTOR,
+    NUMBER,
+    Cell,
+    Column,
+    Found,
+    Table,
+    found_in,
+    ratio,
+)
 
 STEM = "table-2-end-to-end"
 TITLE = "End to end: baseline, all wins, CPU"
 SOURCES: tuple[str, ...] = ()
-OPTIONAL: tuple[str, ...] = ("t4-baseline-stages.csv", "optimized-end-to-end.csv", "cpu-baseline-stages.csv")
+OPTIONAL: tuple[str, ...] = (
+    "t4-baseline-stages.csv",
+    "optimized-end-to-end.csv",
+    "cpu-baseline-stages.csv",
+)
 
 _NAMES = dict(zip(OPTIONAL, ("baseline", "all wins", "CPU, one thread"), strict=True))
 _COLUMNS = (
@@ -33,7 +47,15 @@ _COLUMNS = (
     Column("reason", "reason", csv_only=True),
 )
 _TEXTS = ("seconds_per_100k_origin", "status", "image_set", "corpus", "weights", "device", "reason")
-_NUMBERS = ("img_per_s", "seconds_per_100k", "usd_per_million", "img_per_s_min", "img_per_s_max", "n_images", "repeats")
+_NUMBERS = (
+    "img_per_s",
+    "seconds_per_100k",
+    "usd_per_million",
+    "img_per_s_min",
+    "img_per_s_max",
+    "n_images",
+    "repeats",
+)
 _MINUTES_PER_MILLION = 10 / 60
 
 
@@ -49,7 +71,9 @@ def _row(run: str, found: Found | None, baseline: Found | None) -> dict[str, Cel
     row = {column.name: Cell() for column in _COLUMNS} | {"run": Cell(run)}
     if found is None:
         return row | {"status": Cell("not run")}
-    row |= {name: found.text(name) for name in _TEXTS} | {name: found.number(name) for name in _NUMBERS}
+    row |= {name: found.text(name) for name in _TEXTS} | {
+        name: found.number(name) for name in _NUMBERS
+    }
     if not found.ok:
         return row | {"seconds_per_100k_origin": Cell()}
     seconds = row["seconds_per_100k"]
@@ -72,7 +96,9 @@ def _caption(found: list[Found]) -> str:
     places: dict[str, list[str]] = {}
     for each in found:
         corpus = CORPORA.get(each.row["corpus"], each.row["corpus"])
-        place = f"on {each.row['device']}, n = {int(each.row['n_images']):,} ({corpus}{_forward(each)})"
+        place = (
+            f"on {each.row['device']}, n = {int(each.row['n_images']):,} ({corpus}{_forward(each)})"
+        )
         places.setdefault(place, []).append(_NAMES[each.csv])
     on = "; ".join(f"{' and '.join(runs)} {place}" for place, runs in places.items())
     return (
@@ -86,4 +112,8 @@ def _forward(found: Found) -> str:
     if found.row.get("weights") != "none":
         return f"; {found.row.get('weights')} weights"
     service = found.row.get("service_ms")
-    return f"; forward: stand-in of {float(service):g} ms a batch" if service else "; forward: stand-in"
+    return (
+        f"; forward: stand-in of {float(service):g} ms a batch"
+        if service
+        else "; forward: stand-in"
+    )

@@ -6,9 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from wallclock.clock import STAGES
-from wallclock.paper.names import CORPORA
+from wallclock.paper.labels import CORPORA
 from wallclock.paper.rendering import NothingToDrawError, Tables
-from wallclock.paper.tables.table import FACTOR, PERCENT, Cell, Column, Found, Table, find, found_in, ratio
+from wallclock.paper.tables.table import (
+    FACTOR,
+    PERCENT,
+    Cell,
+    Column,
+    Found,
+    Table,
+    find,
+    found_in,
+    ratio,
+)
 
 STEM = "table-3-checklist"
 TITLE = "The nine stages: when each becomes the bottleneck, and what to do about it"
@@ -82,7 +92,10 @@ def _pair(above: Found | None, below: Found | None, column: str, of: str) -> tup
 
 def _decode_gain(tables: Tables) -> tuple[Cell, str]:
     for image_set, name in (("original", "originals"), ("small_256", "256 px images")):
-        pil, turbo = (find(tables, _DECODERS, image_set=image_set, decoder=each) for each in ("pil", "turbojpeg"))
+        pil, turbo = (
+            find(tables, _DECODERS, image_set=image_set, decoder=each)
+            for each in ("pil", "turbojpeg")
+        )
         if pil and turbo:
             return _pair(pil, turbo, "mean_ms", f"ms an image, PIL over libjpeg-turbo, {name}")
     return Cell(), "not run"
@@ -105,7 +118,12 @@ def _forward_gain(tables: Tables) -> tuple[Cell, str]:
         if half is not None:
             cosine = half.row.get("cosine")
             note = f"; cosine to FP32 {float(cosine):.5f}" if cosine else ""
-            return _pair(half, full, "img_per_s", f"img/s of the forward pass, PyTorch {dtype.upper()} over FP32{note}")
+            return _pair(
+                half,
+                full,
+                "img_per_s",
+                f"img/s of the forward pass, PyTorch {dtype.upper()} over FP32{note}",
+            )
     return Cell(), "not run"
 
 
@@ -118,11 +136,15 @@ def _sink_gain(tables: Tables) -> tuple[Cell, str]:
 
 def _workers_gain(tables: Tables) -> tuple[Cell, str]:
     none = find(tables, _WORKERS, workers="0")
-    others = [found for found in found_in(tables, _WORKERS) if found.ok and found.row["workers"] != "0"]
+    others = [
+        found for found in found_in(tables, _WORKERS) if found.ok and found.row["workers"] != "0"
+    ]
     if none is None or not others:
         return Cell(), "not run"
     best = max(others, key=lambda found: float(found.row["img_per_s"] or 0))
-    return _pair(best, none, "img_per_s", f"img/s of the whole job, {best.row['workers']} workers over none")
+    return _pair(
+        best, none, "img_per_s", f"img/s of the whole job, {best.row['workers']} workers over none"
+    )
 
 
 def _all_gain(tables: Tables) -> tuple[Cell, str]:
@@ -191,7 +213,9 @@ _ADVICE = {
 def _caption(tables: Tables, shares: dict[str, Found | None]) -> str:
     measured = [found for found in shares.values() if found is not None]
     machines = " / ".join(dict.fromkeys(found.row["device"] for found in measured))
-    corpora = " / ".join(dict.fromkeys(CORPORA.get(found.row["corpus"], found.row["corpus"]) for found in measured))
+    corpora = " / ".join(
+        dict.fromkeys(CORPORA.get(found.row["corpus"], found.row["corpus"]) for found in measured)
+    )
     if not measured:
         return "No shares: the serial decomposition was not run."
     stand_in = any(found.row.get("weights") == "none" for found in measured)

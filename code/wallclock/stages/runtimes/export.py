@@ -114,7 +114,9 @@ def _operators(model: Path) -> dict[str, int]:
     found = Counter(node.op_type for node in onnx.load(model, load_external_data=False).graph.node)
     unwanted = [name for name in _UNWANTED if name in found]
     if unwanted:
-        raise RuntimeError(f"the exported graph still holds {', '.join(unwanted)}: shapes were meant to be fixed")
+        raise RuntimeError(
+            f"the exported graph still holds {', '.join(unwanted)}: shapes were meant to be fixed"
+        )
     return dict(sorted(found.items()))
 
 
@@ -141,7 +143,13 @@ def _quantize(floats: Path, path: Path) -> None:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with _quiet():
-        quantize_dynamic(floats, path, op_types_to_quantize=["MatMul"], per_channel=True, weight_type=QuantType.QInt8)
+        quantize_dynamic(
+            floats,
+            path,
+            op_types_to_quantize=["MatMul"],
+            per_channel=True,
+            weight_type=QuantType.QInt8,
+        )
 
 
 @contextmanager

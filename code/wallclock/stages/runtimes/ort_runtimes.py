@@ -29,10 +29,20 @@ CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "Tensorrt
 _CUDA_OPTIONS = {"device_id": "0", "use_tf32": "0"}
 _TENSORRT_OPTIONS = {"device_id": "0", "trt_fp16_enable": "1"}
 
-_LIBRARIES = {CUDA: "libonnxruntime_providers_cuda.so", TENSORRT: "libonnxruntime_providers_tensorrt.so"}
+_LIBRARIES = {
+    CUDA: "libonnxruntime_providers_cuda.so",
+    TENSORRT: "libonnxruntime_providers_tensorrt.so",
+}
 
 #: What a session raises; the library's own kinds do not share a base class below Exception.
-_ERRORS = (RuntimeError, state.Fail, state.EPFail, state.RuntimeException, state.NotImplemented, state.InvalidGraph)
+_ERRORS = (
+    RuntimeError,
+    state.Fail,
+    state.EPFail,
+    state.RuntimeException,
+    state.NotImplemented,
+    state.InvalidGraph,
+)
 
 Provider = tuple[str, Mapping[str, str]]
 
@@ -79,7 +89,10 @@ def open_session(model: Path, providers: Sequence[Provider], threads: int) -> tu
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     try:
         session = onnxruntime.InferenceSession(
-            model, options, providers=[(name, dict(choices)) for name, choices in providers], enable_fallback=0
+            model,
+            options,
+            providers=[(name, dict(choices)) for name, choices in providers],
+            enable_fallback=0,
         )
     except _ERRORS as error:
         if wanted == CPU:
@@ -95,7 +108,9 @@ def check_placement(nodes: Mapping[str, int], wanted: str) -> str:
         Unavailable: the wanted provider has none, or the CPU has some that were not meant for it.
     """
     if not nodes.get(wanted):
-        raise Unavailable(f"{wanted} took no part of the graph; it went to {', '.join(nodes) or 'no provider'}")
+        raise Unavailable(
+            f"{wanted} took no part of the graph; it went to {', '.join(nodes) or 'no provider'}"
+        )
     if wanted != CPU and nodes.get(CPU):
         raise Unavailable(f"{wanted} left {nodes[CPU]} nodes to the CPU: not a time of its own")
     return " + ".join(sorted(nodes, key=lambda name: (name != wanted, name)))
@@ -121,7 +136,9 @@ class _Bound:
         kind = INPUT_TYPES[request.dtype]
         self._session = session
         self._images = torch.from_numpy(request.images.astype(kind)).to(request.device)
-        self._vectors = torch.empty(session.get_outputs()[0].shape, dtype=self._images.dtype, device=request.device)
+        self._vectors = torch.empty(
+            session.get_outputs()[0].shape, dtype=self._images.dtype, device=request.device
+        )
         self._binding = session.io_binding()
         for bind, name, buffer in (
             (self._binding.bind_input, INPUT, self._images),
@@ -154,7 +171,11 @@ def _runtime(request: Request, providers: Sequence[Provider]) -> Runtime:
     bound = _Bound(session, request)
     synchronize = synchronizer(request.device)
     synchronize()  # torch copied the batch on another stream than the session's
-    values = {"export_s": graph.export_s, "operators": graph.operators, "nodes": _placement(session)}
+    values = {
+        "export_s": graph.export_s,
+        "operators": graph.operators,
+        "nodes": _placement(session),
+    }
     return Runtime(bound.run, bound.vectors, provider, synchronize, compile_s, values)
 
 
@@ -172,7 +193,9 @@ def _explained(error: BaseException, provider: str) -> BaseException:
     if memory is not None:
         return memory
     missing = missing_library(provider)
-    return Unavailable(f"{provider} did not load: {missing}" if missing else f"{provider}: {_one_line(error)}")
+    return Unavailable(
+        f"{provider} did not load: {missing}" if missing else f"{provider}: {_one_line(error)}"
+    )
 
 
 def missing_library(provider: str) -> str:

@@ -97,7 +97,10 @@ def _forward(network: Any, images: torch.Tensor) -> Callable[[], torch.Tensor]:
 
 
 def _runtime(
-    request: Request, network: Any, forward: Callable[[], torch.Tensor], compile_s: float | None = None
+    request: Request,
+    network: Any,
+    forward: Callable[[], torch.Tensor],
+    compile_s: float | None = None,
 ) -> Runtime:
     last: list[torch.Tensor] = []
 
@@ -115,4 +118,6 @@ def _runtime(
 
 def _last_line(error: BaseException) -> str:
     """The line that says what happened: the first that is not empty."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return next(
+        (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
+    )

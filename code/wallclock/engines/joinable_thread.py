@@ -1,0 +1,35 @@
+"""A thread whose end can be waited for, wherever an interrupt hit its start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Event, Thread
+
+#: A thread that was started runs within this time, or its start was cut short before there was one.
+_START_S = 1.0
+
+
+class JoinableThread:
+    """A daemon thread. `Thread.start` can be interrupted when the thread is about to run and has no identity yet;
+    `Thread.join` would then say that it was never started, and leave it behind.
+    """
+
+    def __init__(self, run: Callable[[], None], name: str) -> None:
+        self._run = run
+        self._thread = Thread(target=self._begin, name=name, daemon=True)
+        self._launched = False
+        self._running = Event()
+
+    def start(self) -> None:
+        """Start it."""
+        self._launched = True
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait until it is through; at once where it never began."""
+        if self._launched and self._running.wait(_START_S):
+            self._thread.join()
+
+    def _begin(self) -> None:
+        self._running.set()
+        self._run()

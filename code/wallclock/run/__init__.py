@@ -1,0 +1,1 @@
+"""From settings to records: cells planned, run in a process each, resumed."""

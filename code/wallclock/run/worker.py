@@ -1,0 +1,131 @@
+"""One cell in one process: `python -m wallclock.run.worker`, the task on standard input.
+
+The task is one line of JSON: {"cell", "target", "environment", "export"}. Progress goes to standard output as
+JSON lines. The record is written by this process, so that it is whole or absent whatever happens
+to the runner. When the runner goes away (its end of standard input closes), the worker stops.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from wallclock import provenance, records
+from wallclock.errors import Unavailable, UserError
+from wallclock.measure import monitor, registry
+from wallclock.measure.protocol import Measurement
+from wallclock.records import Record
+from wallclock.spec import Cell
+
+#: Exit status for a request that cannot be met; its message went out as an event.
+USER_ERROR = 2
+
+_EVERY_SECONDS = 0.25
+
+
+def main() -> int:
+    """Measure the cell on standard input and write its record."""
+    task = json.loads(sys.stdin.readline())
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    cell, target = Cell.from_json(task["cell"]), Path(task["target"])
+    work = work_dir(target)
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    try:
+        if task.get("export"):
+            monitor.start(Path(task["export"]), cell)
+        measure(cell, target, work, task["environment"])
+    except UserError as error:
+        _say("error", message=str(error))
+        return USER_ERROR
+    except Exception as error:
+        # pyarrow, LMDB and the file system each have their own error for a full disk.
+        if not _disk_is_full(error):
+            raise
+        _say(
+            "error",
+            message=f"no space left on the disk of {target.parent}; free some and run the same command again",
+        )
+        return USER_ERROR
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return 0
+
+
+def work_dir(target: Path) -> Path:
+    """The scratch folder of the cell whose record goes to `target`; on the same disk."""
+    return target.with_name(f".{target.name}.work")
+
+
+def measure(cell: Cell, target: Path, work: Path, environment: dict[str, Any]) -> Record:
+    """Run the cell's protocol, write and return its record."""
+    moment = provenance.current_state()
+    began = time.perf_counter()
+    status, reason, measurement = "ok", "", Measurement()
+    try:
+        measurement = registry.find(cell.protocol)(cell, work, _Reporter())
+    except Unavailable as error:
+        status, reason = "unavailable", str(error)
+    except RuntimeError as error:
+        if not _out_of_device_memory(error):
+            raise
+        status, reason = "oom", " ".join(str(error).split())[:300]
+    record = Record(
+        cell,
+        status,
+        reason,
+        {name: list(values) for name, values in measurement.samples.items()},
+        measurement.values,
+        measurement.failures,
+        {**environment, "before": moment, "after": provenance.current_state()},
+        time.perf_counter() - began,
+        measurement.spans,
+    )
+    records.write(target, record, measurement.keep)
+    return record
+
+
+class _Reporter:
+    """Sends the number of images done, at most every quarter of a second."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def __call__(self, done: int) -> None:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + _EVERY_SECONDS
+            _say("progress", done=done)
+
+
+def _say(event: str, **fields: Any) -> None:
+    print(json.dumps({"event": event, **fields}), flush=True)
+
+
+def _exit_with_parent() -> None:
+    # Not through sys.stdin: its lock would be held at a fork, and a forked DataLoader worker
+    # begins by closing sys.stdin.
+    while os.read(0, 4096):
+        pass
+    os._exit(3)
+
+
+def _out_of_device_memory(error: RuntimeError) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(error, torch.OutOfMemoryError)
+
+
+def _disk_is_full(error: BaseException) -> bool:
+    code = getattr(error, "errno", None)
+    return code in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,45 @@
+"""Reading a file: its bytes, or the reason."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from wallclock.corpus.readers import read_file
+from wallclock.errors import ImageError
+
+
+def test_the_bytes_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"\0data")
+    assert read_file(tmp_path, "a", 5) == b"\0data"
+
+
+def reason(folder: Path, name: str, size: int = 5) -> str:
+    with pytest.raises(ImageError) as caught:
+        read_file(folder, name, size)
+    assert caught.value.stage == "read"
+    return caught.value.reason
+
+
+def test_what_vanished_or_is_no_file_says_so(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("nowhere")
+    assert reason(tmp_path, "vanished") == "No such file or directory"
+    assert reason(tmp_path, "link") == "No such file or directory"
+    assert reason(tmp_path, ".") == "Is a directory"
+
+
+@pytest.mark.parametrize("data", [b"", b"four", b"longer than five"])
+def test_a_file_that_changed_its_length_is_not_the_one_that_was_vetted(
+    tmp_path: Path, data: bytes
+) -> None:
+    (tmp_path / "a").write_bytes(data)
+    assert "changed since it was listed" in reason(tmp_path, "a")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"12345")
+    (tmp_path / "a").chmod(0)
+    assert reason(tmp_path, "a") == "Permission denied"

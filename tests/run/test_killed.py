@@ -1,0 +1,168 @@
+"""Stopped at any moment: nothing half done, nothing left running, and the same command goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from experiments import decoders
+from tests import making
+from tests.conftest import ROOT, RunMain
+from wallclock.paper.csvfile import read_columns, read_table
+
+ROWS = [("original", name) for name in ("pil", "opencv", "turbojpeg", "simplejpeg")]
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> list[str]:
+    images = tmp_path / "images"
+    images.mkdir()
+    for seed in range(3):
+        (images / f"{seed}.jpg").write_bytes(making.jpeg(seed=seed))
+    return [
+        *("corpus=folder", f"corpus.path={images}", "repeats=1", "model=null", "device=cpu"),
+        *(f"out={tmp_path / 'data'}", f"figures={tmp_path / 'figures'}"),
+    ]
+
+
+@contextmanager
+def started(arguments: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """The command in a process group of its own, as a terminal starts it."""
+    process = subprocess.Popen(
+        [sys.executable, "code/main.py", *arguments],
+        cwd=ROOT,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    except BaseException:
+        # A test that fails leaves nothing running either.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        raise
+    finally:
+        process.communicate()
+
+
+def until(
+    condition: Callable[[], object], process: subprocess.Popen[str], seconds: float = 60
+) -> None:
+    """Wait for a condition while the process runs."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.005)
+
+
+def gone(processes: list[psutil.Process], seconds: float = 10) -> bool:
+    """Whether all of them end in a moment."""
+    return not psutil.wait_procs(processes, timeout=seconds)[1]
+
+
+def complete(out: Path) -> dict[Path, float]:
+    return {path.parent: path.stat().st_mtime for path in out.glob("runs/*/[!.]*/COMPLETE")}
+
+
+def check_resumed(
+    done: subprocess.CompletedProcess[str], out: Path, before: dict[Path, float]
+) -> None:
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{5 - len(before)} cells measured, {len(before)} reused" in done.stdout
+    assert {folder: complete(out)[folder] for folder in before} == before
+    assert read_columns(out / decoders.CSV) == list(decoders.COLUMNS)
+    rows = read_table(out / decoders.CSV)
+    assert [(row["image_set"], row["decoder"]) for row in rows] == ROWS
+    assert {row["status"] for row in rows} == {"ok"}
+    assert not list(out.glob("runs/*/.*")), "scratch folders and half records are swept away"
+
+
+def test_kill_9_leaves_no_orphan_and_no_half_record_and_resumes(
+    arguments: list[str], run_main: RunMain, tmp_path: Path
+) -> None:
+    out = tmp_path / "data"
+    arguments = [*arguments, "--experiment", "decoders"]
+    with started(arguments) as process:
+        runner = psutil.Process(process.pid)
+        until(lambda: len(complete(out)) >= 2 and runner.children(), process)
+        workers = runner.children(recursive=True)
+        process.kill()
+        process.wait()
+    assert gone(workers)
+    before = complete(out)
+    assert 2 <= len(before) < 5
+    assert not (out / decoders.CSV).exists()
+    check_resumed(run_main(*arguments), out, before)
+
+
+def test_ctrl_c_stops_at_once_and_says_how_to_go_on(
+    arguments: list[str], run_main: RunMain, tmp_path: Path
+) -> None:
+    """In the middle of a cell of half a minute, after five short ones."""
+    out, waiting = tmp_path / "data", "model.service_ms=10000"
+    with started([*arguments, "--experiment", "decoders,cpu", waiting]) as process:
+        runner = psutil.Process(process.pid)
+        until(lambda: list(out.glob("runs/cpu/.*.work")), process)
+        workers = runner.children(recursive=True)
+        began = time.monotonic()
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        seconds = time.monotonic() - began
+    assert process.returncode == 130
+    assert seconds < 5
+    assert (
+        errors.strip() == "wallclock: stopped; what is complete is kept, the same command resumes"
+    )
+    assert gone(workers)
+    before = complete(out)
+    assert len(before) == 5
+    check_resumed(run_main(*arguments, "--experiment", "decoders", waiting), out, before)
+
+
+def rendering(tmp_path: Path) -> list[str]:
+    return [
+        *("--experiment", "decoders", "--n", "3000", "repeats=1", "model=null", "device=cpu"),
+        *(
+            "experiment.decoders.images={small_256:3000}",
+            f"out={tmp_path / 'data'}",
+            f"figures={tmp_path / 'figures'}",
+        ),
+    ]
+
+
+@pytest.mark.parametrize("how", ["kill -9", "Ctrl-C"])
+def test_stopped_while_it_renders_images_nothing_stays_behind(how: str, tmp_path: Path) -> None:
+    cache = tmp_path / "data" / "corpora"
+    with started(rendering(tmp_path)) as process:
+        until(lambda: len(list(cache.rglob("*.jpg"))) > 20, process)
+        renderers = psutil.Process(process.pid).children(recursive=True)
+        assert renderers
+        if how == "kill -9":
+            process.kill()
+        else:
+            os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert gone(renderers)
+    for path in cache.rglob("*.jpg"):
+        assert path.read_bytes()[-2:] == b"\xff\xd9"
+    if how == "Ctrl-C":
+        assert process.returncode == 130
+        assert (
+            errors.strip()
+            == "wallclock: stopped; what is complete is kept, the same command resumes"
+        )
+    for path in cache.rglob("*.json"):
+        json.loads(path.read_text(encoding="utf-8"))
