@@ -28,12 +28,12 @@ class Inputs:
     step: StepTime
     machine: Machine
     setup: Setup
-    handover: Handover
+    batch_transfer: Handover
 
 
 @dataclass(frozen=True)
 class Costs:
-    """The costs that a run measured: records of the protocols `contention`, `handover` and `step`."""
+    """The costs that a run measured: records of the protocols `contention`, `batch_transfer` and `step`."""
 
     records: Sequence[Record]
 
@@ -64,10 +64,10 @@ class Costs:
         setup = Setup(
             workers, recipe.batch_size, "threads" if recipe.engine == "threads" else "dataloader"
         )
-        handover, assemble_s = self._handover(recipe.batch_size)
+        batch_transfer, assemble_s = self._handover(recipe.batch_size)
         if recipe.engine == "dataloader" and recipe.workers:
             costs = replace(costs, assemble_s=assemble_s)
-        return Inputs(costs, step_time, machine, setup, handover)
+        return Inputs(costs, step_time, machine, setup, batch_transfer)
 
     def _loading(self, cell: Cell, recipe: Recipe) -> Record:
         assert cell.corpus is not None
@@ -110,7 +110,7 @@ class Costs:
 
     def _handover(self, size: int) -> tuple[Handover, float]:
         """A batch's way between processes, and seconds an image of assembling it in a worker, at this batch size."""
-        for record in self._of("handover"):
+        for record in self._of("batch_transfer"):
             sizes = sorted(record.cell.params["batch_sizes"])
             assembled, sent, taken = (
                 _between([(known, record.seconds_in(f"{end}-{known}")) for known in sizes], size)
@@ -132,7 +132,7 @@ def _loading_costs(record: Record) -> tuple[StageCosts, tuple[tuple[int, float],
     costs = StageCosts.of(
         record.samples, int(record.values["n_embedded"]), record.values["mean_bytes"]
     )
-    spent = {int(count): float(seconds) for count, seconds in record.values["processor_s"].items()}
+    spent = {int(count): float(seconds) for count, seconds in record.values["cpu_s"].items()}
     if record.values["page_cache"] == "warm":
         share = spent[1] / costs.load_s
         stages = ("read_s", "decode_s", "resize_s", "normalize_s", "assemble_s")
@@ -160,7 +160,7 @@ def _mean_s(record: Record, stage: str, size: int) -> float:
 
 
 def _step_time(record: Record, model: ModelSpec, size: int) -> StepTime:
-    """The forward pass of a batch of that size; a stand-in's is what it was told, and what its sleep adds to that.
+    """The forward pass of a batch of that size; a mock model's is what it was told, and what its sleep adds to that.
 
     The fitted line tells what every batch pays from what every image pays. At this batch size the time is the
     measured one, or lies between the two beside it: caches and allocators do not follow a line.

@@ -83,7 +83,7 @@ class Estimates:
     def limits(self, recipe: Recipe) -> dict[str, object]:
         """The workers that would keep the device busy, and the batch above which loading binds; None for never."""
         given = self._inputs(recipe)
-        arguments = (given.costs, given.step, given.machine, given.setup, given.handover)
+        arguments = (given.costs, given.step, given.machine, given.setup, given.batch_transfer)
         crossover = predict.crossover_batch(*arguments)
         return {
             "workers_to_saturate": predict.workers_to_saturate(*arguments),
@@ -98,7 +98,9 @@ class Estimates:
 
 
 def _predicted(given: Inputs) -> Prediction:
-    return predict.predict(given.costs, given.step, given.machine, given.setup, given.handover)
+    return predict.predict(
+        given.costs, given.step, given.machine, given.setup, given.batch_transfer
+    )
 
 
 def _of(record: Record, recipe: Recipe) -> bool:

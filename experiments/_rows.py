@@ -120,8 +120,8 @@ FIDELITY_COLUMNS = (
     "psnr_db",
     "psnr_db_min",
     "max_abs_diff",
-    "loss_db",
-    "over_paper_db",
+    "psnr_loss_vs_area_db",
+    "psnr_gain_vs_paper_db",
     "cosine",
     "gate",
 )
@@ -140,9 +140,9 @@ def judge_fidelity(found: Mapping[str, Any], limits: Mapping[str, Any]) -> dict[
         and found.get("cosine", 1.0) >= limits["min_cosine"]
     )
     if "max_loss_db" in limits:
-        passed = passed and found["loss_db"] <= limits["max_loss_db"]
+        passed = passed and found["psnr_loss_vs_area_db"] <= limits["max_loss_db"]
     if limits.get("not_below_paper"):
-        passed = passed and found["over_paper_db"] >= 0
+        passed = passed and found["psnr_gain_vs_paper_db"] >= 0
     columns: dict[str, object] = {name: found.get(name) for name in FIDELITY_COLUMNS[:-1]}
     return columns | {"gate": "passed" if passed else "failed"}
 

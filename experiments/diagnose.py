@@ -39,7 +39,7 @@ TABLES = {
             "stage",
             "ms_per_image",
             "share",
-            "binds",
+            "is_bottleneck",
             "at_most_speedup",
             "fix",
             "predicted_speedup",
@@ -49,7 +49,7 @@ TABLES = {
     ),
     IMAGES_CSV: (
         *(
-            "whose",
+            "source",
             "n_images",
             "median_kb",
             "p90_kb",
@@ -85,7 +85,15 @@ TABLES = {
             "workers_to_saturate",
             "crossover_batch",
         ),
-        *("measured_img_per_s", "error", "inside", "other_cores", "fix_cost", *_WHERE, *_END),
+        *(
+            "measured_img_per_s",
+            "error",
+            "within_interval",
+            "other_cores",
+            "fix_cost",
+            *_WHERE,
+            *_END,
+        ),
     ),
 }
 
@@ -100,11 +108,11 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
         return Cell("diagnose", protocol, label, 0, of, corpus, model, {**plan.params, **params})
 
     # The tables are made from records alone: the first says what was to be predicted.
-    made = [cell("traits", "images", recipe, {"setups": [setup.to_json() for setup in found]})]
+    made = [cell("image_stats", "images", recipe, {"setups": [setup.to_json() for setup in found]})]
     made += [
         cell("contention", f"loading-{of.name}", of, options["loading"]) for of in loaders(found)
     ]
-    made.append(cell("handover", "handover", recipe, options["handover"]))
+    made.append(cell("batch_transfer", "batch_transfer", recipe, options["batch_transfer"]))
     step = {name: options["step"][name][device] for name in ("batch_sizes", "batches", "seconds")}
     for dtype in dict.fromkeys(setup.recipe.dtype for setup in found):
         made.append(cell("step", f"step-{dtype}", replace(recipe, dtype=dtype), step))
@@ -120,7 +128,7 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
 def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
     """The nine stages, the images, the predictions; empty where the sample could not be measured."""
     described = next(
-        (record for record in records if record.cell.protocol == "traits" and record.ok), None
+        (record for record in records if record.cell.protocol == "image_stats" and record.ok), None
     )
     if described is None:
         return {}
@@ -173,7 +181,7 @@ def _stages(
                     "share": seconds[stage] / total,
                 },
                 **{
-                    "binds": stage == binding,
+                    "is_bottleneck": stage == binding,
                     "at_most_speedup": estimates.without(known[0].recipe, stage),
                 },
                 **{"fix": fix, "predicted_speedup": gain, "fix_cost": cost},
@@ -200,11 +208,11 @@ def _best_fix(stage: str, known: Sequence[Setup], predicted: Sequence[Row]) -> t
 
 
 def _images(described: Record) -> Row:
-    values, traits = described.values, described.values["traits"]
+    values, traits = described.values, described.values["image_stats"]
     formats = sorted(values["formats"].items(), key=lambda pair: -pair[1])
     return {
         **{
-            "whose": "yours",
+            "source": "yours",
             "n_images": values["n_sound"],
             "corpus": _rows.where(described)["corpus"],
         },
@@ -264,6 +272,6 @@ def _prediction(
         row |= {
             "measured_img_per_s": rate,
             "error": said.img_per_s / rate - 1,
-            "inside": said.low <= rate <= said.high,
+            "within_interval": said.low <= rate <= said.high,
         }
     return row

@@ -50,8 +50,8 @@ COLUMNS = (
         "img_per_s",
         "img_per_s_min",
         "img_per_s_max",
-        "over_pil",
-        "over_paper",
+        "speedup_vs_pil",
+        "speedup_vs_paper",
         "other_variants",
         "startup_s",
     ),
@@ -151,7 +151,7 @@ def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
         found.setdefault(key, {}).setdefault(cell.params["variant"], []).append(record)
     made = {key: _row(key, variants) for key, variants in found.items()}
     for key, row in made.items():
-        for column, other in (("over_pil", "pil"), ("over_paper", "paper")):
+        for column, other in (("speedup_vs_pil", "pil"), ("speedup_vs_paper", "paper")):
             row[column] = _ratio(row["img_per_s"], made.get((*key[:3], other), {}).get("img_per_s"))
     return {CSV: list(made.values())}
 

@@ -5,7 +5,7 @@ process a core, without a loader; `decode_memory` the same on bytes that are in 
 model on a batch that lies on the device; `h2d` the copy alone; `synthetic` everything behind the loader on
 batches that cost nothing. Then, interleaved with them, the loader alone and the whole pass, whose
 `efficiency` is their rate over the lowest ceiling of the stages they contain (`limited_by`). On a CPU a
-network would take the loader's cores, so stand-ins of a fixed time take its place: a slow one, which must
+network would take the loader's cores, so mock models of a fixed time take its place: a slow one, which must
 hide the loader, and a fast one, which the loader must keep waiting. glibc's allocator keeps what is freed
 (`allocator=keep`) in all of them: else one process fetches its pages anew for each picture and another
 does not, and the whole seems faster than its parts.
@@ -72,7 +72,7 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
             size = options["batch_size"][image_set]
             ours = replace(options["fast"], batch_size=size)
             paper = replace(options["optimized"], batch_size=size, dtype=ours.dtype)
-            models = _models(plan, options["stand_in_ms"][image_set])
+            models = _models(plan, options["mock_ms"][image_set])
             found += _of_recipe(plan, options, ours, corpus, repeat, models)
             # The paper's recipe: its whole, and the two ceilings that can hold it back. Its loader is in `frontier`.
             beside = _of_recipe(plan, options, paper, corpus, repeat, models[-1:])
@@ -128,13 +128,13 @@ def _of_recipe(
 _WITH_MODEL = ("forward", "synthetic", "end_to_end")
 
 
-def _models(plan: Plan, stand_in_ms: Mapping[str, float]) -> list[ModelSpec]:
-    """The configured network on a GPU; else a stand-in that is slower than any loader here, and one that is faster."""
+def _models(plan: Plan, mock_ms: Mapping[str, float]) -> list[ModelSpec]:
+    """The configured network on a GPU; else a mock model that is slower than any loader here, and one that is faster."""
     model = plan.settings.model
     if plan.settings.device == "cuda" and model.weights != "none":
         return [model]
-    stand_in = ModelSpec("null", weights="none", input_px=model.input_px, dim=model.dim)
-    return [replace(stand_in, service_ms_per_image=ms) for ms in stand_in_ms.values()]
+    mock = ModelSpec("null", weights="none", input_px=model.input_px, dim=model.dim)
+    return [replace(mock, service_ms_per_image=ms) for ms in mock_ms.values()]
 
 
 def _batches(

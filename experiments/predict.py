@@ -2,9 +2,9 @@
 
 Method. Three kinds of small cells measure costs one by one: loading an image, alone and with as many
 processes beside it as there are cores, and twice as many (`contention`); a batch's way from a worker to the
-main process (`handover`); the step by batch size (`step`). From these alone `wallclock.predict` says what
+main process (`batch_transfer`); the step by batch size (`step`). From these alone `wallclock.predict` says what
 each end-to-end cell will reach: those of the other experiments, as far as they have run, and a proving set
-of its own, over decoders, image sets, workers, batches and step times, whose accelerator is a stand-in that
+of its own, over decoders, image sets, workers, batches and step times, whose accelerator is a mock model that
 waits. No end-to-end time enters a prediction.
 
 Beside them stand the paper's own end-to-end numbers, predicted from the paper's own serial ones.
@@ -101,29 +101,29 @@ def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
 
 
 def _loading(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
-    stand_in, found = _stand_in(plan), []
+    mock, found = _stand_in(plan), []
     for image_set, corpus in plan.slices(options["images"]).items():
         sizes = options["loading"]["batch_sizes"][image_set]
         for loader, size in product(options["loaders"], sizes):
             recipe = replace(options["recipe"], **loader, batch_size=size)
             params = {**plan.params, "seconds": options["loading"]["seconds"]}
             label = f"loading-{recipe.name}-{image_set}-b{size}"
-            found.append(Cell("predict", "contention", label, 0, recipe, corpus, stand_in, params))
+            found.append(Cell("predict", "contention", label, 0, recipe, corpus, mock, params))
     return found
 
 
 def _steps(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
-    """The hand-over, the stand-in's step and, where there is a network, its own for each dtype."""
+    """The hand-over, the mock model's step and, where there is a network, its own for each dtype."""
     chosen, device = options["step"], plan.settings.recipe.device
     recipe = replace(options["recipe"], name="step")
     params = {"batch_sizes": chosen["batch_sizes"][device], "batches": chosen["batches"][device]}
     params["seconds"] = chosen["seconds"][device]
-    handing = {name: options["handover"][name] for name in ("batch_sizes", "batches")}
+    handing = {name: options["batch_transfer"][name] for name in ("batch_sizes", "batches")}
     found = [
         Cell(
             "predict",
-            "handover",
-            "handover",
+            "batch_transfer",
+            "batch_transfer",
             0,
             recipe,
             None,
@@ -133,7 +133,7 @@ def _steps(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
         Cell(
             "predict",
             "step",
-            "step-stand-in",
+            "step-mock model",
             0,
             recipe,
             None,
@@ -220,9 +220,9 @@ def _row(costs: Costs, repeats: Sequence[Record], records: Sequence[Record]) -> 
         given = costs.inputs(repeats[0].cell)
     except NoCostsError as error:
         return row | {"status": "not predicted", "reason": str(error)}
-    said = predict(given.costs, given.step, given.machine, given.setup, given.handover)
+    said = predict(given.costs, given.step, given.machine, given.setup, given.batch_transfer)
     enough = workers_to_saturate(
-        given.costs, given.step, given.machine, given.setup, given.handover
+        given.costs, given.step, given.machine, given.setup, given.batch_transfer
     )
     row |= {"workers_to_saturate": enough, **said_columns(said)}
     return row | error_column(row)

@@ -93,12 +93,12 @@ def _cell(
     )
     label = f"{what}-{threads or 'all'}-{n}"
     params = {**plan.params, "what": what, "n": n}
-    return Cell("scaling", "complete", label, repeat, recipe, corpus, plan.settings.model, params)
+    return Cell("scaling", "load_n", label, repeat, recipe, corpus, plan.settings.model, params)
 
 
 def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
     """One row a run, with the line that its series makes."""
-    made = [_row(repeats) for repeats in _rows.groups(records, "complete").values()]
+    made = [_row(repeats) for repeats in _rows.groups(records, "load_n").values()]
     for image_set in dict.fromkeys(row["image_set"] for row in made):
         series = [row for row in made if row["image_set"] == image_set and row["status"] == "ok"]
         _fit([row for row in series if row["what"] == "images"])

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from wallclock import provenance
 from wallclock.corpus import folder
-from wallclock.corpus import image_stats as corpus_traits
+from wallclock.corpus import image_stats as corpus_stats
 from wallclock.corpus import manifest as manifests
 from wallclock.corpus.image_stats import MEASURES, ImageStats
 from wallclock.errors import UserError
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _look(path: Path, n: int, cache: Path, progress: Callable[[int, int, str], None]) -> ImageStats:
     made = folder.prepare(CorpusSpec("folder", path=str(path), sample=True), n, cache, progress)
-    return corpus_traits.measure(manifests.load(Path(made.manifest)).first(made.n))
+    return corpus_stats.measure(manifests.load(Path(made.manifest)).first(made.n))
 
 
 def compare(a: ImageStats, b: ImageStats) -> list[dict[str, object]]:

@@ -70,7 +70,7 @@ def translate(arguments: Sequence[str]) -> list[str]:
 
     `--quick` → profile=quick, with the short experiments unless others are named; `--n N` → n=N;
     `--experiment a,b` → experiment=[a,b]; `--export DIR` → export=DIR;
-    `--experiment all` → every experiment, in order. `model=null` names the stand-in model, where
+    `--experiment all` → every experiment, in order. `model=null` names the mock model model, where
     Hydra would take null for "no model at all".
 
     Raises:

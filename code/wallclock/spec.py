@@ -102,7 +102,7 @@ class ModelSpec:
     """What turns pixels into vectors."""
 
     name: str
-    #: random (seeded), pretrained (hub or local folder), or none (a stand-in without a network)
+    #: random (seeded), pretrained (hub or local folder), or none (a mock model without a network)
     weights: str = "random"
     hub_id: str = ""
     revision: str = ""

@@ -29,7 +29,7 @@ SHORT = (
         "model.service_ms=20",
         "device=cpu",
     ),
-    *("experiment.diagnose.loading.seconds=0.05", "experiment.diagnose.handover.batches=4"),
+    *("experiment.diagnose.loading.seconds=0.05", "experiment.diagnose.batch_transfer.batches=4"),
     *("experiment.diagnose.step.batches.cpu=2", "experiment.diagnose.better.dtype.cpu=fp32"),
     "experiment.diagnose.loaders=[{name: turbojpeg, decoder: turbojpeg, resizer: opencv, interpolation: area}]",
     *("experiment.diagnose.checks=[]", "experiment.diagnose.better.workers=1"),
@@ -65,7 +65,7 @@ def test_one_image_is_enough_for_five_parts_and_said_to_be_few(
     stages = read_table(out / "diagnosis.csv")
     assert [row["stage"] for row in stages] == list(STAGES)
     assert sum(float(row["share"]) for row in stages) == pytest.approx(1, rel=1e-4)
-    assert sum(row["binds"] == "yes" for row in stages) == 1
+    assert sum(row["is_bottleneck"] == "yes" for row in stages) == 1
     assert all(
         row["fix"] and row["fix_cost"] and float(row["at_most_speedup"]) >= 0.999 for row in stages
     )
@@ -125,7 +125,7 @@ def test_prediction_and_proof_side_by_side(run_main: RunMain, tmp_path: Path) ->
             <= float(row["measured_img_per_s"])
             <= float(row["high_img_per_s"])
         )
-        assert (row["inside"] == "yes") == inside
+        assert (row["within_interval"] == "yes") == inside
     assert "measured img/s" in (figures / "diagnosis.html").read_text(encoding="utf-8")
 
 

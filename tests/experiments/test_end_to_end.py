@@ -166,8 +166,8 @@ def test_out_of_memory_is_a_row_and_the_others_stay() -> None:
 
 
 def test_a_stand_in_model_says_how_long_it_waits() -> None:
-    stand_in = ModelSpec("null", weights="none", service_ms=8.0, service_ms_per_image=2.0)
-    row = _end_to_end.table([record(Recipe("baseline", batch_size=32), model=stand_in)])[0]
+    mock = ModelSpec("null", weights="none", service_ms=8.0, service_ms_per_image=2.0)
+    row = _end_to_end.table([record(Recipe("baseline", batch_size=32), model=mock)])[0]
     assert (row["weights"], row["service_ms"]) == ("none", 72.0)
 
 

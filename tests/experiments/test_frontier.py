@@ -18,8 +18,8 @@ CLOSE = {
     "psnr_db": 43.0,
     "psnr_db_min": 40.0,
     "max_abs_diff": 9,
-    "loss_db": 0.4,
-    "over_paper_db": 3.0,
+    "psnr_loss_vs_area_db": 0.4,
+    "psnr_gain_vs_paper_db": 3.0,
     "cosine": 1.0,
 }
 LIMITS = {"min_psnr_db": 25.0, "min_cosine": 0.9, "max_loss_db": 1.0, "not_below_paper": True}
@@ -86,7 +86,7 @@ def test_ratios_are_of_medians_and_the_faster_variant_counts() -> None:
         for i, rate in enumerate((50.0, 40.0, 60.0))
     ]
     records += [loaded("paper", 150.0, variant="8"), loaded("paper", 200.0, variant="cores")]
-    records.append(loaded("ours", 500.0, fidelity=CLOSE | {"loss_db": 1.5}))
+    records.append(loaded("ours", 500.0, fidelity=CLOSE | {"psnr_loss_vs_area_db": 1.5}))
     pil, paper, ours = frontier.tables(records)[frontier.CSV]
     assert tuple(pil) == frontier.COLUMNS
     assert (pil["img_per_s"], pil["img_per_s_min"], pil["img_per_s_max"], pil["repeats"]) == (
@@ -101,7 +101,7 @@ def test_ratios_are_of_medians_and_the_faster_variant_counts() -> None:
         "8: 150 img/s",
         "not checked",
     )
-    assert (ours["over_pil"], ours["over_paper"]) == (10.0, 2.5)
+    assert (ours["speedup_vs_pil"], ours["speedup_vs_paper"]) == (10.0, 2.5)
     assert (ours["gate"], ours["status"], ours["img_per_s"]) == ("failed", "ok", 500.0), (
         "no time is withheld"
     )
@@ -111,7 +111,7 @@ def test_a_peer_that_is_not_here_is_a_row_with_the_fix() -> None:
     reason = "spdl is not installed: make setup-peers"
     gone = replace(loaded("spdl", 1.0), status="unavailable", reason=reason, samples={}, values={})
     (row,) = frontier.tables([gone])[frontier.CSV]
-    assert (row["status"], row["reason"], row["img_per_s"], row["over_pil"]) == (
+    assert (row["status"], row["reason"], row["img_per_s"], row["speedup_vs_pil"]) == (
         "unavailable",
         reason,
         None,
@@ -190,7 +190,7 @@ def complete(what: str, n: int, seconds: float, threads: int) -> Record:
     samples = {"wall": [round(seconds * S)]}
     return made.record(
         "scaling",
-        "complete",
+        "load_n",
         f"{what}-{threads}-{n}",
         recipe,
         0,

@@ -66,5 +66,5 @@ def test_a_stand_in_has_no_layers(run_main: RunMain, tmp_path: Path) -> None:
     for name in ("layers.csv", "operators.csv"):
         (row,) = read_table(tmp_path / "data" / name)
         assert row["status"] == "unavailable"
-        assert row["reason"].startswith("the model is a stand-in without a network")
+        assert row["reason"].startswith("the model is a mock model without a network")
     assert not list((tmp_path / "figures").glob("trace-forward*"))

@@ -36,7 +36,7 @@ def costs(**changes: Any) -> list[Record]:
         "mean_bytes": 7000.0,
         "rates": {"1": 1000.0, "2": 1600.0},
     }
-    values |= {"processor_s": {"1": 1e-3, "2": 1.25e-3}} | changes
+    values |= {"cpu_s": {"1": 1e-3, "2": 1.25e-3}} | changes
     samples = {name: [took] * 10 for name, took in LOADING.items()}
     sizes = {"batch_sizes": [1, 32]}
     handing = {
@@ -49,7 +49,9 @@ def costs(**changes: Any) -> list[Record]:
     stepping = {f"{name}-{size}": [took] for name, took in stages.items() for size in (1, 32)}
     records = [
         made.record("predict", "contention", "loading", LOADER, samples=samples, values=values),
-        made.record("predict", "handover", "handover", LOADER, samples=handing, params=sizes),
+        made.record(
+            "predict", "batch_transfer", "batch_transfer", LOADER, samples=handing, params=sizes
+        ),
         made.record("predict", "step", "step", LOADER, samples=stepping, params=sizes),
     ]
     return [replace(record, cell=replace(record.cell, model=STAND_IN)) for record in records]
@@ -86,7 +88,7 @@ def test_the_grid_measures_costs_and_a_proving_set_of_twelve_cells_or_more(tmp_p
         by_protocol.setdefault(cell.protocol, []).append(cell)
     assert {name: len(some) for name, some in by_protocol.items()} == {
         "contention": 9,
-        "handover": 1,
+        "batch_transfer": 1,
         "step": 1,
         "throughput": 20,
     }
@@ -109,7 +111,7 @@ def test_a_network_adds_its_step_in_each_dtype(tmp_path: Path) -> None:
     steps = [
         c for c in predict.cells(plan, plan.settings.experiments["predict"]) if c.protocol == "step"
     ]
-    assert [cell.label for cell in steps] == ["step-stand-in", "step-fp32", "step-fp16"]
+    assert [cell.label for cell in steps] == ["step-mock model", "step-fp32", "step-fp16"]
     assert [cell.model.weights for cell in steps if cell.model] == ["none", "random", "random"]
 
 
@@ -137,7 +139,7 @@ def test_a_cell_is_predicted_from_costs_alone_and_compared() -> None:
 
 def test_a_busy_neighbour_does_not_make_loading_dearer_but_cold_storage_does() -> None:
     """The clock saw 1 ms an image; the processor 0.8 of it."""
-    spent = {"processor_s": {"1": 0.8e-3}}
+    spent = {"cpu_s": {"1": 0.8e-3}}
     recipe = replace(LOADER, name="one", workers=1)
     (row,) = rows_of([*costs(**spent), end_to_end("predict", recipe, 1000)])
     assert row["img_per_s"] == pytest.approx(1 / 0.82e-3), (
@@ -236,7 +238,7 @@ def test_loading_costs_what_it_did_in_batches_of_the_nearest_size() -> None:
     But for assembling, 0.1 ms an image, which is measured by itself where workers do it.
     """
     loading, handing, stepping = costs()
-    dear = costs(processor_s={"1": 2e-3, "2": 2.5e-3})[0]
+    dear = costs(cpu_s={"1": 2e-3, "2": 2.5e-3})[0]
     recipe = loading.cell.recipe
     assert recipe is not None
     known = [

@@ -10,7 +10,7 @@ import pytest
 from wallclock.corpus import synthetic
 from wallclock.errors import UserError
 from wallclock.measure import contention as contention_protocol
-from wallclock.measure.batch_transfer import handover
+from wallclock.measure.batch_transfer import batch_transfer
 from wallclock.measure.contention import contention, process_counts
 from wallclock.measure.step import step
 from wallclock.spec import Cell, CorpusSpec, ModelSpec, Recipe, Slice
@@ -42,9 +42,9 @@ def test_loading_alone_and_side_by_side(
     assert set(found.samples) == {"read", "decode", "resize", "normalize", "assemble"}
     assert {len(found.samples[name]) for name in ("read", "decode", "resize", "normalize")} == {n}
     assert len(found.samples["assemble"]) == n / 4
-    assert set(found.values["rates"]) == set(found.values["processor_s"]) == {"1", "2"}
+    assert set(found.values["rates"]) == set(found.values["cpu_s"]) == {"1", "2"}
     busy = sum(sum(found.samples[name]) for name in found.samples) / 1e9
-    assert 0 < found.values["processor_s"]["1"] * n <= 1.5 * busy + 0.05, (
+    assert 0 < found.values["cpu_s"]["1"] * n <= 1.5 * busy + 0.05, (
         "no more processor time than work"
     )
     assert found.values["mean_bytes"] > 100
@@ -87,9 +87,9 @@ def test_a_loading_process_that_dies_is_an_error_and_no_number(
 def test_handing_a_batch_over_takes_both_processes_time_and_more_for_more(tmp_path: Path) -> None:
     params = {"batch_sizes": [1, 64], "batches": 20}
     cell = Cell(
-        "predict", "handover", "test", 0, RECIPE, None, replace(MODEL, input_px=224), params
+        "predict", "batch_transfer", "test", 0, RECIPE, None, replace(MODEL, input_px=224), params
     )
-    found = handover(cell, tmp_path, lambda done: None).samples
+    found = batch_transfer(cell, tmp_path, lambda done: None).samples
     assert set(found) == {
         f"{end}-{size}" for end in ("assemble", "worker", "main") for size in (1, 64)
     }

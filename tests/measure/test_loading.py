@@ -1,4 +1,4 @@
-"""Protocols `loading`, `complete` and `ceiling`, each once for real."""
+"""Protocols `loading`, `load_n` and `ceiling`, each once for real."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wallclock.corpus import synthetic
 from wallclock.errors import Unavailable, UserError
 from wallclock.measure import ceilings
 from wallclock.measure.ceilings import ceiling
-from wallclock.measure.loading import _steady, complete, loading
+from wallclock.measure.loading import _steady, load_n, loading
 from wallclock.spec import Cell, CorpusSpec, ModelSpec, Recipe, Slice
 
 pytestmark = pytest.mark.filterwarnings(
@@ -66,8 +66,10 @@ def test_a_loaders_rate_and_its_own_pictures(corpus: Slice, tmp_path: Path) -> N
     )
     found, other = ours.values["fidelity"], paper.values["fidelity"]
     assert found["psnr_db"] > 40 > other["psnr_db"], "one antialiases, the other does not"
-    assert found["over_paper_db"] > 0
-    assert other["over_paper_db"] == pytest.approx(0, abs=0.5), "float32 and back is a rounding"
+    assert found["psnr_gain_vs_paper_db"] > 0
+    assert other["psnr_gain_vs_paper_db"] == pytest.approx(0, abs=0.5), (
+        "float32 and back is a rounding"
+    )
 
 
 def test_later_repeats_do_not_look_at_pictures_again(corpus: Slice, tmp_path: Path) -> None:
@@ -96,8 +98,8 @@ def test_a_subset_that_is_empty_is_an_error(corpus: Slice, tmp_path: Path) -> No
 
 
 def test_a_run_of_n_images_counts_its_start(corpus: Slice, tmp_path: Path) -> None:
-    found = complete(
-        Cell("scaling", "complete", "n", 0, OURS, corpus, MODEL, {"n": 31}), tmp_path, nothing
+    found = load_n(
+        Cell("scaling", "load_n", "n", 0, OURS, corpus, MODEL, {"n": 31}), tmp_path, nothing
     )
     assert (found.values["n_loaded"], found.values["n_unique"]) == (31, 12)
     assert len(found.samples["wall"]) == 1
@@ -117,7 +119,7 @@ def test_ceilings(corpus: Slice, tmp_path: Path, recipe: Recipe, kind: str) -> N
         assert len(found.values["core_img_per_s"]) == len(before)
         assert sum(found.values["core_img_per_s"]) == pytest.approx(found.values["img_per_s"])
     else:
-        assert found.values["img_per_s"] <= 1000, "the stand-in takes a millisecond an image"
+        assert found.values["img_per_s"] <= 1000, "the mock model takes a millisecond an image"
 
 
 def test_where_the_device_is_the_host_nothing_is_copied(corpus: Slice, tmp_path: Path) -> None:

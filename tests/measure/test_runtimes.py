@@ -1,4 +1,4 @@
-"""Runtimes on a tiny DINOv2: the same vectors from each, and no silent stand-in for any."""
+"""Runtimes on a tiny DINOv2: the same vectors from each, and no silent mock model for any."""
 
 from __future__ import annotations
 

@@ -146,9 +146,9 @@ def test_fidelity_is_judged_image_by_image(corpus: Slice, tmp_path: Path) -> Non
         "fast", "fidelity", "fidelity", 0, Recipe("reference"), corpus, MODEL, {"recipes": recipes}
     )
     found = fidelity(cell, tmp_path, lambda done: None).values["fidelity"]
-    assert found["area"]["loss_db"] == 0.0
-    assert found["paper"]["over_paper_db"] == 0.0
-    assert found["fast"]["loss_db"] < 0 < found["fast"]["over_paper_db"]
+    assert found["area"]["psnr_loss_vs_area_db"] == 0.0
+    assert found["paper"]["psnr_gain_vs_paper_db"] == 0.0
+    assert found["fast"]["psnr_loss_vs_area_db"] < 0 < found["fast"]["psnr_gain_vs_paper_db"]
     assert 0 < found["fast"]["max_abs_diff"] < found["paper"]["max_abs_diff"]
 
 

@@ -1,4 +1,4 @@
-"""The throughput protocol end to end: real workers, real files, the stand-in model."""
+"""The throughput protocol end to end: real workers, real files, the mock model model."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_every_image_once_in_order(
         assert len(found.samples[name]) == n
     for name in ("assemble", "h2d", "forward", "d2h", "serialize", "wait", "batch"):
         assert len(found.samples[name]) == n_batches
-    assert min(found.samples["forward"]) >= 5_000_000, "the stand-in waits 5 ms a batch"
+    assert min(found.samples["forward"]) >= 5_000_000, "the mock model waits 5 ms a batch"
 
 
 def test_the_clock_starts_after_warm_up_and_start_up(corpus: Slice, tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def t4_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def cpu_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A full run on a CPU, with a stand-in for the network. Not to be changed."""
+    """A full run on a CPU, with a mock model for the network. Not to be changed."""
     return publish_made_up(tmp_path_factory.mktemp("cpu"), CPU)
 
 

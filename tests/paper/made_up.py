@@ -1,4 +1,4 @@
-"""Made-up rows of the end-to-end tables, on two machines: the paper's T4, and a CPU with a stand-in."""
+"""Made-up rows of the end-to-end tables, on two machines: the paper's T4, and a CPU with a mock model."""
 
 from __future__ import annotations
 

@@ -271,7 +271,7 @@ def test_a_stand_in_for_the_network_backs_nothing(
     save_table(tmp_path, SERIAL, [row | {"weights": "none"} for row in serial_rows()])
     verdict = verdict_of("serial-small-pil-wall", tmp_path)
     assert verdict.verdict == NOT_APPLICABLE
-    assert "stand-in" in verdict.reason
+    assert "mock model" in verdict.reason
 
 
 @pytest.mark.parametrize(("column", "value"), [("device", "Tesla V100"), ("corpus", "synthetic")])

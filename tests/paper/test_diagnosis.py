@@ -19,7 +19,11 @@ def stages(binding: str) -> list[dict[str, str]]:
         row = {"stage": stage, "ms_per_image": f"{ms}", "share": f"{ms / total}", "status": "ok"}
         rows.append(
             row
-            | {"binds": "yes" if stage == binding else "no", "predicted_speedup": "", "fix": "x"}
+            | {
+                "is_bottleneck": "yes" if stage == binding else "no",
+                "predicted_speedup": "",
+                "fix": "x",
+            }
         )
     return rows
 
@@ -50,7 +54,7 @@ def prediction(kind: str, fix: str, speedup: float, **changes: Any) -> dict[str,
         "faithful": "yes",
         "measured_img_per_s": "",
         "error": "",
-        "inside": "",
+        "within_interval": "",
     }
     return {name: str(value) for name, value in (row | changes).items()}
 
@@ -105,10 +109,10 @@ def test_few_images_and_unavailable_fixes_are_said() -> None:
 
 
 def test_the_proof_counts_errors_both_ways() -> None:
-    measured = {"measured_img_per_s": 80, "inside": "yes", "other_cores": 0.01}
+    measured = {"measured_img_per_s": 80, "within_interval": "yes", "other_cores": 0.01}
     found = case(
         prediction("present", "a", 1.0, error=-0.1, **measured),
-        prediction("alone", "b", 1.0, error=0.3, **{**measured, "inside": "no"}),
+        prediction("alone", "b", 1.0, error=0.3, **{**measured, "within_interval": "no"}),
         prediction("alone", "c", 1.0, error=0.02, **measured),
     )
     assert diagnosis.proof(found) == (

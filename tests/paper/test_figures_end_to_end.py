@@ -110,7 +110,7 @@ def test_batch_sweep_has_memory_only_where_there_is_a_gpu(
         "256",
     ]
     assert "PIL decode, 4 workers, FP32" in words(figure)
-    assert ("stand-in of 9.2 to 315.2 ms a batch" in words(figure)) == (machine.weights == "none")
+    assert ("mock model of 9.2 to 315.2 ms a batch" in words(figure)) == (machine.weights == "none")
 
 
 def test_fast_runs_are_labelled_in_whole_images(tmp_path: Path, save_table: Save) -> None:
@@ -241,7 +241,7 @@ def test_steps_say_their_factor_over_the_baseline(tmp_path: Path, save_table: Sa
         *(
             "× 5.88",
             "measured end to end",
-            "forward: stand-in of 40 ms a batch",
+            "forward: mock model of 40 ms a batch",
             "gate failed (its vectors",
         ),
         *("PSNR 29 dB against PIL, vectors' cosine 0.9910",),

@@ -162,9 +162,9 @@ def test_a_number_points_at_the_cell_it_comes_from(t4_run: Path) -> None:
 
 def test_a_stand_in_is_said_to_be_one(cpu_run: Path) -> None:
     _, page = page_of(cpu_run)
-    assert "forward: stand-in of 40 ms a batch" in page.words
-    assert page.words.count("(2 cores); forward is a stand-in of fixed time") == 2
-    assert "The forward pass is a stand-in of fixed time. Gains:" in page.words
+    assert "forward: mock model of 40 ms a batch" in page.words
+    assert page.words.count("(2 cores); forward is a mock model of fixed time") == 2
+    assert "The forward pass is a mock model of fixed time. Gains:" in page.words
 
 
 def test_the_same_files_give_the_same_bytes_wherever_they_lie(t4_run: Path, tmp_path: Path) -> None:

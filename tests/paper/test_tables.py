@@ -163,7 +163,7 @@ def test_end_to_end_of_the_paper(t4_run: Path) -> None:
 def test_a_stand_in_is_not_compared_with_a_network(cpu_run: Path) -> None:
     table = build(END_TO_END, cpu_run / "data")
     assert values(table, "speed_up") == [1.0, pytest.approx(988 / 168, rel=1e-3), None]
-    assert "forward: stand-in of 40 ms a batch" in table.caption
+    assert "forward: mock model of 40 ms a batch" in table.caption
 
 
 @pytest.mark.parametrize(

@@ -141,7 +141,7 @@ def test_the_device_lane_is_at_the_bottom_and_says_how_busy_it_was(
     assert "recorded spans, not a model" in words(figure)
     assert "drawn together, batch by batch" in words(figure)
     assert "not recorded" not in words(figure)
-    assert ("stand-in" in words(figure)) == (machine.weights == "none")
+    assert ("mock model" in words(figure)) == (machine.weights == "none")
 
 
 def test_runs_of_very_unlike_pace_have_scales_of_their_own(

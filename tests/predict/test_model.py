@@ -104,24 +104,24 @@ def test_storage_binds_where_it_is_slow() -> None:
 
 
 def test_what_the_main_process_does_itself_can_bind() -> None:
-    handover = Handover(main=StepTime(5e-3, 1e-4))
-    said = predict(COSTS, StepTime(1e-4), BIG, Setup(8, 1), handover)
+    batch_transfer = Handover(main=StepTime(5e-3, 1e-4))
+    said = predict(COSTS, StepTime(1e-4), BIG, Setup(8, 1), batch_transfer)
     assert said.img_per_s == pytest.approx(1 / 5.2e-3)
     assert said.bottleneck == "main"
     slow_link = predict(replace(COSTS, h2d_s=0.01), STEP, BIG, Setup(8, 64))
     assert slow_link.bottleneck == "h2d"
-    as_threads = predict(COSTS, StepTime(1e-4), BIG, Setup(8, 1, "threads"), handover)
+    as_threads = predict(COSTS, StepTime(1e-4), BIG, Setup(8, 1, "threads"), batch_transfer)
     assert as_threads.img_per_s == pytest.approx(4000), (
         "threads hand nothing over: now loading binds"
     )
 
 
 def test_a_workers_copy_overlaps_its_loading_while_a_core_is_free() -> None:
-    handover = Handover(worker=StepTime(0, 1e-3))
-    assert predict(COSTS, StepTime(1e-4), BIG, Setup(1, 8), handover).img_per_s == pytest.approx(
-        500
-    )
-    one = predict(COSTS, StepTime(1e-4), Machine(1), Setup(1, 8), handover)
+    batch_transfer = Handover(worker=StepTime(0, 1e-3))
+    assert predict(
+        COSTS, StepTime(1e-4), BIG, Setup(1, 8), batch_transfer
+    ).img_per_s == pytest.approx(500)
+    one = predict(COSTS, StepTime(1e-4), Machine(1), Setup(1, 8), batch_transfer)
     assert one.img_per_s == pytest.approx(1 / 3e-3)
 
 

@@ -265,7 +265,7 @@ def test_nvjpeg_is_unavailable_where_it_is_not() -> None:
 
 
 def test_what_the_gpu_decodes_comes_back_as_any_picture() -> None:
-    """A stand-in for torchvision: the same bytes through Pillow, planes first."""
+    """A mock model for torchvision: the same bytes through Pillow, planes first."""
     import torch
 
     def decode_jpeg(data: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Seeded stand-ins for product photos: shaded objects, printed labels, a near-white background.
+"""Seeded mock models for product photos: shaded objects, printed labels, a near-white background.
 
 A seed gives the same bytes on every machine that has the pinned Pillow wheel, because digests of
 them identify a corpus. So only exact operations are used: raw PCG64 words (numpy promises them for

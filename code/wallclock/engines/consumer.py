@@ -58,7 +58,7 @@ class HostConsumer:
         moved = perf_counter_ns()
         result = pipeline.forward(on_device)
         forwarded = perf_counter_ns()
-        # A copy: a stand-in's vectors are a view of the ring.
+        # A copy: a mock model's vectors are a view of the ring.
         vectors = np.array(pipeline.d2h(result), dtype=np.float32)
         back = perf_counter_ns()
         self._sink.put(ids, vectors, asked)

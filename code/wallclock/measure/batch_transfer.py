@@ -1,4 +1,4 @@
-"""Protocol `handover`: what a batch's way from a DataLoader worker to the main process costs in itself.
+"""Protocol `batch_transfer`: what a batch's way from a DataLoader worker to the main process costs in itself.
 
 The engine's floor: one worker assembles batches of images that were ready before and sends them; nothing is
 read, decoded or embedded. Processor time, not the wall: the two processes work side by side, and cores are
@@ -41,7 +41,7 @@ class _Ready(Dataset[Batch]):
         return Batch(self._ids, images, marks, used, 0)
 
 
-def handover(cell: Cell, work: Path, progress: Progress) -> Measurement:
+def batch_transfer(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Send `params.batches` batches of each of `params.batch_sizes` through one worker.
 
     Samples, processor nanoseconds of a batch, one mean for each size: `assemble-<size>`, the worker's thread that

@@ -31,7 +31,7 @@ def contention(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Load for `params.seconds` with 1, 2, 4 … processes up to the cores, and with twice as many as cores.
 
     Samples: each stage's calls of one process alone. Values, by the number of processes: `rates`, images a
-    second of all together, and `processor_s`, processor seconds of an image, which a neighbour that takes a
+    second of all together, and `cpu_s`, processor seconds of an image, which a neighbour that takes a
     core away does not lengthen; `mean_bytes` of an image.
     """
     recipe, model = cell.recipe, cell.model
@@ -42,18 +42,18 @@ def contention(cell: Cell, work: Path, progress: Progress) -> Measurement:
     cache = set_page_cache(cell, manifest, items)
     seconds, n_alone = float(cell.params["seconds"]), 0
     rates: dict[str, float] = {}
-    processor_s: dict[str, float] = {}
+    cpu_s: dict[str, float] = {}
     samples: dict[str, list[int]] = {}
     for count in process_counts(len(os.sched_getaffinity(0))):
         passes = _side_by_side(manifest, recipe, model.input_px, count, seconds)
         loaded = sum(done for done, *_ in passes)
         rates[str(count)] = sum(done / took * 1e9 for done, took, _, _ in passes)
-        processor_s[str(count)] = sum(spent for _, _, spent, _ in passes) / 1e9 / loaded
+        cpu_s[str(count)] = sum(spent for _, _, spent, _ in passes) / 1e9 / loaded
         if count == 1:
             n_alone, samples = loaded, passes[0][3]
         progress(loaded)
     values: dict[str, Any] = {**manifest.size_stats(), "page_cache": cache, "n_embedded": n_alone}
-    values |= {"rates": rates, "processor_s": processor_s}
+    values |= {"rates": rates, "cpu_s": cpu_s}
     values["mean_bytes"] = sum(item.bytes for item in items) / len(items)
     return Measurement(samples, values)
 

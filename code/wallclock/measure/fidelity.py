@@ -42,7 +42,7 @@ def fidelity(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Compare each recipe in `params.recipes` with the cell's own, which is the reference.
 
     Values: for each recipe `psnr_db` (median), `psnr_db_min`, `max_abs_diff` (0 to 255, of any image),
-    `loss_db` (the most that an image lies below full decode + INTER_AREA), `over_paper_db` (the least that
+    `psnr_loss_vs_area_db` (the most that an image lies below full decode + INTER_AREA), `psnr_gain_vs_paper_db` (the least that
     one lies above the paper's recipe), `cosine` (median), `cosine_min`; or why it is not here.
     """
     reference, model = cell.recipe, cell.model
@@ -96,7 +96,10 @@ def compared(
         "psnr_db_min": min(decibels.values()),
         "max_abs_diff": largest,
     }
-    for column, peer, sign in (("loss_db", "area", -1), ("over_paper_db", "paper", 1)):
+    for column, peer, sign in (
+        ("psnr_loss_vs_area_db", "area", -1),
+        ("psnr_gain_vs_paper_db", "paper", 1),
+    ):
         apart = [
             sign * (decibels[name] - peers[peer][name]) for name in names if name in peers[peer]
         ]

@@ -1,18 +1,18 @@
-"""Protocol `traits`: what the images of a cell are like; nothing is timed."""
+"""Protocol `image_stats`: what the images of a cell are like; nothing is timed."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from wallclock.corpus import image_stats as corpus_traits
+from wallclock.corpus import image_stats as corpus_stats
 from wallclock.corpus import manifest as manifests
 from wallclock.measure.protocol import Measurement, Progress, open_corpus
 from wallclock.spec import Cell
 
 
-def traits(cell: Cell, work: Path, progress: Progress) -> Measurement:
+def image_stats(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Median and p90 of each measure, and how many images there are of each format."""
     manifest = open_corpus(cell)
-    found = corpus_traits.measure(manifest)
-    values = {**manifest.size_stats(), "traits": found.summary(), "formats": found.formats}
+    found = corpus_stats.measure(manifest)
+    values = {**manifest.size_stats(), "image_stats": found.summary(), "formats": found.formats}
     return Measurement(values=values, failures=manifests.failure_rows(manifest.items))

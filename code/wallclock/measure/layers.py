@@ -32,7 +32,7 @@ def layers(cell: Cell, work: Path, progress: Progress) -> Measurement:
     recipe, model = cell.recipe, cell.model
     if model.weights == "none":
         raise Unavailable(
-            "the model is a stand-in without a network: there are no layers to look at"
+            "the model is a mock model without a network: there are no layers to look at"
         )
     threads = set_threads(recipe, uses_torch=True)
     images, _ = first_batch(open_corpus(cell), recipe, model)

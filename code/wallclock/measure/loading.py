@@ -79,7 +79,7 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
     return Measurement(samples, values)
 
 
-def complete(cell: Cell, work: Path, progress: Progress) -> Measurement:
+def load_n(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Load `params.n` images, the corpus's over and over; `wall` is from before the loader starts to its end."""
     recipe, model = cell.recipe, cell.model
     manifest = open_corpus(cell)

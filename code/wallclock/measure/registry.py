@@ -10,20 +10,20 @@ from wallclock.measure.protocol import Protocol
 _PROTOCOLS = {
     "serial": ("serial", "serial"),
     "floor": ("serial", "floor"),
-    "traits": ("image_stats", "traits"),
+    "image_stats": ("image_stats", "image_stats"),
     "layers": ("layers", "layers"),
     "decode": ("decoders", "decode"),
     "agreement": ("decoders", "agreement"),
     "fidelity": ("fidelity", "fidelity"),
     "contention": ("contention", "contention"),
-    "handover": ("batch_transfer", "handover"),
+    "batch_transfer": ("batch_transfer", "batch_transfer"),
     "step": ("step", "step"),
     "profiler": ("profilers", "profiler"),
     "runtime": ("runtimes", "runtime"),
     "serialization": ("serialization", "serialization"),
     "throughput": ("throughput", "throughput"),
     "loading": ("loading", "loading"),
-    "complete": ("loading", "complete"),
+    "load_n": ("loading", "load_n"),
     "ceiling": ("ceilings", "ceiling"),
 }
 

@@ -37,7 +37,7 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
     recipe, model = cell.recipe, cell.model
     runtimes.check(recipe.runtime, recipe.device)
     if model.weights == "none":
-        raise Unavailable("the model is a stand-in without a network: there is nothing to run")
+        raise Unavailable("the model is a mock model without a network: there is nothing to run")
     threads = set_threads(recipe, uses_torch=True)
     manifest = open_corpus(cell)
     images, n_unique = first_batch(manifest, recipe, model)

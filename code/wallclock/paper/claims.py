@@ -239,7 +239,7 @@ def _obstacle(claim: Claim, row: Row) -> str:
     if claim.needs == "cuda" and row.get("device_kind") != "cuda":
         return f"needs a CUDA GPU; here: {device}"
     if row.get("weights") == "none":
-        return "the forward pass is a stand-in without a network (weights=none)"
+        return "the forward pass is a mock model without a network (weights=none)"
     return ""
 
 

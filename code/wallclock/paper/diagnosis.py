@@ -59,7 +59,7 @@ class Diagnosis:
     @property
     def device(self) -> str:
         """What the forward pass runs on, in words."""
-        return {"none": "stand-in"}.get(self.present["weights"], "CPU" if self.on_cpu else "GPU")
+        return {"none": "mock model"}.get(self.present["weights"], "CPU" if self.on_cpu else "GPU")
 
     @property
     def fixes(self) -> list[Row]:
@@ -116,7 +116,7 @@ def compared_images(found: Diagnosis) -> list[dict[str, str]]:
     """Your images, then the paper's two sets; what the paper does not say is empty."""
     columns = found.images[0].keys()
     papers = [
-        {**dict.fromkeys(columns, ""), **row, "whose": f"the paper's {SETS[row['image_set']]}"}
+        {**dict.fromkeys(columns, ""), **row, "source": f"the paper's {SETS[row['image_set']]}"}
         for row in read_table(_PAPERS_SETS)
     ]
     return [dict(found.images[0]), *papers]
@@ -150,7 +150,7 @@ def proof(found: Diagnosis) -> str:
     errors = [abs(float(row["error"])) for row in found.proved]
     if not errors:
         return ""
-    inside = sum(row["inside"] == "yes" for row in found.proved)
+    inside = sum(row["within_interval"] == "yes" for row in found.proved)
     said = (
         f"{len(errors)} predictions measured end to end: median error {median(errors):.1%}, worst {max(errors):.1%}; "
         f"{inside} inside their interval."
@@ -162,7 +162,7 @@ def proof(found: Diagnosis) -> str:
 
 
 def _binding(found: Diagnosis) -> Row:
-    return next(row for row in found.stages if row["binds"] == "yes")
+    return next(row for row in found.stages if row["is_bottleneck"] == "yes")
 
 
 def _pace(found: Diagnosis) -> str:

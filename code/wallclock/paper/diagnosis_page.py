@@ -81,13 +81,13 @@ def _stage(row: Row) -> dict[str, Any]:
         "stage": row["stage"],
         "ms": f"{float(row['ms_per_image']):.3f}",
         "share": f"{float(row['share']):.1%}",
-        "binds": row["binds"] == "yes",
+        "is_bottleneck": row["is_bottleneck"] == "yes",
     }
 
 
 def _image(row: Row) -> dict[str, str]:
     names = ("median_kb", "median_megapixels", "bytes_per_pixel", "median_longest_px", "brightness")
-    return {"whose": row["whose"], "n": row["n_images"], "formats": row["formats"]} | {
+    return {"source": row["source"], "n": row["n_images"], "formats": row["formats"]} | {
         name: _short(row[name]) for name in names
     }
 
@@ -116,7 +116,7 @@ def _predicted(row: Row, longest: float, first: bool) -> dict[str, Any]:
         "rate": _short(row["predicted_img_per_s"]),
         "interval": f"{_short(row['low_img_per_s'])} – {_short(row['high_img_per_s'])}",
         "gain": f"{float(row['predicted_speedup']):.2f}×",
-        "binds": row["bottleneck"],
+        "is_bottleneck": row["bottleneck"],
         "busy": f"{float(row['accelerator_utilization']):.0%}",
         "cost": row["fix_cost"],
         **{
@@ -135,7 +135,7 @@ def _proved(row: Row) -> dict[str, Any]:
         "predicted": _short(row["predicted_img_per_s"]),
         "measured": _short(row["measured_img_per_s"]),
         "error": f"{float(row['error']):+.1%}",
-        "inside": row["inside"] == "yes",
+        "within_interval": row["within_interval"] == "yes",
     }
 
 

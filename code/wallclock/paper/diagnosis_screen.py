@@ -66,10 +66,12 @@ def _stages(found: Diagnosis) -> Table:
     table = _table("stage", "ms", "share", "", right=("ms", "share"))
     for row in found.stages:
         share = float(row["share"])
-        bar = "█" * round(share * _BAR) + (" ◀ sets the pace" if row["binds"] == "yes" else "")
+        bar = "█" * round(share * _BAR) + (
+            " ◀ sets the pace" if row["is_bottleneck"] == "yes" else ""
+        )
         cells = (row["stage"], f"{float(row['ms_per_image']):.3f}", f"{share:.1%}", bar)
         table.add_row(
-            *(Text(cell) for cell in cells), style="bold" if row["binds"] == "yes" else None
+            *(Text(cell) for cell in cells), style="bold" if row["is_bottleneck"] == "yes" else None
         )
     return table
 
@@ -79,7 +81,7 @@ def _images(found: Diagnosis) -> Table:
     table = _table("images", *right, "formats", right=right)
     for row in diagnosis.compared_images(found):
         names = ("median_kb", "median_megapixels", "bytes_per_pixel", "median_longest_px")
-        cells = (row["whose"], *(_short(row, name) for name in names), row["formats"])
+        cells = (row["source"], *(_short(row, name) for name in names), row["formats"])
         table.add_row(*(Text(cell) for cell in cells))
     return table
 
@@ -90,7 +92,7 @@ def _checklist(found: Diagnosis) -> Table:
     )
     for row in found.checklist:
         cells = (
-            f"{row['stage']} ◀" if row["binds"] == "yes" else row["stage"],
+            f"{row['stage']} ◀" if row["is_bottleneck"] == "yes" else row["stage"],
             f"{float(row['share']):.1%}",
             _factor(row, "predicted_speedup"),
             _factor(row, "at_most_speedup"),
@@ -133,7 +135,8 @@ def _proof(rows: Sequence[Mapping[str, str]]) -> Table:
             f"{error:+.1%}",
         )
         table.add_row(
-            *(Text(cell) for cell in cells), style=None if row["inside"] == "yes" else "yellow"
+            *(Text(cell) for cell in cells),
+            style=None if row["within_interval"] == "yes" else "yellow",
         )
     return table
 

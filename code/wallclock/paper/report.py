@@ -173,7 +173,7 @@ def _wall(found: Evidence, image_set: str, csv: str) -> list[dict[str, Any]]:
                 }
             )
     about = f"on {row.row['device']}" + (
-        "; forward is a stand-in of fixed time" if row.row.get("weights") == "none" else ""
+        "; forward is a mock model of fixed time" if row.row.get("weights") == "none" else ""
     )
     return [{"name": SETS[image_set], "segments": segments, "about": about}]
 

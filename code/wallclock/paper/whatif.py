@@ -204,9 +204,11 @@ def show(found: Sequence[Case], image_set: str, decoder: str, console: Console) 
         highlight=False, markup=False, style="bold", soft_wrap=True,
     )  # fmt: skip
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for heading in ("what if", "img/s", "interval", "", "binds", "busy", "workers"):
+    for heading in ("what if", "img/s", "interval", "", "is_bottleneck", "busy", "workers"):
         table.add_column(
-            heading, justify="left" if heading in ("what if", "binds") else "right", overflow="fold"
+            heading,
+            justify="left" if heading in ("what if", "is_bottleneck") else "right",
+            overflow="fold",
         )
     for case in found:
         said = case.answer()

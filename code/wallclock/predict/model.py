@@ -47,7 +47,7 @@ def predict(
     step: StepTime,
     machine: Machine,
     setup: Setup,
-    handover: Handover | None = None,
+    batch_transfer: Handover | None = None,
     uncertainty: float = UNCERTAINTY,
 ) -> Prediction:
     """Throughput in the steady state.
@@ -55,7 +55,7 @@ def predict(
     Args:
         costs: of an image, from a serial pass.
         step: the forward pass of a batch.
-        handover: of a batch between processes; left out where loaders are threads, or for nothing.
+        batch_transfer: of a batch between processes; left out where loaders are threads, or for nothing.
         uncertainty: of the costs, relative.
 
     Raises:
@@ -64,7 +64,7 @@ def predict(
     check("uncertainty", uncertainty)
     if uncertainty >= 1:
         raise ValueError(f"uncertainty={uncertainty}: relative, below 1")
-    case = _Case(costs, step, machine, setup, handover or Handover())
+    case = _Case(costs, step, machine, setup, batch_transfer or Handover())
     rate = case.rate()
     free = replace(case, step=StepTime())
     return Prediction(
@@ -83,13 +83,13 @@ def crossover_batch(
     step: StepTime,
     machine: Machine,
     setup: Setup,
-    handover: Handover | None = None,
+    batch_transfer: Handover | None = None,
 ) -> float | None:
     """The batch size above which the loaders bind rather than the accelerator; None where they never do.
 
     Loading takes B × t, the step takes a + B × s: they cross at B = a / (t - s).
     """
-    case = _Case(costs, step, machine, setup, handover or Handover())
+    case = _Case(costs, step, machine, setup, batch_transfer or Handover())
     per_image = 1 / case.transform_supply() if case.load_s else 0.0
     if per_image <= step.per_image_s:
         return None
@@ -101,14 +101,16 @@ def workers_to_saturate(
     step: StepTime,
     machine: Machine,
     setup: Setup,
-    handover: Handover | None = None,
+    batch_transfer: Handover | None = None,
 ) -> int | None:
     """The fewest workers that feed the main process; None where the cores or the storage cannot.
 
     Where the forward pass runs on the loaders' cores, all that these cores can do is asked for.
     """
     for workers in range(1, 2 * machine.cores + 1):
-        case = _Case(costs, step, machine, replace(setup, workers=workers), handover or Handover())
+        case = _Case(
+            costs, step, machine, replace(setup, workers=workers), batch_transfer or Handover()
+        )
         wanted = 1 / case.main_s if case.main_s else float("inf")
         possible = case.cores_supply()
         brought = min(case.transform_supply(), case.storage_supply())
@@ -125,7 +127,7 @@ class _Case:
     step: StepTime
     machine: Machine
     setup: Setup
-    handover: Handover
+    batch_transfer: Handover
 
     @property
     def in_processes(self) -> bool:
@@ -145,7 +147,7 @@ class _Case:
     def given_s(self) -> float:
         """Core seconds of an image for its way out of the loader's process."""
         return (
-            self.handover.worker.batch_s(self.setup.batch_size) / self.setup.batch_size
+            self.batch_transfer.worker.batch_s(self.setup.batch_size) / self.setup.batch_size
             if self.in_processes
             else 0.0
         )
@@ -154,7 +156,7 @@ class _Case:
     def taken_s(self) -> float:
         """Core seconds of an image for its way into the main process."""
         return (
-            self.handover.main.batch_s(self.setup.batch_size) / self.setup.batch_size
+            self.batch_transfer.main.batch_s(self.setup.batch_size) / self.setup.batch_size
             if self.in_processes
             else 0.0
         )

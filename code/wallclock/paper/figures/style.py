@@ -196,9 +196,9 @@ def _weights(rows: Sequence[Row]) -> str:
         # a sweep over batches has as many: the ends say enough
         ms = " to ".join([times[0], times[-1]] if len(times) > 1 else times)
         found.append(
-            f"forward: stand-in of {ms} ms a batch"
+            f"forward: mock model of {ms} ms a batch"
             if times
-            else "forward: stand-in without a network"
+            else "forward: mock model without a network"
         )
     return ", ".join(found)
 

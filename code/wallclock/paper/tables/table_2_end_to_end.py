@@ -113,7 +113,7 @@ def _forward(found: Found) -> str:
         return f"; {found.row.get('weights')} weights"
     service = found.row.get("service_ms")
     return (
-        f"; forward: stand-in of {float(service):g} ms a batch"
+        f"; forward: mock model of {float(service):g} ms a batch"
         if service
-        else "; forward: stand-in"
+        else "; forward: mock model"
     )

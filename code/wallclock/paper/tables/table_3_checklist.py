@@ -218,8 +218,8 @@ def _caption(tables: Tables, shares: dict[str, Found | None]) -> str:
     )
     if not measured:
         return "No shares: the serial decomposition was not run."
-    stand_in = any(found.row.get("weights") == "none" for found in measured)
-    forward = " The forward pass is a stand-in of fixed time." if stand_in else ""
+    mock = any(found.row.get("weights") == "none" for found in measured)
+    forward = " The forward pass is a mock model of fixed time." if mock else ""
     return (
         f"Shares: of the wall of the serial pass with PIL's decode and resize, on {machines}, {corpora}.{forward} "
         "Gains: the better over the worse, from the CSVs of this run."
