@@ -18,8 +18,11 @@ from contextlib import contextmanager
 from time import perf_counter_ns
 from types import TracebackType
 
+#: What a loader does, and what happens on the device.
+LOADING_STAGES = ("read", "decode", "resize", "normalize", "assemble")
+DEVICE_STAGES = ("h2d", "forward", "d2h")
 #: The nine stages, in the order an image passes them.
-STAGES = ("read", "decode", "resize", "normalize", "assemble", "h2d", "forward", "d2h", "serialize")
+STAGES = (*LOADING_STAGES, *DEVICE_STAGES, "serialize")
 
 
 class Stage:
