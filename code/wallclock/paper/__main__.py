@@ -1,4 +1,4 @@
-"""`python -m wallclock.paper figures|diff|report|check|whatif`: from records and tables, without a GPU."""
+"""`python -m wallclock.paper figures|diff|report|check|whatif`: reads records and tables only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from wallclock import provenance
+from wallclock import provenance, records
 from wallclock.errors import UserError
 from wallclock.paper import check, claims, diff, overview, publish, report, show, whatif
 
@@ -51,13 +51,12 @@ def _parser() -> argparse.ArgumentParser:
     single.add_argument("--figures", type=Path, default=provenance.ROOT / "figures")
     single.set_defaults(run=_report)
     rebuild = commands.add_parser(
-        "check", help="rebuild reference runs and compare with what is committed"
+        "check", help="rebuild the reference runs and compare with the committed files"
     )
+    rebuild.add_argument("--reference", type=Path, help="one run; default: all in data/reference")
+    rebuild.add_argument("--write", action="store_true", help="write the files; do not compare")
     rebuild.add_argument(
-        "--reference", type=Path, help="one run; default: every one in data/reference"
-    )
-    rebuild.add_argument(
-        "--write", action="store_true", help="write what the records make instead of comparing"
+        "--pack", type=Path, metavar="RUNS", help="first pack these records into the reference"
     )
     rebuild.set_defaults(run=_check)
     asked = commands.add_parser(
@@ -120,31 +119,29 @@ def _report(options: argparse.Namespace, console: Console) -> int:
 
 
 def _check(options: argparse.Namespace, console: Console) -> int:
-    everywhere = provenance.ROOT / "data" / "reference"
-    chosen = [options.reference] if options.reference else check.references(everywhere)
-    if not chosen:
-        raise UserError(f"no reference run in {everywhere}; give one: check --reference DIR")
-    bad = 0
-    for reference in chosen:
-        if options.write:
-            written = check.write(reference)
-            console.print(
-                f"{reference}: {len(written)} files written from its records",
-                highlight=False,
-                markup=False,
-            )
+    folder = provenance.ROOT / "data" / "reference"
+    references = [options.reference] if options.reference else check.references(folder)
+    if not references or (options.pack and not options.reference):
+        raise UserError(f"no reference run in {folder}; name one: check --reference DIR")
+    if options.pack:
+        records.pack(options.pack, options.reference / records.ARCHIVE)
+    status = 0
+    for reference in references:
+        if options.write or options.pack:
+            count = len(check.write(reference))
+            _print(console, f"{reference}: {count} files derived from its records")
             continue
         discrepancies = check.check(reference)
-        words = (
-            "not as its records make it:"
-            if discrepancies
-            else "as its records make it, byte for byte"
-        )
-        console.print(f"{reference}: {words}", highlight=False, markup=False, soft_wrap=True)
+        verdict = "differs from its records:" if discrepancies else "matches its records exactly"
+        _print(console, f"{reference}: {verdict}")
         if discrepancies:
             show.print_discrepancies(discrepancies, console)
-            bad = 1
-    return bad
+            status = 1
+    return status
+
+
+def _print(console: Console, line: str) -> None:
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 if __name__ == "__main__":
