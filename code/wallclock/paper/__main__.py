@@ -1,4 +1,4 @@
-"""`python -m wallclock.paper figures|diff|report|check|whatif`: reads records and tables only."""
+"""`python -m wallclock.paper figures|diff|report|check|whatif`: from records and tables, without a GPU."""
 
 from __future__ import annotations
 
@@ -51,12 +51,19 @@ def _parser() -> argparse.ArgumentParser:
     single.add_argument("--figures", type=Path, default=provenance.ROOT / "figures")
     single.set_defaults(run=_report)
     rebuild = commands.add_parser(
-        "check", help="rebuild the reference runs and compare with the committed files"
+        "check", help="rebuild reference runs and compare with what is committed"
     )
-    rebuild.add_argument("--reference", type=Path, help="one run; default: all in data/reference")
-    rebuild.add_argument("--write", action="store_true", help="write the files; do not compare")
     rebuild.add_argument(
-        "--pack", type=Path, metavar="RUNS", help="first pack these records into the reference"
+        "--reference", type=Path, help="one run; default: every one in data/reference"
+    )
+    rebuild.add_argument(
+        "--write", action="store_true", help="write what the records make instead of comparing"
+    )
+    rebuild.add_argument(
+        "--pack",
+        type=Path,
+        metavar="RUNS",
+        help="first pack these records into --reference; writes",
     )
     rebuild.set_defaults(run=_check)
     asked = commands.add_parser(
@@ -119,29 +126,35 @@ def _report(options: argparse.Namespace, console: Console) -> int:
 
 
 def _check(options: argparse.Namespace, console: Console) -> int:
-    folder = provenance.ROOT / "data" / "reference"
-    references = [options.reference] if options.reference else check.references(folder)
-    if not references or (options.pack and not options.reference):
-        raise UserError(f"no reference run in {folder}; name one: check --reference DIR")
+    everywhere = provenance.ROOT / "data" / "reference"
+    chosen = [options.reference] if options.reference else check.references(everywhere)
+    if not chosen:
+        raise UserError(f"no reference run in {everywhere}; give one: check --reference DIR")
     if options.pack:
+        if not options.reference:
+            raise UserError("--pack needs the folder to write: check --pack RUNS --reference DIR")
         records.pack(options.pack, options.reference / records.ARCHIVE)
-    status = 0
-    for reference in references:
+    bad = 0
+    for reference in chosen:
         if options.write or options.pack:
-            count = len(check.write(reference))
-            _print(console, f"{reference}: {count} files derived from its records")
+            written = check.write(reference)
+            console.print(
+                f"{reference}: {len(written)} files written from its records",
+                highlight=False,
+                markup=False,
+            )
             continue
         discrepancies = check.check(reference)
-        verdict = "differs from its records:" if discrepancies else "matches its records exactly"
-        _print(console, f"{reference}: {verdict}")
+        words = (
+            "not as its records make it:"
+            if discrepancies
+            else "as its records make it, byte for byte"
+        )
+        console.print(f"{reference}: {words}", highlight=False, markup=False, soft_wrap=True)
         if discrepancies:
             show.print_discrepancies(discrepancies, console)
-            status = 1
-    return status
-
-
-def _print(console: Console, line: str) -> None:
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
+            bad = 1
+    return bad
 
 
 if __name__ == "__main__":
