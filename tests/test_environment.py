@@ -94,10 +94,11 @@ def test_every_package_is_installed(project: dict[str, Any]) -> None:
     assert set(project["tool"]["setuptools"]["packages"]) == packages
 
 
-def test_citation_names_the_paper() -> None:
+def test_citation(project: dict[str, Any]) -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["cff-version"] == "1.2.0"
     assert {"message", "title", "authors"} <= set(citation)
+    assert citation["version"] == project["project"]["version"]
     (paper,) = citation["references"]
     assert {"type", "title", "authors"} <= set(paper)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
