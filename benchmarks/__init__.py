@@ -1,1 +1,1 @@
-"""Benchmarks beside the experiments: the fetcher against awscli, and what `recipe=fast` chose between."""
+"""What `recipe=fast` was chosen from: decoder and resizer variants, and the DCT margin."""
