@@ -13,7 +13,7 @@ import numpy.typing as npt
 from wallclock.corpus import readers
 from wallclock.corpus.manifest import Item
 from wallclock.spec import IMAGENET, ModelSpec, Recipe, Statistics
-from wallclock.stages import assemble, compiled, decode, forward, normalize, resize, sinks, transfer
+from wallclock.stages import assemble, decode, forward, normalize, resize, sinks, transfer
 from wallclock.stages.pixels import Pixels
 
 Floats = npt.NDArray[np.float32]
@@ -107,14 +107,14 @@ def build_rows(
         return RowLoader(
             reader,
             decode_any,
-            resizer.prepare,
-            lambda item, pixels, row: resizer.place(pixels, row, (item.height, item.width)),
+            resizer.as_destination,
+            lambda item, pixels, row: resizer.resize_into(row, pixels, (item.height, item.width)),
         )
     scratch = np.empty((input_px, input_px, 3), dtype=np.uint8)
-    prepared, to_float_chw = resizer.prepare(scratch), normalize.make(*statistics)
+    prepared, to_float_chw = resizer.as_destination(scratch), normalize.make(*statistics)
 
     def place(item: Item, pixels: Pixels, row: Floats) -> None:
-        resizer.place(pixels, prepared, (item.height, item.width))
+        resizer.resize_into(prepared, pixels, (item.height, item.width))
         row[...] = to_float_chw(scratch)
 
     return RowLoader(reader, decode_any, lambda row: row, place)
@@ -136,18 +136,17 @@ def build(recipe: Recipe, model: ModelSpec, root: Path, folder: Path) -> Pipelin
         UserError: an unknown name, or weights that cannot be had.
         Unavailable: a library or device that the recipe needs is not here.
     """
-    move = transfer.make(recipe.device if model.weights != "none" else "null")
-    on_device = (
-        normalize.shift_scale(*model.statistics) if recipe.normalize_on == "device" else None
-    )
-    network = forward.make(model, recipe.device, recipe.dtype, on_device)
+    device = recipe.device if model.weights != "none" else "null"
+    move = transfer.make(device)
+    on_device = None
+    if recipe.normalize_on == "device" and device != "null":
+        on_device = normalize.on_device(*model.statistics, device)
+    network = forward.make(model, recipe, on_device, forward.cache_of(folder))
     sink = sinks.make(recipe.sink, folder, model.dim)
     return Pipeline(
         **vars(build_loader(recipe, model.input_px, root, model.statistics)),
         h2d=move.h2d,
-        forward=compiled.make(
-            recipe.compile if model.weights != "none" else "none", network.run, recipe.device
-        ),
+        forward=network.run,
         d2h=move.d2h,
         serialize=sink.write,
         finish=sink.close,

@@ -12,6 +12,7 @@ and its margin over the second are the worst of any image.
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -152,14 +153,17 @@ def pictures_of(
 
 
 @lru_cache(maxsize=1)
-def _network(model: ModelSpec, device: str, dtype: str) -> forward.Forward:
-    return forward.make(model, device, dtype)
+def _network(model: ModelSpec, recipe: Recipe) -> forward.Network:
+    return forward.make(model, recipe, None, Path(tempfile.gettempdir()) / "wallclock-onnx")
 
 
 def embedder(model: ModelSpec, recipe: Recipe) -> Any:
     """A function that takes pictures of one size to vectors, float32 (n, dim), in the recipe's precision."""
     move = transfer.make(recipe.device if model.weights != "none" else "null")
-    network = _network(model, recipe.device, recipe.dtype)
+    precision = Recipe(
+        "", dtype=recipe.dtype, device=recipe.device, runtime=recipe.runtime, batch_size=32
+    )
+    network = _network(model, precision)
     to_float_chw = normalize.make(*model.statistics)
 
     def embed(pictures: Sequence[Pixels]) -> Any:
