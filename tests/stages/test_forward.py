@@ -143,7 +143,7 @@ class TestLabelsAreReadBack:
         ({"runtime": "onnxruntime", "compile": "compile"}, "set compile=none"),
     ],
 )
-def test_check_refuses_in_one_line(changes: dict[str, str], message: str) -> None:
+def test_check_refuses_in_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message) as caught:
         forward.check(replace(RECIPE, **changes))
     assert "\n" not in str(caught.value)
@@ -272,11 +272,12 @@ class TestExport:
         assert repaired.path.stat().st_mtime_ns != written
         ort.open_session(repaired.path, [(ort.CPU, {})], 1)
 
-    def test_key_depends_on_all_inputs(self, request_for: Any) -> None:
-        request = request_for()
-        changes = ({"weights_digest": "x"}, {"shape": (2, 3, 28, 28)}, {"dtype": "fp16"}, {"opset": 20})
-        keys = {export._key(replace(request, **change)) for change in ({}, *changes)}
-        assert len(keys) == 5
+    @pytest.mark.parametrize(
+        "change",
+        [{"weights_digest": "x"}, {"shape": (2, 3, 28, 28)}, {"dtype": "fp16"}, {"opset": 20}],
+    )
+    def test_key_depends_on_all_inputs(self, request_for: Any, change: Any) -> None:
+        assert export._key(request_for(**change)) != export._key(request_for())
 
     def test_int8_seconds_include_its_fp32_graph(self, request_for: Any) -> None:
         int8, fp32 = (export.exported(request_for(dtype=name)) for name in ("int8", "fp32"))

@@ -1,4 +1,4 @@
-"""Networks: seeded weights, weights from a folder or a hub at a pinned revision, any architecture."""
+"""Networks: seeded weights, weights from a folder or a pinned revision, any architecture."""
 
 from __future__ import annotations
 
