@@ -1,1 +1,1 @@
-"""What `recipe=fast` was chosen from: decoder and resizer variants, and the DCT margin."""
+"""Benchmarks that chose `recipe=fast`: its DCT margin, and its decoder and resizer."""

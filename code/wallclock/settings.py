@@ -20,7 +20,6 @@ from wallclock.errors import UserError, check_name, nearest
 from wallclock.run.plan import Settings
 from wallclock.run.runner import ALLOCATORS
 from wallclock.spec import (
-    COMPILERS,
     ENGINES,
     IMAGE_SETS,
     LAYOUTS,
@@ -30,7 +29,7 @@ from wallclock.spec import (
     ModelSpec,
     Recipe,
 )
-from wallclock.stages import decode, resize
+from wallclock.stages import decode, forward, resize
 
 CONF = provenance.ROOT / "conf"
 
@@ -261,7 +260,7 @@ def make_recipe(choices: Mapping[str, Any], device: str) -> Recipe:
     check_name(recipe.engine, ENGINES, "engine")
     check_name(recipe.dct_scale, ("full", "auto"), "dct_scale")
     check_name(recipe.normalize_on, ("host", "device"), "normalize_on")
-    check_name(recipe.compile, COMPILERS, "compile")
+    forward.check(recipe)
     if recipe.dct_margin < 1:
         raise UserError(
             f"recipe.dct_margin={recipe.dct_margin}: below 1, decode would make less than the model's input"

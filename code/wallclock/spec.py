@@ -15,6 +15,9 @@ IMAGE_SETS = ("small_256", "original")
 #: How stages overlap, and what makes the forward pass faster for one fixed shape.
 ENGINES = ("serial", "dataloader", "threads")
 COMPILERS = ("none", "compile", "cuda_graphs")
+#: What runs the forward pass, and its precisions; `stages.forward.check` refuses combinations.
+RUNTIMES = ("pytorch", "onnxruntime", "tensorrt")
+DTYPES = ("fp32", "fp16", "bf16", "int8")
 #: What `read` can read from, and where that can be.
 LAYOUTS = ("files", "tar", "lmdb")
 SOURCES = ("local", "remote")

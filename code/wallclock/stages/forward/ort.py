@@ -1,7 +1,7 @@
-"""ONNX Runtime by execution provider: CUDA, TensorRT, CPU. Input and output are bound on the device.
+"""ONNX Runtime by execution provider: CUDA, TensorRT, CPU. Input and output stay on the device.
 
 ONNX Runtime moves what a provider cannot run to the CPU, and runs all of it there when the provider
-does not load. Here that is forbidden, and where the nodes went is read back.
+does not load. Here that is forbidden, and the placement of nodes is read back.
 """
 
 from __future__ import annotations
@@ -19,22 +19,26 @@ import onnxruntime
 import torch
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-from wallclock.errors import Unavailable, check_name
-from wallclock.stages.runtimes.base import Floats, Request, Runtime, synchronizer
-from wallclock.stages.runtimes.export import INPUT, INPUT_TYPES, OUTPUT, exported
+from wallclock.errors import Unavailable
+from wallclock.stages.forward.base import Network, Request
+from wallclock.stages.forward.export import INPUT, OUTPUT, exported
+from wallclock.stages.forward.pytorch import fixed_shape, require_device, torch_dtype
 
 CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
 
+Provider = tuple[str, Mapping[str, str]]
+
 #: TF32 would compute FP32 products with ten bits of mantissa; PyTorch has it off, so has this.
-_CUDA_OPTIONS = {"device_id": "0", "use_tf32": "0"}
-_TENSORRT_OPTIONS = {"device_id": "0", "trt_fp16_enable": "1"}
+_CUDA: Provider = (CUDA, {"device_id": "0", "use_tf32": "0"})
+#: The CUDA provider takes the nodes that TensorRT leaves. The engine is built, never cached.
+_TENSORRT: Provider = (TENSORRT, {"device_id": "0", "trt_fp16_enable": "1"})
 
 _LIBRARIES = {
     CUDA: "libonnxruntime_providers_cuda.so",
     TENSORRT: "libonnxruntime_providers_tensorrt.so",
 }
 
-#: What a session raises; the library's own kinds do not share a base class below Exception.
+#: What a session raises; the library's own exceptions share no base class below Exception.
 _ERRORS = (
     RuntimeError,
     state.Fail,
@@ -44,41 +48,55 @@ _ERRORS = (
     state.InvalidGraph,
 )
 
-Provider = tuple[str, Mapping[str, str]]
+#: A session's input type → its dtype.
+_DTYPES = {"tensor(float)": "fp32", "tensor(float16)": "fp16"}
 
 
-def cpu(request: Request) -> Runtime:
-    """The default CPU provider."""
-    return _runtime(request, [(CPU, {})])
-
-
-def cuda(request: Request) -> Runtime:
-    """The CUDA provider, alone.
+def build(request: Request) -> Network:
+    """Export the network and open a session on it.
 
     Raises:
-        Unavailable: it does not load, or leaves nodes to the CPU.
+        Unavailable: the network cannot be exported, or the provider does not load or leaves nodes
+            to the CPU.
     """
-    _load_cuda_libraries()
-    return _runtime(request, [(CUDA, _CUDA_OPTIONS)])
-
-
-def tensorrt(request: Request) -> Runtime:
-    """TensorRT, and the CUDA provider for nodes that it leaves. The engine is built, never cached.
-
-    Raises:
-        Unavailable: it does not load, or leaves nodes to the CPU.
-    """
-    _load_cuda_libraries()
-    with suppress(ImportError):
-        import_module("tensorrt")  # its wheel brings libnvinfer and loads it, if it is installed
-    return _runtime(request, [(TENSORRT, _TENSORRT_OPTIONS), (CUDA, _CUDA_OPTIONS)])
+    providers: list[Provider] = [(CPU, {})]
+    if request.device == "cuda":
+        require_device(request.device)
+        preload: Any = onnxruntime.preload_dlls  # untyped in onnxruntime
+        preload()  # the CUDA and cuDNN libraries that torch's wheels brought
+        providers = [_CUDA]
+    if request.runtime == "tensorrt":
+        providers.insert(0, _TENSORRT)
+        with suppress(ImportError):
+            import_module("tensorrt")  # its wheel brings libnvinfer and loads it
+    graph = exported(request)
+    began = perf_counter()
+    session, provider = open_session(graph.path, providers, torch.get_num_threads())
+    compile_s = perf_counter() - began
+    values = {
+        "compile_s": compile_s,
+        "export_s": graph.export_s,
+        "operators": graph.operators,
+        "nodes": _placement(session),
+    }
+    session_dtype = _DTYPES[session.get_inputs()[0].type]
+    run, normalize = _Bound(session, session_dtype, request.device), request.normalize
+    of_any_size = fixed_shape(run, request.shape[0])
+    return Network(
+        of_any_size if normalize is None else lambda batch: of_any_size(normalize(batch)),
+        request.weights_digest,
+        runtime="tensorrt" if provider.startswith(TENSORRT) else "onnxruntime",
+        provider=provider,
+        dtype="int8" if "MatMulInteger" in graph.operators else session_dtype,
+        values=values,
+    )
 
 
 def open_session(model: Path, providers: Sequence[Provider], threads: int) -> tuple[Any, str]:
     """A session on the first of `providers`, and the providers that its nodes really are on.
 
     Raises:
-        Unavailable: the first provider runs none of the graph, or some of it went to the CPU unasked.
+        Unavailable: the first provider runs none of the graph, or some of it fell to the CPU.
     """
     wanted = providers[0][0]
     options = onnxruntime.SessionOptions()
@@ -117,7 +135,7 @@ def check_placement(nodes: Mapping[str, int], wanted: str) -> str:
 
 
 def _placement(session: Any) -> dict[str, int]:
-    """Graph nodes by the provider that they were assigned to; a provider without any is not listed."""
+    """Graph nodes by the provider they were assigned to; a provider without any is not listed."""
     nodes: Counter[str] = Counter()
     for part in session.get_provider_graph_assignment_info():
         nodes[part.ep_name] += len(part.get_nodes())
@@ -127,27 +145,26 @@ def _placement(session: Any) -> dict[str, int]:
 
 
 class _Bound:
-    """A session with its input and output bound to buffers on the device.
+    """A session whose input and output are bound by address to tensors on the device."""
 
-    The binding holds bare addresses, so this holds the buffers.
-    """
-
-    def __init__(self, session: Any, request: Request) -> None:
-        kind = INPUT_TYPES[request.dtype]
-        self._session = session
-        self._images = torch.from_numpy(request.images.astype(kind)).to(request.device)
-        self._vectors = torch.empty(
-            session.get_outputs()[0].shape, dtype=self._images.dtype, device=request.device
-        )
+    def __init__(self, session: Any, dtype: str, device: str) -> None:
+        self._session, self._device = session, device
+        self._dtype = torch_dtype(dtype)
+        self._element: Any = torch.empty(0, dtype=self._dtype).numpy().dtype.type
+        self._shape = session.get_outputs()[0].shape
         self._binding = session.io_binding()
-        for bind, name, buffer in (
-            (self._binding.bind_input, INPUT, self._images),
-            (self._binding.bind_output, OUTPUT, self._vectors),
-        ):
-            bind(name, request.device, 0, kind, list(buffer.shape), buffer.data_ptr())
 
-    def run(self) -> None:
-        """Take the batch through the graph."""
+    def __call__(self, batch: torch.Tensor) -> torch.Tensor:
+        images = batch.to(self._dtype).contiguous()
+        vectors = torch.empty(self._shape, dtype=self._dtype, device=self._device)
+        for bind, name, tensor in (
+            (self._binding.bind_input, INPUT, images),
+            (self._binding.bind_output, OUTPUT, vectors),
+        ):
+            bind(name, self._device, 0, self._element, list(tensor.shape), tensor.data_ptr())
+        if self._device == "cuda":
+            # The session has a stream of its own, and waits for it itself.
+            torch.cuda.current_stream().synchronize()
         try:
             self._session.run_with_iobinding(self._binding)
         except _ERRORS as error:
@@ -155,40 +172,11 @@ class _Bound:
             if memory is None:
                 raise
             raise memory from error
-
-    def vectors(self) -> Floats:
-        """The output buffer's content, in memory of its own."""
-        host: Floats = self._vectors.float().cpu().numpy().copy()
-        return host
-
-
-def _runtime(request: Request, providers: Sequence[Provider]) -> Runtime:
-    check_name(request.dtype, INPUT_TYPES, "dtype of an ONNX Runtime session")
-    graph = exported(request)
-    began = perf_counter()
-    session, provider = open_session(graph.path, providers, request.threads)
-    compile_s = perf_counter() - began
-    bound = _Bound(session, request)
-    synchronize = synchronizer(request.device)
-    synchronize()  # torch copied the batch on another stream than the session's
-    values = {
-        "export_s": graph.export_s,
-        "operators": graph.operators,
-        "nodes": _placement(session),
-    }
-    return Runtime(bound.run, bound.vectors, provider, synchronize, compile_s, values)
-
-
-def _load_cuda_libraries() -> None:
-    """Load the CUDA and cuDNN libraries that torch's wheels brought, where ONNX Runtime looks for them."""
-    if not torch.cuda.is_available():
-        raise Unavailable(f"torch {torch.__version__} sees no CUDA device")
-    preload: Any = onnxruntime.preload_dlls  # untyped in onnxruntime
-    preload()
+        return vectors
 
 
 def _explained(error: BaseException, provider: str) -> BaseException:
-    """Why a session could not be made: out of memory, a library that is not here, or its own words."""
+    """Why a session could not be made: no memory, a missing library, or the error's own words."""
     memory = _out_of_memory(error)
     if memory is not None:
         return memory

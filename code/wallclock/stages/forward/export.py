@@ -1,9 +1,9 @@
-"""The network as an ONNX graph: exported once, kept under the digest of all that it depends on.
+"""A network as an ONNX graph: exported once, cached under the digest of all that it depends on.
 
     <cache>/<digest>/model.onnx    fixed batch, fixed input size
-                     about.json    seconds it took, its nodes, sha256 of the model
+                     about.json    seconds it took, its operators, sha256 of the model
 
-A folder is made under a temporary name and renamed, so that it is whole or absent.
+A folder is written under a temporary name and renamed, so that it is complete or absent.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 import onnx
 import torch
 
+from wallclock.errors import Unavailable
 from wallclock.files import digest_of, pretty_json, sha256_file, write_bytes, write_text
-from wallclock.stages.runtimes.base import Request
+from wallclock.stages.forward.base import Request
+from wallclock.stages.forward.pytorch import torch_dtype
 
 INPUT, OUTPUT = "pixel_values", "pooled"
-
-#: dtype of a graph → its input's type.
-INPUT_TYPES = {"fp32": np.float32, "fp16": np.float16, "int8": np.float32}
 
 #: Operators that mean that work which is the same for every batch was left in the graph.
 _UNWANTED = ("Resize", "Upsample", "Shape")
 
 #: The first opset with an operator for attention, which runtimes have fused kernels for.
 _ATTENTION_OPSET = 23
+
+_LIBRARIES = ("torch", "transformers", "onnxscript", "onnx", "onnxruntime-gpu")
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,16 @@ class Exported:
 
 
 def exported(request: Request) -> Exported:
-    """The request's network as a graph: from the cache, or made now.
+    """The request's network as a graph, from the cache or exported now.
 
     Raises:
+        Unavailable: the network is not a DINOv2.
         UserError: the disk is full.
     """
     folder = request.cache / _key(request)
-    found = _load(folder)
-    if found is not None:
-        return found
+    cached = _load(folder)
+    if cached is not None:
+        return cached
     if request.dtype == "int8":
         floats = exported(replace(request, dtype="fp32"))
         return _make(folder, lambda model: _quantize(floats.path, model), floats.export_s)
@@ -69,29 +70,30 @@ def exported(request: Request) -> Exported:
 
 
 def _key(request: Request) -> str:
-    libraries = ["torch", "transformers", "onnxscript", "onnx", "onnxruntime-gpu"]
     identity = {
         "weights": request.weights_digest,
-        "images": list(request.images.shape),
+        "images": list(request.shape),
         "dtype": request.dtype,
         "opset": request.opset,
-        "versions": {name: metadata.version(name) for name in libraries},
+        "versions": {name: metadata.version(name) for name in _LIBRARIES},
     }
     return digest_of(identity)[:16]
 
 
 def _load(folder: Path) -> Exported | None:
-    """The graph in `folder` if it is there and as it was written."""
+    """The graph in `folder`, or None where it is missing or damaged."""
     try:
         about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
-        whole = sha256_file(folder / "model.onnx") == about["sha256"]
+        intact = sha256_file(folder / "model.onnx") == about["sha256"]
     except (OSError, ValueError, KeyError):
         return None
-    return Exported(folder / "model.onnx", about["export_s"], about["operators"]) if whole else None
+    return (
+        Exported(folder / "model.onnx", about["export_s"], about["operators"]) if intact else None
+    )
 
 
 def _make(folder: Path, write: Callable[[Path], None], spent_s: float = 0.0) -> Exported:
-    """Have the graph written; `spent_s` is what the graph that it is made from took."""
+    """Have the graph written; `spent_s` is what its source graph took to export."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
     try:
@@ -102,7 +104,7 @@ def _make(folder: Path, write: Callable[[Path], None], spent_s: float = 0.0) -> 
         operators = _operators(model)
         about = {"export_s": export_s, "operators": operators, "sha256": sha256_file(model)}
         write_text(temporary / "about.json", pretty_json(about))
-        shutil.rmtree(folder, ignore_errors=True)  # damaged, or we would not be here
+        shutil.rmtree(folder, ignore_errors=True)  # damaged: an intact one would have been loaded
         os.rename(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -110,20 +112,21 @@ def _make(folder: Path, write: Callable[[Path], None], spent_s: float = 0.0) -> 
 
 
 def _operators(model: Path) -> dict[str, int]:
-    """Operators by name, after checking that the graph does only what changes from batch to batch."""
-    found = Counter(node.op_type for node in onnx.load(model, load_external_data=False).graph.node)
-    unwanted = [name for name in _UNWANTED if name in found]
+    """Operators by name; raises where the graph repeats work that never changes."""
+    graph = onnx.load(model, load_external_data=False).graph
+    operators = Counter(node.op_type for node in graph.node)
+    unwanted = [name for name in _UNWANTED if name in operators]
     if unwanted:
         raise RuntimeError(
             f"the exported graph still holds {', '.join(unwanted)}: shapes were meant to be fixed"
         )
-    return dict(sorted(found.items()))
+    return dict(sorted(operators.items()))
 
 
 def _write(request: Request, path: Path) -> None:
     network = _prepared(request)
-    dtype = {"fp32": torch.float32, "fp16": torch.float16}[request.dtype]
-    images = torch.zeros(request.images.shape, dtype=dtype)
+    dtype = torch_dtype(request.dtype)
+    images = torch.zeros(request.shape, dtype=dtype)
     with _quiet():
         program = torch.onnx.export(
             _Pooled(network).eval().to(dtype),
@@ -139,7 +142,7 @@ def _write(request: Request, path: Path) -> None:
 
 
 def _quantize(floats: Path, path: Path) -> None:
-    """Dynamic quantization: int8 weights of every matrix product, activations scaled as they come."""
+    """Dynamic quantization: int8 weights of every matrix product; activations per batch."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with _quiet():
@@ -154,7 +157,7 @@ def _quantize(floats: Path, path: Path) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No talk of the exporters' own deprecations, of libraries not asked for, of steps already taken."""
+    """Silence the exporters' deprecation warnings and progress messages."""
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
@@ -170,11 +173,14 @@ def _prepared(request: Request) -> Any:
     They are stored for 518 px and interpolated in every pass; done once before the export, no
     Resize is left in the graph.
     """
+    kind = request.network.config.model_type
+    if kind != "dinov2":
+        raise Unavailable(f"runtime={request.runtime} exports DINOv2 only, the model is a {kind}")
     network = copy.deepcopy(request.network).cpu().float()
-    # As one operator where the opset has one; else the plain products, without the guard against
-    # rows that are masked whole, which torch's decomposition adds.
+    # One operator where the opset has one; else the plain products, without the guard against
+    # fully masked rows that torch's decomposition adds.
     network.set_attn_implementation("sdpa" if request.opset >= _ATTENTION_OPSET else "eager")
-    embeddings, height, width = network.embeddings, *request.images.shape[2:]
+    embeddings, height, width = network.embeddings, *request.shape[2:]
     patch = network.config.patch_size
     tokens = torch.zeros(1, (height // patch) * (width // patch) + 1, network.config.hidden_size)
     with torch.no_grad():
@@ -184,10 +190,10 @@ def _prepared(request: Request) -> Any:
 
 
 class _Pooled(torch.nn.Module):
-    """Dinov2Model's forward, pooled vector only.
+    """Dinov2Model's forward pass, pooled vector only.
 
-    Spelled out because under export the model adds an attention mask that masks nothing, which
-    would cost an addition a layer in the graph alone.
+    Written out because under export the model adds an attention mask that masks nothing, which
+    would cost the graph alone an addition per layer.
     """
 
     def __init__(self, network: Any) -> None:
