@@ -115,10 +115,10 @@ def _cell(
         "variant": variant,
         "subset": subset,
         "installed": third_party.installed(name),
-        "seconds": plan.settings.seconds,
+        "seconds": plan.settings.loader_seconds,
         "fidelity": {
             **options["fidelity"],
-            **({} if plan.settings.seconds >= _NETWORK_FROM_S else {"vectors": 0}),
+            **({} if plan.settings.loader_seconds >= _NETWORK_FROM_S else {"vectors": 0}),
         },
     }
     return Cell("frontier", "loading", label, repeat, recipe, corpus, plan.settings.model, params)

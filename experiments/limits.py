@@ -92,7 +92,7 @@ def _of_recipe(
     repeat: int,
     models: Sequence[ModelSpec],
 ) -> list[Cell]:
-    params = {**plan.params, "seconds": plan.settings.seconds, "allocator": "keep"}
+    params = {**plan.params, "seconds": plan.settings.loader_seconds, "allocator": "keep"}
 
     def cell(protocol: str, what: str, model: ModelSpec, **more: object) -> Cell:
         label = f"{what}-{recipe.name}-{_service(model) if what in _WITH_MODEL else ''}".rstrip("-")
@@ -143,7 +143,7 @@ def _batches(
     """As many as take about `seconds`, and so many that what workers have half done at either end is little."""
     ms = max(model.service_ms_per_image, float(options["expected_ms"][corpus.image_set]))
     return max(
-        math.ceil(plan.settings.seconds * 1e3 / ms / recipe.batch_size), _ROUNDS * recipe.workers
+        math.ceil(plan.settings.loader_seconds * 1e3 / ms / recipe.batch_size), _ROUNDS * recipe.workers
     )
 
 

@@ -31,7 +31,7 @@ def test_the_grid_is_one_thread_one_image_no_gpu(tmp_path: Path) -> None:
     ]
     recipe = cells[0].recipe
     assert recipe is not None
-    assert (recipe.batch_size, recipe.torch_threads, recipe.opencv_threads) == (1, 1, 1)
+    assert (recipe.batch_size, recipe.torch_threads) == (1, 1)
     assert (recipe.device, recipe.decoder, recipe.resizer, recipe.workers) == (
         "cpu",
         "pil",

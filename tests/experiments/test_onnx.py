@@ -27,7 +27,7 @@ def plan(tmp_path: Path) -> Plan:
     overrides = [
         "experiment=[onnx]",
         "profile=quick",
-        "repeats_of.cpu={onnx:1}",
+        "repeats=1",
         "n=2",
         "device=cpu",
     ]

@@ -29,7 +29,7 @@ from wallclock.spec import Cell, ModelSpec, Recipe
 def measure(cells: Sequence[Cell], plan: Plan) -> tuple[Report, str]:
     """Run cells; return the report and what was printed."""
     screen = Screen(Console(file=io.StringIO(), width=200))
-    report = runner.run(cells, plan.settings.runs, 0, {"command": "test"}, screen)
+    report = runner.run(cells, plan.settings, {"command": "test"}, screen)
     assert isinstance(screen.console.file, io.StringIO)
     return report, screen.console.file.getvalue()
 
@@ -142,7 +142,7 @@ def test_cells_are_shuffled_within_their_block_and_blocks_keep_their_order(
     blocks: list[tuple[str, int, int]], seed: int
 ) -> None:
     planned: list[Any] = [
-        runner._Planned(
+        runner._Task(
             Cell(experiment, "serial", f"{index}", repeat, Recipe("x"), None, ModelSpec("m")),
             "",
             Path(),
@@ -163,7 +163,7 @@ def test_cells_are_shuffled_within_their_block_and_blocks_keep_their_order(
 
 def test_a_seed_decides_the_order() -> None:
     planned = [
-        runner._Planned(
+        runner._Task(
             Cell("serial", "serial", f"{i}", 0, Recipe("x"), None, ModelSpec("m")), "", Path()
         )
         for i in range(12)

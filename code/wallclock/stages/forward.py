@@ -14,6 +14,8 @@ from wallclock.errors import Unavailable, UserError, check_name
 from wallclock.spec import ModelSpec
 
 _DTYPES = ("fp32", "fp16", "bf16")
+#: Where the architecture has it.
+_ATTENTION = "sdpa"
 
 
 #: Of each channel, what to add to a pixel and what to multiply the sum by.
@@ -126,7 +128,7 @@ def _random(model: ModelSpec) -> Any:
         mlp_ratio=4,
         patch_size=14,
         image_size=518,
-        attn_implementation=model.attention,
+        attn_implementation=_ATTENTION,
     )
     torch.manual_seed(model.seed)
     return Dinov2Model(config)
@@ -170,7 +172,7 @@ def _loaded(source: str, model: ModelSpec) -> Any:
     }
     try:
         network, found = AutoModel.from_pretrained(
-            source, output_loading_info=True, attn_implementation=model.attention, **options
+            source, output_loading_info=True, attn_implementation=_ATTENTION, **options
         )
     except ValueError as error:
         if "attention implementation" not in str(error):
