@@ -185,14 +185,14 @@ def test_every_experiment_composes_and_its_file_names_its_command(path: Path) ->
     command = re.fullmatch(r"# python code/main\.py (.*)", second)
     assert command is not None, second
     assert tuple(composed(*command[1].split()).experiments) == (name,)
-    assert name in (*experiments.ORDER, *experiments.OWN)
+    assert name in (*experiments.ORDER, *experiments.ON_REQUEST)
     assert experiments.load(name).TABLES
 
 
 def test_every_experiment_has_a_module_and_a_file() -> None:
     assert {path.stem for path in (CONF / "experiment").glob("*.yaml")} == {
         *experiments.ORDER,
-        *experiments.OWN,
+        *experiments.ON_REQUEST,
     }
 
 

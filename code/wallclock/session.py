@@ -51,7 +51,7 @@ def run_session(settings: Settings, command: str) -> int:
 
 def _print_results(published: Published, settings: Settings, console: Console) -> None:
     """The tables and verdicts of the paper's experiments; the diagnosis of one's own job."""
-    if settings.experiments.keys() - set(experiments.OWN):
+    if settings.experiments.keys() - set(experiments.ON_REQUEST):
         overview.print_tables(published.tables, console)
         show.print_verdicts(published.verdicts, console)
     if "diagnose" in settings.experiments:
