@@ -59,6 +59,8 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
         for choice in [*options["rows"], *(options["cpu_rows"] if device == "cpu" else ())]:
             runtime, dtype = choice["runtime"], _on(device, choice["dtype"])
             name = f"{runtime}-{dtype}"
+            if name in options["skip"]:
+                continue
             recipe = replace(base, name=name, runtime=runtime, dtype=dtype, batch_size=size)
             judged = {**params, "gate": options["gate"][dtype]}
             grid.append(

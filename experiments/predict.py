@@ -117,7 +117,7 @@ def _proving(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     corpora = plan.slices(options["images"])
     grid = []
     for repeat in plan.repeats("predict"):
-        for job in options["prove"]:
+        for job in options["prove"][: options["n_prove"]]:
             if job["image_set"] not in corpora:
                 continue
             sizes = {name: job[name] for name in ("workers", "batch_size")}

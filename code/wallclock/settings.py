@@ -217,6 +217,14 @@ def _keys(node: Any, prefix: str = "") -> list[str]:
     return found
 
 
+def _if_quick_cpu(fewer: Any, full: Any, *, _root_: DictConfig) -> Any:
+    """`${if_quick_cpu:[1],[1, 2]}` in an experiment's file: the first with --quick on a CPU."""
+    return fewer if _root_.use_quick_repeats and _device(_root_.device) == "cpu" else full
+
+
+OmegaConf.register_new_resolver("if_quick_cpu", _if_quick_cpu, replace=True)
+
+
 def resolve(config: DictConfig) -> Settings:
     """Turn a composed configuration into settings; nothing `auto` is left.
 
