@@ -20,6 +20,9 @@ from types import TracebackType
 
 #: The nine stages, in the order an image passes them.
 STAGES = ("read", "decode", "resize", "normalize", "assemble", "h2d", "forward", "d2h", "serialize")
+#: The stages of an image before the device sees its batch, and those of the device.
+LOADING_STAGES = ("read", "decode", "resize", "normalize", "assemble")
+DEVICE_STAGES = ("h2d", "forward", "d2h")
 
 
 class Stage:
@@ -119,7 +122,7 @@ class StageProfiler:
     def __init__(
         self,
         synchronize: Callable[[], object] | None = None,
-        synced: frozenset[str] = frozenset({"h2d", "forward", "d2h"}),
+        synced: frozenset[str] = frozenset(DEVICE_STAGES),
     ) -> None:
         self._stages = _Stages(synchronize, synced)
         #: `with profiler.stage("decode"):`. The dictionary's own look-up, not a method that

@@ -206,7 +206,14 @@ def _defaults(cls: Any) -> dict[str, Any]:
     return plain
 
 
+def _if_quick_cpu(fewer: Any, full: Any, *, _root_: DictConfig) -> Any:
+    """`${if_quick_cpu:[1],[1, 2]}` in an experiment's file: the first with --quick on a CPU."""
+    quick = _root_.use_quick_repeats and _device(_root_.device, "device") == "cpu"
+    return fewer if quick else full
+
+
 _register_schemas()
+OmegaConf.register_new_resolver("if_quick_cpu", _if_quick_cpu, replace=True)
 
 
 def _explain(error: Exception, overrides: Sequence[str]) -> str:
@@ -308,29 +315,27 @@ def _quick_repeats(options: Any, name: str, device: str) -> int | None:
 def _options(
     experiment: str, options: Mapping[str, Any], device: str, notes: list[str]
 ) -> dict[str, Any]:
-    """An experiment's options, each of the kind that its file gives; recipes are built."""
-    path = CONF / "experiment" / f"{experiment}.yaml"
-    defaults: Any = OmegaConf.to_container(OmegaConf.load(path))
+    """An experiment's options, each of the type that its file gives; recipes are built."""
+    raw: Any = OmegaConf.load(CONF / "experiment" / f"{experiment}.yaml")
+    # The file alone, as the paper's profile resolves it.
+    file = OmegaConf.create({"use_quick_repeats": False, "device": device, "file": raw})
+    defaults: Any = OmegaConf.to_container(file, resolve=True)
     recipe_fields = {item.name for item in fields(Recipe)}
     checked = {}
     for name, value in options.items():
         key = f"experiment.{experiment}.{name}"
         if isinstance(value, Mapping) and recipe_fields <= value.keys():
             checked[name] = _recipe(value, device, key, notes)
-            continue
-        if name not in defaults:
+        elif name not in defaults["file"]:
             raise UserError(f"{key}={value}: {experiment} has no such setting")
-        if name in _RECIPE_LISTS and isinstance(value, list):
-            for changes in value:
-                _recipe({**asdict(Recipe("", device=device)), **changes}, device, key, [])
         else:
-            _check_option(value, defaults[name], key)
-        checked[name] = value
+            _check_option(value, defaults["file"][name], key)
+            checked[name] = value
     return checked
 
 
 def _check_option(value: Any, default: Any, key: str) -> None:
-    """Refuse a value of another kind than the default's; numbers are finite and not negative."""
+    """Refuse a value of another type than the default's; numbers are finite and not negative."""
     name = key.rpartition(".")[2]
     if isinstance(default, dict):
         if not isinstance(value, Mapping):
@@ -339,15 +344,12 @@ def _check_option(value: Any, default: Any, key: str) -> None:
             check_name(item, default, f"setting of {key}")
             _check_option(value[item], default[item], f"{key}.{item}")
     elif isinstance(default, list):
-        if not isinstance(value, list) or not value:
-            raise UserError(f"{key}={value}: give a list, for example [{default[0]}]")
+        if not isinstance(value, list) or not (value or not default):
+            raise UserError(f"{key}={value}: give a list, for example {default[:1]}")
         for item in value:
-            if name in _NAME_LISTS:
-                check_name(item, _NAME_LISTS[name], key)
-            elif isinstance(item, Mapping) and isinstance(default[0], dict):
-                _check_keys(item, default, key)
-            else:
-                _check_option(item, default[0], key)
+            _check_item(item, default, key)
+    elif default is None:
+        check(Positive | None, value, key)
     elif isinstance(default, float) or "seconds" in key or "_ms" in key:
         check(Annotated[float, Range(0)], value, key)
     elif type(default) is int:
@@ -357,11 +359,22 @@ def _check_option(value: Any, default: Any, key: str) -> None:
         check(type(default), value, key)
 
 
-def _check_keys(item: Mapping[str, Any], defaults: Sequence[Mapping[str, Any]], key: str) -> None:
-    for name, value in item.items():
-        check_name(name, {name for default in defaults for name in default}, f"setting of {key}")
-        if isinstance(value, float):
-            check(Annotated[float, Range(0)], value, f"{key}.{name}")
+def _check_item(item: Any, default: Sequence[Any], key: str) -> None:
+    """Check an element of a list against the elements of the default."""
+    name = key.rpartition(".")[2]
+    if not isinstance(item, Mapping) or not isinstance(next(iter(default), None), dict):
+        if name in _NAME_LISTS:
+            check_name(item, _NAME_LISTS[name], key)
+        elif default:
+            _check_option(item, default[0], key)
+    elif name in _RECIPE_LISTS:
+        _recipe({**asdict(Recipe("")), **item}, "cpu", key, [])
+    else:
+        names = {name for choices in default for name in choices}
+        for name, value in item.items():
+            check_name(name, names, f"setting of {key}")
+            if isinstance(value, float):
+                check(Annotated[float, Range(0)], value, f"{key}.{name}")
 
 
 def _corpus(choices: Any) -> CorpusSpec:

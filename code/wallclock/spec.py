@@ -266,6 +266,17 @@ class Cell:
     model: ModelSpec
     params: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def images(self) -> Slice:
+        """The corpus slice.
+
+        Raises:
+            ValueError: the cell has none.
+        """
+        if self.corpus is None:
+            raise ValueError(f"{self.experiment}/{self.label} has no corpus")
+        return self.corpus
+
     def to_json(self) -> dict[str, Any]:
         """Plain data, the manifest's path included."""
         return asdict(self)
