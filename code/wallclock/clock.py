@@ -18,11 +18,11 @@ from contextlib import contextmanager
 from time import perf_counter_ns
 from types import TracebackType
 
-#: The nine stages, in the order an image passes them.
-STAGES = ("read", "decode", "resize", "normalize", "assemble", "h2d", "forward", "d2h", "serialize")
-#: The stages of an image before the device sees its batch, and those of the device.
+#: What a loader does, and what happens on the device.
 LOADING_STAGES = ("read", "decode", "resize", "normalize", "assemble")
 DEVICE_STAGES = ("h2d", "forward", "d2h")
+#: The nine stages, in the order an image passes them.
+STAGES = (*LOADING_STAGES, *DEVICE_STAGES, "serialize")
 
 
 class Stage:
@@ -122,7 +122,7 @@ class StageProfiler:
     def __init__(
         self,
         synchronize: Callable[[], object] | None = None,
-        synced: frozenset[str] = frozenset(DEVICE_STAGES),
+        synced: frozenset[str] = frozenset({"h2d", "forward", "d2h"}),
     ) -> None:
         self._stages = _Stages(synchronize, synced)
         #: `with profiler.stage("decode"):`. The dictionary's own look-up, not a method that

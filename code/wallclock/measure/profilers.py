@@ -14,10 +14,15 @@ from typing import Any
 
 from wallclock.clock import STAGES, StageProfiler, gc_disabled
 from wallclock.corpus.manifest import Manifest
-from wallclock.engines import pipeline as pipelines
 from wallclock.engines import serial as engine
-from wallclock.engines.pipeline import Pipeline
-from wallclock.measure.protocol import Measurement, Progress, open_corpus, set_page_cache
+from wallclock.engines.pipeline import DeviceStages, LoadStages, device_stages, load_stages
+from wallclock.measure.protocol import (
+    Measurement,
+    Progress,
+    no_progress,
+    open_corpus,
+    set_page_cache,
+)
 from wallclock.measure.serial import warm_up
 from wallclock.spec import Cell
 from wallclock.thread_counts import set_threads
@@ -27,6 +32,9 @@ _MIN_SHARE = 0.01
 
 _PREFIX = "wallclock::"
 
+#: All nine stages.
+_Stages = tuple[LoadStages, DeviceStages]
+
 
 def profiler(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Overhead in interleaved rounds, then one pass under torch.profiler and one under cProfile."""
@@ -35,12 +43,12 @@ def profiler(cell: Cell, work: Path, progress: Progress) -> Measurement:
     rounds, calls = int(cell.params["rounds"]), int(cell.params["calls_per_round"])
     overhead = _overhead(rounds, calls)
     manifest = open_corpus(cell)
-    pipeline = pipelines.build(recipe, model, manifest.root, work)
-    warm_up(pipeline, recipe, model, manifest.valid[: recipe.batch_size])
+    stages = load_stages(recipe, model, manifest.root), device_stages(recipe, model, work)
+    warm_up(cell, *stages, manifest.valid[: recipe.batch_size])
     cache = set_page_cache(cell, manifest, manifest.valid)
     differences = {
-        "torch.profiler": _against(_torch_pass, cell, manifest, pipeline),
-        "cProfile": _against(_c_profile_pass, cell, manifest, pipeline),
+        "torch.profiler": _against(_torch_pass, cell, manifest, stages),
+        "cProfile": _against(_c_profile_pass, cell, manifest, stages),
     }
     values: dict[str, Any] = {**threads, **manifest.size_stats(), "page_cache": cache}
     values |= {
@@ -48,7 +56,7 @@ def profiler(cell: Cell, work: Path, progress: Progress) -> Measurement:
         "differences": differences,
         "n_embedded": len(manifest.valid),
     }
-    values["weights_digest"] = pipeline.weights_digest
+    values["weights_digest"] = stages[1].weights_digest
     return Measurement(overhead, values)
 
 
@@ -100,12 +108,12 @@ def _time_bare_loop(calls: int) -> int:
     return perf_counter_ns() - began
 
 
-_Pass = Callable[[Cell, Manifest, Pipeline], tuple[StageProfiler, dict[str, float]]]
+_Pass = Callable[[Cell, Manifest, _Stages], tuple[StageProfiler, dict[str, float]]]
 
 
-def _against(run: _Pass, cell: Cell, manifest: Manifest, pipeline: Pipeline) -> dict[str, float]:
+def _against(run: _Pass, cell: Cell, manifest: Manifest, stages: _Stages) -> dict[str, float]:
     """Relative difference per stage, |ours - theirs| / theirs, for stages of at least 1 % of the pass."""
-    profiler, theirs = run(cell, manifest, pipeline)
+    profiler, theirs = run(cell, manifest, stages)
     ours = profiler.seconds()
     total = sum(ours.values())
     compared = [name for name in STAGES if ours.get(name, 0) >= _MIN_SHARE * total]
@@ -113,7 +121,7 @@ def _against(run: _Pass, cell: Cell, manifest: Manifest, pipeline: Pipeline) -> 
 
 
 def _torch_pass(
-    cell: Cell, manifest: Manifest, pipeline: Pipeline
+    cell: Cell, manifest: Manifest, stages: _Stages
 ) -> tuple[StageProfiler, dict[str, float]]:
     from torch.profiler import ProfilerActivity, profile, record_function
 
@@ -129,17 +137,17 @@ def _torch_pass(
 
         return labelled
 
-    profiler = StageProfiler(pipeline.synchronize)
+    profiler = StageProfiler(stages[1].synchronize)
     with profile(activities=[ProfilerActivity.CPU]) as recorded:
         with record_function("warm-up"):
             pass  # the first one costs milliseconds, before its own clock starts
-        _pass(cell, manifest, _wrapped(pipeline, label), profiler)
+        _pass(cell, manifest, _wrapped(stages, label), profiler)
     events = {event.key: event.cpu_time_total / 1e6 for event in recorded.key_averages()}
     return profiler, {name: events.get(_PREFIX + name, 0.0) for name in STAGES}
 
 
 def _c_profile_pass(
-    cell: Cell, manifest: Manifest, pipeline: Pipeline
+    cell: Cell, manifest: Manifest, stages: _Stages
 ) -> tuple[StageProfiler, dict[str, float]]:
     def label(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         held: list[Any] = []
@@ -152,9 +160,9 @@ def _c_profile_pass(
         code = labelled.__code__.replace(co_name=_PREFIX + name)
         return FunctionType(code, labelled.__globals__, closure=labelled.__closure__)
 
-    profiler = StageProfiler(pipeline.synchronize)
+    profiler = StageProfiler(stages[1].synchronize)
     recorder = cProfile.Profile()
-    wrapped = _wrapped(pipeline, label)
+    wrapped = _wrapped(stages, label)
     recorder.runcall(_pass, cell, manifest, wrapped, profiler)
     stats: Any = pstats.Stats(recorder)
     cumulative = {key[2]: timing[3] for key, timing in stats.stats.items()}
@@ -162,15 +170,20 @@ def _c_profile_pass(
 
 
 def _wrapped(
-    pipeline: Pipeline, label: Callable[[str, Callable[..., Any]], Callable[..., Any]]
-) -> Pipeline:
-    changes: dict[str, Any] = {name: label(name, getattr(pipeline, name)) for name in STAGES}
+    stages: _Stages, label: Callable[[str, Callable[..., Any]], Callable[..., Any]]
+) -> _Stages:
+    def labelled(part: LoadStages | DeviceStages) -> dict[str, Any]:
+        names = [name for name in STAGES if hasattr(part, name)]
+        return {name: label(name, getattr(part, name)) for name in names}
+
+    load, device = stages
     # The sink stays open for the next pass.
-    return replace(pipeline, finish=lambda: None, **changes)
+    wrapped = replace(device, finish=lambda: None, **labelled(device))
+    return replace(load, **labelled(load)), wrapped
 
 
-def _pass(cell: Cell, manifest: Manifest, pipeline: Pipeline, profiler: StageProfiler) -> None:
+def _pass(cell: Cell, manifest: Manifest, stages: _Stages, profiler: StageProfiler) -> None:
     recipe = cell.recipe
     items = manifest.valid
     with gc_disabled():
-        engine.run(items, pipeline, profiler, recipe.batch_size, len(items), lambda done: None)
+        engine.run(items, *stages, profiler, recipe.batch_size, len(items), no_progress)
