@@ -17,12 +17,17 @@ from wallclock.constraints import OneOf, Range
 
 #: The paper's two image sets; a user's folder is compared with the one it resembles.
 IMAGE_SETS = ("small_256", "original")
-#: How stages overlap, how DataLoader's workers start, what runs the network and how it is compiled.
+#: How stages overlap, how DataLoader's workers start, how the network is compiled.
 ENGINES = ("serial", "dataloader", "threads")
 START_METHODS = ("fork", "forkserver", "spawn")
-RUNTIMES = ("pytorch", "onnxruntime", "tensorrt")
 COMPILERS = ("none", "compile", "cuda_graphs")
-DTYPES = ("fp32", "fp16", "bf16")
+#: Runtime of the forward pass → its dtypes.
+DTYPES: Mapping[str, tuple[str, ...]] = {
+    "pytorch": ("fp32", "fp16", "bf16"),
+    "onnxruntime": ("fp32", "fp16", "int8"),
+    "tensorrt": ("fp16",),
+}
+RUNTIMES = tuple(DTYPES)
 SINKS = ("parquet", "lmdb", "npy")
 #: Resizer → its interpolations.
 INTERPOLATIONS: Mapping[str, tuple[str, ...]] = {
@@ -75,7 +80,8 @@ class Recipe:
     #: How DataLoader's workers start: fork is Linux's default before Python 3.14.
     start_method: Annotated[str, OneOf(START_METHODS)] = "fork"
     batch_size: Annotated[int, Range(1, 65_536)] = 32
-    dtype: Annotated[str, OneOf(DTYPES)] = "fp32"
+    #: One of `DTYPES[runtime]`.
+    dtype: str = "fp32"
     runtime: Annotated[str, OneOf(RUNTIMES)] = "pytorch"
     sink: Annotated[str, OneOf(SINKS)] = "parquet"
     device: Annotated[str, OneOf(("cpu", "cuda"))] = "cpu"
