@@ -1,50 +1,34 @@
-"""The experiments: one module a question, with its cells and its tables.
+"""The experiments: one module per question, with its cells and its tables.
 
-Each has
+Every module of this package whose name has no leading underscore is an experiment. It defines
+
 - `cells(plan, options)`: the grid of measurements, in table order;
-- `TABLES`: the CSVs it makes, name → columns;
+- `TABLES`: the CSVs it writes, name → columns;
 - `tables(records)`: their rows, derived from the records and nothing else;
-- `READS`, where it judges other experiments: those whose records `tables` gets beside its own.
+
+and, where they differ from the defaults,
+
+- `RANK`: its place in the running order of `--experiment all`; without one it runs last;
+- `ON_REQUEST = True`: it runs only by name;
+- `QUICK = True`: `--quick` runs it where no experiment is named;
+- `ALSO_READS`: experiments whose records `tables` gets after its own.
+
+Its options are in `conf/experiment/<name>.yaml`.
 """
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, Protocol
 
+from experiments._rows import Row
 from wallclock.records import Record
 from wallclock.run.plan import Plan
 from wallclock.spec import Cell
 
-Row = dict[str, object]
-
-#: Running order of `--experiment all`: quick answers first, the long runs after them.
-ORDER = (
-    "profiler",
-    "decoders",
-    "serialization",
-    "serial",
-    "cpu",
-    "onnx",
-    "t4",
-    "opt",
-    "fast",
-    "steps",
-    "workers",
-    "batch",
-    "frontier",
-    "limits",
-    "scaling",
-    "predict",
-    "layers",
-)
-
-#: Run only by name: of one's own images and job, not of the paper's.
-OWN = ("diagnose",)
-
-#: What `--quick` runs where no experiment is named: minutes on two CPU cores.
-QUICK = ("profiler", "decoders", "serialization", "serial", "cpu")
+_LAST = 1000
 
 
 class Experiment(Protocol):
@@ -59,11 +43,28 @@ class Experiment(Protocol):
         """The rows of each CSV that these records can fill."""
 
 
-def reads(name: str) -> tuple[str, ...]:
-    """The experiments whose records this one's tables are made from: itself, and those that it `READS`."""
-    return (name, *getattr(load(name), "READS", ()))
-
-
 def load(name: str) -> Experiment:
     """The experiment's module."""
-    return import_module(f"experiments.{name}")
+    return import_module(f"{__name__}.{name}")
+
+
+def record_sources(name: str) -> tuple[str, ...]:
+    """The experiments whose records fill this one's tables: itself, then those it `ALSO_READS`."""
+    return (name, *getattr(load(name), "ALSO_READS", ()))
+
+
+def _ranked() -> list[str]:
+    names = [info.name for info in pkgutil.iter_modules(__path__) if info.name[0] != "_"]
+    return sorted(names, key=lambda name: (getattr(load(name), "RANK", _LAST), name))
+
+
+_ALL = _ranked()
+
+#: Run only by name: for the user's own images and job, not the paper's.
+ON_REQUEST = tuple(name for name in _ALL if getattr(load(name), "ON_REQUEST", False))
+
+#: Running order of `--experiment all`: quick answers first, the long runs after them.
+ORDER = tuple(name for name in _ALL if name not in ON_REQUEST)
+
+#: What `--quick` runs where no experiment is named: minutes on two CPU cores.
+QUICK = tuple(name for name in ORDER if getattr(load(name), "QUICK", False))

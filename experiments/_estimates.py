@@ -1,4 +1,4 @@
-"""A diagnosis's records, asked about a recipe: what it will bring, which stage binds, what a stage's time is worth."""
+"""Estimates for any recipe from a diagnosis's records: throughput, bottleneck, a stage's worth."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from experiments._costs import Costs, Inputs, NoCostsError
-from wallclock import predict
-from wallclock.clock import STAGES
-from wallclock.predict import Prediction
+from wallclock.clock import LOADING_STAGES, STAGES
+from wallclock.predict import Prediction, crossover_batch, predict, workers_to_saturate
 from wallclock.records import Record
 from wallclock.spec import Cell, Recipe
 
-_LOADING = ("read", "decode", "resize", "normalize", "assemble")
-
-#: The stages behind each resource that can bind.
-_BEHIND = {
+#: The stages of each resource.
+_STAGES_OF = {
     "accelerator": ("forward",),
     "h2d": ("h2d",),
     "main": ("d2h", "serialize"),
-    "transform": _LOADING,
+    "transform": LOADING_STAGES,
     "storage": ("read",),
 }
 
@@ -28,7 +25,7 @@ class Estimates:
     """The costs that a diagnosis measured, for any recipe.
 
     Args:
-        records: of a diagnosis; end-to-end ones are not looked at.
+        records: of a diagnosis; end-to-end ones are ignored.
         like: a cell of it, for its images and its model.
         present: the recipe that everything is compared with.
     """
@@ -40,77 +37,62 @@ class Estimates:
         self._like = like
 
     def missing(self, recipe: Recipe) -> str:
-        """Why nothing can be said of a recipe; empty if something can."""
+        """Why a recipe cannot be predicted; empty if it can."""
         try:
             self._inputs(recipe)
         except NoCostsError as error:
-            return next(
-                (
-                    record.reason
-                    for record in self._records
-                    if not record.ok and _of(record, recipe)
-                ),
-                str(error),
-            )
+            failed = (r.reason for r in self._records if not r.ok and _is_cost_of(r.cell, recipe))
+            return next(failed, str(error))
         return ""
 
     def prediction(self, recipe: Recipe) -> Prediction:
-        """What the recipe will bring end to end."""
-        return _predicted(self._inputs(recipe))
+        """The recipe's expected throughput end to end."""
+        return predict(*self._inputs(recipe))
 
     def without(self, recipe: Recipe, stage: str) -> float:
-        """How many times faster it would be if a stage took no time at all."""
-        given, now = self._inputs(recipe), self.prediction(recipe)
+        """The speedup if a stage took no time at all."""
+        inputs, now = self._inputs(recipe), self.prediction(recipe)
         if stage == "forward":
             return now.accelerator_bound
-        freed = replace(given, costs=replace(given.costs, **{f"{stage}_s": 0.0}))
-        return _predicted(freed).img_per_s / now.img_per_s
+        costs = replace(inputs.costs, **{f"{stage}_s": 0.0})
+        return predict(*inputs._replace(costs=costs)).img_per_s / now.img_per_s
 
     def seconds(self, recipe: Recipe) -> dict[str, float]:
-        """Seconds of an image in each stage, one after the other."""
-        given = self._inputs(recipe)
-        forward = given.step.batch_s(recipe.batch_size) / recipe.batch_size
+        """Seconds of an image in each stage, run sequentially."""
+        inputs = self._inputs(recipe)
+        forward = inputs.step.batch_s(recipe.batch_size) / recipe.batch_size
         return {
-            stage: forward if stage == "forward" else getattr(given.costs, f"{stage}_s")
+            stage: forward if stage == "forward" else getattr(inputs.costs, f"{stage}_s")
             for stage in STAGES
         }
 
-    def binding(self, recipe: Recipe) -> str:
-        """The stage that sets the pace: the longest of those behind the resource that binds."""
+    def bottleneck_stage(self, recipe: Recipe) -> str:
+        """The longest stage of the bottleneck resource."""
         seconds = self.seconds(recipe)
-        return max(_BEHIND[self.prediction(recipe).bottleneck], key=lambda stage: seconds[stage])
+        return max(_STAGES_OF[self.prediction(recipe).bottleneck], key=seconds.__getitem__)
 
     def limits(self, recipe: Recipe) -> dict[str, object]:
-        """The workers that would keep the device busy, and the batch above which loading binds; None for never."""
-        given = self._inputs(recipe)
-        arguments = (given.costs, given.step, given.machine, given.setup, given.batch_transfer)
-        crossover = predict.crossover_batch(*arguments)
+        """The workers that keep the device busy, and the batch size above which loading is the
+        bottleneck; None if it never happens.
+        """
+        inputs = self._inputs(recipe)
         return {
-            "workers_to_saturate": predict.workers_to_saturate(*arguments),
-            "crossover_batch": crossover,
+            "workers_to_saturate": workers_to_saturate(*inputs),
+            "crossover_batch": crossover_batch(*inputs),
         }
 
     def _inputs(self, recipe: Recipe) -> Inputs:
-        given = self._costs.inputs(replace(self._like, recipe=recipe))
+        inputs = self._costs.inputs(replace(self._like, recipe=recipe))
         if recipe.engine == "serial":
-            return replace(given, setup=replace(given.setup, engine="serial", workers=0))
-        return given
+            return inputs._replace(setup=replace(inputs.setup, engine="serial", workers=0))
+        return inputs
 
 
-def _predicted(given: Inputs) -> Prediction:
-    return predict.predict(
-        given.costs, given.step, given.machine, given.setup, given.batch_transfer
-    )
-
-
-def _of(record: Record, recipe: Recipe) -> bool:
-    """Whether a record is of this recipe's loader, or of the forward pass in its dtype."""
-    measured = record.cell.recipe
-    if measured is None:
-        return False
-    if record.cell.protocol == "step":
-        return measured.dtype == recipe.dtype
+def _is_cost_of(cell: Cell, recipe: Recipe) -> bool:
+    """Whether a cell measures this recipe's loader, or the forward pass in its dtype."""
+    if cell.protocol == "step":
+        return cell.recipe.dtype == recipe.dtype
     names = ("decoder", "resizer", "interpolation")
-    return record.cell.protocol == "contention" and all(
-        getattr(measured, n) == getattr(recipe, n) for n in names
+    return cell.protocol == "contention" and all(
+        getattr(cell.recipe, name) == getattr(recipe, name) for name in names
     )

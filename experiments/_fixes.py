@@ -1,30 +1,30 @@
-"""The fixes that a diagnosis weighs: what each changes in the recipe, which stages it relieves, what it costs.
+"""The fixes of a diagnosis: what each changes in the recipe, which stages it relieves, its cost.
 
-One table, `offered`. A fix that this version cannot run (the recipe `fast`, before its engine is there) is
-not in it.
+One table, `fixes`. A fix that this version cannot run is not in it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from experiments._costs import LOADER_FIELDS
-from wallclock.clock import STAGES
-from wallclock.predict.costs import ENGINES
-from wallclock.spec import Recipe
+from wallclock.clock import LOADING_STAGES, STAGES
+from wallclock.spec import ENGINES, Recipe
 
 PRESENT = "now"
 _NAMES = {"pil": "PIL", "opencv": "OpenCV", "turbojpeg": "libjpeg-turbo"}
-_LOADING = ("read", "decode", "resize", "normalize", "assemble")
+#: Not taken over from the recipe `fast`: its own fixes, or the user's business.
+_NOT_A_FIX = ("name", "device", "sink", "dtype")
 
 
 @dataclass(frozen=True)
 class Fix:
-    """A change of the recipe. `stages`: whose time it shortens. `cost`: what one pays for it, in words.
+    """A change of the recipe. `stages`: whose time it shortens. `cost`: what it takes, in words.
 
-    `order`: its place when fixes are stacked, 0 for none. `faithful`: the network still sees the same picture.
+    `order`: its place when fixes are stacked, 0 for none. `faithful`: the network's input stays the
+    same up to rounding.
     """
 
     name: str
@@ -37,8 +37,11 @@ class Fix:
 
 
 @dataclass(frozen=True)
-class Setup:
-    """One recipe to predict: the present one, a fix alone, fixes stacked, or a check of the model itself."""
+class Scenario:
+    """One recipe to predict: the present one, a fix alone, fixes stacked, or a check of the model.
+
+    The fields are keys of a record.
+    """
 
     kind: str
     title: str
@@ -52,14 +55,13 @@ class Setup:
         return asdict(self)
 
     @staticmethod
-    def from_json(plain: Mapping[str, Any]) -> Setup:
+    def from_json(plain: Mapping[str, Any]) -> Scenario:
         """The inverse of `to_json`."""
-        return Setup(
-            **{**plain, "recipe": Recipe(**plain["recipe"]), "stages": tuple(plain["stages"])}
-        )
+        recipe, stages = Recipe(**plain["recipe"]), tuple(plain["stages"])
+        return Scenario(**{**plain, "recipe": recipe, "stages": stages})
 
 
-#: What to do about a stage that no measured fix shortens, and what that costs.
+#: Stage → what to do where no measured fix shortens it, and what that costs.
 ADVICE: Mapping[str, tuple[str, str]] = {
     "read": (
         "local disk; pack files into tar or LMDB shards; more reads ahead",
@@ -82,129 +84,90 @@ ADVICE: Mapping[str, tuple[str, str]] = {
 }
 
 
-def offered(options: Mapping[str, Any], recipe: Recipe, cores: int) -> list[Fix]:
+def fixes(options: Mapping[str, Any], recipe: Recipe, cores: int) -> list[Fix]:
     """Every fix that changes this recipe, in the order of the checklist."""
     better, device = options["better"], recipe.device
-    same = "not the same picture: no antialiasing; check on your task"
-    found = [
-        Fix(
-            choice["name"],
-            _title(choice),
-            ("decode", "resize"),
-            {name: choice[name] for name in LOADER_FIELDS if name in choice},
-            same if choice["interpolation"] == "linear" else "a dependency; pixels differ slightly",
-            1 if choice["name"] == options["stack"] else 0,
-            choice["interpolation"] != "linear",
-        )
-        for choice in options["loaders"]
-    ]
-    fast = options.get("fast")
-    if fast is not None and fast.engine in ENGINES:
-        kept = {field.name: getattr(recipe, field.name) for field in fields(Recipe)}
-        taken = {
-            name: value
-            for name, value in asdict(fast).items()
-            if name not in ("name", "device", "sink", "dtype")
-        }
-        # Without a number, the threads engine takes one worker for each core; a prediction needs the number.
-        taken["workers"] = fast.workers or cores
-        changes = {name: value for name, value in taken.items() if value != kept[name]}
-        found.append(
-            Fix(
-                "fast",
-                "this suite's threaded engine, recipe=fast",
-                (*_LOADING, "h2d"),
-                changes,
-                "another loader",
-            )
-        )
     workers = better["workers"] or cores
     batch, dtype = better["batch_size"][device], better["dtype"][device]
-    found += [
-        Fix(
-            "workers",
-            f"{workers} DataLoader workers",
-            _LOADING,
-            {"workers": workers},
-            "memory of a process each",
-            2,
-        ),
-        Fix(
-            "batch",
-            f"batches of {batch}",
-            ("forward",),
-            {"batch_size": batch},
-            "memory on the device",
-            3,
-        ),
-        Fix(
-            "dtype",
-            f"{dtype} forward pass",
-            ("forward",),
-            {"dtype": dtype},
-            "check the vectors on your task",
-            4,
-        ),
+    titles = {
+        "workers": f"{workers} DataLoader workers",
+        "batch": f"batches of {batch}",
+        "dtype": f"{dtype} forward pass",
+    }
+    check, device_memory = "check the vectors on your task", "memory on the device"
+    forward, per_process = ("forward",), "memory of a process each"
+    offered = [_loader_fix(choice, options["stack"]) for choice in options["loaders"]]
+    fast = options.get("fast")
+    if fast is not None and fast.engine in ENGINES:
+        offered.append(_fast_fix(fast, recipe, cores))
+    offered += [
+        Fix("workers", titles["workers"], LOADING_STAGES, {"workers": workers}, per_process, 2),
+        Fix("batch", titles["batch"], forward, {"batch_size": batch}, device_memory, 3),
+        Fix("dtype", titles["dtype"], forward, {"dtype": dtype}, check, 4),
     ]
-    return [fix for fix in found if replace(recipe, **fix.changes) != recipe]
+    return [fix for fix in offered if replace(recipe, **fix.changes) != recipe]
 
 
-def _title(choice: Mapping[str, str]) -> str:
+def _loader_fix(choice: Mapping[str, Any], stacked: str) -> Fix:
+    faithful = choice["interpolation"] != "linear"
     decoder, resizer = (_NAMES.get(choice[name], choice[name]) for name in ("decoder", "resizer"))
     scaled = " to a reduced DCT scale" if choice.get("dct_scale") == "auto" else ""
-    return f"decode{scaled} with {decoder}, resize with {resizer} ({choice['interpolation']})"
+    resampling = choice["interpolation"]
+    return Fix(
+        name=choice["name"],
+        title=f"decode{scaled} with {decoder}, resize with {resizer} ({resampling})",
+        stages=("decode", "resize"),
+        changes={name: choice[name] for name in LOADER_FIELDS if name in choice},
+        cost="a dependency; pixels differ slightly"
+        if faithful
+        else "different pixels: no antialiasing; check on your task",
+        order=1 if choice["name"] == stacked else 0,
+        faithful=faithful,
+    )
 
 
-def setups(options: Mapping[str, Any], recipe: Recipe, cores: int) -> list[Setup]:
+def _fast_fix(fast: Recipe, recipe: Recipe, cores: int) -> Fix:
+    # Without a number, the threads engine takes one worker for each core; a prediction needs it.
+    choices = {**asdict(fast), "workers": fast.workers or cores}
+    changes = {
+        name: value
+        for name, value in choices.items()
+        if name not in _NOT_A_FIX and value != getattr(recipe, name)
+    }
+    title = "this suite's threaded engine, recipe=fast"
+    return Fix("fast", title, (*LOADING_STAGES, "h2d"), changes, "another loader")
+
+
+def scenarios(options: Mapping[str, Any], recipe: Recipe, cores: int) -> list[Scenario]:
     """The present recipe, every fix alone, the fixes stacked in order, and the checks."""
-    fixes = offered(options, recipe, cores)
-    found = [Setup("present", "your recipe as it is", replace(recipe, name=PRESENT))]
-    found += [
-        Setup(
-            "alone",
-            fix.title,
-            replace(recipe, name=f"alone-{fix.name}", **fix.changes),
-            fix.stages,
-            fix.cost,
-            fix.faithful,
-        )
-        for fix in fixes
-    ]
-    current, stages = recipe, set[str]()
-    stacked = sorted((fix for fix in fixes if fix.order), key=lambda fix: fix.order)
+    offered = fixes(options, recipe, cores)
+    planned = [Scenario("present", "your recipe as it is", replace(recipe, name=PRESENT))]
+    for fix in offered:
+        changed = replace(recipe, name=f"alone-{fix.name}", **fix.changes)
+        planned.append(Scenario("alone", fix.title, changed, fix.stages, fix.cost, fix.faithful))
+    current, relieved = recipe, set[str]()
+    stacked = sorted((fix for fix in offered if fix.order), key=lambda fix: fix.order)
     for count, fix in enumerate(stacked, start=1):
-        current, stages = replace(current, **fix.changes), stages | {*fix.stages}
+        current = replace(current, name=f"stacked-{count}-{fix.name}", **fix.changes)
+        relieved |= {*fix.stages}
         title = fix.title if count == 1 else f"+ {fix.title}"
-        ordered = tuple(stage for stage in STAGES if stage in stages)
-        found.append(
-            Setup(
-                "stacked",
-                title,
-                replace(current, name=f"stacked-{count}-{fix.name}"),
-                ordered,
-                fix.cost,
-            )
-        )
+        stages = tuple(stage for stage in STAGES if stage in relieved)
+        planned.append(Scenario("stacked", title, current, stages, fix.cost))
     for index, changes in enumerate(options["checks"], start=1):
-        found.append(
-            Setup("check", _words(changes), replace(recipe, name=f"check-{index}", **changes))
-        )
-    return found
+        title = ", ".join(f"{name}={value}" for name, value in changes.items())
+        planned.append(Scenario("check", title, replace(recipe, name=f"check-{index}", **changes)))
+    return planned
 
 
-def loaders(found: Sequence[Setup]) -> list[Recipe]:
-    """The recipes whose loading is to be measured: each way to load, in each batch size that is predicted with it.
+def loaders(planned: Sequence[Scenario]) -> list[Recipe]:
+    """The recipes whose loading is measured: each loader at each batch size predicted with it.
 
-    A check makes do with the batch size next to its own.
+    A check uses the measured batch size nearest to its own.
     """
-    chosen: dict[tuple[Any, ...], Recipe] = {}
-    for setup in sorted(found, key=lambda setup: setup.kind == "check"):
-        way = tuple(getattr(setup.recipe, name) for name in LOADER_FIELDS)
-        if setup.kind == "check" and any(known[:-1] == way for known in chosen):
+    measured: dict[tuple[Any, ...], Recipe] = {}
+    for scenario in sorted(planned, key=lambda scenario: scenario.kind == "check"):
+        loader = tuple(getattr(scenario.recipe, name) for name in LOADER_FIELDS)
+        if scenario.kind == "check" and any(known[:-1] == loader for known in measured):
             continue
-        chosen.setdefault((*way, setup.recipe.batch_size), setup.recipe)
-    return list(chosen.values())
-
-
-def _words(changes: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in changes.items())
+        measured.setdefault((*loader, scenario.recipe.batch_size), scenario.recipe)
+    return list(measured.values())

@@ -1,7 +1,7 @@
 """Does a larger batch help when Pillow feeds it?
 
-Method. The baseline recipe with batch sizes from 1 to 256, end to end, as `t4`. A batch that does not
-fit the GPU's memory is a row with status `oom`, and the sweep goes on.
+Method. The baseline recipe with batch sizes from 1 to 256, end to end, as `t4`. A batch that does
+not fit the GPU's memory is a row with status `oom`, and the sweep goes on.
 """
 
 from __future__ import annotations
@@ -10,29 +10,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from experiments import Row, _end_to_end
+from experiments import _end_to_end
+from experiments._rows import Row
 from wallclock.records import Record
 from wallclock.run.plan import Plan
 from wallclock.spec import Cell
 
+RANK = 120
 CSV = "batch-sweep.csv"
 TABLES = {CSV: _end_to_end.COLUMNS}
 
 
 def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     """Every batch size, repeated."""
-    corpus = _end_to_end.corpus_of(plan, options)
     recipes = [
         replace(options["recipe"], name=f"batch-{size}", batch_size=size)
         for size in options["batch_sizes"]
     ]
-    return [
-        _end_to_end.cell(plan, "batch", recipe.name, recipe, corpus, repeat)
-        for repeat in plan.repeats("batch")
-        for recipe in recipes
-    ]
+    return _end_to_end.cells(plan, "batch", recipes, options)
 
 
 def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
-    """One row a batch size."""
+    """One row per batch size."""
     return {CSV: _end_to_end.table(records)}

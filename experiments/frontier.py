@@ -2,19 +2,21 @@
 
 Method. One loader a process, all on the same cores, files and page cache, batches of one size, in
 steady state, interleaved; uint8 or float32 as each system ships it. Nothing is done with a batch. A
-system's first pictures are kept as it made them and compared with Pillow's antialiased resize.
-Where a system can be set up in more than one way, all are measured and the row shows the fastest. The
-gate is that of the recipe `fast`: every picture within `max_loss_db` of full decode + INTER_AREA and no
-worse than the paper's. It withholds no time here, because the distance is an axis of the figure.
+system's first decoded images are kept as it delivered them and compared with Pillow's antialiased
+resize. Where a system has more than one setup, all are measured and the row shows the fastest. The
+gate is that of the recipe `fast`: every image within `max_loss_db` of full decode + INTER_AREA and
+no worse than the paper's. It withholds no time here: the distance is an axis of the figure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from experiments import Row, _rows
+from experiments import _rows
+from experiments._cells import cell
+from experiments._rows import Row
 from wallclock import provenance
 from wallclock.engines import third_party
 from wallclock.records import Record
@@ -22,62 +24,45 @@ from wallclock.run.plan import Plan
 from wallclock.spec import Cell, Recipe, Slice
 from wallclock.summary import median
 
+RANK = 130
 CSV = "frontier.csv"
-COLUMNS = (
-    *(
-        "system",
-        "variant",
-        "library",
-        "settings",
-        "image_set",
-        "subset",
-        "corpus",
-        "weights",
-        "device",
-    ),
-    *(
-        "device_kind",
-        "cores",
-        "batch_size",
-        "n_images",
-        "n_unique",
-        "repeats",
-        "wall_s",
-        "wall_s_min",
-        "wall_s_max",
-    ),
-    *(
-        "img_per_s",
-        "img_per_s_min",
-        "img_per_s_max",
-        "speedup_vs_pil",
-        "speedup_vs_paper",
-        "other_variants",
-        "startup_s",
-    ),
-    *_rows.FIDELITY_COLUMNS,
-    *("median_kb", "median_megapixels", "progressive_share", "origin", "status", "reason"),
+COLUMNS = _rows.columns(
+    "system variant library settings image_set subset corpus weights device device_kind cores",
+    "batch_size n_images n_unique repeats wall_s wall_s_min wall_s_max",
+    "img_per_s img_per_s_min img_per_s_max speedup_vs_pil speedup_vs_paper other_variants",
+    "startup_s",
+    _rows.FIDELITY_COLUMNS,
+    "median_kb median_megapixels progressive_share origin status reason",
 )
 TABLES = {CSV: COLUMNS}
 
-#: A smoke test, whose cells are shorter than this, has no time for a network in each.
+#: Cells shorter than this are a smoke test's: no network in each.
 _NETWORK_FROM_S = 1.0
+
+
+class _Key(NamedTuple):
+    """What a row is of."""
+
+    corpus: str
+    image_set: str
+    subset: str
+    system: str
 
 
 def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     """Every system in every variant on every set of images, repeated."""
-    wanted = options["images"]
+    counts = options["images"]
     if plan.settings.corpus.kind == "folder":
         # Its first images need not be like the others: names are sorted.
-        wanted = dict.fromkeys(wanted, options["folder_images"])
-    corpora = list(plan.slices(wanted).values())
+        counts = dict.fromkeys(counts, options["folder_images"])
+    corpora = list(plan.slices(counts).values())
     if options["folder"]:
         corpora.append(plan.folder_slice(options["folder"], options["folder_images"]))
-    chosen = [(corpus, subset) for corpus in corpora for subset in _subsets(plan, corpus, options)]
+    subsets = [(corpus, subset) for corpus in corpora for subset in _subsets(plan, corpus, options)]
     return [
-        _cell(plan, options, system, variant, corpus, subset, repeat)
+        _cell(plan, options, (system["name"], variant), (corpus, subset), repeat)
         for repeat in plan.repeats("frontier")
-        for corpus, subset in chosen
+        for corpus, subset in subsets
         for system in options["systems"]
         for variant in system.get("variants", [""])
     ]
@@ -87,45 +72,40 @@ def _subsets(plan: Plan, corpus: Slice, options: Mapping[str, Any]) -> list[str]
     """All, and for a folder those processes of JPEG that it holds both of."""
     if corpus.kind != "folder":
         return ["all"]
-    held = {item.process for item in plan.manifest(corpus).valid if item.plain_jpeg}
-    return [
-        name for name in options["subsets"] if name == "all" or (name in held and len(held) > 1)
-    ]
+    present = {item.process for item in plan.manifest(corpus).valid if item.plain_jpeg}
+    both = present if len(present) > 1 else set()
+    return [name for name in options["subsets"] if name == "all" or name in both]
 
 
 def _cell(
     plan: Plan,
     options: Mapping[str, Any],
-    system: Mapping[str, Any],
-    variant: str,
-    corpus: Slice,
-    subset: str,
+    system: tuple[str, str],
+    images: tuple[Slice, str],
     repeat: int,
 ) -> Cell:
-    name = system["name"]
-    recipe = replace(
-        _recipe(options, name, variant), batch_size=options["batch_size"][corpus.image_set]
-    )
-    label = "-".join(
-        part for part in (name, variant, corpus.kind, corpus.image_set, subset) if part
-    )
+    (name, variant), (corpus, subset) = system, images
+    size = options["batch_size"][corpus.image_set]
+    recipe = replace(_recipe(options, name, variant), batch_size=size)
+    parts = (name, variant, corpus.kind, corpus.image_set, subset)
+    fidelity = dict(options["fidelity"])
+    if plan.settings.loader_seconds < _NETWORK_FROM_S:
+        fidelity["vectors"] = 0
     params = {
         **plan.params,
         "system": name,
         "variant": variant,
         "subset": subset,
         "installed": third_party.installed(name),
-        "seconds": plan.settings.seconds,
-        "fidelity": {
-            **options["fidelity"],
-            **({} if plan.settings.seconds >= _NETWORK_FROM_S else {"vectors": 0}),
-        },
+        "seconds": plan.settings.loader_seconds,
+        "fidelity": fidelity,
     }
-    return Cell("frontier", "loading", label, repeat, recipe, corpus, plan.settings.model, params)
+    label = "-".join(part for part in parts if part)
+    return cell(plan, "frontier", "loading", label, recipe, corpus, repeat=repeat, params=params)
 
 
 def _recipe(options: Mapping[str, Any], name: str, variant: str) -> Recipe:
-    """Ours and the paper's as configured; a peer's is its name."""
+    """Ours and the paper's as configured; a third party's is its name."""
     ours: Recipe = options["ours"]
     if name == "ours":
         return replace(ours, name=name, device="cpu")
@@ -137,65 +117,48 @@ def _recipe(options: Mapping[str, Any], name: str, variant: str) -> Recipe:
 
 
 def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
-    """One row a system, image set and subset."""
-    found: dict[tuple[str, str, str, str], dict[str, list[Record]]] = {}
+    """One row per system, image set and subset."""
+    grouped: dict[_Key, dict[str, list[Record]]] = {}
     for record in records:
-        cell = record.cell
-        assert cell.corpus is not None
-        key = (
-            cell.corpus.kind,
-            cell.corpus.image_set,
-            cell.params["subset"],
-            cell.params["system"],
-        )
-        found.setdefault(key, {}).setdefault(cell.params["variant"], []).append(record)
-    made = {key: _row(key, variants) for key, variants in found.items()}
-    for key, row in made.items():
-        for column, other in (("speedup_vs_pil", "pil"), ("speedup_vs_paper", "paper")):
-            row[column] = _ratio(row["img_per_s"], made.get((*key[:3], other), {}).get("img_per_s"))
-    return {CSV: list(made.values())}
+        images, params = record.cell.images, record.cell.params
+        key = _Key(images.kind, images.image_set, params["subset"], params["system"])
+        grouped.setdefault(key, {}).setdefault(params["variant"], []).append(record)
+    rows = {key: _row(key, variants) for key, variants in grouped.items()}
+    for key, row in rows.items():
+        for system in ("pil", "paper"):
+            other = rows.get(key._replace(system=system), {})
+            row[f"speedup_vs_{system}"] = _ratio(row["img_per_s"], other.get("img_per_s"))
+    return {CSV: list(rows.values())}
 
 
-def _row(key: tuple[str, str, str, str], variants: Mapping[str, list[Record]]) -> Row:
-    chosen = max(variants, key=lambda name: _median_rate(variants[name]))
-    repeats = variants[chosen]
-    first = repeats[0]
-    recipe = first.cell.recipe
-    status, reason = _rows.status_of(repeats)
-    row = _rows.blank(COLUMNS) | {
-        name: value for name, value in _rows.where(first).items() if name in COLUMNS
-    }
-    row |= {
-        "system": key[3],
-        "variant": chosen,
-        "image_set": key[1],
-        "subset": key[2],
-        "batch_size": recipe.batch_size,
-    }
-    row |= {"origin": "measured", "status": status, "reason": reason, "gate": "not checked"}
-    if status != "ok":
+def _row(key: _Key, variants: Mapping[str, list[Record]]) -> Row:
+    fastest = max(variants, key=lambda name: _median_rate(variants[name]))
+    repeats = variants[fastest]
+    row = _rows.new_row(repeats, COLUMNS)
+    row |= {"system": key.system, "variant": fastest, "subset": key.subset, "gate": "not checked"}
+    if row["status"] != "ok":
         return row
     others = [
-        f"{name}: {_median_rate(some):.4g} img/s"
-        for name, some in variants.items()
-        if name != chosen
+        f"{name}: {_median_rate(slower):.4g} img/s"
+        for name, slower in variants.items()
+        if name != fastest
     ]
     return row | _measured(repeats) | _judged(repeats) | {"other_variants": "; ".join(others)}
 
 
 def _measured(repeats: Sequence[Record]) -> Row:
-    chosen = _median_repeat(repeats)
-    walls = [_rows.wall_s(record) for record in repeats if record.ok]
-    rates = [_rows.loading_rate(record) for record in repeats if record.ok]
-    values = chosen.values
+    shown = _rows.median_repeat(repeats, _rows.loading_rate)
+    rates = [_rows.loading_rate(record) for record in _rows.measured(repeats)]
+    names = ("library", "settings", "cores", "n_unique", "startup_s", "progressive_share")
     return {
-        **{
-            name: values[name] for name in ("library", "settings", "cores", "n_unique", "startup_s")
-        },
-        **{name: values[name] for name in ("median_kb", "median_megapixels", "progressive_share")},
-        **{"n_images": values["n_loaded"], "repeats": len(walls), "wall_s": _rows.wall_s(chosen)},
-        **{"wall_s_min": min(walls), "wall_s_max": max(walls)},
-        **{"img_per_s": median(rates), "img_per_s_min": min(rates), "img_per_s_max": max(rates)},
+        **{name: shown.values[name] for name in names},
+        **_rows.size_columns(shown.values),
+        **_rows.wall_columns(repeats),
+        "n_images": shown.values["n_loaded"],
+        "wall_s": _rows.wall_s(shown),
+        "img_per_s": median(rates),
+        "img_per_s_min": min(rates),
+        "img_per_s_max": max(rates),
     }
 
 
@@ -203,17 +166,12 @@ def _judged(repeats: Sequence[Record]) -> Row:
     for record in repeats:
         if "fidelity" in record.values:
             return _rows.judge_fidelity(record.values["fidelity"], record.cell.params["fidelity"])
-    return {"gate": "not checked"}
-
-
-def _median_repeat(repeats: Sequence[Record]) -> Record:
-    ordered = sorted((record for record in repeats if record.ok), key=_rows.loading_rate)
-    return ordered[(len(ordered) - 1) // 2]
+    return {}
 
 
 def _median_rate(repeats: Sequence[Record]) -> float:
     """Images a second of the median repeat; 0 where none measured."""
-    rates = [_rows.loading_rate(record) for record in repeats if record.ok]
+    rates = [_rows.loading_rate(record) for record in _rows.measured(repeats)]
     return median(rates) if rates else 0.0
 
 

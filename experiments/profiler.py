@@ -1,10 +1,10 @@
 """What does the stage profiler itself cost, and can it be believed?
 
-Method. In one process, rounds of three loops in turn: empty stage calls, the same with the usual
-`@contextlib.contextmanager` profiler, and the bare loop, which is taken off both. Then one serial
-pass under torch.profiler (each stage in a `record_function`) and one under cProfile (each stage a
-function of its own name): for every stage of at least 1 % of the pass, the relative difference
-between our seconds and theirs; the row shows the largest, the median repeat of it.
+Method. In one process, rounds of three loops, alternately: empty stage calls, the same with the
+usual `@contextlib.contextmanager` profiler, and the bare loop, which is subtracted from both. Then
+one serial pass under torch.profiler (each stage in a `record_function`) and one under cProfile
+(each stage a function of its own name): for every stage of at least 1 % of the pass, the relative
+difference between our seconds and theirs; the row shows the largest, the median repeat of it.
 """
 
 from __future__ import annotations
@@ -12,18 +12,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments import Row, _rows
+from experiments import _rows
+from experiments._cells import cell
+from experiments._rows import Row
 from wallclock.records import Record
 from wallclock.run.plan import Plan
 from wallclock.spec import Cell
 from wallclock.summary import median
 
-COLUMNS = (
-    *("what", "ns_per_call", "ns_per_call_min", "ns_per_call_max", "ratio_to_contextlib"),
-    *("max_relative_difference", "n_calls", "repeats", "corpus", "device", "device_kind"),
-    *("origin", "status", "reason"),
-)
+RANK = 10
+QUICK = True
 CSV = "profiler-overhead.csv"
+COLUMNS = _rows.columns(
+    "what ns_per_call ns_per_call_min ns_per_call_max ratio_to_contextlib",
+    "max_relative_difference n_calls repeats corpus device device_kind origin status reason",
+)
 TABLES = {CSV: COLUMNS}
 
 _CALLS = {"stage call": "stage_calls", "contextlib call": "contextlib_calls"}
@@ -31,18 +34,12 @@ _PROFILERS = ("torch.profiler", "cProfile")
 
 
 def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
-    """One cell a repeat, on originals if the corpus has them: their stages are long enough to compare."""
+    """One cell per repeat, on originals if the corpus has them: their stages are long enough."""
     corpus = plan.first_slice(options["images"])
     recipe = plan.recipe(engine="serial", workers=0, dtype="fp32", batch_size=8)
-    params = {
-        **plan.params,
-        "rounds": options["rounds"],
-        "calls_per_round": options["calls_per_round"],
-    }
+    params = {**plan.params} | {name: options[name] for name in ("rounds", "calls_per_round")}
     return [
-        Cell(
-            "profiler", "profiler", "profiler", repeat, recipe, corpus, plan.settings.model, params
-        )
+        cell(plan, "profiler", "profiler", "profiler", recipe, corpus, repeat=repeat, params=params)
         for repeat in plan.repeats("profiler")
     ]
 
@@ -51,64 +48,48 @@ def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
     """Two rows of cost, three of agreement."""
     if not records:
         return {}
-    measured = [record for record in records if record.ok]
+    measured = _rows.measured(records)
     if not measured:
-        status, reason = _rows.status_of(records)
-        return {
-            CSV: [
-                _base(records) | {"what": what, "status": status, "reason": reason}
-                for what in _CALLS
-            ]
-        }
-    return {CSV: [*_cost_rows(measured), *_agreement_rows(measured)]}
+        return {CSV: [_rows.new_row(records, COLUMNS) | {"what": what} for what in _CALLS]}
+    base = _rows.new_row(measured, COLUMNS) | {"repeats": len(measured)}
+    rows = [*_costs(measured), *_agreement(measured)]
+    return {CSV: [base | row for row in rows]}
 
 
-def _cost_rows(records: Sequence[Record]) -> list[Row]:
-    cost = {
+def _costs(records: Sequence[Record]) -> list[Row]:
+    costs = {
         what: [_ns_per_call(record, name) for record in records] for what, name in _CALLS.items()
     }
-    plain = median(cost["contextlib call"])
+    n_calls = sum(
+        record.values["calls_per_round"] * len(record.samples["bare_loop"]) for record in records
+    )
     return [
-        _base(records)
-        | {
+        {
             "what": what,
-            "ns_per_call": median(found),
-            "ns_per_call_min": min(found),
-            "ns_per_call_max": max(found),
-            "ratio_to_contextlib": median(found) / plain,
-            "n_calls": sum(
-                record.values["calls_per_round"] * len(record.samples["bare_loop"])
-                for record in records
-            ),
+            "ns_per_call": median(cost),
+            "ns_per_call_min": min(cost),
+            "ns_per_call_max": max(cost),
+            "ratio_to_contextlib": median(cost) / median(costs["contextlib call"]),
+            "n_calls": n_calls,
         }
-        for what, found in cost.items()
+        for what, cost in costs.items()
     ]
 
 
-def _agreement_rows(records: Sequence[Record]) -> list[Row]:
-    found = []
-    for name in _PROFILERS:
-        worst = [max(record.values["differences"][name].values()) for record in records]
-        found.append(_base(records) | {"what": name, "max_relative_difference": median(worst)})
-    both = max(float(str(row["max_relative_difference"])) for row in found)
-    found.append(
-        _base(records) | {"what": " and ".join(_PROFILERS), "max_relative_difference": both}
-    )
-    return found
+def _agreement(records: Sequence[Record]) -> list[Row]:
+    worst = {
+        name: median([max(record.values["differences"][name].values()) for record in records])
+        for name in _PROFILERS
+    }
+    worst[" and ".join(_PROFILERS)] = max(worst.values())
+    return [
+        {"what": name, "max_relative_difference": difference} for name, difference in worst.items()
+    ]
 
 
 def _ns_per_call(record: Record, name: str) -> float:
-    """Median over the rounds of one call's cost, the bare loop taken off."""
+    """Median over the rounds of one call's cost, the bare loop subtracted."""
     bare, calls = record.samples["bare_loop"], record.values["calls_per_round"]
     return median(
         [(ours - loop) / calls for ours, loop in zip(record.samples[name], bare, strict=True)]
-    )
-
-
-def _base(records: Sequence[Record]) -> Row:
-    on = {name: value for name, value in _rows.where(records[0]).items() if name in COLUMNS}
-    return (
-        _rows.blank(COLUMNS)
-        | on
-        | {"repeats": len(records), "origin": "measured", "status": "ok", "reason": ""}
     )

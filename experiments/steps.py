@@ -1,8 +1,8 @@
 """What does each win bring on top of the ones before it?
 
-Method. A ladder from the baseline recipe to the optimized one, a choice at a time: decode and resize,
-workers, batch, FP16. Every step is measured end to end, as `t4` is; the paper measured the two ends
-and estimated the steps between them.
+Method. A ladder from the baseline recipe to the optimized one, a choice at a time: decode and
+resize, workers, batch, FP16. Every step is measured end to end, as `t4` is; the paper measured the
+two ends and estimated the steps between them.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from experiments import Row, _end_to_end, _rows
+from experiments import _end_to_end, _rows
+from experiments._rows import Row
 from wallclock.records import Record
 from wallclock.run.plan import Plan
 from wallclock.spec import Cell, Recipe
 
+RANK = 100
 CSV = "throughput-steps.csv"
-TABLES = {CSV: ("step", *_end_to_end.COLUMNS)}
+TABLES = {CSV: _rows.columns("step", _end_to_end.COLUMNS)}
 
-#: What each step takes over from the optimized recipe.
+#: The fields that each step takes from the optimized recipe.
 _LADDER = {
     "baseline": (),
     "decode_resize": ("decoder", "resizer", "interpolation"),
@@ -30,33 +32,20 @@ _LADDER = {
 
 
 def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
-    """Fidelity once, then every step, repeated."""
-    ladder, corpus = (
-        _recipes(options["baseline"], options["optimized"]),
-        _end_to_end.corpus_of(plan, options),
-    )
-    timed = [
-        _end_to_end.cell(plan, "steps", recipe.name, recipe, corpus, repeat)
-        for repeat in plan.repeats("steps")
-        for recipe in ladder
-    ]
-    return [_end_to_end.fidelity_cell(plan, "steps", ladder[1:], options), *timed]
+    """Fidelity once, then every configured step, repeated."""
+    ladder = _recipes(options["baseline"], options["optimized"])
+    measured = [recipe for recipe in ladder if recipe.name in options["steps"]]
+    return _end_to_end.cells(plan, "steps", measured, options)
 
 
 def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
-    """One row a step."""
-    found = _rows.groups(records, "throughput")
-    return {
-        CSV: [
-            {"step": step, **_end_to_end.row(repeats, records)}
-            for (_, step), repeats in found.items()
-        ]
-    }
+    """One row per step."""
+    return {CSV: [{"step": row["recipe"], **row} for row in _end_to_end.table(records)]}
 
 
 def _recipes(baseline: Recipe, optimized: Recipe) -> list[Recipe]:
     ladder, current = [], baseline
-    for step, taken in _LADDER.items():
-        current = replace(current, name=step, **{name: getattr(optimized, name) for name in taken})
+    for step, names in _LADDER.items():
+        current = replace(current, name=step, **{name: getattr(optimized, name) for name in names})
         ladder.append(current)
     return ladder

@@ -1,4 +1,4 @@
-"""Made records and a plan over a tiny folder, for the tests of the spine's experiments."""
+"""Records with chosen samples, and a plan over a tiny folder."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tests import making
 from wallclock import settings
 from wallclock.records import Record
 from wallclock.run.plan import Plan
+from wallclock.spec import Settings
 from wallclock.spec import Cell, ModelSpec, Recipe, Slice
 
 MACHINE = {"cpu": "Test CPU", "cores": 4, "gpus": [], "memory_gib": 8}
@@ -21,9 +22,10 @@ VERSIONS = {
     "libjpeg-turbo in simplejpeg": "3.1.2",
     "libturbojpeg": "2.1.5",
 }
-ENVIRONMENT = {"machine": MACHINE, "versions": VERSIONS}
+ENVIRONMENT = {"machine": MACHINE, "versions": VERSIONS, "cost": {"usd_per_hour": 3.6}}
 MODEL = ModelSpec("dinov2-small", "random")
 MS = 1_000_000
+S = 1000 * MS
 
 
 def corpus(image_set: str = "small_256", n: int = 10) -> Slice:
@@ -40,27 +42,36 @@ def record(
     samples: Mapping[str, Sequence[int]] | None = None,
     values: Mapping[str, Any] | None = None,
     params: Mapping[str, Any] | None = None,
-    status: str = "ok",
-    reason: str = "",
+    model: ModelSpec = MODEL,
 ) -> Record:
-    cell = Cell(experiment, protocol, label, repeat, recipe, corpus(image_set), MODEL, params or {})
-    found = (
-        {"median_kb": 7.4, "median_megapixels": 0.06, **(values or {})} if status == "ok" else {}
+    cell = Cell(
+        experiment=experiment,
+        protocol=protocol,
+        label=label,
+        repeat=repeat,
+        recipe=recipe,
+        corpus=corpus(image_set),
+        model=model,
+        params=params or {},
     )
-    return Record(cell, status, reason, samples or {}, found, (), ENVIRONMENT)
+    sizes = {"median_kb": 7.4, "median_megapixels": 0.06}
+    return Record(
+        cell, samples=samples or {}, values=sizes | {**(values or {})}, environment=ENVIRONMENT
+    )
+
+
+def resolved(*overrides: str) -> Settings:
+    """What a command line resolves to."""
+    with initialize_config_dir(str(settings.CONF), version_base="1.3"):
+        return settings.resolve(compose("config", overrides=list(overrides)))
 
 
 def plan(folder: Path, *overrides: str) -> Plan:
-    """What a command line resolves to, over three small images in a folder."""
+    """A plan over three small images in a folder, on a CPU and without a network."""
     images = folder / "images"
     images.mkdir()
     for seed in range(3):
         (images / f"{seed}.jpg").write_bytes(making.jpeg(seed=seed))
-    arguments = [
-        *("corpus=folder", f"corpus.path='{images}'", "device=cpu", "model='null'"),
-        *(f"out='{folder / 'out'}'", *overrides),
-    ]
-    with initialize_config_dir(str(settings.CONF), version_base="1.3"):
-        return Plan(
-            settings.resolve(compose("config", overrides=arguments)), lambda done, total, what: None
-        )
+    corpus = ("corpus=folder", f"corpus.path='{images}'", f"out='{folder / 'out'}'")
+    planned = resolved(*corpus, "device=cpu", "model='null'", *overrides)
+    return Plan(planned, lambda done, total, what: None)

@@ -24,13 +24,7 @@ MACHINE = {"cpu": "Test CPU", "cores": 4, "gpus": [{"name": "Tesla T4"}], "memor
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
-    overrides = [
-        "experiment=[onnx]",
-        "profile=quick",
-        "repeats_of.cpu={onnx:1}",
-        "n=2",
-        "device=cpu",
-    ]
+    overrides = ["experiment=[onnx]", "profile=quick", "repeats=1", "n=2", "device=cpu"]
     with initialize_config_dir(str(settings.CONF), version_base="1.3"):
         config = compose("config", overrides=[*overrides, f"out={tmp_path}"])
     return Plan(settings.resolve(config), lambda done, total, what: None)

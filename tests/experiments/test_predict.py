@@ -291,8 +291,8 @@ def test_without_costs_there_is_no_table() -> None:
 
 
 def test_it_reads_the_records_of_the_others() -> None:
-    assert experiments.reads("predict")[:2] == ("predict", "t4")
-    assert experiments.reads("serial") == ("serial",)
+    assert experiments.record_sources("predict")[:2] == ("predict", "t4")
+    assert experiments.record_sources("serial") == ("serial",)
 
 
 def test_the_papers_bottleneck_is_named_in_every_cell_and_its_two_ends_are_met() -> None:

@@ -1,85 +1,58 @@
-"""`profiler`: its cells, and its table from made records."""
+"""`profiler`: its cells, and its table."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from experiments import profiler
 from tests.experiments import made
 from wallclock.records import Record
-from wallclock.spec import Recipe
+from wallclock.spec import Cell, Recipe
 
 
 def measured(
     stage: int, plain: int, repeat: int = 0, torch: float = 0.01, c: float = 0.002
 ) -> Record:
     """Two rounds of 100 calls; a bare loop costs 10 ns a call, a stage call `stage` ns more."""
-    samples = {
-        "bare_loop": [1_000, 3_000],
-        "stage_calls": [1_000 + 100 * stage, 3_000 + 100 * stage],
-        "contextlib_calls": [1_000 + 100 * plain, 3_000 + 100 * plain],
-    }
+    per_call = {"bare_loop": 0, "stage_calls": stage, "contextlib_calls": plain}
+    samples = {name: [1_000 + 100 * ns, 3_000 + 100 * ns] for name, ns in per_call.items()}
     differences = {
         "torch.profiler": {"decode": torch, "resize": torch / 2},
         "cProfile": {"decode": c, "forward": 0.0},
     }
     values = {"calls_per_round": 100, "differences": differences}
+    recipe = Recipe("baseline")
     return made.record(
-        "profiler",
-        "profiler",
-        "profiler",
-        Recipe("baseline"),
-        repeat,
-        samples=samples,
-        values=values,
+        "profiler", "profiler", "profiler", recipe, repeat, samples=samples, values=values
     )
 
 
-def test_one_cell_a_repeat_on_the_corpus_that_is_there(tmp_path: Path) -> None:
-    plan = made.plan(tmp_path, "experiment=[profiler]", "repeats=2", "corpus.image_set=small_256")
-    cells = profiler.cells(plan, plan.settings.experiments["profiler"])
+def test_one_cell_per_repeat(grid: Callable[..., list[Cell]]) -> None:
+    cells = grid("profiler", "repeats=2", "corpus.image_set=small_256")
     assert [(cell.protocol, cell.repeat) for cell in cells] == [("profiler", 0), ("profiler", 1)]
-    assert {cell.corpus.image_set for cell in cells if cell.corpus} == {"small_256"}
+    assert {cell.images.image_set for cell in cells} == {"small_256"}
 
 
-def test_cost_is_per_call_with_the_bare_loop_taken_off() -> None:
+def test_cost_is_per_call_without_the_bare_loop() -> None:
     records = [measured(200, 800), measured(100, 900, 1), measured(300, 700, 2)]
     stage, plain, *agreement = profiler.tables(records)[profiler.CSV]
     assert tuple(stage) == profiler.COLUMNS
-    assert [row["what"] for row in (stage, plain, *agreement)] == [
-        *(
-            "stage call",
-            "contextlib call",
-            "torch.profiler",
-            "cProfile",
-            "torch.profiler and cProfile",
-        )
-    ]
-    assert (stage["ns_per_call"], stage["ns_per_call_min"], stage["ns_per_call_max"]) == (
-        200,
-        100,
-        300,
-    )
-    assert plain["ns_per_call"] == 800
-    assert (stage["ratio_to_contextlib"], plain["ratio_to_contextlib"]) == (0.25, 1)
-    assert (stage["n_calls"], stage["repeats"]) == (600, 3)
+    assert [row["what"] for row in (stage, plain)] == ["stage call", "contextlib call"]
+    both = "torch.profiler and cProfile"
+    assert [row["what"] for row in agreement] == ["torch.profiler", "cProfile", both]
+    cost = (stage["ns_per_call"], stage["ns_per_call_min"], stage["ns_per_call_max"])
+    assert cost == (200, 100, 300)
+    assert (plain["ns_per_call"], plain["ratio_to_contextlib"]) == (800, 1)
+    assert (stage["ratio_to_contextlib"], stage["n_calls"], stage["repeats"]) == (0.25, 600, 3)
 
 
 def test_agreement_is_the_worst_stage_of_the_median_repeat() -> None:
     records = [measured(1, 2, repeat, torch) for repeat, torch in enumerate((0.5, 0.01, 0.02))]
-    torch, c, both = profiler.tables(records)[profiler.CSV][2:]
-    assert torch["max_relative_difference"] == pytest.approx(0.02)
-    assert c["max_relative_difference"] == pytest.approx(0.002)
-    assert both["max_relative_difference"] == pytest.approx(0.02)
+    rows = profiler.tables(records)[profiler.CSV][2:]
+    assert [row["max_relative_difference"] for row in rows] == pytest.approx([0.02, 0.002, 0.02])
 
 
-def test_a_crash_is_a_row_without_numbers_and_nothing_is_no_table() -> None:
-    lost = replace(measured(1, 2), status="error", reason="killed")
-    rows = profiler.tables([lost])[profiler.CSV]
-    assert [(row["status"], row["reason"], row["ns_per_call"]) for row in rows] == [
-        ("error", "killed", None)
-    ] * 2
+def test_no_records_no_table() -> None:
     assert profiler.tables([]) == {}

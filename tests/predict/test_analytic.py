@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from wallclock.predict import (
     Machine,
-    Setup,
+    JobSetup,
     StageCosts,
     StepTime,
     amdahl,
@@ -48,7 +48,7 @@ def test_the_analytic_table_to_the_last_printed_digit(batch_size: int) -> None:
 def test_the_model_of_a_whole_pipeline_says_the_same(batch_size: int) -> None:
     step_ms, transform_ms, percent = TABLE[batch_size]
     costs = StageCosts(decode_s=500 * KB / (250 * MB))
-    said = predict(costs, StepTime(float(step_ms) / 1e3), Machine(cores=8), Setup(8, batch_size))
+    said = predict(costs, StepTime(float(step_ms) / 1e3), Machine(cores=8), JobSetup(8, batch_size))
     assert f"{1e3 * batch_size / said.img_per_s:.10g}" == transform_ms
     assert f"{100 * said.accelerator_utilization:.1f}" == percent
     assert said.bottleneck == "transform"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wallclock.predict import Machine, Setup, StageCosts, StepTime, fit_step_time
+from wallclock.predict import Machine, JobSetup, StageCosts, StepTime, fit_step_time
 
 
 @pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
@@ -18,7 +18,7 @@ from wallclock.predict import Machine, Setup, StageCosts, StepTime, fit_step_tim
     [
         lambda bad: StageCosts(decode_s=bad),
         lambda bad: StageCosts(variation=bad),
-        lambda bad: StepTime(startup_s=bad),
+        lambda bad: StepTime(fixed_s=bad),
         lambda bad: Machine(2, contention=((1, bad),)),
         lambda bad: Machine(bad),
         lambda bad: Machine(2, forward_cores=bad),
@@ -31,10 +31,10 @@ def test_what_is_no_cost_is_refused(make: Callable[[float], object], bad: float)
 
 def test_setups_that_cannot_be_are_refused() -> None:
     with pytest.raises(ValueError, match="one of serial, dataloader, threads"):
-        Setup(engine="magic")
+        JobSetup(engine="magic")
     for workers, batch_size, depth in ((-1, 1, 1), (1, 0, 1), (1, 1, 0)):
         with pytest.raises(ValueError, match="workers from 0"):
-            Setup(workers, batch_size, depth=depth)
+            JobSetup(workers, batch_size, depth=depth)
 
 
 @given(
@@ -53,7 +53,7 @@ def test_points_on_a_line_give_the_line(startup: float, per_image: float, sizes:
 @given(st.lists(st.tuples(st.integers(1, 512), st.floats(1e-6, 10)), min_size=1, max_size=8))
 def test_a_fit_is_never_negative(points: list[tuple[int, float]]) -> None:
     step = fit_step_time(points)
-    assert step.startup_s >= 0
+    assert step.fixed_s >= 0
     assert step.per_image_s >= 0
     assert step.batch_s(1) > 0
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wallclock.predict import (
-    Handover,
+    BatchTransfer,
     Machine,
-    Setup,
+    JobSetup,
     StageCosts,
     StepTime,
     amdahl,
@@ -30,20 +30,20 @@ SECONDS = st.floats(1e-5, 1e-1)
 def rate(
     workers: int = 4, batch_size: int = 8, machine: Machine = BIG, costs: StageCosts = COSTS
 ) -> float:
-    return predict(costs, STEP, machine, Setup(workers, batch_size)).img_per_s
+    return predict(costs, STEP, machine, JobSetup(workers, batch_size)).img_per_s
 
 
 def test_without_workers_everything_adds_up() -> None:
-    said = predict(COSTS, STEP, BIG, Setup(0, 8))
+    said = predict(COSTS, STEP, BIG, JobSetup(0, 8))
     assert said.img_per_s == pytest.approx(1 / (2e-3 + 2e-3))
     assert said.accelerator_utilization == pytest.approx(0.5)
     assert said.accelerator_bound == pytest.approx(amdahl(0.5))
-    assert predict(COSTS, STEP, BIG, Setup(4, 8, "serial")) == said
+    assert predict(COSTS, STEP, BIG, JobSetup(4, 8, "serial")) == said
 
 
 def test_with_workers_the_slowest_sets_the_pace() -> None:
     assert rate(workers=1, batch_size=64) == pytest.approx(500)
-    said = predict(COSTS, STEP, BIG, Setup(8, 8))
+    said = predict(COSTS, STEP, BIG, JobSetup(8, 8))
     assert said.img_per_s == pytest.approx(500)
     assert said.bottleneck == "accelerator"
     assert said.accelerator_utilization == pytest.approx(1)
@@ -61,12 +61,12 @@ def test_no_more_loaders_work_than_there_are_cores() -> None:
 
 def test_a_forward_pass_on_the_loaders_cores_takes_them_away() -> None:
     shared = Machine(2, shares_cores=True, forward_cores=2)
-    said = predict(COSTS, StepTime(0, 10e-3), shared, Setup(2, 8))
+    said = predict(COSTS, StepTime(0, 10e-3), shared, JobSetup(2, 8))
     assert said.img_per_s == pytest.approx(1 / (10e-3 + 2e-3)), (
         "a loader on one core holds both threads up"
     )
     assert said.bottleneck == "accelerator"
-    assert workers_to_saturate(COSTS, StepTime(0, 10e-3), shared, Setup(1, 8)) == 1
+    assert workers_to_saturate(COSTS, StepTime(0, 10e-3), shared, JobSetup(1, 8)) == 1
 
 
 @pytest.mark.parametrize(
@@ -88,63 +88,63 @@ def test_loading_beside_a_forward_pass_shares_its_cores(
     forward_s: float, workers: int, forward_cores: int, expected_s: float
 ) -> None:
     shared = Machine(2, shares_cores=True, forward_cores=forward_cores)
-    said = predict(COSTS, StepTime(0, forward_s), shared, Setup(workers, 8))
+    said = predict(COSTS, StepTime(0, forward_s), shared, JobSetup(workers, 8))
     assert 1 / said.img_per_s == pytest.approx(expected_s)
 
 
 def test_storage_binds_where_it_is_slow() -> None:
     slow = Machine(64, storage_bytes_per_s=125e6)
-    said = predict(replace(COSTS, image_bytes=5e6), STEP, slow, Setup(8, 64))
+    said = predict(replace(COSTS, image_bytes=5e6), STEP, slow, JobSetup(8, 64))
     assert said.img_per_s == pytest.approx(25)
     assert said.bottleneck == "storage"
-    assert workers_to_saturate(replace(COSTS, image_bytes=5e6), STEP, slow, Setup(1, 64)) is None
-    in_turn = predict(replace(COSTS, image_bytes=5e6), STEP, slow, Setup(0, 8))
+    assert workers_to_saturate(replace(COSTS, image_bytes=5e6), STEP, slow, JobSetup(1, 64)) is None
+    in_turn = predict(replace(COSTS, image_bytes=5e6), STEP, slow, JobSetup(0, 8))
     assert in_turn.img_per_s == pytest.approx(1 / (0.04 + 1.9e-3 + 2e-3))
     assert in_turn.bottleneck == "storage"
 
 
 def test_what_the_main_process_does_itself_can_bind() -> None:
-    batch_transfer = Handover(main=StepTime(5e-3, 1e-4))
-    said = predict(COSTS, StepTime(1e-4), BIG, Setup(8, 1), batch_transfer)
+    batch_transfer = BatchTransfer(main=StepTime(5e-3, 1e-4))
+    said = predict(COSTS, StepTime(1e-4), BIG, JobSetup(8, 1), batch_transfer)
     assert said.img_per_s == pytest.approx(1 / 5.2e-3)
     assert said.bottleneck == "main"
-    slow_link = predict(replace(COSTS, h2d_s=0.01), STEP, BIG, Setup(8, 64))
+    slow_link = predict(replace(COSTS, h2d_s=0.01), STEP, BIG, JobSetup(8, 64))
     assert slow_link.bottleneck == "h2d"
-    as_threads = predict(COSTS, StepTime(1e-4), BIG, Setup(8, 1, "threads"), batch_transfer)
+    as_threads = predict(COSTS, StepTime(1e-4), BIG, JobSetup(8, 1, "threads"), batch_transfer)
     assert as_threads.img_per_s == pytest.approx(4000), (
         "threads hand nothing over: now loading binds"
     )
 
 
 def test_a_workers_copy_overlaps_its_loading_while_a_core_is_free() -> None:
-    batch_transfer = Handover(worker=StepTime(0, 1e-3))
+    batch_transfer = BatchTransfer(worker=StepTime(0, 1e-3))
     assert predict(
-        COSTS, StepTime(1e-4), BIG, Setup(1, 8), batch_transfer
+        COSTS, StepTime(1e-4), BIG, JobSetup(1, 8), batch_transfer
     ).img_per_s == pytest.approx(500)
-    one = predict(COSTS, StepTime(1e-4), Machine(1), Setup(1, 8), batch_transfer)
+    one = predict(COSTS, StepTime(1e-4), Machine(1), JobSetup(1, 8), batch_transfer)
     assert one.img_per_s == pytest.approx(1 / 3e-3)
 
 
 def test_the_crossover_batch_is_where_both_take_as_long() -> None:
-    one = crossover_batch(COSTS, STEP, BIG, Setup(1, 1))
+    one = crossover_batch(COSTS, STEP, BIG, JobSetup(1, 1))
     assert one == pytest.approx(8)
-    assert crossover_batch(COSTS, STEP, BIG, Setup(4, 1)) is None
-    assert predict(COSTS, STEP, BIG, Setup(1, 6)).bottleneck == "accelerator"
-    assert predict(COSTS, STEP, BIG, Setup(1, 10)).bottleneck == "transform"
+    assert crossover_batch(COSTS, STEP, BIG, JobSetup(4, 1)) is None
+    assert predict(COSTS, STEP, BIG, JobSetup(1, 6)).bottleneck == "accelerator"
+    assert predict(COSTS, STEP, BIG, JobSetup(1, 10)).bottleneck == "transform"
 
 
 def test_workers_to_saturate() -> None:
-    assert workers_to_saturate(COSTS, STEP, BIG, Setup(1, 64)) == 2
-    assert workers_to_saturate(COSTS, STEP, Machine(1), Setup(1, 64)) is None
+    assert workers_to_saturate(COSTS, STEP, BIG, JobSetup(1, 64)) == 2
+    assert workers_to_saturate(COSTS, STEP, Machine(1), JobSetup(1, 64)) is None
 
 
 def test_nothing_that_costs_nothing_is_predicted() -> None:
     with pytest.raises(ValueError, match="nothing sets the pace"):
-        predict(StageCosts(), StepTime(), BIG, Setup(1, 8))
+        predict(StageCosts(), StepTime(), BIG, JobSetup(1, 8))
     for uncertainty in (-0.1, 1.0, float("nan")):
         with pytest.raises(ValueError, match="uncertainty"):
-            predict(COSTS, STEP, BIG, Setup(), uncertainty=uncertainty)
-    assert predict(StageCosts(), STEP, BIG, Setup(1, 8)).accelerator_bound == float("inf")
+            predict(COSTS, STEP, BIG, JobSetup(), uncertainty=uncertainty)
+    assert predict(StageCosts(), STEP, BIG, JobSetup(1, 8)).accelerator_bound == float("inf")
 
 
 @settings(deadline=None, max_examples=60)
@@ -154,15 +154,15 @@ def test_laws(
 ) -> None:
     """More cores or workers never hurt, nothing beats its parts, a faster device brings at most what it says."""
     costs, step = StageCosts(decode_s=load, variation=0.3), StepTime(startup, per_image)
-    said = predict(costs, step, Machine(cores), Setup(workers, size))
+    said = predict(costs, step, Machine(cores), JobSetup(workers, size))
     assert said.img_per_s <= min(said.supply.values()) * 1.02
-    assert said.img_per_s >= predict(costs, step, Machine(cores), Setup(0, size)).img_per_s * 0.7
+    assert said.img_per_s >= predict(costs, step, Machine(cores), JobSetup(0, size)).img_per_s * 0.7
     assert (
-        predict(costs, step, Machine(2 * cores), Setup(workers, size)).img_per_s
+        predict(costs, step, Machine(2 * cores), JobSetup(workers, size)).img_per_s
         >= said.img_per_s * 0.98
     )
     assert 0 < said.accelerator_utilization <= 1
     faster = predict(
-        costs, StepTime(startup / 50, per_image / 50), Machine(cores), Setup(workers, size)
+        costs, StepTime(startup / 50, per_image / 50), Machine(cores), JobSetup(workers, size)
     )
     assert faster.img_per_s <= said.img_per_s * said.accelerator_bound * 1.05

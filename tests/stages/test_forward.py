@@ -116,7 +116,7 @@ class TestLabelsAreReadBack:
         assert make(runtime="onnxruntime", dtype="int8").dtype == "fp32"
 
     def test_runtime(self, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(forward._RUNTIMES, "onnxruntime", ("pytorch", ("fp32",)))
+        monkeypatch.setitem(forward._MODULES, "onnxruntime", "pytorch")
         network = make(runtime="onnxruntime")
         assert (network.runtime, network.provider) == ("pytorch", "torch cpu float32")
 
@@ -150,8 +150,7 @@ def test_check_refuses_in_one_line(changes: dict[str, Any], message: str) -> Non
 
 
 def test_check_knows_every_name() -> None:
-    assert tuple(forward._RUNTIMES) == RUNTIMES
-    assert {dtype for _, dtypes in forward._RUNTIMES.values() for dtype in dtypes} == set(DTYPES)
+    assert tuple(forward._MODULES) == RUNTIMES == tuple(DTYPES)
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def collect(tables_dir: Path) -> Evidence:
     """
     owners = {
         csv: name
-        for name in (*experiments.ORDER, *experiments.OWN)
+        for name in (*experiments.ORDER, *experiments.ON_REQUEST)
         for csv in experiments.load(name).TABLES
     }
     present = {path.name for path in tables_dir.glob("*.csv")} - {_SHOWN_ELSEWHERE}

@@ -42,10 +42,10 @@ def publish(out: Path, figures_dir: Path) -> Published:
     """
     found = {
         name: records.load_experiment(out / "runs", name)
-        for name in (*experiments.ORDER, *experiments.OWN)
+        for name in (*experiments.ORDER, *experiments.ON_REQUEST)
     }
     read = {
-        name: [record for one in experiments.reads(name) for record in found.get(one, ())]
+        name: [record for one in experiments.record_sources(name) for record in found.get(one, ())]
         for name in found
     }
     written = [path for name, some in read.items() for path in _write_tables(name, some, out)]

@@ -19,7 +19,7 @@ from wallclock.predict import (
     UNCERTAINTY,
     Machine,
     Prediction,
-    Setup,
+    JobSetup,
     StageCosts,
     StepTime,
     predict,
@@ -48,7 +48,7 @@ class Case:
     costs: StageCosts
     step: StepTime
     machine: Machine
-    setup: Setup
+    setup: JobSetup
     assumed: str = ""
 
     def answer(self) -> Prediction:
@@ -181,7 +181,7 @@ def _as_it_is(out: Path, image_set: str, decoder: str) -> Case:
     costs = StageCosts(**per_image, image_bytes=1e3 * _number(row, "median_kb"))
     shares = row["device_kind"] == "cpu" and row["weights"] != "none"
     machine = Machine(cores, None, shares, cores if shares else 1)
-    setup = Setup(cores, int(_number(row, "batch_size")))
+    setup = JobSetup(cores, int(_number(row, "batch_size")))
     return Case(
         "as it is", costs, step, machine, setup, f"{row['device']}; files in the page cache"
     )

@@ -1,8 +1,8 @@
-"""The textbook's formulas for one batch of bytes: transform against accelerator, supply against demand.
+"""The textbook's formulas for one batch of bytes: transform against accelerator, supply and demand.
 
-After Mohan et al., "Analyzing and Mitigating Data Bottlenecks in Deep Learning Training" (VLDB 2021), and
-Janapa Reddi, "Machine Learning Systems"; mlsysim's `TransformationModel` and `DataModel` compute the same,
-but for a supply of zero, which is an error here and no infinite utilization.
+After Mohan et al., "Analyzing and Mitigating Data Bottlenecks in Deep Learning Training" (VLDB
+2021), and Janapa Reddi, "Machine Learning Systems"; mlsysim's `TransformationModel` and `DataModel`
+compute the same, but for a supply of zero, which is an error here and not infinite utilization.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Overlap:
 def overlap(
     batch_size: int, sample_bytes: float, transform_bytes_per_s: float, step_s: float
 ) -> Overlap:
-    """A batch of samples through a transform of given throughput, beside an accelerator step.
+    """A batch of samples through a transform of given throughput, overlapping an accelerator step.
 
-    transform = batch size × bytes of a sample / throughput; utilization = step / max(transform, step).
+    transform = batch size × bytes of a sample / throughput.
 
     Raises:
-        ValueError: a number is zero, negative, infinite or none at all.
+        ValueError: a number is zero, negative, infinite or NaN.
     """
     check("batch_size", batch_size, above_zero=True)
     check("sample_bytes", sample_bytes, above_zero=True)
@@ -55,7 +55,7 @@ def overlap(
 
 @dataclass(frozen=True)
 class Feed:
-    """What the paths to the accelerator bring, against what it asks for."""
+    """What the paths to the accelerator supply, against its demand."""
 
     demand_bytes_per_s: float
     supply_bytes_per_s: float
@@ -68,20 +68,18 @@ class Feed:
 
     @property
     def is_stalled(self) -> bool:
-        """Whether more is asked for than the slowest path brings."""
+        """Whether the demand exceeds the slowest path."""
         return self.utilization > 1
 
 
 def feed(demand_bytes_per_s: float, **paths: float) -> Feed:
-    """The slowest of the named paths (`storage=2e9, interconnect=16e9`, bytes a second) against the demand.
+    """The slowest of the named paths (`storage=2e9, interconnect=16e9`, bytes a second).
 
     Raises:
-        ValueError: no path, or a number that is zero, negative, infinite or none at all.
+        ValueError: no path, or a number that is zero, negative, infinite or NaN.
     """
     if not paths:
-        raise ValueError(
-            "no path to the accelerator: give its bytes a second, for example storage=2e9"
-        )
+        raise ValueError("no path to the accelerator: give bytes a second, for example storage=2e9")
     check("demand_bytes_per_s", demand_bytes_per_s, above_zero=True)
     for name, rate in paths.items():
         check(f"{name} in bytes a second", rate, above_zero=True)
@@ -90,18 +88,16 @@ def feed(demand_bytes_per_s: float, **paths: float) -> Feed:
 
 
 def amdahl(share: float, factor: float = math.inf) -> float:
-    """How many times faster the whole gets when a part with this share of it gets `factor` times faster.
+    """The speedup when a part with this share of the time gets `factor` times faster.
 
-    1 / ((1 - share) + share / factor): Amdahl, "Validity of the single processor approach" (AFIPS 1967).
+    1 / ((1 - share) + share / factor): Amdahl, "Validity of the single processor approach" (1967).
 
     Raises:
-        ValueError: a share outside 0 to 1, or of 1 with an infinite factor; a factor that is not above 0.
+        ValueError: a share outside 0 to 1, or of 1 with an infinite factor; a factor not above 0.
     """
     if not 0 <= share <= 1 or not factor > 0:
-        raise ValueError(
-            f"share={share}, factor={factor}: a share lies between 0 and 1, a factor above 0"
-        )
-    left = (1 - share) + share / factor
-    if left == 0:
-        raise ValueError("nothing is left when all of it gets infinitely faster")
-    return 1 / left
+        raise ValueError(f"share={share}, factor={factor}: a share from 0 to 1, a factor above 0")
+    remaining = (1 - share) + share / factor
+    if remaining == 0:
+        raise ValueError("no time remains when all of it gets infinitely faster")
+    return 1 / remaining

@@ -1,41 +1,49 @@
-"""What a prediction is made from: costs of the stages, of the device, of the machine. All checked, all frozen."""
+"""The inputs of a prediction: costs of the stages, the device, the machine. Checked and frozen."""
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 
-#: How stages can overlap.
-ENGINES = ("serial", "dataloader", "threads")
+from wallclock.clock import LOADING_STAGES
+from wallclock.spec import ENGINES
 
 
 def check(name: str, value: float, *, above_zero: bool = False) -> None:
     """Raise ValueError unless `value` is a finite number of at least 0, or above it."""
     if not math.isfinite(value) or value < 0 or (above_zero and value == 0):
-        raise ValueError(
-            f"{name}={value}: give a finite number {'above' if above_zero else 'of at least'} 0"
-        )
+        least = "above" if above_zero else "of at least"
+        raise ValueError(f"{name}={value}: give a finite number {least} 0")
 
 
-def _check_all(instance: object) -> None:
+def _check_fields(instance: object) -> None:
     for field in fields(instance):  # type: ignore[arg-type]
         value = getattr(instance, field.name)
         if isinstance(value, int | float) and not isinstance(value, bool):
             check(f"{type(instance).__name__}.{field.name}", value)
 
 
+def interpolate(points: Sequence[tuple[int, float]], x: int) -> float:
+    """The value at x on straight lines between sorted points; flat beyond them."""
+    for (low, at_low), (high, at_high) in pairwise(points):
+        if low <= x <= high:
+            return at_low + (at_high - at_low) * (x - low) / (high - low)
+    return points[0][1] if x < points[0][0] else points[-1][1]
+
+
 @dataclass(frozen=True)
 class StageCosts:
-    """Seconds of one core per image, as a serial pass measures them; batch stages divided by their images.
+    """Core seconds per image, as a serial pass measures them; batch stages divided by their images.
 
-    `h2d_s` and `d2h_s` are seconds of the link rather than of a core where the device is a GPU. `image_bytes`:
-    what `read` takes from the storage. `variation`: standard deviation over mean of one image's loading time.
+    `h2d_s` and `d2h_s` are seconds of the link rather than of a core where the device is a GPU.
+    `image_bytes`: what `read` takes from the storage. `variation`: standard deviation over mean of
+    one image's loading time.
 
     Raises:
-        ValueError: a number is negative, infinite or none at all.
+        ValueError: a number is negative, infinite or NaN.
     """
 
     read_s: float = 0.0
@@ -50,66 +58,58 @@ class StageCosts:
     variation: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_all(self)
+        _check_fields(self)
 
     @staticmethod
     def of(
         samples: Mapping[str, Sequence[int]], n_images: int, image_bytes: float = 0.0
     ) -> StageCosts:
-        """From a serial pass's samples: stage → nanoseconds of each call; stages that are not there cost nothing.
+        """From a serial pass's samples: stage → nanoseconds of each call; absent stages cost 0.
 
         Raises:
             ValueError: no image.
         """
         check("n_images", n_images, above_zero=True)
-        names = [field.name for field in fields(StageCosts) if field.name.endswith("_s")]
-        seconds = {
-            name: sum(samples.get(name.removesuffix("_s"), ())) / 1e9 / n_images for name in names
-        }
-        an_image = [
-            samples[stage]
-            for stage in ("read", "decode", "resize", "normalize")
-            if samples.get(stage)
-        ]
-        loads = [sum(times) for times in zip(*an_image, strict=False)]
-        spread = (
-            statistics.pstdev(loads) / statistics.fmean(loads)
-            if len(loads) > 1 and any(loads)
-            else 0.0
-        )
-        return StageCosts(**seconds, image_bytes=image_bytes, variation=spread)
+        stages = [f.name.removesuffix("_s") for f in fields(StageCosts) if f.name.endswith("_s")]
+        seconds = {f"{name}_s": sum(samples.get(name, ())) / 1e9 / n_images for name in stages}
+        # `assemble` is once a batch.
+        per_image = [samples[stage] for stage in LOADING_STAGES[:-1] if samples.get(stage)]
+        loads = [sum(times) for times in zip(*per_image, strict=False)]
+        varies = len(loads) > 1 and any(loads)
+        variation = statistics.pstdev(loads) / statistics.fmean(loads) if varies else 0.0
+        return StageCosts(**seconds, image_bytes=image_bytes, variation=variation)
 
     @property
     def load_s(self) -> float:
-        """Seconds of one core until an image lies in its batch."""
+        """Core seconds until an image is in its batch."""
         return self.read_s + self.decode_s + self.resize_s + self.normalize_s + self.assemble_s
 
 
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds that a batch takes: a part that every batch pays, and a part for each image.
+    """Seconds of a batch: a fixed part, and a part for each image.
 
     `variation`: standard deviation over mean of one batch's time.
 
     Raises:
-        ValueError: a number is negative, infinite or none at all.
+        ValueError: a number is negative, infinite or NaN.
     """
 
-    startup_s: float = 0.0
+    fixed_s: float = 0.0
     per_image_s: float = 0.0
     variation: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_all(self)
+        _check_fields(self)
 
     def batch_s(self, batch_size: int) -> float:
         """Seconds of a batch of that many images."""
-        return self.startup_s + self.per_image_s * batch_size
+        return self.fixed_s + self.per_image_s * batch_size
 
 
 @dataclass(frozen=True)
-class Handover:
-    """What bringing a batch from a loader's process to the main one costs on top of its stages, in core seconds.
+class BatchTransfer:
+    """IPC cost of a batch from a loader's process to the main one, in core seconds.
 
     `worker`: sending it; `main`: mapping it, and the engine's own bookkeeping.
     """
@@ -122,13 +122,14 @@ class Handover:
 class Machine:
     """Where it runs.
 
-    `cores`: usable ones. `storage_bytes_per_s`: None where the images lie in memory (a warm page cache).
-    `shares_cores`: the forward pass runs on the very cores that loading needs (device=cpu), on
-    `forward_cores` of them. `contention`: (busy processes, factor): how much more of a core an image's loading
-    costs with that many processes loading at once than in a serial pass; straight lines between, flat beyond.
+    `cores`: usable ones. `storage_bytes_per_s`: None where the images are in memory (a warm page
+    cache). `shares_cores`: the forward pass runs on the very cores that loading needs (device=cpu),
+    on `forward_cores` of them. `contention`: (busy processes, factor): how much more core time an
+    image's loading costs with that many processes loading concurrently than in a serial pass;
+    straight lines between, flat beyond.
 
     Raises:
-        ValueError: no core; a bandwidth or factor that is zero, negative, infinite or none at all.
+        ValueError: no core; a bandwidth or factor that is zero, negative, infinite or NaN.
     """
 
     cores: int
@@ -146,19 +147,13 @@ class Machine:
             check(f"Machine.contention[{busy}]", factor, above_zero=True)
 
     def slowdown(self, busy: int) -> float:
-        """The factor on an image's loading with `busy` processes at it."""
-        points = sorted(self.contention)
-        if not points:
-            return 1.0
-        for (low, at_low), (high, at_high) in itertools.pairwise(points):
-            if low <= busy <= high:
-                return at_low + (at_high - at_low) * (busy - low) / (high - low)
-        return points[0][1] if busy < points[0][0] else points[-1][1]
+        """The factor on an image's loading with `busy` processes loading."""
+        return interpolate(sorted(self.contention), busy) if self.contention else 1.0
 
 
 @dataclass(frozen=True)
-class Setup:
-    """How the job is run. `depth`: batches each worker may have ready (DataLoader's prefetch_factor).
+class JobSetup:
+    """How the job is run. `depth`: batches each worker may have ready (`prefetch_factor`).
 
     Raises:
         ValueError: an unknown engine, a negative count, an empty batch, or workers without a queue.
@@ -182,32 +177,35 @@ class Setup:
 
 
 def fit_step_time(points: Iterable[tuple[int, float]]) -> StepTime:
-    """Startup and slope from (batch size, seconds of a batch).
+    """Fixed part and slope from (batch size, seconds of a batch).
 
-    Least squares of the relative error, so that a batch of one counts as much as one of 256; neither part
-    may be negative. Points of a single batch size tell the two apart no more: all is then per image.
+    Least squares of the relative error, so that a batch of one counts as much as one of 256;
+    neither part may be negative. Points of a single batch size cannot separate the two: all is then
+    per image.
 
     Raises:
-        ValueError: no point, an empty batch, or a time that is no finite number above 0.
+        ValueError: no point, an empty batch, or a time that is not a finite number above 0.
     """
-    found = list(points)
-    if not found:
+    measured = list(points)
+    if not measured:
         raise ValueError("no points to fit a step time to")
-    for size, seconds in found:
+    for size, seconds in measured:
         check("batch size", size, above_zero=True)
         check(f"seconds at batch {size}", seconds, above_zero=True)
     # Minimize sum((a x + b y - 1)^2) with x = 1/t, y = B/t: two normal equations.
-    x, y = [1 / seconds for _, seconds in found], [size / seconds for size, seconds in found]
-    xx, yy, xy = (
-        sum(p * q for p, q in zip(*pair, strict=True)) for pair in ((x, x), (y, y), (x, y))
-    )
+    x = [1 / seconds for _, seconds in measured]
+    y = [size / seconds for size, seconds in measured]
+    xx, yy, xy = _dot(x, x), _dot(y, y), _dot(x, y)
+    only_slope = StepTime(0.0, sum(y) / yy)
+    if len({size for size, _ in measured}) == 1:
+        return only_slope
     determinant = xx * yy - xy * xy
-    if len({size for size, _ in found}) == 1:
-        return StepTime(0.0, sum(y) / yy)
-    startup, per_image = (
-        (sum(x) * yy - sum(y) * xy) / determinant,
-        (sum(y) * xx - sum(x) * xy) / determinant,
-    )
-    if startup < 0:
-        return StepTime(0.0, sum(y) / yy)
-    return StepTime(startup, per_image) if per_image >= 0 else StepTime(sum(x) / xx, 0.0)
+    fixed = (sum(x) * yy - sum(y) * xy) / determinant
+    per_image = (sum(y) * xx - sum(x) * xy) / determinant
+    if fixed < 0:
+        return only_slope
+    return StepTime(fixed, per_image) if per_image >= 0 else StepTime(sum(x) / xx, 0.0)
+
+
+def _dot(a: Sequence[float], b: Sequence[float]) -> float:
+    return sum(p * q for p, q in zip(a, b, strict=True))

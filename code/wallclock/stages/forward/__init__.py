@@ -17,12 +17,8 @@ from wallclock.stages.forward.networks import digest_of, load_network
 
 __all__ = ["Network", "Request", "build", "cache_of", "check", "make", "prepare"]
 
-#: Runtime → the module that builds it, and its dtypes.
-_RUNTIMES = {
-    "pytorch": ("pytorch", ("fp32", "fp16", "bf16")),
-    "onnxruntime": ("ort", ("fp32", "fp16", "int8")),
-    "tensorrt": ("ort", ("fp16",)),
-}
+#: Runtime → the module that builds it.
+_MODULES = {"pytorch": "pytorch", "onnxruntime": "ort", "tensorrt": "ort"}
 
 
 def check(recipe: Recipe) -> None:
@@ -32,9 +28,8 @@ def check(recipe: Recipe) -> None:
         UserError: an unknown name, or a combination that no machine can run.
     """
     check_name(recipe.runtime, RUNTIMES, "runtime")
-    check_name(recipe.dtype, DTYPES, "dtype")
     check_name(recipe.compile, COMPILERS, "compile")
-    dtypes = _RUNTIMES[recipe.runtime][1]
+    dtypes = DTYPES[recipe.runtime]
     if recipe.dtype not in dtypes:
         able = " or ".join(f"dtype={name}" for name in dtypes)
         raise UserError(f"runtime={recipe.runtime} runs {able}, not dtype={recipe.dtype}")
@@ -88,7 +83,7 @@ def build(request: Request) -> Network:
     Raises:
         Unavailable: a library, provider or device is missing.
     """
-    builder: Any = import_module(f"{__name__}.{_RUNTIMES[request.runtime][0]}")
+    builder: Any = import_module(f"{__name__}.{_MODULES[request.runtime]}")
     network: Network = builder.build(request)
     return network
 

@@ -10,6 +10,9 @@ from typing import Any
 from wallclock import checkpoint
 from wallclock.errors import Unavailable, UserError, check_name
 from wallclock.spec import ModelSpec
+
+#: Where the architecture has it.
+_ATTENTION = "sdpa"
 from wallclock.stages.forward.base import first_line
 
 
@@ -54,7 +57,7 @@ def _random(model: ModelSpec) -> Any:
         mlp_ratio=4,
         patch_size=14,
         image_size=518,
-        attn_implementation=model.attention,
+        attn_implementation=_ATTENTION,
     )
     torch.manual_seed(model.seed)
     return Dinov2Model(config)
@@ -94,7 +97,7 @@ def _from_transformers(source: str, model: ModelSpec) -> Any:
     }
     try:
         network, info = AutoModel.from_pretrained(
-            source, attn_implementation=model.attention, **options
+            source, attn_implementation=_ATTENTION, **options
         )
     except ValueError as error:
         if "attention implementation" not in str(error):

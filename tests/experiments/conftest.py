@@ -1,0 +1,23 @@
+"""Fixtures of the experiments' tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import experiments
+from tests.experiments import made
+from wallclock.spec import Cell
+
+
+@pytest.fixture
+def grid(tmp_path: Path) -> Callable[..., list[Cell]]:
+    """The cells of an experiment over three small images in a folder."""
+
+    def cells(name: str, *overrides: str) -> list[Cell]:
+        plan = made.plan(tmp_path, f"experiment=[{name}]", *overrides)
+        return experiments.load(name).cells(plan, plan.settings.experiments[name])
+
+    return cells
