@@ -62,14 +62,9 @@ def changes(draw: st.DrawFn) -> Cell:
         value = draw(other(CELL.params[name]) if name in CELL.params else st.integers())
         return replace(CELL, params={**CELL.params, name: value})
     if part == "cell":
-        name = draw(
-            st.sampled_from(
-                ["experiment", "protocol", "label", "repeat", "recipe", "corpus", "model"]
-            )
-        )
-        value = getattr(CELL, name)
-        found: Any = draw(other(value)) if isinstance(value, str | int) else None
-        return replace(CELL, **{name: found})
+        name = draw(st.sampled_from(["experiment", "protocol", "label", "repeat", "corpus"]))
+        changed: Any = None if name == "corpus" else draw(other(getattr(CELL, name)))
+        return replace(CELL, **{name: changed})
     whole = getattr(CELL, part)
     names = [field.name for field in fields(whole) if (part, field.name) != ("corpus", "manifest")]
     name = draw(st.sampled_from(names))
@@ -226,3 +221,9 @@ def test_durations_come_from_what_was_measured(tmp_path: Path) -> None:
     (tmp_path / "serial" / "junk").mkdir()
     (tmp_path / "serial" / "junk" / "record.json").write_text("{", encoding="utf-8")
     assert [seconds for _, seconds in records.durations(tmp_path)] == [1.5]
+
+
+def test_a_cell_without_a_corpus_has_no_images() -> None:
+    assert CELL.images == CELL.corpus
+    with pytest.raises(ValueError, match="has no corpus"):
+        _ = replace(CELL, corpus=None).images
