@@ -69,7 +69,9 @@ class Costs:
         """The loading costs of this loader on these images, at the nearest batch size."""
         recipe, images = cell.recipe, cell.images
         if recipe.engine not in ENGINES:
-            raise NoCostsError(f"{recipe.engine} is one call: its parts cannot be measured separately")
+            raise NoCostsError(
+                f"{recipe.engine} is one call: its parts cannot be measured separately"
+            )
         if cell.params.get("subset", "all") != "all":
             raise NoCostsError(f"no cost of the {cell.params['subset']} images alone was measured")
         # With larger batches the heap of a process gives its pages back and faults them in again.

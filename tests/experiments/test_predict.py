@@ -168,7 +168,7 @@ def loads(rate: int, subset: str = "all", **choices: Any) -> Record:
 
 def test_a_loader_without_a_consumer() -> None:
     """Two threads at 1.25 ms an image, no transfer. Third parties and subsets have no costs."""
-    threads = {"engine": "threads", "workers": 2}
+    threads: dict[str, Any] = {"engine": "threads", "workers": 2}
     known = [loads(rate, name="ours", **threads) for rate in (1500, 1700)]
     others = [loads(9, engine="dali"), loads(9, "baseline", name="part", **threads)]
     ours, dali, baseline = rows_of(*costs(), *known, *others)
