@@ -91,7 +91,7 @@ def environment_columns(record: Record) -> Row:
 
 def _cpu_name(machine: Mapping[str, Any]) -> str:
     # With its GPU: some absolute CPU figures bind on one box only.
-    gpu = f", beside {machine['gpus'][0]['name']}" if machine["gpus"] else ""
+    gpu = f", with {machine['gpus'][0]['name']}" if machine["gpus"] else ""
     return f"{machine['cpu']} ({machine['cores']} cores{gpu})"
 
 

@@ -96,9 +96,7 @@ def _from_transformers(source: str, model: ModelSpec) -> Any:
         "output_loading_info": True,
     }
     try:
-        network, info = AutoModel.from_pretrained(
-            source, attn_implementation=_ATTENTION, **options
-        )
+        network, info = AutoModel.from_pretrained(source, attn_implementation=_ATTENTION, **options)
     except ValueError as error:
         if "attention implementation" not in str(error):
             raise
