@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from wallclock.errors import UserError
+from wallclock.errors import UserError, first_line
 from wallclock.spec import IMAGENET_MEAN, IMAGENET_STD, ModelSpec, Statistics
 
 _CONFIG, _PREPROCESSOR = "config.json", "preprocessor_config.json"
@@ -57,9 +57,8 @@ def width(config: _Json) -> int:
 def check_folder(folder: Path) -> None:
     """Raise `UserError` where a model's folder is not there."""
     if not folder.is_dir():
-        raise UserError(
-            f"model.path: {folder} is no folder; give the one with {_CONFIG} and model.safetensors"
-        )
+        wanted = f"give the one with {_CONFIG} and model.safetensors"
+        raise UserError(f"model.path: {folder} is no folder; {wanted}")
 
 
 def _read(model: ModelSpec) -> tuple[ModelSpec, _Json, _Json]:
@@ -74,10 +73,7 @@ def _read(model: ModelSpec) -> tuple[ModelSpec, _Json, _Json]:
         # The cache keeps a snapshot under its commit: the name of a branch pins nothing.
         model = replace(model, revision=files[_CONFIG].parent.name)
     if _CONFIG not in files:
-        raise UserError(
-            f"{model.path}: no {_CONFIG} in it; give the folder of a model that save_pretrained "
-            "wrote"
-        )
+        raise UserError(f"{model.path}: no {_CONFIG} in it; save_pretrained writes such a folder")
     preprocessor = _json(files[_PREPROCESSOR]) if _PREPROCESSOR in files else {}
     return model, _json(files[_CONFIG]), preprocessor
 
@@ -94,9 +90,8 @@ def _downloaded(model: ModelSpec) -> dict[str, Path]:
             offline = isinstance(error, errors.LocalEntryNotFoundError)
             if name == _PREPROCESSOR and absent and not offline:
                 continue
-            line = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
             raise UserError(
-                f"cannot load {model.hub_id}: {line}. Without the hub: "
+                f"cannot load {model.hub_id}: {first_line(error).rstrip('.')}. Without the hub: "
                 "model.path=/folder/with/safetensors"
             ) from error
     return files

@@ -88,19 +88,12 @@ class SyncedStage(Stage):
 class _Stages(dict[str, Stage]):
     """Stages by name, created at first use."""
 
-    def __init__(
-        self, synchronize: Callable[[], object] | None, synced: frozenset[str], clock: Clock
-    ) -> None:
+    def __init__(self, create: Callable[[str], Stage]) -> None:
         super().__init__()
-        self._open: list[int] = []
-        self._synchronize, self._synced, self._clock = synchronize, synced, clock
+        self._create = create
 
     def __missing__(self, name: str) -> Stage:
-        if self._synchronize is not None and name in self._synced:
-            self[name] = SyncedStage(name, self._open, self._clock, self._synchronize)
-        else:
-            self[name] = Stage(name, self._open, self._clock)
-        return self[name]
+        return self.setdefault(name, self._create(name))
 
 
 class StageProfiler:
@@ -120,7 +113,14 @@ class StageProfiler:
         synced: frozenset[str] = frozenset(DEVICE_STAGES),
         clock: Clock = perf_counter_ns,
     ) -> None:
-        self._stages = _Stages(synchronize, synced, clock)
+        open_stages: list[int] = []
+
+        def create(name: str) -> Stage:
+            if synchronize is not None and name in synced:
+                return SyncedStage(name, open_stages, clock, synchronize)
+            return Stage(name, open_stages, clock)
+
+        self._stages = _Stages(create)
         #: `with profiler.stage("decode"):`. The dictionary's own look-up instead of a method:
         #: one Python call less for each stage.
         self.stage: Callable[[str], Stage] = self._stages.__getitem__

@@ -36,6 +36,12 @@ def describe(failure: Mapping[str, str]) -> str:
     return f"{failure['id']}, in {failure['stage']}: {failure['reason']}"
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message that is not empty, else the error's type."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next((line for line in lines if line), type(error).__name__)
+
+
 def nearest(name: str, valid: Iterable[str], kind: str) -> str:
     """One line that says that `name` is no `kind` and offers the closest valid names first."""
     names = sorted(valid)

@@ -59,7 +59,7 @@ def machine() -> dict[str, Any]:
 @cache
 def gpus() -> list[dict[str, Any]]:
     """Name, memory in GiB and driver of every NVIDIA GPU; empty where there is none."""
-    with _nvml_handles() as handles:
+    with nvml_handles() as handles:
         return [
             {
                 "name": pynvml.nvmlDeviceGetName(handle),
@@ -79,10 +79,9 @@ def versions() -> dict[str, str]:
         with suppress(metadata.PackageNotFoundError):
             installed[name] = metadata.version(name)
     shared = native.find_libturbojpeg()
+    turbojpeg = native.libjpeg_turbo_version(os.path.realpath(shared)) if shared else "absent"
     return installed | {
-        "libturbojpeg": native.libjpeg_turbo_version(os.path.realpath(shared))
-        if shared
-        else "absent",
+        "libturbojpeg": turbojpeg,
         "libjpeg-turbo in pillow": _bundled("PIL", "pillow.libs", "libjpeg*"),
         "libjpeg-turbo in opencv": _opencv_jpeg(),
         "libjpeg-turbo in simplejpeg": _bundled("simplejpeg", "simplejpeg", "_jpeg*.so"),
@@ -119,11 +118,8 @@ def current_state() -> dict[str, Any]:
 def git_state() -> dict[str, Any]:
     """Commit and whether the tree differs from it; empty outside a checkout."""
     try:
-        commit = _git("rev-parse", "HEAD")
-        return {
-            "commit": commit,
-            "modified": bool(_git("status", "--porcelain", "--untracked-files=no")),
-        }
+        changes = _git("status", "--porcelain", "--untracked-files=no")
+        return {"commit": _git("rev-parse", "HEAD"), "modified": bool(changes)}
     except (OSError, subprocess.CalledProcessError):
         return {}
 
@@ -150,32 +146,26 @@ def _opencv_jpeg() -> str:
 
 
 def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or "unknown CPU"
-    names = (
-        line.split(":", 1)[1].strip() for line in lines if line.startswith(("model name", "Model"))
-    )
-    return next(names, platform.processor() or "unknown CPU")
+    name = platform.processor() or "unknown CPU"
+    with suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        match = re.search(r"^(?:model name|Model)[^:]*:(.*)", text, re.MULTILINE)
+        return match.group(1).strip() if match else name
+    return name
 
 
 def _cpu_mhz() -> float | None:
-    frequency = psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
+    frequency = psutil.cpu_freq()
     return round(frequency.current) if frequency else None
 
 
 def _temperatures() -> dict[str, float]:
-    sensors = psutil.sensors_temperatures() if hasattr(psutil, "sensors_temperatures") else {}
-    return {
-        name: max(entry.current for entry in entries)
-        for name, entries in sensors.items()
-        if entries
-    }
+    sensors = psutil.sensors_temperatures()
+    return {name: max(one.current for one in ones) for name, ones in sensors.items() if ones}
 
 
 def _gpu_state() -> list[dict[str, Any]]:
-    with _nvml_handles() as handles:
+    with nvml_handles() as handles:
         return [
             {
                 "sm_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
@@ -189,7 +179,7 @@ def _gpu_state() -> list[dict[str, Any]]:
 
 
 @contextmanager
-def _nvml_handles() -> Iterator[list[Any]]:
+def nvml_handles() -> Iterator[list[Any]]:
     """NVML's handles of all GPUs; none where it does not load."""
     try:
         pynvml.nvmlInit()

@@ -42,10 +42,10 @@ def layers(cell: Cell, work: Path, progress: Progress) -> Measurement:
     run(batch)
     samples = timed(lambda: run(batch), move.synchronize, batches, lambda done: None)
     progress(batches * recipe.batch_size)
-    profile = _profile(network, lambda: run(batch), batches, move)
+    on_gpu = recipe.device == "cuda"
+    profile = _profile(network, lambda: run(batch), batches, on_gpu)
     profile.export_chrome_trace(str(work / TRACE))
     events = [event for event in profile.key_averages() if event.count]
-    on_gpu = recipe.device == "cuda"
     modules = _modules(events, network, batches, on_gpu)
     values = {
         **threads,
@@ -57,19 +57,18 @@ def layers(cell: Cell, work: Path, progress: Progress) -> Measurement:
     return Measurement({"batch": samples}, values, keep=[work / TRACE])
 
 
-def _profile(network: Any, run: Callable[[], object], batches: int, move: transfer.Transfer) -> Any:
+def _profile(network: Any, run: Callable[[], object], batches: int, on_gpu: bool) -> Any:
+    import torch
     from torch.profiler import ProfilerActivity, profile, record_function
 
-    activities = [ProfilerActivity.CPU]
-    if move.synchronize is not None:
-        activities.append(ProfilerActivity.CUDA)
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
     with _labelled(network), profile(activities=activities) as recorded:
         with record_function("warm-up"):
             pass  # the first one costs milliseconds
         for _ in range(batches):
             run()
-        if move.synchronize is not None:
-            move.synchronize()
+        if on_gpu:
+            torch.cuda.synchronize()
     return recorded
 
 

@@ -28,10 +28,7 @@ METRICS: Mapping[str, tuple[str, str]] = {
     "batches_total": ("counter", "Batches through the sink."),
     "run_seconds_total": ("counter", "Seconds since the steady state began."),
     "images_per_second": ("gauge", "Images a second over the last interval."),
-    "accelerator_utilization_ratio": (
-        "gauge",
-        "Share of the last interval in which the device worked, 0 to 1.",
-    ),
+    "accelerator_utilization_ratio": ("gauge", "Busy share of the device, last interval, 0 to 1."),
     "queue_batches": ("gauge", "Batches that are loaded and wait for the main process."),
     "update_timestamp_seconds": ("gauge", "Unix time at which this file was written."),
 }

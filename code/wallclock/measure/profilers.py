@@ -36,6 +36,7 @@ _PREFIX = "wallclock::"
 Stages = tuple[LoadStages, DeviceStages]
 #: Opens a stage by its name.
 _OpenStage = Callable[[str], AbstractContextManager[Any]]
+_Result = tuple[StageProfiler, dict[str, float]]
 
 
 def profiler(cell: Cell, work: Path, progress: Progress) -> Measurement:
@@ -110,9 +111,7 @@ def differences(profiler: StageProfiler, theirs: dict[str, float]) -> dict[str, 
     return {name: abs(ours[name] - theirs[name]) / theirs[name] for name in compared}
 
 
-def torch_pass(
-    cell: Cell, manifest: Manifest, stages: Stages
-) -> tuple[StageProfiler, dict[str, float]]:
+def torch_pass(cell: Cell, manifest: Manifest, stages: Stages) -> _Result:
     """One pass under torch.profiler: our profiler, and its seconds by stage."""
     from torch.profiler import ProfilerActivity, profile, record_function
 
@@ -125,9 +124,7 @@ def torch_pass(
     return profiler, {name: events.get(_PREFIX + name, 0.0) for name in STAGES}
 
 
-def c_profile_pass(
-    cell: Cell, manifest: Manifest, stages: Stages
-) -> tuple[StageProfiler, dict[str, float]]:
+def c_profile_pass(cell: Cell, manifest: Manifest, stages: Stages) -> _Result:
     """One pass under cProfile: our profiler, and its seconds by stage."""
     profiler = StageProfiler(stages[1].synchronize)
     recorder = cProfile.Profile()

@@ -29,8 +29,6 @@ from wallclock.thread_counts import set_threads
 
 Floats = npt.NDArray[np.float32]
 
-_GIB = 2**30
-
 #: A row's name → recipe.runtime, recipe.compile, and the device it needs.
 VARIANTS = {
     "pytorch": ("pytorch", "none", "any"),
@@ -60,9 +58,8 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
     request = forward.prepare(model, recipe, None, forward.cache_of(work))
     request = replace(request, opset=int(cell.params["opset"]))
     move = transfer.make(recipe.device)
-    _disable_tf32()
     reference = _reference(request, move, images)
-    used_before = _device_bytes(recipe.device)
+    before_gib = _gpu_gib(recipe.device)
     network = forward.build(request)
     batch = _cast(move.h2d(images), network.dtype)
     last: list[Any] = []
@@ -75,6 +72,8 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
     timed(run, move.synchronize, warmup_batches, lambda done: None)
     warmup_s = perf_counter() - began
     samples = timed(run, move.synchronize, batches, lambda done: progress(done * recipe.batch_size))
+    # Both libraries keep what they once allocated: what is in use at the end is the peak.
+    after_gib = _gpu_gib(recipe.device)
     values = {
         **threads,
         "provider": network.provider,
@@ -85,7 +84,7 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
         "weights_digest": network.weights_digest,
         "n_compared": n_unique,
         **compare(move.d2h(last[0]), reference),
-        "peak_gpu_mem_gib": _gib(used_before, _device_bytes(recipe.device)),
+        "peak_gpu_mem_gib": after_gib and after_gib - (before_gib or 0),
         "peak_memory_mib": peak_memory_mib(),
     }
     return Measurement({"batch": samples}, values)
@@ -172,26 +171,19 @@ def _cast(batch: Any, dtype: str) -> Any:
 
 def _reference(request: forward.Request, move: transfer.Transfer, images: Floats) -> Floats:
     """Vectors of PyTorch in FP32 on the same device; the network is back in host memory after."""
+    import torch
+
+    # FP32 means FP32: cuDNN's convolutions would otherwise round to ten bits on newer GPUs.
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     network = forward.build(replace(request, runtime="pytorch", dtype="fp32", compile="none"))
     vectors = move.d2h(network.run(move.h2d(images)))
     del network
     request.network.cpu()
-    if request.device == "cuda":
-        import torch
-
-        torch.cuda.empty_cache()
+    torch.cuda.empty_cache()  # nothing where CUDA was never used
     return vectors
 
 
-def _disable_tf32() -> None:
-    """FP32 means FP32: cuDNN's convolutions would otherwise round to ten bits on newer GPUs."""
-    import torch
-
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-
-
-def _device_bytes(device: str) -> int | None:
+def _gpu_gib(device: str) -> float | None:
     """Memory in use on the GPU by its driver's count; torch's own leaves out ONNX Runtime's."""
     if device != "cuda":
         return None
@@ -199,9 +191,4 @@ def _device_bytes(device: str) -> int | None:
 
     torch.cuda.synchronize()
     free, total = torch.cuda.mem_get_info()
-    return int(total - free)
-
-
-def _gib(before: int | None, after: int | None) -> float | None:
-    # Both libraries keep what they once allocated: what is in use at the end is the peak.
-    return None if before is None or after is None else (after - before) / _GIB
+    return float(total - free) / 2**30

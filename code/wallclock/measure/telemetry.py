@@ -15,6 +15,8 @@ from typing import Any
 import psutil
 import pynvml
 
+from wallclock import provenance
+
 _PERIOD_S = 0.1
 
 #: NVML's clock event reasons that mean "slower than it could be", by bit.
@@ -102,20 +104,13 @@ def recorded(device: str) -> Iterator[Telemetry]:
 
 
 def _loop(telemetry: Telemetry, gpu: bool, stop: threading.Event) -> None:
-    handle = None
-    if gpu:
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-    try:
+    with provenance.nvml_handles() as handles:
         # The first reading of CPU use has no interval.
         telemetry.sample_cpu()
         telemetry.clear()
         due = time.monotonic() + _PERIOD_S
         while not stop.wait(max(due - time.monotonic(), 0)):
             telemetry.sample_cpu()
-            if handle is not None:
+            for handle in handles[:gpu]:
                 telemetry.sample_gpu(handle)
             due += _PERIOD_S
-    finally:
-        if gpu:
-            pynvml.nvmlShutdown()

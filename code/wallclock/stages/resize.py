@@ -58,13 +58,7 @@ def extent(pixels: Pixels, full: tuple[int, int]) -> tuple[float, float]:
     )
 
 
-_PILLOW = {
-    "nearest": Image.Resampling.NEAREST,
-    "box": Image.Resampling.BOX,
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "lanczos": Image.Resampling.LANCZOS,
-}
+_PILLOW = ("nearest", "box", "bilinear", "bicubic", "lanczos")
 _OPENCV = {
     "nearest": "INTER_NEAREST",
     "linear": "INTER_LINEAR",
@@ -90,7 +84,7 @@ class _Pillow:
     def __init__(self, interpolation: str, size: int) -> None:
         check_name(interpolation, _PILLOW, "interpolation of resizer=pil")
         self.interpolation = interpolation
-        self._resample = _PILLOW[interpolation]
+        self._resample = Image.Resampling[interpolation.upper()]
         self._size = (size, size)
 
     def resize(self, pixels: Pixels, full: Full = None) -> Pixels:

@@ -94,11 +94,7 @@ class LmdbSink:
         self._position = 0
 
     def write(self, ids: Sequence[str], vectors: Vectors) -> None:
-        """Append in one transaction.
-
-        Raises:
-            OSError: the disk is full.
-        """
+        """Append in one transaction; raises OSError where the disk is full."""
         try:
             self._append(ids, np.ascontiguousarray(vectors, dtype=np.float32))
         except self._error as error:
@@ -122,17 +118,14 @@ class LmdbSink:
 
 
 class NpySink:
-    """Raw float32 rows behind a .npy header of fixed length."""
-
-    #: Long enough for any shape; a multiple of 64, as the format asks.
-    _HEADER_BYTES = 128
+    """Raw float32 rows behind a .npy header, which numpy pads so that it can be rewritten."""
 
     def __init__(self, path: Path, dim: int) -> None:
         self.path = path
         self._dim = dim
         self._ids: list[str] = []
         self._file: BinaryIO = path.open("wb")
-        self._file.write(self._header(0))
+        self._write_header()
 
     def write(self, ids: Sequence[str], vectors: Vectors) -> None:
         """Append the rows' bytes."""
@@ -142,14 +135,14 @@ class NpySink:
     def close(self) -> None:
         """Write the final shape into the header, and the ids into a file of their own."""
         self._file.seek(0)
-        self._file.write(self._header(len(self._ids)))
+        self._write_header()
         self._file.close()
         _ids_path(self.path).write_text(json.dumps(self._ids), encoding="utf-8")
 
-    def _header(self, rows: int) -> bytes:
-        text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {self._dim}), }}"
-        body = text.ljust(self._HEADER_BYTES - 11) + "\n"
-        return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(body)) + body.encode("ascii")
+    def _write_header(self) -> None:
+        shape = (len(self._ids), self._dim)
+        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(self._file, header)
 
 
 def read_parquet(path: Path) -> tuple[list[str], Vectors]:
@@ -168,10 +161,8 @@ def read_lmdb(path: Path) -> tuple[list[str], Vectors]:
     import lmdb
 
     ids, rows = [], []
-    with (
-        lmdb.open(str(path), subdir=False, readonly=True, lock=False) as environment,
-        environment.begin() as view,
-    ):
+    environment = lmdb.open(str(path), subdir=False, readonly=True, lock=False)
+    with environment, environment.begin() as view:
         for _, value in view.cursor():
             length = struct.unpack_from("<I", value)[0]
             ids.append(bytes(value[4 : 4 + length]).decode())

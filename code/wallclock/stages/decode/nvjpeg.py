@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from wallclock.errors import ImageError, Unavailable
+from wallclock.errors import ImageError, Unavailable, first_line
 from wallclock.stages.decode.base import Decode, Decoder, Scaling
 from wallclock.stages.pixels import Pixels
 
@@ -31,7 +31,7 @@ def bind(decode_jpeg: Callable[[Any], Any]) -> Decode:
             # A bytearray: torch warns about memory that it cannot write to.
             image = decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8))
         except RuntimeError as error:
-            raise ImageError("decode", f"nvJPEG: {str(error).splitlines()[0]}") from error
+            raise ImageError("decode", f"nvJPEG: {first_line(error)}") from error
         pixels: Pixels = image.permute(1, 2, 0).contiguous().cpu().numpy()
         return pixels
 

@@ -59,9 +59,3 @@ class Network:
     dtype: str = "none"
     compile: str = "none"
     values: Mapping[str, Any] = field(default_factory=lambda: {"compile_s": None})
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of a message that is not empty, else the exception's type."""
-    lines = (line.strip() for line in str(error).splitlines())
-    return next((line for line in lines if line), type(error).__name__)

@@ -16,7 +16,7 @@ import shutil
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -60,13 +60,7 @@ def exported(request: Request) -> Exported:
         UserError: the disk is full.
     """
     folder = request.cache / _key(request)
-    cached = _load(folder)
-    if cached is not None:
-        return cached
-    if request.dtype == "int8":
-        floats = exported(replace(request, dtype="fp32"))
-        return _make(folder, lambda model: _quantize(floats.path, model), floats.export_s)
-    return _make(folder, lambda model: _write(request, model))
+    return _load(folder) or _make(folder, request)
 
 
 def _key(request: Request) -> str:
@@ -82,32 +76,37 @@ def _key(request: Request) -> str:
 
 def _load(folder: Path) -> Exported | None:
     """The graph in `folder`, or None where it is missing or damaged."""
+    model = folder / "model.onnx"
     try:
         about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
-        intact = sha256_file(folder / "model.onnx") == about["sha256"]
+        if sha256_file(model) != about["sha256"]:
+            return None
     except (OSError, ValueError, KeyError):
         return None
-    return (
-        Exported(folder / "model.onnx", about["export_s"], about["operators"]) if intact else None
-    )
+    return Exported(model, about["export_s"], about["operators"])
 
 
-def _make(folder: Path, write: Callable[[Path], None], spent_s: float = 0.0) -> Exported:
-    """Have the graph written; `spent_s` is what its source graph took to export."""
+def _make(folder: Path, request: Request) -> Exported:
+    """Export, or quantize the FP32 graph; the seconds of an int8 graph include both."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
-    try:
-        model = temporary / "model.onnx"
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
+        model, spent_s = Path(temporary) / "model.onnx", 0.0
+        source = None
+        if request.dtype == "int8":
+            source = exported(replace(request, dtype="fp32"))
+            spent_s = source.export_s
         began = perf_counter()
-        write(model)
+        with _quiet():
+            if source is None:
+                _write(request, model)
+            else:
+                _quantize(source.path, model)
         export_s = spent_s + perf_counter() - began
         operators = _operators(model)
         about = {"export_s": export_s, "operators": operators, "sha256": sha256_file(model)}
-        write_text(temporary / "about.json", pretty_json(about))
+        write_text(model.with_name("about.json"), pretty_json(about))
         shutil.rmtree(folder, ignore_errors=True)  # damaged: an intact one would have been loaded
         os.rename(temporary, folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return Exported(folder / "model.onnx", export_s, operators)
 
 
@@ -124,19 +123,16 @@ def _operators(model: Path) -> dict[str, int]:
 
 
 def _write(request: Request, path: Path) -> None:
-    network = _prepared(request)
     dtype = torch_dtype(request.dtype)
-    images = torch.zeros(request.shape, dtype=dtype)
-    with _quiet():
-        program = torch.onnx.export(
-            _Pooled(network).eval().to(dtype),
-            (images,),
-            dynamo=True,
-            opset_version=request.opset,
-            input_names=[INPUT],
-            output_names=[OUTPUT],
-            verbose=False,
-        )
+    program = torch.onnx.export(
+        _Pooled(_prepared(request)).eval().to(dtype),
+        (torch.zeros(request.shape, dtype=dtype),),
+        dynamo=True,
+        opset_version=request.opset,
+        input_names=[INPUT],
+        output_names=[OUTPUT],
+        verbose=False,
+    )
     assert program is not None
     write_bytes(path, program.model_proto.SerializeToString())
 
@@ -145,14 +141,9 @@ def _quantize(floats: Path, path: Path) -> None:
     """Dynamic quantization: int8 weights of every matrix product; activations per batch."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    with _quiet():
-        quantize_dynamic(
-            floats,
-            path,
-            op_types_to_quantize=["MatMul"],
-            per_channel=True,
-            weight_type=QuantType.QInt8,
-        )
+    quantize_dynamic(
+        floats, path, op_types_to_quantize=["MatMul"], per_channel=True, weight_type=QuantType.QInt8
+    )
 
 
 @contextmanager

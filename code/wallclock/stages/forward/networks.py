@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from wallclock import checkpoint
-from wallclock.errors import Unavailable, UserError, check_name
+from wallclock.errors import Unavailable, UserError, check_name, first_line
 from wallclock.spec import ModelSpec
 
 #: Where the architecture has it.
 _ATTENTION = "sdpa"
-from wallclock.stages.forward.base import first_line
 
 
 def load_network(model: ModelSpec) -> Any:

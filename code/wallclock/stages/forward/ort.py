@@ -72,9 +72,8 @@ def build(request: Request) -> Network:
     graph = exported(request)
     began = perf_counter()
     session, provider = open_session(graph.path, providers, torch.get_num_threads())
-    compile_s = perf_counter() - began
     values = {
-        "compile_s": compile_s,
+        "compile_s": perf_counter() - began,
         "export_s": graph.export_s,
         "operators": graph.operators,
         "nodes": _placement(session),
@@ -168,26 +167,24 @@ class _Bound:
         try:
             self._session.run_with_iobinding(self._binding)
         except _ERRORS as error:
-            memory = _out_of_memory(error)
-            if memory is None:
-                raise
-            raise memory from error
+            if _out_of_memory(error):
+                raise torch.OutOfMemoryError(f"ONNX Runtime: {_one_line(error)}") from error
+            raise
         return vectors
 
 
 def _explained(error: BaseException, provider: str) -> BaseException:
-    """Why a session could not be made: no memory, a missing library, or the error's own words."""
-    memory = _out_of_memory(error)
-    if memory is not None:
-        return memory
-    missing = missing_library(provider)
+    """Why a session could not be opened: no memory, a missing library, or the error's own words."""
+    if _out_of_memory(error):
+        return torch.OutOfMemoryError(f"ONNX Runtime: {_one_line(error)}")
+    missing = _missing_library(provider)
     return Unavailable(
         f"{provider} did not load: {missing}" if missing else f"{provider}: {_one_line(error)}"
     )
 
 
-def missing_library(provider: str) -> str:
-    """What the dynamic linker says of a provider's library; empty if it loads.
+def _missing_library(provider: str) -> str:
+    """The dynamic linker's error for a provider's library; empty if it loads.
 
     ONNX Runtime prints this on its own log and raises something else.
     """
@@ -200,11 +197,9 @@ def missing_library(provider: str) -> str:
     return ""
 
 
-def _out_of_memory(error: BaseException) -> torch.OutOfMemoryError | None:
-    """ONNX Runtime's several ways to say that the device is full, as torch's one."""
-    text = str(error)
-    full = any(words in text.lower() for words in ("out of memory", "failed to allocate memory"))
-    return torch.OutOfMemoryError(f"ONNX Runtime: {_one_line(error)}") if full else None
+def _out_of_memory(error: BaseException) -> bool:
+    text = str(error).lower()
+    return "out of memory" in text or "failed to allocate memory" in text
 
 
 def _one_line(error: BaseException) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch._dynamo.exc import TorchDynamoException
 
-from wallclock.errors import Unavailable
-from wallclock.stages.forward.base import Network, Request, Run, first_line
+from wallclock.errors import Unavailable, first_line
+from wallclock.stages.forward.base import Network, Request, Run
 
 #: The first with a dtype names it. Graphs in int8 take FP32 images and quantize by themselves.
 _DTYPES = {
