@@ -178,3 +178,23 @@ def test_code_is_no_package() -> None:
 @pytest.mark.parametrize("module", SOURCES)
 def test_no_file_is_too_long_to_read(module: str) -> None:
     assert len(SOURCES[module].read_text(encoding="utf-8").splitlines()) <= 400
+
+
+@pytest.mark.parametrize(
+    "text", ["class Batch:", "class Loader(Protocol):", "CUDAGraph(", "class Inference"]
+)
+def test_exactly_one(text: str) -> None:
+    """One batch, one loader interface, one inference step, one capture of CUDA graphs."""
+    places = {
+        module: count
+        for module, path in SOURCES.items()
+        if (count := path.read_text(encoding="utf-8").count(text))
+    }
+    assert sum(places.values()) == 1, places
+
+
+def test_experiments_helpers_are_underscored() -> None:
+    """Every public module of `experiments` is an experiment, with its file in conf/."""
+    modules = {path.stem for path in (ROOT / "experiments").glob("*.py")}
+    public = {name for name in modules if not name.startswith("_")}
+    assert public == {path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml")}
