@@ -82,30 +82,23 @@ def run_main() -> RunMain:
 
 @pytest.fixture(scope="session")
 def tiny_run(run_main: RunMain, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The spine's four experiments, once, on four generated images of each set, without a network."""
+    """Four experiments, once, on four generated images of each set, without a network."""
     base = tmp_path_factory.mktemp("tiny")
     out, figures = base / "data", base / "figures"
     arguments = (
-        *(
-            "--n",
-            "4",
-            "--experiment",
-            "profiler,decoders,serial,cpu",
-            "repeats=1",
-            "model=null",
-            "device=cpu",
-        ),
+        *("--n", "4", "--experiment", "profiler,decoders,serial,cpu"),
+        *("repeats=1", "model=null", "device=cpu"),
         *("experiment.profiler.rounds=3", "experiment.profiler.calls_per_round=2000"),
         *(f"out={out}", f"figures={figures}"),
     )
-    done = run_main(*arguments)
+    done = run_main(*arguments, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return Run(out, figures, arguments, done)
 
 
 @pytest.fixture(scope="session")
 def shared_images() -> Path:
-    """The real photos and the torture files that lie beside the checkout."""
+    """The real photos and the torture files outside the checkout."""
     if not SHARED_IMAGES.is_dir():
         pytest.skip(f"no real photos here: {SHARED_IMAGES} is absent")
     return SHARED_IMAGES
@@ -121,7 +114,7 @@ def torture(shared_images: Path) -> list[tuple[Path, str]]:
 
 @pytest.fixture(scope="session")
 def photos(shared_images: Path) -> list[Path]:
-    """Every ninth of the sound photos."""
+    """Every ninth of the valid photos."""
     return sorted((shared_images / "photos").glob("*.jpg"))[::9]
 
 

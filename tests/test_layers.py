@@ -1,4 +1,4 @@
-"""The house's rules, read from the source: who imports whom, who touches what."""
+"""The structure, read from the source: who imports whom, who touches which files."""
 
 from __future__ import annotations
 
@@ -12,42 +12,36 @@ import pytest
 
 from tests.conftest import ROOT
 
+_GROUND = "clock constraints summary files errors spec native thread_counts predict"
 #: Lowest first. A module belongs to the longest prefix that fits; imports point down or stay level.
 LAYERS = (
-    (
-        "wallclock",
-        *(
-            f"wallclock.{name}"
-            for name in (
-                *("clock", "summary", "files", "errors", "spec", "native"),
-                *("thread_counts", "predict"),
-            )
-        ),
-    ),
+    ("wallclock", *(f"wallclock.{name}" for name in _GROUND.split())),
     ("wallclock.provenance", "wallclock.records", "wallclock.checkpoint"),
     ("wallclock.corpus", "wallclock.stages"),
     ("wallclock.engines",),
     ("wallclock.measure", "wallclock.run"),
     ("experiments",),
     ("wallclock.paper",),
-    ("wallclock.settings", "wallclock.session", "wallclock.drift", "main"),
+    (
+        *("wallclock.resolve", "wallclock.settings", "wallclock.session"),
+        *("wallclock.drift", "main"),
+    ),
 )
 RANK = {prefix: rank for rank, layer in enumerate(LAYERS) for prefix in layer}
 
 
-def sources() -> dict[str, Path]:
-    """Every module of the project by its dotted name."""
-    found = {}
-    for path in sorted((ROOT / "code").rglob("*.py")) + sorted(
-        (ROOT / "experiments").rglob("*.py")
-    ):
-        base = ROOT / "code" if path.is_relative_to(ROOT / "code") else ROOT
-        parts = list(path.relative_to(base).with_suffix("").parts)
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+def module_of(path: Path) -> str:
+    base = ROOT / "code" if path.is_relative_to(ROOT / "code") else ROOT
+    parts = path.relative_to(base).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-SOURCES = sources()
+#: Every module of the project by its dotted name.
+SOURCES = {
+    module_of(path): path
+    for folder in ("code", "experiments")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+}
 
 
 def imported(path: Path) -> Iterator[str]:
@@ -73,10 +67,16 @@ def rank(module: str) -> int:
 
 
 def ours(path: Path) -> set[str]:
+    packages = ("wallclock", "experiments", "main")
+    return {name for name in imported(path) if name.split(".")[0] in packages}
+
+
+def importers(*libraries: str) -> set[str]:
+    """The modules that import one of the libraries."""
     return {
-        name
-        for name in imported(path)
-        if name.split(".")[0] in ("wallclock", "experiments", "main")
+        module
+        for module, path in SOURCES.items()
+        if any(name.split(".")[0] in libraries for name in imported(path))
     }
 
 
@@ -89,19 +89,26 @@ def strings(path: Path) -> Iterator[str]:
             yield node.value
 
 
+def loaded_by(statement: str, *libraries: str) -> str:
+    """Those of the libraries that a fresh process has loaded after a statement."""
+    program = f"import sys; {statement}; print([n for n in {libraries!r} if n in sys.modules])"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    return done.stdout.strip()
+
+
 @pytest.mark.parametrize("module", SOURCES)
 def test_imports_point_down(module: str) -> None:
     upward = [name for name in ours(SOURCES[module]) if rank(name) > rank(module)]
-    assert not upward, f"{module} reaches up to {upward}"
+    assert not upward, f"{module} imports {upward} from a layer above"
 
 
-def test_the_reader_of_imports_sees_them() -> None:
-    """The tests above and below would pass on an empty list: here is one that must be found."""
+def test_imports_are_read() -> None:
+    """The other tests would pass on an empty list: these imports must be seen."""
     assert "wallclock.stages.decode" in ours(SOURCES["wallclock.engines.pipeline"])
-    assert "torch" in set(imported(SOURCES["wallclock.stages.forward.pytorch"]))
-    assert (
-        rank("wallclock.paper.figures.style") > rank("experiments.serial") > rank("wallclock.clock")
-    )
+    assert "torch" in set(imported(SOURCES["wallclock.stages.assemble"]))
+    assert rank("wallclock.paper.figures.style") > rank("experiments.serial")
+    assert rank("experiments.serial") > rank("wallclock.clock")
     assert "record.json" in set(strings(SOURCES["wallclock.records"]))
 
 
@@ -109,22 +116,32 @@ def test_the_reader_of_imports_sees_them() -> None:
     "module", [name for name in SOURCES if name.startswith("wallclock.stages.")]
 )
 def test_stages_never_import_each_other(module: str) -> None:
-    """A stage is a module of `stages`, or a package whose modules belong together; `pixels` is their type."""
-    stages = {
-        name.split(".")[2] for name in ours(SOURCES[module]) if name.startswith("wallclock.stages.")
-    }
-    assert stages <= {module.split(".")[2], "pixels"}
+    """A stage is a module or package of `stages`; `pixels` is their common type."""
+    names = [name for name in ours(SOURCES[module]) if name.startswith("wallclock.stages.")]
+    assert {name.split(".")[2] for name in names} <= {module.split(".")[2], "pixels"}
 
 
 @pytest.mark.parametrize(
     "module", ["wallclock.session", "wallclock.run.runner", "wallclock.settings"]
 )
-def test_the_process_that_plans_and_listens_never_loads_torch(module: str) -> None:
-    program = f"import sys, {module}; print([name for name in ('torch', 'transformers') if name in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
-    )
-    assert done.stdout.strip() == "[]"
+def test_runner_process_never_loads_torch(module: str) -> None:
+    assert loaded_by(f"import {module}", "torch", "transformers") == "[]"
+
+
+@pytest.mark.parametrize(
+    "module", ["clock", "predict", "corpus.folder", "corpus.prepare", "engines.loaders"]
+)
+def test_library_needs_no_application(module: str) -> None:
+    """What a user's own code imports brings neither Hydra nor the paper nor the experiments."""
+    statement = f"import wallclock.{module}"
+    application = ("hydra", "omegaconf", "wallclock.paper", "experiments", "wallclock.run")
+    assert loaded_by(statement, *application) == "[]"
+
+
+def test_settings_never_import_the_runner() -> None:
+    code = "import wallclock.resolve, wallclock.constraints, wallclock.spec"
+    assert loaded_by(code, "hydra", "wallclock.run.runner", "wallclock.run.worker") == "[]"
+    assert loaded_by("import wallclock.settings", "wallclock.run.runner") == "[]"
 
 
 def test_only_records_touches_run_records() -> None:
@@ -138,37 +155,46 @@ def test_only_records_touches_run_records() -> None:
 
 
 def test_only_main_and_settings_know_hydra() -> None:
-    knowing = {
-        module
-        for module, path in SOURCES.items()
-        if any(name.split(".")[0] in ("hydra", "omegaconf") for name in imported(path))
-    }
-    assert knowing == {"main", "wallclock.settings"}
+    assert importers("hydra", "omegaconf") == {"main", "wallclock.settings"}
 
 
 def test_only_the_paper_draws() -> None:
-    drawing = {
-        module
-        for module, path in SOURCES.items()
-        if any(name.split(".")[0] in ("matplotlib", "pandas") for name in imported(path))
-    }
+    drawing = importers("matplotlib", "pandas")
     assert drawing
     assert all(module.startswith("wallclock.paper") for module in drawing), drawing
 
 
 @pytest.mark.parametrize("folder", ["code", "experiments"])
-def test_no_importable_module_shadows_the_standard_librarys(folder: str) -> None:
-    """What lies directly on the import path; inside the package a name of theirs is only confusing."""
-    inside = [
-        path for path in (ROOT / folder).rglob("*.py") if path.stem in sys.stdlib_module_names
-    ]
-    assert not [path for path in inside if path.stem not in ("__init__", "__main__")]
+def test_no_name_of_the_standard_library(folder: str) -> None:
+    """On the import path such a name would shadow the library's, elsewhere it would confuse."""
+    names = {path.stem for path in (ROOT / folder).rglob("*.py")} & sys.stdlib_module_names
+    assert names <= {"__init__", "__main__"}
 
 
-def test_code_itself_is_no_package() -> None:
+def test_code_is_no_package() -> None:
     assert not (ROOT / "code" / "__init__.py").exists()
 
 
 @pytest.mark.parametrize("module", SOURCES)
 def test_no_file_is_too_long_to_read(module: str) -> None:
     assert len(SOURCES[module].read_text(encoding="utf-8").splitlines()) <= 400
+
+
+@pytest.mark.parametrize(
+    "text", ["class Batch:", "class Loader(Protocol):", "CUDAGraph(", "class Inference"]
+)
+def test_exactly_one(text: str) -> None:
+    """One batch, one loader interface, one inference step, one capture of CUDA graphs."""
+    places = {
+        module: count
+        for module, path in SOURCES.items()
+        if (count := path.read_text(encoding="utf-8").count(text))
+    }
+    assert sum(places.values()) == 1, places
+
+
+def test_experiments_helpers_are_underscored() -> None:
+    """Every public module of `experiments` is an experiment, with its file in conf/."""
+    modules = {path.stem for path in (ROOT / "experiments").glob("*.py")}
+    public = {name for name in modules if not name.startswith("_")}
+    assert public == {path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml")}

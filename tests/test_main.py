@@ -1,4 +1,4 @@
-"""The command line as a user meets it: one small run from end to end, again, rebuilt, and every mistake."""
+"""The command line: one small run end to end, again, rebuilt from its records, and mistakes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.conftest import ROOT, Run, RunMain
 from wallclock.clock import STAGES
 from wallclock.paper.csvfile import read_columns, read_table
 
-SPINE = ("profiler", "decoders", "serial", "cpu")
+QUICK_ANSWERS = ("profiler", "decoders", "serial", "cpu")
 
 
 def one_line(done: subprocess.CompletedProcess[str]) -> str:
@@ -41,16 +41,18 @@ def digests(*folders: Path, without: tuple[str, ...] = ("runs", "corpora")) -> d
 
 
 class TestWithoutRunning:
-    def test_cfg_job_shows_what_a_command_resolves_to(self, run_main: RunMain) -> None:
+    def test_cfg_job(self, run_main: RunMain) -> None:
         done = run_main(
             "--quick", "--n", "7", "--experiment", "serial", "--cfg", "job", "recipe.batch_size=5"
         )
         assert done.returncode == 0, done.stderr
         shown = yaml.safe_load(done.stdout)
-        assert (shown["n"], shown["repeats"], shown["recipe"]["batch_size"]) == (7, 3, 5)
+        assert (shown["n"], shown["profile_repeats"], shown["recipe"]["batch_size"]) == (7, 3, 5)
+        # Defaults come from the dataclass and are shown, too.
+        assert shown["recipe"]["sink"] == "parquet"
         assert list(shown["experiment"]) == ["serial"]
 
-    def test_help_names_the_flags_and_the_groups(self, run_main: RunMain) -> None:
+    def test_help(self, run_main: RunMain) -> None:
         done = run_main("--help")
         assert done.returncode == 0
         for word in ("--quick", "--n N", "--experiment", "corpus=folder", *experiments.ORDER):
@@ -61,13 +63,17 @@ class TestWithoutRunning:
         [
             (["--experiment", "seriall"], "did you mean serial"),
             (["--multirun", "recipe=baseline,optimised"], "did you mean optimized"),
-            (["--n"], "--n needs a value"),
+            (["--n"], "argument --n: expected one argument"),
+            (["experiment.t4.recipe.runtime=nonsense"], "valid: onnxruntime, pytorch, tensorrt"),
+            (["model.service_ms=nan"], "model.service_ms=nan: give a number"),
+            (["cost=null"], "cost=None: it has settings of its own"),
+            (["--experiment", "t4", "recipe.batch_size=3"], "t4 does not use it"),
             (["corpus=folder", "corpus.path=/nowhere/at all"], "/nowhere/at all does not exist"),
             (["out=/etc/passwd/data"], "out=/etc/passwd/data: cannot write there"),
             (["{"], "wallclock: "),
         ],
     )
-    def test_a_mistake_is_one_line(
+    def test_mistakes(
         self, run_main: RunMain, arguments: list[str], words: str, tmp_path: Path
     ) -> None:
         paths = [] if "out=/etc/passwd/data" in arguments else [f"out={tmp_path / 'data'}"]
@@ -77,7 +83,7 @@ class TestWithoutRunning:
         assert line.startswith("wallclock: ")
         assert words in line
 
-    def test_another_python_is_told_what_to_type(self) -> None:
+    def test_another_python(self) -> None:
         command = [sys.executable, "-S", "-E", "code/main.py", "--quick", "corpus.path=a b"]
         line = one_line(
             subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -87,7 +93,7 @@ class TestWithoutRunning:
 
 
 class TestTinyRun:
-    def test_it_says_what_it_did_and_where_it_is(self, tiny_run: Run) -> None:
+    def test_summary_lines(self, tiny_run: Run) -> None:
         out = tiny_run.done.stdout
         assert "cells to measure: about" in out
         assert "cells measured, 0 reused on cpu, corpus synthetic, weights none" in out
@@ -95,8 +101,8 @@ class TestTinyRun:
             assert str(path) in out
         assert "claims:" in out
 
-    def test_every_table_has_its_columns_and_says_on_what(self, tiny_run: Run) -> None:
-        for name in SPINE:
+    def test_tables(self, tiny_run: Run) -> None:
+        for name in QUICK_ANSWERS:
             for table, columns in experiments.load(name).TABLES.items():
                 path = tiny_run.out / table
                 assert read_columns(path) == list(columns)
@@ -111,7 +117,7 @@ class TestTinyRun:
                 assert {"machine", "versions", "corpora"} <= about.keys()
 
     @pytest.mark.parametrize("name", ["t4-serial-stages.csv", "t4-serial-stages-original.csv"])
-    def test_stages_and_the_rest_add_up_to_the_wall(self, tiny_run: Run, name: str) -> None:
+    def test_stages_add_up_to_the_wall_time(self, tiny_run: Run, name: str) -> None:
         rows = read_table(tiny_run.out / name)
         assert [row["recipe"] for row in rows] == ["pil", "opencv", "turbojpeg", "floor"]
         for row in rows:
@@ -123,20 +129,22 @@ class TestTinyRun:
             assert row["n_images"] == "4"
             assert row["seconds_per_100k_origin"] == "extrapolated"
 
-    def test_every_record_is_complete_and_nothing_half_done_is_left(self, tiny_run: Run) -> None:
+    def test_records_are_complete(self, tiny_run: Run) -> None:
         folders = [path for path in (tiny_run.out / "runs").glob("*/*") if path.is_dir()]
         assert folders
         for folder in folders:
             assert (folder / "COMPLETE").is_file(), folder
         assert not list(tiny_run.out.rglob(".*"))
 
-    def test_verdicts_and_figures_are_there(self, tiny_run: Run) -> None:
+    def test_verdicts_and_figures(self, tiny_run: Run) -> None:
         verdicts = read_table(tiny_run.out / "claims.csv")
-        judged = [row for row in verdicts if row["experiment"] in SPINE]
+        judged = [row for row in verdicts if row["experiment"] in QUICK_ANSWERS]
         assert judged
         assert all(row["verdict"] != "not run" for row in judged)
         assert all(
-            row["verdict"] == "not run" for row in verdicts if row["experiment"] not in SPINE
+            row["verdict"] == "not run"
+            for row in verdicts
+            if row["experiment"] not in QUICK_ANSWERS
         )
         for stem in (
             "fig-01-stacked-stage-time",
@@ -146,7 +154,7 @@ class TestTinyRun:
             for suffix in (".png", ".svg"):
                 assert (tiny_run.figures / f"{stem}{suffix}").stat().st_size > 1_000
 
-    def test_vectors_are_kept_once_a_recipe(self, tiny_run: Run) -> None:
+    def test_vectors_are_kept_once_per_recipe(self, tiny_run: Run) -> None:
         kept = sorted(
             path.parent.name.rpartition("-r0-")[0] for path in tiny_run.out.rglob("vectors.parquet")
         )
@@ -158,9 +166,7 @@ class TestTinyRun:
 
 
 class TestAgain:
-    def test_the_same_command_measures_nothing_and_writes_the_same_bytes(
-        self, tiny_run: Run, run_main: RunMain
-    ) -> None:
+    def test_same_command_writes_the_same_bytes(self, tiny_run: Run, run_main: RunMain) -> None:
         before = digests(tiny_run.out, tiny_run.figures)
         done = run_main(*tiny_run.arguments)
         assert done.returncode == 0, done.stderr
@@ -168,9 +174,7 @@ class TestAgain:
         assert "cells to measure" not in done.stdout
         assert digests(tiny_run.out, tiny_run.figures) == before
 
-    def test_records_alone_rebuild_everything_byte_for_byte(
-        self, tiny_run: Run, tmp_path: Path
-    ) -> None:
+    def test_rebuilt_from_records(self, tiny_run: Run, tmp_path: Path) -> None:
         out, figures = tmp_path / "data", tmp_path / "figures"
         shutil.copytree(tiny_run.out / "runs", out / "runs")
         command = [
@@ -189,22 +193,20 @@ class TestAgain:
         assert done.returncode == 0, done.stderr
         assert digests(out, figures) == digests(tiny_run.out, tiny_run.figures)
 
-    def test_a_sweep_runs_each_choice_and_leaves_nothing_in_the_checkout(
-        self, tiny_cpu: tuple[str, ...], run_main: RunMain
-    ) -> None:
+    def test_sweep(self, tiny_cpu: tuple[str, ...], run_main: RunMain) -> None:
         before = {path.name for path in ROOT.iterdir()}
         done = run_main("--multirun", "seed=0,1", *tiny_cpu)
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("0 cells measured, 1 reused") == 2
         assert {path.name for path in ROOT.iterdir()} <= before | {".hypothesis", ".pytest_cache"}
 
-    def test_another_setting_never_reuses_an_old_result(
+    def test_changed_setting_is_measured_again(
         self, tiny_cpu: tuple[str, ...], run_main: RunMain
     ) -> None:
         done = run_main(*tiny_cpu, "max_failures=7")
         assert "1 cells measured, 0 reused" in done.stdout, done.stderr
 
-    def test_an_edited_record_is_measured_again(
+    def test_edited_record_is_measured_again(
         self, tiny_cpu: tuple[str, ...], run_main: RunMain, tmp_path: Path
     ) -> None:
         (path,) = tmp_path.rglob("samples.json")
@@ -213,7 +215,7 @@ class TestAgain:
 
     @pytest.fixture
     def tiny_cpu(self, tiny_run: Run, tmp_path: Path) -> tuple[str, ...]:
-        """The command that repeats the experiment `cpu` of the tiny run, in a copy of its records."""
+        """The command of the tiny run's experiment `cpu`, on a copy of its records."""
         shutil.copytree(tiny_run.out / "corpora", tmp_path / "data" / "corpora")
         shutil.copytree(tiny_run.out / "runs" / "cpu", tmp_path / "data" / "runs" / "cpu")
         return (
@@ -222,7 +224,7 @@ class TestAgain:
         )
 
 
-def test_csvs_open_in_any_reader(tiny_run: Run) -> None:
+def test_csvs_are_rectangular(tiny_run: Run) -> None:
     for path in tiny_run.out.glob("*.csv"):
         with path.open(encoding="utf-8", newline="") as handle:
             header, *rows = list(csv.reader(handle))

@@ -68,7 +68,9 @@ def test_translate(arguments: str, overrides: list[str]) -> None:
     assert translate(arguments.split()) == overrides
 
 
-@pytest.mark.parametrize("arguments", ["--n", "--experiment", "--n --quick", "--export --n 1"])
+@pytest.mark.parametrize(
+    "arguments", ["--n", "--experiment", "--n --quick", "--export --n 1", "--n seed=1"]
+)
 def test_flag_without_value(arguments: str) -> None:
     with pytest.raises(UserError, match=f"argument {arguments.split()[0]}: expected one argument"):
         translate(arguments.split())
@@ -141,7 +143,7 @@ class TestRefused:
             ("zzzzzz=1", "there is no setting 'zzzzzz'; `--cfg job` shows all settings"),
             ("--n many", "n=many: give a whole number"),
             ("--n 0", "n=0: give a whole number of at least 1"),
-            ("--n seed=1", "n=seed=1: mismatched input"),
+            ("n=seed=1", "n=seed=1: mismatched input"),
             ("repeats=2.5", "repeats=2.5: give a whole number"),
             ("seed=abc", "seed=abc: give a whole number"),
             ("max_failures=-1", "max_failures=-1: give a whole number of at least 0"),

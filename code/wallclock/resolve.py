@@ -136,6 +136,11 @@ def _options(
     return checked
 
 
+def _may_be_empty(default: list[Any]) -> bool:
+    """A grid of names or numbers holds at least one; a list of extra cases need not."""
+    return not default or isinstance(default[0], Mapping)
+
+
 def _check_option(value: Any, default: Any, key: str) -> None:
     """Refuse a value of another type than the default's; numbers are finite and not negative."""
     name = key.rpartition(".")[2]
@@ -146,7 +151,7 @@ def _check_option(value: Any, default: Any, key: str) -> None:
             check_name(item, default, f"setting of {key}")
             _check_option(value[item], default[item], f"{key}.{item}")
     elif isinstance(default, list):
-        if not isinstance(value, list) or not (value or not default):
+        if not isinstance(value, list) or not (value or _may_be_empty(default)):
             raise UserError(f"{key}={value}: give a list, for example {default[:1]}")
         for item in value:
             _check_item(item, default, key)

@@ -34,11 +34,19 @@ _GROUPS = ("corpus", "model", "recipe", "profile", "experiment")
 #: Settings that are paths: Hydra's grammar would stop at commas, brackets and non-ASCII letters.
 _PATHS = frozenset({"corpus.path", "model.path", "out", "figures", "export"})
 
+
+def _value(word: str) -> str:
+    if "=" in word:
+        raise argparse.ArgumentTypeError("expected one argument")
+    return word
+
+
 #: The article's flags; all others are Hydra's.
 _FLAGS = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
 _FLAGS.add_argument("--quick", action="store_true")
-for _name in ("--n", "--experiment", "--export"):
-    _FLAGS.add_argument(_name)
+_FLAGS.add_argument("--n", type=_value)
+_FLAGS.add_argument("--experiment", type=_value)
+_FLAGS.add_argument("--export")
 
 
 def translate(arguments: Sequence[str]) -> list[str]:
@@ -105,10 +113,10 @@ def load(overrides: Sequence[str]) -> Settings:
 def check_names(overrides: Sequence[str]) -> None:
     """Raise `UserError` for a choice that its group does not have, and for removed settings."""
     for override in overrides:
-        group, _, value = override.lstrip("+").partition("=")
+        group, equals, value = override.lstrip("+").partition("=")
         if override.startswith("~"):
             raise UserError(f"{override}: a setting can be changed, not removed")
-        if group in _GROUPS:
+        if equals and group in _GROUPS:
             valid = [path.stem for path in (CONF / group).glob("*.yaml")]
             # `a,b` without brackets is Hydra's multirun sweep: each name must exist all the same.
             for name in value.strip("[]'\"").split(","):

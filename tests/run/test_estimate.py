@@ -28,14 +28,14 @@ def test_more_images_take_longer(tmp_path: Path) -> None:
     )
 
 
-def test_a_cell_that_ran_here_is_believed(tmp_path: Path) -> None:
+def test_earlier_record_of_this_machine(tmp_path: Path) -> None:
     records.write(tmp_path / "serial" / "key", replace(cell(100), seconds=1_000.0))
     estimator = Estimator(tmp_path, 2)
     assert estimator.seconds(cell(100).cell) == pytest.approx(1_000)
     assert estimator.seconds(cell(200).cell) == pytest.approx(2_000, rel=0.01)
 
 
-def test_a_crash_teaches_nothing(tmp_path: Path) -> None:
+def test_crash_is_ignored(tmp_path: Path) -> None:
     before = Estimator(tmp_path, 2).seconds(cell().cell)
     records.write(tmp_path / "serial" / "key", replace(cell(), status="error", seconds=0.0))
     assert Estimator(tmp_path, 2).seconds(cell().cell) == before
@@ -52,5 +52,5 @@ def test_a_crash_teaches_nothing(tmp_path: Path) -> None:
         (36_000, "10.0 h"),
     ],
 )
-def test_spans_of_time_are_for_people(seconds: float, text: str) -> None:
+def test_format_duration(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
