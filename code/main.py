@@ -11,35 +11,41 @@ try:
     from wallclock import settings
     from wallclock.errors import UserError
     from wallclock.session import run_session
+    from wallclock.spec import Settings
 except ModuleNotFoundError as error:
     sys.exit(
-        f"main.py: this Python lacks {error.name}; type `make setup`, then `.venv/bin/python {shlex.join(sys.argv)}`"
+        f"main.py: this Python lacks {error.name}; type `make setup`, "
+        f"then `.venv/bin/python {shlex.join(sys.argv)}`"
     )
 except KeyboardInterrupt:
     sys.exit(130)
 
 
 @hydra.main(version_base="1.3", config_path="../conf", config_name="config")
-def run(config: DictConfig) -> None:
-    """Resolve the settings and run them; a user's mistake is one line, not a traceback."""
+def hydra_job(config: DictConfig) -> None:
+    """One job of a sweep; Hydra composed it and would print a traceback for a user's error."""
     try:
-        status = run_session(settings.resolve(config), COMMAND)
+        run(settings.resolve(config))
     except UserError as error:
         sys.exit(f"wallclock: {error}")
-    if status:
+
+
+def run(resolved: Settings) -> None:
+    """Run what the settings ask for; exit with status 1 if a cell crashed."""
+    if status := run_session(resolved, COMMAND):
         sys.exit(status)
 
 
 def main() -> None:
-    """Translate the article's flags, check the names, hand over to Hydra."""
+    """Compose the settings here, or leave that to Hydra where one of its flags is given."""
     try:
-        arguments = settings.translate(sys.argv[1:])
-        if any(argument.startswith("-") for argument in arguments):
-            settings.check_names(arguments)
+        overrides = settings.translate(sys.argv[1:])
+        if overrides[0].startswith("-"):
+            settings.check_names(overrides)
+            sys.argv[1:] = overrides
+            hydra_job()
         else:
-            settings.check(arguments)
-        sys.argv[1:] = arguments
-        run()
+            run(settings.load(overrides))
     except UserError as error:
         sys.exit(f"wallclock: {error}")
     except KeyboardInterrupt:
@@ -51,6 +57,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # A path on it need not be UTF-8; the records are.
+    # A path in it need not be UTF-8; the records are.
     COMMAND = os.fsencode(shlex.join(["python", *sys.argv])).decode("utf-8", "backslashreplace")
     main()

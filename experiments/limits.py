@@ -77,7 +77,7 @@ def _of_recipe(
     repeat: int,
     models: Sequence[ModelSpec],
 ) -> Iterator[Cell]:
-    shared = {**plan.params, "seconds": plan.settings.seconds, "allocator": "keep"}
+    shared = {**plan.params, "seconds": plan.settings.loader_seconds, "allocator": "keep"}
     new = partial(cell, plan, "limits", recipe=recipe, corpus=corpus, repeat=repeat)
 
     def one(protocol: str, what: str, model: ModelSpec, **params: object) -> Cell:
@@ -109,7 +109,7 @@ def _batches(
 ) -> int:
     """Enough for `seconds`, and for work in progress at either end to be negligible."""
     ms = max(model.service_ms_per_image, float(options["expected_ms"][corpus.image_set]))
-    timed = math.ceil(plan.settings.seconds * 1e3 / ms / recipe.batch_size)
+    timed = math.ceil(plan.settings.loader_seconds * 1e3 / ms / recipe.batch_size)
     return max(timed, _ROUNDS * recipe.workers)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 from PIL import Image
@@ -44,6 +45,19 @@ class Run:
     figures: Path
     arguments: tuple[str, ...]
     done: subprocess.CompletedProcess[str]
+
+
+def popen_interruptible(command: Sequence[str], **options: Any) -> subprocess.Popen[str]:
+    """Start a child in text mode that SIGINT interrupts, whatever this process does with SIGINT.
+
+    A background job of a script (`make test &`) ignores SIGINT, and so do the children it starts.
+    A signal that this process handles is reset to its default in a child.
+    """
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.Popen(command, text=True, **options)
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 @pytest.fixture(scope="session")

@@ -98,7 +98,7 @@ def test_imports_point_down(module: str) -> None:
 def test_the_reader_of_imports_sees_them() -> None:
     """The tests above and below would pass on an empty list: here is one that must be found."""
     assert "wallclock.stages.decode" in ours(SOURCES["wallclock.engines.pipeline"])
-    assert "torch" in set(imported(SOURCES["wallclock.stages.forward"]))
+    assert "torch" in set(imported(SOURCES["wallclock.stages.forward.pytorch"]))
     assert (
         rank("wallclock.paper.figures.style") > rank("experiments.serial") > rank("wallclock.clock")
     )

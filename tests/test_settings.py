@@ -1,276 +1,354 @@
-"""From a command line to settings: the article's flags, the names, one line for every mistake."""
+"""From a command line to settings: flags, names, ranges, and one line for every mistake."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import pytest
-from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hypothesis import given, settings
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 import experiments
+from wallclock import provenance
+from wallclock.constraints import OneOf
 from wallclock.errors import UserError
-from wallclock.run.plan import Settings
-from wallclock.settings import CONF, check, check_names, resolve, translate
+from wallclock.settings import CONF, check_names, load, translate
+from wallclock.spec import INTERPOLATIONS, SINKS, Recipe, Settings
+from wallclock.stages import resize, sinks
 
-ALL = ",".join(experiments.ORDER)
-QUICK = ",".join(experiments.QUICK)
-
-
-def composed(*arguments: str) -> Settings:
-    """What a command line resolves to."""
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return resolve(compose("config", overrides=translate(arguments)))
+ALL = f"experiment=[{','.join(experiments.ORDER)}]"
+QUICK = f"experiment=[{','.join(experiments.QUICK)}]"
 
 
-class TestTranslate:
-    @pytest.mark.parametrize(
-        ("arguments", "overrides"),
-        [
-            ("", []),
-            ("--n 100000 --experiment all", ["n=100000", f"experiment=[{ALL}]"]),
-            ("--n 100000 --experiment serial,t4,opt", ["n=100000", "experiment=[serial,t4,opt]"]),
-            ("--experiment=serial --n=5", ["experiment=[serial]", "n=5"]),
-            ("--quick", ["profile=quick", f"experiment=[{QUICK}]"]),
-            ("--quick --experiment all", ["profile=quick", f"experiment=[{ALL}]"]),
-            ("--quick experiment=[cpu]", ["profile=quick", "experiment=[cpu]"]),
-            ("--experiment serial,all", [f"experiment=[{ALL}]"]),
-            ("recipe.batch_size=8 --n 4 seed=1", ["recipe.batch_size=8", "n=4", "seed=1"]),
-            ("model=null", ["model='null'"]),
-            ("model=dinov2-small", ["model=dinov2-small"]),
-            ("out=/tmp/x", ["out='/tmp/x'"]),
-            ("+out=x", ["+out='x'"]),
-            ("out='x'", ["out='x'"]),
-        ],
-    )
-    def test_the_articles_flags(self, arguments: str, overrides: list[str]) -> None:
-        assert translate(arguments.split()) == overrides
+def loaded(arguments: str) -> Settings:
+    """The settings of a command line, which names an experiment or gives an option of one."""
+    names = re.findall(r"experiment\.(\w+)", arguments) or ["serial"]
+    default = [] if re.search("experiment[ =]|quick", arguments) else ["--experiment", names[0]]
+    return load(translate([*default, *arguments.split()]))
 
-    @pytest.mark.parametrize(
-        ("arguments", "translated"),
-        [
-            ("--cfg job", ["--cfg", "job"]),
-            ("--n 4 --cfg job seed=1", ["--cfg", "job", "n=4", "seed=1"]),
-            ("seed=1 -c job --resolve", ["-c", "job", "--resolve", "seed=1"]),
-            ("--help", ["--help"]),
-            ("--multirun seed=1,2 out=a,b", ["--multirun", "seed=1,2", "out=a,b"]),
-            ("-m recipe=baseline,cpu", ["-m", "recipe=baseline,cpu"]),
-        ],
-    )
-    def test_hydras_own_flags_stay(self, arguments: str, translated: list[str]) -> None:
-        assert translate(arguments.split()) == translated
 
-    @pytest.mark.parametrize(
-        "arguments",
-        [
-            ["--n"],
-            ["--experiment"],
-            ["--n", "--quick"],
-            ["--experiment", "--cfg"],
-            ["--n", "seed=1"],
-        ],
-    )
-    def test_a_flag_without_its_value(self, arguments: list[str]) -> None:
-        with pytest.raises(UserError, match=f"{arguments[0]} needs a value, for example"):
-            translate(arguments)
-
-    @settings(max_examples=100, deadline=None)
-    @given(
-        st.text(
-            st.characters(exclude_characters="\0$", exclude_categories=["Cs"]),
-            min_size=1,
-            max_size=20,
-        )
-    )
-    def test_any_path_arrives_as_it_was_typed(self, name: str) -> None:
-        path = f"/tmp/{name}"
-        parsed = OmegaConf.to_container(self.only(translate([f"corpus.path={path}"])[0]))
-        assert parsed == {"corpus": {"kind": "x", "path": path}}
-
-    @staticmethod
-    def only(override: str) -> Any:
-        value = OverridesParser.create().parse_override(override).value()
-        return OmegaConf.create({"corpus": {"kind": "x", "path": value}})
+def refusal(arguments: str) -> str:
+    with pytest.raises(UserError) as caught:
+        loaded(arguments)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("typo", "line"),
+    ("arguments", "overrides"),
     [
-        ("--experiment seriall", r"no experiment is called 'seriall'; did you mean serial.*\?"),
-        (
-            "--experiment serial,decoder",
-            r"no experiment is called 'decoder'; did you mean decoders",
-        ),
-        ("experiment=[serial,cpus]", r"no experiment is called 'cpus'; did you mean cpu"),
-        (
-            "recipe=baselin",
-            r"no recipe is called 'baselin'; did you mean baseline\? \(all: baseline, cpu, fast, gpu_decode, optimized\)",  # noqa: E501
-        ),
-        ("recipe.decoder=turbo", r"no decoder is called 'turbo'; did you mean turbojpeg"),
-        ("recipe.resizer=openvc", r"no resizer is called 'openvc'; did you mean opencv"),
-        ("corpus=folders", r"no corpus is called 'folders'; did you mean folder"),
-        ("corpus.path=/images", r"corpus.path is a setting of corpus=folder; add that"),
-        (
-            "corpus=folder corpus.image_set=smal_256",
-            r"no corpus.image_set is called 'smal_256'; did you mean small_256",
-        ),
-        ("model=dinov2", r"no model is called 'dinov2'; did you mean dinov2-small"),
-        ("profile=quik", r"no profile is called 'quik'; did you mean quick"),
-        ("device=gpu", r"no device is called 'gpu'"),
-        ("page_cache=hot", r"no page_cache is called 'hot'; valid: cold, warm"),
-        ("nn=3", r"there is no setting 'nn'; did you mean n\?"),
-        (
-            "recipe.batchsize=3",
-            r"there is no setting 'recipe.batchsize'; did you mean recipe.batch_size",
-        ),
-        ("corpus.pat=x", r"there is no setting 'corpus.pat'; did you mean corpus.path"),
-        ("zzzzzz=1", r"there is no setting 'zzzzzz'; `--cfg job` shows all settings"),
-        ("--n many", r"n=many: give a whole number of at least 1"),
-        ("--n 0", r"n=0: give a whole number of at least 1"),
-        ("repeats=2.5", r"repeats=2.5: give a whole number"),
-        ("seed=abc", r"seed=abc: give a whole number"),
-        ("max_failures=-1", r"max_failures=-1: give a whole number of at least 0"),
-        ("recipe.batch_size=0", r"recipe.batch_size=0: a batch holds at least one image"),
-        ("recipe.batch_size=abc", r"recipe.batch_size=abc: give a whole number"),
-        ("recipe.workers=true", r"recipe.workers=True: give a whole number"),
-        ("model.service_ms=x", r"model.service_ms=x: give a number"),
-        ("corpus.seed=-3", r"corpus.seed=-3: give a whole number of at least 0"),
-        (
-            "corpus.progressive_share=1.5",
-            r"corpus.progressive_share=1.5: a share lies between 0 and 1",
-        ),
-        ("corpus.progressive_share=x", r"corpus.progressive_share=x: give a number"),
-        ("corpus.limits=3", r"corpus.limits=3: it has settings of its own: max_pixels"),
-        ("experiment.serial.images.original=x", r"images.original=x: give a whole number"),
-        ("out=", r"out=: give a folder"),
+        ("", [ALL]),
+        ("--n 100000 --experiment all", ["n=100000", ALL]),
+        ("--n 100000 --experiment serial,t4,opt", ["n=100000", "experiment=[serial,t4,opt]"]),
+        ("--experiment=serial --n=5", ["n=5", "experiment=[serial]"]),
+        ("--quick", ["profile=quick", QUICK]),
+        ("profile=quick", ["profile=quick", QUICK]),
+        ("--quick --experiment all", ["profile=quick", ALL]),
+        ("--quick experiment=[cpu]", ["profile=quick", "experiment=[cpu]"]),
+        ("--experiment serial,all", [ALL]),
+        ("recipe.batch_size=8 --n 4 seed=1", ["n=4", "recipe.batch_size=8", "seed=1", ALL]),
+        ("model=null", ["model='null'", ALL]),
+        ("out=/tmp/x", ["out='/tmp/x'", ALL]),
+        ("+out=x", ["+out='x'", ALL]),
+        ("out='x'", ["out='x'", ALL]),
+        ("--export /a,b", ["export='/a,b'", ALL]),
+        ("--n 4 --cfg job seed=1", ["--cfg", "job", "n=4", "seed=1", ALL]),
+        ("seed=1 -c job --resolve", ["-c", "job", "--resolve", "seed=1", ALL]),
+        ("--help", ["--help", ALL]),
+        ("--multirun seed=1,2 out=a,b", ["--multirun", "seed=1,2", "out=a,b", ALL]),
     ],
 )
-def test_a_typo_is_one_line_with_the_nearest_names(typo: str, line: str) -> None:
-    with pytest.raises(UserError, match=line) as caught:
-        check(translate(typo.split()))
-    assert "\n" not in str(caught.value)
+def test_translate(arguments: str, overrides: list[str]) -> None:
+    assert translate(arguments.split()) == overrides
 
 
-def test_names_are_checked_in_sweeps_too() -> None:
-    check_names(translate(["--multirun", "recipe=baseline,optimized"]))
-    with pytest.raises(UserError, match="no recipe is called 'optimised'; did you mean optimized"):
-        check_names(translate(["--multirun", "recipe=baseline,optimised"]))
+@pytest.mark.parametrize("arguments", ["--n", "--experiment", "--n --quick", "--export --n 1"])
+def test_flag_without_value(arguments: str) -> None:
+    with pytest.raises(UserError, match=f"argument {arguments.split()[0]}: expected one argument"):
+        translate(arguments.split())
 
 
-def test_experiments_run_in_the_houses_order() -> None:
-    assert tuple(composed("--experiment", "cpu,serial,profiler").experiments) == (
-        "profiler",
-        "serial",
-        "cpu",
+@hypothesis_settings(max_examples=100, deadline=None)
+@given(
+    st.text(
+        st.characters(exclude_characters="\0$", exclude_categories=["Cs"]), min_size=1, max_size=20
     )
-    assert tuple(composed().experiments) == experiments.ORDER
-    assert tuple(composed("--experiment", "all").experiments) == experiments.ORDER
-    assert tuple(composed("--quick").experiments) == tuple(
-        name for name in experiments.ORDER if name in QUICK
-    )
-
-
-@pytest.mark.parametrize(
-    "path", sorted((CONF / "experiment").glob("*.yaml")), ids=lambda path: path.stem
 )
-def test_every_experiment_composes_and_its_file_names_its_command(path: Path) -> None:
-    name = path.stem
+def test_any_path_is_kept(name: str) -> None:
+    path = f"/tmp/{name}"
+    override = translate([f"corpus.path={path}"])[0]
+    value = OverridesParser.create().parse_override(override).value()
+    assert OmegaConf.to_container(OmegaConf.create({"path": value})) == {"path": path}
+
+
+CHOICE_FIELDS = [
+    name
+    for name, hint in get_type_hints(Recipe, include_extras=True).items()
+    if get_origin(hint) is Annotated and any(isinstance(c, OneOf) for c in get_args(hint)[1:])
+]
+
+
+class TestRefused:
+    """Every setting that cannot be honoured is one line."""
+
+    @pytest.mark.parametrize("name", [*CHOICE_FIELDS, "decoder", "interpolation", "dtype"])
+    @pytest.mark.parametrize("recipe", ["recipe", "experiment.t4.recipe"])
+    def test_choices_of_recipes(self, name: str, recipe: str) -> None:
+        line = refusal(f"{recipe}.{name}=nonsense --experiment serial,t4")
+        assert line.startswith(f"no {recipe}.{name}")
+        assert " is called 'nonsense'; " in line
+        assert getattr(Recipe(""), name) in line
+
+    def test_runtime_names_its_choices(self) -> None:
+        line = refusal("experiment.t4.recipe.runtime=nonsense")
+        assert line.endswith("is called 'nonsense'; valid: onnxruntime, pytorch, tensorrt")
+
+    @pytest.mark.parametrize(
+        ("arguments", "line"),
+        [
+            ("--experiment seriall", "no experiment is called 'seriall'; did you mean serial"),
+            ("--experiment serial,decoder", "no experiment is called 'decoder'; did you mean deco"),
+            ("experiment=[serial,cpus]", "no experiment is called 'cpus'; did you mean cpu"),
+            ("experiment=null", "no experiment is called 'null'"),
+            ("recipe=baselin", "did you mean baseline? (all: baseline, cpu, fast, gpu_decode, opt"),
+            ("recipe=schema", "no recipe is called 'schema'"),
+            ("recipe.decoder=turbo", "no recipe.decoder is called 'turbo'; did you mean turbojpeg"),
+            ("corpus=folders", "no corpus is called 'folders'; did you mean folder"),
+            ("corpus.path=/images", "corpus.path is a setting of corpus=folder; add that"),
+            ("+corpus.path=/images", "no setting of corpus=synthetic is called 'path'"),
+            ("corpus.kind=x", "no corpus is called 'x'"),
+            ("corpus=folder corpus.image_set=smal_256", "did you mean small_256"),
+            ("model=dinov2", "no model is called 'dinov2'; did you mean dinov2-small"),
+            ("profile=quik", "no profile is called 'quik'; did you mean quick"),
+            ("device=gpu", "no device is called 'gpu'"),
+            ("page_cache=hot", "no page_cache is called 'hot'; valid: cold, warm"),
+            ("allocator=x", "no allocator is called 'x'; valid: default, keep"),
+            ("only=x", "no only is called 'x'; valid: all, data"),
+            ("nn=3", "there is no setting 'nn'; did you mean n?"),
+            ("+nn=3", "no setting is called 'nn'"),
+            ("~seed", "~seed: a setting can be changed, not removed"),
+            ("repeats_of=null", "there is no setting 'repeats_of'"),
+            ("cap=null", "there is no setting 'cap'"),
+            ("recipe.opencv_threads=-7", "there is no setting 'recipe.opencv_threads'"),
+            ("recipe.batchsize=3", "did you mean recipe.batch_size"),
+            ("corpus.pat=x", "there is no setting 'corpus.pat'; did you mean corpus.path"),
+            ("zzzzzz=1", "there is no setting 'zzzzzz'; `--cfg job` shows all settings"),
+            ("--n many", "n=many: give a whole number"),
+            ("--n 0", "n=0: give a whole number of at least 1"),
+            ("--n seed=1", "n=seed=1: mismatched input"),
+            ("repeats=2.5", "repeats=2.5: give a whole number"),
+            ("seed=abc", "seed=abc: give a whole number"),
+            ("max_failures=-1", "max_failures=-1: give a whole number of at least 0"),
+            ("max_images=null", "max_images=None: it has settings of its own"),
+            ("max_images.cpu=3", "max_images.cpu=3: it has settings of its own"),
+            ("max_images.cpu.original=0", "max_images.cpu.original=0: give a whole number of at"),
+            ("loader_seconds=nan", "loader_seconds=nan: give a number from 0.001 to 3600"),
+            ("cost=null", "cost=None: it has settings of its own: usd_per_hour"),
+            ("cost.usd_per_hour=nan", "cost.usd_per_hour=nan: give a number from 0 to 1000000"),
+            ("cost.instance=3", "cost.instance=3: give a text"),
+            ("recipe.batch_size=0", "recipe.batch_size=0: give a whole number from 1 to 65536"),
+            ("recipe.workers=true", "recipe.workers=True: give a whole number"),
+            ("recipe.workers=-1", "recipe.workers=-1: give a whole number from 0 to 1024"),
+            ("recipe.torch_threads=-1", "recipe.torch_threads=-1: give a whole number from 0"),
+            ("recipe.dct_margin=inf", "recipe.dct_margin=inf: give a number from 1 to 1000"),
+            ("model.service_ms=x", "model.service_ms=x: give a number"),
+            ("model=null model.service_ms=nan", "model.service_ms=nan: give a number from 0"),
+            ("model=null model.service_ms=-5", "model.service_ms=-5: give a number from 0"),
+            ("model.dim=1000000000", "model.dim=1000000000: give a whole number from 0 to 65536"),
+            ("model=null model.input_px=4 model.dim=49", "model.dim=49: the mock model copies"),
+            ("model.dim=385", "model.dim=385, model.input_px=224: the random DINOv2 needs"),
+            ("model.mean=[0.5]", "model.mean and model.std: give three numbers each"),
+            ("model.mean=x", "model.mean=x: give a list"),
+            ("corpus.seed=-3", "corpus.seed=-3: give a whole number of at least 0"),
+            ("corpus.progressive_share=1.5", "corpus.progressive_share=1.5: give a number from 0"),
+            ("corpus.limits=3", "corpus.limits=3: it has settings of its own: max_pixels"),
+            ("corpus=abo corpus.prefixes={small_256:257}", "corpus.prefixes.small_256=257: give"),
+            ("corpus=abo +corpus.prefixes.x=1", "no corpus.prefixes is called 'x'"),
+            ("out=", "out=: give a folder"),
+            ("experiment.t4=3", "experiment.t4=3: it has settings of its own"),
+            ("experiment.serial.images=3", "experiment.serial.images=3: it has settings of its ow"),
+            ("experiment.serial.images.original=x", "images.original=x: give a whole number"),
+            ("+experiment.serial.images.x=1", "no setting of experiment.serial.images is called"),
+            ("+experiment.serial.x=1", "no setting of experiment.serial is called 'x'"),
+            ("+experiment.t4.recipe.x=1", "no setting of experiment.t4.recipe is called 'x'"),
+            ("experiment.serial.recipes=[{name:x,decoder:y}]", "no experiment.serial.recipes.dec"),
+            ("experiment.batch.batch_sizes=[0]", "batch_sizes=0: give a whole number of at least"),
+            ("experiment.workers.workers=[-1]", "workers=-1: give a whole number of at least 0"),
+            ("experiment.workers.workers=[]", "workers=[]: give a list, for example [0]"),
+            ("experiment.workers.workers=3", "workers=3: give a list, for example [0]"),
+            ("experiment.opt.fidelity.min_cosine=nan", "min_cosine=nan: give a number of at least"),
+            ("experiment.decoders.decoders=[x]", "no experiment.decoders.decoders is called 'x'"),
+            ("experiment.predict.prove=[{x:1}]", "no setting of experiment.predict.prove is call"),
+            ("experiment.fast.fidelity.not_below_paper=3", "not_below_paper=3: give true or false"),
+        ],
+    )
+    def test_one_line(self, arguments: str, line: str) -> None:
+        assert line in refusal(arguments)
+
+    @pytest.mark.parametrize(
+        ("arguments", "line"),
+        [
+            ("recipe.engine=threads recipe.start_method=spawn", "needs engine=dataloader"),
+            ("recipe.dct_margin=2", "recipe.dct_margin=2.0: needs dct_scale=auto"),
+            ("recipe.runtime=onnxruntime recipe.compile=compile", "needs runtime=pytorch"),
+            ("recipe.runtime=onnxruntime recipe.dtype=bf16", "dtype of runtime=onnxruntime is"),
+            ("recipe.dtype=fp16 recipe.runtime=tensorrt", "tensorrt: needs an NVIDIA GPU"),
+            ("recipe.resizer=torch recipe.interpolation=linear", "interpolation of resizer=torch"),
+            ("model.service_ms=3", "model.service_ms=3: needs model=null"),
+            ("model=null model.path=/x", "model.path=/x: needs model.weights=pretrained"),
+            (
+                "corpus=abo corpus.source=remote corpus.layout=tar",
+                "corpus.source=remote reads object by object",
+            ),
+            ("corpus=abo corpus.endpoint=ftp://x", "give http://host:port"),
+            (
+                "--experiment t4,opt recipe.batch_size=3",
+                "t4 does not use it; give experiment.t4.recipe.<setting>",
+            ),
+            ("--experiment frontier recipe=fast", "give experiment.frontier.ours.<setting>"),
+        ],
+    )
+    def test_combinations(self, arguments: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(provenance, "gpus", list)
+        assert line in refusal(arguments)
+
+    def test_names_in_sweeps(self) -> None:
+        check_names(translate(["--multirun", "recipe=baseline,optimized"]))
+        with pytest.raises(UserError, match="'optimised'; did you mean optimized"):
+            check_names(translate(["--multirun", "recipe=baseline,optimised"]))
+
+    def test_cuda_without_gpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(provenance, "gpus", list)
+        assert "device=cuda, but there is no NVIDIA GPU" in refusal("device=cuda")
+        line = refusal("experiment.t4.recipe.device=cuda")
+        assert "experiment.t4.recipe.device=cuda, but there is no" in line
+
+
+def test_choices_are_those_of_the_stages() -> None:
+    """The names that a recipe may have are those that the stages can make."""
+    for resizer, names in INTERPOLATIONS.items():
+        for name in names:
+            resize.make(resizer, name, 8)
+        with pytest.raises(UserError, match=re.escape(", ".join(sorted(names)))):
+            resize.make(resizer, "zzz", 8)
+    assert set(INTERPOLATIONS) == set(resize.RESIZERS)
+    assert set(SINKS) == set(sinks.READERS)
+
+
+def test_defaults_are_in_the_dataclass_only() -> None:
+    """A recipe's file lists nothing that `Recipe` already has."""
+    plain = {item.name: item.default for item in fields(Recipe)}
+    for path in (CONF / "recipe").glob("*.yaml"):
+        changes: Any = OmegaConf.to_container(OmegaConf.load(path))
+        if changes.pop("defaults") == ["schema"]:
+            assert not [name for name, value in changes.items() if value == plain[name]], path
+
+
+def test_serial_engine_ignores_workers_with_a_note() -> None:
+    settings = loaded("--experiment t4 experiment.t4.recipe.engine=serial device=cpu")
+    recipe = settings.experiments["t4"]["recipe"]
+    assert (recipe.engine, recipe.workers) == ("serial", 0)
+    (note,) = settings.notes
+    assert note == "experiment.t4.recipe.workers=4 is not used: engine=serial has no workers"
+
+
+def test_quick_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An experiment's own number of repeats counts in the quick profile, unless one is given."""
+    path = CONF / "experiment" / "cpu.yaml"
+    text = path.read_text(encoding="utf-8")
+    conf = tmp_path / "conf"
+    conf.symlink_to(CONF)
+    had = "quick_repeats" in text
+    for arguments, repeats in (("", None), ("--quick", 1), ("--quick repeats=5", None)):
+        settings = loaded(
+            f"--experiment cpu device=cpu {arguments} "
+            + ("" if had else "+experiment.cpu.quick_repeats={cpu:1}")
+        )
+        assert settings.repeats_of.get("cpu") == repeats
+        assert "quick_repeats" not in settings.experiments["cpu"]
+    assert "give a whole number" in refusal("+experiment.serial.quick_repeats={cpu:0}")
+
+
+def test_experiments_run_in_order() -> None:
+    assert list(loaded("--experiment cpu,serial,profiler").experiments) == [
+        *("profiler", "serial", "cpu")
+    ]
+    assert tuple(load(translate([])).experiments) == experiments.ORDER
+    assert set(loaded("--quick").experiments) == set(experiments.QUICK)
+
+
+@pytest.mark.parametrize("path", sorted((CONF / "experiment").glob("*.yaml")), ids=lambda p: p.stem)
+def test_experiment_file_names_its_command(path: Path) -> None:
     first, second = path.read_text(encoding="utf-8").splitlines()[:2]
-    assert first == f"# @package experiment.{name}"
+    assert first == f"# @package experiment.{path.stem}"
     command = re.fullmatch(r"# python code/main\.py (.*)", second)
     assert command is not None, second
-    assert tuple(composed(*command[1].split()).experiments) == (name,)
-    assert name in (*experiments.ORDER, *experiments.ON_REQUEST)
-    assert experiments.load(name).TABLES
-
-
-def test_every_experiment_has_a_module_and_a_file() -> None:
-    assert {path.stem for path in (CONF / "experiment").glob("*.yaml")} == {
-        *experiments.ORDER,
-        *experiments.ON_REQUEST,
-    }
+    assert tuple(loaded(command[1]).experiments) == (path.stem,)
 
 
 class TestThePapersSettings:
-    """What the write-up says that it ran."""
+    """The settings that the paper states."""
 
-    def test_recipes(self) -> None:
-        baseline, optimized, cpu = (
-            composed(f"recipe={name}", "device=cpu").recipe
-            for name in ("baseline", "optimized", "cpu")
+    @pytest.mark.parametrize(
+        ("name", "values"),
+        [
+            ("baseline", ("pil", "pil", "bilinear", "dataloader", 4, 32, "fp32", "parquet", 0)),
+            (
+                "optimized",
+                ("turbojpeg", "opencv", "linear", "dataloader", 8, 64, "fp16", "parquet", 0),
+            ),
+            ("cpu", ("pil", "pil", "bilinear", "serial", 0, 1, "fp32", "parquet", 1)),
+        ],
+    )
+    def test_recipes(self, name: str, values: tuple[object, ...]) -> None:
+        recipe = loaded(f"recipe={name} device=cpu").recipe
+        assert values == (
+            *(recipe.decoder, recipe.resizer, recipe.interpolation, recipe.engine, recipe.workers),
+            *(recipe.batch_size, recipe.dtype, recipe.sink, recipe.torch_threads),
         )
-        shared = ("decoder", "resizer", "workers", "batch_size", "dtype", "sink")
-        assert [getattr(baseline, name) for name in shared] == [
-            "pil",
-            "pil",
-            4,
-            32,
-            "fp32",
-            "parquet",
-        ]
-        assert [getattr(optimized, name) for name in shared] == [
-            "turbojpeg",
-            "opencv",
-            8,
-            64,
-            "fp16",
-            "parquet",
-        ]
-        assert [getattr(cpu, name) for name in shared] == ["pil", "pil", 0, 1, "fp32", "parquet"]
-        assert (cpu.torch_threads, cpu.device, cpu.engine) == (1, "cpu", "serial")
-        assert (baseline.engine, baseline.interpolation, optimized.interpolation) == (
-            "dataloader",
-            "bilinear",
-            "linear",
-        )
+        assert (recipe.device, recipe.name) == ("cpu", name)
 
     def test_experiments(self) -> None:
-        made = composed("device=cpu")
-        serial, decoders = made.experiments["serial"], made.experiments["decoders"]
+        settings = loaded("--experiment serial,decoders device=cpu")
+        serial, decoders = settings.experiments["serial"], settings.experiments["decoders"]
         assert serial["images"] == {"small_256": 10_000, "original": 5_000}
         assert [(choice["decoder"], choice["resizer"]) for choice in serial["recipes"]] == [
             *(("pil", "pil"), ("opencv", "opencv"), ("turbojpeg", "opencv"))
         ]
         assert decoders["images"] == {"small_256": 2_000, "original": 2_000}
         assert decoders["decoders"] == ["pil", "opencv", "turbojpeg", "simplejpeg"]
-        assert (made.repeats, made.n, dict(made.cap), made.page_cache) == (5, None, {}, "warm")
+        assert (settings.repeats, settings.n, settings.page_cache) == (5, None, "warm")
+        assert set(settings.max_images.values()) == {None}
 
     def test_model(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("HF_ENDPOINT", "HF_TOKEN"):
             monkeypatch.delenv(name, raising=False)
-        model = composed("device=cpu").model
-        assert (model.hub_id, model.input_px, model.dim, model.attention) == (
-            "facebook/dinov2-small",
-            224,
-            384,
-            "sdpa",
-        )
+        model = loaded("device=cpu").model
+        assert (model.hub_id, model.input_px, model.dim) == ("facebook/dinov2-small", 224, 384)
         assert re.fullmatch(r"[0-9a-f]{40}", model.revision)
         assert model.weights == "random"
 
     @pytest.mark.parametrize("name", ["HF_ENDPOINT", "HF_TOKEN"])
-    def test_weights_are_pretrained_where_a_hub_is_configured(
-        self, name: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_pretrained_with_a_hub(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "http://localhost")
-        assert composed("device=cpu").model.weights == "pretrained"
-        assert composed("device=cpu", "model.weights=random").model.weights == "random"
+        assert loaded("device=cpu").model.weights == "pretrained"
+        assert loaded("device=cpu model.weights=random").model.weights == "random"
 
 
-def test_auto_device_is_resolved_once_for_all() -> None:
-    made = composed("--experiment", "cpu")
-    assert made.device in ("cpu", "cuda")
-    assert made.recipe.device == made.device
-    assert made.experiments["cpu"]["recipe"].device == "cpu"
+def test_device_auto_is_resolved() -> None:
+    settings = loaded("--experiment cpu")
+    assert settings.device in ("cpu", "cuda")
+    assert settings.recipe.device == settings.device
+    assert settings.experiments["cpu"]["recipe"].device == "cpu"
 
 
 def test_paths_are_relative_to_the_checkout() -> None:
-    made = composed("out=somewhere", "figures=/elsewhere")
-    assert made.out == CONF.parent / "somewhere"
-    assert made.figures == Path("/elsewhere")
-    assert made.runs == CONF.parent / "somewhere" / "runs"
+    settings = loaded("out=somewhere figures=/elsewhere")
+    assert settings.runs == CONF.parent / "somewhere" / "runs"
+    assert settings.figures == Path("/elsewhere")

@@ -1,10 +1,11 @@
-"""One invocation: plan, run, publish, say what came out."""
+"""One invocation: plan, run, publish, print the results."""
 
 from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -16,9 +17,9 @@ from wallclock.errors import UserError
 from wallclock.paper import diagnosis, diagnosis_screen, overview, show
 from wallclock.paper.publish import Published, publish
 from wallclock.run import runner
-from wallclock.run.plan import Plan, Settings
+from wallclock.run.plan import Plan
 from wallclock.run.progress import CorpusProgress, Screen
-from wallclock.spec import Cell
+from wallclock.spec import Settings
 
 
 def run_session(settings: Settings, command: str) -> int:
@@ -28,107 +29,91 @@ def run_session(settings: Settings, command: str) -> int:
         UserError: a request that cannot be met.
     """
     screen = Screen(Console())
-    export = {"export": settings.export} if settings.export else {}
-    _make_writable({"out": settings.out, "figures": settings.figures, **export})
-    plan, cells = _cells(settings, screen)
+    _print_lines(settings.notes, screen.console)
+    for name in ("out", "figures", "export"):
+        if folder := getattr(settings, name):
+            _make_writable(name, folder)
+    with screen.bars() as bars:
+        plan = Plan(settings, CorpusProgress(bars))
+        cells = [
+            cell
+            for name, options in settings.experiments.items()
+            for cell in experiments.load(name).cells(plan, options)
+        ]
     if settings.only == "data":
-        _say_data(plan, screen.console)
+        _print_corpora(plan, screen.console)
         return 0
-    credit = prepare.credit(settings.corpus, plan.cache)
-    context = {
-        "command": command,
-        "cost": dict(settings.cost),
-        **({"credit": credit} if credit else {}),
-    }
-    report = runner.run(cells, settings.runs, settings.seed, context, screen, settings.export)
+    context = {"command": command, "cost": asdict(settings.cost)}
+    if credit := prepare.credit(settings.corpus, plan.cache):
+        context["credit"] = credit
+    report = runner.run(cells, settings, context, screen)
     published = publish(settings.out, settings.figures)
     _print_results(published, settings, screen.console)
     _print_locations(published, report, settings, screen.console)
-    for name, words in report.crashed:
-        print(f"\n{name} crashed:\n{words}", file=sys.stderr)
+    for name, stderr in report.crashed:
+        print(f"\n{name} crashed:\n{stderr}", file=sys.stderr)
     return 1 if report.crashed else 0
 
 
+def _make_writable(name: str, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UserError(f"{name}={folder}: cannot write there: {error.strerror}") from error
+
+
 def _print_results(published: Published, settings: Settings, console: Console) -> None:
-    """The tables and verdicts of the paper's experiments; the diagnosis of one's own job."""
+    """The tables and verdicts of the paper's experiments; the diagnosis of a user's own job."""
     if settings.experiments.keys() - set(experiments.ON_REQUEST):
         overview.print_tables(published.tables, console)
         show.print_verdicts(published.verdicts, console)
     if "diagnose" in settings.experiments:
-        found = diagnosis.load(settings.out)
-        if found is None:
-            raise UserError(f"nothing to diagnose: {_why_not(settings)}")
-        diagnosis_screen.print_diagnosis(found, console)
+        result = diagnosis.load(settings.out)
+        if result is None:
+            diagnose = records.load_experiment(settings.runs, "diagnose")
+            reasons = [record.reason for record in diagnose if record.reason]
+            raise UserError(f"nothing to diagnose: {[*reasons, 'no cell was measured'][0]}")
+        diagnosis_screen.print_diagnosis(result, console)
 
 
-def _why_not(settings: Settings) -> str:
-    """The first reason for which no stage could be measured."""
-    some = records.load_experiment(settings.runs, "diagnose")
-    return next((record.reason for record in some if record.reason), "no cell was measured")
-
-
-def _make_writable(folders: Mapping[str, Path]) -> None:
-    for name, folder in folders.items():
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=folder).close()
-        except OSError as error:
-            raise UserError(f"{name}={folder}: cannot write there: {error.strerror}") from error
-
-
-def _cells(settings: Settings, screen: Screen) -> tuple[Plan, list[Cell]]:
-    with screen.bars() as bars:
-        plan = Plan(settings, CorpusProgress(bars))
-        cells: list[Cell] = []
-        for name, options in settings.experiments.items():
-            cells += experiments.load(name).cells(plan, options)
-    return plan, cells
-
-
-def _say_data(plan: Plan, console: Console) -> None:
-    """What is on the disk now: of each image set its largest slice."""
-    largest = {
-        manifest.image_set: manifest
-        for manifest in sorted(plan.manifests(), key=lambda one: len(one.items))
-    }
-    for manifest in largest.values():
-        shape, size = manifest.size_stats(), sum(item.bytes for item in manifest.items)
-        console.print(
-            f"{manifest.kind} {manifest.image_set}: {len(manifest.items):,} images, {size / 1e6:,.1f} MB, median "
-            f"{shape['median_kb']:.1f} KB and {shape['median_megapixels']:.2f} megapixels, in {_short(manifest.root)}",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
+def _print_corpora(plan: Plan, console: Console) -> None:
+    """The largest prepared slice of each image set."""
+    manifests = sorted(plan.manifests(), key=lambda manifest: len(manifest.items))
+    for name, manifest in {manifest.image_set: manifest for manifest in manifests}.items():
+        stats, n = manifest.size_stats(), len(manifest.items)
+        size = sum(item.bytes for item in manifest.items)
+        line = (
+            f"{manifest.kind} {name}: {n:,} images, {size / 1e6:,.1f} MB, median "
+            f"{stats['median_kb']:.1f} KB and {stats['median_megapixels']:.2f} megapixels, "
+            f"in {_short(manifest.root)}"
         )
-        for line in prepare.remarks(
-            plan.settings.corpus, manifest.image_set, len(manifest.items), plan.cache
-        ):
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+        remarks = prepare.remarks(plan.settings.corpus, name, n, plan.cache)
+        _print_lines([line, *remarks], console)
 
 
 def _print_locations(
     published: Published, report: runner.Report, settings: Settings, console: Console
 ) -> None:
-    drawn = [rendering.stem for rendering in published.renderings if rendering.paths]
+    figures = [rendering.stem for rendering in published.renderings if rendering.paths]
+    tables = [*(path.name for path in published.tables), "claims.csv"]
+    failures = f"{published.n_failures} images could not be used: {_short(published.failures)}"
     lines = [
-        f"{runner.summary_line(report)} on {settings.device}, corpus {settings.corpus.kind}, "
+        f"{report.summary()} on {settings.device}, corpus {settings.corpus.kind}, "
         f"weights {settings.model.weights}",
-        f"tables    {_short(settings.out)}: {', '.join(path.name for path in published.tables)}, claims.csv",
-        f"figures   {_short(settings.figures)}: {', '.join(drawn) or 'none'}",
+        *([f"failures  {failures}"] if published.n_failures else []),
+        f"tables    {_short(settings.out)}: {', '.join(tables)}",
+        f"figures   {_short(settings.figures)}: {', '.join(figures) or 'none'}",
         f"records   {_short(settings.runs)}",
     ]
-    if published.n_failures:
-        lines.insert(
-            1,
-            f"failures  {published.n_failures} images could not be used: {_short(published.failures)}",
-        )
+    _print_lines(lines, console)
+
+
+def _print_lines(lines: Iterable[str], console: Console) -> None:
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _short(path: Path) -> str:
-    return (
-        str(path.relative_to(provenance.ROOT))
-        if path.is_relative_to(provenance.ROOT)
-        else str(path)
-    )
+    root = provenance.ROOT
+    return str(path.relative_to(root) if path.is_relative_to(root) else path)

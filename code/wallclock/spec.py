@@ -1,24 +1,51 @@
 """The frozen descriptions that travel from the configuration to a measurement.
 
-Nothing here knows Hydra, torch or a file: a `Cell` is plain data, so that it can be hashed into a
-key, written into a record and handed to a fresh process as JSON.
+Nothing here knows Hydra or torch: a `Cell` is plain data, so that it can be hashed into a key,
+written into a record and sent to a fresh process as JSON. The dataclasses are the schema of the
+configuration: their fields' annotations are what `settings` accepts, their defaults what `conf/`
+need not repeat.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, TypeAlias
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias, TypeVar
 
-#: The two image sets of the paper; a folder of one's own is given the name of the one it resembles.
+from wallclock.constraints import OneOf, Range
+
+#: The paper's two image sets; a user's folder is compared with the one it resembles.
 IMAGE_SETS = ("small_256", "original")
-#: How stages overlap, and what makes the forward pass faster for one fixed shape.
+#: How stages overlap, how DataLoader's workers start, how the network is compiled.
 ENGINES = ("serial", "dataloader", "threads")
+START_METHODS = ("fork", "forkserver", "spawn")
 COMPILERS = ("none", "compile", "cuda_graphs")
+#: Runtime of the forward pass → its dtypes.
+DTYPES: Mapping[str, tuple[str, ...]] = {
+    "pytorch": ("fp32", "fp16", "bf16"),
+    "onnxruntime": ("fp32", "fp16", "int8"),
+    "tensorrt": ("fp16",),
+}
+RUNTIMES = tuple(DTYPES)
+SINKS = ("parquet", "lmdb", "npy")
+#: Resizer → its interpolations.
+INTERPOLATIONS: Mapping[str, tuple[str, ...]] = {
+    "pil": ("nearest", "box", "bilinear", "bicubic", "lanczos"),
+    "opencv": ("nearest", "linear", "area", "cubic", "lanczos"),
+    "torch": ("bilinear", "bicubic"),
+}
+RESIZERS = tuple(INTERPOLATIONS)
 #: What `read` can read from, and where that can be.
 LAYOUTS = ("files", "tar", "lmdb")
 SOURCES = ("local", "remote")
-
+#: glibc's settings in a worker. By default freed memory goes back to the kernel when enough of it
+#: lies at the top of the heap, which depends on what else the process has allocated; each full-size
+#: image then faults its pages in again. `keep` never returns any.
+ALLOCATORS: Mapping[str, Mapping[str, str]] = {
+    "default": {},
+    "keep": {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 34)},
+}
 
 #: ImageNet channel means and standard deviations, of pixels in [0, 1], RGB: the values in
 #: facebook/dinov2-small's preprocessor_config.json.
@@ -29,6 +56,14 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 Statistics: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
 IMAGENET: Statistics = (IMAGENET_MEAN, IMAGENET_STD)
 
+#: Numbers that count something, from 0 and from 1.
+Count = Annotated[int, Range(0)]
+Positive = Annotated[int, Range(1)]
+_Threads = Annotated[int, Range(0, 1024)]
+_Milliseconds = Annotated[float, Range(0, 3_600_000)]
+
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -36,65 +71,86 @@ class Recipe:
 
     name: str
     decoder: str = "pil"
-    resizer: str = "pil"
+    resizer: Annotated[str, OneOf(RESIZERS)] = "pil"
+    #: One of `INTERPOLATIONS[resizer]`.
     interpolation: str = "bilinear"
-    engine: str = "serial"
-    workers: int = 0
-    #: How DataLoader's workers start: fork (Linux's default before Python 3.14), forkserver or spawn.
-    start_method: str = "fork"
-    batch_size: int = 32
+    engine: Annotated[str, OneOf(ENGINES)] = "serial"
+    #: Processes of DataLoader (0: the main process loads) or threads (0: one per core).
+    workers: _Threads = 0
+    #: How DataLoader's workers start: fork is Linux's default before Python 3.14.
+    start_method: Annotated[str, OneOf(START_METHODS)] = "fork"
+    batch_size: Annotated[int, Range(1, 65_536)] = 32
+    #: One of `DTYPES[runtime]`.
     dtype: str = "fp32"
-    runtime: str = "pytorch"
-    sink: str = "parquet"
-    device: str = "cpu"
-    #: Intra-op threads of torch; 0 leaves torch's own choice (one a core).
-    torch_threads: int = 0
-    opencv_threads: int = 1
-    #: full, or auto: decode to the smallest power-of-two scale at or above `dct_margin` times the target.
-    dct_scale: str = "full"
-    dct_margin: float = 1.25
-    #: Where pixels become normalized floats: host, or device (uint8 crosses the bus, a quarter of the bytes).
-    normalize_on: str = "host"
+    runtime: Annotated[str, OneOf(RUNTIMES)] = "pytorch"
+    sink: Annotated[str, OneOf(SINKS)] = "parquet"
+    device: Annotated[str, OneOf(("cpu", "cuda"))] = "cpu"
+    #: Intra-op threads of torch; 0 leaves torch's own choice (one per core).
+    torch_threads: _Threads = 0
+    #: full, or auto: decode to the smallest power-of-two scale whose sides are at least
+    #: `dct_margin` times the target's. At 1.25 no image lost more than 1 dB against INTER_AREA.
+    dct_scale: Annotated[str, OneOf(("full", "auto"))] = "full"
+    dct_margin: Annotated[float, Range(1, 1000)] = 1.25
+    #: Where pixels become normalized floats: on the device, uint8 crosses the bus, a quarter of the
+    #: bytes.
+    normalize_on: Annotated[str, OneOf(("host", "device"))] = "host"
     #: none, compile (torch.compile) or cuda_graphs.
-    compile: str = "none"
+    compile: Annotated[str, OneOf(COMPILERS)] = "none"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What an image may ask for before it is refused unread."""
+    """Sizes above which an image is refused before it is decoded."""
 
-    max_pixels: int = 100_000_000
-    max_bytes: int = 200_000_000
-    max_scans: int = 64
+    max_pixels: Positive = 100_000_000
+    max_bytes: Positive = 200_000_000
+    max_scans: Positive = 64
 
 
 @dataclass(frozen=True)
 class CorpusSpec:
-    """Where images come from. Fields that a kind of corpus does not use keep their defaults."""
+    """Where images come from. `CORPUS_SETTINGS` names the fields that a kind of corpus uses."""
 
     kind: str
-    seed: int = 0
+    seed: Count = 0
     path: str = ""
-    image_set: str = "original"
-    #: folder only: the first images by a seeded rank instead of by name.
+    image_set: Annotated[str, OneOf(IMAGE_SETS)] = "original"
+    #: Of a folder, the first images by a seeded rank instead of by name.
     sample: bool = False
-    progressive_share: float = 0.0
+    #: Share of images saved as progressive JPEG.
+    progressive_share: Annotated[float, Range(0, 1)] = 0.0
     limits: Limits = field(default_factory=Limits)
-    #: abo only: the store. An empty endpoint is AWS; any other is an S3-compatible store or a plain HTTP mirror.
+    #: The store. An empty endpoint is AWS; any other an S3-compatible store or a plain HTTP mirror,
+    #: as http://127.0.0.1:9000.
     endpoint: str = ""
     bucket: str = ""
     region: str = ""
-    threads: int = 32
-    attempts: int = 6
+    #: Concurrent GETs at most (fewer while the store says SlowDown), and tries per object.
+    threads: Annotated[int, Range(1, 1024)] = 32
+    attempts: Positive = 6
     connect_timeout_s: float = 5.0
-    read_timeout_s: float = 20.0
-    #: abo only: of how many of the 256 prefixes a set is sampled; the digests that its lists must have.
-    prefixes: Mapping[str, int] = field(default_factory=dict)
+    #: Without a byte received.
+    read_timeout_s: Annotated[float, Range(0.001, 3600)] = 20.0
+    #: Image set → of how many of the 256 two-hex-digit folders it is sampled.
+    prefixes: Mapping[str, Annotated[int, Range(1, 256)]] = field(default_factory=dict)
+    #: '<image set>-<n>' → the digest that its list must have.
     lists: Mapping[str, str] = field(default_factory=dict)
-    #: abo only: files, tar or lmdb; local or remote; whether to hash again what is on the disk.
-    layout: str = "files"
-    source: str = "local"
+    #: What `read` reads, and whether by GETs, `threads` of them prefetched.
+    layout: Annotated[str, OneOf(LAYOUTS)] = "files"
+    source: Annotated[str, OneOf(SOURCES)] = "local"
+    #: Hash every file again; fetch damaged ones and those that failed before.
     verify: bool = False
+
+
+#: Kind of corpus → its settings. The other fields of `CorpusSpec` keep their defaults.
+CORPUS_SETTINGS: Mapping[str, tuple[str, ...]] = {
+    "synthetic": ("seed", "progressive_share", "limits"),
+    "folder": ("path", "image_set", "limits"),
+    "abo": (
+        *("endpoint", "bucket", "region", "seed", "prefixes", "lists", "threads", "attempts"),
+        *("read_timeout_s", "verify", "layout", "source", "limits"),
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -102,21 +158,23 @@ class ModelSpec:
     """What turns pixels into vectors."""
 
     name: str
-    #: random (seeded), pretrained (hub or local folder), or none (a mock model without a network)
-    weights: str = "random"
+    #: random (seeded), pretrained (hub or local folder), or none (a mock model without a network).
+    weights: Annotated[str, OneOf(("random", "pretrained", "none"))] = "random"
     hub_id: str = ""
     revision: str = ""
+    #: A local folder with config.json and model.safetensors.
     path: str = ""
-    seed: int = 0
-    input_px: int = 224
-    dim: int = 384
-    attention: str = "sdpa"
-    #: weights=none only: the service time of a batch, fixed and per image, in milliseconds.
-    service_ms: float = 0.0
-    service_ms_per_image: float = 0.0
-    #: What `normalize` takes off each channel and divides it by; pixels in [0, 1], RGB.
-    mean: tuple[float, ...] = IMAGENET_MEAN
-    std: tuple[float, ...] = IMAGENET_STD
+    #: Of random weights.
+    seed: Count = 0
+    #: 0 and empty statistics: as the model's own configuration says.
+    input_px: Annotated[int, Range(0, 8192)] = 224
+    dim: Annotated[int, Range(0, 65_536)] = 384
+    #: Mock model only: the service time of a batch, fixed and per image.
+    service_ms: _Milliseconds = 0.0
+    service_ms_per_image: _Milliseconds = 0.0
+    #: What `normalize` subtracts from each channel and divides it by; pixels in [0, 1], RGB.
+    mean: tuple[Annotated[float, Range(-1000, 1000)], ...] = IMAGENET_MEAN
+    std: tuple[Annotated[float, Range(0, 1000)], ...] = IMAGENET_STD
 
     def __post_init__(self) -> None:
         # JSON and YAML bring lists.
@@ -125,16 +183,66 @@ class ModelSpec:
 
     @property
     def statistics(self) -> Statistics:
-        """What `normalize` needs to know."""
+        """Mean and standard deviation, as `normalize` takes them."""
         return self.mean, self.std
 
 
 @dataclass(frozen=True)
-class Slice:
-    """The first `n` images of a prepared corpus. `digest` identifies their bytes, `path` finds them.
+class Cost:
+    """The price of an hour of the device, and its source."""
 
-    `storage` says what `read` reads from where that is not one file an image: its name, then, behind
-    a colon, what else of it a timing depends on.
+    usd_per_hour: Annotated[float, Range(0, 1_000_000)]
+    instance: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One invocation, resolved: no `auto` is left. The defaults are in conf/config.yaml.
+
+    `experiments` holds the selected experiments' own options, in running order. `n` limits every
+    cell's images, `max_images` those of an image set on this device. `repeats_of` overrides
+    `repeats` for an experiment. `loader_seconds` is the least duration of a loader's measurement in
+    steady state, `scaling_max_images` the size of the longest run of `scaling`. `only="data"` stops
+    once the corpus is on the disk. `export` is the folder for live metrics. `notes` are lines for
+    the user: settings that this invocation does not use.
+    """
+
+    experiments: Mapping[str, Mapping[str, Any]]
+    corpus: CorpusSpec
+    model: ModelSpec
+    recipe: Recipe
+    device: str
+    out: Path
+    figures: Path
+    export: Path | None
+    n: Positive | None
+    max_images: Mapping[str, Positive | None]
+    repeats: Positive
+    repeats_of: Mapping[str, Positive]
+    seed: Count
+    page_cache: Annotated[str, OneOf(("warm", "cold"))]
+    allocator: Annotated[str, OneOf(ALLOCATORS)]
+    loader_seconds: Annotated[float, Range(0.001, 3600)]
+    scaling_max_images: Positive
+    max_failures: Count
+    cost: Cost
+    only: Annotated[str, OneOf(("all", "data"))]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> Path:
+        """The folder of the records."""
+        return self.out / "runs"
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The first `n` images of a prepared corpus.
+
+    `digest` identifies their bytes, `manifest` is the path of their list. `storage` names what
+    `read` reads from where that is not one file per image, then, after a colon, what else of it
+    affects a timing.
     """
 
     kind: str
@@ -146,7 +254,7 @@ class Slice:
 
     @property
     def label(self) -> str:
-        """The corpus by name, for a table: 'abo', or 'abo (tar)' where `read` reads from something else."""
+        """The corpus by name, for a table: 'abo', or 'abo (tar)' where `read` reads a tar."""
         storage = self.storage.split(":")[0]
         return self.kind if storage == "files" else f"{self.kind} ({storage})"
 
@@ -180,7 +288,7 @@ class Cell:
         return asdict(self)
 
     def identity(self) -> dict[str, Any]:
-        """What makes this cell this cell: all of it but where the manifest happens to lie."""
+        """What identifies this cell: all of it but the manifest's path on this machine."""
         plain = asdict(self)
         if plain["corpus"] is not None:
             del plain["corpus"]["manifest"]
@@ -188,14 +296,19 @@ class Cell:
 
     @staticmethod
     def from_json(plain: Mapping[str, Any]) -> Cell:
-        """The inverse of `to_json`."""
+        """The inverse of `to_json`; also reads older records, whose recipes have more fields."""
+        corpus = plain["corpus"]
         return Cell(
-            experiment=plain["experiment"],
-            protocol=plain["protocol"],
-            label=plain["label"],
-            repeat=plain["repeat"],
-            recipe=Recipe(**plain["recipe"]),
-            corpus=Slice(**{"manifest": "", **plain["corpus"]}) if plain["corpus"] else None,
-            model=ModelSpec(**plain["model"]),
-            params=plain["params"],
+            **{
+                **plain,
+                "recipe": _known(Recipe, plain["recipe"]),
+                "corpus": Slice(**{"manifest": "", **corpus}) if corpus else None,
+                "model": _known(ModelSpec, plain["model"]),
+            }
         )
+
+
+def _known(cls: type[T], plain: Mapping[str, Any]) -> T:
+    """Build a dataclass from those of its fields that `plain` has."""
+    names = {item.name for item in fields(cls)}  # type: ignore[arg-type]
+    return cls(**{name: value for name, value in plain.items() if name in names})

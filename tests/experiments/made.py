@@ -11,8 +11,8 @@ from hydra import compose, initialize_config_dir
 from tests import making
 from wallclock import settings
 from wallclock.records import Record
-from wallclock.run.plan import Plan, Settings
-from wallclock.spec import Cell, ModelSpec, Recipe, Slice
+from wallclock.run.plan import Plan
+from wallclock.spec import Cell, ModelSpec, Recipe, Settings, Slice
 
 MACHINE = {"cpu": "Test CPU", "cores": 4, "gpus": [], "memory_gib": 8}
 VERSIONS = {

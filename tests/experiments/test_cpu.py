@@ -11,6 +11,6 @@ def test_grid_is_one_thread_one_image(grid: Callable[..., list[Cell]]) -> None:
     cells = grid("cpu", "repeats=3")
     assert [(cell.protocol, cell.repeat) for cell in cells] == [("serial", n) for n in range(3)]
     recipe = cells[0].recipe
-    assert (recipe.batch_size, recipe.torch_threads, recipe.opencv_threads) == (1, 1, 1)
+    assert (recipe.batch_size, recipe.torch_threads) == (1, 1)
     choices = (recipe.device, recipe.decoder, recipe.resizer, recipe.workers)
     assert choices == ("cpu", "pil", "pil", 0)

@@ -10,13 +10,13 @@ import pytest
 
 from experiments import onnx
 from tests.experiments import made
+from wallclock.measure.runtimes import VARIANTS
 from wallclock.paper import claims
 from wallclock.paper.csvfile import read_table, write_table
 from wallclock.paper.publish import CLAIMS
 from wallclock.records import Record
 from wallclock.run.plan import Plan
 from wallclock.spec import Cell
-from wallclock.stages import runtimes
 
 MACHINE = {**made.MACHINE, "gpus": [{"name": "Tesla T4"}]}
 GPU_ROWS = [
@@ -76,7 +76,7 @@ def test_grid_on_a_cpu_has_the_gpu_rows_too(plan: Plan) -> None:
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_every_row_has_a_runtime_and_a_gate(plan: Plan, device: str) -> None:
     for cell in grid(plan, device):
-        assert cell.recipe.runtime in runtimes.RUNTIMES
+        assert cell.recipe.runtime in VARIANTS
         assert set(cell.params["gate"]) == {"min_cosine", "max_rel_error"}
         assert (cell.images.image_set, cell.images.n) == ("small_256", 2)
 

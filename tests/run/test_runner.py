@@ -1,4 +1,4 @@
-"""The runner with real workers: what vanishes, what crashes, what is refused, what is tried again."""
+"""The runner with real workers: missing files, crashes, refused requests, retries, order."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,17 +27,15 @@ from wallclock.spec import Cell, ModelSpec, Recipe
 
 def measure(cells: Sequence[Cell], plan: Plan) -> tuple[Report, str]:
     """Run cells; return the report and what was printed."""
-    screen = Screen(Console(file=io.StringIO(), width=200))
-    report = runner.run(cells, plan.settings.runs, 0, {"command": "test"}, screen)
-    assert isinstance(screen.console.file, io.StringIO)
-    return report, screen.console.file.getvalue()
+    output = io.StringIO()
+    screen = Screen(Console(file=output, width=200))
+    report = runner.run(cells, plan.settings, {"command": "test"}, screen)
+    return report, output.getvalue()
 
 
-def found(plan: Plan, experiment: str) -> dict[str, Record]:
-    return {
-        record.cell.label: record
-        for record in records.load_experiment(plan.settings.runs, experiment)
-    }
+def by_label(plan: Plan, experiment: str) -> dict[str, Record]:
+    recorded = records.load_experiment(plan.settings.runs, experiment)
+    return {record.cell.label: record for record in recorded}
 
 
 @pytest.fixture
@@ -46,89 +43,96 @@ def plan(tmp_path: Path) -> Plan:
     return made.plan(tmp_path, "experiment=[serial,decoders]", "repeats=1")
 
 
-def test_an_image_that_vanishes_is_a_failure_in_every_protocol_and_crashes_none(
-    plan: Plan, tmp_path: Path
+@pytest.fixture
+def decoder_cells(plan: Plan) -> list[Cell]:
+    return decoders.cells(plan, plan.settings.experiments["decoders"])
+
+
+def test_vanished_image_fails_in_every_protocol(
+    plan: Plan, decoder_cells: list[Cell], tmp_path: Path
 ) -> None:
-    cells = [
-        *serial.cells(plan, plan.settings.experiments["serial"]),
-        *decoders.cells(plan, plan.settings.experiments["decoders"]),
-    ]
-    chosen = ("fidelity-original", "opencv-original", "agreement-original", "pil-original")
-    cells = [cell for cell in cells if cell.label in chosen]
+    labels = ("fidelity-original", "opencv-original", "agreement-original", "pil-original")
+    cells = [*serial.cells(plan, plan.settings.experiments["serial"]), *decoder_cells]
+    cells = [cell for cell in cells if cell.label in labels]
     (tmp_path / "images" / "1.jpg").unlink()
     report, _ = measure(cells, plan)
     assert report.crashed == []
     assert report.measured == len(cells) == 6
     for experiment in ("serial", "decoders"):
-        for label, record in found(plan, experiment).items():
+        for label, record in by_label(plan, experiment).items():
             assert record.status == "ok", label
             expected = [{"id": "1.jpg", "stage": "read", "reason": "No such file or directory"}]
             assert record.failures == expected, label
-    rows = decoders.tables(list(found(plan, "decoders").values()))[decoders.CSV]
+    rows = decoders.tables(list(by_label(plan, "decoders").values()))[decoders.CSV]
     assert [row["n_buffers"] for row in rows] == [2, 2]
-    assert serial.tables(list(found(plan, "serial").values()))
+    assert serial.tables(list(by_label(plan, "serial").values()))
 
 
-def test_when_every_image_vanished_the_run_stops_with_one_line(plan: Plan, tmp_path: Path) -> None:
-    cells = decoders.cells(plan, plan.settings.experiments["decoders"])
+def test_all_images_vanished(plan: Plan, decoder_cells: list[Cell], tmp_path: Path) -> None:
     for path in (tmp_path / "images").iterdir():
         path.unlink()
-    with pytest.raises(
-        UserError, match=r"every image failed; the first, 0\.jpg, in read: No such file"
-    ):
-        measure(cells, plan)
+    line = r"every image failed; the first, 0\.jpg, in read: No such file"
+    with pytest.raises(UserError, match=line):
+        measure(decoder_cells, plan)
 
 
-def test_a_crash_is_an_error_row_with_its_last_words_and_the_rest_goes_on(plan: Plan) -> None:
-    sound = decoders.cells(plan, plan.settings.experiments["decoders"])[1]
+def test_crash_is_an_error_row_and_is_retried(plan: Plan, decoder_cells: list[Cell]) -> None:
+    valid = decoder_cells[1]
     # The protocol `profiler` without its parameters: a bug, as far as the worker can tell.
-    broken = replace(sound, protocol="profiler", label="broken", params={})
-    report, printed = measure([broken, sound], plan)
-    assert (report.measured, [name for name, _ in report.crashed]) == (
-        1,
-        ["decoders/broken original #1"],
-    )
-    assert "Traceback" in report.crashed[0][1]
+    broken = replace(valid, protocol="profiler", label="broken", params={})
+    report, printed = measure([broken, valid], plan)
+    ((name, stderr),) = report.crashed
+    assert (report.measured, name) == (1, "decoders/broken original #1")
+    assert "Traceback" in stderr
     assert "error: KeyError: 'rounds'" in printed
-    after = found(plan, "decoders")
+    after = by_label(plan, "decoders")
     assert (after["broken"].status, after["broken"].reason) == ("error", "KeyError: 'rounds'")
-    assert after[sound.label].ok
-    again, _ = measure([broken, sound], plan)
+    assert after[valid.label].ok
+    again, _ = measure([broken, valid], plan)
     assert (again.reused, len(again.crashed)) == (1, 1)
 
 
-def test_a_request_that_a_worker_cannot_meet_stops_the_run_with_its_line(plan: Plan) -> None:
-    (cell, *_) = decoders.cells(plan, plan.settings.experiments["decoders"])
-    unknown = replace(cell, protocol="decode", recipe=Recipe("x", decoder="turbo"))
-    with pytest.raises(UserError, match="no decoder is called 'turbo'; did you mean turbojpeg"):
+def test_refused_by_a_worker(plan: Plan, decoder_cells: list[Cell]) -> None:
+    unknown = replace(decoder_cells[0], protocol="decode", recipe=Recipe("x", decoder="turbo"))
+    with pytest.raises(UserError, match="is called 'turbo'; did you mean turbojpeg"):
         measure([unknown], plan)
-    assert found(plan, "decoders") == {}
+    assert by_label(plan, "decoders") == {}
 
 
-def test_a_missing_library_is_a_row_and_no_crash(
-    plan: Plan, monkeypatch: pytest.MonkeyPatch
+def test_missing_library_is_a_row(
+    plan: Plan, decoder_cells: list[Cell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WALLCLOCK_LIBTURBOJPEG", "/nonexistent/libturbojpeg.so")
-    cells = decoders.cells(plan, plan.settings.experiments["decoders"])
-    chosen = [cell for cell in cells if cell.label.startswith(("agreement", "turbojpeg"))]
-    report, _ = measure(chosen, plan)
+    cells = [cell for cell in decoder_cells if cell.label.startswith(("agreement", "turbojpeg"))]
+    report, _ = measure(cells, plan)
     assert (report.measured, report.crashed) == (2, [])
-    after = found(plan, "decoders")
+    after = by_label(plan, "decoders")
     assert after["turbojpeg-original"].status == "unavailable"
     (row,) = decoders.tables(list(after.values()))[decoders.CSV]
     assert row["status"] == "unavailable"
     assert "libturbojpeg is not installed: sudo apt-get install" in str(row["reason"])
-    assert "unavailable" in after["agreement-original"].values["agreement"]["turbojpeg"]
-    assert after["agreement-original"].values["agreement"]["opencv"]["max_abs_diff"] <= 2
+    agreement = after["agreement-original"].values["agreement"]
+    assert "unavailable" in agreement["turbojpeg"]
+    assert agreement["opencv"]["max_abs_diff"] <= 2
 
 
-def test_a_corpus_that_changed_meanwhile_is_refused(plan: Plan, tmp_path: Path) -> None:
-    cells = decoders.cells(plan, plan.settings.experiments["decoders"])
+def test_changed_corpus_is_refused(plan: Plan, decoder_cells: list[Cell], tmp_path: Path) -> None:
     (tmp_path / "images" / "00.jpg").write_bytes((tmp_path / "images" / "0.jpg").read_bytes())
-    made_again = Plan(plan.settings, lambda done, total, what: None)
-    made_again.slice("original", 3)
+    Plan(plan.settings, lambda done, total, step: None).slice("original", 3)
     with pytest.raises(UserError, match="the corpus changed while the run was going on"):
-        measure(cells[:1], plan)
+        measure(decoder_cells[:1], plan)
+
+
+def tasks(blocks: Sequence[tuple[str, int, int]]) -> list[runner._Task]:
+    return [
+        runner._Task(
+            Cell(experiment, "serial", f"{i}", repeat, Recipe("x"), None, ModelSpec("m")),
+            "",
+            Path(),
+        )
+        for experiment, repeat, size in blocks
+        for i in range(size)
+    ]
 
 
 @given(
@@ -138,21 +142,11 @@ def test_a_corpus_that_changed_meanwhile_is_refused(plan: Plan, tmp_path: Path) 
     ),
     seed=st.integers(0, 99),
 )
-def test_cells_are_shuffled_within_their_block_and_blocks_keep_their_order(
-    blocks: list[tuple[str, int, int]], seed: int
-) -> None:
-    planned: list[Any] = [
-        runner._Planned(
-            Cell(experiment, "serial", f"{index}", repeat, Recipe("x"), None, ModelSpec("m")),
-            "",
-            Path(),
-        )
-        for experiment, repeat, size in blocks
-        for index in range(size)
-    ]
+def test_shuffled_within_blocks(blocks: list[tuple[str, int, int]], seed: int) -> None:
+    planned = tasks(blocks)
     order = runner._shuffled(planned, seed)
     assert Counter(map(id, order)) == Counter(map(id, planned))
-    names = [(plan.cell.experiment, plan.cell.repeat) for plan in order]
+    names = [(task.cell.experiment, task.cell.repeat) for task in order]
     assert names == [
         name
         for name in dict.fromkeys((e, r) for e, r, _ in blocks)
@@ -161,14 +155,7 @@ def test_cells_are_shuffled_within_their_block_and_blocks_keep_their_order(
     assert runner._shuffled(planned, seed) == order
 
 
-def test_a_seed_decides_the_order() -> None:
-    planned = [
-        runner._Planned(
-            Cell("serial", "serial", f"{i}", 0, Recipe("x"), None, ModelSpec("m")), "", Path()
-        )
-        for i in range(12)
-    ]
-    orders = {
-        tuple(plan.cell.label for plan in runner._shuffled(planned, seed)) for seed in range(5)
-    }
-    assert len(orders) == 5
+def test_seed_decides_the_order() -> None:
+    planned = tasks([("serial", 0, 12)])
+    shuffled = [runner._shuffled(planned, seed) for seed in range(5)]
+    assert len({tuple(task.cell.label for task in order) for order in shuffled}) == 5

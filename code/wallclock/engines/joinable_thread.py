@@ -1,17 +1,19 @@
-"""A thread whose end can be waited for, wherever an interrupt hit its start."""
+"""A thread that can be joined even if Ctrl-C interrupted its start."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from threading import Event, Thread
 
-#: A thread that was started runs within this time, or its start was cut short before there was one.
+#: A thread that was started runs within this time, or its start was interrupted before it existed.
 _START_S = 1.0
 
 
 class JoinableThread:
-    """A daemon thread. `Thread.start` can be interrupted when the thread is about to run and has no identity yet;
-    `Thread.join` would then say that it was never started, and leave it behind.
+    """A daemon thread.
+
+    Ctrl-C can interrupt `Thread.start` when the thread is about to run and has no identity yet;
+    `Thread.join` then claims that it was never started, and the thread is left behind.
     """
 
     def __init__(self, run: Callable[[], None], name: str) -> None:
@@ -26,7 +28,7 @@ class JoinableThread:
         self._thread.start()
 
     def join(self) -> None:
-        """Wait until it is through; at once where it never began."""
+        """Wait until it has ended; at once where it never began."""
         if self._launched and self._running.wait(_START_S):
             self._thread.join()
 

@@ -1,76 +1,129 @@
-"""Every loader behind one face: this suite's engines and the peers, each as an endless stream of batches."""
+"""One interface over every loader: the three engines of this suite, and third-party loaders.
+
+with open_loader(manifest, recipe, model, positions) as loader:
+    for batch in loader:
+        batch.ids, batch.images      # valid until the next batch is requested
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from wallclock.corpus import readers
-from wallclock.corpus.manifest import Item
-from wallclock.engines import third_party
-from wallclock.engines.dataloader import PREFETCH, batches
-from wallclock.engines.third_party import Batch, Job, Peer
-from wallclock.errors import Unavailable, UserError, describe
-from wallclock.spec import Recipe
-from wallclock.stages.normalize import MEAN, STD
+from wallclock.corpus.manifest import Manifest
+from wallclock.engines.batch import Batch
+from wallclock.spec import ENGINES, ModelSpec, Recipe, Statistics
+
+#: Positions of the images of every batch, in order.
+Positions = Sequence[Sequence[int]]
 
 
-def cores() -> int:
-    """The cores that this process may use: every system gets as many."""
-    return len(os.sched_getaffinity(0))
+class Loader(Protocol):
+    """An iterator over batches, in order.
+
+    `engine` names what runs. `library` is what loads, with its version; `settings` says how it is
+    configured. `prefetched`: batches that may be complete before they are requested, which a
+    warm-up drains. `burst`: batches that arrive together, because that many workers each make one.
+    """
+
+    engine: str
+    workers: int
+    library: str
+    settings: str
+    prefetched: int
+    burst: int
+
+    def __iter__(self) -> Iterator[Batch]: ...
+
+    def __next__(self) -> Batch: ...
+
+    def ready(self) -> int:
+        """About how many complete batches wait to be requested."""
+
+    def stats(self) -> dict[str, Any]:
+        """Values for the record: buffers, and where each worker's time went; may be empty."""
 
 
-def opened(
-    recipe: Recipe,
-    items: Sequence[Item],
-    root: Path,
-    input_px: int,
-    variant: str = "",
-    n: int | None = None,
-) -> AbstractContextManager[Peer]:
-    """Open the loader that `recipe.engine` names over `items`.
+def open_loader(
+    manifest: Manifest, recipe: Recipe, model: ModelSpec, positions: Positions, variant: str = ""
+) -> AbstractContextManager[Loader]:
+    """Start the loader that `recipe.engine` names over the manifest's valid images.
 
     Args:
-        variant: of a peer that has several.
-        n: images until the stream ends (engines of this suite only); None: never.
+        model: of which the input size, the mean and the standard deviation matter.
+        positions: into `manifest.valid`, one list a batch; past the end they start over.
+            Third-party
+            loaders take the images in order, endlessly, and only the length of the first list.
+        variant: of a third-party loader that has several.
 
     Raises:
         Unavailable: what it needs is not here.
         UserError: no such engine.
     """
-    positions = _batches_of(len(items), recipe.batch_size, n)
+    # Imported here: a process that decodes for OpenCV or Pillow need not load torch.
+    if recipe.engine == "serial":
+        from wallclock.engines.serial import SerialLoader
+
+        return SerialLoader(manifest, recipe, model, positions)
     if recipe.engine == "dataloader":
-        return _dataloader(recipe, items, root, input_px, positions)
+        from wallclock.engines.dataloader import ProcessLoader
+
+        return ProcessLoader(manifest, recipe, model, positions)
     if recipe.engine == "threads":
-        return _threads(recipe, items, root, input_px, positions)
-    if readers.storage_of(root) != "files":
-        raise Unavailable(
-            f"{recipe.engine} reads files; this corpus is stored as {readers.storage_of(root)}"
-        )
-    files = [str(root / item.path) for item in items]
-    return third_party.find(recipe.engine)(
-        Job(files, input_px, recipe.batch_size, cores(), variant)
-    )
+        from wallclock.engines.threads import ThreadLoader
+
+        return ThreadLoader(manifest, recipe, model, positions)
+    from wallclock.engines import third_party
+
+    return third_party.open_loader(recipe.engine, manifest, model, len(positions[0]), variant)
 
 
-def pixels_of(images: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """A batch as uint8 (n, h, w, 3): as it is, or with the normalization undone."""
-    if images.dtype == np.uint8:
-        pixels: npt.NDArray[np.uint8] = images
+def prefetched_batches(recipe: Recipe) -> int:
+    """Batches that a loader of this suite may have loaded before the clock starts."""
+    if recipe.engine == "threads":
+        from wallclock.engines.threads import ring_size
+
+        return ring_size(recipe)
+    if recipe.engine == "dataloader":
+        from wallclock.engines.dataloader import PREFETCH_FACTOR
+
+        return recipe.workers * PREFETCH_FACTOR + 1
+    return 1
+
+
+def burst_of(recipe: Recipe) -> int:
+    """Batches of a loader of this suite that arrive together."""
+    return max(recipe.workers, 1) if recipe.engine in ENGINES[1:] else 1
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def to_pixels(images: Any, statistics: Statistics) -> npt.NDArray[np.uint8]:
+    """A batch as uint8 (n, h, w, 3): unchanged, or with the normalization undone."""
+    array: npt.NDArray[Any] = np.asarray(images)
+    if array.dtype == np.uint8:
+        pixels: npt.NDArray[np.uint8] = array
         return pixels
-    levels = (images.transpose(0, 2, 3, 1) * STD + MEAN) * 255
+    mean, std = (np.asarray(values, dtype=np.float32) for values in statistics)
+    levels = (array.transpose(0, 2, 3, 1) * std + mean) * 255
     rounded: npt.NDArray[np.uint8] = np.clip(np.rint(levels), 0, 255).astype(np.uint8)
     return rounded
 
 
-class _Positions(Sequence[list[int]]):
-    """Lists of positions, a batch each, made when they are asked for: a hundred thousand need no memory."""
+class CyclicPositions(Sequence[list[int]]):
+    """Batches of positions over `n_items` images, again and again, computed when indexed.
+
+    Args:
+        n: images in all.
+    """
 
     def __init__(self, n_items: int, batch_size: int, n: int) -> None:
         self._n_items, self._size, self._n = n_items, batch_size, n
@@ -84,75 +137,5 @@ class _Positions(Sequence[list[int]]):
         if not 0 <= index < len(self):
             raise IndexError(index)
         first = index * self._size
-        return [
-            position % self._n_items for position in range(first, min(first + self._size, self._n))
-        ]
-
-
-#: Images of a stream that nobody lets run out: minutes at any rate seen.
-_ENDLESS = 1_000_000
-
-
-def _batches_of(n_items: int, batch_size: int, n: int | None) -> _Positions:
-    return _Positions(n_items, batch_size, _ENDLESS if n is None else n)
-
-
-@contextmanager
-def _dataloader(
-    recipe: Recipe,
-    items: Sequence[Item],
-    root: Path,
-    input_px: int,
-    positions: Sequence[Sequence[int]],
-) -> Iterator[Peer]:
-    loaded: Any = batches(items, root, recipe, input_px, positions)
-    words = (
-        f"DataLoader, {recipe.workers} workers, {PREFETCH} batches ahead each; {recipe.decoder}, "
-        f"{recipe.resizer} {recipe.interpolation}, normalized float32"
-    )
-    index = {item.id: position for position, item in enumerate(items)}
-
-    def stream() -> Iterator[Batch]:
-        for batch in loaded:
-            _refuse(batch.failures)
-            yield [index[name] for name in batch.ids], batch.images.numpy()
-
-    try:
-        yield Peer(
-            "wallclock dataloader",
-            words,
-            recipe.workers * PREFETCH + 1,
-            stream(),
-            max(recipe.workers, 1),
-        )
-    finally:
-        if hasattr(loaded, "_shutdown_workers"):
-            loaded._shutdown_workers()
-
-
-@contextmanager
-def _threads(
-    recipe: Recipe,
-    items: Sequence[Item],
-    root: Path,
-    input_px: int,
-    positions: Sequence[Sequence[int]],
-) -> Iterator[Peer]:
-    from wallclock.engines import threads
-
-    index = {item.id: position for position, item in enumerate(items)}
-    with threads.loading(items, root, recipe, input_px, positions) as loader:
-
-        def stream() -> Iterator[Batch]:
-            for batch in loader:
-                _refuse(batch.failures)
-                yield [index[name] for name in batch.ids], batch.images
-
-        words = f"{loader.workers} threads; {recipe.decoder}, {recipe.resizer} {recipe.interpolation}, uint8"
-        yield Peer("wallclock threads", words, loader.ring_size, stream())
-
-
-def _refuse(failures: Sequence[dict[str, str]]) -> None:
-    """Every image was vetted; where one fails all the same, systems would load different lists."""
-    if failures:
-        raise UserError(f"an image that was vetted failed: {describe(failures[0])}")
+        last = min(first + self._size, self._n)
+        return [position % self._n_items for position in range(first, last)]

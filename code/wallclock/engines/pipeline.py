@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from wallclock.corpus import readers
 from wallclock.corpus.manifest import Item
-from wallclock.spec import IMAGENET, ModelSpec, Recipe, Statistics
-from wallclock.stages import assemble, compiled, decode, forward, normalize, resize, sinks, transfer
+from wallclock.spec import ModelSpec, Recipe
+from wallclock.stages import assemble, decode, forward, normalize, resize, sinks, transfer
 from wallclock.stages.pixels import Pixels
 
 Floats = npt.NDArray[np.float32]
@@ -22,11 +22,12 @@ Images = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Loader:
+class LoadStages:
     """The stages before the device, one callable each: four that take an image, and `assemble`.
 
-    `expect` announces the images that will be read next, for a reader that can fetch ahead. This is
-    what a DataLoader worker runs; it needs neither the model nor the device.
+    `prefetch` announces the images that will be read next, for a reader that can fetch ahead.
+    This is what a DataLoader worker runs; it needs neither the model nor the device. `labels`
+    names the decoder, the resizer and the corpus layout that were bound.
     """
 
     read: Callable[[Item], bytes]
@@ -34,146 +35,150 @@ class Loader:
     resize: Callable[[Item, Pixels], Pixels]
     normalize: Callable[[Pixels], Images]
     assemble: Callable[[Sequence[Images]], Images]
-    expect: Callable[[Sequence[Item]], None] = field(default=lambda items: None, kw_only=True)
+    prefetch: Callable[[Sequence[Item]], None] = field(default=lambda items: None, kw_only=True)
+    labels: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
 
 @dataclass(frozen=True)
-class RowLoader:
-    """The stages before the device for one thread of a loader that fills rows of a batch.
+class InPlaceStages:
+    """The stages before the device for one thread that fills rows of a batch buffer.
 
-    `prepare` turns a row of a batch buffer into what `place` takes; `place` resizes into it, and
-    normalizes on the way where the recipe does so on the host.
+    `as_destination` turns a row of the buffer into what `resize_into` takes; `resize_into`
+    resizes into it, and normalizes on the way where the recipe does so on the host.
     """
 
     read: Callable[[Item], bytes]
     decode: Callable[[Item, bytes], Pixels]
-    prepare: Callable[[Any], Any]
-    place: Callable[[Item, Pixels, Any], None]
+    as_destination: Callable[[Any], Any]
+    resize_into: Callable[[Item, Pixels, Any], None]
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Pipeline(Loader):
-    """All nine stages; the last four take a batch.
+class DeviceStages:
+    """The four stages that take a batch.
 
-    `finish` is the tail of `serialize`: it makes the sink's file whole.
+    `finish` completes the sink's file. `labels` says what really runs: runtime, provider, dtype.
     """
 
-    h2d: Callable[[Images], Any]
+    h2d: Callable[[Any], Any]
     forward: Callable[[Any], Any]
     d2h: Callable[[Any], Floats]
     serialize: Callable[[Sequence[str], Floats], None]
     finish: Callable[[], None]
-    synchronize: Callable[[], object] | None
-    weights_digest: str
-    output: Path | None
+    synchronize: Callable[[], object] | None = None
+    weights_digest: str = "none"
+    output: Path | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def build_loader(
-    recipe: Recipe, input_px: int, root: Path, statistics: Statistics = IMAGENET
-) -> Loader:
-    """Bind the stages before the device. Raises as `build` does."""
-    decode_jpeg = decode.make(recipe.decoder, scaling_of(recipe, input_px))
-    resizer = resize.make(recipe.resizer, recipe.interpolation, input_px)
+def load_stages(recipe: Recipe, model: ModelSpec, root: Path) -> LoadStages:
+    """Bind the stages before the device. Raises as `device_stages` does."""
+    decode_any, resizer, labels = _decode_and_resize(recipe, model.input_px)
     reader = readers.make(root)
-    return Loader(
+    on_host = recipe.normalize_on == "host"
+    return LoadStages(
         read=reader,
-        expect=reader.expect,
-        decode=lambda item, data: (
-            decode_jpeg(data) if item.plain_jpeg else decode.decode_other(data)
-        ),
+        prefetch=reader.expect,
+        decode=decode_any,
         resize=lambda item, pixels: resizer.resize(pixels, (item.height, item.width)),
-        # Left to the device, pixels pass as they are.
-        normalize=normalize.make(*statistics)
-        if recipe.normalize_on == "host"
-        else lambda pixels: pixels,
+        # Left to the device, pixels pass unchanged.
+        normalize=normalize.make(*model.statistics) if on_host else lambda pixels: pixels,
         assemble=assemble.stack,
+        labels={**labels, "layout": reader.layout},
     )
 
 
-def build_rows(
-    recipe: Recipe, input_px: int, reader: readers.Reader, statistics: Statistics = IMAGENET
-) -> RowLoader:
-    """Bind the stages before the device for one thread; `reader` is shared by all. Raises as `build` does.
+def in_place_stages(recipe: Recipe, model: ModelSpec, reader: readers.Reader) -> InPlaceStages:
+    """Bind the stages before the device for one thread; all threads share `reader`.
 
     Rows are uint8 (h, w, 3), or float32 (3, h, w) where the recipe normalizes on the host.
+    Raises as `device_stages` does.
     """
-    decode_jpeg = decode.make(recipe.decoder, scaling_of(recipe, input_px), reuse=True)
+    decode_any, resizer, labels = _decode_and_resize(recipe, model.input_px, reuse=True)
+    labels = {**labels, "layout": reader.layout}
+    if recipe.normalize_on == "device":
+        return InPlaceStages(
+            reader,
+            decode_any,
+            resizer.as_destination,
+            lambda item, pixels, row: resizer.resize_into(row, pixels, (item.height, item.width)),
+            labels,
+        )
+    scratch = np.empty((model.input_px, model.input_px, 3), dtype=np.uint8)
+    destination, to_float_chw = resizer.as_destination(scratch), normalize.make(*model.statistics)
+
+    def resize_into(item: Item, pixels: Pixels, row: Floats) -> None:
+        resizer.resize_into(destination, pixels, (item.height, item.width))
+        row[...] = to_float_chw(scratch)
+
+    return InPlaceStages(reader, decode_any, lambda row: row, resize_into, labels)
+
+
+def _decode_and_resize(
+    recipe: Recipe, input_px: int, *, reuse: bool = False
+) -> tuple[Callable[[Item, bytes], Pixels], resize.Resizer, dict[str, str]]:
+    scaled = recipe.dct_scale == "auto"
+    scaling = decode.Scaling(input_px, recipe.dct_margin) if scaled else None
+    decode_jpeg = decode.make(recipe.decoder, scaling, reuse=reuse)
     resizer = resize.make(recipe.resizer, recipe.interpolation, input_px)
 
     def decode_any(item: Item, data: bytes) -> Pixels:
         return decode_jpeg(data) if item.plain_jpeg else decode.decode_other(data)
 
-    if recipe.normalize_on == "device":
-        return RowLoader(
-            reader,
-            decode_any,
-            resizer.prepare,
-            lambda item, pixels, row: resizer.place(pixels, row, (item.height, item.width)),
-        )
-    scratch = np.empty((input_px, input_px, 3), dtype=np.uint8)
-    prepared, to_float_chw = resizer.prepare(scratch), normalize.make(*statistics)
-
-    def place(item: Item, pixels: Pixels, row: Floats) -> None:
-        resizer.place(pixels, prepared, (item.height, item.width))
-        row[...] = to_float_chw(scratch)
-
-    return RowLoader(reader, decode_any, lambda row: row, place)
+    labels = {"decoder": decode.name_of(decode_jpeg), "resizer": resizer.name}
+    return decode_any, resizer, labels
 
 
-def scaling_of(recipe: Recipe, input_px: int) -> decode.Scaling | None:
-    """How far the recipe lets decode stay below an image's full size."""
-    return decode.Scaling(input_px, recipe.dct_margin) if recipe.dct_scale == "auto" else None
-
-
-def build(recipe: Recipe, model: ModelSpec, root: Path, folder: Path) -> Pipeline:
-    """Bind a recipe's stages.
+def device_stages(recipe: Recipe, model: ModelSpec, folder: Path) -> DeviceStages:
+    """Bind the stages that take a batch.
 
     Args:
-        root: where the corpus lies.
         folder: where the sink's file goes.
 
     Raises:
         UserError: an unknown name, or weights that cannot be had.
         Unavailable: a library or device that the recipe needs is not here.
     """
-    move = transfer.make(recipe.device if model.weights != "none" else "null")
-    on_device = (
-        normalize.shift_scale(*model.statistics) if recipe.normalize_on == "device" else None
-    )
-    network = forward.make(model, recipe.device, recipe.dtype, on_device)
+    device = recipe.device if model.weights != "none" else "null"
+    move = transfer.make(device)
+    on_device = None
+    if recipe.normalize_on == "device" and device != "null":
+        on_device = normalize.on_device(*model.statistics, device)
+    network = forward.make(model, recipe, on_device, forward.cache_of(folder))
     sink = sinks.make(recipe.sink, folder, model.dim)
-    return Pipeline(
-        **vars(build_loader(recipe, model.input_px, root, model.statistics)),
+    return DeviceStages(
         h2d=move.h2d,
-        forward=compiled.make(
-            recipe.compile if model.weights != "none" else "none", network.run, recipe.device
-        ),
+        forward=network.run,
         d2h=move.d2h,
         serialize=sink.write,
         finish=sink.close,
         synchronize=move.synchronize,
         weights_digest=network.weights_digest,
         output=sink.path,
+        labels={
+            name: getattr(network, name) for name in ("runtime", "provider", "dtype", "compile")
+        },
     )
 
 
-def null() -> Pipeline:
+def null_stages() -> tuple[LoadStages, DeviceStages]:
     """Stages that do nothing: what is left is the harness's own cost."""
     pixels = np.zeros((1, 1, 3), dtype=np.uint8)
     floats = np.zeros((3, 1, 1), dtype=np.float32)
     vectors = np.zeros((1, 1), dtype=np.float32)
-    return Pipeline(
+    load = LoadStages(
         read=lambda item: b"",
         decode=lambda item, data: pixels,
         resize=lambda item, pixels: pixels,
         normalize=lambda pixels: floats,
         assemble=lambda images: floats,
+    )
+    device = DeviceStages(
         h2d=lambda batch: batch,
         forward=lambda batch: vectors,
         d2h=lambda result: vectors,
         serialize=lambda ids, vectors: None,
         finish=lambda: None,
-        synchronize=None,
-        weights_digest="none",
-        output=None,
     )
+    return load, device

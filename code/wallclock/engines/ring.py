@@ -1,8 +1,8 @@
 """Batch buffers in a ring, and the bookkeeping of which part of which batch is where.
 
-A plain data structure for one thread, the consumer's: workers only ever see the rows that they are
-to fill. A batch owns a buffer from the moment its first chunk is handed out until the consumer is
-done with it, so that memory is what the ring holds, whatever is fast or slow.
+A plain data structure for one thread, the consumer's: workers only see the rows that they fill.
+A batch owns a buffer from the dispatch of its first chunk until the consumer has released it, so
+that memory is bounded by the ring, whatever is fast or slow.
 """
 
 from __future__ import annotations
@@ -11,20 +11,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
-#: Images of a task at most: enough to make the hand-over's cost vanish, few enough to share out a batch.
+#: Images of a task at most: enough to amortize the queue, few enough to spread a batch over
+#: workers.
 CHUNK = 8
-#: Buffers beyond those in work: one that the consumer holds, two that are ready for it.
+#: Buffers beyond those being filled: one in the consumer's hands, two ready for it.
 _SPARE = 3
 
 
 @dataclass
 class Chunk:
-    """A stretch of one batch: positions of images, and the first row of the buffer that takes them.
+    """A part of one batch: positions of images, and the first row of the buffer that takes them.
 
-    A worker fills in the rest: `kept` (offsets into `positions` of images that made it; image `kept[i]`
-    lies in row `first + i`), `failures`, `marks` (ns: the start of each stage, then the end) and `worker`.
+    A worker fills in the rest: `kept` (offsets into `positions` of images that loaded; image
+    `kept[i]` lies in row `first + i`), `failures`, `times` (int64 (n, stages + 1), ns: the start
+    of each stage, then the end) and `worker`.
     """
 
     batch: int
@@ -33,7 +36,7 @@ class Chunk:
     positions: Sequence[int]
     kept: list[int] = field(default_factory=list)
     failures: list[dict[str, str]] = field(default_factory=list)
-    marks: list[tuple[int, ...]] = field(default_factory=list)
+    times: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 1), np.int64))
     worker: int = -1
 
 
@@ -43,7 +46,7 @@ def buffers_for(workers: int, batch_size: int) -> int:
 
 
 class Ring:
-    """Which batches are open, and whether the next one in order is whole.
+    """Which batches are open, and whether the next one in order is complete.
 
     Args:
         buffers: n arrays of batch_size rows.
@@ -63,7 +66,7 @@ class Ring:
         self._free = list(range(len(buffers)))[::-1]
         self._opened = 0
         self._next = 0
-        self._missing: dict[int, int] = {}
+        self._pending: dict[int, int] = {}
         self._done: dict[int, list[Chunk]] = {}
 
     def open(self) -> list[Chunk]:
@@ -75,13 +78,13 @@ class Ring:
         return chunks
 
     def finish(self, chunk: Chunk) -> None:
-        """A worker is through with a chunk."""
-        self._missing[chunk.batch] -= 1
+        """Record that a worker completed a chunk."""
+        self._pending[chunk.batch] -= 1
         self._done[chunk.batch].append(chunk)
 
-    def ready(self, more: int) -> int:
-        """About how many batches are whole; `more` chunks are finished that nobody has said so of."""
-        chunks = sum(len(done) for done in self._done.values()) + more
+    def ready(self, unprocessed: int) -> int:
+        """About how many batches are complete, with `unprocessed` chunks in the result queue."""
+        chunks = sum(len(done) for done in self._done.values()) + unprocessed
         size = len(self.buffers[0]) if self.buffers else 1
         return chunks // -(-size // CHUNK)
 
@@ -91,23 +94,25 @@ class Ring:
         return self._next == len(self._batches)
 
     def take(self) -> list[Chunk] | None:
-        """The chunks of the next batch in order, if all of them are finished; its buffer is the caller's."""
-        if self._missing.get(self._next, 1):
+        """The chunks of the next batch in order, if all of them are finished; its buffer is the
+        caller's.
+        """
+        if self._pending.get(self._next, 1):
             return None
-        del self._missing[self._next]
+        del self._pending[self._next]
         chunks = self._done.pop(self._next)
         self._next += 1
         return sorted(chunks, key=lambda chunk: chunk.first)
 
     def release(self, buffer: int) -> None:
-        """Give a buffer back that `take` gave away."""
+        """Return a buffer that `take` lent."""
         self._free.append(buffer)
 
     def _split(self, batch: int, buffer: int) -> list[Chunk]:
         positions = self._batches[batch]
-        # An empty batch is one empty chunk: it must come round like any other.
+        # An empty batch is one empty chunk, so that it is delivered like any other.
         starts = range(0, max(len(positions), 1), CHUNK)
-        self._missing[batch], self._done[batch] = len(starts), []
+        self._pending[batch], self._done[batch] = len(starts), []
         return [Chunk(batch, buffer, start, positions[start : start + CHUNK]) for start in starts]
 
 

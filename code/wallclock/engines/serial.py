@@ -1,36 +1,89 @@
-"""Engine `serial`: every image through the nine stages, one after the other, in one thread.
+"""Engine `serial`: every image through the nine stages, sequentially, in one thread.
 
-Nothing overlaps, so the stages' seconds add up to the wall clock, and each stage's share is its own.
+Nothing overlaps, so the stages' seconds add up to the wall time, and each stage's share is its own.
+`run` is the decomposition, with the stage profiler around every step; `SerialLoader` is the same
+loading behind the interface that end-to-end passes measure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
 
 from wallclock.clock import StageProfiler
-from wallclock.corpus.manifest import Item
-from wallclock.engines.pipeline import Images, Pipeline
+from wallclock.corpus.manifest import Item, Manifest
+from wallclock.engines.batch import Batch, Failure
+from wallclock.engines.dataloader import ImageDataset
+from wallclock.engines.pipeline import DeviceStages, Images, LoadStages
 from wallclock.errors import ImageError, UserError, describe
+from wallclock.spec import ModelSpec, Recipe
+from wallclock.thread_counts import set_threads
+
+
+class SerialLoader:
+    """Loads a batch when it is requested, in the caller's thread."""
+
+    engine = "serial"
+    workers = 0
+    prefetched = burst = 1
+
+    def __init__(
+        self, manifest: Manifest, recipe: Recipe, model: ModelSpec, positions: Sequence[Any]
+    ) -> None:
+        self.library = "wallclock serial"
+        self.settings = f"one thread; {recipe.decoder}, {recipe.resizer} {recipe.interpolation}"
+        self._recipe = recipe
+        self._images = ImageDataset(manifest, recipe, model)
+        self._positions = iter(positions)
+
+    def __enter__(self) -> SerialLoader:
+        set_threads(self._recipe, uses_torch=False)
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        pass
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        """The next batch, loaded now."""
+        return self._images[next(self._positions)]
+
+    def ready(self) -> int:
+        """None ever waits."""
+        return 0
+
+    def stats(self) -> dict[str, Any]:
+        """No workers, no buffers."""
+        return {}
 
 
 @dataclass
 class Outcome:
-    """What a pass left: how many images became vectors, and which did not, as {id, stage, reason}."""
+    """What a pass left: how many images became vectors, and which did not."""
 
     n_embedded: int = 0
-    failures: list[dict[str, str]] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
 
 
 def run(
     items: Sequence[Item],
-    pipeline: Pipeline,
+    load: LoadStages,
+    device: DeviceStages,
     profiler: StageProfiler,
     batch_size: int,
     max_failures: int,
     progress: Callable[[int], None],
 ) -> Outcome:
-    """Take `items` through the pipeline in batches of `batch_size`; the last may be smaller.
+    """Take `items` through all stages in batches of `batch_size`; the last may be smaller.
 
     An image that fails is counted and left out of its batch; ids stay with their vectors.
 
@@ -38,28 +91,25 @@ def run(
         UserError: more than `max_failures` images failed.
     """
     outcome = Outcome()
-    pipeline.expect(items)
+    load.prefetch(items)
     for start in range(0, len(items), batch_size):
-        ids, images = _load(items[start : start + batch_size], pipeline, profiler, outcome.failures)
+        ids, images = _load(items[start : start + batch_size], load, profiler, outcome.failures)
         if len(outcome.failures) > max_failures:
             last = describe(outcome.failures[-1])
             raise UserError(
                 f"more than max_failures={max_failures} images failed; the last, {last}"
             )
         if ids:
-            _embed(ids, images, pipeline, profiler)
+            _embed(ids, images, load, device, profiler)
             outcome.n_embedded += len(ids)
         progress(min(start + batch_size, len(items)))
     with profiler.stage("serialize"):
-        pipeline.finish()
+        device.finish()
     return outcome
 
 
 def _load(
-    items: Sequence[Item],
-    pipeline: Pipeline,
-    profiler: StageProfiler,
-    failures: list[dict[str, str]],
+    items: Sequence[Item], load: LoadStages, profiler: StageProfiler, failures: list[Failure]
 ) -> tuple[list[str], list[Images]]:
     stage = profiler.stage
     ids: list[str] = []
@@ -67,13 +117,13 @@ def _load(
     for item in items:
         try:
             with stage("read"):
-                data = pipeline.read(item)
+                data = load.read(item)
             with stage("decode"):
-                pixels = pipeline.decode(item, data)
+                pixels = load.decode(item, data)
             with stage("resize"):
-                pixels = pipeline.resize(item, pixels)
+                pixels = load.resize(item, pixels)
             with stage("normalize"):
-                image = pipeline.normalize(pixels)
+                image = load.normalize(pixels)
         except ImageError as error:
             failures.append({"id": item.id, "stage": error.stage, "reason": error.reason})
             continue
@@ -83,16 +133,20 @@ def _load(
 
 
 def _embed(
-    ids: list[str], images: list[Images], pipeline: Pipeline, profiler: StageProfiler
+    ids: list[str],
+    images: list[Images],
+    load: LoadStages,
+    device: DeviceStages,
+    profiler: StageProfiler,
 ) -> None:
     stage = profiler.stage
     with stage("assemble"):
-        batch = pipeline.assemble(images)
+        batch = load.assemble(images)
     with stage("h2d"):
-        on_device = pipeline.h2d(batch)
+        on_device = device.h2d(batch)
     with stage("forward"):
-        result = pipeline.forward(on_device)
+        result = device.forward(on_device)
     with stage("d2h"):
-        vectors = pipeline.d2h(result)
+        vectors = device.d2h(result)
     with stage("serialize"):
-        pipeline.serialize(ids, vectors)
+        device.serialize(ids, vectors)

@@ -1,4 +1,4 @@
-"""The sink in a thread of its own, behind a queue that holds a few batches and no more."""
+"""The sink behind one interface: written in the caller's thread, or in a thread of its own."""
 
 from __future__ import annotations
 
@@ -7,102 +7,146 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
 from time import perf_counter_ns
+from typing import Protocol
 
 from wallclock.engines.joinable_thread import JoinableThread
 from wallclock.engines.pipeline import Floats
 
-#: Batches that may wait for the sink.
-DEPTH = 4
+#: Batches that may wait in the queue to the sink.
+QUEUE_DEPTH = 4
+
+Write = Callable[[Sequence[str], Floats], None]
 
 
 @dataclass(frozen=True)
-class Written:
-    """One call of the sink, in ns: when its batch was asked for (0: to make the file whole), its begin and end."""
+class WriteSpan:
+    """One call of the sink, in ns: its batch's request (0: closing the file), start, end."""
 
-    asked: int
+    requested: int
     began: int
     ended: int
 
 
-class WriterThread:
-    """Hands batches to a thread that writes them. Made by `open_writer`.
+class Writer(Protocol):
+    """Takes vectors to the sink. Made by `open_writer`.
 
-    `written`: what was written so far, in order; complete after `finish`. `wait_ns`: how long `put`
-    stood still because the queue was full.
+    `written`: the sink's calls so far, in order; complete after `finish`. `wait_ns`: how long
+    `put` was blocked on a full queue. `lane`: the thread that writes.
     """
 
-    def __init__(
-        self, write: Callable[[Sequence[str], Floats], None], finish: Callable[[], None]
-    ) -> None:
-        self.written: list[Written] = []
+    lane: str
+    wait_ns: int
+    written: list[WriteSpan]
+
+    def put(self, ids: Sequence[str], vectors: Floats, requested: int) -> None:
+        """Write n ids and their (n, dim) vectors, which the caller no longer modifies.
+
+        Args:
+            requested: when the batch was requested, in ns.
+
+        Raises whatever the sink raised.
+        """
+
+    def finish(self) -> None:
+        """Return when the file is complete; raises whatever the sink raised."""
+
+
+class InlineWriter:
+    """Writes in the caller's thread."""
+
+    lane = "main"
+    wait_ns = 0
+
+    def __init__(self, write: Write, finish: Callable[[], None]) -> None:
+        self.written: list[WriteSpan] = []
+        self._write, self._finish = write, finish
+
+    def put(self, ids: Sequence[str], vectors: Floats, requested: int) -> None:
+        """Write now."""
+        began = perf_counter_ns()
+        self._write(ids, vectors)
+        self.written.append(WriteSpan(requested, began, perf_counter_ns()))
+
+    def finish(self) -> None:
+        """Complete the file."""
+        self._finish()
+
+
+class WriterThread:
+    """Writes in a thread, behind a queue of `QUEUE_DEPTH` batches."""
+
+    lane = "sink"
+
+    def __init__(self, write: Write, finish: Callable[[], None]) -> None:
+        self.written: list[WriteSpan] = []
         self.wait_ns = 0
         self._write, self._finish = write, finish
         self._stopped = False
         self._work: SimpleQueue[tuple[Sequence[str], Floats, int] | None] = SimpleQueue()
-        # A place in the queue, or the error that ended the thread.
-        self._places: SimpleQueue[BaseException | None] = SimpleQueue()
-        for _ in range(DEPTH):
-            self._places.put(None)
+        # A free slot of the queue, or the error that ended the thread.
+        self._free_slots: SimpleQueue[BaseException | None] = SimpleQueue()
+        for _ in range(QUEUE_DEPTH):
+            self._free_slots.put(None)
         self._thread = JoinableThread(self._run, "sink")
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
 
-    def put(self, ids: Sequence[str], vectors: Floats, asked: int) -> None:
-        """Queue n ids and their (n, dim) vectors, which the caller no longer touches.
-
-        Waits while the queue is full. Raises what the sink raised, with its thread's traceback.
-        """
+    def put(self, ids: Sequence[str], vectors: Floats, requested: int) -> None:
+        """Queue a batch; block while the queue is full."""
         began = perf_counter_ns()
-        self._take_place()
+        self._acquire_slot()
         self.wait_ns += perf_counter_ns() - began
-        self._work.put((ids, vectors, asked))
+        self._work.put((ids, vectors, requested))
 
     def finish(self) -> None:
-        """Wait until all is written and the file is whole; raises what the sink raised."""
+        """Wait until everything is written and the file is complete."""
         self._work.put(None)
         self._thread.join()
-        # Every place that is back, then whatever came after them.
-        while not self._places.empty():
-            self._take_place()
+        # Every slot that was freed, then the error behind them, if there was one.
+        while not self._free_slots.empty():
+            self._acquire_slot()
 
-    def abandon(self) -> None:
+    def abort(self) -> None:
         """End the thread; what waits in the queue is not written."""
         self._stopped = True
         self._work.put(None)
         self._thread.join()
 
-    def _take_place(self) -> None:
-        error = self._places.get()
+    def _acquire_slot(self) -> None:
+        error = self._free_slots.get()
         if error is not None:
             raise error
 
     def _run(self) -> None:
         try:
-            for ids, vectors, asked in iter(self._work.get, None):
+            for ids, vectors, requested in iter(self._work.get, None):
                 if self._stopped:
                     return
                 began = perf_counter_ns()
                 self._write(ids, vectors)
-                self.written.append(Written(asked, began, perf_counter_ns()))
-                self._places.put(None)
+                self.written.append(WriteSpan(requested, began, perf_counter_ns()))
+                self._free_slots.put(None)
             if not self._stopped:
                 began = perf_counter_ns()
                 self._finish()
-                self.written.append(Written(0, began, perf_counter_ns()))
-        except BaseException as error:  # noqa: BLE001 - the one who queues raises it, with this thread's traceback
-            self._places.put(error)
+                self.written.append(WriteSpan(0, began, perf_counter_ns()))
+        except BaseException as error:  # noqa: BLE001 - `put` and `finish` raise it, traceback included
+            self._free_slots.put(error)
 
 
 @contextmanager
 def open_writer(
-    write: Callable[[Sequence[str], Floats], None], finish: Callable[[], None]
-) -> Iterator[WriterThread]:
-    """Start the thread; end it with the block, however that ends. Call `finish` for the file to be whole."""
-    sink = WriterThread(write, finish)
+    write: Write, finish: Callable[[], None], *, in_thread: bool
+) -> Iterator[InlineWriter | WriterThread]:
+    """A writer that ends with the block. Call its `finish` to complete the file."""
+    if not in_thread:
+        yield InlineWriter(write, finish)
+        return
+    writer = WriterThread(write, finish)
     try:
-        sink.start()
-        yield sink
+        writer.start()
+        yield writer
     finally:
-        sink.abandon()
+        writer.abort()

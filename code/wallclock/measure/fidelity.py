@@ -4,14 +4,15 @@ The reference is Pillow's decode and Pillow's antialiased bilinear resize. PSNR 
 difference of a channel are taken after the resize, image by image; the cosine between the model's
 vectors, after the forward pass. Nothing here is timed.
 
-Some photos are hard for every filter, so each image also has two measures of its own: what full decode
-and OpenCV's area average reach on it, and what the paper's recipe does. A recipe's loss against the first
-and its margin over the second are the worst of any image.
+Some photos are hard for every filter, so each image has two baselines of its own: what full decode
+and OpenCV's area average reach on it, and what the paper's recipe does. A recipe's loss against the
+first and its gain over the second are the worst of any image.
 """
 
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -20,158 +21,178 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from wallclock.corpus import readers
 from wallclock.corpus.manifest import Manifest
-from wallclock.engines.pipeline import scaling_of
+from wallclock.engines.pipeline import load_stages
 from wallclock.errors import ImageError, Unavailable, UserError, describe
 from wallclock.measure.protocol import Measurement, Progress, open_corpus
 from wallclock.spec import Cell, ModelSpec, Recipe
-from wallclock.stages import assemble, decode, forward, normalize, resize, transfer
+from wallclock.stages import assemble, forward, normalize, transfer
 from wallclock.stages.pixels import Pixels
-from wallclock.summary import cosine, median, psnr_db
+from wallclock.summary import PSNR_CEILING_DB, cosine, median, psnr_db
 from wallclock.thread_counts import set_threads
 
-#: Two equal images have an infinite PSNR, which JSON and a plot cannot carry.
-_CEILING_DB = 99.0
-
-#: Resized pictures by image id.
-Pictures: TypeAlias = dict[str, Pixels]
+#: Resized images, uint8 (px, px, 3), by image id.
+Images: TypeAlias = dict[str, Pixels]
+Failures: TypeAlias = dict[str, dict[str, str]]
 
 
 def fidelity(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Compare each recipe in `params.recipes` with the cell's own, which is the reference.
 
-    Values: for each recipe `psnr_db` (median), `psnr_db_min`, `max_abs_diff` (0 to 255, of any image),
-    `psnr_loss_vs_area_db` (the most that an image lies below full decode + INTER_AREA), `psnr_gain_vs_paper_db` (the least that
-    one lies above the paper's recipe), `cosine` (median), `cosine_min`; or why it is not here.
+    Values: for each recipe `psnr_db` (median), `psnr_db_min`, `max_abs_diff` (0 to 255, of any
+    image), `psnr_loss_vs_area_db` (the most that an image lies below full decode + INTER_AREA),
+    `psnr_gain_vs_paper_db` (the least that one lies above the paper's recipe), `cosine` (median),
+    `cosine_min`; or why it is not here.
     """
     reference, model = cell.recipe, cell.model
     set_threads(reference, uses_torch=model.weights != "none")
     manifest = open_corpus(cell)
-    failures: dict[str, dict[str, str]] = {}
-    truth = pictures_of(reference, model, manifest, failures)
+    failures: Failures = {}
+    truth = resized_images(reference, model, manifest, failures)
     if not truth:
         raise UserError(f"every image failed; the first, {describe(next(iter(failures.values())))}")
-    peers = decibels_of_peers(reference, model, manifest, truth)
-    truth_vectors = dict(zip(truth, embedder(model, reference)(list(truth.values())), strict=True))
-    found: dict[str, Any] = {}
+    baselines = _baselines_db(reference, model, manifest, truth)
+    truth_vectors = dict(zip(truth, _embed(model, reference, list(truth.values())), strict=True))
+    results: dict[str, Any] = {}
     for done, choice in enumerate(cell.params["recipes"], 1):
         recipe = replace(reference, **choice)
         try:
-            pixels = pictures_of(recipe, model, manifest, failures)
+            images = resized_images(recipe, model, manifest, failures)
         except Unavailable as error:
-            found[recipe.name] = {"unavailable": str(error)}
+            results[recipe.name] = {"unavailable": str(error)}
             continue
-        both = [name for name in truth if name in pixels]
-        if not both:
-            found[recipe.name] = {"unavailable": "every image failed in it"}
+        common = [name for name in truth if name in images]
+        if not common:
+            results[recipe.name] = {"unavailable": "every image failed in it"}
             continue
-        found[recipe.name] = compared(pixels, truth, both, peers)
+        results[recipe.name] = _compare_pixels(images, truth, common, baselines)
         if model.weights != "none":
-            vectors = embedder(model, recipe)([pixels[name] for name in both])
-            similar = [
-                float(value)
-                for value in cosine(vectors, np.stack([truth_vectors[name] for name in both]))
-            ]
-            found[recipe.name] |= {"cosine": median(similar), "cosine_min": min(similar)}
+            vectors = _embed(model, recipe, [images[name] for name in common])
+            reference_vectors = np.stack([truth_vectors[name] for name in common])
+            results[recipe.name] |= _compare_vectors(vectors, reference_vectors)
         progress(done * len(truth))
-    return Measurement(
-        values={"fidelity": found, "n_compared": len(truth)}, failures=list(failures.values())
-    )
+    values = {"fidelity": results, "n_compared": len(truth)}
+    return Measurement(values=values, failures=list(failures.values()))
 
 
-def compared(
-    pixels: Pictures,
-    truth: Pictures,
-    names: Sequence[str],
-    peers: Mapping[str, Mapping[str, float]],
+def compare_loader_output(
+    images: Mapping[int, Pixels], manifest: Manifest, model: ModelSpec, device: str, n_vectors: int
 ) -> dict[str, float]:
-    """What a recipe's pictures are worth: over all images, and against the peers image by image."""
-    decibels = {name: _decibels(pixels[name], truth[name]) for name in names}
-    largest = max(
-        int(np.max(np.abs(pixels[name].astype(np.int16) - truth[name]))) for name in names
-    )
-    found = {
+    """The same measures of images that a loader delivered, which are not made again.
+
+    Args:
+        images: uint8 (px, px, 3) by position in `manifest.valid`.
+        n_vectors: how many of them go through the network.
+
+    Raises:
+        UserError: Pillow cannot read an image that passed validation.
+    """
+    items = [manifest.valid[position] for position in sorted(images)]
+    ours = {manifest.valid[position].id: image for position, image in images.items()}
+    compared = replace(manifest, items=tuple(items))
+    reference = Recipe("reference", device=device, batch_size=max(n_vectors, 1))
+    failures: Failures = {}
+    truth = resized_images(reference, model, compared, failures)
+    if failures:
+        first = describe(next(iter(failures.values())))
+        raise UserError(f"an image that passed validation failed: {first}")
+    names = [item.id for item in items]
+    baselines = _baselines_db(reference, model, compared, truth)
+    result = _compare_pixels(ours, truth, names, baselines)
+    if model.weights != "none" and n_vectors:
+        vectors = (
+            _embed(model, reference, [made[name] for name in names[:n_vectors]])
+            for made in (ours, truth)
+        )
+        result |= _compare_vectors(*vectors)
+    return result
+
+
+def _compare_pixels(
+    images: Images,
+    truth: Images,
+    names: Sequence[str],
+    baselines: Mapping[str, Mapping[str, float]],
+) -> dict[str, float]:
+    decibels = {name: _psnr_db(images[name], truth[name]) for name in names}
+    differences = (np.abs(images[name].astype(np.int16) - truth[name]) for name in names)
+    result = {
         "psnr_db": median(list(decibels.values())),
         "psnr_db_min": min(decibels.values()),
-        "max_abs_diff": largest,
+        "max_abs_diff": max(int(np.max(difference)) for difference in differences),
     }
-    for column, peer, sign in (
-        ("psnr_loss_vs_area_db", "area", -1),
-        ("psnr_gain_vs_paper_db", "paper", 1),
-    ):
-        apart = [
-            sign * (decibels[name] - peers[peer][name]) for name in names if name in peers[peer]
-        ]
-        if apart:
-            found[column] = max(apart) if sign < 0 else min(apart)
-    return found
+    area, paper = baselines["area"], baselines["paper"]
+    losses = [area[name] - decibels[name] for name in names if name in area]
+    gains = [decibels[name] - paper[name] for name in names if name in paper]
+    if losses:
+        result["psnr_loss_vs_area_db"] = max(losses)
+    if gains:
+        result["psnr_gain_vs_paper_db"] = min(gains)
+    return result
 
 
-def decibels_of_peers(
-    reference: Recipe, model: ModelSpec, manifest: Manifest, truth: Pictures
+def _compare_vectors(vectors: Any, reference: Any) -> dict[str, float]:
+    similarities = [float(value) for value in cosine(vectors, reference)]
+    return {"cosine": median(similarities), "cosine_min": min(similarities)}
+
+
+def _baselines_db(
+    reference: Recipe, model: ModelSpec, manifest: Manifest, truth: Images
 ) -> dict[str, dict[str, float]]:
     """PSNR of each image by full decode + INTER_AREA, and by the paper's recipe.
 
     Both decode to Pillow's pixels (`agreement` checks that), so Pillow decodes for them: no library
-    needs to be here that the recipes in question do not need.
+    needs to be here that the compared recipes do not need.
     """
-    found = {}
+    baselines = {}
     for name, interpolation in (("area", "area"), ("paper", "linear")):
         recipe = replace(reference, name=name, resizer="opencv", interpolation=interpolation)
-        pictures = pictures_of(recipe, model, manifest, {})
-        found[name] = {
-            each: _decibels(pixels, truth[each])
-            for each, pixels in pictures.items()
-            if each in truth
+        images = resized_images(recipe, model, manifest, {})
+        baselines[name] = {
+            image_id: _psnr_db(image, truth[image_id])
+            for image_id, image in images.items()
+            if image_id in truth
         }
-    return found
+    return baselines
 
 
-def _decibels(picture: Pixels, truth: Pixels) -> float:
-    return min(psnr_db(picture, truth), _CEILING_DB)
+def _psnr_db(image: Pixels, truth: Pixels) -> float:
+    return min(psnr_db(image, truth), PSNR_CEILING_DB)
 
 
-def pictures_of(
-    recipe: Recipe, model: ModelSpec, manifest: Manifest, failures: dict[str, dict[str, str]]
-) -> Pictures:
-    """The recipe's resized pictures by image id; an image that fails in it goes to `failures`."""
-    decoder = decode.make(recipe.decoder, scaling_of(recipe, model.input_px))
-    resizer = resize.make(recipe.resizer, recipe.interpolation, model.input_px).resize
-    reader = readers.make(manifest.root)
-    reader.expect(manifest.valid)
-    pictures = {}
+def resized_images(
+    recipe: Recipe, model: ModelSpec, manifest: Manifest, failures: Failures
+) -> Images:
+    """The recipe's resized images by id; an image that fails in it goes to `failures`."""
+    stages = load_stages(recipe, model, manifest.root)
+    stages.prefetch(manifest.valid)
+    images = {}
     for item in manifest.valid:
         try:
-            data = reader(item)
-            pixels = decoder(data) if item.plain_jpeg else decode.decode_other(data)
-            pictures[item.id] = resizer(pixels, (item.height, item.width))
+            images[item.id] = stages.resize(item, stages.decode(item, stages.read(item)))
         except ImageError as error:
             failures[item.id] = {"id": item.id, "stage": error.stage, "reason": error.reason}
-    return pictures
+    return images
 
 
 @lru_cache(maxsize=1)
-def _network(model: ModelSpec, device: str, dtype: str) -> forward.Forward:
-    return forward.make(model, device, dtype)
+def _network(model: ModelSpec, recipe: Recipe) -> forward.Network:
+    return forward.make(model, recipe, None, Path(tempfile.gettempdir()) / "wallclock-onnx")
 
 
-def embedder(model: ModelSpec, recipe: Recipe) -> Any:
-    """A function that takes pictures of one size to vectors, float32 (n, dim), in the recipe's precision."""
+def _embed(model: ModelSpec, recipe: Recipe, images: Sequence[Pixels]) -> Any:
+    """Images of one size to vectors, float32 (n, dim), in the recipe's precision."""
     move = transfer.make(recipe.device if model.weights != "none" else "null")
-    network = _network(model, recipe.device, recipe.dtype)
+    precision = Recipe(
+        "", dtype=recipe.dtype, device=recipe.device, runtime=recipe.runtime, batch_size=32
+    )
+    network = _network(model, precision)
     to_float_chw = normalize.make(*model.statistics)
-
-    def embed(pictures: Sequence[Pixels]) -> Any:
-        parts = []
-        for start in range(0, len(pictures), recipe.batch_size):
-            images = [
-                to_float_chw(picture) for picture in pictures[start : start + recipe.batch_size]
-            ]
-            parts.append(move.d2h(network.run(move.h2d(assemble.stack(images)))))
-        vectors = np.concatenate(parts)
-        if not math.isfinite(float(np.abs(vectors).max())):
-            raise FloatingPointError("the model returned vectors that are not finite")
-        return vectors
-
-    return embed
+    batches = []
+    for start in range(0, len(images), recipe.batch_size):
+        batch = [to_float_chw(image) for image in images[start : start + recipe.batch_size]]
+        batches.append(move.d2h(network.run(move.h2d(assemble.stack(batch)))))
+    vectors = np.concatenate(batches)
+    if not math.isfinite(float(np.abs(vectors).max())):
+        raise FloatingPointError("the model returned vectors that are not finite")
+    return vectors

@@ -13,6 +13,6 @@ from wallclock.spec import Cell
 def image_stats(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Median and p90 of each measure, and how many images there are of each format."""
     manifest = open_corpus(cell)
-    found = corpus_stats.measure(manifest)
-    values = {**manifest.size_stats(), "image_stats": found.summary(), "formats": found.formats}
+    stats = corpus_stats.measure(manifest)
+    values = {**manifest.size_stats(), "image_stats": stats.summary(), "formats": stats.formats}
     return Measurement(values=values, failures=manifests.failure_rows(manifest.items))

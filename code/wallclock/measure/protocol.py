@@ -1,15 +1,15 @@
-"""What every protocol takes and gives, and the steps that they share."""
+"""What every protocol takes and returns, and the steps that protocols share."""
 
 from __future__ import annotations
 
 import resource
-from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from wallclock.clock import STAGES
+import numpy as np
+
 from wallclock.corpus import manifest as manifests
 from wallclock.corpus import page_cache, readers
 from wallclock.corpus.manifest import Item, Manifest
@@ -20,9 +20,14 @@ from wallclock.spec import Cell
 Progress = Callable[[int], None]
 
 
+def no_progress(done: int) -> None:
+    """A `Progress` that reports nothing."""
+
+
 @dataclass
 class Measurement:
-    """What a protocol measured: durations in ns, other values by name, failed images, files to keep.
+    """What a protocol measured: durations in ns, other values by name, failed images, files to
+    keep.
 
     `spans`: (lane, stage, batch, start in ns, duration in ns) of a stretch of the pass.
     """
@@ -34,40 +39,39 @@ class Measurement:
     spans: Sequence[tuple[str, str, int, int, int]] = ()
 
 
-@dataclass
-class Pass:
-    """What the batches of an end-to-end pass left. `samples` in ns by stage; `spans` as a `Measurement` has them."""
-
-    samples: dict[str, array[int]] = field(
-        default_factory=lambda: {name: array("q") for name in (*STAGES, "wait", "batch")}
-    )
-    spans: list[tuple[str, str, int, int, int]] = field(default_factory=list)
-    failures: list[dict[str, str]] = field(default_factory=list)
-    values: dict[str, Any] = field(default_factory=dict)
-    embedded: int = 0
-    batches: int = 0
-    wall_ns: int = 0
+MeasureFunction = Callable[[Cell, Path, Progress], Measurement]
 
 
-Protocol = Callable[[Cell, Path, Progress], Measurement]
+def open_corpus(cell: Cell, subset: str = "") -> Manifest:
+    """Load the manifest that a cell names and verify that it still lists the same images.
 
-
-def open_corpus(cell: Cell) -> Manifest:
-    """Load the manifest that a cell names and make sure that it still lists the same images.
+    Args:
+        subset: of its valid images: empty for all; `jpeg` for those that every decoder reads;
+            `baseline` or `progressive` for such JPEGs of one process.
 
     Raises:
-        UserError: the corpus changed, or the cell has none.
+        UserError: the corpus changed, the cell has none, or the subset is empty.
     """
     if cell.corpus is None:
         raise UserError(f"the cell {cell.label} of {cell.experiment} needs a corpus")
     manifest = manifests.load(Path(cell.corpus.manifest)).first(cell.corpus.n)
     if manifest.digest() != cell.corpus.digest:
-        raise UserError("the corpus changed while the run was going on; run the same command again")
-    return manifest
+        raise UserError("the corpus changed during the run; run the same command again")
+    if not subset:
+        return manifest
+    items = [item for item in manifest.valid if item.plain_jpeg]
+    if subset != "jpeg":
+        items = [item for item in items if item.process == subset]
+    if not items:
+        name = "" if subset == "jpeg" else f"{subset} "
+        raise UserError(f"the corpus holds no {name}JPEG of one or three components")
+    return replace(manifest, items=tuple(items))
 
 
 def set_page_cache(cell: Cell, manifest: Manifest, items: Sequence[Item]) -> str:
-    """Warm or evict the files as the cell asks; return the state, for the record; `none` without files."""
+    """Warm or evict the files as the cell asks; return the state for the record, `none` without
+    files.
+    """
     state = str(cell.params.get("page_cache", "warm"))
     files = readers.stored(manifest.root, items)
     if state == "cold":
@@ -78,5 +82,13 @@ def set_page_cache(cell: Cell, manifest: Manifest, items: Sequence[Item]) -> str
 
 
 def peak_memory_mib() -> float:
-    """The most memory that this process has had resident, in MiB (Linux counts in KiB)."""
+    """The largest resident set of this process so far, in MiB (Linux counts in KiB)."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def noise_batch(n: int, input_px: int, *, uint8: bool) -> Any:
+    """A batch as a loader delivers it: uint8 (n, h, w, 3), or normalized float32 (n, 3, h, w)."""
+    rng = np.random.default_rng(0)
+    if uint8:
+        return rng.integers(0, 256, (n, input_px, input_px, 3), dtype=np.uint8)
+    return rng.standard_normal((n, 3, input_px, input_px), dtype=np.float32)

@@ -13,18 +13,24 @@ import numpy as np
 from wallclock.clock import StageProfiler, gc_disabled
 from wallclock.corpus import manifest as manifests
 from wallclock.corpus.manifest import Item, Manifest
-from wallclock.engines import pipeline as pipelines
 from wallclock.engines import serial as engine
-from wallclock.engines.pipeline import Pipeline
+from wallclock.engines.pipeline import (
+    DeviceStages,
+    LoadStages,
+    device_stages,
+    load_stages,
+    null_stages,
+)
 from wallclock.errors import UserError, describe
 from wallclock.measure.protocol import (
     Measurement,
     Progress,
+    no_progress,
     open_corpus,
     peak_memory_mib,
     set_page_cache,
 )
-from wallclock.spec import Cell, ModelSpec, Recipe
+from wallclock.spec import Cell
 from wallclock.stages import sinks
 from wallclock.thread_counts import set_threads
 
@@ -32,60 +38,51 @@ from wallclock.thread_counts import set_threads
 def serial(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """One serial pass over the cell's images.
 
-    Samples: one a call of each stage, and `wall` for the pass. The vectors of the first repeat are kept.
+    Samples: one a call of each stage, and `wall` for the pass. The first repeat keeps its vectors.
     """
     recipe, model = cell.recipe, cell.model
     manifest = open_corpus(cell)
-    items = manifest.valid
     threads = set_threads(recipe, uses_torch=model.weights != "none")
     started = perf_counter()
-    pipeline = pipelines.build(recipe, model, manifest.root, work)
-    warm_up(
-        pipeline,
-        recipe,
-        model,
-        items[: recipe.batch_size * int(cell.params.get("warmup_batches", 1))],
-    )
+    load, device = load_stages(recipe, model, manifest.root), device_stages(recipe, model, work)
+    n_warm = recipe.batch_size * int(cell.params.get("warmup_batches", 1))
+    warm_up(cell, load, device, manifest.valid[:n_warm])
     startup_s = perf_counter() - started
-    cache = set_page_cache(cell, manifest, items)
-    measurement = timed_pass(cell, manifest, pipeline, recipe.batch_size, progress)
+    cache = set_page_cache(cell, manifest, manifest.valid)
+    measurement = timed_pass(cell, manifest, load, device, progress)
     measurement.values |= {
         **threads,
         **manifest.size_stats(),
         "startup_s": startup_s,
         "page_cache": cache,
-        "weights_digest": pipeline.weights_digest,
+        "weights_digest": device.weights_digest,
+        "ran": {"engine": "serial", "workers": 0, **load.labels, **device.labels},
     }
-    if cell.repeat == 0 and pipeline.output is not None:
+    if cell.repeat == 0 and device.output is not None:
         measurement.keep = sorted(work.iterdir())
     return measurement
 
 
 def floor(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """The same pass with null stages: the harness's own cost for as many images."""
-    recipe = cell.recipe
     manifest = open_corpus(cell)
-    measurement = timed_pass(cell, manifest, pipelines.null(), recipe.batch_size, progress)
+    measurement = timed_pass(cell, manifest, *null_stages(), progress)
     measurement.values |= manifest.size_stats()
     return measurement
 
 
 def timed_pass(
-    cell: Cell, manifest: Manifest, pipeline: Pipeline, batch_size: int, progress: Progress
+    cell: Cell, manifest: Manifest, load: LoadStages, device: DeviceStages, progress: Progress
 ) -> Measurement:
-    """Run the serial engine once over the sound images, collector off, and keep every sample."""
-    items, failures = manifest.valid, manifests.failure_rows(manifest.items)
-    profiler = StageProfiler(pipeline.synchronize)
+    """Run the serial engine once over the valid images, GC disabled, and keep every sample."""
+    items = manifest.valid
+    profiler = StageProfiler(device.synchronize)
+    max_failures = int(cell.params.get("max_failures", len(items)))
     progress(0)  # the first report pays for its imports outside the timer
     with gc_disabled():
         began = perf_counter_ns()
         outcome = engine.run(
-            items,
-            pipeline,
-            profiler,
-            batch_size,
-            int(cell.params.get("max_failures", len(items))),
-            progress,
+            items, load, device, profiler, cell.recipe.batch_size, max_failures, progress
         )
         wall = perf_counter_ns() - began
     if outcome.n_embedded == 0:
@@ -93,17 +90,19 @@ def timed_pass(
     return Measurement(
         samples={**profiler.samples(), "wall": [wall]},
         values={"n_embedded": outcome.n_embedded, "peak_memory_mib": peak_memory_mib()},
-        failures=[*failures, *outcome.failures],
+        failures=[*manifests.failure_rows(manifest.items), *outcome.failures],
     )
 
 
-def warm_up(pipeline: Pipeline, recipe: Recipe, model: ModelSpec, items: Sequence[Item]) -> None:
+def warm_up(cell: Cell, load: LoadStages, device: DeviceStages, items: Sequence[Item]) -> None:
     """Pay for lazy imports, first allocations and first-shape kernels outside the timer."""
+    recipe, dim = cell.recipe, cell.model.dim
     with tempfile.TemporaryDirectory() as folder:
-        sink = sinks.make(recipe.sink, Path(folder), model.dim)
-        # A whole row group: the parquet writer makes its buffers, the largest of the pass, at the first.
-        rows = np.random.default_rng(0).random((sinks.ROW_GROUP, model.dim), dtype=np.float32)
+        sink = sinks.make(recipe.sink, Path(folder), dim)
+        # A full row group: the parquet writer allocates its largest buffers at the first.
+        rows = np.random.default_rng(0).random((sinks.ROW_GROUP, dim), dtype=np.float32)
         sink.write([""] * sinks.ROW_GROUP, rows)
-        rehearsal = replace(pipeline, serialize=sink.write, finish=sink.close)
-        profiler = StageProfiler(pipeline.synchronize)
-        engine.run(items, rehearsal, profiler, recipe.batch_size, len(items), lambda done: None)
+        rehearsal = replace(device, serialize=sink.write, finish=sink.close)
+        profiler = StageProfiler(device.synchronize)
+        size, limit = recipe.batch_size, len(items)
+        engine.run(items, load, rehearsal, profiler, size, limit, no_progress)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,8 @@ from wallclock.spec import Cell
 #: Process start, imports and model load, in seconds, with and without torch.
 _START_S = {True: 5.0, False: 1.0}
 
-#: Seconds an image, from the paper: decode + resize by decoder and set, and the forward pass of a
-#: T4. A CPU's forward is the paper's 1.3 img/s on one thread.
+#: Seconds an image, from the paper: decode + resize by image set, and the forward pass of a T4. A
+#: CPU's forward is the paper's 1.3 img/s on one thread.
 _LOAD_S = {"small_256": 0.0025, "original": 0.046}
 _FORWARD_S = {"cuda": 1 / 264, "cpu": 1 / 1.3}
 
@@ -22,38 +22,38 @@ _EMBEDS = frozenset({"serial", "fidelity", "profiler", "throughput", "runtime", 
 
 
 class Estimator:
-    """Seconds a cell takes, learnt from what the same kind of cell took before."""
+    """Estimates a cell's seconds, from the records of similar cells where there are any."""
 
     def __init__(self, runs: Path, cores: int) -> None:
-        self._known = dict(_durations(runs))
+        self._known = {
+            _similarity_key(cell): (_images(cell), seconds)
+            for cell, seconds in records.durations(runs)
+        }
         self._cores = max(cores, 1)
 
     def seconds(self, cell: Cell) -> float:
         """Expected wall time of one cell, its process included."""
-        kind = _kind(cell)
-        n = cell.corpus.n if cell.corpus else 0
-        if kind in self._known:
-            known_n, known_s = self._known[kind]
-            fixed = min(_START_S[True], known_s)
-            return fixed + (known_s - fixed) * (n / known_n if known_n else 1)
-        return self._guess(cell, n)
+        known = self._known.get(_similarity_key(cell))
+        if known is None:
+            return self._from_paper(cell)
+        known_n, known_s = known
+        fixed = min(_START_S[True], known_s)
+        return fixed + (known_s - fixed) * (_images(cell) / known_n if known_n else 1)
 
     def total(self, cells: Sequence[Cell]) -> float:
-        """Expected wall time of all cells, one after the other."""
+        """Expected wall time of all cells, which run sequentially."""
         return sum(self.seconds(cell) for cell in cells)
 
-    def _guess(self, cell: Cell, n: int) -> float:
-        embeds = cell.protocol in _EMBEDS
+    def _from_paper(self, cell: Cell) -> float:
+        embeds, n = cell.protocol in _EMBEDS, _images(cell)
         load = _LOAD_S[cell.corpus.image_set] if cell.corpus else 0.0
-        if cell.protocol == "throughput" and cell.recipe is not None:
+        if cell.protocol == "throughput":
             # At least one batch is measured, and up to half as many warm up.
             n = max(n, cell.recipe.batch_size) * 3 // 2
         return _START_S[embeds] + n * (load + (self._forward(cell) if embeds else 0.0))
 
     def _forward(self, cell: Cell) -> float:
         recipe, model = cell.recipe, cell.model
-        if recipe is None or model is None:
-            return 0.0
         if model.weights == "none":
             return (model.service_ms / recipe.batch_size + model.service_ms_per_image) / 1e3
         one_core = recipe.device == "cuda" or recipe.torch_threads == 1
@@ -61,17 +61,14 @@ class Estimator:
         return _FORWARD_S[recipe.device] * slow_type / (1 if one_core else self._cores)
 
 
-def _kind(cell: Cell) -> tuple[Any, ...]:
-    recipe = (cell.recipe.device, cell.recipe.torch_threads)
-    weights = cell.model.weights
+def _images(cell: Cell) -> int:
+    return cell.corpus.n if cell.corpus else 0
+
+
+def _similarity_key(cell: Cell) -> tuple[Any, ...]:
     image_set = cell.corpus.image_set if cell.corpus else ""
-    return (cell.experiment, cell.protocol, cell.label, image_set, weights, *recipe)
-
-
-def _durations(runs: Path) -> Iterable[tuple[tuple[Any, ...], tuple[int, float]]]:
-    """(kind, (images, seconds)) of every record on disk."""
-    for cell, seconds in records.durations(runs):
-        yield _kind(cell), (cell.corpus.n if cell.corpus else 0, seconds)
+    measured = (cell.experiment, cell.protocol, cell.label, image_set)
+    return (*measured, cell.model.weights, cell.recipe.device, cell.recipe.torch_threads)
 
 
 def format_duration(seconds: float) -> str:

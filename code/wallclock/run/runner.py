@@ -1,7 +1,7 @@
-"""Runs cells: reuse what is measured, shuffle the rest in blocks, a fresh process each, resume.
+"""Runs cells: reuses what is measured, shuffles the rest in blocks, a fresh process for each.
 
-The runner never imports torch: it plans, starts `wallclock.run.worker` processes one at a time, listens
-to their progress and leaves the records to them.
+The runner never imports torch: it starts `wallclock.run.worker` processes one at a time, reads
+their progress and leaves the records to them.
 """
 
 from __future__ import annotations
@@ -26,182 +26,157 @@ from wallclock.records import Record
 from wallclock.run.estimate import Estimator, format_duration
 from wallclock.run.progress import CellProgress, Screen
 from wallclock.run.worker import USER_ERROR, work_dir
-from wallclock.spec import Cell
-
-#: glibc's settings in a worker. By default freed memory goes back to the kernel when enough of it lies
-#: at the top of the heap, which depends on what else the process has allocated; each full-size picture
-#: then faults its pages in again. `keep` never gives any back.
-ALLOCATORS: Mapping[str, Mapping[str, str]] = {
-    "default": {},
-    "keep": {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 34)},
-}
+from wallclock.spec import ALLOCATORS, Cell, Settings
 
 
 @dataclass
 class Report:
-    """What a run did: cells reused, cells measured, and the cells that crashed with their last words."""
+    """Cells reused and measured, and the names of crashed cells with their standard error."""
 
     reused: int = 0
     measured: int = 0
     crashed: list[tuple[str, str]] = field(default_factory=list)
 
+    def summary(self) -> str:
+        """'12 cells measured, 28 reused'."""
+        crashed = f", {len(self.crashed)} crashed" if self.crashed else ""
+        return f"{self.measured} cells measured, {self.reused} reused{crashed}"
+
 
 @dataclass(frozen=True)
-class _Planned:
+class _Task:
     cell: Cell
     key: str
     target: Path
 
+    @property
+    def name(self) -> str:
+        image_set = f" {self.cell.corpus.image_set}" if self.cell.corpus else ""
+        return f"{self.cell.experiment}/{self.cell.label}{image_set} #{self.cell.repeat + 1}"
+
 
 def run(
-    cells: Sequence[Cell],
-    runs: Path,
-    seed: int,
-    context: Mapping[str, Any],
-    screen: Screen,
-    export: Path | None = None,
+    cells: Sequence[Cell], settings: Settings, context: Mapping[str, Any], screen: Screen
 ) -> Report:
     """Measure every cell that has no final record yet, then index the experiments.
 
     Args:
         cells: the grid, in table order.
-        runs: where the records go.
-        seed: of the order in which cells run.
-        context: what the records should also say, without being identified by it.
-        export: where end-to-end runs say what they are doing while they do it; None for nowhere.
+        settings: where the records and live metrics go, and the seed of the cells' order.
+        context: added to the records' environment; it does not identify a cell.
 
     Raises:
-        UserError: a request that cannot be met, as a worker found it.
+        UserError: a request that a worker cannot meet.
         KeyboardInterrupt: after the running worker was stopped.
     """
-    identity = provenance.identity()
-    environment = {**identity, **context}
-    planned = [_plan(cell, runs, identity) for cell in cells]
-    todo = [plan for plan in planned if records.reusable(plan.target) is None]
-    report = Report(reused=len(planned) - len(todo))
-    estimator = Estimator(runs, provenance.machine()["cores"])
+    runs, identity = settings.runs, provenance.identity()
+    tasks = []
+    for cell in cells:
+        key = records.key_of(cell, identity)
+        tasks.append(_Task(cell, key, records.directory(runs, cell, key)))
+    todo = [task for task in tasks if records.reusable(task.target) is None]
+    report = Report(reused=len(tasks) - len(todo))
     if todo:
-        _announce(todo, report, estimator, screen)
-        with screen.bars() as bars:
-            seconds_left = estimator.total([plan.cell for plan in todo])
-            progress = CellProgress(bars, len(todo), seconds_left, screen)
-            for plan in _shuffled(todo, seed):
-                progress.start(_name(plan.cell), seconds_left)
-                _measure(plan, environment, progress, seconds_left, report, export)
-                seconds_left -= estimator.seconds(plan.cell)
-    for experiment in dict.fromkeys(cell.experiment for cell in cells):
-        records.write_index(
-            runs, experiment, [plan.key for plan in planned if plan.cell.experiment == experiment]
+        estimator = Estimator(runs, provenance.machine()["cores"])
+        seconds_left = estimator.total([task.cell for task in todo])
+        reused = f", {report.reused} reused" if report.reused else ""
+        screen.console.print(
+            f"{len(todo)} cells to measure{reused}: about {format_duration(seconds_left)}",
+            highlight=False,
         )
+        with screen.bars() as bars:
+            progress = CellProgress(bars, len(todo))
+            for task in _shuffled(todo, settings.seed):
+                progress.start(task.name, seconds_left)
+                _measure(task, {**identity, **context}, settings.export, progress, report)
+                seconds_left -= estimator.seconds(task.cell)
+    for experiment in dict.fromkeys(cell.experiment for cell in cells):
+        keys = [task.key for task in tasks if task.cell.experiment == experiment]
+        records.write_index(runs, experiment, keys)
     return report
 
 
-def _plan(cell: Cell, runs: Path, identity: dict[str, Any]) -> _Planned:
-    key = records.key_of(cell, identity)
-    return _Planned(cell, key, records.directory(runs, cell, key))
+def _shuffled(tasks: Sequence[_Task], seed: int) -> list[_Task]:
+    """Cells in random order within a block (one repeat of one experiment), blocks in grid order.
 
-
-def _announce(
-    todo: Sequence[_Planned], report: Report, estimator: Estimator, screen: Screen
-) -> None:
-    about = format_duration(estimator.total([plan.cell for plan in todo]))
-    reused = f", {report.reused} reused" if report.reused else ""
-    screen.console.print(f"{len(todo)} cells to measure{reused}: about {about}", highlight=False)
-
-
-def _shuffled(todo: Sequence[_Planned], seed: int) -> list[_Planned]:
-    """Cells in random order within a block (one repeat of one experiment), blocks in plan order.
-
-    Interleaving spreads a slow minute of the machine over all cells of a block instead of one.
+    A slow minute of the machine is thus spread over all cells of a block instead of one.
     """
-    blocks: dict[tuple[str, int], list[_Planned]] = {}
-    for plan in todo:
-        blocks.setdefault((plan.cell.experiment, plan.cell.repeat), []).append(plan)
-    shuffler = random.Random(seed)
+    blocks: dict[tuple[str, int], list[_Task]] = {}
+    for task in tasks:
+        blocks.setdefault((task.cell.experiment, task.cell.repeat), []).append(task)
+    rng = random.Random(seed)
     for block in blocks.values():
-        shuffler.shuffle(block)
-    return [plan for block in blocks.values() for plan in block]
-
-
-def _name(cell: Cell) -> str:
-    image_set = f" {cell.corpus.image_set}" if cell.corpus else ""
-    return f"{cell.experiment}/{cell.label}{image_set} #{cell.repeat + 1}"
+        rng.shuffle(block)
+    return [task for block in blocks.values() for task in block]
 
 
 def _measure(
-    plan: _Planned,
+    task: _Task,
     environment: dict[str, Any],
-    progress: CellProgress,
-    seconds_left: float,
-    report: Report,
     export: Path | None,
+    progress: CellProgress,
+    report: Report,
 ) -> None:
     with tempfile.TemporaryFile() as errors:
-        worker = _start(plan, environment, errors.fileno(), export)
+        worker = _start(task, environment, export, errors.fileno())
         try:
-            message = _listen(worker, progress, seconds_left)
+            message = _listen(worker, progress)
         finally:
             _stop(worker)
-            shutil.rmtree(work_dir(plan.target), ignore_errors=True)
+            shutil.rmtree(work_dir(task.target), ignore_errors=True)
         if worker.returncode == USER_ERROR:
             raise UserError(message)
         if worker.returncode == 0:
-            record = records.load(plan.target)
             report.measured += 1
-            progress.finish(record.status)
+            progress.finish(records.load(task.target).status)
             return
         errors.seek(0)
-        last_words = errors.read().decode(errors="replace").strip()
-    reason = last_words.splitlines()[-1] if last_words else _death(worker.returncode)
-    report.crashed.append((_name(plan.cell), last_words or reason))
-    crash = Record(
-        plan.cell,
-        "error",
-        reason,
-        environment={**environment, "before": provenance.current_state()},
-    )
-    records.write(plan.target, crash)
+        stderr = errors.read().decode(errors="replace").strip()
+    reason = stderr.splitlines()[-1] if stderr else _describe_exit(worker.returncode)
+    report.crashed.append((task.name, stderr or reason))
+    environment = {**environment, "before": provenance.current_state()}
+    records.write(task.target, Record(task.cell, "error", reason, environment=environment))
     progress.finish(f"error: {reason}")
 
 
 def _start(
-    plan: _Planned, environment: dict[str, Any], errors: int, export: Path | None
+    task: _Task, environment: dict[str, Any], export: Path | None, stderr: int
 ) -> subprocess.Popen[str]:
+    import_paths = [str(provenance.PACKAGE.parent), str(provenance.ROOT)]
     worker = subprocess.Popen(
         [sys.executable, "-m", "wallclock.run.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=errors,
+        stderr=stderr,
         text=True,
         # A session of its own: Ctrl-C reaches the runner, which stops the whole group.
         start_new_session=True,
         env={
             **os.environ,
-            **ALLOCATORS[plan.cell.params.get("allocator", "default")],
-            "PYTHONPATH": os.pathsep.join(str(path) for path in _import_paths()),
+            **ALLOCATORS[task.cell.params.get("allocator", "default")],
+            "PYTHONPATH": os.pathsep.join(import_paths),
         },
     )
     assert worker.stdin is not None
-    task = {"cell": plan.cell.to_json(), "target": str(plan.target), "environment": environment}
-    if export is not None:
-        task["export"] = str(export)
-    worker.stdin.write(json.dumps(task) + "\n")
+    message = {
+        "cell": task.cell.to_json(),
+        "target": str(task.target),
+        "environment": environment,
+        "export": str(export) if export else None,
+    }
+    worker.stdin.write(json.dumps(message) + "\n")
     worker.stdin.flush()
     return worker
 
 
-def _import_paths() -> list[Path]:
-    return [provenance.PACKAGE.parent, provenance.ROOT]
-
-
-def _listen(worker: subprocess.Popen[str], progress: CellProgress, seconds_left: float) -> str:
+def _listen(worker: subprocess.Popen[str], progress: CellProgress) -> str:
     """Follow a worker to its end; return the message of its error event, if any."""
     assert worker.stdout is not None
     message = ""
     for line in worker.stdout:
         event = _event(line)
         if event.get("event") == "progress":
-            progress.images(event["done"], seconds_left)
+            progress.images(event["done"])
         elif event.get("event") == "error":
             message = event["message"]
     worker.wait()
@@ -217,7 +192,7 @@ def _event(line: str) -> dict[str, Any]:
 
 
 def _stop(worker: subprocess.Popen[str]) -> None:
-    """End the worker and whatever it started, at once; nothing to do when it has ended."""
+    """End the worker and all processes it started; nothing to do when it has ended."""
     with suppress(ProcessLookupError):
         os.killpg(worker.pid, signal.SIGKILL)
     worker.wait()
@@ -226,15 +201,7 @@ def _stop(worker: subprocess.Popen[str]) -> None:
             stream.close()
 
 
-def _death(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code == -signal.SIGKILL:
         return "the worker was killed (out of memory?)"
     return f"the worker ended with status {code}"
-
-
-def summary_line(report: Report) -> str:
-    """'12 cells measured, 28 reused'."""
-    parts = [f"{report.measured} cells measured", f"{report.reused} reused"]
-    if report.crashed:
-        parts.append(f"{len(report.crashed)} crashed")
-    return ", ".join(parts)

@@ -1,8 +1,8 @@
 """One cell in one process: `python -m wallclock.run.worker`, the task on standard input.
 
-The task is one line of JSON: {"cell", "target", "environment", "export"}. Progress goes to standard output as
-JSON lines. The record is written by this process, so that it is whole or absent whatever happens
-to the runner. When the runner goes away (its end of standard input closes), the worker stops.
+The task is one line of JSON: {"cell", "target", "environment", "export"}. Progress goes to standard
+output as JSON lines. This process writes the record, so that it is complete or absent whatever
+happens to the runner. When the runner ends (standard input is closed), the worker exits.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from wallclock.spec import Cell
 #: Exit status for a request that cannot be met; its message went out as an event.
 USER_ERROR = 2
 
-_EVERY_SECONDS = 0.25
+_PROGRESS_INTERVAL_S = 0.25
 
 
 def main() -> int:
@@ -39,20 +39,18 @@ def main() -> int:
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     try:
-        if task.get("export"):
+        if task["export"]:
             monitor.start(Path(task["export"]), cell)
-        measure(cell, target, work, task["environment"])
+        records.write(target, *_measure(cell, work, task["environment"]))
     except UserError as error:
-        _say("error", message=str(error))
+        _emit("error", message=str(error))
         return USER_ERROR
     except Exception as error:
         # pyarrow, LMDB and the file system each have their own error for a full disk.
         if not _disk_is_full(error):
             raise
-        _say(
-            "error",
-            message=f"no space left on the disk of {target.parent}; free some and run the same command again",
-        )
+        disk = f"no space left on the disk of {target.parent}"
+        _emit("error", message=f"{disk}; free some and run the same command again")
         return USER_ERROR
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -64,10 +62,10 @@ def work_dir(target: Path) -> Path:
     return target.with_name(f".{target.name}.work")
 
 
-def measure(cell: Cell, target: Path, work: Path, environment: dict[str, Any]) -> Record:
-    """Run the cell's protocol, write and return its record."""
-    moment = provenance.current_state()
-    began = time.perf_counter()
+def _measure(cell: Cell, work: Path, environment: dict[str, Any]) -> tuple[Record, list[Path]]:
+    """Run the cell's protocol; return its record and the files to keep with it."""
+    before = provenance.current_state()
+    start = time.perf_counter()
     status, reason, measurement = "ok", "", Measurement()
     try:
         measurement = registry.find(cell.protocol)(cell, work, _Reporter())
@@ -81,15 +79,14 @@ def measure(cell: Cell, target: Path, work: Path, environment: dict[str, Any]) -
         cell,
         status,
         reason,
-        {name: list(values) for name, values in measurement.samples.items()},
-        measurement.values,
-        measurement.failures,
-        {**environment, "before": moment, "after": provenance.current_state()},
-        time.perf_counter() - began,
-        measurement.spans,
+        samples={name: list(values) for name, values in measurement.samples.items()},
+        values=measurement.values,
+        failures=measurement.failures,
+        environment={**environment, "before": before, "after": provenance.current_state()},
+        seconds=time.perf_counter() - start,
+        spans=measurement.spans,
     )
-    records.write(target, record, measurement.keep)
-    return record
+    return record, list(measurement.keep)
 
 
 class _Reporter:
@@ -101,11 +98,11 @@ class _Reporter:
     def __call__(self, done: int) -> None:
         now = time.monotonic()
         if now >= self._next:
-            self._next = now + _EVERY_SECONDS
-            _say("progress", done=done)
+            self._next = now + _PROGRESS_INTERVAL_S
+            _emit("progress", done=done)
 
 
-def _say(event: str, **fields: Any) -> None:
+def _emit(event: str, **fields: Any) -> None:
     print(json.dumps({"event": event, **fields}), flush=True)
 
 

@@ -18,7 +18,7 @@ from tests.corpus.abo.nginx import Nginx
 from wallclock.corpus.abo import cost
 from wallclock.errors import UserError
 from wallclock.measure import registry
-from wallclock.settings import check, translate
+from wallclock.settings import load, translate
 from wallclock.spec import Cell, ModelSpec, Recipe
 
 #: Without a network there is none to be had by a proxy either.
@@ -190,7 +190,7 @@ def _has_network() -> bool:
 )
 def test_a_typo_is_one_line(typo: str, line: str) -> None:
     with pytest.raises(UserError, match=line) as caught:
-        check(translate(typo.split()))
+        load(translate(typo.split()))
     assert "\n" not in str(caught.value)
 
 

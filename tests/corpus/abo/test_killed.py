@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, popen_interruptible
 from tests.corpus.abo import bucket
 from tests.corpus.abo.conftest import Corpus, intact
 from tests.corpus.abo.fault_proxy import FaultProxy
@@ -85,8 +85,8 @@ def start(proxy: FaultProxy, cache: Path, *limit: str) -> subprocess.Popen[str]:
         *limit,
     ]
     env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'code'}"}
-    process = subprocess.Popen(
-        command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    process = popen_interruptible(
+        command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert process.stdout is not None
     # Only from here on is there anything to interrupt.

@@ -22,6 +22,9 @@ MARKER = ".wallclock-storage.json"
 class Reader(Protocol):
     """Bytes of one image after another."""
 
+    #: files, tar, lmdb or remote.
+    layout: str
+
     def __call__(self, item: Item) -> bytes:
         """The image's bytes; raises `ImageError` where they cannot be had, or are not as many as listed."""
 
@@ -34,6 +37,8 @@ class Reader(Protocol):
 
 class FileReader:
     """One file an image."""
+
+    layout = "files"
 
     def __init__(self, root: Path) -> None:
         self._root = str(root)

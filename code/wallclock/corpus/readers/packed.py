@@ -22,6 +22,8 @@ _opening = threading.Lock()
 class TarReader:
     """One `pread` an image, at the offset that its row names: `00003.tar@1536`."""
 
+    layout = "tar"
+
     def __init__(self, root: Path) -> None:
         self._root = root
         self._shards: dict[str, int] = {}
@@ -55,6 +57,8 @@ class TarReader:
 
 class LmdbReader:
     """One `get` an image, copied out of the map."""
+
+    layout = "lmdb"
 
     def __init__(self, root: Path) -> None:
         self._root = root

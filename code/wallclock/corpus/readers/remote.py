@@ -25,6 +25,8 @@ _AHEAD = 2
 class RemoteReader:
     """GETs what is asked for, and up to twice `threads` of what was announced."""
 
+    layout = "remote"
+
     def __init__(self, about: Path) -> None:
         plain = json.loads(about.read_text(encoding="utf-8"))
         self._store = Store(Address(**plain["address"]))

@@ -1,0 +1,51 @@
+"""What a loader delivers: one batch of images, and when each of its stages ran."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+#: One stretch of work: stage, start in ns, duration in ns.
+Span: TypeAlias = tuple[str, int, int]
+#: An image without a vector: id, stage, reason.
+Failure: TypeAlias = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Marks:
+    """When the stages of consecutive images ran in one worker.
+
+    `lane` names the worker. `times`: int64 (n, len(stages) + 1), ns on the machine's monotonic
+    clock: the start of each stage, then the end of the last one.
+    """
+
+    lane: str
+    stages: tuple[str, ...]
+    times: npt.NDArray[np.int64]
+
+
+@dataclass
+class Batch:
+    """n images in host memory. `images` is valid until the next batch is requested.
+
+    `images`: uint8 (n, h, w, 3), or float32 (n, 3, h, w) where the host normalizes; a numpy array
+    or a torch tensor. `positions` index the manifest's valid items. `failures` lists the images
+    that were requested and could not be loaded. `labels` says what loaded them, as the process
+    that did so reports it: decoder, resizer, layout.
+    """
+
+    ids: list[str]
+    positions: Sequence[int]
+    images: Any
+    failures: list[Failure] = field(default_factory=list)
+    marks: Sequence[Marks] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def pin_memory(self) -> Batch:
+        """Called by torch's DataLoader under `pin_memory=True`: page-locked, for queued copies."""
+        self.images = self.images.pin_memory()
+        return self

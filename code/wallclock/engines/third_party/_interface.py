@@ -1,0 +1,96 @@
+"""What a third-party loader declares, and the steps that several of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from importlib import import_module, metadata, util
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from wallclock.errors import Unavailable
+
+#: Positions in the list of files, and their images: uint8 (n, px, px, 3), valid until the next
+#: ones.
+Images: TypeAlias = tuple[Sequence[int], npt.NDArray[np.uint8]]
+
+#: What installs these loaders.
+INSTALL_HINT = "make setup-peers"
+
+
+@dataclass(frozen=True)
+class LoaderSpec:
+    """The task: these files, endlessly, in batches of square images, on so many cores."""
+
+    files: Sequence[str]
+    input_px: int
+    batch_size: int
+    cores: int
+    variant: str = ""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """An open loader.
+
+    `version`: of the library underneath. `settings`: its configuration in words. `prefetched`:
+    batches that may be ready ahead of their turn. `burst`: batches that arrive together.
+    """
+
+    version: str
+    settings: str
+    prefetched: int
+    batches: Iterator[Images]
+    burst: int = 1
+
+
+@dataclass(frozen=True)
+class ThirdPartyLoader:
+    """All that is to be said of one loader; its library is imported when it is opened.
+
+    `label` is its name in figures. `distributions` are those whose versions its timing depends on.
+    `variants` are the ways of use that its documentation shows: each is measured.
+    """
+
+    name: str
+    label: str
+    open: Callable[[LoaderSpec], AbstractContextManager[Stream]]
+    distributions: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ("",)
+
+
+def import_or_unavailable(module: str, *, hint: str = INSTALL_HINT) -> Any:
+    """Import a loader's library.
+
+    Raises:
+        Unavailable: it is not installed, or it does not load; the reason names the fix.
+    """
+    package = module.partition(".")[0]
+    if util.find_spec(package) is None:
+        raise Unavailable(f"{package} is not installed: {INSTALL_HINT}")
+    try:
+        return import_module(module)
+    except (ImportError, OSError, RuntimeError) as error:
+        raise load_failure(module, error, hint) from error
+
+
+def load_failure(module: str, error: Exception, hint: str) -> Unavailable:
+    """The reason for a library that is installed and does not load."""
+    reason = " ".join(str(error).split())
+    return Unavailable(f"{module} does not load: {reason[:200]}; {hint}")
+
+
+def version(distribution: str) -> str:
+    """Name and version of an installed distribution, as `spdl-io 0.8.0`."""
+    return f"{distribution} {metadata.version(distribution)}"
+
+
+def cycle(n: int, batch_size: int) -> Iterator[list[int]]:
+    """Positions 0 to n - 1 again and again, in full batches, endlessly."""
+    start = 0
+    while True:
+        yield [(start + i) % n for i in range(batch_size)]
+        start = (start + batch_size) % n

@@ -1,0 +1,88 @@
+"""torch's DataLoader around one decoding function: what most of these loaders share.
+
+As https://docs.pytorch.org/docs/stable/data.html describes a map-style dataset with its own
+batches: one worker a core, two batches ahead each, persistent workers. Workers send uint8, a
+quarter of what a recipe sends that normalizes in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from wallclock.engines.third_party._interface import Images, LoaderSpec, Stream, cycle
+
+#: Bytes of a JPEG → uint8 (px, px, 3).
+Load: TypeAlias = Callable[[bytes], npt.NDArray[np.uint8]]
+#: The side of the square → the function, made in the process that calls it.
+Make: TypeAlias = Callable[[int], Load]
+
+_PREFETCH_FACTOR = 2
+
+
+class FileDataset:
+    """A map-style dataset that answers a list of positions with one batch."""
+
+    def __init__(self, spec: LoaderSpec, make: Make) -> None:
+        self._spec = spec
+        self._make = make
+        self._load: Load | None = None
+
+    def __len__(self) -> int:
+        return len(self._spec.files)
+
+    def __getitems__(self, positions: Sequence[int]) -> tuple[list[int], Any]:
+        """Positions and a uint8 tensor (n, px, px, 3)."""
+        import torch
+
+        px = self._spec.input_px
+        if self._load is None:
+            self._load = self._make(px)
+        images = np.empty((len(positions), px, px, 3), dtype=np.uint8)
+        for row, position in enumerate(positions):
+            images[row] = self._load(Path(self._spec.files[position]).read_bytes())
+        return list(positions), torch.from_numpy(images)
+
+
+@contextmanager
+def dataloader(spec: LoaderSpec, make: Make, library: str, settings: str) -> Iterator[Stream]:
+    """Open a DataLoader whose workers call what `make` returns."""
+    from torch.utils.data import DataLoader
+
+    loader: Any = DataLoader(
+        FileDataset(spec, make),  # type: ignore[arg-type]
+        batch_sampler=cycle(len(spec.files), spec.batch_size),
+        num_workers=spec.cores,
+        prefetch_factor=_PREFETCH_FACTOR,
+        persistent_workers=True,
+        collate_fn=_identity,
+        worker_init_fn=_one_opencv_thread,
+        multiprocessing_context="fork",
+    )
+    batches = iter(loader)
+    how = f"DataLoader, {spec.cores} workers, {_PREFETCH_FACTOR} batches ahead each; {settings}"
+    prefetched = spec.cores * _PREFETCH_FACTOR
+    try:
+        yield Stream(library, how, prefetched, _to_numpy(batches), spec.cores)
+    finally:
+        batches._shutdown_workers()
+
+
+def _one_opencv_thread(worker: int) -> None:
+    import cv2
+
+    cv2.setNumThreads(1)
+
+
+def _identity(batch: Any) -> Any:
+    return batch
+
+
+def _to_numpy(batches: Iterator[Any]) -> Iterator[Images]:
+    for positions, images in batches:
+        yield positions, images.numpy()

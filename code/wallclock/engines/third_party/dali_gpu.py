@@ -1,0 +1,21 @@
+"""NVIDIA DALI's hybrid decoding (`mixed`: nvJPEG) and its resize on the GPU, copied back to the
+host.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from wallclock import provenance
+from wallclock.engines.third_party._interface import LoaderSpec, Stream, ThirdPartyLoader
+from wallclock.engines.third_party.dali import DISTRIBUTION, open_stream
+from wallclock.errors import Unavailable
+
+
+def _open(spec: LoaderSpec) -> AbstractContextManager[Stream]:
+    if not provenance.gpus():
+        raise Unavailable("no NVIDIA GPU is here")
+    return open_stream(spec, "mixed")
+
+
+LOADER = ThirdPartyLoader("dali-gpu", "DALI (GPU)", _open, (DISTRIBUTION,))
