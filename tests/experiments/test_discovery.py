@@ -54,6 +54,7 @@ def test_one_module_and_one_yaml_add_an_experiment(tmp_path: Path) -> None:
     ignore = shutil.ignore_patterns("__pycache__")
     for folder in ("code", "experiments", "conf", "data/paper"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignore)
+    shutil.copy(ROOT / "requirements.lock", tmp_path)
     (tmp_path / "experiments" / "toss.py").write_text(MODULE, encoding="utf-8")
     (tmp_path / "conf" / "experiment" / "toss.yaml").write_text(OPTIONS, encoding="utf-8")
     paths = os.pathsep.join((str(tmp_path / "code"), str(tmp_path)))
