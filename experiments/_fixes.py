@@ -12,9 +12,9 @@ from typing import Any
 from experiments._costs import LOADER_FIELDS
 from wallclock.clock import LOADING_STAGES, STAGES
 from wallclock.spec import ENGINES, Recipe
+from wallclock.stages.decode import DECODERS
 
 PRESENT = "now"
-_NAMES = {"pil": "PIL", "opencv": "OpenCV", "turbojpeg": "libjpeg-turbo"}
 #: Not taken over from the recipe `fast`: its own fixes, or the user's business.
 _NOT_A_FIX = ("name", "device", "sink", "dtype")
 
@@ -110,7 +110,7 @@ def fixes(options: Mapping[str, Any], recipe: Recipe, cores: int) -> list[Fix]:
 
 def _loader_fix(choice: Mapping[str, Any], stacked: str) -> Fix:
     faithful = choice["interpolation"] != "linear"
-    decoder, resizer = (_NAMES.get(choice[name], choice[name]) for name in ("decoder", "resizer"))
+    decoder, resizer = (_label(choice[name]) for name in ("decoder", "resizer"))
     scaled = " to a reduced DCT scale" if choice.get("dct_scale") == "auto" else ""
     resampling = choice["interpolation"]
     return Fix(
@@ -124,6 +124,10 @@ def _loader_fix(choice: Mapping[str, Any], stacked: str) -> Fix:
         order=1 if choice["name"] == stacked else 0,
         faithful=faithful,
     )
+
+
+def _label(library: str) -> str:
+    return DECODERS[library].label if library in DECODERS else library
 
 
 def _fast_fix(fast: Recipe, recipe: Recipe, cores: int) -> Fix:

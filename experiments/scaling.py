@@ -47,9 +47,8 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
 
 def _counts(plan: Plan, wanted: Sequence[int]) -> list[int]:
     """The configured counts, up to the longest run that is allowed."""
-    limit = min(
-        plan.settings.scaling_max_images, plan.settings.n or plan.settings.scaling_max_images
-    )
+    longest = plan.settings.scaling_max_images
+    limit = min(longest, plan.settings.n or longest)
     return [n for n in wanted if n <= limit] or [limit]
 
 

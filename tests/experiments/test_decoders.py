@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -80,10 +79,3 @@ def test_gate_is_per_image_set() -> None:
     rows = decoders.tables(records)[decoders.CSV]
     gates = [(row["image_set"], row["gate"]) for row in rows]
     assert gates == [("original", "failed"), ("small_256", "passed")]
-
-
-def test_missing_library_is_a_row_with_the_reason() -> None:
-    reason = "libturbojpeg is not installed"
-    missing = replace(timed("turbojpeg", []), status="unavailable", reason=reason, samples={})
-    (row,) = decoders.tables([missing])[decoders.CSV]
-    assert (row["status"], row["reason"], row["mean_ms"]) == ("unavailable", reason, None)

@@ -25,7 +25,7 @@ SHORT = (
     *("experiment.diagnose.step.batches.cpu=2", "experiment.diagnose.better.dtype.cpu=fp32"),
     "experiment.diagnose.loaders=[{name: turbojpeg, decoder: turbojpeg, resizer: opencv,"
     " interpolation: area}]",
-    *("experiment.diagnose.checks=[]", "experiment.diagnose.better.workers=1"),
+    *("experiment.diagnose.checks=[{workers: 0}]", "experiment.diagnose.better.workers=1"),
 )
 PARTS = ("Where the time of an image goes", "Verdict", "Checklist", "Predictions", "Proof")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from experiments import frontier
@@ -74,12 +73,3 @@ def test_ratios_are_of_medians_and_the_faster_variant() -> None:
     assert paper["gate"] == "not checked"
     assert (ours["speedup_vs_pil"], ours["speedup_vs_paper"]) == (10.0, 2.5)
     assert (ours["gate"], ours["status"], ours["img_per_s"]) == ("failed", "ok", 500.0)
-
-
-def test_missing_library_is_a_row_with_the_fix() -> None:
-    reason = "spdl is not installed: make setup-peers"
-    record = loaded("spdl", 1.0)
-    missing = replace(record, status="unavailable", reason=reason, samples={}, values={})
-    (row,) = frontier.tables([missing])[frontier.CSV]
-    assert (row["status"], row["reason"]) == ("unavailable", reason)
-    assert (row["img_per_s"], row["speedup_vs_pil"]) == (None, None)
