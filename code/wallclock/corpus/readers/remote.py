@@ -12,13 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from wallclock.corpus.abo.store import (
-    PermanentError,
-    Store,
-    StoreConfig,
-    TransientError,
-    retry,
-)
+from wallclock.corpus.abo.store import PermanentError, Store, StoreConfig, TransientError, retry
 from wallclock.corpus.manifest import Item
 from wallclock.corpus.readers import Reader
 from wallclock.errors import ImageError
@@ -32,8 +26,8 @@ class RemoteReader(Reader):
 
     def __init__(self, marker: Path) -> None:
         settings = json.loads(marker.read_text(encoding="utf-8"))
-        self._store = Store(StoreConfig(**settings["address"]))
-        self._prefix = str(settings["folder"])
+        self._store = Store(StoreConfig(**settings["store"]))
+        self._prefix = str(settings["prefix"])
         threads = self._store.config.threads
         self._pool = ThreadPoolExecutor(threads, "remote-read")
         self._window = _PREFETCH_PER_THREAD * threads

@@ -1,0 +1,215 @@
+"""What is on the disk: the journal of a fetch, verified files, the licence, the space needed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import stat
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from os import cpu_count, lstat
+from pathlib import Path
+from typing import Any
+
+from wallclock.corpus.abo.store import PermanentError, Store
+from wallclock.corpus.manifest import Item
+from wallclock.errors import UserError
+from wallclock.files import digest_of, pretty_json, sha256_file, write_bytes, write_text
+from wallclock.spec import CorpusSpec
+
+#: Bytes an object, on average, over samples of the real bucket; the originals' larger sample.
+OBJECT_BYTES = {"small_256": 7_400, "original": 378_000}
+#: For a sample above the average.
+SPACE_MARGIN = 1.1
+#: Half a block of 4 KiB, which a file system loses with each file.
+_BLOCK_LOSS_BYTES = 2_048
+
+#: The bucket's licence files, the licence before the file that mentions it. The dataset's paper
+#: says CC BY-NC 4.0, as did an earlier release: the file that was relied on is recorded.
+_LICENCES = {
+    "LICENSE-CC-BY-4.0.txt": "CC BY 4.0",
+    "LICENSE-CC-BY-NC-4.0.txt": "CC BY-NC 4.0",
+    "README.md": "as its README.md says",
+}
+#: The credit that ABO's README asks for, for a store that has no README.
+_ATTRIBUTION = (
+    "Credit for the data, including all images and 3d models, must be given to: Amazon.com. Credit "
+    "for building the dataset, archives and benchmark sets must be given to: Matthieu Guillaumin "
+    "(Amazon.com), Thomas Dideriksen (Amazon.com), Kenan Deng (Amazon.com), Himanshu Arora "
+    "(Amazon.com), Jasmine Collins (UC Berkeley) and Jitendra Malik (UC Berkeley)"
+)
+_SECTION = re.compile(r"^#+ *Attribution *\n(.*?)(?=^#|\Z)", re.DOTALL | re.MULTILINE)
+_MAX_LICENCE_BYTES = 1_000_000
+_MAX_ATTRIBUTION = 2_000
+
+
+def folder(spec: CorpusSpec, cache: Path) -> Path:
+    """Where this store's images are kept: another store, or other limits, is another folder."""
+    return cache / f"abo-{digest_of([spec.endpoint, spec.bucket, vars(spec.limits)])[:12]}"
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder if it does not exist.
+
+    Raises:
+        UserError: something else is there, such as a link to a folder.
+    """
+    with suppress(FileExistsError):
+        folder.mkdir(parents=True)
+    if folder.is_symlink() or not folder.is_dir():
+        raise UserError(
+            f"{folder} is no folder but a link or a file: remove it and run the same command again"
+        )
+
+
+def check_space(folder: Path, image_set: str, n: int) -> None:
+    """Check that `n` more images fit, before any is requested.
+
+    Raises:
+        UserError: they do not.
+    """
+    needed = round(n * (OBJECT_BYTES[image_set] + _BLOCK_LOSS_BYTES) * SPACE_MARGIN)
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise UserError(
+            f"{n:,} images of {image_set} need {needed / 1e9:,.2f} GB in {folder}, "
+            f"{free / 1e9:,.2f} GB are free; free some, set out= to another disk, or take fewer "
+            "with --n"
+        )
+
+
+class Journal:
+    """What has arrived, one line an image, so that a killed run resumes; a context manager.
+
+    A line is appended after the file has its final name and carries a checksum: a torn one counts
+    as not written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by __exit__
+        if self._file.tell():
+            # Ends a torn line.
+            self._file.write(b"\n")
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def append(self, items: Sequence[Item]) -> None:
+        """Write a line for each image. A full disk raises `OSError`."""
+        texts = [json.dumps(list(vars(item).values())).encode() for item in items]
+        data = b"".join(b"%08x %s\n" % (zlib.crc32(text), text) for text in texts)
+        while data:
+            data = data[self._file.write(data) :]
+
+
+def read_journal(path: Path) -> dict[str, Item]:
+    """The images in a journal by path, the last line of each; empty if there is no journal."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return {}
+    items = {}
+    for checksum, _, text in (line.partition(b" ") for line in lines):
+        if checksum == b"%08x" % zlib.crc32(text):
+            item = Item(*json.loads(text))
+            items[item.path] = item
+    return items
+
+
+def verified(
+    known: Mapping[str, Item], paths: Iterable[str], root: Path, verify: bool
+) -> dict[str, Item]:
+    """Which of `paths` are already fetched and intact, with their rows.
+
+    A file of another size, a link, or a missing one is out. A file whose modification time is not
+    its object's is hashed. `verify` hashes every file, and drops what the store refused before.
+    """
+    items = [known[path] for path in paths if path in known]
+    refused = [item for item in items if item.failed_stage == "read"]
+    files = [item for item in items if item.failed_stage != "read"]
+    doubtful = [item for item in files if verify or not _untouched(root / item.path, item)]
+    with ThreadPoolExecutor(cpu_count()) as pool:
+        # Hashing releases the GIL.
+        intact = list(pool.map(lambda item: _has_digest(root / item.path, item), doubtful))
+    damaged = {item.path for item, whole in zip(doubtful, intact, strict=True) if not whole}
+    kept = [*files, *([] if verify else refused)]
+    return {item.path: item for item in kept if item.path not in damaged}
+
+
+def _untouched(path: Path, item: Item) -> bool:
+    try:
+        status = lstat(path)
+    except OSError:
+        return False
+    same = (status.st_size, status.st_mtime_ns) == (item.bytes, item.mtime_ns)
+    return same and stat.S_ISREG(status.st_mode)
+
+
+def _has_digest(path: Path, item: Item) -> bool:
+    try:
+        status = lstat(path)
+        regular = stat.S_ISREG(status.st_mode) and status.st_size == item.bytes
+        return regular and sha256_file(path) == item.sha256
+    except OSError:
+        return False
+
+
+def fetch_licence(store: Store, folder: Path) -> None:
+    """Keep the bucket's licence files and `licence.json` in `folder`, unless they are intact."""
+    summary = folder / "licence.json"
+    if _licence_intact(summary):
+        return
+    files = []
+    for name in _LICENCES:
+        try:
+            data, info = store.download(name, _MAX_LICENCE_BYTES)
+        except PermanentError:
+            continue
+        write_bytes(folder / name, data)
+        files.append({"name": name, "bytes": len(data), "sha256": info.sha256, "etag": info.etag})
+    names = [str(file["name"]) for file in files]
+    relied_on = names[0] if names else ""
+    missing = "none: this store has no licence file; ABO's own bucket says CC BY 4.0"
+    credit = {
+        "source": f"{store.config.host}/{store.config.bucket}",
+        "files": files,
+        "relied_on": relied_on or missing,
+        "licence": _LICENCES.get(relied_on, "CC BY 4.0"),
+        "attribution": _attribution(folder / "README.md") if "README.md" in names else _ATTRIBUTION,
+    }
+    write_text(summary, pretty_json(credit))
+
+
+def credit(spec: CorpusSpec, cache: Path) -> dict[str, Any]:
+    """Licence, attribution and the files they rest on; empty before the corpus was fetched."""
+    path = folder(spec, cache) / "licence" / "licence.json"
+    try:
+        summary = json.loads(path.read_text(encoding="utf-8"))
+        names = ("source", "licence", "relied_on", "attribution", "files")
+        return {name: summary[name] for name in names}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is damaged; delete it and run the same command again") from error
+
+
+def _licence_intact(summary: Path) -> bool:
+    try:
+        files = json.loads(summary.read_text(encoding="utf-8"))["files"]
+        return all(sha256_file(summary.parent / file["name"]) == file["sha256"] for file in files)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _attribution(readme: Path) -> str:
+    """The README's section of that name on one line, or ABO's own."""
+    section = _SECTION.search(readme.read_text(encoding="utf-8", errors="replace"))
+    text = re.sub(r"^ *>", "", section[1], flags=re.MULTILINE) if section else ""
+    return " ".join(text.split())[:_MAX_ATTRIBUTION] or _ATTRIBUTION
