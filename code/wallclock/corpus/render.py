@@ -46,8 +46,8 @@ _QUALITY = {"small_256": (71, 89), "original": (80, 96)}
 _GRID, _STEEP = 96, 24
 #: Random streams of one image: its size and encoding, its content.
 _FRAME, _CONTENT = 0, 1
-_WORDS = ("PURE", "NORD", "LUMA", "ALTO", "VERA", "HOME", "OAK", "FINE", "SALT", "MINT", "WOOL")
-_WORDS += ("LINEN", "SOFT")
+_WORDS = ["PURE", "NORD", "LUMA", "ALTO", "VERA", "HOME", "OAK", "FINE", "SALT", "MINT", "WOOL"]
+_WORDS += ["LINEN", "SOFT"]
 
 
 class _Rng:

@@ -1,9 +1,8 @@
 """Fetching: threads that GET, validate and rename, and one loop that records what arrived.
 
-Memory is bounded: each thread keeps one body of at most `CHUNK_BYTES` (a longer one stays in its
-temporary file until it is validated), long bodies and images that cannot be decoded row by row are
-validated one at a time, and results wait in a bounded queue. Nothing blocks for ever: sockets have
-timeouts, and if no object arrives for a while the fetch ends with one line.
+Memory is bounded: a body goes to its temporary file in chunks; long bodies and images that cannot
+be decoded row by row are validated one at a time; results wait in a bounded queue. Nothing blocks
+for ever: sockets have timeouts, and if no object arrives for a while the fetch ends with one line.
 """
 
 from __future__ import annotations
@@ -22,7 +21,14 @@ from pathlib import Path
 from wallclock.corpus.abo.local import Journal, make_folder
 from wallclock.corpus.abo.pacing import RESUME, AdaptiveLimiter, StallDetector
 from wallclock.corpus.abo.plan import Entry
-from wallclock.corpus.abo.store import CHUNK_BYTES, PermanentError, Store, TransientError, retry
+from wallclock.corpus.abo.store import (
+    CHUNK_BYTES,
+    ObjectInfo,
+    PermanentError,
+    Store,
+    TransientError,
+    retry,
+)
 from wallclock.corpus.manifest import Item
 from wallclock.corpus.validate import Header, check_body, read_header
 from wallclock.errors import ImageError, UserError
@@ -54,10 +60,7 @@ class _Outcome:
 
 @dataclass(frozen=True)
 class Job:
-    """What is fetched: `prefix + entry.path` from the store to `root / entry.path`.
-
-    An entry's width and height are 0 where the size of the image is not known beforehand.
-    """
+    """What is fetched: `prefix + entry.path` from the store to `root / entry.path`."""
 
     store: Store
     prefix: str
@@ -66,12 +69,13 @@ class Job:
 
 
 def fetch(
-    job: Job, entries: Sequence[Entry], journal: Journal, arrived: Callable[[int], None]
+    job: Job, entries: Sequence[Entry], journal: Journal, arrived: Callable[[Item], None]
 ) -> dict[str, Item]:
-    """Fetch every entry; return their rows by path. `arrived` gets the bytes of each image.
+    """Fetch every entry; return their rows by path, each of which `arrived` gets at once.
 
-    An image that the store refuses, or that is damaged in the store itself, gets a row with stage
-    and reason. Everything else is retried until it is complete.
+    An entry's width and height are 0 where the image's size is not known beforehand. An image that
+    the store refuses, or that is damaged in the store itself, gets a row with stage and reason.
+    Everything else is retried until it is complete.
 
     Raises:
         UserError: the store is unreachable, keeps failing, or the disk is full.
@@ -85,11 +89,11 @@ def fetch(
             missing = []
             for outcomes in pool.outcomes():
                 rows = [outcome.item for outcome in outcomes if outcome.item is not None]
-                items.update((item.path, item) for item in rows)
                 # A refusal is final only at the end: if the store failed, the next run retries.
                 journal.append([item for item in rows if item.failed_stage != "read"])
                 for item in rows:
-                    arrived(item.bytes)
+                    items[item.path] = item
+                    arrived(item)
                 failed = [outcome for outcome in outcomes if outcome.item is None]
                 missing += [outcome.entry for outcome in failed]
                 reason = failed[-1].reason if failed else reason
@@ -195,60 +199,44 @@ class _WorkerPool:
         of the expected size, must arrive twice with the same digest (`suspects`).
         """
         path = self._job.root / entry.path
-        self._make_folder(path.parent)
+        if entry.path[:2] not in self._folders:
+            make_folder(path.parent)
+            self._folders.add(entry.path[:2])
         # In the same folder: threads that all write into one folder would contend for its lock.
         temporary = path.with_name(f".{path.name}{suffix}")
-        with self._limiter:
-            item, data, verified = self._get(entry, temporary)
-        item, header = self._validate(item, temporary, data)
+        info = self._get(entry, temporary)
+        item = Item(entry.id, entry.path, info.bytes, sha256=info.sha256, etag=info.etag)
+        item, header = self._validate(replace(item, mtime_ns=info.modified_ns), temporary)
         size = (entry.width, entry.height)
         odd = header is None or (entry.width and (header.width, header.height) != size)
-        if odd and not verified and item.sha256 not in suspects:
-            suspects.add(item.sha256)
+        if odd and not info.verified and info.sha256 not in suspects:
+            suspects.add(info.sha256)
             raise TransientError("corrupted in transit, as it seems; the store has no checksum")
         if not self._stop.is_set():
             os.replace(temporary, path)
         return item
 
-    def _get(self, entry: Entry, temporary: Path) -> tuple[Item, bytes | None, bool]:
-        """Write the object to `temporary`; its row, its bytes if few, whether it is verified."""
+    def _get(self, entry: Entry, temporary: Path) -> ObjectInfo:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-        chunks: list[bytes] = []
-        with open(os.open(temporary, flags, 0o644), "wb") as file:
-
-            def write(chunk: bytes) -> None:
-                file.write(chunk)
-                # A long body is read back when it is validated.
-                if file.tell() <= CHUNK_BYTES:
-                    chunks.append(chunk)
-
-            key, limit = self._job.prefix + entry.path, self._job.limits.max_bytes
-            info = self._job.store.get(key, limit, write)
+        key, max_bytes = self._job.prefix + entry.path, self._job.limits.max_bytes
+        with self._limiter, open(os.open(temporary, flags, 0o644), "wb") as file:
+            info = self._job.store.get(key, max_bytes, file.write)
             file.flush()
             os.utime(file.fileno(), ns=(info.modified_ns, info.modified_ns))
-        item = Item(entry.id, entry.path, info.bytes, sha256=info.sha256, etag=info.etag)
-        data = b"".join(chunks) if info.bytes <= CHUNK_BYTES else None
-        return replace(item, mtime_ns=info.modified_ns), data, info.verified
+        return info
 
-    def _validate(
-        self, item: Item, temporary: Path, data: bytes | None
-    ) -> tuple[Item, Header | None]:
+    def _validate(self, item: Item, temporary: Path) -> tuple[Item, Header | None]:
         """The completed row and the header, None for a damaged image."""
-        lock = self._large_image_lock
+        large = self._large_image_lock
         try:
-            with lock if data is None else nullcontext():
-                content = temporary.read_bytes() if data is None else data
-                header = read_header(content, self._job.limits)
-                with nullcontext() if header.row_decodable else lock:
-                    check_body(content, header)
+            with large if item.bytes > CHUNK_BYTES else nullcontext():
+                data = temporary.read_bytes()
+                header = read_header(data, self._job.limits)
+                with nullcontext() if header.row_decodable else large:
+                    check_body(data, header)
         except ImageError as error:
             return item.with_failure(error), None
         return header.annotate(item), header
-
-    def _make_folder(self, folder: Path) -> None:
-        if folder.name not in self._folders:
-            make_folder(folder)
-            self._folders.add(folder.name)
 
 
 @contextmanager

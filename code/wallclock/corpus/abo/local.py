@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import stat
@@ -10,7 +11,6 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from os import cpu_count, lstat
 from pathlib import Path
 from typing import Any
 
@@ -134,37 +134,48 @@ def verified(
     items = [known[path] for path in paths if path in known]
     refused = [item for item in items if item.failed_stage == "read"]
     files = [item for item in items if item.failed_stage != "read"]
-    doubtful = [item for item in files if verify or not _untouched(root / item.path, item)]
-    with ThreadPoolExecutor(cpu_count()) as pool:
+    mtimes = {item.path: _mtime_ns(root / item.path, item) for item in files}
+    doubtful = [item for item in files if verify or mtimes[item.path] != item.mtime_ns]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         # Hashing releases the GIL.
-        intact = list(pool.map(lambda item: _has_digest(root / item.path, item), doubtful))
-    damaged = {item.path for item, whole in zip(doubtful, intact, strict=True) if not whole}
-    kept = [*files, *([] if verify else refused)]
+        same = pool.map(lambda item: has_digest(root / item.path, item.sha256), doubtful)
+        damaged = {item.path for item, intact in zip(doubtful, same, strict=True) if not intact}
+    damaged |= {path for path, mtime_ns in mtimes.items() if mtime_ns is None}
+    kept = files if verify else files + refused
     return {item.path: item for item in kept if item.path not in damaged}
 
 
-def _untouched(path: Path, item: Item) -> bool:
-    try:
-        status = lstat(path)
-    except OSError:
-        return False
-    same = (status.st_size, status.st_mtime_ns) == (item.bytes, item.mtime_ns)
-    return same and stat.S_ISREG(status.st_mode)
+def _mtime_ns(path: Path, item: Item) -> int | None:
+    """The modification time of a regular file of the listed size, else None."""
+    with suppress(OSError):
+        status = path.lstat()
+        if stat.S_ISREG(status.st_mode) and status.st_size == item.bytes:
+            return status.st_mtime_ns
+    return None
 
 
-def _has_digest(path: Path, item: Item) -> bool:
+def has_digest(path: Path, sha256: str | None) -> bool:
+    """Whether a file is there and has that digest."""
     try:
-        status = lstat(path)
-        regular = stat.S_ISREG(status.st_mode) and status.st_size == item.bytes
-        return regular and sha256_file(path) == item.sha256
+        return sha256_file(path) == sha256
     except OSError:
         return False
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty if the file is missing or damaged."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def fetch_licence(store: Store, folder: Path) -> None:
     """Keep the bucket's licence files and `licence.json` in `folder`, unless they are intact."""
     summary = folder / "licence.json"
-    if _licence_intact(summary):
+    saved = read_json(summary).get("files")
+    if saved is not None and all(has_digest(folder / f["name"], f["sha256"]) for f in saved):
         return
     files = []
     for name in _LICENCES:
@@ -189,23 +200,7 @@ def fetch_licence(store: Store, folder: Path) -> None:
 
 def credit(spec: CorpusSpec, cache: Path) -> dict[str, Any]:
     """Licence, attribution and the files they rest on; empty before the corpus was fetched."""
-    path = folder(spec, cache) / "licence" / "licence.json"
-    try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-        names = ("source", "licence", "relied_on", "attribution", "files")
-        return {name: summary[name] for name in names}
-    except FileNotFoundError:
-        return {}
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is damaged; delete it and run the same command again") from error
-
-
-def _licence_intact(summary: Path) -> bool:
-    try:
-        files = json.loads(summary.read_text(encoding="utf-8"))["files"]
-        return all(sha256_file(summary.parent / file["name"]) == file["sha256"] for file in files)
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
+    return read_json(folder(spec, cache) / "licence" / "licence.json")
 
 
 def _attribution(readme: Path) -> str:

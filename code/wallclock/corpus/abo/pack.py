@@ -37,9 +37,9 @@ def ensure(files: Manifest, layout: str, path: Path, verify: bool, progress: Pro
     """
     root = path.with_suffix("")
     packed = manifests.load_or_none(path, root)
-    if packed is not None and packed.head(len(files.items)).digest() == files.digest():
-        if _intact(packed, verify):
-            return packed
+    same = packed is not None and packed.head(len(files.items)).digest() == files.digest()
+    if packed is not None and same and _intact(packed, verify):
+        return packed
     needed = sum(item.bytes + 2 * _BLOCK for item in files.valid) * (2 if layout == "lmdb" else 1)
     free = shutil.disk_usage(path.parent).free
     if needed > free:
@@ -100,7 +100,7 @@ def _write_tar(files: Manifest, folder: Path, progress: Progress) -> dict[str, s
     for start in range(0, len(files.items), _SHARD_ROWS):
         name = f"{start // _SHARD_ROWS:05d}.tar"
         with atomic_open(folder / name, "wb") as shard:
-            for row, item, data in _contents(files, start, _SHARD_ROWS, "tar", progress):
+            for _, item, data in _contents(files, start, _SHARD_ROWS, "tar", progress):
                 member = tarfile.TarInfo(item.path)
                 member.size = len(data)
                 shard.write(member.tobuf(tarfile.USTAR_FORMAT))

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from wallclock.corpus.manifest import Item
 from wallclock.errors import UserError
-from wallclock.files import digest_of, sha256_file
+from wallclock.files import digest_of
 
 KEY = "images/metadata/images.csv.gz"
 COLUMNS = ["image_id", "height", "width", "path"]
@@ -56,7 +56,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The entries in the first `prefixes` folders, ranked by `seed`; rows refused in all folders."""
+    """Entries in the first `prefixes` folders, ranked by `seed`; rows refused in any folder."""
 
     prefixes: int
     seed: int
@@ -86,17 +86,13 @@ def list_digest(rows: Iterable[Entry | Item]) -> str:
     return digest_of([[row.id, row.path] for row in rows])
 
 
-def load(path: Path, prefixes: int, seed: int) -> Catalogue:
-    """Read the catalogue: what is in the first `prefixes` of the 256 folders.
+@lru_cache(maxsize=2)
+def load(path: Path, digest: str, prefixes: int, seed: int) -> Catalogue:
+    """Read the catalogue of that sha256: what is in the first `prefixes` of the 256 folders.
 
     Raises:
         UserError: its compression, columns or rows are not those of `images.csv.gz`.
     """
-    return _load(path, sha256_file(path), prefixes, seed)
-
-
-@lru_cache(maxsize=2)
-def _load(path: Path, digest: str, prefixes: int, seed: int) -> Catalogue:
     entries: dict[str, Entry] = {}
     paths: set[str] = set()
     n_rows = n_refused = 0
@@ -107,7 +103,7 @@ def _load(path: Path, digest: str, prefixes: int, seed: int) -> Catalogue:
         header = next(rows, [])
         if header != COLUMNS:
             raise csv.Error(f"its columns are {','.join(header)[:80]!r}, not {','.join(COLUMNS)!r}")
-        for n_rows, row in enumerate(rows, 1):  # noqa: B007 - the count is used below
+        for n_rows, row in enumerate(rows, 1):
             entry = _entry(row)
             # Names that differ by case are one file on some disks; real names are hexadecimal.
             if entry is None or entry.id in entries or entry.path.lower() in paths:

@@ -31,7 +31,7 @@ from wallclock.corpus.abo.store import PermanentError, Store, StoreConfig
 from wallclock.corpus.manifest import Item, Manifest
 from wallclock.corpus.readers import MARKER
 from wallclock.errors import UserError
-from wallclock.files import digest_of, pretty_json, sha256_file, write_bytes, write_text
+from wallclock.files import digest_of, pretty_json, write_bytes, write_text
 from wallclock.spec import CorpusSpec, Slice
 
 #: Rows whose files were hashed in this process, by manifest.
@@ -134,7 +134,8 @@ def _catalogue(images: _List, store: Store) -> Catalogue:
     """The catalogue on the disk, or downloaded now."""
     path = images.base / "images.csv.gz"
     source = path.with_name("images.csv.gz.json")
-    if not _is_intact(path, source):
+    digest = local.read_json(source).get("sha256", "")
+    if not local.has_digest(path, digest):
         try:
             data, info = store.download(plan.KEY, plan.MAX_PACKED_BYTES)
         except PermanentError as error:
@@ -143,22 +144,14 @@ def _catalogue(images: _List, store: Store) -> Catalogue:
                 "corpus.endpoint and corpus.bucket"
             ) from error
         write_bytes(path, data)
-        origin = {"host": store.config.host, "bucket": store.config.bucket, "key": plan.KEY}
-        digests = {"sha256": info.sha256, "etag": info.etag}
-        write_text(source, pretty_json(origin | digests))
+        digest, host = info.sha256, store.config.host
+        origin = {"host": host, "bucket": images.spec.bucket, "key": plan.KEY}
+        write_text(source, pretty_json({**origin, "sha256": digest, "etag": info.etag}))
     try:
-        return plan.load(path, images.prefixes, images.spec.seed)
+        return plan.load(path, digest, images.prefixes, images.spec.seed)
     except UserError:
         source.unlink()  # the next run downloads it again
         raise
-
-
-def _is_intact(path: Path, source: Path) -> bool:
-    try:
-        digest = json.loads(source.read_text(encoding="utf-8"))["sha256"]
-        return sha256_file(path) == digest
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
 
 
 def _write_list(images: _List, catalogue: Catalogue, n: int) -> None:
@@ -182,16 +175,15 @@ def _write_list(images: _List, catalogue: Catalogue, n: int) -> None:
     write_text(images.file(".list.json"), pretty_json(summary))
 
 
-def _counter(done: int, total: int, step: str, progress: Progress) -> Callable[[int], None]:
+def _counter(done: int, total: int, step: str, progress: Progress) -> Callable[[Item], None]:
     """A callback that counts images, and bytes for a progress that shows MB/s."""
-    add_bytes = getattr(progress, "add_bytes", None)
+    add_bytes = getattr(progress, "add_bytes", lambda n_bytes: None)
 
-    def arrived(n_bytes: int) -> None:
+    def arrived(item: Item) -> None:
         nonlocal done
         done += 1
         progress(done, total, step)
-        if add_bytes:
-            add_bytes(n_bytes)
+        add_bytes(item.bytes)
 
     return arrived
 

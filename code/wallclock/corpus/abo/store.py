@@ -45,14 +45,9 @@ _MAX_BACKOFF_S = 8.0
 
 #: An ETag that is the body's MD5: a single part, not encrypted with a key of the store.
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
-_TRANSIENT_4XX = frozenset({408, 425, 429})
-_TRANSIENT_CODES = frozenset(
-    {"RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "InternalError"}
-)
-_THROTTLED = frozenset({429, 503})
-_NO_BUCKET = frozenset(
-    {"NoSuchBucket", "InvalidBucketName", "PermanentRedirect", "AllAccessDisabled"}
-)
+_TRANSIENT_4XX, _THROTTLED = {408, 425, 429}, {429, 503}
+_TRANSIENT_CODES = {"RequestTimeout", "SlowDown", "Throttling", "ThrottlingException"}
+_NO_BUCKET = {"NoSuchBucket", "InvalidBucketName", "PermanentRedirect", "AllAccessDisabled"}
 
 
 class TransientError(Exception):
@@ -69,7 +64,7 @@ class PermanentError(Exception):
 
 @dataclass(frozen=True)
 class StoreConfig:
-    """A store and how it is asked: `threads` at once, `attempts` per object, timeouts in seconds."""
+    """A store, and its limits: `threads` GETs at once, `attempts` per object, timeouts."""
 
     endpoint: str
     bucket: str
@@ -82,8 +77,7 @@ class StoreConfig:
     @staticmethod
     def of(spec: CorpusSpec) -> StoreConfig:
         """The store that a corpus is configured with."""
-        names = StoreConfig.__dataclass_fields__
-        return StoreConfig(**{name: getattr(spec, name) for name in names})
+        return StoreConfig(**{name: getattr(spec, name) for name in StoreConfig.__annotations__})
 
     @property
     def host(self) -> str:
@@ -139,14 +133,18 @@ class Store:
             UserError: there is no such bucket.
         """
         with self._translate_errors():
-            response = self._get_object(key)
-            self.reachable.set()
-            body = response["Body"]
             try:
-                return _receive(response, body, limit_bytes, write)
+                response = self._client.get_object(Bucket=self.config.bucket, Key=key)
+            except (ValueError, TypeError, ArithmeticError, LookupError) as error:
+                # botocore's parsers fail on malformed headers.
+                self.reachable.set()
+                raise TransientError(f"malformed response: {_one_line(error)}") from error
+            self.reachable.set()
+            try:
+                return _receive(response, limit_bytes, write)
             except BaseException:
                 # Drop the connection: unread bytes would answer the next request.
-                body.close()
+                response["Body"].close()
                 raise
 
     def get_bytes(self, key: str, limit_bytes: int) -> tuple[bytes, ObjectInfo]:
@@ -180,41 +178,30 @@ class Store:
 
         # A daemon thread: the system's resolver may hang for longer than the time limit.
         threading.Thread(target=run, daemon=True).start()
-        host, began = self.config.host, time.monotonic()
+        failure, began = f"{self.config.host} fails to send {key}", time.monotonic()
         while not result.done():
             time.sleep(0.01)
             waited = time.monotonic() - began
             if not self.reachable.is_set() and waited > CONNECT_DEADLINE_S:
                 raise self.unreachable()
             if waited > _DOWNLOAD_TIMEOUT_S:
-                seconds = f"{_DOWNLOAD_TIMEOUT_S:.0f} s"
-                raise UserError(f"{host} has not sent {key} in {seconds}; run the command again")
+                seconds = f"in {_DOWNLOAD_TIMEOUT_S:.0f} s"
+                raise UserError(f"{failure} {seconds}; run the same command again")
         try:
             return result.result()
         except TransientError as error:
             if not self.reachable.is_set():
                 raise self.unreachable() from error
-            raise UserError(
-                f"{host} fails to send {key}: {error}; run the command again"
-            ) from error
+            raise UserError(f"{failure}: {error}; run the same command again") from error
 
     def unreachable(self) -> UserError:
         """The error for a store that does not answer."""
         reason = self.last_error or f"no answer in {CONNECT_DEADLINE_S:g} s"
         return UserError(
-            f"cannot reach {self.config.host}: {reason}; check the network (and HTTPS_PROXY), or set "
-            "corpus.endpoint to a mirror; without a network: corpus=synthetic, or corpus=folder "
-            "corpus.path=DIR"
+            f"cannot reach {self.config.host}: {reason}; check the network (and HTTPS_PROXY), or "
+            "set corpus.endpoint to a mirror; without a network: corpus=synthetic, or "
+            "corpus=folder corpus.path=DIR"
         )
-
-    def _get_object(self, key: str) -> dict[str, Any]:
-        try:
-            response: dict[str, Any] = self._client.get_object(Bucket=self.config.bucket, Key=key)
-        except (ValueError, TypeError, ArithmeticError, LookupError) as error:
-            # botocore's parsers fail on malformed headers.
-            self.reachable.set()
-            raise TransientError(f"malformed response: {_one_line(error)}") from error
-        return response
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
@@ -264,10 +251,8 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def _receive(
-    response: dict[str, Any], body: Any, limit_bytes: int, write: Callable[[bytes], object]
-) -> ObjectInfo:
-    length = response.get("ContentLength")
+def _receive(response: Any, limit_bytes: int, write: Callable[[bytes], object]) -> ObjectInfo:
+    body, length = response["Body"], response.get("ContentLength")
     if length is not None and length > limit_bytes:
         raise PermanentError(f"{length:,} bytes, over the limit of {limit_bytes:,}")
     md5, sha256 = hashlib.md5(usedforsecurity=False), hashlib.sha256()

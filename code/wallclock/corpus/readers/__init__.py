@@ -19,7 +19,7 @@ MARKER = ".wallclock-storage.json"
 
 
 class Reader:
-    """Reads images. It belongs to the process that opened it; that process's threads may share it."""
+    """Reads images; belongs to the process that opened it, whose threads may share it."""
 
     def __call__(self, item: Item) -> bytes:
         """The image's bytes, as many as listed.
