@@ -56,9 +56,7 @@ def listens(port: int) -> bool:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
-def fill(
-    endpoint: str, name: str, objects: Mapping[str, bytes], acl: str = "public-read"
-) -> None:
+def fill(endpoint: str, name: str, objects: Mapping[str, bytes], acl: str = "public-read") -> None:
     """Put objects into a bucket of moto's, readable by everybody."""
     session = boto3.session.Session("test", "test", region_name="us-east-1")
     client = session.client("s3", endpoint_url=endpoint)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,9 +39,7 @@ def test_every_image_arrives_with_its_row(
     assert not list(manifest.root.rglob("*.part"))
 
 
-def test_an_independent_s3_server_gives_the_same(
-    corpus: Corpus, moto: str, tmp_path: Path
-) -> None:
+def test_an_independent_s3_server_gives_the_same(corpus: Corpus, moto: str, tmp_path: Path) -> None:
     assert Corpus(tmp_path / "moto", moto)().digest() == corpus().digest()
 
 
@@ -80,9 +79,7 @@ def test_mendable_fault(
     assert intact(manifest, objects)
 
 
-def test_all_faults_together(
-    corpus: Corpus, store: FaultyStore, objects: dict[str, bytes]
-) -> None:
+def test_all_faults_together(corpus: Corpus, store: FaultyStore, objects: dict[str, bytes]) -> None:
     store.decide = first(MENDABLE, times=2)
     manifest = corpus(read_timeout_s=0.4)
     assert len(store.faults) >= 8
@@ -165,7 +162,7 @@ def test_store_that_refuses_everything(
     ],
 )
 def test_no_catalogue_is_one_line(
-    corpus: Corpus, store: FaultyStore, fault: str, key: str, settings: dict[str, str], line: str
+    corpus: Corpus, store: FaultyStore, fault: str, key: str, settings: dict[str, Any], line: str
 ) -> None:
     store.decide = always(fault, key) if fault else never
     with pytest.raises(UserError, match=line) as caught:

@@ -45,9 +45,7 @@ def slow(many: dict[str, bytes]) -> Iterator[FaultyStore]:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(
-    slow: FaultyStore, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, bytes]:
+def uninterrupted(slow: FaultyStore, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The files that an uninterrupted run leaves."""
     cache = tmp_path_factory.mktemp("uninterrupted") / "corpora"
     assert finish(start(slow, cache)) == ""
@@ -78,9 +76,7 @@ def contents(cache: Path) -> dict[str, bytes]:
     paths = [path for path in folder.rglob("*") if path.is_file()]
     companion = "small_256-first256-seed0.json"
     return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in paths
-        if path.name != companion
+        str(path.relative_to(folder)): path.read_bytes() for path in paths if path.name != companion
     }
 
 
@@ -110,7 +106,7 @@ def test_killed_three_times(
 def test_killed_at_twenty_moments(
     slow: FaultyStore, uninterrupted: dict[str, bytes], tmp_path: Path
 ) -> None:
-    """Ten corpora, each killed twice: at the start, in the middle, while the manifest is written."""
+    """Ten corpora, each killed twice: early, midway, while the manifest is written."""
     interrupted = 0
     for number in range(10):
         left = kill_and_resume(slow, tmp_path / str(number), 2, seed=number)

@@ -114,9 +114,7 @@ def test_shorter_list_keeps_the_longer_one(corpus: Corpus) -> None:
     listed = (corpus.folder / f"{LIST}.list.csv").read_text(encoding="utf-8").splitlines()
     assert summary["n_images"] == 25
     assert listed == ["image_id,path", *(f"{item.id},{item.path}" for item in manifest.items)]
-    short, long = (
-        prepare.remarks(corpus.spec(), "small_256", n, corpus.cache)[0] for n in (5, 25)
-    )
+    short, long = (prepare.remarks(corpus.spec(), "small_256", n, corpus.cache)[0] for n in (5, 25))
     images = f"of {N} images in the first 70 prefixes"
     assert long.startswith(f"  list small_256-25: {summary['digest']}, {images}")
     assert short.startswith("  list small_256-5: ")

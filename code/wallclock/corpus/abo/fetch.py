@@ -21,14 +21,7 @@ from pathlib import Path
 from wallclock.corpus.abo.local import Journal, make_folder
 from wallclock.corpus.abo.pacing import RESUME, AdaptiveLimiter, StallDetector
 from wallclock.corpus.abo.plan import Entry
-from wallclock.corpus.abo.store import (
-    CHUNK_BYTES,
-    ObjectInfo,
-    PermanentError,
-    Store,
-    TransientError,
-    retry,
-)
+from wallclock.corpus.abo.store import CHUNK_BYTES, PermanentError, Store, TransientError, retry
 from wallclock.corpus.manifest import Item
 from wallclock.corpus.validate import Header, check_body, read_header
 from wallclock.errors import ImageError, UserError
@@ -204,7 +197,12 @@ class _WorkerPool:
             self._folders.add(entry.path[:2])
         # In the same folder: threads that all write into one folder would contend for its lock.
         temporary = path.with_name(f".{path.name}{suffix}")
-        info = self._get(entry, temporary)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        with self._limiter, open(os.open(temporary, flags, 0o644), "wb") as file:
+            key, max_bytes = self._job.prefix + entry.path, self._job.limits.max_bytes
+            info = self._job.store.get(key, max_bytes, file.write)
+            file.flush()
+            os.utime(file.fileno(), ns=(info.modified_ns, info.modified_ns))
         item = Item(entry.id, entry.path, info.bytes, sha256=info.sha256, etag=info.etag)
         item, header = self._validate(replace(item, mtime_ns=info.modified_ns), temporary)
         size = (entry.width, entry.height)
@@ -215,15 +213,6 @@ class _WorkerPool:
         if not self._stop.is_set():
             os.replace(temporary, path)
         return item
-
-    def _get(self, entry: Entry, temporary: Path) -> ObjectInfo:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-        key, max_bytes = self._job.prefix + entry.path, self._job.limits.max_bytes
-        with self._limiter, open(os.open(temporary, flags, 0o644), "wb") as file:
-            info = self._job.store.get(key, max_bytes, file.write)
-            file.flush()
-            os.utime(file.fileno(), ns=(info.modified_ns, info.modified_ns))
-        return info
 
     def _validate(self, item: Item, temporary: Path) -> tuple[Item, Header | None]:
         """The completed row and the header, None for a damaged image."""

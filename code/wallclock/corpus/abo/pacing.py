@@ -18,23 +18,21 @@ from wallclock.errors import UserError
 _CUT_INTERVAL_S = 0.5
 #: Read timeouts without a new object after which the fetch is stuck.
 _STUCK_TIMEOUTS = 6
-#: Refusals in a row, without one image, that indict the store and not the objects; fewer objects
-#: than that suffice if they are all, but of very few each may be gone.
+#: Refusals in a row, without one image, that mean the store and not the objects; fewer if there
+#: are not so many objects, but of very few each may be gone.
 _REFUSED_IN_A_ROW = 200
 _MIN_REFUSED = 8
-#: Bytes that stay free on the disk, and how often that is checked, in seconds.
+#: Bytes that stay free on the disk.
 _FREE_BYTES = 64 << 20
-_DISK_INTERVAL_S = 0.5
 
 #: The end of a message about a run that can be resumed.
 RESUME = "what has arrived is kept, the same command goes on"
 
 
 class AdaptiveLimiter:
-    """Bounds concurrent GETs: halved when the store throttles, one more for each good round.
+    """Bounds concurrent GETs by additive increase and multiplicative decrease, as TCP does.
 
-    A context manager around one GET. Additive increase, multiplicative decrease, as in TCP, so
-    that several clients of a store share it.
+    A context manager around one GET: throttling halves the limit, a good round adds one.
     """
 
     def __init__(self, limit: int) -> None:
@@ -72,13 +70,12 @@ class StallDetector:
         self._max_failed = max(2 * threads, 8)
         self._stuck_s = _STUCK_TIMEOUTS * store.config.read_timeout_s
         self._began = self._last_arrival = time.monotonic()
-        self._last_disk_check = 0.0
         self._failed = self._refused = 0
         self._any_image = False
         self._reason = ""
 
     def record(self, item: Item | None, reason: str) -> None:
-        """Take in one outcome: an image's row, or why it has none yet."""
+        """Count one outcome: an image's row, or why it has none yet."""
         if item is None:
             self._failed += 1
             self._reason = reason
@@ -91,12 +88,7 @@ class StallDetector:
             self._failed, self._any_image = 0, True
 
     def check(self) -> None:
-        """Give up if there is no progress.
-
-        Raises:
-            UserError: the store is unreachable, keeps failing, refuses everything, or is stuck.
-            OSError: the disk is almost full.
-        """
+        """Raise `UserError` if there is no progress, `OSError` if the disk is almost full."""
         now, host = time.monotonic(), self._store.config.host
         overdue = now - self._began > stores.CONNECT_DEADLINE_S
         if not self._store.reachable.is_set() and (overdue or self._failed):
@@ -110,7 +102,5 @@ class StallDetector:
             )
         if now - self._last_arrival > self._stuck_s:
             raise UserError(f"nothing has arrived from {host} for {self._stuck_s:.0f} s; {RESUME}")
-        if now - self._last_disk_check > _DISK_INTERVAL_S:
-            self._last_disk_check = now
-            if shutil.disk_usage(self._root).free < _FREE_BYTES:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if shutil.disk_usage(self._root).free < _FREE_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

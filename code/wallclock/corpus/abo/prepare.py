@@ -13,11 +13,10 @@ A run whose images are all there sends no request.
 
 from __future__ import annotations
 
-import csv
 import fcntl
-import io
+import itertools
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -116,10 +115,17 @@ def _files(images: _List, n: int, progress: Progress) -> Manifest:
             # The catalogue's sizes are the originals'.
             missing = [replace(entry, width=0, height=0) for entry in missing]
         local.check_space(images.base, images.image_set, len(missing))
-        arrived = _counter(n - len(missing), n, f"fetching {images.image_set}", progress)
-        prefix, limits = plan.FOLDERS[images.image_set], images.spec.limits
+        counter = itertools.count(n - len(missing) + 1)
+        # A progress bar that shows MB/s counts bytes too.
+        add_bytes = getattr(progress, "add_bytes", lambda n_bytes: None)
+
+        def arrived(item: Item) -> None:
+            progress(next(counter), n, f"fetching {images.image_set}")
+            add_bytes(item.bytes)
+
+        job = Job(store, plan.FOLDERS[images.image_set], images.root, images.spec.limits)
         with local.Journal(journal) as book:
-            items |= fetch(Job(store, prefix, images.root, limits), missing, book, arrived)
+            items |= fetch(job, missing, book, arrived)
     # An earlier, longer list keeps its rows.
     tail = before[n:] if listed == paths else ()
     rows = tuple(items[path] for path in paths) + tail
@@ -144,8 +150,8 @@ def _catalogue(images: _List, store: Store) -> Catalogue:
                 "corpus.endpoint and corpus.bucket"
             ) from error
         write_bytes(path, data)
-        digest, host = info.sha256, store.config.host
-        origin = {"host": host, "bucket": images.spec.bucket, "key": plan.KEY}
+        digest, config = info.sha256, store.config
+        origin = {"host": config.host, "bucket": config.bucket, "key": plan.KEY}
         write_text(source, pretty_json({**origin, "sha256": digest, "etag": info.etag}))
     try:
         return plan.load(path, digest, images.prefixes, images.spec.seed)
@@ -157,10 +163,9 @@ def _catalogue(images: _List, store: Store) -> Catalogue:
 def _write_list(images: _List, catalogue: Catalogue, n: int) -> None:
     """Write the longest list so far next to the data."""
     entries = catalogue.entries[:n]
-    text = io.StringIO(newline="")
-    rows = [("image_id", "path"), *((entry.id, entry.path) for entry in entries)]
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    write_text(images.file(".list.csv"), text.getvalue())
+    # Ids and paths are plain words: no value needs quotes.
+    rows = "".join(f"{entry.id},{entry.path}\n" for entry in entries)
+    write_text(images.file(".list.csv"), "image_id,path\n" + rows)
     summary = {
         "image_set": images.image_set,
         "prefixes": catalogue.prefixes,
@@ -173,19 +178,6 @@ def _write_list(images: _List, catalogue: Catalogue, n: int) -> None:
         "first_refused_row": catalogue.first_refused,
     }
     write_text(images.file(".list.json"), pretty_json(summary))
-
-
-def _counter(done: int, total: int, step: str, progress: Progress) -> Callable[[Item], None]:
-    """A callback that counts images, and bytes for a progress that shows MB/s."""
-    add_bytes = getattr(progress, "add_bytes", lambda n_bytes: None)
-
-    def arrived(item: Item) -> None:
-        nonlocal done
-        done += 1
-        progress(done, total, step)
-        add_bytes(item.bytes)
-
-    return arrived
 
 
 def _remote(images: _List, files: Manifest) -> tuple[Path, Manifest, str]:
