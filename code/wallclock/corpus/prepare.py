@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from wallclock.corpus import Progress, folder, synthetic
+from wallclock.corpus import Progress as Progress
+from wallclock.corpus import folder, synthetic
 from wallclock.errors import UserError, check_name
 from wallclock.spec import IMAGE_SETS, CorpusSpec, Slice
 

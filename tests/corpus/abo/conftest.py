@@ -22,17 +22,13 @@ from wallclock.spec import CorpusSpec, Slice
 
 #: Images in the small ABO.
 N = 40
+OBJECTS = bucket.objects(N)
 #: All of its images, in both sets.
 ALL = {"small_256": 70, "original": 70}
 
 
 @pytest.fixture(scope="session")
-def objects() -> dict[str, bytes]:
-    return bucket.objects(N)
-
-
-@pytest.fixture(scope="session")
-def moto(objects: dict[str, bytes]) -> Iterator[str]:
+def moto() -> Iterator[str]:
     """The endpoint of moto's server with the small ABO in it."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -44,7 +40,7 @@ def moto(objects: dict[str, bytes]) -> Iterator[str]:
         while not listens(port):
             assert time.monotonic() < end
             time.sleep(0.05)
-        fill(f"http://127.0.0.1:{port}", bucket.NAME, objects)
+        fill(f"http://127.0.0.1:{port}", bucket.NAME, OBJECTS)
         yield f"http://127.0.0.1:{port}"
     finally:
         process.kill()
@@ -67,9 +63,9 @@ def fill(endpoint: str, name: str, objects: Mapping[str, bytes], acl: str = "pub
 
 
 @pytest.fixture
-def store(objects: dict[str, bytes]) -> Iterator[FaultyStore]:
+def store() -> Iterator[FaultyStore]:
     """A store that breaks nothing yet."""
-    with FaultyStore(objects) as store:
+    with FaultyStore(OBJECTS) as store:
         yield store
 
 
@@ -125,7 +121,7 @@ def _fresh_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wallclock.corpus.abo.fetch._SHUTDOWN_TIMEOUT_S", 0.1)
 
 
-def intact(manifest: Manifest, objects: Mapping[str, bytes]) -> bool:
+def intact(manifest: Manifest, objects: Mapping[str, bytes] = OBJECTS) -> bool:
     """Whether every row's file contains the store's bytes."""
     folder = {"small_256": "images/small/", "original": "images/original/"}[manifest.image_set]
     return all(

@@ -10,7 +10,7 @@ import pytest
 
 from tests import making
 from tests.corpus.abo import bucket
-from tests.corpus.abo.conftest import ALL, Corpus, N, fill, intact
+from tests.corpus.abo.conftest import ALL, OBJECTS, Corpus, N, fill, intact
 from tests.corpus.abo.faulty_store import MENDABLE, FaultyStore, always, first, never
 from wallclock.errors import UserError
 from wallclock.files import sha256_bytes
@@ -21,14 +21,12 @@ SILENT = ("stall", "silent")
 SMALL = [f"images/small/{row[3]}" for row in bucket.rows(N, 70)]
 
 
-def test_every_image_arrives_with_its_row(
-    corpus: Corpus, store: FaultyStore, objects: dict[str, bytes]
-) -> None:
+def test_every_image_arrives_with_its_row(corpus: Corpus, store: FaultyStore) -> None:
     manifest = corpus()
     assert len(manifest.valid) == N
-    assert intact(manifest, objects)
+    assert intact(manifest)
     for item in manifest.items:
-        data = objects[f"images/small/{item.path}"]
+        data = OBJECTS[f"images/small/{item.path}"]
         assert (item.bytes, item.sha256) == (len(data), sha256_bytes(data))
         assert item.etag == hashlib.md5(data).hexdigest()
         assert {item.width, item.height} <= set(range(20, 36))
@@ -61,29 +59,27 @@ def test_longer_list_requests_what_is_new(corpus: Corpus, store: FaultyStore) ->
     assert store.total == before + 15
 
 
-def test_png_is_detected_by_content(corpus: Corpus, objects: dict[str, bytes]) -> None:
+def test_png_is_detected_by_content(corpus: Corpus) -> None:
     manifest = corpus("original", prefixes=ALL)
-    assert intact(manifest, objects)
+    assert intact(manifest)
     assert [item.format for item in manifest.items].count("png") == 1
     assert [item.process for item in manifest.items].count("baseline") == N - 1
 
 
 @pytest.mark.parametrize("fault", MENDABLE)
-def test_mendable_fault(
-    corpus: Corpus, store: FaultyStore, objects: dict[str, bytes], fault: str
-) -> None:
+def test_mendable_fault(corpus: Corpus, store: FaultyStore, fault: str) -> None:
     store.decide = first((fault,), share=0.5)
     manifest = corpus(read_timeout_s=0.4 if fault in SILENT else 10.0)
     assert store.faults[fault] > N / 4
     assert len(manifest.valid) == N
-    assert intact(manifest, objects)
+    assert intact(manifest)
 
 
-def test_all_faults_together(corpus: Corpus, store: FaultyStore, objects: dict[str, bytes]) -> None:
+def test_all_faults_together(corpus: Corpus, store: FaultyStore) -> None:
     store.decide = first(MENDABLE, times=2)
     manifest = corpus(read_timeout_s=0.4)
     assert len(store.faults) >= 8
-    assert intact(manifest, objects)
+    assert intact(manifest)
     assert len(manifest.valid) == N
 
 
@@ -101,14 +97,14 @@ def test_catalogue_and_licence_survive_faults(
 
 @pytest.mark.parametrize(("fault", "reason"), [("403", "AccessDenied"), ("404", "NoSuchKey")])
 def test_refused_object_has_a_failure_row(
-    corpus: Corpus, store: FaultyStore, objects: dict[str, bytes], fault: str, reason: str
+    corpus: Corpus, store: FaultyStore, fault: str, reason: str
 ) -> None:
     store.decide = always(fault, *SMALL[:3])
     manifest = corpus()
     reasons = {item.path: (item.failed_stage, item.failed_reason) for item in manifest.failed}
     paths = [row[3] for row in bucket.rows(N, 70)[:3]]
     assert reasons == dict.fromkeys(paths, ("read", f"{fault} {reason}"))
-    assert intact(manifest, objects)
+    assert intact(manifest)
     assert len(manifest.items) == N
     before = store.total
     assert corpus() == manifest

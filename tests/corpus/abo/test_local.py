@@ -18,9 +18,7 @@ from wallclock.errors import UserError
 LIST = "small_256-first70-seed0"
 
 
-def test_damaged_file_is_fetched_again(
-    corpus: Corpus, store: FaultyStore, objects: dict[str, bytes]
-) -> None:
+def test_damaged_file_is_fetched_again(corpus: Corpus, store: FaultyStore) -> None:
     manifest = corpus()
     paths = [manifest.root / item.path for item in manifest.items]
     paths[0].unlink()
@@ -30,7 +28,7 @@ def test_damaged_file_is_fetched_again(
     paths[3].symlink_to(paths[4])
     before = store.total
     assert corpus() == manifest
-    assert intact(manifest, objects)
+    assert intact(manifest)
     assert not paths[3].is_symlink()
     assert store.total == before + 4
 
@@ -43,9 +41,7 @@ def test_touched_file_is_not_fetched_again(corpus: Corpus, store: FaultyStore) -
     assert store.total == before
 
 
-def test_verify_detects_damage_of_same_size_and_time(
-    corpus: Corpus, store: FaultyStore, objects: dict[str, bytes]
-) -> None:
+def test_verify_detects_damage_of_same_size_and_time(corpus: Corpus, store: FaultyStore) -> None:
     manifest = corpus()
     item = manifest.items[5]
     path = manifest.root / item.path
@@ -55,7 +51,7 @@ def test_verify_detects_damage_of_same_size_and_time(
     assert corpus() == manifest
     assert store.total == before
     assert corpus(verify=True) == manifest
-    assert intact(manifest, objects)
+    assert intact(manifest)
     assert store.total == before + 1
 
 
@@ -87,12 +83,12 @@ def test_two_runs_do_not_share_a_folder(corpus: Corpus) -> None:
             corpus()
 
 
-def test_edited_manifest_is_rebuilt(corpus: Corpus, objects: dict[str, bytes]) -> None:
+def test_edited_manifest_is_rebuilt(corpus: Corpus) -> None:
     manifest = corpus()
     path = corpus.folder / f"{LIST}.csv"
     path.write_bytes(path.read_bytes().replace(b"jpeg", b"jqeg", 1))
     assert corpus() == manifest
-    assert intact(manifest, objects)
+    assert intact(manifest)
 
 
 def test_space_is_checked_before_any_request(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.corpus.abo import bucket
-from tests.corpus.abo.conftest import ALL, Corpus, N, intact
+from tests.corpus.abo.conftest import ALL, OBJECTS, Corpus, N, intact
 from tests.corpus.abo.faulty_store import FaultyStore, first
 from wallclock.corpus.abo import fetch as fetching
 from wallclock.corpus.abo import store as stores
@@ -65,29 +65,29 @@ class TestMirrorWithoutChecksums:
     def _plain(self, store: FaultyStore) -> None:
         store.checksum = "none"
 
-    def test_it_serves(self, corpus: Corpus, store: FaultyStore, objects: dict[str, bytes]) -> None:
+    def test_it_serves(self, corpus: Corpus, store: FaultyStore) -> None:
         manifest = corpus()
-        assert intact(manifest, objects)
+        assert intact(manifest)
         assert {item.etag for item in manifest.items} == {""}
         assert store.total == N + 4
 
     @pytest.mark.parametrize("fault", ["short", "truncated", "html"])
     def test_damaged_image_is_fetched_again(
-        self, corpus: Corpus, store: FaultyStore, objects: dict[str, bytes], fault: str
+        self, corpus: Corpus, store: FaultyStore, fault: str
     ) -> None:
         store.decide = first((fault,), share=0.3)
         manifest = corpus()
         assert store.faults[fault]
-        assert intact(manifest, objects)
+        assert intact(manifest)
         assert len(manifest.valid) == N
 
     def test_image_of_another_size_is_requested_twice(
-        self, corpus: Corpus, store: FaultyStore, objects: dict[str, bytes]
+        self, corpus: Corpus, store: FaultyStore
     ) -> None:
         """A server that sends one image for another: the originals' sizes are known."""
-        other = next(data for key, data in objects.items() if "/small/" in key)
+        other = next(data for key, data in OBJECTS.items() if "/small/" in key)
         store.substitute = {f"images/original/{PATH}": other}
-        assert intact(corpus("original", prefixes=ALL), objects)
+        assert intact(corpus("original", prefixes=ALL))
         assert store.total == N + 4 + 1
 
 
@@ -95,25 +95,23 @@ class TestMirrorWithoutChecksums:
     ("checksum", "noticed"), [("etag", True), ("sha256", True), ("unknown", False)]
 )
 def test_checksum_notices_a_swapped_image(
-    corpus: Corpus, store: FaultyStore, objects: dict[str, bytes], checksum: str, noticed: bool
+    corpus: Corpus, store: FaultyStore, checksum: str, noticed: bool
 ) -> None:
     """The image itself cannot show it: the catalogue does not have the small ones' sizes."""
     store.checksum = checksum
-    other = objects[f"images/small/{bucket.rows(N, 70)[9][3]}"]
+    other = OBJECTS[f"images/small/{bucket.rows(N, 70)[9][3]}"]
     store.substitute = {f"images/small/{PATH}": other}
     manifest = corpus()
     assert len(manifest.valid) == N
-    assert intact(manifest, objects) == noticed
+    assert intact(manifest) == noticed
     assert store.total == N + 4 + noticed
 
 
-def test_etag_of_several_parts_is_no_md5(
-    corpus: Corpus, store: FaultyStore, objects: dict[str, bytes]
-) -> None:
+def test_etag_of_several_parts_is_no_md5(corpus: Corpus, store: FaultyStore) -> None:
     store.checksum = "sha256"
     store.decide = first(("wrong-bytes", "short"), share=0.5)
     manifest = corpus(n=20)
-    assert intact(manifest, objects)
+    assert intact(manifest)
     assert {item.etag for item in manifest.items} == {f"{7:032x}-2"}
 
 

@@ -13,9 +13,8 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import mktime_tz, parsedate_tz
 from functools import cache
@@ -132,13 +131,8 @@ class Store:
             PermanentError: there is no such object, it is forbidden, or longer than `limit_bytes`.
             UserError: there is no such bucket.
         """
-        with self._translate_errors():
-            try:
-                response = self._client.get_object(Bucket=self.config.bucket, Key=key)
-            except (ValueError, TypeError, ArithmeticError, LookupError) as error:
-                # botocore's parsers fail on malformed headers.
-                self.reachable.set()
-                raise TransientError(f"malformed response: {_one_line(error)}") from error
+        try:
+            response = self._get_object(key)
             self.reachable.set()
             try:
                 return _receive(response, limit_bytes, write)
@@ -146,6 +140,9 @@ class Store:
                 # Drop the connection: unread bytes would answer the next request.
                 response["Body"].close()
                 raise
+        except (BotoCoreError, HTTPError, ConnectionError, TimeoutError) as error:
+            self.last_error = _one_line(error)
+            raise TransientError(self.last_error) from error
 
     def get_bytes(self, key: str, limit_bytes: int) -> tuple[bytes, ObjectInfo]:
         """GET one object into memory. Raises as `get` does."""
@@ -203,16 +200,16 @@ class Store:
             "corpus=folder corpus.path=DIR"
         )
 
-    @contextmanager
-    def _translate_errors(self) -> Iterator[None]:
+    def _get_object(self, key: str) -> Any:
         try:
-            yield
+            return self._client.get_object(Bucket=self.config.bucket, Key=key)
         except ClientError as error:
             self.reachable.set()
             raise self._classify(error) from error
-        except (BotoCoreError, HTTPError, ConnectionError, TimeoutError) as error:
-            self.last_error = _one_line(error)
-            raise TransientError(self.last_error) from error
+        except (ValueError, TypeError, ArithmeticError, LookupError) as error:
+            # botocore's parsers fail on malformed headers.
+            self.reachable.set()
+            raise TransientError(f"malformed response: {_one_line(error)}") from error
 
     def _classify(self, error: ClientError) -> Exception:
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
