@@ -45,8 +45,8 @@ def test_bytes_are_pinned(image_set: str, index: int) -> None:
     digest = sha256(render.render(0, image_set, index)).hexdigest()
     assert digest == GOLDEN[image_set, index], (
         f"image {index} of {image_set} differs from that of {ENCODER}. If the generator changed, "
-        "or a newer Pillow encodes differently, raise render.GENERATOR and pin the new digests here. "
-        "If neither, an operation is not exact"
+        "or a newer Pillow encodes differently, raise render.GENERATOR and pin the new digests "
+        "here. If neither, an operation is not exact"
     )
 
 

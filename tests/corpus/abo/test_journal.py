@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wallclock.corpus.abo.local import Journal, read_journal
+from wallclock.corpus.abo.local import open_journal, read_journal
 from wallclock.corpus.manifest import Item
 from wallclock.errors import ImageError
 
@@ -21,18 +21,18 @@ FAILED = replace(ITEM, path="aa/f.jpg").with_failure(ImageError("read", '404 "x"
 def test_appended_lines_read_back(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     assert read_journal(path) == {}
-    with Journal(path) as journal:
-        journal.append(ITEMS[:3])
-        journal.append([])
-        journal.append([FAILED])
-    with Journal(path) as journal:
-        journal.append(ITEMS[3:])
+    with open_journal(path) as append:
+        append(ITEMS[:3])
+        append([])
+        append([FAILED])
+    with open_journal(path) as append:
+        append(ITEMS[3:])
     assert list(read_journal(path).values()) == [*ITEMS[:3], FAILED, *ITEMS[3:]]
 
 
 def test_last_line_of_an_image_counts(tmp_path: Path) -> None:
-    with Journal(tmp_path / "journal") as journal:
-        journal.append([replace(ITEM, sha256="1" * 64), ITEM])
+    with open_journal(tmp_path / "journal") as append:
+        append([replace(ITEM, sha256="1" * 64), ITEM])
     assert read_journal(tmp_path / "journal") == {ITEM.path: ITEM}
 
 
@@ -41,15 +41,15 @@ def test_last_line_of_an_image_counts(tmp_path: Path) -> None:
 def test_torn_or_damaged_line_is_ignored(cut: int, byte: int, resumed: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "journal"
-        with Journal(path) as journal:
-            journal.append(ITEMS[:4])
+        with open_journal(path) as append:
+            append(ITEMS[:4])
         data = path.read_bytes()
         cut = min(cut, len(data) - 1)
         complete = data[:cut].count(b"\n")
         path.write_bytes(data[:cut] + (b"" if data[cut] == byte else bytes([byte])))
         if resumed:
-            with Journal(path) as journal:
-                journal.append(ITEMS[4:])
+            with open_journal(path) as append:
+                append(ITEMS[4:])
         items = list(read_journal(path).values())
         assert items[:complete] == ITEMS[:complete]
         assert set(items) <= set(ITEMS)

@@ -8,7 +8,6 @@ for ever: sockets have timeouts, and if no object arrives for a while the fetch 
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 import queue
 import threading
@@ -18,7 +17,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from wallclock.corpus.abo.local import Journal, make_folder
+from wallclock.corpus.abo.local import make_folder
 from wallclock.corpus.abo.pacing import RESUME, AdaptiveLimiter, StallDetector
 from wallclock.corpus.abo.plan import Entry
 from wallclock.corpus.abo.store import CHUNK_BYTES, PermanentError, Store, TransientError, retry
@@ -36,7 +35,6 @@ _MAX_RESULTS = 4096
 #: How long busy threads are joined when a pass ends early, in seconds.
 _SHUTDOWN_TIMEOUT_S = 1.0
 
-_POOL_NUMBERS = itertools.count()
 #: The suffix of temporary names; no path of the catalogue has it.
 _PART = ".part"
 
@@ -62,9 +60,9 @@ class Job:
 
 
 def fetch(
-    job: Job, entries: Sequence[Entry], journal: Journal, arrived: Callable[[Item], None]
+    job: Job, entries: Sequence[Entry], arrived: Callable[[Sequence[Item]], None]
 ) -> dict[str, Item]:
-    """Fetch every entry; return their rows by path, each of which `arrived` gets at once.
+    """Fetch every entry; return their rows by path, which `arrived` gets as they come.
 
     An entry's width and height are 0 where the image's size is not known beforehand. An image that
     the store refuses, or that is damaged in the store itself, gets a row with stage and reason.
@@ -82,11 +80,8 @@ def fetch(
             missing = []
             for outcomes in pool.outcomes():
                 rows = [outcome.item for outcome in outcomes if outcome.item is not None]
-                # A refusal is final only at the end: if the store failed, the next run retries.
-                journal.append([item for item in rows if item.failed_stage != "read"])
-                for item in rows:
-                    items[item.path] = item
-                    arrived(item)
+                items |= {item.path: item for item in rows}
+                arrived(rows)
                 failed = [outcome for outcome in outcomes if outcome.item is None]
                 missing += [outcome.entry for outcome in failed]
                 reason = failed[-1].reason if failed else reason
@@ -115,17 +110,12 @@ class _WorkerPool:
         self._results: queue.Queue[_Outcome] = queue.Queue(_MAX_RESULTS)
         self._n_threads = min(job.store.config.threads, len(entries))
         self._limiter = AdaptiveLimiter(self._n_threads)
-        # Keeps temporary names apart from those of an earlier pool's thread that is still ending.
-        self._number = next(_POOL_NUMBERS)
         self._folders: set[str] = set()
 
     def outcomes(self) -> Iterator[list[_Outcome]]:
         """Every entry's outcome, in batches, in the order of arrival."""
         # Daemons: a thread that hangs in the resolver must not keep the process alive.
-        threads = [
-            threading.Thread(target=self._work, args=(f".{self._number}-{n}{_PART}",), daemon=True)
-            for n in range(self._n_threads)
-        ]
+        threads = [threading.Thread(target=self._work, daemon=True) for _ in range(self._n_threads)]
         stall = StallDetector(self._job.store, self._job.root, self._n_threads, self._total)
         try:
             for thread in threads:
@@ -157,27 +147,25 @@ class _WorkerPool:
                 batch.append(self._results.get_nowait())
         return batch
 
-    def _work(self, suffix: str) -> None:
+    def _work(self) -> None:
         while not self._stop.is_set():
             with self._entries_lock:
                 entry = next(self._entries, None)
             if entry is None:
                 return
             try:
-                outcome = self._fetch_with_retries(entry, suffix)
+                outcome = self._fetch_with_retries(entry)
             except BaseException as error:  # noqa: BLE001 - raised again by `outcomes`
                 outcome = _Outcome(entry, error=error)
             if self._stop.is_set():
                 return
             self._results.put(outcome)
 
-    def _fetch_with_retries(self, entry: Entry, suffix: str) -> _Outcome:
+    def _fetch_with_retries(self, entry: Entry) -> _Outcome:
         suspects: set[str] = set()
         attempts = self._job.store.config.attempts
         try:
-            item = retry(
-                lambda: self._fetch_once(entry, suffix, suspects), attempts, self._stop.wait
-            )
+            item = retry(lambda: self._fetch_once(entry, suspects), attempts, self._stop.wait)
         except TransientError as error:
             return _Outcome(entry, reason=str(error))
         except PermanentError as error:
@@ -185,7 +173,7 @@ class _WorkerPool:
             return _Outcome(entry, refused)
         return _Outcome(entry, item)
 
-    def _fetch_once(self, entry: Entry, suffix: str, suspects: set[str]) -> Item:
+    def _fetch_once(self, entry: Entry, suspects: set[str]) -> Item:
         """GET, validate, rename.
 
         Without a checksum only the image itself can show corruption: one that is invalid, or not
@@ -196,7 +184,7 @@ class _WorkerPool:
             make_folder(path.parent)
             self._folders.add(entry.path[:2])
         # In the same folder: threads that all write into one folder would contend for its lock.
-        temporary = path.with_name(f".{path.name}{suffix}")
+        temporary = path.with_name(f".{path.name}.{threading.get_native_id()}{_PART}")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
         with self._limiter, open(os.open(temporary, flags, 0o644), "wb") as file:
             key, max_bytes = self._job.prefix + entry.path, self._job.limits.max_bytes

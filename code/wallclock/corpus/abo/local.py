@@ -8,9 +8,9 @@ import re
 import shutil
 import stat
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,32 +81,25 @@ def check_space(folder: Path, image_set: str, n: int) -> None:
         )
 
 
-class Journal:
-    """What has arrived, one line an image, so that a killed run resumes; a context manager.
+@contextmanager
+def open_journal(path: Path) -> Iterator[Callable[[Sequence[Item]], None]]:
+    """A function that records what has arrived, one line an image, so that a killed run resumes.
 
-    A line is appended after the file has its final name and carries a checksum: a torn one counts
-    as not written.
+    A line is written after the file has its final name and carries a checksum: a torn one counts
+    as not written. A full disk raises `OSError`.
     """
-
-    def __init__(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - closed by __exit__
-        if self._file.tell():
+    with open(path, "ab", buffering=0) as file:
+        if file.tell():
             # Ends a torn line.
-            self._file.write(b"\n")
+            file.write(b"\n")
 
-    def __enter__(self) -> Journal:
-        return self
+        def append(items: Sequence[Item]) -> None:
+            texts = [json.dumps(list(vars(item).values())).encode() for item in items]
+            data = b"".join(b"%08x %s\n" % (zlib.crc32(text), text) for text in texts)
+            while data:
+                data = data[file.write(data) :]
 
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def append(self, items: Sequence[Item]) -> None:
-        """Write a line for each image. A full disk raises `OSError`."""
-        texts = [json.dumps(list(vars(item).values())).encode() for item in items]
-        data = b"".join(b"%08x %s\n" % (zlib.crc32(text), text) for text in texts)
-        while data:
-            data = data[self._file.write(data) :]
+        yield append
 
 
 def read_journal(path: Path) -> dict[str, Item]:

@@ -118,14 +118,17 @@ def _files(images: _List, n: int, progress: Progress) -> Manifest:
         counter = itertools.count(n - len(missing) + 1)
         # A progress bar that shows MB/s counts bytes too.
         add_bytes = getattr(progress, "add_bytes", lambda n_bytes: None)
-
-        def arrived(item: Item) -> None:
-            progress(next(counter), n, f"fetching {images.image_set}")
-            add_bytes(item.bytes)
-
         job = Job(store, plan.FOLDERS[images.image_set], images.root, images.spec.limits)
-        with local.Journal(journal) as book:
-            items |= fetch(job, missing, book, arrived)
+        with local.open_journal(journal) as append:
+
+            def arrived(rows: Sequence[Item]) -> None:
+                # A refusal is final only at the end: if the store failed, the next run retries.
+                append([item for item in rows if item.failed_stage != "read"])
+                for item in rows:
+                    progress(next(counter), n, f"fetching {images.image_set}")
+                    add_bytes(item.bytes)
+
+            items |= fetch(job, missing, arrived)
     # An earlier, longer list keeps its rows.
     tail = before[n:] if listed == paths else ()
     rows = tuple(items[path] for path in paths) + tail
