@@ -80,18 +80,29 @@ def contents(cache: Path) -> dict[str, bytes]:
     }
 
 
+def wait_for_images(process: subprocess.Popen[str], cache: Path, n: int) -> None:
+    """Wait until `n` images have arrived, or the run has ended."""
+    while arrived(cache) < n and process.poll() is None:
+        time.sleep(0.005)
+
+
+def arrived(cache: Path) -> int:
+    return len(list(cache.glob("abo-*/small_256/??/*.jpg")))
+
+
 def kill_and_resume(store: FaultyStore, cache: Path, kills: int, seed: int) -> list[int]:
     """Kill runs at random moments, then let one finish; return the images after each kill."""
     rng = random.Random(seed)
-    left = []
+    left = [0]
     for _ in range(kills):
         process = start(store, cache)
-        time.sleep(rng.uniform(0.0, 1.1))
+        wait_for_images(process, cache, rng.randint(left[-1], N))
+        time.sleep(rng.uniform(0, 0.02))
         process.kill()
         process.communicate()
-        left.append(len(list(cache.glob("abo-*/small_256/??/*.jpg"))))
+        left.append(arrived(cache))
     assert finish(start(store, cache)) == ""
-    return left
+    return left[1:]
 
 
 def test_killed_three_times(
@@ -99,6 +110,7 @@ def test_killed_three_times(
 ) -> None:
     left = kill_and_resume(slow, tmp_path, 3, seed=1)
     assert left == sorted(left), "nothing that arrived is lost"
+    assert 0 < left[0] < N, "the kill missed the fetch"
     assert contents(tmp_path) == uninterrupted
 
 
@@ -119,11 +131,12 @@ def test_ctrl_c_ends_at_once_and_resumes(
     slow: FaultyStore, uninterrupted: dict[str, bytes], tmp_path: Path
 ) -> None:
     process = start(slow, tmp_path)
-    time.sleep(0.8)
+    wait_for_images(process, tmp_path, 20)
     process.send_signal(signal.SIGINT)
     # Far below the minutes that retries and timeouts could take.
     process.communicate(timeout=20)
     assert process.returncode != 0
+    assert arrived(tmp_path) < N
     finish(start(slow, tmp_path))
     assert contents(tmp_path) == uninterrupted
 
@@ -162,12 +175,12 @@ def test_full_disk_is_one_line_and_resumes(
         line = r"no space left in .*; free some; what has arrived is kept"
         with pytest.raises(UserError, match=line):
             corpus(n=N, prefixes=ALL)
-        arrived = len(list(tmp_path.glob("abo-*/small_256/??/*.jpg")))
-        assert arrived > 10
+        kept = arrived(tmp_path)
+        assert kept > 10
         before = slow.total
         assert mount("50m") == 0
         assert intact(corpus(n=N, prefixes=ALL), many)
-        assert slow.total - before <= N - arrived + 20, "what had arrived was requested again"
+        assert slow.total - before <= N - kept + 20, "what had arrived was requested again"
     finally:
         # Lazily: a thread of the fetch may still hold a file open.
         subprocess.run(["umount", "--lazy", str(tmp_path)], check=False)
