@@ -101,6 +101,7 @@ def test_max_failures_stops_before_measuring(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_torture_folder(shared_images: Path, run_main: RunMain, tmp_path: Path) -> None:
     torture = shared_images / "torture"
     done = run_folder(run_main, "serial,decoders", torture, tmp_path)

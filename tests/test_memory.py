@@ -12,6 +12,7 @@ from wallclock import records
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_peak_memory_is_flat_from_500_to_5000_images(run_main: RunMain, tmp_path: Path) -> None:
     """Small images, no forward pass: memory is one batch and one row group of vectors."""
     images = tmp_path / "images"

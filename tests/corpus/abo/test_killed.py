@@ -115,6 +115,7 @@ def test_killed_three_times(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_killed_at_twenty_moments(
     slow: FaultyStore, uninterrupted: dict[str, bytes], tmp_path: Path
 ) -> None:
