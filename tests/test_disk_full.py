@@ -1,4 +1,4 @@
-"""A disk that is really full: one line, nothing half written, and the same command goes on."""
+"""A full disk: one line, no partial file, and the same command resumes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from wallclock.errors import UserError
 from wallclock.paper.csvfile import read_columns, read_table
 from wallclock.stages import sinks
 
-_LAZY = 2  # MNT_DETACH
+_MNT_DETACH = 2
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        libc.umount2(os.fsencode(folder), _LAZY)
+        libc.umount2(os.fsencode(folder), _MNT_DETACH)
 
 
 def fill(disk: Path, leave: int) -> Path:
@@ -47,7 +47,7 @@ def fill(disk: Path, leave: int) -> Path:
 @pytest.mark.parametrize(
     ("sink", "leave"), [("parquet", 0), ("parquet", 8 << 10), ("lmdb", 8 << 10), ("npy", 40 << 10)]
 )
-def test_whatever_no_longer_fits_is_said_in_one_line_and_the_next_run_goes_on(
+def test_full_disk_is_one_line_and_the_next_run_resumes(
     sink: str, leave: int, small_disk: Path, tmp_path: Path, run_main: RunMain
 ) -> None:
     """From no byte at all, over the corpus list, the vectors and a record, to the figures."""
@@ -57,16 +57,9 @@ def test_whatever_no_longer_fits_is_said_in_one_line_and_the_next_run_goes_on(
         (images / f"{seed}.jpg").write_bytes(making.jpeg(seed=seed))
     out, figures = small_disk / "data", small_disk / "figures"
     arguments = (
-        *(
-            "--experiment",
-            "cpu",
-            "corpus=folder",
-            f"corpus.path={images}",
-            "repeats=2",
-            "model=null",
-            "device=cpu",
-        ),
-        *(f"out={out}", f"figures={figures}", f"experiment.cpu.recipe.sink={sink}"),
+        *("--experiment", "cpu", "corpus=folder", f"corpus.path={images}", "repeats=2"),
+        *("model=null", "device=cpu", f"experiment.cpu.recipe.sink={sink}"),
+        *(f"out={out}", f"figures={figures}"),
     )
     filler = fill(small_disk, leave)
     done = run_main(*arguments)
@@ -87,7 +80,7 @@ def test_whatever_no_longer_fits_is_said_in_one_line_and_the_next_run_goes_on(
 
 
 def check_whole(out: Path) -> None:
-    """What is there can be read to its end; what has no COMPLETE is no record."""
+    """Every file can be read to its end; a folder without COMPLETE is no record."""
     for path in out.glob("*.csv"):
         assert read_columns(path)
         read_table(path)
@@ -100,7 +93,7 @@ def check_whole(out: Path) -> None:
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 @pytest.mark.parametrize("call", ["fsync", "fdopen", "replace"])
-def test_a_full_disk_is_a_users_error_wherever_it_shows(
+def test_no_space_is_a_user_error_in_any_call(
     code: int, call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:
@@ -115,7 +108,7 @@ def test_a_full_disk_is_a_users_error_wherever_it_shows(
     assert (tmp_path / "a").read_text(encoding="utf-8") == "old"
 
 
-def test_another_error_of_the_file_system_keeps_its_name(
+def test_other_file_system_errors_are_not_hidden(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:

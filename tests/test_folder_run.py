@@ -1,8 +1,9 @@
-"""A folder of one's own, as people have them: good photos, broken files, and what only claims to be one."""
+"""A user's folder: valid images, broken files, and files that only claim to be images."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ BROKEN = {
     "g 60000x60000.jpg": ("decode", making.claiming(making.jpeg(), 60_000, 60_000)),
     "j scan bomb.jpg": ("decode", making.scan_bomb(1_000, b"\xff\xfe\x00\x04\xff\xd9")),
 }
-SOUND = {
+VALID = {
     "a.jpg": making.jpeg(seed=1),
     "c rotated.jpg": making.oriented(6, seed=2),
     "f png-named.jpg": making.encode(making.picture(seed=3), "PNG", "RGBA"),
@@ -34,7 +35,7 @@ SOUND = {
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
     folder = tmp_path / "Käse, (1)"
-    for name, data in {**SOUND, **{name: data for name, (_, data) in BROKEN.items()}}.items():
+    for name, data in {**VALID, **{name: data for name, (_, data) in BROKEN.items()}}.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
@@ -43,95 +44,70 @@ def images(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_sound_are_embedded_and_the_others_listed(
-    images: Path, run_main: RunMain, tmp_path: Path
-) -> None:
-    out = tmp_path / "data"
-    done = run_main(
-        *("--experiment", "serial,decoders", "corpus=folder", f"corpus.path={images}"),
-        *("repeats=1", "model=null", "device=cpu", "experiment.decoders.decoders=[pil,opencv]"),
-        *(f"out={out}", f"figures={tmp_path / 'figures'}"),
-    )
+def run_folder(
+    run_main: RunMain, experiments: str, images: Path, out: Path, *settings: str
+) -> subprocess.CompletedProcess[str]:
+    corpus = ("corpus=folder", f"corpus.path={images}", "model=null", "device=cpu", "repeats=1")
+    where = (f"out={out / 'data'}", f"figures={out / 'figures'}")
+    return run_main("--experiment", experiments, *corpus, *where, *settings, timeout=600)
+
+
+def test_valid_are_embedded_others_listed(images: Path, run_main: RunMain, tmp_path: Path) -> None:
+    decoders = "experiment.decoders.decoders=[pil,opencv]"
+    done = run_folder(run_main, "serial,decoders", images, tmp_path, decoders)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "7 images could not be used" in done.stdout
-    failures = {
-        row["id"]: (row["stage"], row["reason"]) for row in read_table(out / "failures.csv")
-    }
-    stages = {name: stage for name, (stage, _) in BROKEN.items()} | {
-        "n dangling.jpg": "read",
-        "o fifo.jpg": "read",
-    }
-    assert {name: stage for name, (stage, _) in failures.items()} == stages
+    out = tmp_path / "data"
+    failures = {row["id"]: row for row in read_table(out / "failures.csv")}
+    stages = {name: stage for name, (stage, _) in BROKEN.items()}
+    stages |= {"n dangling.jpg": "read", "o fifo.jpg": "read"}
+    assert {name: row["stage"] for name, row in failures.items()} == stages
     assert list(failures) == sorted(failures, key=os.fsencode)
-    assert all(reason for _, reason in failures.values())
+    assert all(row["reason"] for row in failures.values())
     kept = sorted(out.rglob("vectors.parquet"))
     assert len(kept) == 3
     for path in kept:
         ids, vectors = sinks.read_parquet(path)
-        assert ids == list(SOUND)
-        assert len({vector.tobytes() for vector in vectors}) == len(SOUND)
+        assert ids == list(VALID)
+        assert len({vector.tobytes() for vector in vectors}) == len(VALID)
     rows = read_table(out / "t4-serial-stages-original.csv")
-    assert [(row["recipe"], row["n_images"], row["n_failed"]) for row in rows] == [
-        *((name, "8", "7") for name in ("pil", "opencv", "turbojpeg", "floor"))
-    ]
+    assert [row["recipe"] for row in rows] == ["pil", "opencv", "turbojpeg", "floor"]
+    assert {(row["n_images"], row["n_failed"]) for row in rows} == {("8", "7")}
     assert {row["n_buffers"] for row in read_table(out / "decoder-comparison.csv")} == {"5"}
 
 
 @pytest.mark.parametrize("broken", [0, 2], ids=["empty", "all broken"])
-def test_a_folder_without_a_sound_image_is_one_line(
+def test_folder_without_a_valid_image_is_one_line(
     broken: int, run_main: RunMain, tmp_path: Path
 ) -> None:
     folder = tmp_path / "images"
     folder.mkdir()
     for index in range(broken):
         (folder / f"{index}.jpg").write_bytes(making.jpeg()[:200])
-    done = run_main(
-        *("--experiment", "decoders", "corpus=folder", f"corpus.path={folder}", "model=null"),
-        *(f"out={tmp_path / 'data'}", f"figures={tmp_path / 'figures'}"),
-    )
+    done = run_folder(run_main, "decoders", folder, tmp_path)
     assert done.returncode == 1
     (line,) = done.stderr.strip().splitlines()
-    assert line.startswith(
-        f"wallclock: {'none of the 2 images' if broken else 'no image'} under {folder}"
-    )
+    images = "none of the 2 images" if broken else "no image"
+    assert line.startswith(f"wallclock: {images} under {folder}")
 
 
-def test_over_max_failures_the_run_stops_before_it_starts(
+def test_max_failures_stops_before_measuring(
     images: Path, run_main: RunMain, tmp_path: Path
 ) -> None:
-    done = run_main(
-        *(
-            "--experiment",
-            "decoders",
-            "corpus=folder",
-            f"corpus.path={images}",
-            "model=null",
-            "max_failures=6",
-        ),
-        *(f"out={tmp_path / 'data'}", f"figures={tmp_path / 'figures'}"),
-    )
+    done = run_folder(run_main, "decoders", images, tmp_path, "max_failures=6")
     assert done.returncode == 1
     (line,) = done.stderr.strip().splitlines()
     assert "7 of 15 images cannot be used, over max_failures=6; the first, b truncated.jpg" in line
 
 
 @pytest.mark.slow
-def test_the_torture_folder_ends_well(
-    shared_images: Path, run_main: RunMain, tmp_path: Path
-) -> None:
-    out = tmp_path / "data"
-    done = run_main(
-        *(
-            "--experiment",
-            "serial,decoders",
-            "corpus=folder",
-            f"corpus.path={shared_images / 'torture'}",
-        ),
-        *("repeats=1", "model=null", f"out={out}", f"figures={tmp_path / 'figures'}"),
-        timeout=600,
-    )
+@pytest.mark.timeout(1200)
+def test_torture_folder(shared_images: Path, run_main: RunMain, tmp_path: Path) -> None:
+    torture = shared_images / "torture"
+    done = run_folder(run_main, "serial,decoders", torture, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
+    out = tmp_path / "data"
     failed = {row["id"] for row in read_table(out / "failures.csv")}
-    listed = {path.name for path in (shared_images / "torture").iterdir()} - {"MANIFEST.csv"}
+    listed = {path.name for path in torture.iterdir()} - {"MANIFEST.csv"}
     for path in out.rglob("vectors.parquet"):
         assert set(sinks.read_parquet(path)[0]) == listed - failed

@@ -11,19 +11,19 @@ from wallclock.corpus.readers import read_file
 from wallclock.errors import ImageError
 
 
-def test_the_bytes_of_the_file(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"\0data")
-    assert read_file(tmp_path, "a", 5) == b"\0data"
-
-
-def reason(folder: Path, name: str, size: int = 5) -> str:
+def reason(folder: Path, name: str) -> str:
     with pytest.raises(ImageError) as caught:
-        read_file(folder, name, size)
+        read_file(folder, name, 5)
     assert caught.value.stage == "read"
     return caught.value.reason
 
 
-def test_what_vanished_or_is_no_file_says_so(tmp_path: Path) -> None:
+def test_bytes_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"\0data")
+    assert read_file(tmp_path, "a", 5) == b"\0data"
+
+
+def test_missing_file_or_folder_has_a_reason(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("nowhere")
     assert reason(tmp_path, "vanished") == "No such file or directory"
     assert reason(tmp_path, "link") == "No such file or directory"
@@ -31,15 +31,13 @@ def test_what_vanished_or_is_no_file_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"four", b"longer than five"])
-def test_a_file_that_changed_its_length_is_not_the_one_that_was_vetted(
-    tmp_path: Path, data: bytes
-) -> None:
+def test_changed_length_is_detected(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a").write_bytes(data)
     assert "changed since it was listed" in reason(tmp_path, "a")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_without_permission(tmp_path: Path) -> None:
+def test_file_without_permission(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"12345")
     (tmp_path / "a").chmod(0)
     assert reason(tmp_path, "a") == "Permission denied"

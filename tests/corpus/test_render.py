@@ -1,4 +1,4 @@
-"""The generated corpus: pinned bytes, pure, and enough like the photos that it stands in for."""
+"""Synthetic photos: pinned bytes, pure functions, and statistics like those of the real ones."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def thumbnails() -> list[bytes]:
 
 @pytest.mark.parametrize(("image_set", "index"), GOLDEN)
 def test_bytes_are_pinned(image_set: str, index: int) -> None:
-    found = sha256(render.render(0, image_set, index)).hexdigest()
-    assert found == GOLDEN[image_set, index], (
-        f"image {index} of {image_set} is no longer the one made with {ENCODER}. If the generator was "
-        "changed, raise render.GENERATOR; if a newer Pillow encodes differently, raise it too; then "
-        "pin the new digests here. If neither, an inexact operation has crept in: find it"
+    digest = sha256(render.render(0, image_set, index)).hexdigest()
+    assert digest == GOLDEN[image_set, index], (
+        f"image {index} of {image_set} differs from that of {ENCODER}. If the generator changed, "
+        "or a newer Pillow encodes differently, raise render.GENERATOR and pin the new digests "
+        "here. If neither, an operation is not exact"
     )
 
 
@@ -55,14 +55,14 @@ def test_an_image_depends_on_no_other(thumbnails: list[bytes]) -> None:
         assert render.render(0, "small_256", index) == thumbnails[index]
 
 
-def test_seeds_sets_and_indices_give_different_pictures(thumbnails: list[bytes]) -> None:
+def test_seeds_sets_and_indices_differ(thumbnails: list[bytes]) -> None:
     assert len({sha256(data).digest() for data in thumbnails}) == len(thumbnails)
     assert render.render(1, "small_256", 0) != thumbnails[0]
     assert render.image_id(1, "small_256", 0) != render.image_id(0, "small_256", 0)
     assert render.image_id(0, "original", 0) != render.image_id(0, "small_256", 0)
 
 
-def test_ids_are_unique_and_fill_the_folders_evenly() -> None:
+def test_ids_are_unique_and_spread_evenly() -> None:
     ids = [render.image_id(0, "original", index) for index in range(10_000)]
     assert len(set(ids)) == len(ids)
     assert all(len(name) == 8 and int(name, 16) < 2**32 for name in ids)
@@ -71,7 +71,7 @@ def test_ids_are_unique_and_fill_the_folders_evenly() -> None:
     assert counts.max() < 80
 
 
-def test_far_indices_get_ids_of_their_own() -> None:
+def test_far_indices_have_unique_ids() -> None:
     indices = [*range(1_000), *range(999_000, 1_000_000), *range(2**32 - 1_000, 2**32)]
     assert len({render.image_id(7, "small_256", index) for index in indices}) == len(indices)
 
@@ -90,12 +90,12 @@ def test_originals_have_the_sizes_of_abo() -> None:
     assert 0.4 < np.mean(sizes[longest != shortest, 0] < sizes[longest != shortest, 1]) < 0.6
 
 
-def test_thumbnails_are_256_px_and_as_heavy_as_the_papers(thumbnails: list[bytes]) -> None:
+def test_thumbnails_are_256_px_and_of_the_papers_bytes(thumbnails: list[bytes]) -> None:
     assert 6_600 < np.median([len(data) for data in thumbnails]) < 8_200
     assert all(max(render.size(0, "small_256", index)) == 256 for index in range(500))
 
 
-def test_a_file_has_the_declared_size_and_420_sampling(thumbnails: list[bytes]) -> None:
+def test_size_and_420_sampling(thumbnails: list[bytes]) -> None:
     sliver = next(i for i in range(5_000) if min(render.size(0, "small_256", i)) < 60)
     files = {**dict(enumerate(thumbnails)), sliver: render.render(0, "small_256", sliver)}
     for index, data in files.items():
@@ -105,7 +105,7 @@ def test_a_file_has_the_declared_size_and_420_sampling(thumbnails: list[bytes]) 
         assert decode(data).shape == (high, wide, 3)
 
 
-def test_progressive_share_is_respected_and_changes_no_pixel(thumbnails: list[bytes]) -> None:
+def test_progressive_share_changes_no_pixel(thumbnails: list[bytes]) -> None:
     for index in range(8):
         progressive = render.render(0, "small_256", index, progressive_share=1.0)
         assert frame_header(thumbnails[index])[1] == 0xC0
@@ -115,17 +115,17 @@ def test_progressive_share_is_respected_and_changes_no_pixel(thumbnails: list[by
     assert 30 < half.count(0xC2) < 66
 
 
-def test_pictures_are_objects_before_a_light_background(thumbnails: list[bytes]) -> None:
+def test_objects_on_a_light_background(thumbnails: list[bytes]) -> None:
     pixels = [decode(data).astype(np.int16) for data in thumbnails]
     corners = [image[:4, :4].min() for image in pixels]
     assert np.mean([corner >= 225 for corner in corners]) > 0.95
     covered = [np.mean(image.min(axis=2) < 200) for image in pixels]
     assert 0.2 < np.median(covered) < 0.8
-    # Neighbours in noise would differ by some 85 levels; in these pictures most hardly differ.
+    # Neighbours in noise would differ by some 85 levels; here most hardly differ.
     steps = [np.median(np.abs(np.diff(image, axis=1))) for image in pixels]
     assert np.median(steps) <= 3
 
 
-def test_an_unknown_set_is_refused_with_the_nearest_name() -> None:
+def test_unknown_set_is_refused() -> None:
     with pytest.raises(UserError, match="small_256"):
         render.render(0, "small", 0)

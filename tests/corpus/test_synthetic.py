@@ -1,4 +1,4 @@
-"""The generated corpus on disk: made once, completed where something is missing, the same everywhere."""
+"""The synthetic corpus on disk: rendered once, completed where something is missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from wallclock.corpus import manifest, prepare, synthetic
+from wallclock.corpus import manifest, no_progress, prepare, synthetic
 from wallclock.corpus.manifest import Manifest
 from wallclock.errors import UserError
 from wallclock.files import sha256_bytes
@@ -19,7 +19,7 @@ SPEC = CorpusSpec("synthetic")
 
 @pytest.fixture(autouse=True)
 def rendered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The indices that were rendered; in threads, since new processes take a second to start."""
+    """The indices that were rendered, in threads: new processes take a second to start."""
     seen: list[int] = []
     real = synthetic._render
 
@@ -36,33 +36,24 @@ def rendered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def make(cache: Path, n: int, image_set: str = "small_256", spec: CorpusSpec = SPEC) -> Manifest:
-    made = prepare.prepare(spec, image_set, n, cache, lambda done, total, what: None)
-    assert made.n == n
-    found = manifest.load(Path(made.manifest)).first(n)
-    assert found.digest() == made.digest
-    return found
+    prepared = prepare.prepare(spec, image_set, n, cache, no_progress)
+    assert prepared.n == n
+    listed = manifest.load(Path(prepared.manifest)).head(n)
+    assert listed.digest() == prepared.digest
+    return listed
 
 
-def test_every_file_is_what_its_row_says(tmp_path: Path) -> None:
-    found = make(tmp_path, 5)
-    assert len(found.valid) == 5
-    for item in found.items:
-        data = (found.root / item.path).read_bytes()
-        assert len(data) == item.bytes
-        assert sha256_bytes(data) == item.sha256
+def test_file_matches_its_row(tmp_path: Path) -> None:
+    listed = make(tmp_path, 5)
+    assert len(listed.valid) == 5
+    for item in listed.items:
+        data = (listed.root / item.path).read_bytes()
+        assert (len(data), sha256_bytes(data)) == (item.bytes, item.sha256)
         assert max(item.width, item.height) == 256
         assert item.path == f"{item.id[:2]}/{item.id}.jpg"
 
 
-def test_the_second_time_nothing_is_rendered(tmp_path: Path, rendered: list[int]) -> None:
-    first = make(tmp_path, 4)
-    assert make(tmp_path, 4) == first
-    assert sorted(rendered) == [0, 1, 2, 3]
-
-
-def test_a_larger_n_adds_and_a_smaller_one_forgets_nothing(
-    tmp_path: Path, rendered: list[int]
-) -> None:
+def test_only_new_images_are_rendered(tmp_path: Path, rendered: list[int]) -> None:
     small = make(tmp_path, 2)
     large = make(tmp_path, 5)
     assert large.items[:2] == small.items
@@ -72,9 +63,7 @@ def test_a_larger_n_adds_and_a_smaller_one_forgets_nothing(
 
 
 @pytest.mark.parametrize("damage", ["removed", "cut"])
-def test_a_missing_or_cut_file_is_rendered_again(
-    tmp_path: Path, rendered: list[int], damage: str
-) -> None:
+def test_damaged_file_is_rendered_again(tmp_path: Path, rendered: list[int], damage: str) -> None:
     first = make(tmp_path, 3)
     path = first.root / first.items[1].path
     data = path.read_bytes()
@@ -84,7 +73,7 @@ def test_a_missing_or_cut_file_is_rendered_again(
     assert sorted(rendered) == [0, 1, 1, 2]
 
 
-def test_an_edited_list_is_made_again(tmp_path: Path, rendered: list[int]) -> None:
+def test_edited_list_is_rebuilt(tmp_path: Path, rendered: list[int]) -> None:
     first = make(tmp_path, 2)
     (path,) = tmp_path.rglob("small_256.csv")
     path.write_bytes(path.read_bytes() + b"junk\n")
@@ -97,17 +86,15 @@ def test_two_caches_hold_the_same_bytes(tmp_path: Path) -> None:
     assert one.items == other.items
     for item in one.items:
         assert (one.root / item.path).read_bytes() == (other.root / item.path).read_bytes()
-    names = [path.name for path in (tmp_path / "one").rglob("*.csv")]
-    assert names == ["small_256.csv"]
-    csvs = [next((tmp_path / cache).rglob("*.csv")).read_bytes() for cache in ("one", "other")]
-    assert csvs[0] == csvs[1]
+    csvs = [next((tmp_path / cache).rglob("small_256.csv")) for cache in ("one", "other")]
+    assert csvs[0].read_bytes() == csvs[1].read_bytes()
 
 
-def test_seeds_and_progressive_shares_live_side_by_side(tmp_path: Path) -> None:
+def test_seeds_and_progressive_shares_are_kept_apart(tmp_path: Path) -> None:
     specs = (SPEC, CorpusSpec("synthetic", seed=1), CorpusSpec("synthetic", progressive_share=1.0))
-    found = [make(tmp_path, 2, spec=spec) for spec in specs]
-    assert len({one.root for one in found}) == len({one.digest() for one in found}) == 3
-    assert {item.process for item in found[2].items} == {"progressive"}
+    listed = [make(tmp_path, 2, spec=spec) for spec in specs]
+    assert len({one.root for one in listed}) == len({one.digest() for one in listed}) == 3
+    assert {item.process for item in listed[2].items} == {"progressive"}
 
 
 def test_names_and_numbers_are_checked(tmp_path: Path) -> None:

@@ -1,1 +1,13 @@
-"""Corpora: pinned lists of images, from a generator, from a folder, or from S3."""
+"""Corpora: pinned lists of images, how they are prepared, and how their bytes are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+#: Called with how many images are done, how many there are, and what is being done.
+Progress: TypeAlias = Callable[[int, int, str], None]
+
+
+def no_progress(done: int, total: int, step: str) -> None:
+    """Report nothing."""

@@ -1,4 +1,4 @@
-"""What images are like: bytes, pixels, format, brightness. What a job's cost follows from, and what drifts."""
+"""Statistics of images that a job's cost follows from and that drift: size, format, brightness."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ MEASURES = ("kb", "megapixels", "bytes_per_pixel", "longest_px", "brightness")
 
 @dataclass(frozen=True)
 class ImageStats:
-    """A corpus image by image: `values` has one list a measure, equally long; `formats` counts the images of each.
+    """`values`: one list for each measure, one number an image; `formats`: images by format.
 
-    `brightness`: mean of the luma, 0 (black) to 1 (white), of the picture at 1/8 scale.
+    `brightness`: mean luma, 0 (black) to 1 (white), at 1/8 scale.
     """
 
     values: Mapping[str, Sequence[float]]
@@ -31,30 +31,25 @@ class ImageStats:
     def summary(self) -> dict[str, float]:
         """Median and 90th percentile of each measure."""
         return {
-            f"{name}_{word}": quantile(self.values[name], q)
+            f"{name}_{suffix}": quantile(self.values[name], q)
             for name in MEASURES
-            for word, q in (("p50", 0.5), ("p90", 0.9))
+            for suffix, q in (("p50", 0.5), ("p90", 0.9))
         }
 
 
 def measure(manifest: Manifest) -> ImageStats:
-    """Look at every sound image of a corpus that lies on this disk, one file an image."""
-    values: dict[str, list[float]] = {name: [] for name in MEASURES}
-    formats: Counter[str] = Counter()
-    for item in manifest.valid:
-        pixels = item.width * item.height
-        brightness = _brightness((manifest.root / item.path).read_bytes())
-        row = (
-            item.bytes / 1e3,
-            pixels / 1e6,
-            item.bytes / pixels,
-            max(item.width, item.height),
-            brightness,
-        )
-        for name, value in zip(MEASURES, row, strict=True):
-            values[name].append(float(value))
-        formats[format_name(item)] += 1
+    """Statistics of every valid image of a corpus stored as files."""
+    rows = [_measure(manifest, item) for item in manifest.valid]
+    values = {name: [row[index] for row in rows] for index, name in enumerate(MEASURES)}
+    formats = Counter(format_name(item) for item in manifest.valid)
     return ImageStats(values, dict(sorted(formats.items())))
+
+
+def _measure(manifest: Manifest, item: Item) -> tuple[float, ...]:
+    pixels = item.width * item.height
+    brightness = _brightness((manifest.root / item.path).read_bytes())
+    longest = float(max(item.width, item.height))
+    return item.bytes / 1e3, pixels / 1e6, item.bytes / pixels, longest, brightness
 
 
 def format_name(item: Item) -> str:

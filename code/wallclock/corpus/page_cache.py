@@ -1,4 +1,4 @@
-"""Put files into the page cache, or out of it, before a pass: both without root."""
+"""Load files into the page cache, or evict them, before a pass: both without root."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-#: A shard or a database can be larger than the memory.
-_PIECE_BYTES = 1 << 22
+#: Bytes per read: a shard or a database can be larger than memory.
+_CHUNK_BYTES = 1 << 22
 
 
 def warm(paths: Iterable[Path]) -> None:
     """Read every file once, so that the pass reads from memory."""
     for path in paths:
         try:
-            with open(path, "rb", buffering=0) as handle:
-                while handle.read(_PIECE_BYTES):
+            with open(path, "rb", buffering=0) as file:
+                while file.read(_CHUNK_BYTES):
                     pass
         except OSError:
-            # The pass itself meets the same file and lists it as a failure of `read`.
+            # The pass meets the same file and lists it as a failure of `read`.
             continue
 
 
 def evict(paths: Iterable[Path]) -> None:
-    """Ask the kernel to drop the files' pages (`posix_fadvise(DONTNEED)`), so that the pass reads from disk.
+    """Drop the files' pages (`posix_fadvise(DONTNEED)`), so that the pass reads from disk.
 
-    Dirty pages stay, so each file is flushed first.
+    Each file is flushed first, because dirty pages stay.
     """
     for path in paths:
         try:

@@ -1,14 +1,14 @@
-"""Seeded mock models for product photos: shaded objects, printed labels, a near-white background.
+"""Seeded synthetic product photos: shaded objects, printed labels, a near-white background.
 
 A seed gives the same bytes on every machine that has the pinned Pillow wheel, because digests of
-them identify a corpus. So only exact operations are used: raw PCG64 words (numpy promises them for
-all releases, but not what its distributions make of them); + - * / sqrt on float64, which IEEE 754
-rounds in one way only; Pillow's 8-bit fixed-point operations. No sin, exp or pow (they differ between
-C libraries), no sum or matrix product of floats (the order of additions differs between CPUs).
+them identify a corpus. So only exact operations are used: raw PCG64 words (numpy guarantees them
+across releases, but not its distributions); + - * / sqrt on float64, which IEEE 754 rounds in one
+way only; Pillow's 8-bit fixed-point operations. No sin, exp or pow (they differ between C
+libraries), no sum or matrix product of floats (the order of additions differs between CPUs).
 
-Form and light are worked out on grids of at most `_GRID` cells a side and enlarged by Pillow; edges
-stay sharp because an enlarged distance field is cut at full size. Luma (Y) is painted at full size,
-chroma (Cb, Cr) at half: 4:2:0 keeps no more.
+Form and light are computed on grids of at most `_GRID` cells a side and enlarged by Pillow; edges
+stay sharp because the enlarged distance field is thresholded at full size. Luma (Y) is painted at
+full size, chroma (Cb, Cr) at half: 4:2:0 keeps no more.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import colorsys
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import TypeVar
 
@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageChops, ImageDraw, ImageFont
 
+from wallclock.corpus.products import PLAIN, PRODUCTS, Part, Skin
 from wallclock.errors import check_name
 from wallclock.spec import IMAGE_SETS
 
@@ -35,122 +36,35 @@ Tone = tuple[int, int, int]  # Y, Cb, Cr
 Floats = npt.NDArray[np.float64]
 T = TypeVar("T")
 
-_BICUBIC, _BILINEAR, _NEAREST = (
-    Image.Resampling.BICUBIC,
-    Image.Resampling.BILINEAR,
-    Image.Resampling.NEAREST,
-)
-#: Quantiles of the originals' longest side in Amazon Berkeley Objects: (share of images, pixels). The
-#: median is the cap; 0.48 keeps it so in a small sample.
+_BICUBIC = Image.Resampling.BICUBIC
+#: Quantiles of the originals' longest side in Amazon Berkeley Objects: (share of images, pixels).
+#: The median is the maximum; 0.48 keeps it so in a small sample.
 _LONGEST = ((0.0, 500), (0.05, 1000), (0.25, 2000), (0.48, 2560), (1.0, 2560))
 #: Range of the encoder's quality setting: thumbnails are kept at less.
 _QUALITY = {"small_256": (71, 89), "original": (80, 96)}
 #: Cells along the longer side of a part's grid; levels a cell in its distance field.
 _GRID, _STEEP = 96, 24
-#: Streams of one image: its size and encoding, its picture.
-_FRAME, _PICTURE = 0, 1
-_WORDS = ("PURE", "NORD", "LUMA", "ALTO", "VERA", "HOME", "OAK", "FINE", "SALT", "MINT", "WOOL", "LINEN",
-          "SOFT")  # fmt: skip
+#: Random streams of one image: its size and encoding, its content.
+_FRAME, _CONTENT = 0, 1
+_WORDS = ["PURE", "NORD", "LUMA", "ALTO", "VERA", "HOME", "OAK", "FINE", "SALT", "MINT", "WOOL"]
+_WORDS += ["LINEN", "SOFT"]
 
 
-@dataclass(frozen=True)
-class _Part:
-    """One surface of a product."""
-
-    box: Box  # per cent of the product's box
-    skin: int = 0  # which of the product's two materials
-    round: float = 0.1  # corner radius over half the shorter side
-    bend: tuple[int, int] = (0, -1)  # see `_bend`, across and down
-    taper: float = 0.0  # above 0: narrower at the top
-    belly: float = 0.0  # above 0: wider in the middle
-    label: float = 0.0  # chance that a label is printed on it
-
-
-@dataclass(frozen=True)
-class _Skin:
-    """A material. Lengths are thousandths of the picture's longest side."""
-
-    pitch: tuple[float, float]  # size of the pattern's features, across and down
-    cover: int  # how much of the second tone shows at most, of 255
-    hard: float  # slope of the pattern's edges: 1 smooth, 25 sharp
-    grain: float  # size of the fine texture
-    rough: int  # depth of the fine texture, of 255
-    gloss: int  # level of the highlight
-    hues: tuple[float, float] = (0.0, 1.0)  # in turns of the colour wheel
-    vivid: float = 0.85  # highest saturation
-
-
-@dataclass(frozen=True)
-class _Product:
-    """Its parts, from back to front, and the materials that each of its two skins is drawn from."""
-
-    shape: tuple[float, float]  # narrowest and widest, width over height
-    skins: tuple[tuple[_Skin, ...], tuple[_Skin, ...]]
-    parts: tuple[_Part, ...]
-
-
-_BROWN = (0.03, 0.11)
-_PLAIN = _Skin((300, 300), 40, 1, 1.2, 30, 70)
-_PLANK = _Skin((150, 4), 150, 3, 1.5, 40, 20, _BROWN, 0.7)
-_UPRIGHT = _Skin((4, 150), 150, 3, 1.5, 40, 20, _BROWN, 0.7)
-_CLOTH = _Skin((40, 40), 50, 1, 2.0, 130, 0, vivid=0.6)
-_STRIPES = _Skin((12, 4000), 230, 25, 1.6, 60, 5, vivid=0.7)
-_BLOTS = _Skin((20, 20), 230, 25, 1.2, 30, 40)
-_STONE = _Skin((7, 7), 160, 8, 1.2, 30, 30, vivid=0.2)
-_HARD, _SOFT = (_PLAIN, _PLAIN, _STONE), (_CLOTH, _STRIPES)
-_WOOD, _PRINT = (_UPRIGHT, _PLAIN), (_BLOTS, _STRIPES)
-
-_SLAB, _BOARD, _CUSHION = (-1, -1), (3, 3), (1, 1)
-_PRODUCTS = {
-    "bottle": _Product((0.3, 0.5), (_HARD, (_PLAIN, _UPRIGHT)), (
-        _Part((33, 8, 67, 40)), _Part((2, 26, 98, 100), round=0.35, belly=0.05, label=0.9),
-        _Part((30, 0, 70, 15), 1, 0.2))),
-    "jar": _Product((0.6, 1.0), (_HARD, (_PLAIN, _PLANK)), (
-        _Part((3, 12, 97, 100), round=0.25, label=0.9), _Part((0, 0, 100, 20), 1, 0.15))),
-    "carton": _Product((0.6, 1.5), ((_PLAIN, *_PRINT), _HARD), (
-        _Part((0, 0, 100, 100), 0, 0.04, _BOARD, label=1.0),)),
-    "cushion": _Product((0.9, 1.5), (_SOFT + _PRINT, _SOFT), (
-        _Part((0, 0, 100, 100), 0, 0.35, _CUSHION, belly=0.1),)),
-    "picture": _Product((0.6, 1.6), (_PRINT, (_PLANK, _PLAIN)), (
-        _Part((0, 0, 100, 100), 1, 0.02, _BOARD), _Part((6, 6, 94, 94), 0, 0.01, _SLAB, label=0.4))),
-    "telephone case": _Product((0.45, 0.55), ((_PLAIN, *_PRINT), (_PLAIN,)), (
-        _Part((0, 0, 100, 100), 1, 0.28, _BOARD), _Part((4, 2, 96, 98), 0, 0.25, _BOARD, label=0.6),
-        _Part((12, 6, 42, 24), 1, 0.5, _CUSHION))),
-    "lamp": _Product((0.5, 0.8), (_SOFT, _WOOD), (
-        _Part((47, 35, 53, 96), 1), _Part((26, 93, 74, 100), 1, 0.5),
-        _Part((0, 0, 100, 50), round=0.06, taper=0.3))),
-    "vase": _Product((0.7, 1.1), ((*_HARD, *_PRINT), _HARD), (
-        _Part((30, 0, 70, 30), taper=-0.1), _Part((0, 8, 100, 100), round=0.7, belly=0.35))),
-    "table": _Product((1.0, 1.8), ((_PLANK, _STONE), _WOOD), (
-        _Part((6, 10, 14, 100), 1, taper=-0.3), _Part((86, 10, 94, 100), 1, taper=-0.3),
-        _Part((10, 60, 90, 67), 0, 0.3, _BOARD), _Part((0, 0, 100, 16), 0, 0.2, _BOARD))),
-    "sofa": _Product((1.5, 2.3), (_SOFT, _WOOD), (
-        _Part((8, 86, 14, 100), 1), _Part((86, 86, 92, 100), 1), _Part((6, 0, 94, 75), 0, 0.2, _CUSHION),
-        _Part((10, 48, 50, 72), 0, 0.4, _CUSHION), _Part((50, 48, 90, 72), 0, 0.4, _CUSHION),
-        _Part((4, 68, 96, 92), 0, 0.15, _BOARD), _Part((0, 28, 15, 92), 0, 0.6, _CUSHION),
-        _Part((85, 28, 100, 92), 0, 0.6, _CUSHION))),
-}  # fmt: skip
-
-
-class _Dice:
-    """Draws from one raw PCG64 stream."""
+class _Rng:
+    """Draws from one raw PCG64 stream, exactly the same on every machine."""
 
     def __init__(self, seed: int, image_set: str, index: int, stream: int) -> None:
-        key = (
-            seed,
-            IMAGE_SETS.index(check_name(image_set, IMAGE_SETS, "image set")),
-            index,
-            stream,
-        )
+        set_index = IMAGE_SETS.index(check_name(image_set, IMAGE_SETS, "image set"))
+        key = (seed, set_index, index, stream)
         self._bits = np.random.PCG64(np.random.SeedSequence(key))
 
-    def between(self, low: float, high: float) -> float:
+    def uniform(self, low: float, high: float) -> float:
         """A number in [low, high)."""
         return low + (high - low) * ((int(self._bits.random_raw()) >> 11) / 2**53)
 
-    def pick(self, items: Sequence[T]) -> T:
+    def choice(self, items: Sequence[T]) -> T:
         """One of `items`."""
-        return items[int(self.between(0, len(items)))]
+        return items[int(self.uniform(0, len(items)))]
 
     def noise(self, columns: int, rows: int) -> Image.Image:
         """An L image of independent bytes."""
@@ -166,7 +80,7 @@ class _Canvas:
         self.cb, self.cr = (Image.new("L", (wide // 2, high // 2), level) for level in tone[1:])
 
     def paste(self, paint: _Canvas | Tone, box: Box, mask: Image.Image) -> None:
-        """Lay a canvas or a colour over `box` (even pixels) as far as `mask` (L, the box's size) is white."""
+        """Blend a canvas or a colour into `box` (even pixels) by `mask` (L, the box's size)."""
         half = (box[0] // 2, box[1] // 2, box[2] // 2, box[3] // 2)
         small = mask.reduce(2)
         y, cb, cr = (paint.y, paint.cb, paint.cr) if isinstance(paint, _Canvas) else paint
@@ -176,66 +90,65 @@ class _Canvas:
 
     def image(self) -> Image.Image:
         """The canvas as one YCbCr image."""
-        cb, cr = (plane.resize(self.y.size, _NEAREST) for plane in (self.cb, self.cr))
+        cb, cr = (
+            plane.resize(self.y.size, Image.Resampling.NEAREST) for plane in (self.cb, self.cr)
+        )
         return Image.merge("YCbCr", (self.y, cb, cr))
 
 
 def size(seed: int, image_set: str, index: int) -> tuple[int, int]:
     """(width, height) of one image, in pixels."""
-    return _frame(_Dice(seed, image_set, index, _FRAME), image_set)
+    return _frame(_Rng(seed, image_set, index, _FRAME), image_set)
 
 
 def image_id(seed: int, image_set: str, index: int) -> str:
     """Eight hexadecimal digits, different for each of the first 2**32 indices of a set."""
-    key = int(_Dice(seed, image_set, 0, _FRAME).between(0, 2**32))
+    key = int(_Rng(seed, image_set, 0, _FRAME).uniform(0, 2**32))
     x = (index ^ key) & 0xFFFFFFFF
-    # Each step can be undone modulo 2**32 (a xor with a shift, an odd factor), so no two indices meet.
+    # Each step is invertible modulo 2**32 (xor with a shift, odd factor): no two indices collide.
     for factor in (0x7FEB352D, 0x846CA68B):
         x = ((x ^ (x >> 16)) * factor) & 0xFFFFFFFF
     return f"{x ^ (x >> 16):08x}"
 
 
 def render(seed: int, image_set: str, index: int, progressive_share: float = 0.0) -> bytes:
-    """The JPEG file (8-bit, 4:2:0, baseline or progressive) of one image.
+    """One image as a JPEG file (8-bit, 4:2:0, baseline or progressive).
 
-    It depends on no other image. `progressive_share` of all images are saved progressive; which share
-    is asked for changes no pixel.
+    `progressive_share` of all images are saved progressive, which changes no pixel.
     """
-    rng = _Dice(seed, image_set, index, _FRAME)
+    rng = _Rng(seed, image_set, index, _FRAME)
     wide, high = _frame(rng, image_set)
-    quality = int(rng.between(*_QUALITY[image_set]))
-    progressive = rng.between(0, 1) < progressive_share
-    picture = _picture(_Dice(seed, image_set, index, _PICTURE), wide, high)
+    quality = int(rng.uniform(*_QUALITY[image_set]))
+    progressive = rng.uniform(0, 1) < progressive_share
+    image = _compose(_Rng(seed, image_set, index, _CONTENT), wide, high)
     file = io.BytesIO()
-    picture.save(
-        file, "JPEG", quality=quality, subsampling="4:2:0", progressive=progressive, optimize=False
-    )
+    image.save(file, "JPEG", quality=quality, subsampling="4:2:0", progressive=progressive)
     return file.getvalue()
 
 
-def _frame(rng: _Dice, image_set: str) -> tuple[int, int]:
-    """Draw (width, height): over half are square, most others between 1:2 and 1:1, a few slivers."""
-    share, kind, ratio, upright = (rng.between(0, 1) for _ in range(4))
+def _frame(rng: _Rng, image_set: str) -> tuple[int, int]:
+    """Draw (width, height): over half square, most others between 1:2 and 1:1, few slivers."""
+    share, shape, ratio, upright = (rng.uniform(0, 1) for _ in range(4))
     longest = 256
     if image_set == "original":
         (low, least), (high, most) = next(pair for pair in pairwise(_LONGEST) if share < pair[1][0])
         longest = int(least + (most - least) * (share - low) / (high - low))
-    aspect = 1.0 if kind < 0.55 else 0.5 + 0.5 * ratio if kind < 0.985 else 0.125 + 0.375 * ratio
+    aspect = 1.0 if shape < 0.55 else 0.5 + 0.5 * ratio if shape < 0.985 else 0.125 + 0.375 * ratio
     shortest = round(longest * aspect)
     return (shortest, longest) if upright < 0.5 else (longest, shortest)
 
 
-def _picture(rng: _Dice, wide: int, high: int) -> Image.Image:
+def _compose(rng: _Rng, wide: int, high: int) -> Image.Image:
     canvas = _Canvas(wide + wide % 2, high + high % 2, (255, 128, 128))
-    fits = [p for p in _PRODUCTS.values() if p.shape[0] / 2 <= wide / high <= p.shape[1] * 2]
-    # Nothing is as long as some slivers; these can be stretched and still look like themselves.
-    product = rng.pick(fits or [_PRODUCTS["carton"], _PRODUCTS["cushion"], _PRODUCTS["picture"]])
-    skins = [_finish(rng, rng.pick(choice)) for choice in product.skins]
-    lamp = rng.between(-0.6, 0.6)
-    boxes = list(_place(rng, wide, high, product.shape if fits else (0.01, 100)))
+    fits = [p for p in PRODUCTS.values() if p.shape[0] / 2 <= wide / high <= p.shape[1] * 2]
+    # No product is as long as some slivers; these three can be stretched.
+    product = rng.choice(fits or [PRODUCTS["carton"], PRODUCTS["cushion"], PRODUCTS["picture"]])
+    skins = [_finish(rng, rng.choice(choice)) for choice in product.skins]
+    lamp = rng.uniform(-0.6, 0.6)
+    boxes = list(_layout(rng, wide, high, product.shape if fits else (0.01, 100)))
     canvas.y.paste(_backdrop(rng, canvas.y.size, boxes))
     for left, top, right, bottom in boxes:
-        tones = [(_tone(rng, skin), _tone(rng, skin)) for skin in skins]
+        tones = [[_tone(rng, skin), _tone(rng, skin)] for skin in skins]
         for part in product.parts:
             x0, x1 = (left + (right - left) * part.box[i] // 200 * 2 for i in (0, 2))
             y0, y1 = (top + (bottom - top) * part.box[i] // 200 * 2 for i in (1, 3))
@@ -244,25 +157,25 @@ def _picture(rng: _Dice, wide: int, high: int) -> Image.Image:
     return canvas.image().crop((0, 0, wide, high))
 
 
-def _place(rng: _Dice, wide: int, high: int, shape: tuple[float, float]) -> Iterator[Box]:
-    """Boxes (even pixels) of one product or of two side by side, of widths over heights within `shape`."""
+def _layout(rng: _Rng, wide: int, high: int, shape: tuple[float, float]) -> Iterator[Box]:
+    """Boxes (even pixels) of one or two products, of widths over heights within `shape`."""
     narrow = shape[1] * high <= wide
-    count = 2 if narrow and rng.between(0, 1) < 0.5 else 1
+    count = 2 if narrow and rng.uniform(0, 1) < 0.5 else 1
     for i in range(count):
         cell = wide / count
-        w, h = cell * rng.between(0.76, 0.97), high * rng.between(0.76, 0.95)
+        w, h = cell * rng.uniform(0.76, 0.97), high * rng.uniform(0.76, 0.95)
         w, h = min(w, h * shape[1]), min(h, w / shape[0])
         left, top = int(cell * i + (cell - w) / 2), int((high - h) * 0.55)
         yield left // 2 * 2, top // 2 * 2, int(left + w) // 2 * 2, int(top + h) // 2 * 2
 
 
-def _backdrop(rng: _Dice, full: tuple[int, int], boxes: Sequence[Box]) -> Image.Image:
+def _backdrop(rng: _Rng, full: tuple[int, int], boxes: Sequence[Box]) -> Image.Image:
     """The near-white Y plane (L, `full`), darker towards its edges and under the products."""
     wide, high = full
     columns, rows = (max(4, 64 * side // max(full)) for side in full)
     x = ((np.arange(columns) + 0.5) * wide / columns)[None, :]
     y = ((np.arange(rows) + 0.5) * high / rows)[:, None]
-    fade, depth = rng.pick((0.0, 10.0, 30.0)), rng.between(30, 110)
+    fade, depth = rng.choice((0.0, 10.0, 30.0)), rng.uniform(30, 110)
     level = 255 - fade * ((x / wide - 0.5) * (x / wide - 0.5) + (y / high - 0.4) * (y / high - 0.4))
     for left, top, right, bottom in boxes:
         across = (2 * x - left - right) / (1.15 * (right - left))
@@ -273,24 +186,17 @@ def _backdrop(rng: _Dice, full: tuple[int, int], boxes: Sequence[Box]) -> Image.
 
 
 def _paint(
-    canvas: _Canvas,
-    rng: _Dice,
-    part: _Part,
-    skin: _Skin,
-    tones: tuple[Tone, Tone],
-    box: Box,
-    lamp: float,
+    canvas: _Canvas, rng: _Rng, part: Part, skin: Skin, tones: list[Tone], box: Box, lamp: float
 ) -> None:
     """Paint one part into `box` of the canvas: its pattern, its print, then the light on it."""
     full = (box[2] - box[0], box[3] - box[1])
     unit = max(canvas.y.size) / 1000
     surface = _Canvas(*full, tones[0])
-    cells = [
-        int(side / max(2.0, pitch * unit)) + 1 for side, pitch in zip(full, skin.pitch, strict=True)
-    ]
+    steps = [max(2.0, pitch * unit) for pitch in skin.pitch]
+    cells = [int(side / step) + 1 for side, step in zip(full, steps, strict=True)]
     pattern = rng.noise(*cells).resize(full, _BICUBIC).point(_ramp(skin.hard, skin.cover))
     surface.paste(tones[1], (0, 0, *full), pattern)
-    if rng.between(0, 1) < part.label:
+    if rng.uniform(0, 1) < part.label:
         _label(surface, rng, full)
     edge, light, shine = _form(part, full, lamp)
     # Texture finer than the pixels averages out, as in a photo made smaller.
@@ -299,19 +205,18 @@ def _paint(
     cells = [int(side / fine) + 1 for side in full]
     grain = rng.noise(*cells).point([255 - depth * level // 255 for level in range(256)])
     lit = ImageChops.multiply(surface.y, light.resize(full, _BICUBIC))
-    lit = ImageChops.multiply(lit, grain.resize(full, _BILINEAR))
+    lit = ImageChops.multiply(lit, grain.resize(full, Image.Resampling.BILINEAR))
     surface.y = ImageChops.add(lit, shine.point(_ramp(1, skin.gloss)).resize(full, _BICUBIC))
     dim, grey = light.resize(surface.cb.size, _BICUBIC), Image.new("L", surface.cb.size, 128)
-    surface.cb, surface.cr = (
-        Image.composite(plane, grey, dim) for plane in (surface.cb, surface.cr)
-    )
+    surface.cb = Image.composite(surface.cb, grey, dim)
+    surface.cr = Image.composite(surface.cr, grey, dim)
     canvas.paste(surface, box, edge)
 
 
 def _form(
-    part: _Part, full: tuple[int, int], lamp: float
+    part: Part, full: tuple[int, int], lamp: float
 ) -> tuple[Image.Image, Image.Image, Image.Image]:
-    """A part's outline (L, `full`), and its light and highlight (L, at most `_GRID` cells a side)."""
+    """A part's outline (L, `full`), its light and its highlight (L, at most `_GRID` a side)."""
     columns, rows = (max(6, min(side, _GRID * side // max(full))) for side in full)
     u: Floats = ((np.arange(columns) + 0.5) * 2 / columns - 1)[None, :]
     v: Floats = ((np.arange(rows) + 0.5) * 2 / rows - 1)[:, None]
@@ -321,23 +226,20 @@ def _form(
     radius = part.round * min(a, b)
     x, y = np.abs(u) * (columns / 2) - a * width + radius, np.abs(v) * (rows / 2) - b + radius
     beyond_x, beyond_y = np.maximum(x, 0), np.maximum(y, 0)
-    distance = (
-        np.sqrt(beyond_x * beyond_x + beyond_y * beyond_y)
-        + np.minimum(np.maximum(x, y), 0)
-        - radius
-    )
+    corner = np.sqrt(beyond_x * beyond_x + beyond_y * beyond_y)
+    distance = corner + np.minimum(np.maximum(x, y), 0) - radius
     edge = _plane(128 - _STEEP * distance).resize(full, _BICUBIC)
-    nx, ny = _bend(np.clip(u / width, -1, 1), part.bend[0]), _bend(v, part.bend[1])
+    nx, ny = _slope(np.clip(u / width, -1, 1), part.bend[0]), _slope(v, part.bend[1])
     nz = np.sqrt(np.maximum(1 - nx * nx - ny * ny, 0.05))
     light = 100 + 150 * np.maximum(0, 0.8 * nz + lamp * nx - 0.35 * ny) + 12 * (lamp * u - v)
     shine = np.minimum(1, np.maximum(0, 0.85 * nz + 0.8 * lamp * nx - 0.35 * ny))
     for _ in range(4):
         shine = shine * shine
-    return edge.point(_cut(_STEEP * columns / full[0])), _plane(light), _plane(255 * shine)
+    return edge.point(_threshold(_STEEP * columns / full[0])), _plane(light), _plane(255 * shine)
 
 
-def _bend(t: Floats, flat: int) -> Floats:
-    """Slope of a surface at -1 <= t <= 1: `flat` 0 like a cylinder, flatter within the higher; -1 a plane."""
+def _slope(t: Floats, flat: int) -> Floats:
+    """Slope of a surface at -1 <= t <= 1: `flat` -1 is a plane, 0 a cylinder, more is flatter."""
     if flat < 0:
         return 0 * t
     for _ in range(flat):
@@ -345,71 +247,67 @@ def _bend(t: Floats, flat: int) -> Floats:
     return t * 0.95
 
 
-def _label(surface: _Canvas, rng: _Dice, full: tuple[int, int]) -> None:
+def _label(surface: _Canvas, rng: _Rng, full: tuple[int, int]) -> None:
     """Print a label with sharp edges and small letters on a surface of size `full`."""
-    wide, high = (int(side * rng.between(0.5, 0.85)) // 2 * 2 for side in full)
-    left, top = (full[0] - wide) // 4 * 2, int((full[1] - high) * rng.between(0.3, 0.7)) // 2 * 2
+    wide, high = (int(side * rng.uniform(0.5, 0.85)) // 2 * 2 for side in full)
+    left, top = (full[0] - wide) // 4 * 2, int((full[1] - high) * rng.uniform(0.3, 0.7)) // 2 * 2
     box = (left, top, left + wide, top + high)
     if min(wide, high) < 16:
         return
-    paper = rng.pick(((250, 128, 128), _tone(rng, _PLAIN)))
+    paper = rng.choice(((250, 128, 128), _tone(rng, PLAIN)))
     ink = (20, 128, 128) if paper[0] > 110 else (245, 128, 128)
     surface.paste(paper, box, Image.new("L", (wide, high), 255))
-    columns = rng.pick((80, 128, 180))
+    columns = rng.choice((80, 128, 180))
     letters = _letters(rng, columns, max(24, columns * high // wide)).resize((wide, high), _BICUBIC)
-    surface.paste(ink, box, letters.point(_cut(255 * columns / wide)))
+    surface.paste(ink, box, letters.point(_threshold(255 * columns / wide)))
 
 
-def _letters(rng: _Dice, columns: int, rows: int) -> Image.Image:
+def _letters(rng: _Rng, columns: int, rows: int) -> Image.Image:
     """A heading and lines of small print (L, columns x rows, 255 is ink)."""
     sheet = Image.new("L", (columns, rows))
-    # The bitmap font in Pillow's source: no font file of the machine's is read.
-    pen, font = ImageDraw.Draw(sheet), ImageFont.load_default_imagefont()
-    word = rng.pick(_WORDS)
+    # Pillow's built-in bitmap font: no font file of the machine is read.
+    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default_imagefont()
+    word = rng.choice(_WORDS)
     scale = max(1, min((columns - 8) // (6 * len(word)), rows // 24))
     heading = Image.new("L", (6 * len(word), 11))
     ImageDraw.Draw(heading).text((0, 0), word, 255, font)
-    large = heading.resize((heading.width * scale, 11 * scale), _BICUBIC).point(_cut(255 / scale))
+    large = heading.resize((heading.width * scale, 11 * scale), _BICUBIC).point(
+        _threshold(255 / scale)
+    )
     sheet.paste(large, (4, 4))
     for row in range(8 + 11 * scale, rows - 12, 12):
-        if rng.between(0, 1) < 0.7:
-            pen.text(
-                (4, row),
-                " ".join(rng.pick(_WORDS).lower() for _ in range(columns // 36)),
-                255,
-                font,
-            )
+        if rng.uniform(0, 1) < 0.7:
+            words = [rng.choice(_WORDS).lower() for _ in range(columns // 36)]
+            draw.text((4, row), " ".join(words), 255, font)
     return sheet
 
 
-def _finish(rng: _Dice, skin: _Skin) -> _Skin:
+def _finish(rng: _Rng, skin: Skin) -> Skin:
     """The material in one of its finishes, from near smooth to rough."""
-    u = rng.between(0, 1)
+    u = rng.uniform(0, 1)
     return replace(skin, rough=min(200, int(skin.rough * (0.4 + 1.8 * u * u))))
 
 
-def _tone(rng: _Dice, skin: _Skin) -> Tone:
+def _tone(rng: _Rng, skin: Skin) -> Tone:
     """A colour that suits a material, muted more often than loud."""
-    loud = rng.between(0, 1)
-    rgb = colorsys.hsv_to_rgb(rng.between(*skin.hues), skin.vivid * loud, rng.between(0.1, 0.9))
+    loud = rng.uniform(0, 1)
+    rgb = colorsys.hsv_to_rgb(rng.uniform(*skin.hues), skin.vivid * loud, rng.uniform(0.1, 0.9))
     r, g, b = (int(255 * level) for level in rgb)
     luma = (299 * r + 587 * g + 114 * b) // 1000
     return luma, 128 + (b - luma) * 564 // 1000, 128 + (r - luma) * 713 // 1000
 
 
 def _plane(levels: Floats) -> Image.Image:
-    """An L image of `levels` (rows, columns), rounded and held to 0 .. 255."""
+    """An L image of `levels` (rows, columns), rounded and clipped to 0 .. 255."""
     return Image.fromarray(np.clip(np.rint(levels), 0, 255).astype(np.uint8))
 
 
 def _ramp(slope: float, top: int) -> list[int]:
     """A table of 256 levels: `slope` around the middle, from 0 to `top`."""
-    return [
-        int(min(255.0, max(0.0, 127.5 + (level - 127.5) * slope)) * top / 255)
-        for level in range(256)
-    ]
+    levels = (127.5 + (level - 127.5) * slope for level in range(256))
+    return [int(min(255.0, max(0.0, level)) * top / 255) for level in levels]
 
 
-def _cut(rise: float) -> list[int]:
-    """A table that cuts a field rising by `rise` levels a pixel into an edge 1.5 pixels wide."""
+def _threshold(rise: float) -> list[int]:
+    """A table that makes an edge 1.5 pixels wide of a field rising by `rise` levels a pixel."""
     return _ramp(max(1.0, 255 / (1.5 * rise)), 255)

@@ -1,8 +1,8 @@
-"""Is this file safe and whole? Asked once a file, when the manifest is made, never while timing.
+"""Is this file safe and complete? Checked once, when the manifest is made, never while timing.
 
 Decoders differ in what they forgive: OpenCV returns grey below a truncation, Pillow ignores corrupt
 entropy data, libjpeg-turbo warns. A speed comparison needs one answer for all, so every file is
-vetted before any decoder sees it: first by its header (format, size, scans: bounded time and
+validated before any decoder sees it: first by its header (format, size, scans: bounded time and
 memory), then by one strict libjpeg-turbo pass at 1/8 scale, which decodes all the entropy-coded
 data and treats every warning as damage.
 """
@@ -12,11 +12,14 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import simplejpeg
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
+from wallclock.corpus.manifest import Item, decodable_by_all
 from wallclock.errors import ImageError
 from wallclock.spec import Limits
 
@@ -28,23 +31,18 @@ _MAGIC = (
     (b"GIF89a", "gif"),
 )
 
-#: SOF markers that every decoder here reads: baseline, extended, progressive, and their arithmetic kin.
-_READABLE_SOF = {
-    0xC0: "baseline",
-    0xC1: "extended",
-    0xC2: "progressive",
-    0xC9: "arithmetic",
-    0xCA: "arithmetic",
-}
+#: SOF markers that every decoder reads: baseline, extended, progressive, and arithmetic coding.
+_READABLE_SOF = {0xC0: "baseline", 0xC1: "extended", 0xC2: "progressive"}
+_READABLE_SOF |= {0xC9: "arithmetic", 0xCA: "arithmetic"}
 _ALL_SOF = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _STANDALONE = frozenset({0x01, *range(0xD0, 0xD9)})
-#: The next marker in or behind entropy-coded data, where FF 00 is a data byte and FF D0 to FF D7 only restart.
+#: The next marker in or behind entropy-coded data; FF 00 is a data byte, FF D0 to D7 only restart.
 _NEXT_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says of itself. `process` and `scans` are for JPEG only."""
+    """What a file's header declares. `process` and `scans` are for JPEG only."""
 
     format: str
     width: int
@@ -54,20 +52,32 @@ class Header:
     scans: int = 1
 
     @property
-    def common(self) -> bool:
-        """Whether the JPEG decoders can read it; the rest (PNG, CMYK, ...) goes through Pillow in all recipes."""
-        return self.format == "jpeg" and self.components in (1, 3)
+    def decodable_by_all(self) -> bool:
+        """Whether every JPEG decoder reads it."""
+        return decodable_by_all(self.format, self.components)
 
     @property
-    def streams(self) -> bool:
-        """Whether a row of it can be decoded after another: what is not a sequential JPEG is held whole."""
-        return self.common and self.process in ("baseline", "extended") and self.scans == 1
+    def row_decodable(self) -> bool:
+        """Whether it decodes row by row; all but sequential JPEG is decoded in memory at once."""
+        sequential = self.process in ("baseline", "extended") and self.scans == 1
+        return self.decodable_by_all and sequential
+
+    def annotate(self, item: Item) -> Item:
+        """The item with this header's fields."""
+        return replace(
+            item,
+            width=self.width,
+            height=self.height,
+            format=self.format,
+            process=self.process,
+            components=self.components,
+        )
 
 
 def validate(data: bytes, limits: Limits) -> Header:
-    """Return the header of a sound image; raise `ImageError` for one that is damaged or dangerous.
+    """Return the header of a valid image; raise `ImageError` for a damaged or dangerous one.
 
-    Costs about 3 ms for a 2000 px JPEG. Memory: a 1/64-size picture for JPEG, the whole one for the
+    Costs about 3 ms for a 2000 px JPEG. Memory: a 1/64-size image for JPEG, the full one for the
     other formats, never more than `limits.max_pixels` pixels.
     """
     header = read_header(data, limits)
@@ -76,15 +86,16 @@ def validate(data: bytes, limits: Limits) -> Header:
 
 
 def check_body(data: bytes, header: Header) -> None:
-    """Decode what is behind the header; raise `ImageError` for damage. A picture that does not stream is held whole."""
+    """Decode what follows the header; raise `ImageError` for damage."""
     if header.format == "jpeg":
         _strict_jpeg(data)
-    if not header.common:
-        _strict_pillow(data)
+    if not header.decodable_by_all:
+        with _pillow_errors("image"), Image.open(io.BytesIO(data)) as image:
+            image.load()
 
 
 def sniff(head: bytes) -> str | None:
-    """The format that a file's first 16 bytes announce, or None if it is none that is read here."""
+    """The image format that a file's first 16 bytes announce, or None."""
     for magic, name in _MAGIC:
         if head.startswith(magic):
             return name
@@ -94,19 +105,18 @@ def sniff(head: bytes) -> str | None:
 
 
 def read_header(data: bytes, limits: Limits) -> Header:
-    """Parse the header without decoding; raise `ImageError` for what the limits or the decoders refuse."""
+    """Parse the header without decoding; raise `ImageError` for what limits or decoders refuse."""
     if not data:
         raise ImageError("read", "empty file")
-    kind = sniff(data[:16])
-    if kind is None:
-        raise ImageError(
-            "decode", f"not a JPEG, PNG, WebP or GIF file: it starts with {data[:4].hex(' ')}"
-        )
-    header = _jpeg_header(data, limits) if kind == "jpeg" else _pillow_header(data, kind)
+    format = sniff(data[:16])
+    if format is None:
+        start = data[:4].hex(" ")
+        raise ImageError("decode", f"not a JPEG, PNG, WebP or GIF file: it starts with {start}")
+    header = _jpeg_header(data, limits) if format == "jpeg" else _pillow_header(data, format)
     if header.width * header.height > limits.max_pixels:
+        size = f"{header.width}x{header.height}"
         raise ImageError(
-            "decode",
-            f"header claims {header.width}x{header.height} pixels, over the limit of {limits.max_pixels:,}",
+            "decode", f"header claims {size} pixels, over the limit of {limits.max_pixels:,}"
         )
     return header
 
@@ -149,10 +159,8 @@ def _segment(data: bytes, position: int) -> tuple[int, int, int]:
 
 def _frame(payload: bytes, sof: int) -> tuple[int, int, int, int]:
     if sof not in _READABLE_SOF:
-        raise ImageError(
-            "decode",
-            f"JPEG process SOF{sof - 0xC0} (lossless or hierarchical) is read by few decoders",
-        )
+        process = f"JPEG process SOF{sof - 0xC0} (lossless or hierarchical)"
+        raise ImageError("decode", f"{process} is read by few decoders")
     if len(payload) < 6:
         raise ImageError("decode", "JPEG frame header is too short")
     precision, components = payload[0], payload[5]
@@ -170,8 +178,8 @@ def _count_scans(data: bytes, first_scan: int, limits: Limits) -> int:
     # Segment by segment, as a decoder goes: a table or a comment between two scans may hold any
     # bytes, those of an end-of-image marker too. A progressive file has about ten scans.
     scans, position = 0, first_scan
-    while found := _NEXT_MARKER.search(data, position):
-        marker, position = data[found.end() - 1], found.end()
+    while match := _NEXT_MARKER.search(data, position):
+        marker, position = data[match.end() - 1], match.end()
         if marker == 0xD9:
             return scans
         if marker == 0xDA:
@@ -185,32 +193,26 @@ def _count_scans(data: bytes, first_scan: int, limits: Limits) -> int:
 
 def _strict_jpeg(data: bytes) -> None:
     try:
-        # The smallest picture that libjpeg-turbo makes (1/8): the whole entropy-coded data is
+        # The smallest image that libjpeg-turbo makes (1/8): all entropy-coded data is
         # still decoded, and `strict` turns each of its warnings into an error.
         simplejpeg.decode_jpeg(data, "GRAY", min_height=1, min_width=1, min_factor=8, strict=True)
     except ValueError as error:
         raise ImageError("decode", f"damaged JPEG: {error}") from error
 
 
-def _pillow_header(data: bytes, kind: str) -> Header:
+def _pillow_header(data: bytes, format: str) -> Header:
+    with _pillow_errors(format), Image.open(io.BytesIO(data), formats=[format.upper()]) as image:
+        return Header(format, image.width, image.height, len(image.getbands()))
+
+
+@contextmanager
+def _pillow_errors(format: str) -> Iterator[None]:
+    """Turn what Pillow raises for damaged data into an `ImageError`."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(data), formats=[kind.upper()]) as image:
-                return Header(kind, image.width, image.height, len(image.getbands()))
+            yield
     except Image.DecompressionBombError as error:
-        raise ImageError("decode", f"{kind} header: {error}") from error
-    except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
-        raise ImageError("decode", f"damaged {kind}: {error}") from error
-
-
-def _strict_pillow(data: bytes) -> None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(data)) as image:
-                image.load()
-    except Image.DecompressionBombError as error:
-        raise ImageError("decode", str(error)) from error
+        raise ImageError("decode", f"{format} header: {error}") from error
     except (OSError, ValueError, SyntaxError) as error:
-        raise ImageError("decode", f"damaged image: {error}") from error
+        raise ImageError("decode", f"damaged {format}: {error}") from error

@@ -79,7 +79,7 @@ def load_stages(recipe: Recipe, model: ModelSpec, root: Path) -> LoadStages:
     on_host = recipe.normalize_on == "host"
     return LoadStages(
         read=reader,
-        prefetch=reader.expect,
+        prefetch=reader.prefetch,
         decode=decode_any,
         resize=lambda item, pixels: resizer.resize(pixels, (item.height, item.width)),
         # Left to the device, pixels pass unchanged.

@@ -176,7 +176,7 @@ class ThreadLoader:
     def _dispatch(self) -> None:
         chunks, n = self._ring.open(), len(self._items)
         upcoming = [self._items[at % n] for chunk in chunks for at in chunk.positions]
-        self._reader.expect_too(upcoming)
+        self._reader.prefetch_more(upcoming)
         for chunk in chunks:
             self._tasks.put(chunk)
 

@@ -133,7 +133,7 @@ def _decoding(
 ) -> Step:
     """One image a step, into a row of the batch that the recipe's loader would deliver."""
     reader = readers.make(root)
-    reader.expect(items)
+    reader.prefetch(items)
     in_ram = [reader(item) for item in items] if in_memory else []
     load_row = _load_row(recipe, model, root, reader)
     count = 0

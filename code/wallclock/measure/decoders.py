@@ -32,7 +32,7 @@ def decode(cell: Cell, work: Path, progress: Progress) -> Measurement:
     manifest = open_corpus(cell)
     items = _plain_jpegs(manifest)
     reader = readers.make(manifest.root)
-    reader.expect(items)
+    reader.prefetch(items)
     samples = array("q")
     failures: list[dict[str, str]] = []
     megapixels = 0.0

@@ -54,7 +54,7 @@ def open_corpus(cell: Cell, subset: str = "") -> Manifest:
     """
     if cell.corpus is None:
         raise UserError(f"the cell {cell.label} of {cell.experiment} needs a corpus")
-    manifest = manifests.load(Path(cell.corpus.manifest)).first(cell.corpus.n)
+    manifest = manifests.load(Path(cell.corpus.manifest)).head(cell.corpus.n)
     if manifest.digest() != cell.corpus.digest:
         raise UserError("the corpus changed during the run; run the same command again")
     if not subset:

@@ -99,7 +99,7 @@ class Plan:
         key = (spec.path, spec.sample, image_set, n)
         if key not in self._prepared:
             prepared = prepare.prepare(spec, image_set, n, self.cache, self._progress)
-            manifest = manifests.load(Path(prepared.manifest)).first(prepared.n)
+            manifest = manifests.load(Path(prepared.manifest)).head(prepared.n)
             self._check(manifest)
             self._prepared[key] = (manifest, prepared)
         return self._prepared[key][1]

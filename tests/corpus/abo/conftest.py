@@ -1,10 +1,12 @@
-"""A small ABO behind moto's S3 server, behind nginx, and behind a proxy that breaks things."""
+"""A small ABO behind moto's S3 server, and behind a store that breaks responses."""
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,7 @@ import boto3
 import pytest
 
 from tests.corpus.abo import bucket
-from tests.corpus.abo import nginx as servers
-from tests.corpus.abo.fault_proxy import FaultProxy
+from tests.corpus.abo.faulty_store import FaultyStore
 from wallclock.corpus import manifest as manifests
 from wallclock.corpus import prepare
 from wallclock.corpus.manifest import Manifest
@@ -21,78 +22,51 @@ from wallclock.spec import CorpusSpec, Slice
 
 #: Images in the small ABO.
 N = 40
+OBJECTS = bucket.objects(N)
+#: All of its images, in both sets.
+ALL = {"small_256": 70, "original": 70}
 
 
 @pytest.fixture(scope="session")
-def objects() -> dict[str, bytes]:
-    return bucket.objects(N)
-
-
-@pytest.fixture(scope="session")
-def moto_port() -> Iterator[int]:
-    """moto's server over HTTP, empty."""
-    (port,) = servers.free_ports(1)
-    command = [
-        sys.executable,
-        "-W",
-        "ignore",
-        "-m",
-        "moto.server",
-        "-H",
-        "127.0.0.1",
-        "-p",
-        str(port),
-    ]
+def moto() -> Iterator[str]:
+    """The endpoint of moto's server with the small ABO in it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-p", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        assert servers.answers(port, 30)
-        yield port
+        end = time.monotonic() + 30
+        while not listens(port):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        fill(f"http://127.0.0.1:{port}", bucket.NAME, OBJECTS)
+        yield f"http://127.0.0.1:{port}"
     finally:
         process.kill()
         process.wait()
 
 
-@pytest.fixture(scope="session")
-def moto(moto_port: int, objects: dict[str, bytes]) -> int:
-    """The port of moto's server with the small ABO in it."""
-    fill(moto_port, bucket.NAME, objects)
-    return moto_port
+def listens(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
-def fill(port: int, name: str, objects: dict[str, bytes], acl: str = "public-read") -> None:
-    """Put objects into a bucket, over S3's protocol, for everybody to read."""
-    keys: dict[str, Any] = {
-        "aws_access_key_id": "test",
-        "aws_secret_access_key": "test",
-        "region_name": "us-east-1",
-    }
-    client = boto3.session.Session(**keys).client("s3", endpoint_url=f"http://127.0.0.1:{port}")
+def fill(endpoint: str, name: str, objects: Mapping[str, bytes], acl: str = "public-read") -> None:
+    """Put objects into a bucket of moto's, readable by everybody."""
+    session = boto3.session.Session("test", "test", region_name="us-east-1")
+    client = session.client("s3", endpoint_url=endpoint)
     client.create_bucket(Bucket=name)
     for key, data in objects.items():
         client.put_object(Bucket=name, Key=key, Body=data, ACL=acl)
     client.close()
 
 
-@pytest.fixture(scope="session")
-def nginx(
-    objects: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[servers.Nginx]:
-    """nginx with the same tree."""
-    if servers.find() is None:
-        pytest.skip(f"no nginx here: {servers.INSTALL_HINT}")
-    base = tmp_path_factory.mktemp("nginx")
-    bucket.write(objects, base / "tree")
-    for folder in (base, *base.parents[:2]):
-        folder.chmod(0o755)
-    with servers.Nginx(base / "tree", bucket.NAME, base / "work", listed="images/small/") as server:
-        yield server
-
-
 @pytest.fixture
-def proxy(moto: int) -> Iterator[FaultProxy]:
-    """A proxy in front of moto that breaks nothing yet."""
-    with FaultProxy(moto) as made:
-        yield made
+def store() -> Iterator[FaultyStore]:
+    """A store that breaks nothing yet."""
+    with FaultyStore(OBJECTS) as store:
+        yield store
 
 
 class Corpus:
@@ -102,63 +76,55 @@ class Corpus:
         self.cache = cache
         self.shown: list[tuple[int, int, str]] = []
         self.settings: dict[str, Any] = {
-            **{
-                "endpoint": endpoint,
-                "bucket": bucket.NAME,
-                "region": "us-east-1",
-                "threads": 16,
-                "attempts": 3,
-            },
-            **{
-                "connect_timeout_s": 5.0,
-                "read_timeout_s": 10.0,
-                "prefixes": {"small_256": 70, "original": 50},
-            },
+            "endpoint": endpoint,
+            "bucket": bucket.NAME,
+            "region": "us-east-1",
+            "threads": 16,
+            "attempts": 3,
+            "read_timeout_s": 10.0,
+            "prefixes": {"small_256": 70, "original": 50},
         }
 
     def spec(self, **changes: Any) -> CorpusSpec:
         return CorpusSpec("abo", **{**self.settings, **changes})
 
     def slice(self, image_set: str = "small_256", n: int = N, **changes: Any) -> Slice:
-        return prepare.prepare(
-            self.spec(**changes),
-            image_set,
-            n,
-            self.cache,
-            lambda done, total, what: self.shown.append((done, total, what)),
-        )
+        def show(*progress: Any) -> None:
+            self.shown.append(progress)
+
+        return prepare.prepare(self.spec(**changes), image_set, n, self.cache, show)
 
     def __call__(self, image_set: str = "small_256", n: int = N, **changes: Any) -> Manifest:
-        made = self.slice(image_set, n, **changes)
-        found = manifests.load(Path(made.manifest)).first(n)
-        assert found.digest() == made.digest
-        return found
+        prepared = self.slice(image_set, n, **changes)
+        manifest = manifests.load(Path(prepared.manifest)).head(n)
+        assert manifest.digest() == prepared.digest
+        return manifest
 
     @property
     def folder(self) -> Path:
-        (found,) = self.cache.glob("abo-*")
-        return found
+        (folder,) = self.cache.glob("abo-*")
+        return folder
 
 
 @pytest.fixture
-def corpus(proxy: FaultProxy, tmp_path: Path) -> Corpus:
-    """The small ABO through the proxy, into an empty cache."""
-    return Corpus(tmp_path / "corpora", proxy.endpoint)
+def corpus(store: FaultyStore, tmp_path: Path) -> Corpus:
+    """The small ABO in an empty cache."""
+    return Corpus(tmp_path / "corpora", store.endpoint)
 
 
 @pytest.fixture(autouse=True)
-def _as_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one test hashed says nothing about the next one's files."""
+def _fresh_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget what another test verified; back off as a local store allows."""
     monkeypatch.setattr("wallclock.corpus.abo.prepare._verified", {})
-    # Pauses as a local store needs them.
-    monkeypatch.setattr("wallclock.corpus.abo.pacing._LONGEST_PAUSE_S", 0.1)
+    monkeypatch.setattr("wallclock.corpus.abo.store._MAX_BACKOFF_S", 0.1)
     monkeypatch.setattr("wallclock.corpus.abo.fetch._PASS_PAUSE_S", 0.1)
-    monkeypatch.setattr("wallclock.corpus.abo.fetch._FAREWELL_S", 0.1)
+    monkeypatch.setattr("wallclock.corpus.abo.fetch._SHUTDOWN_TIMEOUT_S", 0.1)
 
 
-def intact(found: Manifest, objects: dict[str, bytes]) -> bool:
-    """Whether every row's file holds the store's bytes."""
-    folder = {"small_256": "images/small/", "original": "images/original/"}[found.image_set]
+def intact(manifest: Manifest, objects: Mapping[str, bytes] = OBJECTS) -> bool:
+    """Whether every row's file contains the store's bytes."""
+    folder = {"small_256": "images/small/", "original": "images/original/"}[manifest.image_set]
     return all(
-        (found.root / item.path).read_bytes() == objects[folder + item.path] for item in found.valid
+        (manifest.root / item.path).read_bytes() == objects[folder + item.path]
+        for item in manifest.valid
     )

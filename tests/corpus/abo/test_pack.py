@@ -1,11 +1,10 @@
-"""Tar shards and LMDB: the same images, the same bytes each time, and `read` finds them."""
+"""Tar shards and LMDB: the same images, the same bytes each time."""
 
 from __future__ import annotations
 
 import os
 import pickle
 import tarfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,15 @@ import lmdb
 import pytest
 
 from tests.corpus.abo.conftest import Corpus, N
-from tests.corpus.abo.fault_proxy import FaultProxy
-from wallclock.corpus import page_cache, readers
+from tests.corpus.abo.faulty_store import FaultyStore
+from wallclock.corpus import no_progress, page_cache, readers
 from wallclock.corpus.abo import pack
 from wallclock.corpus.manifest import Manifest
 from wallclock.errors import ImageError, UserError
 from wallclock.files import sha256_bytes
 from wallclock.spec import Slice
 
-LAYOUTS = ("tar", "lmdb")
+both_layouts = pytest.mark.parametrize("layout", ["tar", "lmdb"])
 
 
 @pytest.fixture(autouse=True)
@@ -30,68 +29,57 @@ def _small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pack, "_SHARD_ROWS", 16)
 
 
-def files_of(found: Manifest) -> dict[str, bytes]:
-    return {
-        path.name: path.read_bytes() for path in found.root.iterdir() if path.name != "lock.mdb"
-    }
+def files_of(manifest: Manifest) -> dict[str, bytes]:
+    paths = [path for path in manifest.root.iterdir() if path.name != "lock.mdb"]
+    return {path.name: path.read_bytes() for path in paths}
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_it_reads_the_same_bytes_under_the_same_digest(corpus: Corpus, layout: str) -> None:
+@both_layouts
+def test_same_bytes_under_the_same_digest(corpus: Corpus, tmp_path: Path, layout: str) -> None:
     plain, packed = corpus(), corpus(layout=layout)
     assert packed.digest() == plain.digest()
     assert [item.id for item in packed.items] == [item.id for item in plain.items]
     reader = readers.make(packed.root)
-    reader.expect(packed.items)
+    reader.prefetch(packed.items)
     for item in packed.items:
         assert sha256_bytes(reader(item)) == item.sha256
     assert readers.storage_of(packed.root) == layout
     readers.release(packed.root)
+    again = Corpus(tmp_path / "again", corpus.settings["endpoint"])(layout=layout)
+    assert files_of(packed) == files_of(again)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_cells_identity_knows_the_layout(corpus: Corpus, layout: str) -> None:
-    made = corpus.slice(layout=layout)
-    assert made.storage == layout
-    assert made.label == f"abo ({layout})"
+@both_layouts
+def test_slice_names_the_layout(corpus: Corpus, layout: str) -> None:
+    packed = corpus.slice(layout=layout)
+    assert packed.storage == layout
+    assert packed.label == f"abo ({layout})"
     assert corpus.slice().storage == "files"
-    assert replace(made, storage="files", manifest="") == replace(corpus.slice(), manifest="")
+    assert replace(packed, storage="files", manifest="") == replace(corpus.slice(), manifest="")
     assert Slice("abo", "original", 1, "", "").label == "abo"
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_same_list_makes_the_same_bytes(corpus: Corpus, tmp_path: Path, layout: str) -> None:
-    one = corpus(layout=layout)
-    other = Corpus(tmp_path / "other", corpus.settings["endpoint"])(layout=layout)
-    assert files_of(one) == files_of(other)
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_it_is_packed_once_and_again_when_more_is_asked_for(
+@both_layouts
+def test_packed_again_only_for_more(
     corpus: Corpus, layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = corpus(n=20, layout=layout)
-    made: list[int] = []
-    for name in ("_write_tar", "_write_lmdb"):
-        monkeypatch.setattr(pack, name, _counted(getattr(pack, name), made))
-    assert corpus(n=20, layout=layout) == first
-    assert corpus(n=4, layout=layout) == first.first(4)
-    assert not made
-    assert corpus(n=N, layout=layout).first(20).digest() == first.digest()
-    assert made == [1]
+    packed = corpus(n=20, layout=layout)
+    builds: list[str] = []
+    build = pack._build
+
+    def counted(files: Manifest, layout: str, *rest: Any) -> dict[str, str]:
+        builds.append(layout)
+        return build(files, layout, *rest)
+
+    monkeypatch.setattr(pack, "_build", counted)
+    assert corpus(n=20, layout=layout) == packed
+    assert corpus(n=4, layout=layout) == packed.head(4)
+    assert not builds
+    assert corpus(n=N, layout=layout).head(20).digest() == packed.digest()
+    assert builds == [layout]
 
 
-def _counted(
-    real: Callable[..., dict[str, str]], calls: list[int]
-) -> Callable[..., dict[str, str]]:
-    def call(*arguments: Any) -> dict[str, str]:
-        calls.append(1)
-        return real(*arguments)
-
-    return call
-
-
-def test_a_shard_is_a_tar_that_any_tool_reads(corpus: Corpus) -> None:
+def test_shard_is_a_standard_tar(corpus: Corpus) -> None:
     plain, packed = corpus(), corpus(layout="tar")
     names = sorted(path.name for path in packed.root.glob("*.tar"))
     assert names == ["00000.tar", "00001.tar", "00002.tar"]
@@ -102,17 +90,16 @@ def test_a_shard_is_a_tar_that_any_tool_reads(corpus: Corpus) -> None:
     assert members == {item.path: (plain.root / item.path).read_bytes() for item in plain.items}
 
 
-def test_what_cannot_be_used_is_listed_and_not_packed(corpus: Corpus, proxy: FaultProxy) -> None:
+def test_invalid_images_are_not_packed(corpus: Corpus, store: FaultyStore, tmp_path: Path) -> None:
     refused = corpus(n=1).items[0].path
-    proxy.decide = lambda path, count: "404" if path.endswith(refused) else ""
-    corpus.cache = corpus.cache.parent / "again"
-    packed = corpus(n=5, layout="tar")
+    store.decide = lambda path, count: "404" if path.endswith(refused) else ""
+    packed = Corpus(tmp_path / "again", store.endpoint)(n=5, layout="tar")
     assert [item.failed_reason for item in packed.items] == ["404 NoSuchKey", "", "", "", ""]
     assert len(packed.valid) == 4
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_damaged_pack_is_found_and_made_again(corpus: Corpus, layout: str) -> None:
+@both_layouts
+def test_damaged_pack_is_rebuilt(corpus: Corpus, layout: str) -> None:
     packed = corpus(layout=layout)
     before = files_of(packed)
     largest = max(packed.root.iterdir(), key=lambda path: path.stat().st_size)
@@ -120,18 +107,16 @@ def test_a_damaged_pack_is_found_and_made_again(corpus: Corpus, layout: str) -> 
     assert files_of(corpus(layout=layout)) == before
     # Bytes changed in place show only when every image is read.
     data = bytearray(largest.read_bytes())
-    middle = data.index(b"\xff\xd8\xff", len(data) // 2) + 200
-    data[middle] ^= 1
+    data[data.index(b"\xff\xd8\xff", len(data) // 2) + 200] ^= 1
     largest.write_bytes(data)
     assert files_of(corpus(layout=layout)) != before
     assert files_of(corpus(layout=layout, verify=True)) == before
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_what_is_not_where_the_row_says_is_a_failure_of_read(corpus: Corpus, layout: str) -> None:
+@both_layouts
+def test_wrong_location_is_a_read_failure(corpus: Corpus, layout: str) -> None:
     packed = corpus(layout=layout)
-    reader = readers.make(packed.root)
-    item = packed.items[0]
+    reader, item = readers.make(packed.root), packed.items[0]
     for path in ("00000.tar@99999999", "00009.tar@512", "nonsense", "99999999", "x" * 600):
         with pytest.raises(ImageError) as caught:
             reader(replace(item, path=path))
@@ -141,76 +126,72 @@ def test_what_is_not_where_the_row_says_is_a_failure_of_read(corpus: Corpus, lay
     readers.release(packed.root)
 
 
-def test_a_file_that_changed_is_not_packed(corpus: Corpus) -> None:
+def test_changed_file_is_not_packed(corpus: Corpus) -> None:
     plain = corpus()
     path = plain.root / plain.items[3].path
-    about = path.stat()
+    mtime_ns = path.stat().st_mtime_ns
     path.write_bytes(path.read_bytes()[:-3] + b"\0\0\0")
-    os.utime(path, ns=(about.st_mtime_ns, about.st_mtime_ns))
-    with pytest.raises(
-        UserError, match=r"is not what was fetched; run again with corpus\.verify=true"
-    ):
+    os.utime(path, ns=(mtime_ns, mtime_ns))
+    line = r"is not what was fetched; run again with corpus\.verify=true"
+    with pytest.raises(UserError, match=line):
         corpus(layout="tar")
     assert len(corpus(layout="tar", verify=True).valid) == N
 
 
-def test_no_room_for_a_pack_is_one_line(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_space_for_a_pack_is_one_line(corpus: Corpus) -> None:
     plain = corpus()
     huge = replace(plain, items=tuple(replace(item, bytes=10**15) for item in plain.items))
     with pytest.raises(UserError, match=r"corpus\.layout=tar needs 40,000,000\.0 GB more"):
-        pack.ensure(huge, "tar", corpus.folder / "huge.csv", False, lambda done, total, what: None)
+        pack.ensure(huge, "tar", corpus.folder / "huge.csv", False, no_progress)
 
 
-def test_a_disk_that_fills_while_packing_is_one_line_and_leaves_nothing(
-    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = corpus()
-    open_database = lmdb.open
-    monkeypatch.setattr(
-        lmdb, "open", lambda path, map_size, **more: open_database(path, map_size=20_000, **more)
-    )
-    with pytest.raises(
-        UserError, match=r"MDB_MAP_FULL.*; free some space and run the same command again"
-    ):
+def test_full_disk_leaves_no_partial_pack(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, open_database = corpus(), lmdb.open
+
+    def small(path: str, map_size: int, **options: Any) -> lmdb.Environment:
+        return open_database(path, map_size=20_000, **options)
+
+    monkeypatch.setattr(lmdb, "open", small)
+    with pytest.raises(UserError, match=r"MDB_MAP_FULL.*; free some space and run the same"):
         corpus(layout="lmdb")
-    assert {path.name for path in corpus.folder.glob(".*") if path.is_dir()} == set()
+    assert not [path for path in corpus.folder.glob(".*") if path.is_dir()]
     monkeypatch.undo()
     assert len(corpus(layout="lmdb").valid) == len(plain.valid)
 
 
-@pytest.mark.parametrize("layout", ["files", *LAYOUTS])
-def test_its_files_can_be_evicted_and_warmed(corpus: Corpus, layout: str) -> None:
+@pytest.mark.parametrize(("layout", "n_files"), [("files", N), ("tar", 3), ("lmdb", 1)])
+def test_files_can_be_evicted_and_warmed(corpus: Corpus, layout: str, n_files: int) -> None:
     packed = corpus(layout=layout)
     files = readers.stored(packed.root, packed.items)
-    assert len(files) == {"files": N, "tar": 3, "lmdb": 1}[layout]
+    assert len(files) == n_files
     assert all(path.is_file() for path in files)
     reader = readers.make(packed.root)
     first = reader(packed.items[0])
     readers.release(packed.root)
     page_cache.evict(files)
     page_cache.warm(files)
-    # A reader goes on after its database was let go.
-    assert reader(packed.items[0]) == first
+    assert reader(packed.items[0]) == first, "a reader reopens its database"
     readers.release(packed.root)
 
 
-def test_one_database_may_be_read_twice_in_a_process_and_in_its_children(corpus: Corpus) -> None:
+def test_database_is_shared_in_a_process_and_reopened_after_fork(corpus: Corpus) -> None:
     packed = corpus(layout="lmdb")
-    opened = [readers.make(packed.root), readers.make(packed.root)]
+    one, other = readers.make(packed.root), readers.make(packed.root)
     item = packed.items[1]
-    assert opened[0](item) == opened[1](item)
+    assert one(item) == other(item)
     child = os.fork()
     if child == 0:
-        os._exit(0 if sha256_bytes(opened[0](item)) == item.sha256 else 1)
+        os._exit(0 if sha256_bytes(one(item)) == item.sha256 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert pickle.loads(pickle.dumps(packed)) == packed
     readers.release(packed.root)
 
 
-def test_a_marker_that_says_something_else_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / readers.MARKER).write_text("{", encoding="utf-8")
-    with pytest.raises(UserError, match="cannot be read; delete"):
-        readers.make(tmp_path)
-    (tmp_path / readers.MARKER).write_text('{"layout": "zip"}', encoding="utf-8")
-    with pytest.raises(UserError, match="no storage is called 'zip'"):
+@pytest.mark.parametrize(
+    ("marker", "line"),
+    [("{", "cannot be read; delete"), ('{"layout": "zip"}', "no storage is called 'zip'")],
+)
+def test_unknown_marker_is_one_line(tmp_path: Path, marker: str, line: str) -> None:
+    (tmp_path / readers.MARKER).write_text(marker, encoding="utf-8")
+    with pytest.raises(UserError, match=line):
         readers.make(tmp_path)

@@ -1,1 +1,1 @@
-"""Amazon Berkeley Objects: sampled from its metadata, fetched from S3 with every byte checked."""
+"""Amazon Berkeley Objects from S3: which images, fetching them, packing them."""

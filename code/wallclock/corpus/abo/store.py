@@ -1,21 +1,24 @@
-"""The store: one boto3 client without credentials, and a GET that ends in checked bytes or in a reason.
+"""The object store: GETs that end in verified bytes or in a classified error.
 
-What goes wrong is sorted once, here: asking again helps (`TransientError`), it does not
-(`GoneError`), or nothing at all can be had from this store (`UserError`).
+Errors are classified here: transient (`TransientError`, a retry may help), permanent
+(`PermanentError`), or fatal for the run (`UserError`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
+import random
 import re
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from email.utils import mktime_tz, parsedate_tz
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import boto3
@@ -28,36 +31,39 @@ from urllib3.exceptions import HTTPError
 from wallclock.errors import UserError
 from wallclock.spec import CorpusSpec
 
-#: Bodies up to this length are read in one go, longer ones in pieces of it.
-PIECE_BYTES = 1 << 20
+T = TypeVar("T")
 
-#: An ETag that is the body's MD5: one part, not encrypted with a key of the store's.
+#: Bytes of a body that are read, and kept in memory, at once.
+CHUNK_BYTES = 1 << 20
+#: Seconds without any answer until the store counts as unreachable.
+CONNECT_DEADLINE_S = 8.0
+#: Seconds until a small object (the catalogue, a licence) is given up, retries included.
+_DOWNLOAD_TIMEOUT_S = 600.0
+#: The longest pause between two tries, in seconds.
+_MAX_BACKOFF_S = 8.0
+
+#: An ETag that is the body's MD5: a single part, not encrypted with a key of the store.
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
-_RETRIED_4XX = frozenset({408, 425, 429})
-_RETRIED_CODES = frozenset(
-    {"RequestTimeout", "SlowDown", "Throttling", "ThrottlingException", "InternalError"}
-)
-_BUSY = frozenset({429, 503})
-_NO_BUCKET = frozenset(
-    {"NoSuchBucket", "InvalidBucketName", "PermanentRedirect", "AllAccessDisabled"}
-)
+_TRANSIENT_4XX, _THROTTLED = {408, 425, 429}, {429, 503}
+_TRANSIENT_CODES = {"RequestTimeout", "SlowDown", "Throttling", "ThrottlingException"}
+_NO_BUCKET = {"NoSuchBucket", "InvalidBucketName", "PermanentRedirect", "AllAccessDisabled"}
 
 
 class TransientError(Exception):
-    """A GET that failed in a way that asking again may mend; `busy`: the store asks for fewer at once."""
+    """A failed GET that a retry may mend; `throttled`: the store wants fewer at once."""
 
-    def __init__(self, reason: str, *, busy: bool = False) -> None:
+    def __init__(self, reason: str, *, throttled: bool = False) -> None:
         super().__init__(reason)
-        self.busy = busy
+        self.throttled = throttled
 
 
-class GoneError(Exception):
+class PermanentError(Exception):
     """A GET that the store refuses for good: no such key, forbidden."""
 
 
 @dataclass(frozen=True)
-class Address:
-    """Where a store is and how it is asked: `threads` at once, `attempts` times; timeouts in seconds."""
+class StoreConfig:
+    """A store, and its limits: `threads` GETs at once, `attempts` per object, timeouts."""
 
     endpoint: str
     bucket: str
@@ -68,31 +74,23 @@ class Address:
     read_timeout_s: float
 
     @staticmethod
-    def of(spec: CorpusSpec) -> Address:
-        """The address that a corpus is configured with."""
-        return Address(
-            spec.endpoint,
-            spec.bucket,
-            spec.region,
-            spec.threads,
-            spec.attempts,
-            spec.connect_timeout_s,
-            spec.read_timeout_s,
-        )
+    def of(spec: CorpusSpec) -> StoreConfig:
+        """The store that a corpus is configured with."""
+        return StoreConfig(**{name: getattr(spec, name) for name in StoreConfig.__annotations__})
 
     @property
     def host(self) -> str:
-        """What a message calls the store."""
+        """The store's name in messages: without a password."""
         if not self.endpoint:
             return f"{self.bucket}.s3.{self.region}.amazonaws.com"
         return urlsplit(self.endpoint).netloc.rpartition("@")[2]
 
 
 @dataclass(frozen=True)
-class Receipt:
-    """A body that arrived whole. `verified`: a checksum of the store's own agreed with it.
+class ObjectInfo:
+    """A body that arrived complete. `verified`: it agreed with a checksum of the store.
 
-    `modified_ns` is the store's date of the object, 0 where it says none.
+    `modified_ns` is the store's date of the object, 0 if it states none.
     """
 
     bytes: int
@@ -103,170 +101,221 @@ class Receipt:
 
 
 class Store:
-    """GETs from one bucket, from as many threads as the address names. Close it when done.
+    """GETs from one bucket, from as many threads as configured. Close it when done.
 
     Raises:
-        UserError: the endpoint is none.
+        UserError: the endpoint is no URL.
     """
 
-    def __init__(self, address: Address) -> None:
-        self.address = address
+    def __init__(self, config: StoreConfig) -> None:
+        self.config = config
         #: Set once the store has answered anything at all.
-        self.answered = threading.Event()
-        #: Why it last could not be asked, in a few words.
-        self.trouble = ""
+        self.reachable = threading.Event()
+        self.last_error = ""
         try:
-            self._client = _client(address)
+            self._client = _client(config)
         except ValueError as error:
             raise UserError(
-                f"corpus.endpoint={address.endpoint}: {error}; give http://host:port"
+                f"corpus.endpoint={config.endpoint}: {error}; give http://host:port"
             ) from error
 
     def close(self) -> None:
         """Close every pooled connection."""
         self._client.close()
 
-    def get(self, key: str, limit_bytes: int, write: Callable[[bytes], object]) -> Receipt:
-        """GET one object, hand its pieces to `write`, check length and checksum.
+    def get(self, key: str, limit_bytes: int, write: Callable[[bytes], object]) -> ObjectInfo:
+        """GET one object, pass its chunks to `write`, check length and checksum.
 
         Raises:
-            TransientError: unreachable, busy, cut off or damaged on the way.
-            GoneError: there is no such object, it is forbidden, or longer than `limit_bytes`.
+            TransientError: unreachable, throttled, cut off or corrupted.
+            PermanentError: there is no such object, it is forbidden, or longer than `limit_bytes`.
             UserError: there is no such bucket.
         """
-        with self._sorted():
-            answer = self._asked(key)
-            self.answered.set()
-            with _closing(answer["Body"]) as body:
-                return _receive(answer, body, limit_bytes, write)
-
-    def get_bytes(self, key: str, limit_bytes: int) -> tuple[bytes, Receipt]:
-        """GET one object into memory. Raises as `get` does."""
-        pieces: list[bytes] = []
-        receipt = self.get(key, limit_bytes, pieces.append)
-        return b"".join(pieces), receipt
-
-    def _asked(self, key: str) -> dict[str, Any]:
         try:
-            answer: dict[str, Any] = self._client.get_object(Bucket=self.address.bucket, Key=key)
-        except (ValueError, TypeError, ArithmeticError, LookupError) as error:
-            # botocore's parsers stumble over headers that make no sense.
-            self.answered.set()
-            raise TransientError(
-                f"an answer that cannot be read: {' '.join(str(error).split())}"
-            ) from error
-        return answer
-
-    @contextmanager
-    def _sorted(self) -> Iterator[None]:
-        try:
-            yield
-        except ClientError as error:
-            self.answered.set()
-            raise self._judged(error) from error
+            response = self._get_object(key)
+            self.reachable.set()
+            try:
+                return _receive(response, limit_bytes, write)
+            except BaseException:
+                # Drop the connection: unread bytes would answer the next request.
+                response["Body"].close()
+                raise
         except (BotoCoreError, HTTPError, ConnectionError, TimeoutError) as error:
-            self.trouble = " ".join(str(error).split()) or type(error).__name__
-            raise TransientError(self.trouble) from error
+            self.last_error = _one_line(error)
+            raise TransientError(self.last_error) from error
 
-    def _judged(self, error: ClientError) -> Exception:
+    def get_bytes(self, key: str, limit_bytes: int) -> tuple[bytes, ObjectInfo]:
+        """GET one object into memory. Raises as `get` does."""
+        chunks: list[bytes] = []
+        info = self.get(key, limit_bytes, chunks.append)
+        return b"".join(chunks), info
+
+    def download(self, key: str, limit_bytes: int) -> tuple[bytes, ObjectInfo]:
+        """`get_bytes` with retries and an overall time limit.
+
+        Raises:
+            PermanentError: there is no such object.
+            UserError: the store is unreachable, keeps failing, or is too slow.
+        """
+        result: Future[tuple[bytes, ObjectInfo]] = Future()
+        retries = itertools.count(1)
+
+        def pause(seconds: float) -> bool:
+            if next(retries) == 3 and not self.reachable.is_set():
+                return True
+            time.sleep(seconds)
+            return False
+
+        def run() -> None:
+            try:
+                get = retry(lambda: self.get_bytes(key, limit_bytes), self.config.attempts, pause)
+                result.set_result(get)
+            except BaseException as error:  # noqa: BLE001 - raised by result()
+                result.set_exception(error)
+
+        # A daemon thread: the system's resolver may hang for longer than the time limit.
+        threading.Thread(target=run, daemon=True).start()
+        failure, began = f"{self.config.host} fails to send {key}", time.monotonic()
+        while not result.done():
+            time.sleep(0.01)
+            waited = time.monotonic() - began
+            if not self.reachable.is_set() and waited > CONNECT_DEADLINE_S:
+                raise self.unreachable()
+            if waited > _DOWNLOAD_TIMEOUT_S:
+                seconds = f"in {_DOWNLOAD_TIMEOUT_S:.0f} s"
+                raise UserError(f"{failure} {seconds}; run the same command again")
+        try:
+            return result.result()
+        except TransientError as error:
+            if not self.reachable.is_set():
+                raise self.unreachable() from error
+            raise UserError(f"{failure}: {error}; run the same command again") from error
+
+    def unreachable(self) -> UserError:
+        """The error for a store that does not answer."""
+        reason = self.last_error or f"no answer in {CONNECT_DEADLINE_S:g} s"
+        return UserError(
+            f"cannot reach {self.config.host}: {reason}; check the network (and HTTPS_PROXY), or "
+            "set corpus.endpoint to a mirror; without a network: corpus=synthetic, or "
+            "corpus=folder corpus.path=DIR"
+        )
+
+    def _get_object(self, key: str) -> Any:
+        try:
+            return self._client.get_object(Bucket=self.config.bucket, Key=key)
+        except ClientError as error:
+            self.reachable.set()
+            raise self._classify(error) from error
+        except (ValueError, TypeError, ArithmeticError, LookupError) as error:
+            # botocore's parsers fail on malformed headers.
+            self.reachable.set()
+            raise TransientError(f"malformed response: {_one_line(error)}") from error
+
+    def _classify(self, error: ClientError) -> Exception:
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         code = str(error.response.get("Error", {}).get("Code", ""))
-        what = f"{status} {code}" if code != str(status) else f"HTTP {status}"
+        reason = f"{status} {code}" if code != str(status) else f"HTTP {status}"
         if code in _NO_BUCKET:
             return UserError(
-                f"{self.address.host} has no bucket {self.address.bucket} ({what}); check corpus.bucket, "
-                "corpus.region and corpus.endpoint"
+                f"{self.config.host} has no bucket {self.config.bucket} ({reason}); check "
+                "corpus.bucket, corpus.region and corpus.endpoint"
             )
-        if status >= 500 or status in _RETRIED_4XX or code in _RETRIED_CODES:
-            return TransientError(what, busy=status in _BUSY)
-        return GoneError(what)
+        if status >= 500 or status in _TRANSIENT_4XX or code in _TRANSIENT_CODES:
+            return TransientError(reason, throttled=status in _THROTTLED)
+        return PermanentError(reason)
 
 
-def _receive(
-    answer: dict[str, Any], body: Any, limit_bytes: int, write: Callable[[bytes], object]
-) -> Receipt:
-    length = answer.get("ContentLength")
+def backoff_s(retry: int) -> float:
+    """Seconds to wait before a retry (from 1): random, below a bound that doubles."""
+    return random.uniform(0, min(_MAX_BACKOFF_S, 0.25 * 2**retry))
+
+
+def retry(call: Callable[[], T], attempts: int, pause: Callable[[float], object] = time.sleep) -> T:
+    """Call until no `TransientError` is raised, `attempts` times at most, and back off in between.
+
+    `pause` waits for so many seconds; a true result means to give up.
+    """
+    for number in itertools.count(1):
+        try:
+            return call()
+        except TransientError:
+            if number >= attempts or pause(backoff_s(number)):
+                raise
+    raise AssertionError("unreachable")
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _receive(response: Any, limit_bytes: int, write: Callable[[bytes], object]) -> ObjectInfo:
+    body, length = response["Body"], response.get("ContentLength")
     if length is not None and length > limit_bytes:
-        raise GoneError(f"{length:,} bytes, over the limit of {limit_bytes:,}")
+        raise PermanentError(f"{length:,} bytes, over the limit of {limit_bytes:,}")
     md5, sha256 = hashlib.md5(usedforsecurity=False), hashlib.sha256()
-    # botocore compares x-amz-checksum-… where it knows the algorithm, in the read that finds the end.
-    compares = hasattr(body, "checksum")
+    # botocore checks x-amz-checksum-… of known algorithms, in the read that reaches the end.
+    checked = hasattr(body, "checksum")
     received = 0
-    while piece := body.read(PIECE_BYTES):
-        received += len(piece)
+    while chunk := body.read(CHUNK_BYTES):
+        received += len(chunk)
         if received > limit_bytes:
-            raise GoneError(f"more bytes than the limit of {limit_bytes:,}")
-        md5.update(piece)
-        sha256.update(piece)
-        write(piece)
-        if received == length and not compares:
-            # One more read would only learn that there is no more.
+            raise PermanentError(f"more bytes than the limit of {limit_bytes:,}")
+        md5.update(chunk)
+        sha256.update(chunk)
+        write(chunk)
+        if received == length and not checked:
+            # Saves the read that would only return the end.
             break
     if length is not None and received != length:
         raise TransientError(f"cut off: {received:,} of {length:,} bytes")
-    etag = answer.get("ETag", "")
-    encrypted = (
-        str(answer.get("ServerSideEncryption", "")).startswith("aws:kms")
-        or "SSECustomerAlgorithm" in answer
-    )
+    etag, encryption = response.get("ETag", ""), str(response.get("ServerSideEncryption", ""))
+    encrypted = encryption.startswith("aws:kms") or "SSECustomerAlgorithm" in response
     expected = None if encrypted else _MD5.fullmatch(etag)
     if expected and expected[1] != md5.hexdigest():
-        raise TransientError("damaged on the way: its MD5 is not its ETag")
-    verified = bool(expected) or compares
-    return Receipt(
-        received, sha256.hexdigest(), etag.strip('"'), answer.get("LastModified", 0), verified
-    )
-
-
-@contextmanager
-def _closing(body: Any) -> Iterator[Any]:
-    """Drop the connection if the body is not read to its end: what is left on it would answer the next request."""
-    try:
-        yield body
-    except BaseException:
-        body.close()
-        raise
+        raise TransientError("corrupted in transit: its MD5 is not its ETag")
+    modified_ns, verified = response.get("LastModified", 0), bool(expected) or checked
+    return ObjectInfo(received, sha256.hexdigest(), etag.strip('"'), modified_ns, verified)
 
 
 @cache
 def _session() -> boto3.session.Session:
-    """One for all clients: it reads S3's model of 1 MB once."""
-    # Nobody's own AWS files or profile: what is fetched must not depend on whose machine it is.
+    """One session for all clients: it parses S3's service model of 1 MB once."""
+    # The user's own AWS files and profile must not change what is fetched.
     files = dict.fromkeys(("config_file", "credentials_file"), (None, None, os.devnull, None))
     core = botocore.session.Session({"profile": (None, None, None, None), **files})
-    # botocore's default parser of dates takes a tenth of a GET.
+    # botocore's default date parser takes a tenth of a GET.
     core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_nanoseconds)
     return boto3.session.Session(botocore_session=core)
 
 
-def _client(address: Address) -> Any:
+def _client(config: StoreConfig) -> Any:
     return _session().client(
         "s3",
-        endpoint_url=address.endpoint or None,
-        region_name=address.region,
+        endpoint_url=config.endpoint or None,
+        region_name=config.region,
         config=Config(
             signature_version=UNSIGNED,
-            max_pool_connections=address.threads,
-            # Whoever GETs tries again, since only he sees a damaged body. botocore's adaptive mode would
-            # moreover fall to one request in two seconds for a SlowDown within the first half second.
+            max_pool_connections=config.threads,
+            # Retries are done by the caller, which alone detects a corrupt body. botocore's
+            # adaptive mode would drop to one request in two seconds after an early SlowDown.
             retries={"mode": "standard", "total_max_attempts": 1},
-            connect_timeout=address.connect_timeout_s,
-            read_timeout=address.read_timeout_s,
+            connect_timeout=config.connect_timeout_s,
+            read_timeout=config.read_timeout_s,
             response_checksum_validation="when_supported",
             s3={
-                "addressing_style": "path" if address.endpoint else "virtual",
-                "us_east_1_regional_endpoint": "regional",  # the host that `Address.host` names
+                "addressing_style": "path" if config.endpoint else "virtual",
+                "us_east_1_regional_endpoint": "regional",  # the host in `StoreConfig.host`
             },
             ignore_configured_endpoint_urls=True,
             tcp_keepalive=True,
-            # Its own is put together anew for each request, which takes another tenth.
-            parameter_validation=False,  # of two constant names and a key
+            # botocore builds its own for each request, which takes another tenth.
             user_agent=f"wallclock boto3/{boto3.__version__}",
+            parameter_validation=False,  # of two constant names and a key
         ),
     )
 
 
 def _nanoseconds(http_date: Any) -> int:
-    """An HTTP date as nanoseconds since 1970; 0 for what is no date."""
+    """An HTTP date in nanoseconds since 1970; 0 if it is malformed."""
     parsed = parsedate_tz(str(http_date))
     return max(mktime_tz(parsed), 0) * 10**9 if parsed else 0

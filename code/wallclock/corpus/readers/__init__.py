@@ -1,7 +1,7 @@
-"""Stage `read`: an image's bytes, from wherever its corpus keeps them.
+"""Stage `read`: an image's bytes, however its corpus stores them.
 
-Most corpora are folders of files. A folder that holds `.wallclock-storage.json` is something else,
-and says what: tar shards, an LMDB, or a store to GET from.
+Most corpora are folders of files. A folder that holds `.wallclock-storage.json` is something else
+and names it: tar shards, an LMDB, or a store to GET from.
 """
 
 from __future__ import annotations
@@ -10,33 +10,37 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from wallclock.corpus.manifest import Item
 from wallclock.errors import ImageError, UserError, check_name
 
-#: The file by which a folder says that it does not hold one file an image.
+#: The file by which a folder declares that it does not hold one file an image.
 MARKER = ".wallclock-storage.json"
 
 
-class Reader(Protocol):
-    """Bytes of one image after another."""
+class Reader:
+    """Reads images; belongs to the process that opened it, whose threads may share it."""
 
     #: files, tar, lmdb or remote.
     layout: str
 
     def __call__(self, item: Item) -> bytes:
-        """The image's bytes; raises `ImageError` where they cannot be had, or are not as many as listed."""
+        """The image's bytes, as many as listed.
 
-    def expect(self, items: Sequence[Item]) -> None:
-        """These will be read next, in this order: what can be fetched ahead of its turn may be."""
+        Raises:
+            ImageError: they cannot be read, or are more or fewer than the manifest says.
+        """
+        raise NotImplementedError
 
-    def expect_too(self, items: Sequence[Item]) -> None:
-        """These after those that were announced before."""
+    def prefetch(self, items: Sequence[Item]) -> None:
+        """Prefetch these, which will be read next in this order, where the storage allows it."""
+
+    def prefetch_more(self, items: Sequence[Item]) -> None:
+        """Prefetch these after those that were announced before."""
 
 
-class FileReader:
-    """One file an image."""
+class FileReader(Reader):
+    """One file an image; the kernel reads ahead, or does not."""
 
     layout = "files"
 
@@ -47,46 +51,43 @@ class FileReader:
         """The file's bytes."""
         return read_file(self._root, item.path, item.bytes)
 
-    def expect(self, items: Sequence[Item]) -> None:
-        """Nothing: the kernel reads ahead, or does not."""
-
-    def expect_too(self, items: Sequence[Item]) -> None:
-        """Nothing, as `expect`."""
-
 
 def read_file(root: Path | str, path: str, expected_bytes: int) -> bytes:
-    """Return the bytes of `root/path`, by three system calls and no file object.
+    """Return the bytes of `root/path`, with three system calls and no file object.
 
     Raises:
         ImageError: it cannot be read, or its length is not what the manifest says.
     """
     try:
-        handle = os.open(f"{root}/{path}", os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(f"{root}/{path}", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            # One byte more than listed: a file that has grown shows it.
-            data = os.read(handle, expected_bytes + 1)
+            # One byte more than listed, so that a grown file is detected.
+            data = os.read(descriptor, expected_bytes + 1)
             while 0 < len(data) < expected_bytes and (
-                rest := os.read(handle, expected_bytes + 1 - len(data))
+                rest := os.read(descriptor, expected_bytes + 1 - len(data))
             ):
                 data += rest
         finally:
-            os.close(handle)
+            os.close(descriptor)
     except (OSError, ValueError) as error:
-        raise ImageError("read", getattr(error, "strerror", None) or str(error)) from error
+        raise read_failure(error) from error
     if len(data) != expected_bytes:
-        found = f"more than {expected_bytes}" if len(data) > expected_bytes else len(data)
-        raise ImageError(
-            "read",
-            f"{found} bytes, the manifest says {expected_bytes}: changed since it was listed",
-        )
+        length = f"more than {expected_bytes}" if len(data) > expected_bytes else len(data)
+        change = f"{length} bytes, the manifest says {expected_bytes}: changed since it was listed"
+        raise ImageError("read", change)
     return data
 
 
+def read_failure(error: Exception) -> ImageError:
+    """A failure of `read`, in the system's words."""
+    return ImageError("read", getattr(error, "strerror", None) or str(error))
+
+
 def make(root: Path) -> Reader:
-    """The reader for the images under `root`. It belongs to the process that made it; its threads may share it.
+    """Open a reader for the images under `root`.
 
     Raises:
-        UserError: the folder says that it is something which is not known here.
+        UserError: the folder declares an unknown storage.
     """
     storage = storage_of(root)
     if storage == "files":
@@ -101,7 +102,7 @@ def make(root: Path) -> Reader:
 
 
 def storage_of(root: Path) -> str:
-    """What is under `root`: files, tar, lmdb or remote."""
+    """How images are stored under `root`: files, tar, lmdb or remote."""
     try:
         layout = json.loads((root / MARKER).read_text(encoding="utf-8"))["layout"]
     except (FileNotFoundError, NotADirectoryError):
@@ -114,7 +115,7 @@ def storage_of(root: Path) -> str:
 
 
 def stored(root: Path, items: Iterable[Item]) -> list[Path]:
-    """The files that hold these images: none where they come from elsewhere."""
+    """The local files that hold these images; empty for a remote store."""
     storage = storage_of(root)
     if storage == "remote":
         return []
@@ -125,7 +126,7 @@ def stored(root: Path, items: Iterable[Item]) -> list[Path]:
 
 
 def release(root: Path) -> None:
-    """Let go of what this process has mapped of `root`: mapped pages cannot be evicted."""
+    """Unmap what this process has mapped of `root`: mapped pages cannot be evicted."""
     if storage_of(root) == "lmdb":
         from wallclock.corpus.readers import packed
 

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 
 import lmdb
 
 from wallclock.corpus.manifest import Item
+from wallclock.corpus.readers import Reader, read_failure
 from wallclock.errors import ImageError
 
-#: LMDB forbids to open a database twice in one process, and to use one that the parent had open
-#: before a fork: by folder, the process that opened it and what it opened.
+#: By folder, the process that opened the database and its handle: LMDB forbids opening one twice in
+#: a process, and using one that the parent opened before a fork.
 _databases: dict[Path, tuple[int, lmdb.Environment]] = {}
-#: Held while something is opened: threads share what they read from.
-_opening = threading.Lock()
+#: Guards opening: threads share descriptors and databases.
+_open_lock = threading.Lock()
 
 
-class TarReader:
-    """One `pread` an image, at the offset that its row names: `00003.tar@1536`."""
+class TarReader(Reader):
+    """One `pread` an image, at the offset in its row: `00003.tar@1536`."""
 
     layout = "tar"
 
@@ -34,14 +34,8 @@ class TarReader:
         try:
             data = os.pread(self._shard(name), item.bytes, int(offset))
         except (OSError, ValueError) as error:
-            raise ImageError("read", getattr(error, "strerror", None) or str(error)) from error
-        return _whole(data, item)
-
-    def expect(self, items: Sequence[Item]) -> None:
-        """Nothing: the kernel reads ahead, or does not."""
-
-    def expect_too(self, items: Sequence[Item]) -> None:
-        """Nothing, as `expect`."""
+            raise read_failure(error) from error
+        return _complete(data, item)
 
     def __del__(self) -> None:
         for descriptor in self._shards.values():
@@ -49,13 +43,13 @@ class TarReader:
 
     def _shard(self, name: str) -> int:
         if name not in self._shards:
-            with _opening:
+            with _open_lock:
                 if name not in self._shards:
                     self._shards[name] = os.open(self._root / name, os.O_RDONLY | os.O_CLOEXEC)
         return self._shards[name]
 
 
-class LmdbReader:
+class LmdbReader(Reader):
     """One `get` an image, copied out of the map."""
 
     layout = "lmdb"
@@ -69,14 +63,8 @@ class LmdbReader:
             with _database(self._root).begin() as transaction:
                 data = transaction.get(item.path.encode())
         except lmdb.Error as error:
-            raise ImageError("read", str(error)) from error
-        return _whole(data or b"", item)
-
-    def expect(self, items: Sequence[Item]) -> None:
-        """Nothing: the kernel reads ahead, or does not."""
-
-    def expect_too(self, items: Sequence[Item]) -> None:
-        """Nothing, as `expect`."""
+            raise read_failure(error) from error
+        return _complete(data or b"", item)
 
 
 def close_database(root: Path) -> None:
@@ -90,19 +78,16 @@ def _database(root: Path) -> lmdb.Environment:
     known = _databases.get(root)
     if known is not None and known[0] == os.getpid():
         return known[1]
-    with _opening:
+    with _open_lock:
         if root not in _databases or _databases[root][0] != os.getpid():
             close_database(root)
-            _databases[root] = (
-                os.getpid(),
-                lmdb.open(str(root), readonly=True, lock=False, max_spare_txns=4),
-            )
+            database = lmdb.open(str(root), readonly=True, lock=False, max_spare_txns=4)
+            _databases[root] = (os.getpid(), database)
         return _databases[root][1]
 
 
-def _whole(data: bytes, item: Item) -> bytes:
+def _complete(data: bytes, item: Item) -> bytes:
     if len(data) != item.bytes:
-        raise ImageError(
-            "read", f"{len(data)} bytes, the manifest says {item.bytes}: the pack was changed"
-        )
+        reason = f"{len(data)} bytes, the manifest says {item.bytes}: the pack was changed"
+        raise ImageError("read", reason)
     return data
