@@ -78,4 +78,4 @@ def test_another_profiler_agrees(run: Callable[..., Any]) -> None:
     changes: dict[str, Any] = {name: slow(name) for name in seconds}
     ours, theirs = run(CELL, MANIFEST, replace(null, **changes))
     assert profilers.differences(ours, theirs) == dict.fromkeys(seconds, pytest.approx(0, abs=0.25))
-    assert theirs["decode"] > theirs["forward"] > theirs["read"] > theirs["resize"] >= 0
+    assert min(theirs[name] for name in seconds) > theirs["resize"] >= 0
