@@ -34,15 +34,13 @@ class Node:
     raises: bool = False
 
 
+def nodes_around(inside: st.SearchStrategy[list[Node]]) -> st.SearchStrategy[Node]:
+    return st.builds(Node, st.sampled_from(STAGES), st.integers(0, 10**12), inside, st.booleans())
+
+
 NODES = st.recursive(
-    st.builds(Node, st.sampled_from(STAGES), st.integers(0, 10**12), st.just([]), st.booleans()),
-    lambda inner: st.builds(
-        Node,
-        st.sampled_from(STAGES),
-        st.integers(0, 10**12),
-        st.lists(inner, max_size=3),
-        st.booleans(),
-    ),
+    nodes_around(st.just([])),
+    lambda inner: nodes_around(st.lists(inner, max_size=3)),
     max_leaves=12,
 )
 

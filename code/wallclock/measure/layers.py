@@ -15,7 +15,7 @@ from wallclock.spec import Cell
 from wallclock.stages import forward, transfer
 from wallclock.thread_counts import set_threads
 
-#: The trace that is kept beside the record; chrome://tracing and ui.perfetto.dev open it.
+#: The trace that is kept with the record; chrome://tracing and ui.perfetto.dev open it.
 TRACE = "trace-forward.json.gz"
 
 _PREFIX = "module::"
