@@ -1,1 +1,1 @@
-"""Benchmarks beside the experiments: the fetcher against awscli, and what `recipe=fast` chose between."""
+"""Benchmarks that chose `recipe=fast`: its DCT margin, and its decoder and resizer."""

@@ -1,8 +1,8 @@
-"""What `recipe=fast` chose between: decoding by scale and binding, shortcuts, resizers → data/fast-parts.csv
+"""What `recipe=fast` chose between: scales, bindings, shortcuts, resizers → data/fast-parts.csv
 
-Every choice gets the same seeded pictures in memory, on one thread, one choice after the other, round by round;
-a row is the median round's milliseconds a picture. Where a choice changes pixels, the PSNR against the one
-that does not stands beside it.
+Every choice gets the same seeded images in memory, on one thread, alternately, round by round; a
+row is the median round's milliseconds an image. Where a choice changes pixels, the row has the PSNR
+against the choice that does not.
 
     python -m benchmarks.fast_parts [--rounds N]
 """
@@ -10,7 +10,7 @@ that does not stands beside it.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
@@ -26,39 +26,26 @@ from wallclock.corpus import render
 from wallclock.spec import Recipe
 from wallclock.stages import decode, resize
 from wallclock.stages.pixels import Pixels
-from wallclock.summary import median, psnr_db
+from wallclock.summary import PSNR_CEILING_DB, median, psnr_db
 from wallclock.thread_counts import set_threads
 
 PX = 224
-COLUMNS = (
-    "part",
-    "images",
-    "n_images",
-    "choice",
-    "rounds",
-    "ms",
-    "ms_min",
-    "ms_max",
-    "psnr_db",
-    "cpu",
-    "origin",
-)
-#: Stands for equal pixels.
-_CEILING_DB = 99.0
-_SETS = {"original": 8, "small_256": 64}
-_EIGHTHS = {"original": (1, 2, 3, 4, 5, 6, 8), "small_256": (8,)}
+#: Image set → its images, the scales in eighths, the denominators at which shortcuts are timed.
+_SETS = {"original": (8, (1, 2, 3, 4, 5, 6, 8), (1, 2, 4)), "small_256": (64, (8,), (1,))}
+
+_Run = Callable[[Any], Pixels]
 
 
 @dataclass(frozen=True)
 class _Choice:
-    """One way to do a part of the work. `exact`: the choice whose pixels this one's are compared with."""
+    """One way to do a part of the work. `exact`: the one that its pixels are compared with."""
 
     part: str
     images: str
     name: str
-    run: Callable[[Any], Pixels]
+    run: _Run
     sources: Sequence[Any]
-    exact: Callable[[Any], Pixels] | None = None
+    exact: _Run | None = None
 
 
 def main() -> None:
@@ -67,66 +54,45 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     rounds = parser.parse_args().rounds
     set_threads(Recipe("parts", torch_threads=1), uses_torch=True)
-    rows = _rows([choice for name in _SETS for choice in _choices(name)], rounds)
-    publish("fast-parts", COLUMNS, rows)
-    for row in rows:
-        psnr = "" if row["psnr_db"] is None else f"  {row['psnr_db']:.1f} dB"
-        print(f"{row['part']:<9} {row['images']:<10} {row['choice']:<34} {row['ms']:8.3f} ms{psnr}")
+    publish("fast-parts", _rows([choice for name in _SETS for choice in _choices(name)], rounds))
 
 
-def _choices(name: str) -> list[_Choice]:
-    files = [render.render(0, name, index, 0.0) for index in range(_SETS[name])]
+def _choices(images: str) -> Iterator[_Choice]:
+    n_images, eighths_of, denominators = _SETS[images]
+    files = [render.render(0, images, index, 0.0) for index in range(n_images)]
     library = turbojpeg.TurboJPEG(native.find_libturbojpeg())
-    full = decode.make("simplejpeg")
-    pictures = [full(data) for data in files]
-    found = [
-        _Choice("scale", name, f"{eighths}/8", _scaled(library, eighths), files)
-        for eighths in _EIGHTHS[name]
-    ]
-    found += [
-        _Choice("binding", name, "simplejpeg", full, files),
-        _Choice(
-            "binding",
-            name,
-            "simplejpeg, a buffer used again",
-            decode.make("simplejpeg", reuse=True),
-            files,
-        ),
-        _Choice("binding", name, "PyTurboJPEG", decode.make("turbojpeg"), files),
-    ]
-    for n in (1,) if name == "small_256" else (1, 2, 4):
-        exact = _shortcuts(n)
-        found.append(_Choice("shortcut", name, f"1/{n}, none", exact, files))
-        found.append(
-            _Choice("shortcut", name, f"1/{n}, fast DCT", _shortcuts(n, fastdct=True), files, exact)
-        )
-        quick = _shortcuts(n, fastdct=True, fastupsample=True)
-        found.append(
-            _Choice("shortcut", name, f"1/{n}, fast DCT and upsampling", quick, files, exact)
-        )
-    pillow = resize.make("pil", "bilinear", PX).resize
-    found.append(_Choice("resize", name, "pil bilinear", pillow, pictures))
-    for library_name, interpolation in (
-        ("torch", "bilinear"),
-        ("opencv", "area"),
-        ("opencv", "linear"),
+    full, pillow = decode.make("simplejpeg"), resize.make("pil", "bilinear", PX).resize
+    for eighths in eighths_of:
+        yield _Choice("scale", images, f"{eighths}/8", _scaled(library, eighths), files)
+    for name, run in (
+        ("simplejpeg", full),
+        ("simplejpeg, a buffer used again", decode.make("simplejpeg", reuse=True)),
+        ("PyTurboJPEG", decode.make("turbojpeg")),
     ):
-        run = resize.make(library_name, interpolation, PX).resize
-        found.append(
-            _Choice("resize", name, f"{library_name} {interpolation}", run, pictures, pillow)
-        )
-    return found
+        yield _Choice("binding", images, name, run, files)
+    for n in denominators:
+        exact = _shortcut(n)
+        yield _Choice("shortcut", images, f"1/{n}, none", exact, files)
+        for name, run in (
+            ("fast DCT", _shortcut(n, fastdct=True)),
+            ("fast DCT and upsampling", _shortcut(n, fastdct=True, fastupsample=True)),
+        ):
+            yield _Choice("shortcut", images, f"1/{n}, {name}", run, files, exact)
+    decoded = [full(data) for data in files]
+    yield _Choice("resize", images, "pil bilinear", pillow, decoded)
+    for name in ("torch bilinear", "opencv area", "opencv linear"):
+        library_name, interpolation = name.split()
+        resizer = resize.make(library_name, interpolation, PX)
+        yield _Choice("resize", images, name, resizer.resize, decoded, pillow)
 
 
-def _scaled(library: Any, eighths: int) -> Callable[[bytes], Pixels]:
+def _scaled(library: Any, eighths: int) -> _Run:
     divisor = next(n for n in (8, 4, 2, 1) if eighths % n == 0)
-    factor = (eighths // divisor, 8 // divisor)
-    return lambda data: library.decode(
-        data, turbojpeg.TJPF_RGB, None if factor == (1, 1) else factor
-    )
+    factor = None if eighths == 8 else (eighths // divisor, 8 // divisor)
+    return lambda data: library.decode(data, turbojpeg.TJPF_RGB, factor)
 
 
-def _shortcuts(n: int, **flags: bool) -> Callable[[bytes], Pixels]:
+def _shortcut(n: int, **flags: bool) -> _Run:
     def run(data: bytes) -> Pixels:
         height, width = simplejpeg.decode_jpeg_header(data)[:2]
         least = {} if n == 1 else {"min_height": -(-height // n), "min_width": -(-width // n)}
@@ -137,11 +103,11 @@ def _shortcuts(n: int, **flags: bool) -> Callable[[bytes], Pixels]:
 
 
 def _rows(choices: Sequence[_Choice], rounds: int) -> list[dict[str, object]]:
-    took: list[list[float]] = [[] for _ in choices]
+    durations: list[list[float]] = [[] for _ in choices]
     with gc_disabled():
         # The first round warms up.
         for number in range(rounds + 1):
-            for choice, times in zip(choices, took, strict=True):
+            for choice, times in zip(choices, durations, strict=True):
                 began = perf_counter_ns()
                 for source in choice.sources:
                     choice.run(source)
@@ -150,27 +116,27 @@ def _rows(choices: Sequence[_Choice], rounds: int) -> list[dict[str, object]]:
     cpu = provenance.machine()["cpu"]
     return [
         {
-            **{
-                "part": choice.part,
-                "images": choice.images,
-                "n_images": len(choice.sources),
-                "choice": choice.name,
-            },
-            **{"rounds": rounds, "ms": median(times), "ms_min": min(times), "ms_max": max(times)},
-            **{"psnr_db": _apart(choice), "cpu": cpu, "origin": "measured"},
+            "part": choice.part,
+            "images": choice.images,
+            "n_images": len(choice.sources),
+            "choice": choice.name,
+            "rounds": rounds,
+            "ms": median(times),
+            "ms_min": min(times),
+            "ms_max": max(times),
+            "psnr_db": _psnr(choice),
+            "cpu": cpu,
+            "origin": "measured",
         }
-        for choice, times in zip(choices, took, strict=True)
+        for choice, times in zip(choices, durations, strict=True)
     ]
 
 
-def _apart(choice: _Choice) -> float | None:
+def _psnr(choice: _Choice) -> float | None:
     if choice.exact is None:
         return None
-    found = [
-        min(psnr_db(choice.run(source), choice.exact(source)), _CEILING_DB)
-        for source in choice.sources
-    ]
-    return float(np.median(found))
+    pairs = ((choice.run(source), choice.exact(source)) for source in choice.sources)
+    return float(np.median([min(psnr_db(*pair), PSNR_CEILING_DB) for pair in pairs]))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Where benchmarks leave what they measured: a table under data/, and beside it what it was measured on."""
+"""Where benchmarks write what they measured: a table under data/, with its provenance."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from wallclock.paper.csvfile import write_table
 OUT = provenance.ROOT / "data"
 
 
-def publish(name: str, columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> None:
-    """Write data/<name>.csv, and data/<name>.meta.json: arguments, machine, versions, digest of the code."""
-    write_table(OUT / f"{name}.csv", columns, rows)
-    write_text(
-        OUT / f"{name}.meta.json", pretty_json({"command": sys.argv[1:], **provenance.identity()})
-    )
+def publish(name: str, rows: Sequence[Mapping[str, object]]) -> None:
+    """Print the rows; write data/<name>.csv, and data/<name>.meta.json with the provenance."""
+    write_table(OUT / f"{name}.csv", tuple(rows[0]), rows)
+    about = {"command": sys.argv[1:], **provenance.identity()}
+    write_text(OUT / f"{name}.meta.json", pretty_json(about))
+    for row in rows:
+        cells = (f"{value:.4g}" if isinstance(value, float) else value for value in row.values())
+        print(*cells, sep="  ")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from experiments import _rows
@@ -33,6 +33,26 @@ TIMELINE_COLUMNS = _rows.columns(
 )
 
 _MILLION = 1_000_000
+
+Cells = Callable[[Plan, Mapping[str, Any]], list[Cell]]
+Tables = Callable[[Sequence[Record]], dict[str, list[Row]]]
+
+
+def one_recipe(experiment: str) -> Cells:
+    """The `cells` of an experiment with a single recipe."""
+    return lambda plan, options: cells(plan, experiment, [options["recipe"]], options)
+
+
+def tables(csv: str, timeline_csv: str = "") -> Tables:
+    """The `tables` of an experiment: a row per recipe and, with a name for it, the timeline."""
+
+    def fill(records: Sequence[Record]) -> dict[str, list[Row]]:
+        rows = {
+            csv: [row(repeats, records) for repeats in _rows.groups(records, "throughput").values()]
+        }
+        return {**rows, timeline_csv: timeline(records)} if timeline_csv else rows
+
+    return fill
 
 
 def cells(
@@ -75,11 +95,6 @@ def _choices(recipe: Recipe) -> dict[str, object]:
 def _is_reference(recipe: Recipe) -> bool:
     choices = (recipe.decoder, recipe.resizer, recipe.dtype, recipe.dct_scale)
     return choices == ("pil", "pil", "fp32", "full")
-
-
-def table(records: Sequence[Record]) -> list[Row]:
-    """One row per recipe, in plan order."""
-    return [row(repeats, records) for repeats in _rows.groups(records, "throughput").values()]
 
 
 def row(repeats: Sequence[Record], records: Sequence[Record]) -> Row:

@@ -73,7 +73,20 @@ def new_row(repeats: Sequence[Record], names: Sequence[str]) -> Row:
     known |= {"recipe": cell.recipe.name, "image_set": image_set_of(repeats[0])}
     known |= {"model": cell.model.name, **environment_columns(repeats[0])}
     known |= {"origin": "measured", "status": status, "reason": reason}
+    known |= _ran(repeats)
     return {name: known.get(name) for name in names}
+
+
+def _ran(repeats: Sequence[Record]) -> Row:
+    """What really ran, as the loader, its stages and the network reported it."""
+    for record in repeats:
+        ran = dict(record.values.get("ran", {}))
+        layout = ran.pop("layout", "files")
+        if ran and record.cell.corpus and layout != "files":
+            ran["corpus"] = f"{record.cell.corpus.kind} ({layout})"
+        if ran:
+            return ran
+    return {}
 
 
 def environment_columns(record: Record) -> Row:
@@ -91,7 +104,7 @@ def environment_columns(record: Record) -> Row:
 
 def _cpu_name(machine: Mapping[str, Any]) -> str:
     # With its GPU: some absolute CPU figures bind on one box only.
-    gpu = f", beside {machine['gpus'][0]['name']}" if machine["gpus"] else ""
+    gpu = f", with {machine['gpus'][0]['name']}" if machine["gpus"] else ""
     return f"{machine['cpu']} ({machine['cores']} cores{gpu})"
 
 

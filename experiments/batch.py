@@ -6,13 +6,11 @@ not fit the GPU's memory is a row with status `oom`, and the sweep goes on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from experiments import _end_to_end
-from experiments._rows import Row
-from wallclock.records import Record
 from wallclock.run.plan import Plan
 from wallclock.spec import Cell
 
@@ -30,6 +28,4 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     return _end_to_end.cells(plan, "batch", recipes, options)
 
 
-def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
-    """One row per batch size."""
-    return {CSV: _end_to_end.table(records)}
+tables = _end_to_end.tables(CSV)

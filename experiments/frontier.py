@@ -19,6 +19,7 @@ from experiments._cells import cell
 from experiments._rows import Row
 from wallclock import provenance
 from wallclock.engines import third_party
+from wallclock.errors import check_name
 from wallclock.records import Record
 from wallclock.run.plan import Plan
 from wallclock.spec import Cell, Recipe, Slice
@@ -60,12 +61,22 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
         corpora.append(plan.folder_slice(options["folder"], options["folder_images"]))
     subsets = [(corpus, subset) for corpus in corpora for subset in _subsets(plan, corpus, options)]
     return [
-        _cell(plan, options, (system["name"], variant), (corpus, subset), repeat)
+        _cell(plan, options, system, (corpus, subset), repeat)
         for repeat in plan.repeats("frontier")
         for corpus, subset in subsets
-        for system in options["systems"]
-        for variant in system.get("variants", [""])
+        for system in _systems(options)
     ]
+
+
+def _systems(options: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Each system with each of its variants."""
+    third_parties = {name: loader.variants for name, loader in third_party.LOADERS.items()}
+    systems: dict[str, Sequence[str]] = {**third_parties, **options["own"]}
+    names = options["systems"] or list(systems)
+    for name in names:
+        check_name(name, systems, "system")
+    n = None if options["all_variants"] else 1
+    return [(name, variant) for name in names for variant in systems[name][:n]]
 
 
 def _subsets(plan: Plan, corpus: Slice, options: Mapping[str, Any]) -> list[str]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from experiments import _rows
@@ -77,23 +78,13 @@ def _of_recipe(
     models: Sequence[ModelSpec],
 ) -> Iterator[Cell]:
     shared = {**plan.params, "seconds": plan.settings.loader_seconds, "allocator": "keep"}
+    new = partial(cell, plan, "limits", recipe=recipe, corpus=corpus, repeat=repeat)
 
     def one(protocol: str, what: str, model: ModelSpec, **params: object) -> Cell:
         label = f"{what}-{recipe.name}"
         if what in _WITH_MODEL:
             label += f"-{_service(model)}"
-        params = {**shared, "what": what, **params}
-        return cell(
-            plan,
-            "limits",
-            protocol,
-            label,
-            recipe,
-            corpus,
-            repeat=repeat,
-            model=model,
-            params=params,
-        )
+        return new(protocol, label, model=model, params={**shared, "what": what, **params})
 
     for what in ("decode_files", "decode_memory", "h2d"):
         yield one("ceiling", what, models[0], kind=what)

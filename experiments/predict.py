@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -70,24 +71,13 @@ def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
 
 def _loading(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     params = {**plan.params, "seconds": options["loading"]["seconds"]}
+    new = partial(cell, plan, "predict", "contention", model=mock_model(plan), params=params)
     grid = []
     for image_set, corpus in plan.slices(options["images"]).items():
         sizes = options["loading"]["batch_sizes"][image_set]
         for loader, size in product(options["loaders"], sizes):
             recipe = replace(options["recipe"], **loader, batch_size=size)
-            label = f"loading-{recipe.name}-{image_set}-b{size}"
-            grid.append(
-                cell(
-                    plan,
-                    "predict",
-                    "contention",
-                    label,
-                    recipe,
-                    corpus,
-                    model=mock_model(plan),
-                    params=params,
-                )
-            )
+            grid.append(new(f"loading-{recipe.name}-{image_set}-b{size}", recipe, corpus))
     return grid
 
 
@@ -115,30 +105,18 @@ def _steps(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
 def _proving(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     loaders = {loader["name"]: loader for loader in options["loaders"]}
     corpora = plan.slices(options["images"])
+    jobs = [job for job in options["prove"] if job["image_set"] in corpora][: options["n_prove"]]
+    new = partial(cell, plan, "predict", "throughput")
     grid = []
-    for repeat in plan.repeats("predict"):
-        for job in options["prove"][: options["n_prove"]]:
-            if job["image_set"] not in corpora:
-                continue
-            sizes = {name: job[name] for name in ("workers", "batch_size")}
-            recipe = replace(
-                options["recipe"], **{**loaders[job["loader"]], **sizes, "device": "cpu"}
-            )
-            service = (float(job["service_ms"]), float(job["service_ms_per_image"]))
-            label = f"{recipe.name}-w{recipe.workers}-b{recipe.batch_size}"
-            label += f"-{service[0]:g}+{service[1]:g}ms"
-            grid.append(
-                cell(
-                    plan,
-                    "predict",
-                    "throughput",
-                    label,
-                    replace(recipe, name=label),
-                    corpora[job["image_set"]],
-                    repeat=repeat,
-                    model=mock_model(plan, *service),
-                )
-            )
+    for repeat, job in product(plan.repeats("predict"), jobs):
+        sizes = {name: job[name] for name in ("workers", "batch_size")}
+        choices = {**loaders[job["loader"]], **sizes, "device": "cpu"}
+        service = (float(job["service_ms"]), float(job["service_ms_per_image"]))
+        label = f"{job['loader']}-w{job['workers']}-b{job['batch_size']}"
+        label += f"-{service[0]:g}+{service[1]:g}ms"
+        recipe = replace(options["recipe"], **{**choices, "name": label})
+        model, corpus = mock_model(plan, *service), corpora[job["image_set"]]
+        grid.append(new(label, recipe, corpus, repeat=repeat, model=model))
     return grid
 
 

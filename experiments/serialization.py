@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -41,22 +42,16 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     """Each format without and with fsync, repeated. Neither corpus nor model takes part."""
     shared = {"n_vectors": options["n_vectors"], "dim": plan.settings.model.dim}
     shared["seed"] = options["seed"]
-    recipe = plan.recipe(engine="serial", workers=0, device="cpu", batch_size=options["batch_size"])
-    return [
-        cell(
-            plan,
-            "serialization",
-            "serialization",
-            f"{sink}-fsync" if fsync else sink,
-            replace(recipe, name=sink, sink=sink),
-            None,
-            repeat=repeat,
-            model=NO_MODEL,
-            params={**shared, "fsync": fsync},
-        )
-        for repeat in plan.repeats("serialization")
-        for sink, fsync in product(options["formats"], options["fsync"])
-    ]
+    size = options["batch_size"]
+    base = plan.recipe(engine="serial", workers=0, device="cpu", batch_size=size)
+    new = partial(cell, plan, "serialization", "serialization", corpus=None, model=NO_MODEL)
+    grid = []
+    for repeat in plan.repeats("serialization"):
+        for sink, fsync in product(options["formats"], options["fsync"]):
+            recipe, params = replace(base, name=sink, sink=sink), {**shared, "fsync": fsync}
+            label = f"{sink}-fsync" if fsync else sink
+            grid.append(new(label, recipe, repeat=repeat, params=params))
+    return grid
 
 
 def tables(records: Sequence[Record]) -> dict[str, list[Row]]:

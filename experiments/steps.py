@@ -40,7 +40,8 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
 
 def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
     """One row per step."""
-    return {CSV: [{"step": row["recipe"], **row} for row in _end_to_end.table(records)]}
+    rows = _end_to_end.tables(CSV)(records)[CSV]
+    return {CSV: [{"step": row["recipe"], **row} for row in rows]}
 
 
 def _recipes(baseline: Recipe, optimized: Recipe) -> list[Recipe]:

@@ -8,28 +8,12 @@ use are sampled at 10 Hz. The spans of the first repeat's first batches are the 
 figure 6.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from experiments import _end_to_end
-from experiments._rows import Row
-from wallclock.records import Record
-from wallclock.run.plan import Plan
-from wallclock.spec import Cell
 
 RANK = 70
 CSV = "t4-baseline-stages.csv"
 TIMELINE_CSV = "timeline-baseline.csv"
 TABLES = {CSV: _end_to_end.COLUMNS, TIMELINE_CSV: _end_to_end.TIMELINE_COLUMNS}
 
-
-def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
-    """One cell per repeat."""
-    return _end_to_end.cells(plan, "t4", [options["recipe"]], options)
-
-
-def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
-    """One row, and its timeline."""
-    return {CSV: _end_to_end.table(records), TIMELINE_CSV: _end_to_end.timeline(records)}
+cells = _end_to_end.one_recipe("t4")
+tables = _end_to_end.tables(CSV, TIMELINE_CSV)

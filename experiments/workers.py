@@ -6,13 +6,11 @@ end, as `t4`. With 0 workers the main process loads and embeds alternately.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from experiments import _end_to_end
-from experiments._rows import Row
-from wallclock.records import Record
 from wallclock.run.plan import Plan
 from wallclock.spec import Cell
 
@@ -29,6 +27,4 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     return _end_to_end.cells(plan, "workers", recipes, options)
 
 
-def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
-    """One row per number of workers."""
-    return {CSV: _end_to_end.table(records)}
+tables = _end_to_end.tables(CSV)

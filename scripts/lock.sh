@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes requirements.lock and requirements-peers.lock anew from the .in files, in a throw-away environment. $1: the Python.
+# Rebuilds requirements.lock and requirements-peers.lock from the .in files in a temporary environment. $1: the Python.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$(mktemp -d)

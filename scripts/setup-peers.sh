@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the frontier's peers into .venv beside requirements.lock, and moves nothing in it.
+# Installs the third-party loaders of the frontier into .venv; changes no version of requirements.lock.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,10 +9,10 @@ pip() { .venv/bin/pip "$1" -q --disable-pip-version-check "${@:2}"; }
 say "installing requirements-peers.lock into .venv (DALI is large)"
 pip install --no-deps -c requirements.lock -r requirements-peers.lock
 
-# torchvision's wheel is built for one build of torch; one that does not load breaks transformers, too.
+# A torchvision wheel fits one build of torch; one that does not load also breaks transformers.
 if ! .venv/bin/python -c 'import torchvision' >/dev/null 2>&1; then
   pip uninstall -y torchvision
-  say "no torchvision: its wheel does not load beside this build of torch; its rows will say so"
+  say "no torchvision: its wheel does not load with this build of torch; its rows will say so"
 fi
 
 has_ffmpeg() { .venv/bin/python -c 'import spdl.io; spdl.io.demux_config()' >/dev/null 2>&1; }

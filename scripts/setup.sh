@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv from the lock and looks for libturbojpeg. $1: the Python to build with.
+# Creates .venv from the lock and installs libturbojpeg if it can. $1: the Python to use.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${1:-python3}
@@ -11,7 +11,7 @@ command -v "$python" >/dev/null || { say "setup: no $python here: sudo apt-get i
   { say "setup: $("$python" --version) is too old; make setup PYTHON=/path/to/python3.11 (or newer)"; exit 1; }
 
 [ -x .venv/bin/pip ] || "$python" -m venv .venv >/dev/null ||
-  { rm -rf .venv; say "setup: this Python cannot make a virtual environment: sudo apt-get install -y python3-venv"; exit 1; }
+  { rm -rf .venv; say "setup: this Python cannot create a virtual environment: sudo apt-get install -y python3-venv"; exit 1; }
 
 say "setup: installing requirements.lock into .venv (minutes the first time)"
 .venv/bin/pip install -q --disable-pip-version-check -r requirements.lock
@@ -27,6 +27,6 @@ fi
 if has_turbojpeg; then
   say "setup: done"
 else
-  say "setup: done, but without libturbojpeg: the rows of decoder=turbojpeg will say so. To have it:"
+  say "setup: done, but without libturbojpeg: rows of decoder=turbojpeg will be unavailable. To install it:"
   say "  $(.venv/bin/python -c 'from wallclock import native; print(native.INSTALL_HINT)')"
 fi

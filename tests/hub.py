@@ -16,7 +16,7 @@ def serve(files: Mapping[str, Path]) -> Iterator[tuple[str, list[str]]]:
     """Serve `/<repo>/resolve/<revision>/<file>`; yield the address and the requests so far.
 
     Args:
-        files: `<repo>/resolve/<revision>/<file>` → the file. Everything else is not found.
+        files: `<repo>/resolve/<revision>/<file>` → the file. Everything else is a 404.
     """
     requests: list[str] = []
 
@@ -32,11 +32,11 @@ def serve(files: Mapping[str, Path]) -> Iterator[tuple[str, list[str]]]:
         def _answer(self, body: bool) -> None:
             name = unquote(urlsplit(self.path).path).lstrip("/")
             requests.append(f"{self.command} {name}")
-            found = files.get(name)
-            data = found.read_bytes() if found else b""
-            self.send_response(200 if found else 404)
+            path = files.get(name)
+            data = path.read_bytes() if path else b""
+            self.send_response(200 if path else 404)
             self.send_header("Content-Length", str(len(data)))
-            if found:
+            if path:
                 self.send_header("ETag", f'"{hashlib.sha256(data).hexdigest()}"')
                 self.send_header("X-Repo-Commit", name.split("/resolve/")[1].split("/")[0])
             else:

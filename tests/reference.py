@@ -1,17 +1,28 @@
-"""The committed reference run, as records."""
+"""The committed reference run: its folder and its records, unpacked once per test process."""
 
 from __future__ import annotations
 
+import atexit
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from tests.conftest import ROOT
-from wallclock import records
+from wallclock import provenance, records
 from wallclock.records import Record
 
-RUNS = ROOT / "data" / "reference" / "amd-epyc-2-cores" / "runs"
+REFERENCE = provenance.ROOT / "data" / "reference" / "amd-epyc-2-cores"
+
+
+@cache
+def reference_runs() -> Path:
+    """The reference's records, unpacked to a temporary folder. Read-only."""
+    folder = TemporaryDirectory(prefix="wallclock-reference-")
+    atexit.register(folder.cleanup)
+    records.unpack(REFERENCE / records.ARCHIVE, Path(folder.name))
+    return Path(folder.name)
 
 
 @cache
 def reference_records(experiment: str) -> list[Record]:
-    """Every record of an experiment in the reference run, in the order of its table."""
-    return records.load_experiment(RUNS, experiment)
+    """An experiment's records from the reference run, in the order of its index. Read-only."""
+    return records.load_experiment(reference_runs(), experiment)

@@ -1,4 +1,4 @@
-"""The stage profiler: totals, counts and samples, whatever opens inside what, and whatever raises."""
+"""The stage profiler: totals, counts and samples of nested and raising stages, on a fake clock."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wallclock import clock
-from wallclock.clock import STAGES, StageProfiler, gc_disabled
+from wallclock.clock import DEVICE_STAGES, STAGES, StageProfiler, gc_disabled
 
 
 @dataclass
 class FakeClock:
-    """Nanoseconds that pass only when told."""
+    """Nanoseconds that pass only when a test adds them."""
 
     now: int = 1_000
 
@@ -49,10 +48,8 @@ NODES = st.recursive(
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
-    made = FakeClock()
-    monkeypatch.setattr(clock, "perf_counter_ns", made)
-    return made
+def fake() -> FakeClock:
+    return FakeClock()
 
 
 def play(nodes: list[Node], profiler: StageProfiler, fake: FakeClock) -> None:
@@ -69,78 +66,63 @@ def play(nodes: list[Node], profiler: StageProfiler, fake: FakeClock) -> None:
 
 
 def flatten(nodes: list[Node]) -> list[Node]:
-    return [found for node in nodes for found in (node, *flatten(node.inside))]
+    return [inner for node in nodes for inner in (node, *flatten(node.inside))]
 
 
-def test_the_nine_stages_are_in_the_order_an_image_passes_them() -> None:
-    assert STAGES == (
-        "read",
-        "decode",
-        "resize",
-        "normalize",
-        "assemble",
-        "h2d",
-        "forward",
-        "d2h",
-        "serialize",
-    )
+def durations(profiler: StageProfiler) -> dict[str, list[int]]:
+    return {name: list(samples) for name, samples in profiler.samples().items()}
 
 
-def test_totals_counts_and_samples_in_call_order(fake: FakeClock) -> None:
-    profiler = StageProfiler()
+def test_stages_are_in_the_order_of_an_image() -> None:
+    order = "read decode resize normalize assemble h2d forward d2h serialize"
+    assert tuple(order.split()) == STAGES
+
+
+def test_samples_in_call_order(fake: FakeClock) -> None:
+    profiler = StageProfiler(clock=fake)
     for name, ns in (("decode", 5), ("read", 2), ("decode", 7)):
         with profiler.stage(name):
             fake.now += ns
-        fake.now += 1_000_000  # time outside a stage is nobody's
-    assert {name: list(found) for name, found in profiler.samples().items()} == {
-        "decode": [5, 7],
-        "read": [2],
-    }
+        fake.now += 1_000_000  # time outside a stage counts for none
+    assert durations(profiler) == {"decode": [5, 7], "read": [2]}
     assert profiler.counts() == {"decode": 2, "read": 1}
     assert profiler.seconds() == {"decode": 12e-9, "read": 2e-9}
 
 
-def test_a_stage_that_was_never_entered_is_not_there() -> None:
+def test_unused_stage_is_absent() -> None:
     profiler = StageProfiler()
     assert profiler.samples() == profiler.counts() == profiler.seconds() == {}
 
 
 @given(nodes=st.lists(NODES, max_size=4), between=st.integers(0, 10**9))
-def test_each_stage_is_charged_its_own_time_and_nothing_else(
-    nodes: list[Node], between: int
-) -> None:
-    """Nested, recursive and raising stages alike: exact sums, and together never more than the wall."""
-    with pytest.MonkeyPatch.context() as patch:
-        fake = FakeClock()
-        patch.setattr(clock, "perf_counter_ns", fake)
-        profiler, began = StageProfiler(), fake.now
-        play(nodes, profiler, fake)
-        fake.now += between
-        wall = fake.now - began
+def test_stages_are_exclusive(nodes: list[Node], between: int) -> None:
+    """Nested, recursive and raising stages alike: exact sums, never more than the wall time."""
+    fake = FakeClock()
+    profiler, began = StageProfiler(clock=fake), fake.now
+    play(nodes, profiler, fake)
+    fake.now += between
     everything = flatten(nodes)
     expected: dict[str, int] = {}
     for node in everything:
         expected[node.name] = expected.get(node.name, 0) + node.own
-    assert {name: sum(found) for name, found in profiler.samples().items()} == expected
+    sums = {name: sum(samples) for name, samples in profiler.samples().items()}
+    assert sums == expected
     assert sum(profiler.counts().values()) == len(everything)
-    assert sum(sum(found) for found in profiler.samples().values()) == wall - between
+    assert sum(sums.values()) == fake.now - began - between
 
 
-def test_an_exception_passes_through_and_is_timed(fake: FakeClock) -> None:
-    profiler = StageProfiler()
+def test_exception_passes_and_is_timed(fake: FakeClock) -> None:
+    profiler = StageProfiler(clock=fake)
     with pytest.raises(KeyError, match="lost"), profiler.stage("outer"), profiler.stage("inner"):  # noqa: PT012
         fake.now += 3
         raise KeyError("lost")
     with profiler.stage("outer"):
         fake.now += 4
-    assert {name: list(found) for name, found in profiler.samples().items()} == {
-        "inner": [3],
-        "outer": [0, 4],
-    }
+    assert durations(profiler) == {"inner": [3], "outer": [0, 4]}
 
 
-def test_a_stage_inside_itself(fake: FakeClock) -> None:
-    profiler = StageProfiler()
+def test_stage_inside_itself(fake: FakeClock) -> None:
+    profiler = StageProfiler(clock=fake)
     with profiler.stage("read"):
         fake.now += 10
         with profiler.stage("read"):
@@ -148,13 +130,13 @@ def test_a_stage_inside_itself(fake: FakeClock) -> None:
     assert list(profiler.samples()["read"]) == [1, 10]
 
 
-def test_with_the_real_clock_stages_never_exceed_the_wall() -> None:
+def test_real_clock() -> None:
     profiler, began = StageProfiler(), perf_counter_ns()
     for _ in range(200):
         with profiler.stage("decode"), profiler.stage("resize"):
             sum(range(200))
     wall = perf_counter_ns() - began
-    total = sum(sum(found) for found in profiler.samples().values())
+    total = sum(sum(samples) for samples in profiler.samples().values())
     assert 0 < total <= wall
     assert profiler.counts() == {"decode": 200, "resize": 200}
 
@@ -167,9 +149,11 @@ def trace(fake: FakeClock, events: list[str], waiting: int) -> Callable[[], None
     return synchronize
 
 
-def test_a_synced_stage_waits_before_its_clock_starts_and_before_it_stops(fake: FakeClock) -> None:
+def test_synced_stage_waits_twice(fake: FakeClock) -> None:
     events: list[str] = []
-    profiler = StageProfiler(trace(fake, events, waiting=100), synced=frozenset({"forward"}))
+    profiler = StageProfiler(
+        trace(fake, events, waiting=100), synced=frozenset({"forward"}), clock=fake
+    )
     with profiler.stage("decode"):
         fake.now += 1
     assert events == []
@@ -181,17 +165,17 @@ def test_a_synced_stage_waits_before_its_clock_starts_and_before_it_stops(fake: 
     assert list(profiler.samples()["forward"]) == [105]
 
 
-def test_only_the_device_stages_are_synced_by_default(fake: FakeClock) -> None:
+def test_device_stages_are_synced_by_default(fake: FakeClock) -> None:
     events: list[str] = []
-    profiler = StageProfiler(trace(fake, events, waiting=0))
+    profiler = StageProfiler(trace(fake, events, waiting=0), clock=fake)
     for name in STAGES:
         before = len(events)
         with profiler.stage(name):
             pass
-        assert len(events) - before == (2 if name in ("h2d", "forward", "d2h") else 0), name
+        assert len(events) - before == (2 if name in DEVICE_STAGES else 0), name
 
 
-def test_a_device_that_fails_while_waiting_leaves_the_profiler_whole(fake: FakeClock) -> None:
+def test_failing_device_keeps_the_profiler_valid(fake: FakeClock) -> None:
     calls: list[int] = []
 
     def synchronize() -> None:
@@ -199,19 +183,16 @@ def test_a_device_that_fails_while_waiting_leaves_the_profiler_whole(fake: FakeC
         if len(calls) == 2:
             raise RuntimeError("device lost")
 
-    profiler = StageProfiler(synchronize)
+    profiler = StageProfiler(synchronize, clock=fake)
     with profiler.stage("read"):
         with pytest.raises(RuntimeError, match="device lost"), profiler.stage("forward"):
             fake.now += 5
         fake.now += 2
-    assert {name: list(found) for name, found in profiler.samples().items()} == {
-        "forward": [5],
-        "read": [2],
-    }
+    assert durations(profiler) == {"forward": [5], "read": [2]}
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_the_collector_is_off_inside_and_as_before_after(enabled: bool) -> None:
+def test_gc_is_disabled_inside_only(enabled: bool) -> None:
     was = gc.isenabled()
     (gc.enable if enabled else gc.disable)()
     try:

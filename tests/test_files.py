@@ -1,4 +1,4 @@
-"""Canonical JSON, digests, and writes that are whole or absent."""
+"""Canonical JSON, digests, and atomic writes."""
 
 from __future__ import annotations
 
@@ -37,26 +37,25 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_both_forms_read_back(value: Any) -> None:
+def test_json_reads_back(value: Any) -> None:
     assert json.loads(canonical_json(value)) == value
     assert json.loads(pretty_json(value)) == value
     assert pretty_json(value).endswith("\n")
 
 
 @given(st.dictionaries(st.text(), st.integers(), min_size=2, max_size=8), st.randoms())
-def test_equal_mappings_give_equal_bytes_in_whatever_order(value: dict[str, int], rng: Any) -> None:
+def test_order_of_keys_does_not_matter(value: dict[str, int], rng: Any) -> None:
     items = list(value.items())
     rng.shuffle(items)
     assert canonical_json(dict(items)) == canonical_json(value)
     assert digest_of(dict(items)) == digest_of(value)
 
 
-def test_what_json_cannot_say_is_refused() -> None:
+def test_nan_and_infinity_are_refused() -> None:
     for value in (float("nan"), float("inf")):
-        with pytest.raises(ValueError, match="JSON compliant"):
-            canonical_json(value)
-        with pytest.raises(ValueError, match="JSON compliant"):
-            pretty_json(value)
+        for write in (canonical_json, pretty_json):
+            with pytest.raises(ValueError, match="JSON compliant"):
+                write(value)
 
 
 def test_a_known_digest() -> None:
@@ -64,7 +63,7 @@ def test_a_known_digest() -> None:
 
 
 @given(st.binary(max_size=5000))
-def test_bytes_are_written_and_digested_as_they_are(data: bytes) -> None:
+def test_write_bytes_and_digest(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "deep" / "er" / "file"
         write_bytes(target, data)
@@ -73,19 +72,17 @@ def test_bytes_are_written_and_digested_as_they_are(data: bytes) -> None:
         assert [path.name for path in target.parent.iterdir()] == ["file"]
 
 
-def test_text_is_utf8_with_lf_and_readable_by_others(tmp_path: Path) -> None:
+def test_text_is_utf8_with_lf_and_mode_644(tmp_path: Path) -> None:
     write_text(tmp_path / "a", "ü\nx\n")
     assert (tmp_path / "a").read_bytes() == b"\xc3\xbc\nx\n"
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o644
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt, OSError])
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, error: type[BaseException]
-) -> None:
+def test_failed_write_leaves_the_old_file(tmp_path: Path, error: type[BaseException]) -> None:
     target = tmp_path / "table.csv"
     write_text(target, "old")
-    with pytest.raises(error), atomic_open(target) as handle:  # noqa: PT012 - the block is what fails half way
+    with pytest.raises(error), atomic_open(target) as handle:  # noqa: PT012 - the block itself must fail
         handle.write("half of the n")
         handle.flush()
         raise error
@@ -93,11 +90,12 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_killed_in_the_middle_of_a_write_the_old_file_is_whole(tmp_path: Path) -> None:
+def test_killed_write_leaves_the_old_file(tmp_path: Path) -> None:
     target = tmp_path / "table.csv"
     write_text(target, "old")
     program = (
-        "import os, signal, sys; from pathlib import Path; from wallclock.files import atomic_open\n"
+        "import os, signal, sys\nfrom pathlib import Path\n"
+        "from wallclock.files import atomic_open\n"
         "with atomic_open(Path(sys.argv[1])) as handle:\n"
         "    handle.write('new' * 100_000); handle.flush(); os.kill(os.getpid(), signal.SIGKILL)\n"
     )

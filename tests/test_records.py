@@ -1,11 +1,13 @@
-"""One directory a cell: keys that know every setting, records that are whole or refused."""
+"""Records: keys that identify every setting; complete or refused; one archive per run."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
 import sys
+import tarfile
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import ROOT
+from tests.reference import REFERENCE, reference_records
 from wallclock import records
 from wallclock.errors import UserError
 from wallclock.records import Record
@@ -39,61 +42,60 @@ RECORD = Record(
     environment={**IDENTITY, "command": "python code/main.py"},
     seconds=1.5,
 )
+FILES = ["record.json", "samples.json", "COMPLETE"]
 
 
 def other(value: Any) -> st.SearchStrategy[Any]:
-    """A value of the same kind that is another one."""
-    kinds: dict[type, st.SearchStrategy[Any]] = {
+    """Another value of the same type."""
+    strategies: dict[type, st.SearchStrategy[Any]] = {
         bool: st.booleans(),
         int: st.integers(0, 10**6),
         float: st.floats(0, 1e6),
         str: st.text(max_size=20),
         tuple: st.tuples(*[st.floats(0, 1)] * 3),
     }
-    return kinds[type(value)].filter(lambda found: found != value)
+    return strategies[type(value)].filter(lambda drawn: drawn != value)
 
 
 @st.composite
 def changes(draw: st.DrawFn) -> Cell:
-    """CELL with one field of it, of its recipe, its corpus, its model or its parameters changed."""
+    """CELL with one field of it, its recipe, corpus, model or parameters changed."""
     part = draw(st.sampled_from(["cell", "recipe", "corpus", "model", "params"]))
     if part == "params":
         name = draw(st.sampled_from(sorted(CELL.params)) | st.text(min_size=1, max_size=8))
         value = draw(other(CELL.params[name]) if name in CELL.params else st.integers())
         return replace(CELL, params={**CELL.params, name: value})
     if part == "cell":
-        name = draw(
-            st.sampled_from(
-                ["experiment", "protocol", "label", "repeat", "recipe", "corpus", "model"]
-            )
-        )
-        value = getattr(CELL, name)
-        found: Any = draw(other(value)) if isinstance(value, str | int) else None
-        return replace(CELL, **{name: found})
-    whole = getattr(CELL, part)
-    names = [field.name for field in fields(whole) if (part, field.name) != ("corpus", "manifest")]
+        name = draw(st.sampled_from(["experiment", "protocol", "label", "repeat", "corpus"]))
+        changed: Any = None if name == "corpus" else draw(other(getattr(CELL, name)))
+        return replace(CELL, **{name: changed})
+    owner = getattr(CELL, part)
+    names = [field.name for field in fields(owner) if (part, field.name) != ("corpus", "manifest")]
     name = draw(st.sampled_from(names))
-    return replace(CELL, **{part: replace(whole, **{name: draw(other(getattr(whole, name)))})})
+    return replace(CELL, **{part: replace(owner, **{name: draw(other(getattr(owner, name)))})})
+
+
+# --- keys ---------------------------------------------------------------------------------------
 
 
 @given(changes())
-def test_any_changed_setting_is_another_key(changed: Cell) -> None:
+def test_changed_setting_changes_key(changed: Cell) -> None:
     assert records.key_of(changed, IDENTITY) != records.key_of(CELL, IDENTITY)
 
 
 @pytest.mark.parametrize("part", sorted(IDENTITY))
-def test_another_machine_library_or_code_is_another_key(part: str) -> None:
+def test_changed_identity_changes_key(part: str) -> None:
     assert records.key_of(CELL, {**IDENTITY, part: "other"}) != records.key_of(CELL, IDENTITY)
 
 
-def test_where_the_manifest_lies_is_no_part_of_the_key() -> None:
+def test_manifest_path_is_not_in_key() -> None:
     assert CELL.corpus is not None
     moved = replace(CELL, corpus=replace(CELL.corpus, manifest="/elsewhere.csv"))
     assert records.key_of(moved, IDENTITY) == records.key_of(CELL, IDENTITY)
 
 
 @given(st.text(min_size=1, max_size=60), st.integers(0, 99))
-def test_a_key_is_a_plain_name(label: str, repeat: int) -> None:
+def test_key_is_a_file_name(label: str, repeat: int) -> None:
     key = records.key_of(replace(CELL, label=label, repeat=repeat), IDENTITY)
     assert "/" not in key
     assert key.isascii()
@@ -101,76 +103,66 @@ def test_a_key_is_a_plain_name(label: str, repeat: int) -> None:
 
 
 @given(changes())
-def test_a_cell_survives_json(cell: Cell) -> None:
-    plain = json.loads(json.dumps(cell.to_json()))
-    assert Cell.from_json(plain) == cell
+def test_cell_json_round_trip(cell: Cell) -> None:
+    assert Cell.from_json(json.loads(json.dumps(cell.to_json()))) == cell
 
 
-def test_a_record_reads_back_and_the_files_beside_it_move_in(tmp_path: Path) -> None:
-    vectors = tmp_path / "vectors.npy"
-    vectors.write_bytes(b"v")
+# --- one record ---------------------------------------------------------------------------------
+
+
+def test_round_trip_with_extra_file(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    trace.write_bytes(b"{}")
     target = tmp_path / "runs" / "serial" / "key"
-    records.write(target, RECORD, [vectors])
-    found = records.load(target)
-    assert found.cell.identity() == CELL.identity()
-    assert replace(found, cell=CELL) == RECORD
-    assert (target / "vectors.npy").read_bytes() == b"v"
-    assert not vectors.exists()
-    assert found.ok
-    assert found.seconds_in("decode") == 6e-9
-    assert found.seconds_in("never ran") == 0
+    records.write(target, RECORD, [trace])
+    loaded = records.load(target)
+    assert loaded.cell.identity() == CELL.identity()
+    assert replace(loaded, cell=CELL) == RECORD
+    assert (target / "trace.json").read_bytes() == b"{}"
+    assert not trace.exists()
+    assert loaded.ok
+    assert loaded.seconds_in("decode") == 6e-9
+    assert loaded.seconds_in("never ran") == 0
 
 
-def test_the_same_record_is_the_same_bytes(tmp_path: Path) -> None:
+def test_equal_records_give_equal_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
         records.write(tmp_path / name, RECORD)
-    for file in sorted(path.name for path in (tmp_path / "a").iterdir()):
-        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
 
 
-@pytest.mark.parametrize("name", ["record.json", "samples.json", "COMPLETE"])
-@pytest.mark.parametrize("how", ["one byte", "emptied", "not text"])
-def test_an_edited_record_is_refused_and_never_reused(tmp_path: Path, name: str, how: str) -> None:
-    target = tmp_path / "key"
-    records.write(target, RECORD)
-    path = target / name
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("edit", ["one byte", "emptied", "not text", "removed"])
+def test_edited_record_is_refused(tmp_path: Path, name: str, edit: str) -> None:
+    records.write(tmp_path / "key", RECORD)
+    path = tmp_path / "key" / name
     data = path.read_bytes()
-    path.write_bytes(
-        {"one byte": data[:-2] + b"0" + data[-1:], "emptied": b"", "not text": b"\xff\xfe"}[how]
-    )
-    assert records.reusable(target) is None
-    with pytest.raises(UserError, match="changed after it was written"):
-        records.load(target)
-
-
-@pytest.mark.parametrize("name", ["record.json", "samples.json", "COMPLETE"])
-def test_an_incomplete_record_is_refused_and_never_reused(tmp_path: Path, name: str) -> None:
-    target = tmp_path / "key"
-    records.write(target, RECORD)
-    (target / name).unlink()
-    assert records.reusable(target) is None
-    with pytest.raises(UserError, match="no complete record"):
-        records.load(target)
+    path.unlink()
+    edits = {"one byte": data[:-2] + b"0" + data[-1:], "emptied": b"", "not text": b"\xff\xfe"}
+    if edit in edits:
+        path.write_bytes(edits[edit])
+    assert records.reusable(tmp_path / "key") is None
+    words = "changed after it was written" if edit in edits else "no complete record"
+    with pytest.raises(UserError, match=words):
+        records.load(tmp_path / "key")
 
 
 @pytest.mark.parametrize(
-    ("status", "kept"),
+    ("status", "reused"),
     [("ok", True), ("unavailable", True), ("oom", True), ("error", False), ("anything", False)],
 )
-def test_only_a_final_outcome_is_reused(tmp_path: Path, status: str, kept: bool) -> None:
-    target = tmp_path / "key"
-    records.write(target, replace(RECORD, status=status, reason="why"))
-    found = records.reusable(target)
-    assert (found is not None) is kept
-    if found is not None:
-        assert (found.status, found.reason) == (status, "why")
+def test_final_status_is_reused(tmp_path: Path, status: str, reused: bool) -> None:
+    records.write(tmp_path / "key", replace(RECORD, status=status, reason="why"))
+    record = records.reusable(tmp_path / "key")
+    assert (record is not None) is reused
+    assert record is None or (record.status, record.reason) == (status, "why")
 
 
-def test_a_rewritten_record_replaces_the_old_one(tmp_path: Path) -> None:
-    target = tmp_path / "key"
-    records.write(target, replace(RECORD, status="error", reason="crashed"))
-    records.write(target, RECORD)
-    assert records.load(target).status == "ok"
+def test_rewritten_record_replaces_the_old_one(tmp_path: Path) -> None:
+    records.write(tmp_path / "key", replace(RECORD, status="error", reason="crashed"))
+    records.write(tmp_path / "key", RECORD)
+    assert records.load(tmp_path / "key").status == "ok"
     assert [path.name for path in tmp_path.iterdir()] == ["key"]
 
 
@@ -178,12 +170,12 @@ KILLED = """
 import os, pathlib, signal, sys
 from tests.test_records import RECORD
 from wallclock import records
-written = 0
+calls = 0
 def die_after(function):
     def call(*arguments):
-        global written
-        written += 1
-        if written > int(sys.argv[2]):
+        global calls
+        calls += 1
+        if calls > int(sys.argv[2]):
             os.kill(os.getpid(), signal.SIGKILL)
         return function(*arguments)
     return call
@@ -194,35 +186,97 @@ records.write(pathlib.Path(sys.argv[1]), RECORD)
 
 
 @pytest.mark.parametrize("writes", [0, 1, 2, 3])
-def test_killed_at_any_moment_there_is_no_half_record(tmp_path: Path, writes: int) -> None:
+def test_killed_write_leaves_no_record(tmp_path: Path, writes: int) -> None:
     target = tmp_path / "runs" / "serial" / "key"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "code")])}
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, target, str(writes)], env=environment, check=False
-    )
-    assert done.returncode == -9
+    command = [sys.executable, "-c", KILLED, str(target), str(writes)]
+    assert subprocess.run(command, env=environment, check=False).returncode == -9
     assert records.reusable(target) is None
     records.write_index(tmp_path / "runs", "serial", ["key"])
     assert records.load_experiment(tmp_path / "runs", "serial") == []
-    records.write(target, RECORD)  # what was left over is in nobody's way
+    records.write(target, RECORD)  # leftovers of the killed write do not interfere
     assert records.reusable(target) is not None
-    assert [found.status for found in records.load_experiment(tmp_path / "runs", "serial")] == [
-        "ok"
-    ]
+    assert len(records.load_experiment(tmp_path / "runs", "serial")) == 1
     assert sorted(path.name for path in target.parent.iterdir()) == ["index.json", "key"]
 
 
-def test_the_index_says_which_records_count_and_in_which_order(tmp_path: Path) -> None:
+# --- runs ---------------------------------------------------------------------------------------
+
+
+def write_run(runs: Path) -> None:
+    """Records b, a (in this order) and one that the index does not name."""
     for key, repeat in (("a", 0), ("b", 1), ("old", 2)):
-        records.write(tmp_path / "serial" / key, replace(RECORD, cell=replace(CELL, repeat=repeat)))
-    records.write_index(tmp_path, "serial", ["b", "never measured", "a"])
-    assert [found.cell.repeat for found in records.load_experiment(tmp_path, "serial")] == [1, 0]
+        record = replace(RECORD, cell=replace(CELL, repeat=repeat))
+        records.write(runs / "serial" / key, record)
+    records.write_index(runs, "serial", ["b", "never measured", "a"])
+
+
+def test_index_selects_and_orders(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    assert [record.cell.repeat for record in records.load_experiment(tmp_path, "serial")] == [1, 0]
     assert records.load_experiment(tmp_path, "decoders") == []
+    assert records.attachment(tmp_path, "serial", "absent.json") is None
+    assert records.attachment(tmp_path, "decoders", "absent.json") is None
 
 
-def test_durations_come_from_what_was_measured(tmp_path: Path) -> None:
+def test_durations_skip_unfinished_records(tmp_path: Path) -> None:
     records.write(tmp_path / "serial" / "a", RECORD)
     records.write(tmp_path / "serial" / "crashed", replace(RECORD, status="error", seconds=0.0))
     (tmp_path / "serial" / "junk").mkdir()
     (tmp_path / "serial" / "junk" / "record.json").write_text("{", encoding="utf-8")
     assert [seconds for _, seconds in records.durations(tmp_path)] == [1.5]
+
+
+def test_pack_round_trip(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs")
+    archive = tmp_path / records.ARCHIVE
+    assert records.pack(tmp_path / "runs", archive) == 2
+    records.unpack(archive, tmp_path / "unpacked")
+    names = sorted(path.name for path in (tmp_path / "unpacked" / "serial").iterdir())
+    assert names == ["a", "b", "index.json"]
+    packed, unpacked = (
+        records.load_experiment(tmp_path / name, "serial") for name in ("runs", "unpacked")
+    )
+    assert packed == unpacked
+    before = archive.read_bytes()
+    (tmp_path / "runs" / "serial" / "a" / "record.json").touch(mode=0o600)
+    records.pack(tmp_path / "unpacked", archive)
+    assert archive.read_bytes() == before
+
+
+def test_pack_refuses_edited_and_empty(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no records under"):
+        records.pack(tmp_path / "runs", tmp_path / records.ARCHIVE)
+    write_run(tmp_path / "runs")
+    (tmp_path / "runs" / "serial" / "a" / "samples.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(UserError, match="changed after it was written"):
+        records.pack(tmp_path / "runs", tmp_path / records.ARCHIVE)
+    assert not (tmp_path / records.ARCHIVE).exists()
+
+
+@pytest.mark.parametrize("damage", ["absent", "truncated", "not an archive"])
+def test_unpack_refuses_damage(tmp_path: Path, damage: str) -> None:
+    archive = tmp_path / records.ARCHIVE
+    if damage != "absent":
+        intact = (REFERENCE / records.ARCHIVE).read_bytes()
+        archive.write_bytes(intact[: len(intact) // 2] if damage == "truncated" else b"text")
+    with pytest.raises(UserError, match="no archive" if damage == "absent" else "is damaged"):
+        records.unpack(archive, tmp_path / "runs")
+
+
+@pytest.mark.parametrize("name", ["../outside", "/tmp/outside", "a/../../outside", "link"])
+def test_unpack_refuses_unsafe_paths(tmp_path: Path, name: str) -> None:
+    archive = tmp_path / records.ARCHIVE
+    with tarfile.open(archive, "w:xz") as packed:
+        member = tarfile.TarInfo(name)
+        if name == "link":
+            member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        packed.addfile(member, io.BytesIO())
+    with pytest.raises(UserError, match="is not a plain file"):
+        records.unpack(archive, tmp_path / "runs")
+    assert {path.name for path in tmp_path.iterdir()} <= {records.ARCHIVE, "runs"}
+
+
+def test_reference_records() -> None:
+    assert len(reference_records("frontier")) > 100
+    assert reference_records("never_ran") == []

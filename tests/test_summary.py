@@ -16,28 +16,25 @@ NUMBERS = st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=40)
 
 
 @given(NUMBERS)
-def test_the_median_is_the_standard_librarys(values: list[float]) -> None:
+def test_median(values: list[float]) -> None:
     assert median(values) == pytest.approx(statistics.median(values), rel=1e-12, abs=1e-6)
 
 
 @given(NUMBERS, st.floats(0, 1))
-def test_a_quantile_splits_the_values(values: list[float], q: float) -> None:
-    found = quantile(values, q)
-    assert min(values) <= found <= max(values)
-    slack = 1e-6
-    assert sum(value <= found + slack for value in values) >= math.floor(q * (len(values) - 1)) + 1
-    assert sum(value >= found - slack for value in values) >= len(values) - math.ceil(
-        q * (len(values) - 1)
-    )
+def test_quantile_splits_the_values(values: list[float], q: float) -> None:
+    cut, slack, last = quantile(values, q), 1e-6, len(values) - 1
+    assert min(values) <= cut <= max(values)
+    assert sum(value <= cut + slack for value in values) >= math.floor(q * last) + 1
+    assert sum(value >= cut - slack for value in values) >= len(values) - math.ceil(q * last)
 
 
-def test_quantiles_interpolate_and_refuse_nothing_at_all() -> None:
+def test_quantile_interpolates_and_refuses_no_values() -> None:
     assert quantile([1, 2, 3, 4], 0.9) == pytest.approx(3.7)
     with pytest.raises(ValueError, match="no values"):
         quantile([], 0.5)
 
 
-def test_psnr_of_known_pictures() -> None:
+def test_psnr_of_known_images() -> None:
     black = np.zeros((4, 4, 3), np.uint8)
     assert psnr_db(black, black) == math.inf
     assert psnr_db(black, black + np.uint8(255)) == pytest.approx(0)
@@ -49,13 +46,13 @@ def test_psnr_of_known_pictures() -> None:
     assert psnr_db(black, one_off) == pytest.approx(expected)
 
 
-def test_psnr_refuses_pictures_of_two_shapes() -> None:
+def test_psnr_refuses_two_shapes() -> None:
     with pytest.raises(ValueError, match="shapes differ"):
         psnr_db(np.zeros((2, 2, 3), np.uint8), np.zeros((3, 2, 3), np.uint8))
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.01, 100))
-def test_cosine_knows_angles_and_no_lengths(seed: int, length: float) -> None:
+def test_cosine_ignores_length(seed: int, length: float) -> None:
     a = np.random.default_rng(seed).normal(size=(3, 8)).astype(np.float32)
     np.testing.assert_allclose(cosine(a, a * np.float32(length)), 1, atol=1e-6)
     np.testing.assert_allclose(cosine(a, -a), -1, atol=1e-6)

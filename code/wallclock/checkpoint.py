@@ -1,6 +1,6 @@
-"""What a model's own files say of it: input size, width of its vector, pixel statistics. Loads no network.
+"""Input size, vector width and pixel statistics from a model's own files. Loads no network.
 
-transformers' checkpoints say it in config.json and preprocessor_config.json, timm's in config.json alone.
+transformers' checkpoints have config.json and preprocessor_config.json, timm's config.json alone.
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from wallclock.errors import UserError
-from wallclock.spec import IMAGENET_MEAN, IMAGENET_STD, ModelSpec
+from wallclock.errors import UserError, first_line
+from wallclock.spec import IMAGENET_MEAN, IMAGENET_STD, ModelSpec, Statistics
 
 _CONFIG, _PREPROCESSOR = "config.json", "preprocessor_config.json"
 
-#: Where configurations keep the width of the pooled vector, the first that is there.
+#: The keys of the pooled vector's width; the first that a configuration has counts.
 _WIDTHS = ("hidden_size", "hidden_sizes", "num_features", "embed_dim", "hidden_dim")
+
+_Json = Mapping[str, Any]
 
 
 def complete(model: ModelSpec) -> ModelSpec:
-    """Fill in what the settings left open (0, empty): `input_px`, `dim`, `mean`, `std`, the hub's commit.
+    """Fill in what the settings left open (0, empty): `input_px`, `dim`, `mean`, `std`, the commit.
 
     Raises:
-        UserError: neither folder nor hub id, files that cannot be had, or a size that they do not tell.
+        UserError: neither folder nor hub id, files that cannot be loaded, or a size that they lack.
     """
     if model.input_px and model.dim and model.mean and model.std:
         return model
@@ -38,99 +40,86 @@ def complete(model: ModelSpec) -> ModelSpec:
     return replace(
         model,
         name=Path(source).name if model.name == "any" else model.name,
-        input_px=model.input_px or _told(_input_px(config, preprocessor), "model.input_px", source),
-        dim=model.dim or _told(width(config), "model.dim", source),
+        input_px=model.input_px or _required(_input_px(config, preprocessor), "input_px", source),
+        dim=model.dim or _required(width(config), "dim", source),
         mean=model.mean or mean,
         std=model.std or std,
     )
 
 
-def width(config: Mapping[str, Any]) -> int:
-    """How many numbers a model's pooled vector has, by its configuration; 0 where it does not tell."""
-    # Of a model for pictures and text, the half that sees.
-    config = config.get("vision_config") or config
-    found = next((config[name] for name in _WIDTHS if config.get(name)), 0)
-    return int(found[-1] if isinstance(found, Sequence) else found)
+def width(config: _Json) -> int:
+    """The width of a model's pooled vector by its configuration; 0 where it does not say."""
+    config = _vision_tower(config)
+    value = next((config[name] for name in _WIDTHS if config.get(name)), 0)
+    return int(value[-1] if isinstance(value, Sequence) else value)
 
 
-def is_timm(config: Mapping[str, Any]) -> bool:
-    """Whether a configuration is timm's: transformers then loads it through timm."""
-    return "pretrained_cfg" in config or config.get("model_type") == "timm_wrapper"
+def check_folder(folder: Path) -> None:
+    """Raise `UserError` where a model's folder is not there."""
+    if not folder.is_dir():
+        wanted = f"give the one with {_CONFIG} and model.safetensors"
+        raise UserError(f"model.path: {folder} is no folder; {wanted}")
 
 
-def _read(model: ModelSpec) -> tuple[ModelSpec, dict[str, Any], dict[str, Any]]:
+def _read(model: ModelSpec) -> tuple[ModelSpec, _Json, _Json]:
     if model.path:
         folder = Path(model.path).expanduser().resolve()
-        if not folder.is_dir():
-            raise UserError(
-                f"model.path: {folder} is no folder; give the one with {_CONFIG} and model.safetensors"
-            )
+        check_folder(folder)
         model = replace(model, path=str(folder))
-        files = {
-            name: folder / name for name in (_CONFIG, _PREPROCESSOR) if (folder / name).is_file()
-        }
+        paths = [folder / name for name in (_CONFIG, _PREPROCESSOR)]
+        files = {path.name: path for path in paths if path.is_file()}
     else:
         files = _downloaded(model)
-        # The cache holds a snapshot under its commit: the name of a branch pins nothing.
+        # The cache keeps a snapshot under its commit: the name of a branch pins nothing.
         model = replace(model, revision=files[_CONFIG].parent.name)
     if _CONFIG not in files:
-        raise UserError(
-            f"{model.path}: no {_CONFIG} in it; give the folder of a model that save_pretrained wrote"
-        )
-    return (
-        model,
-        _json(files[_CONFIG]),
-        _json(files[_PREPROCESSOR]) if _PREPROCESSOR in files else {},
-    )
+        raise UserError(f"{model.path}: no {_CONFIG} in it; save_pretrained writes such a folder")
+    preprocessor = _json(files[_PREPROCESSOR]) if _PREPROCESSOR in files else {}
+    return model, _json(files[_CONFIG]), preprocessor
 
 
 def _downloaded(model: ModelSpec) -> dict[str, Path]:
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import (
-        EntryNotFoundError,
-        HfHubHTTPError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-    )
+    from huggingface_hub import errors, hf_hub_download
 
-    found = {}
+    files = {}
     for name in (_CONFIG, _PREPROCESSOR):
         try:
-            found[name] = Path(hf_hub_download(model.hub_id, name, revision=model.revision))
-        except (HfHubHTTPError, HFValidationError, OSError) as error:
-            absent = isinstance(error, EntryNotFoundError) and not isinstance(
-                error, LocalEntryNotFoundError
-            )
-            if name == _PREPROCESSOR and absent:
+            files[name] = Path(hf_hub_download(model.hub_id, name, revision=model.revision))
+        except (errors.HfHubHTTPError, errors.HFValidationError, OSError) as error:
+            absent = isinstance(error, errors.EntryNotFoundError)
+            offline = isinstance(error, errors.LocalEntryNotFoundError)
+            if name == _PREPROCESSOR and absent and not offline:
                 continue
-            line = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
             raise UserError(
-                f"cannot load {model.hub_id}: {line}. Without the hub: model.path=/folder/with/safetensors"
+                f"cannot load {model.hub_id}: {first_line(error).rstrip('.')}. Without the hub: "
+                "model.path=/folder/with/safetensors"
             ) from error
-    return found
+    return files
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _json(path: Path) -> _Json:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read: {error}; download the model again") from error
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
-def _input_px(config: Mapping[str, Any], preprocessor: Mapping[str, Any]) -> int:
-    """Side of the square that the model is fed: what is cropped, else what is resized to, else what it was made for."""
-    timm = config.get("pretrained_cfg", {}).get("input_size")
-    vision = config.get("vision_config") or config
-    for found in (
-        timm,
+def _vision_tower(config: _Json) -> _Json:
+    """Of a multimodal model's configuration, the part for images."""
+    tower: _Json = config.get("vision_config") or config
+    return tower
+
+
+def _input_px(config: _Json, preprocessor: _Json) -> int:
+    """The input's side: timm's size, else that of the crop, of the resize, or of the training."""
+    sizes = (
+        config.get("pretrained_cfg", {}).get("input_size"),
         preprocessor.get("crop_size"),
         preprocessor.get("size"),
-        vision.get("image_size"),
-    ):
-        if side := _side(found):
-            return side
-    return 0
+        _vision_tower(config).get("image_size"),
+    )
+    return next((side for side in map(_side, sizes) if side), 0)
 
 
 def _side(size: Any) -> int:
@@ -141,9 +130,7 @@ def _side(size: Any) -> int:
     return int(size) if isinstance(size, int | float) else 0
 
 
-def _statistics(
-    config: Mapping[str, Any], preprocessor: Mapping[str, Any]
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _statistics(config: _Json, preprocessor: _Json) -> Statistics:
     if preprocessor.get("do_normalize") is False:
         return (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
     timm = config.get("pretrained_cfg", {})
@@ -152,9 +139,7 @@ def _statistics(
     return tuple(map(float, mean)), tuple(map(float, std))
 
 
-def _told(value: int, setting: str, source: str) -> int:
+def _required(value: int, name: str, source: str) -> int:
     if not value:
-        raise UserError(
-            f"the configuration of {source} does not tell {setting.removeprefix('model.')}; set {setting}"
-        )
+        raise UserError(f"the configuration of {source} has no {name}; set model.{name}")
     return value

@@ -1,4 +1,4 @@
-"""Host and device time: the stage profiler, and a pause for the garbage collector.
+"""Host and device time: the stages' names, the stage profiler, and disabling the GC.
 
     profiler = StageProfiler()
     with profiler.stage("decode"):
@@ -16,43 +16,42 @@ from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter_ns
-from types import TracebackType
+from typing import TypeAlias
 
-#: What a loader does, and what happens on the device.
+#: The stages before the device, and those that move a batch through it.
 LOADING_STAGES = ("read", "decode", "resize", "normalize", "assemble")
 DEVICE_STAGES = ("h2d", "forward", "d2h")
 #: The nine stages, in the order an image passes them.
 STAGES = (*LOADING_STAGES, *DEVICE_STAGES, "serialize")
 
+#: Nanoseconds that never go back.
+Clock: TypeAlias = Callable[[], int]
+
 
 class Stage:
     """One named stage of one profiler: a reusable, re-entrant context manager.
 
-    `samples` holds one duration per call, in nanoseconds. A duration is the stage's own time: what
-    other stages opened inside it is theirs, so that stages never count a nanosecond twice and
-    their sum never exceeds the wall clock.
+    `samples` holds one duration per call, in nanoseconds. A duration is the stage's own time:
+    nested stages are subtracted, so that no nanosecond counts twice and the stages' sum never
+    exceeds the wall time.
     """
 
-    __slots__ = ("_add", "_open", "_pop", "_push", "name", "samples")
+    __slots__ = ("_add", "_clock", "_open", "_pop", "_push", "name", "samples")
 
-    def __init__(self, name: str, open_stages: list[int]) -> None:
+    def __init__(self, name: str, open_stages: list[int], clock: Clock) -> None:
         self.name = name
         self.samples = array("q")
         self._add = self.samples.append
+        self._clock = clock
         self._open = open_stages
         self._push = open_stages.append
         self._pop = open_stages.pop
 
     def __enter__(self) -> None:
-        self._push(perf_counter_ns())
+        self._push(self._clock())
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        elapsed = perf_counter_ns() - self._pop()
+    def __exit__(self, *_: object) -> None:
+        elapsed = self._clock() - self._pop()
         self._add(elapsed)
         if self._open:
             # Moving every enclosing stage's start forward takes this time out of their own.
@@ -70,43 +69,31 @@ class SyncedStage(Stage):
     __slots__ = ("_synchronize",)
 
     def __init__(
-        self, name: str, open_stages: list[int], synchronize: Callable[[], object]
+        self, name: str, open_stages: list[int], clock: Clock, synchronize: Callable[[], object]
     ) -> None:
-        super().__init__(name, open_stages)
+        super().__init__(name, open_stages, clock)
         self._synchronize = synchronize
 
     def __enter__(self) -> None:
         self._synchronize()
         super().__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self._synchronize()
         finally:
-            super().__exit__(kind, error, traceback)
+            super().__exit__()
 
 
 class _Stages(dict[str, Stage]):
-    """Stages by name, made at first use."""
+    """Stages by name, created at first use."""
 
-    def __init__(self, synchronize: Callable[[], object] | None, synced: frozenset[str]) -> None:
+    def __init__(self, create: Callable[[str], Stage]) -> None:
         super().__init__()
-        self._open: list[int] = []
-        self._synchronize = synchronize
-        self._synced = synced
+        self._create = create
 
     def __missing__(self, name: str) -> Stage:
-        if self._synchronize is not None and name in self._synced:
-            stage: Stage = SyncedStage(name, self._open, self._synchronize)
-        else:
-            stage = Stage(name, self._open)
-        self[name] = stage
-        return stage
+        return self.setdefault(name, self._create(name))
 
 
 class StageProfiler:
@@ -115,18 +102,27 @@ class StageProfiler:
     Args:
         synchronize: waits for the device, e.g. `torch.cuda.synchronize`; None on a CPU.
         synced: the stages that call it. Only those pay for it.
+        clock: a test may pass one that it turns itself.
 
-    Not thread-safe on purpose (a lock would cost more than the clock): one profiler a thread.
+    Not thread-safe on purpose (a lock would cost more than the clock): one profiler per thread.
     """
 
     def __init__(
         self,
         synchronize: Callable[[], object] | None = None,
-        synced: frozenset[str] = frozenset({"h2d", "forward", "d2h"}),
+        synced: frozenset[str] = frozenset(DEVICE_STAGES),
+        clock: Clock = perf_counter_ns,
     ) -> None:
-        self._stages = _Stages(synchronize, synced)
-        #: `with profiler.stage("decode"):`. The dictionary's own look-up, not a method that
-        #: wraps it: one Python call less a stage.
+        open_stages: list[int] = []
+
+        def create(name: str) -> Stage:
+            if synchronize is not None and name in synced:
+                return SyncedStage(name, open_stages, clock, synchronize)
+            return Stage(name, open_stages, clock)
+
+        self._stages = _Stages(create)
+        #: `with profiler.stage("decode"):`. The dictionary's own look-up instead of a method:
+        #: one Python call less for each stage.
         self.stage: Callable[[str], Stage] = self._stages.__getitem__
 
     def samples(self) -> dict[str, array[int]]:
@@ -144,7 +140,7 @@ class StageProfiler:
 
 @contextmanager
 def gc_disabled() -> Iterator[None]:
-    """Collect garbage once, then keep the collector off while the block runs."""
+    """Collect garbage once, then disable the collector while the block runs."""
     was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()

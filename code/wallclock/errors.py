@@ -14,16 +14,16 @@ class UserError(Exception):
     """A request that cannot be met. The message names the cause and the fix, in one line."""
 
 
-class Unavailable(Exception):  # noqa: N818 - it is a finding, not a fault
-    """A tool that a cell needs is not here (a library, a provider, a device).
+class Unavailable(Exception):  # noqa: N818 - a result, not a fault
+    """A library, a provider or a device that a cell needs is missing.
 
-    The cell becomes a row with status `unavailable` and this reason; no other method's number
-    ever takes its place.
+    The cell becomes a row with status `unavailable` and this reason, never with the number of
+    another method.
     """
 
 
 class ImageError(Exception):
-    """One image that could not pass a stage. Counted and listed in failures.csv; the run goes on."""
+    """One image failed in a stage. It is counted and listed in failures.csv; the run goes on."""
 
     def __init__(self, stage: str, reason: str) -> None:
         super().__init__(f"{stage}: {reason}")
@@ -32,17 +32,24 @@ class ImageError(Exception):
 
 
 def describe(failure: Mapping[str, str]) -> str:
-    """'a.jpg, in decode: truncated JPEG': a failure as it is kept in records, for a message."""
+    """'a.jpg, in decode: truncated JPEG': a failure as records hold it, for a message."""
     return f"{failure['id']}, in {failure['stage']}: {failure['reason']}"
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message that is not empty, else the error's type."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next((line for line in lines if line), type(error).__name__)
+
+
 def nearest(name: str, valid: Iterable[str], kind: str) -> str:
-    """Return one line that says `name` is no `kind` and offers the closest valid names first."""
+    """One line that says that `name` is no `kind` and offers the closest valid names first."""
     names = sorted(valid)
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    message = f"no {kind} is called '{name}'"
     if close:
-        return f"no {kind} is called '{name}'; did you mean {' or '.join(close)}? (all: {', '.join(names)})"
-    return f"no {kind} is called '{name}'; valid: {', '.join(names)}"
+        return f"{message}; did you mean {' or '.join(close)}? (all: {', '.join(names)})"
+    return f"{message}; valid: {', '.join(names)}"
 
 
 def check_name(name: str, valid: Iterable[str], kind: str) -> str:

@@ -1,4 +1,4 @@
-"""Canonical JSON, digests, and writes that are whole or absent."""
+"""Canonical JSON, digests, and atomic writes."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def digest_of(value: Any) -> str:
 
 @contextmanager
 def atomic_open(path: Path, mode: str = "w", *, sync: bool = True) -> Iterator[IO[Any]]:
-    """Open a temporary file beside `path` that takes its place only when the block ends well.
+    """Open a temporary file next to `path` that replaces it when the block ends without an error.
 
-    A crash or a full disk leaves the old file or none, never half of one. With `sync` the bytes are
-    on disk before the rename, which also survives a power cut; without, writing many small files
-    that can be made again costs no flush each.
+    A crash or a full disk leaves the old file or none, never a partial one. With `sync` the bytes
+    are on disk before the rename, which also survives a power cut; without, many small files that
+    can be made again cost no flush each.
 
     Raises:
         UserError: the disk is full.
@@ -79,13 +79,13 @@ def atomic_open(path: Path, mode: str = "w", *, sync: bool = True) -> Iterator[I
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write `text` (UTF-8, LF) to `path`, whole or not at all."""
+    """Write `text` (UTF-8, LF) to `path` atomically."""
     with atomic_open(path) as handle:
         handle.write(text)
 
 
 def write_bytes(path: Path, data: bytes, *, sync: bool = True) -> None:
-    """Write `data` to `path`, whole or not at all."""
+    """Write `data` to `path` atomically."""
     with atomic_open(path, "wb", sync=sync) as handle:
         handle.write(data)
 

@@ -1,4 +1,4 @@
-"""Where the shared libturbojpeg lies, and which libjpeg-turbo a compiled file carries."""
+"""The path of the shared libturbojpeg, and the libjpeg-turbo version of a compiled file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def find_libturbojpeg() -> str | None:
     """Path or name of libturbojpeg, or None.
 
     The environment's own library (conda) comes before the system's. WALLCLOCK_LIBTURBOJPEG, if set,
-    is the only place looked at.
+    is the only candidate.
     """
     forced = os.environ.get("WALLCLOCK_LIBTURBOJPEG")
     folders = (str(Path(sys.prefix) / "lib"), *_FOLDERS)
@@ -52,17 +52,17 @@ def _loads(path: str) -> bool:
 
 @cache
 def libjpeg_turbo_version(path: str) -> str:
-    """The version that libjpeg-turbo's copyright string inside a compiled file states, or 'unknown'.
+    """The version in libjpeg-turbo's copyright string inside a compiled file, or 'unknown'.
 
-    The TurboJPEG 2 API cannot be asked for its version; the string has been in every release.
+    The TurboJPEG 2 API does not report its version; every release has the string.
     """
     try:
         with (
             open(path, "rb") as handle,
             mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as content,
         ):
-            found = re.search(rb"libjpeg-turbo version (\d+\.\d+(?:\.\d+)?)", content)
+            match = re.search(rb"libjpeg-turbo version (\d+\.\d+(?:\.\d+)?)", content)
             # The match reads from the mapping: take the text before it closes.
-            return found.group(1).decode() if found else "unknown"
+            return match.group(1).decode() if match else "unknown"
     except (OSError, ValueError):
         return "unknown"

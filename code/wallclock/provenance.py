@@ -1,7 +1,7 @@
-"""What a measurement ran on: machine, libraries, code, and the state of the moment.
+"""What a measurement ran on: machine, libraries, code, and the machine's current state.
 
-`identity` is what a result depends on and therefore part of every cell's key; `moment` is what
-merely has to be written down. Neither imports torch: the runner asks for both.
+`identity` is what a result depends on and therefore part of every cell's key; `current_state` is
+for the record only. Neither imports torch: the runner asks for both.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import metadata, util
 from pathlib import Path
@@ -27,31 +27,19 @@ from wallclock.files import digest_of, sha256_file
 PACKAGE = Path(__file__).resolve().parent
 ROOT = PACKAGE.parent.parent
 
-#: The parts of the package that a timing depends on.
+#: The source that a measurement depends on; the downloader and the live metrics change none.
 _MEASURED_CODE = (
     *("checkpoint.py", "clock.py", "native.py", "spec.py", "summary.py", "thread_counts.py"),
     *("corpus", "stages", "engines", "measure", "run/worker.py"),
 )
+_NOT_MEASURED = ("corpus/abo/", "measure/monitor.py")
 
-_LIBRARIES = [
-    "torch",
-    "transformers",
-    "numpy",
-    "pillow",
-    "opencv-python-headless",
-    "PyTurboJPEG",
-    "simplejpeg",
-    "onnx",
-    "onnxscript",
-    "onnxruntime-gpu",
-    "pyarrow",
-    "lmdb",
-]
+_PIN = re.compile(r"^([A-Za-z0-9._-]+)==", re.MULTILINE)
 
 
 @cache
 def identity() -> dict[str, Any]:
-    """Machine, library versions and code digest: equal means that results may be compared and reused."""
+    """Machine, library versions and code digest: results with equal ones may be reused."""
     return {"machine": machine(), "versions": versions(), "code": code_digest()}
 
 
@@ -71,16 +59,12 @@ def machine() -> dict[str, Any]:
 @cache
 def gpus() -> list[dict[str, Any]]:
     """Name, memory in GiB and driver of every NVIDIA GPU; empty where there is none."""
-    with _nvml() as found:
-        if not found:
-            return []
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        driver = pynvml.nvmlSystemGetDriverVersion()
+    with nvml_handles() as handles:
         return [
             {
                 "name": pynvml.nvmlDeviceGetName(handle),
                 "memory_gib": round(pynvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30),
-                "driver": driver,
+                "driver": pynvml.nvmlSystemGetDriverVersion(),
             }
             for handle in handles
         ]
@@ -88,23 +72,34 @@ def gpus() -> list[dict[str, Any]]:
 
 @cache
 def versions() -> dict[str, str]:
-    """Versions of the libraries on the measured path, each libjpeg-turbo's too."""
-    found = {name: metadata.version(name) for name in _LIBRARIES}
+    """Versions of all installed distributions that requirements.lock pins, and libjpeg-turbo's."""
+    pinned = _PIN.findall((ROOT / "requirements.lock").read_text(encoding="utf-8"))
+    installed = {}
+    for name in pinned:
+        with suppress(metadata.PackageNotFoundError):
+            installed[name] = metadata.version(name)
     shared = native.find_libturbojpeg()
-    found["libturbojpeg"] = (
-        native.libjpeg_turbo_version(os.path.realpath(shared)) if shared else "absent"
-    )
-    found["libjpeg-turbo in pillow"] = _bundled("PIL", "pillow.libs", "libjpeg*")
-    found["libjpeg-turbo in opencv"] = _opencv_jpeg()
-    found["libjpeg-turbo in simplejpeg"] = _bundled("simplejpeg", "simplejpeg", "_jpeg*.so")
-    return found
+    turbojpeg = native.libjpeg_turbo_version(os.path.realpath(shared)) if shared else "absent"
+    return installed | {
+        "libturbojpeg": turbojpeg,
+        "libjpeg-turbo in pillow": _bundled("PIL", "pillow.libs", "libjpeg*"),
+        "libjpeg-turbo in opencv": _opencv_jpeg(),
+        "libjpeg-turbo in simplejpeg": _bundled("simplejpeg", "simplejpeg", "_jpeg*.so"),
+    }
 
 
 @cache
 def code_digest() -> str:
-    """sha256 over the source of everything that is timed: a changed stage never reuses an old result."""
-    files = sorted(path for part in _MEASURED_CODE for path in _sources(PACKAGE / part))
-    return digest_of([[str(path.relative_to(PACKAGE)), sha256_file(path)] for path in files])
+    """sha256 over the source of all that is timed: a changed stage never reuses an old result."""
+    return digest_of([[name, sha256_file(PACKAGE / name)] for name in measured_code(PACKAGE)])
+
+
+def measured_code(package: Path) -> list[str]:
+    """The files of the package that `code_digest` covers, sorted."""
+    parts = [package / part for part in _MEASURED_CODE]
+    files = [path for part in parts for path in ([part] if part.is_file() else part.rglob("*.py"))]
+    names = (path.relative_to(package).as_posix() for path in files)
+    return sorted(name for name in names if not name.startswith(_NOT_MEASURED))
 
 
 def current_state() -> dict[str, Any]:
@@ -123,24 +118,15 @@ def current_state() -> dict[str, Any]:
 def git_state() -> dict[str, Any]:
     """Commit and whether the tree differs from it; empty outside a checkout."""
     try:
-        commit = _git("rev-parse", "HEAD")
-        return {
-            "commit": commit,
-            "modified": bool(_git("status", "--porcelain", "--untracked-files=no")),
-        }
+        changes = _git("status", "--porcelain", "--untracked-files=no")
+        return {"commit": _git("rev-parse", "HEAD"), "modified": bool(changes)}
     except (OSError, subprocess.CalledProcessError):
         return {}
 
 
 def _git(*arguments: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
-
-
-def _sources(path: Path) -> list[Path]:
-    return [path] if path.is_file() else list(path.rglob("*.py"))
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def _bundled(module: str, folder: str, pattern: str) -> str:
@@ -148,47 +134,38 @@ def _bundled(module: str, folder: str, pattern: str) -> str:
     if spec is None or spec.origin is None:
         return "absent"
     site = Path(spec.origin).parent.parent
-    found = sorted((site / folder).glob(pattern))
-    return native.libjpeg_turbo_version(str(found[0])) if found else "unknown"
+    files = sorted((site / folder).glob(pattern))
+    return native.libjpeg_turbo_version(str(files[0])) if files else "unknown"
 
 
 def _opencv_jpeg() -> str:
     import cv2
 
-    found = re.search(r"JPEG:.*\(ver (\d+\.\d+(?:\.\d+)?)", cv2.getBuildInformation())
-    return found.group(1) if found else "unknown"
+    match = re.search(r"JPEG:.*\(ver (\d+\.\d+(?:\.\d+)?)", cv2.getBuildInformation())
+    return match.group(1) if match else "unknown"
 
 
 def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or "unknown CPU"
-    names = (
-        line.split(":", 1)[1].strip() for line in lines if line.startswith(("model name", "Model"))
-    )
-    return next(names, platform.processor() or "unknown CPU")
+    name = platform.processor() or "unknown CPU"
+    with suppress(OSError):
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+        match = re.search(r"^(?:model name|Model)[^:]*:(.*)", text, re.MULTILINE)
+        return match.group(1).strip() if match else name
+    return name
 
 
 def _cpu_mhz() -> float | None:
-    frequency = psutil.cpu_freq() if hasattr(psutil, "cpu_freq") else None
+    frequency = psutil.cpu_freq()
     return round(frequency.current) if frequency else None
 
 
 def _temperatures() -> dict[str, float]:
-    sensors = psutil.sensors_temperatures() if hasattr(psutil, "sensors_temperatures") else {}
-    return {
-        name: max(entry.current for entry in entries)
-        for name, entries in sensors.items()
-        if entries
-    }
+    sensors = psutil.sensors_temperatures()
+    return {name: max(one.current for one in ones) for name, ones in sensors.items() if ones}
 
 
 def _gpu_state() -> list[dict[str, Any]]:
-    with _nvml() as found:
-        if not found:
-            return []
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+    with nvml_handles() as handles:
         return [
             {
                 "sm_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
@@ -202,13 +179,14 @@ def _gpu_state() -> list[dict[str, Any]]:
 
 
 @contextmanager
-def _nvml() -> Iterator[bool]:
+def nvml_handles() -> Iterator[list[Any]]:
+    """NVML's handles of all GPUs; none where it does not load."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
-        yield False
+        yield []
         return
     try:
-        yield True
+        yield [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
     finally:
         pynvml.nvmlShutdown()

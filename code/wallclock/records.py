@@ -1,31 +1,44 @@
-"""One directory a cell: what was asked, every sample, on what; complete or not there.
+"""One directory per cell: settings, every sample, provenance. A record is complete or absent.
 
-    data/runs/<experiment>/<key>/record.json    settings, environment, values, failures
+    data/runs/<experiment>/index.json           which records are current, in which order
+                           <key>/record.json    settings, environment, values, failures
                                  samples.json   every duration, in nanoseconds
-                                 spans.json     where the first batches were, if the protocol says
-                                 COMPLETE       sha256 of these, written last
+                                 spans.json     the timeline of the first batches, if recorded
+                                 COMPLETE       sha256 of these files, written last
 
-The directory is made under a temporary name and renamed, so a run killed at any moment leaves no
-half record. Loading checks the digests, so an edited record is refused.
+A record is written under a temporary name and renamed, so that a run killed at any moment leaves no
+partial record. Loading verifies the digests, so that an edited record is refused. `pack` puts the
+current records of a run into one archive, `unpack` restores them.
 """
 
 from __future__ import annotations
 
 import json
+import lzma
 import re
 import shutil
+import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from wallclock.errors import UserError
-from wallclock.files import canonical_json, digest_of, pretty_json, sha256_file, write_text
+from wallclock.files import (
+    atomic_open,
+    canonical_json,
+    digest_of,
+    pretty_json,
+    sha256_file,
+    write_text,
+)
 from wallclock.spec import Cell
 
 SCHEMA = 1
+#: The file name of a packed run.
+ARCHIVE = "records.tar.xz"
 
-#: Outcomes that a later run takes as they are. An `error` is tried again.
+#: Outcomes that a later run reuses. An `error` is retried.
 _FINAL = frozenset({"ok", "unavailable", "oom"})
 
 
@@ -33,9 +46,9 @@ _FINAL = frozenset({"ok", "unavailable", "oom"})
 class Record:
     """What one cell measured.
 
-    `samples` maps a name to durations in nanoseconds. `values` holds everything else that was
-    read, each with its unit in its name. `failures` lists images as {id, stage, reason}. `spans`
-    are stretches of work as [lane, stage, batch, start_ns, duration_ns].
+    `samples` maps a name to durations in nanoseconds. `values` holds all other readings, the unit
+    in the name. `failures` lists images as {id, stage, reason}. `spans` lists intervals of work as
+    [lane, stage, batch, start_ns, duration_ns].
     """
 
     cell: Cell
@@ -50,28 +63,28 @@ class Record:
 
     @property
     def ok(self) -> bool:
-        """Whether there is a measurement to speak of."""
+        """Whether the cell was measured."""
         return self.status == "ok"
 
     def seconds_in(self, stage: str) -> float:
-        """Total of a stage's samples, in seconds; 0 for a stage that never ran."""
+        """Sum of a stage's samples, in seconds; 0 for a stage that never ran."""
         return sum(self.samples.get(stage, ())) / 1e9
 
 
 def key_of(cell: Cell, identity: Mapping[str, Any]) -> str:
-    """The cell's name on disk: readable, then a digest of all that identifies it."""
+    """The cell's name on disk: its label and repeat, then a digest of all that identifies it."""
     label = re.sub(r"[^A-Za-z0-9._-]+", "-", cell.label)
     digest = digest_of({"schema": SCHEMA, "cell": cell.identity(), "identity": identity})
     return f"{label}-r{cell.repeat}-{digest[:12]}"
 
 
 def directory(runs: Path, cell: Cell, key: str) -> Path:
-    """Where a cell's record lies."""
+    """The directory of a cell's record."""
     return runs / cell.experiment / key
 
 
 def write(target: Path, record: Record, extra_files: Iterable[Path] = ()) -> None:
-    """Write a record whole. `extra_files` (the vectors, say) are moved in beside it.
+    """Write a record atomically; `extra_files` (a trace, for instance) are moved into it.
 
     Raises:
         UserError: the disk is full.
@@ -107,11 +120,10 @@ def load(target: Path) -> Record:
     """Read a record back.
 
     Raises:
-        UserError: it is not there, not complete, or was edited.
+        UserError: it is absent, incomplete, or was edited.
     """
     try:
-        sealed = (target / "COMPLETE").read_text(encoding="utf-8", errors="replace")
-        if sealed != _seal(target):
+        if (target / "COMPLETE").read_bytes() != _seal(target).encode():
             raise UserError(
                 f"the record {target} was changed after it was written; delete it and run again"
             )
@@ -134,7 +146,7 @@ def load(target: Path) -> Record:
 
 
 def reusable(target: Path) -> Record | None:
-    """The record at `target` if it is complete, untouched and final; else None."""
+    """The record at `target` if it is complete, unedited and final; else None."""
     if not (target / "COMPLETE").exists():
         return None
     try:
@@ -145,34 +157,25 @@ def reusable(target: Path) -> Record | None:
 
 
 def write_index(runs: Path, experiment: str, keys: Sequence[str]) -> None:
-    """Say which records, in which order, make up an experiment's table now."""
+    """Write which records an experiment's tables are derived from, in this order."""
     write_text(
         runs / experiment / "index.json", pretty_json({"schema": SCHEMA, "keys": list(keys)})
     )
 
 
 def load_experiment(runs: Path, experiment: str) -> list[Record]:
-    """The complete records that the experiment's index names, in its order; empty if it never ran."""
-    try:
-        index = json.loads((runs / experiment / "index.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return []
-    folders = [runs / experiment / key for key in index["keys"]]
-    return [load(folder) for folder in folders if (folder / "COMPLETE").exists()]
+    """The complete records in an experiment's index, in its order; empty if it never ran."""
+    return [load(folder) for folder in _indexed(runs, experiment)]
 
 
 def attachment(runs: Path, experiment: str, name: str) -> Path | None:
-    """The first file of this name beside the experiment's records, in the order of its index; None if none has it."""
-    try:
-        index = json.loads((runs / experiment / "index.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    found = (runs / experiment / key / name for key in index["keys"])
-    return next((path for path in found if path.is_file()), None)
+    """The first file of this name in the experiment's records, in index order; None if absent."""
+    paths = (folder / name for folder in _indexed(runs, experiment))
+    return next((path for path in paths if path.is_file()), None)
 
 
 def durations(runs: Path) -> Iterator[tuple[Cell, float]]:
-    """Every measured cell on disk with the seconds it took, seals unchecked; what cannot be read is left out."""
+    """Every final record's cell and the seconds it took. Seals are not checked, errors skipped."""
     for path in sorted(runs.glob("*/*/record.json")):
         try:
             plain = json.loads(path.read_text(encoding="utf-8"))
@@ -180,6 +183,74 @@ def durations(runs: Path) -> Iterator[tuple[Cell, float]]:
                 yield Cell.from_json(plain["cell"]), float(plain["seconds"])
         except (OSError, ValueError, KeyError, TypeError):
             continue
+
+
+def pack(runs: Path, archive: Path) -> int:
+    """Write the current records of every experiment to one tar.xz; return how many.
+
+    Equal records give equal bytes: sorted names, no owner, one mode, one time.
+
+    Raises:
+        UserError: there is no record, one was edited, or the disk is full.
+    """
+    files: list[Path] = []
+    count = 0
+    for index in sorted(runs.glob("*/index.json")):
+        folders = _indexed(runs, index.parent.name)
+        for folder in folders:
+            load(folder)
+            files += (path for path in folder.iterdir() if path.is_file())
+        files.append(index)
+        count += len(folders)
+    if not count:
+        raise UserError(f"no records under {runs}")
+    with (
+        atomic_open(archive, "wb") as handle,
+        tarfile.open(fileobj=handle, mode="w:xz", format=tarfile.USTAR_FORMAT, preset=9) as packed,
+    ):
+        for path in sorted(files):
+            member = tarfile.TarInfo(path.relative_to(runs).as_posix())
+            member.size = path.stat().st_size
+            with path.open("rb") as content:
+                packed.addfile(member, content)
+    return count
+
+
+def unpack(archive: Path, runs: Path) -> None:
+    """Extract what `pack` wrote. Digests are verified when a record is loaded, not here.
+
+    Raises:
+        UserError: the archive is absent, damaged, or holds an unsafe path.
+    """
+    try:
+        with tarfile.open(archive, "r:xz") as packed:
+            for member in packed:
+                _extract(packed, member, runs)
+    except FileNotFoundError as error:
+        raise UserError(f"no archive of records at {archive}") from error
+    except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
+        raise UserError(f"the archive {archive} is damaged: {error}") from error
+
+
+def _extract(packed: tarfile.TarFile, member: tarfile.TarInfo, runs: Path) -> None:
+    # Stricter than extractall's filter="data", which Python 3.11 has from 3.11.4 only.
+    path = PurePosixPath(member.name)
+    content = packed.extractfile(member) if member.isreg() else None
+    if content is None or path.is_absolute() or ".." in path.parts:
+        raise tarfile.ReadError(f"{member.name!r} is not a plain file in it")
+    target = runs / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(content.read())
+
+
+def _indexed(runs: Path, experiment: str) -> list[Path]:
+    """Folders of the complete records in an experiment's index, in its order."""
+    try:
+        index = json.loads((runs / experiment / "index.json").read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return []
+    folders = [runs / experiment / key for key in index["keys"]]
+    return [folder for folder in folders if (folder / "COMPLETE").exists()]
 
 
 def _seal(folder: Path) -> str:
@@ -192,7 +263,7 @@ def _seal(folder: Path) -> str:
 
 
 def _samples_text(samples: Mapping[str, Sequence[int]]) -> str:
-    # One line a stage: readable, and a diff shows which stage differs.
+    # One line per stage, so that a diff shows which stage differs.
     lines = [
         f"{canonical_json(name)}:{canonical_json(list(samples[name]))}" for name in sorted(samples)
     ]

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+#: The PSNR that a table shows for equal images: theirs is infinite, which JSON cannot hold.
+PSNR_CEILING_DB = 99.0
+
 
 def median(values: Sequence[float]) -> float:
     """The middle value, or the mean of the middle two. Raises ValueError when there is none."""
@@ -15,7 +18,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def quantile(values: Sequence[float], q: float) -> float:
-    """The q-quantile (0 to 1) by linear interpolation between order statistics (numpy's default)."""
+    """The q-quantile (0 to 1), linear between order statistics as numpy's default is."""
     if len(values) == 0:
         raise ValueError("no values to take a quantile of")
     return float(np.quantile(np.asarray(values, dtype=np.float64), q))
@@ -30,10 +33,10 @@ def kolmogorov_smirnov(a: Sequence[float], b: Sequence[float]) -> float:
         raise ValueError("a sample is empty")
     x, y = np.sort(np.asarray(a, dtype=np.float64)), np.sort(np.asarray(b, dtype=np.float64))
     values = np.concatenate([x, y])
-    below = np.searchsorted(x, values, side="right") / len(x) - np.searchsorted(
-        y, values, side="right"
-    ) / len(y)
-    return float(np.abs(below).max())
+    below_x, below_y = (
+        np.searchsorted(sample, values, side="right") / len(sample) for sample in (x, y)
+    )
+    return float(np.abs(below_x - below_y).max())
 
 
 def psnr_db(image: npt.NDArray[np.uint8], reference: npt.NDArray[np.uint8]) -> float:
@@ -58,15 +61,15 @@ def cosine(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> npt.NDArra
 def linear_fit(
     x: Sequence[float], y: Sequence[float], weights: Sequence[float] | None = None
 ) -> tuple[float, float, float]:
-    """Intercept, slope and R² of the least-squares line through (x, y); R² is of the unweighted residuals.
+    """Intercept, slope and R² of the least-squares line through (x, y).
 
-    Raises ValueError for fewer than two points.
+    R² is of the unweighted residuals. Raises ValueError for fewer than two points.
     """
     if len(x) < 2:
         raise ValueError("a line needs two points")
     xs, ys = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     # polyfit's weights multiply the residuals before they are squared.
     slope, intercept = np.polyfit(xs, ys, 1, w=None if weights is None else np.asarray(weights))
-    spread = float(np.sum((ys - ys.mean()) ** 2))
-    left = float(np.sum((ys - intercept - slope * xs) ** 2))
-    return float(intercept), float(slope), 1 - left / spread if spread else 1.0
+    total = float(np.sum((ys - ys.mean()) ** 2))
+    residual = float(np.sum((ys - intercept - slope * xs) ** 2))
+    return float(intercept), float(slope), 1 - residual / total if total else 1.0

@@ -1,4 +1,4 @@
-"""A thread's end is waited for, also where an interrupt cut its start short."""
+"""JoinableThread: joined even where an interrupt hit its start."""
 
 from __future__ import annotations
 

@@ -1,10 +1,13 @@
-"""Every loader behind one face: its pictures are the files', in their places, whatever it is."""
+"""Every loader behind one interface: its images are the files', in their places."""
 
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,68 +17,53 @@ from tests import making
 from wallclock.corpus import folder
 from wallclock.corpus import manifest as manifests
 from wallclock.corpus.manifest import Manifest
-from wallclock.engines import loaders, third_party
+from wallclock.engines import third_party
+from wallclock.engines.loaders import CyclicPositions, open_loader, to_pixels
 from wallclock.errors import Unavailable, UserError
-from wallclock.spec import CorpusSpec, Recipe
-from wallclock.stages.normalize import to_float_chw
+from wallclock.spec import IMAGENET, CorpusSpec, ModelSpec, Recipe
+from wallclock.stages import normalize
 from wallclock.summary import psnr_db
-from wallclock.thread_counts import set_threads
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:This process .* is multi-threaded:DeprecationWarning"
 )
 
 PX = 32
+MODEL = ModelSpec("null", "none", input_px=PX)
+OWN = {
+    "serial": Recipe("serial", "simplejpeg", "opencv", "area", batch_size=3),
+    "dataloader": Recipe("d", "simplejpeg", "opencv", "area", "dataloader", 2, batch_size=3),
+    "threads": Recipe(
+        "t", "simplejpeg", "torch", "bilinear", "threads", 2, batch_size=3, dct_scale="auto"
+    ),
+    "threads-uint8": Recipe(
+        "u", "opencv", "torch", engine="threads", workers=2, batch_size=3, normalize_on="device"
+    ),
+}
+RECIPES = OWN | {name: Recipe(name, engine=name, batch_size=3) for name in third_party.LOADERS}
+#: Their first import takes as long as all other loaders together.
+SLOW = ("dali", "dali-gpu", "spdl", "torchvision")
 
 
 @pytest.fixture(scope="module")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
-    """Five JPEGs of five shapes and pictures."""
-    base = tmp_path_factory.mktemp("systems")
+    """Five JPEGs of five shapes and contents."""
+    base = tmp_path_factory.mktemp("loaders")
     root = base / "images"
     root.mkdir()
     for seed in range(5):
-        (root / f"{seed}.jpg").write_bytes(
-            making.jpeg(120 + 20 * seed, 100, seed, quality=95, subsampling=0)
-        )
-    made = folder.prepare(
-        CorpusSpec("folder", path=str(root)), None, base, lambda done, total, what: None
-    )
-    return manifests.load(Path(made.manifest))
+        data = making.jpeg(120 + 20 * seed, 100, seed, quality=95, subsampling=0)
+        (root / f"{seed}.jpg").write_bytes(data)
+    spec = CorpusSpec("folder", path=str(root))
+    prepared = folder.prepare(spec, None, base, lambda done, total, what: None)
+    return manifests.load(Path(prepared.manifest))
 
 
-@pytest.fixture(autouse=True)
-def single_threaded_libraries() -> None:
-    """As every protocol does before a loader forks: OpenCV's own threads, from another test, do not survive a fork."""
-    set_threads(RECIPES["dataloader"], uses_torch=False)
-
-
-def truth(images: Manifest) -> list[np.ndarray[tuple[int, ...], np.dtype[np.uint8]]]:
-    """Pillow's pictures."""
+def truth(images: Manifest) -> list[Any]:
+    """Pillow's images."""
     files = [(images.root / item.path).read_bytes() for item in images.items]
     opened = [Image.open(io.BytesIO(data)).convert("RGB") for data in files]
     return [np.asarray(image.resize((PX, PX), Image.Resampling.BILINEAR)) for image in opened]
-
-
-RECIPES = {
-    "dataloader": Recipe(
-        "paper", "simplejpeg", "opencv", "area", "dataloader", workers=2, batch_size=3
-    ),
-    "threads": Recipe(
-        "ours",
-        "simplejpeg",
-        "torch",
-        "bilinear",
-        "threads",
-        2,
-        batch_size=3,
-        dct_scale="auto",
-        normalize_on="device",
-    ),
-    **{name: Recipe(name, engine=name, batch_size=3) for name in third_party.PEERS},
-}
-#: A wait of two processes for their first import of torch and more: as long as the rest together.
-SLOW = ("dali", "dali-gpu", "spdl", "torchvision")
 
 
 @pytest.mark.parametrize(
@@ -86,51 +74,115 @@ SLOW = ("dali", "dali-gpu", "spdl", "torchvision")
         pytest.param("spdl", "batch", marks=pytest.mark.slow),
     ],
 )
-def test_pictures_are_the_files_in_their_places(images: Manifest, name: str, variant: str) -> None:
+def test_images_match_their_positions(images: Manifest, name: str, variant: str) -> None:
     expected, seen = truth(images), set()
+    positions = CyclicPositions(5, 3, 1000)
     try:
-        with loaders.opened(RECIPES[name], images.items, images.root, PX, variant) as system:
-            for positions, batch in islice(system.batches, 4):
-                pixels = loaders.pixels_of(batch)
+        with open_loader(images, RECIPES[name], MODEL, positions, variant) as loader:
+            assert loader.engine == RECIPES[name].engine
+            for batch in islice(loader, 4):
+                pixels = to_pixels(batch.images, MODEL.statistics)
                 assert pixels.shape == (3, PX, PX, 3)
-                assert len(positions) == 3
-                for position, picture in zip(positions, pixels, strict=True):
-                    right = psnr_db(picture, expected[position])
-                    others = [
-                        psnr_db(picture, other) for i, other in enumerate(expected) if i != position
-                    ]
-                    assert right > max(20.0, *others), (
-                        f"{name} gave image {position} another's pixels"
-                    )
+                assert batch.ids == [images.items[position].id for position in batch.positions]
+                for position, image in zip(batch.positions, pixels, strict=True):
+                    others = [other for i, other in enumerate(expected) if i != position]
+                    limit = max(20.0, *(psnr_db(image, other) for other in others))
+                    assert psnr_db(image, expected[position]) > limit
                     seen.add(position)
-            assert system.version
-            assert system.settings
+            assert loader.library
+            assert loader.settings
     except Unavailable as reason:
         pytest.skip(str(reason))
-    assert seen == set(range(5)), "the list comes round"
+    assert seen == set(range(5)), "the list repeats"
 
 
-def test_a_stream_ends_after_n_images(images: Manifest) -> None:
-    with loaders.opened(RECIPES["threads"], images.items, images.root, PX, n=7) as system:
-        assert [list(positions) for positions, _ in system.batches] == [[0, 1, 2], [3, 4, 0], [1]]
+@pytest.mark.parametrize("name", OWN)
+def test_own_loaders_report_what_ran(images: Manifest, name: str) -> None:
+    recipe = RECIPES[name]
+    with open_loader(images, recipe, MODEL, [[0, 1]]) as loader:
+        batch = next(loader)
+        labels = {"decoder": recipe.decoder, "resizer": recipe.resizer, "layout": "files"}
+        assert (loader.workers, batch.labels) == (recipe.workers, labels)
 
 
-def test_a_peer_that_is_not_installed_names_the_fix(
-    images: Manifest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("wallclock.engines.third_party.util.find_spec", lambda name: None)
+@pytest.mark.parametrize("name", [name for name in OWN if name != "threads-uint8"])
+def test_the_models_own_statistics_reach_every_loader(images: Manifest, name: str) -> None:
+    other = replace(MODEL, mean=(0.1, 0.2, 0.3), std=(0.5, 0.6, 0.7))
+    batches = []
+    for model in (MODEL, other):
+        with open_loader(images, OWN[name], model, [[0, 1]]) as loader:
+            batch = next(loader)
+            batches.append(to_pixels(batch.images, model.statistics).copy())
+    np.testing.assert_allclose(batches[0].astype(int), batches[1].astype(int), atol=1)
+    with open_loader(images, OWN[name], other, [[0]]) as loader:
+        low = np.asarray(next(loader).images).min()
+    assert low >= (0 - 0.3) / 0.5 - 1e-6, "not ImageNet's mean, which would go down to -2.1"
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_stream_ends_after_n_images(images: Manifest, name: str) -> None:
+    with open_loader(images, OWN[name], MODEL, CyclicPositions(5, 3, 7)) as loader:
+        assert [list(batch.positions) for batch in loader] == [[0, 1, 2], [3, 4, 0], [1]]
+
+
+def test_absent_library_names_the_fix(images: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with (
         pytest.raises(Unavailable, match="imagecodecs is not installed: make setup-peers"),
-        loaders.opened(RECIPES["imagecodecs"], images.items, images.root, PX),
+        open_loader(images, RECIPES["imagecodecs"], MODEL, [[0]]),
     ):
         pass
 
 
-def test_an_unknown_system_is_an_error_with_the_nearest(images: Manifest) -> None:
-    with pytest.raises(UserError, match="did you mean dali"):
-        loaders.opened(Recipe("x", engine="dalli"), images.items, images.root, PX)
+def test_unknown_engine_names_the_nearest(images: Manifest) -> None:
+    with (
+        pytest.raises(UserError, match="did you mean dali"),
+        open_loader(images, Recipe("x", engine="dalli"), MODEL, [[0]]),
+    ):
+        pass
 
 
-def test_a_normalized_batch_becomes_its_pixels_again() -> None:
+def test_denormalization_is_exact() -> None:
     pixels = making.picture(PX, PX, seed=3)
-    assert np.array_equal(loaders.pixels_of(to_float_chw(pixels)[None])[0], pixels)
+    floats = normalize.make(*IMAGENET)(pixels)[None]
+    np.testing.assert_array_equal(to_pixels(floats, IMAGENET)[0], pixels)
+
+
+TOY = '''
+"""Pillow's thumbnail in one thread."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from PIL import Image
+
+from wallclock.engines.third_party._interface import LoaderSpec, Stream, ThirdPartyLoader, cycle
+
+
+@contextmanager
+def _open(spec: LoaderSpec) -> Iterator[Stream]:
+    def load(path: str) -> np.ndarray:
+        return np.asarray(Image.open(path).convert("RGB").resize((spec.input_px,) * 2))
+
+    cycles = cycle(len(spec.files), spec.batch_size)
+    batches = ((at, np.stack([load(spec.files[i]) for i in at])) for at in cycles)
+    yield Stream("toy 1.0", "one thread, uint8", prefetched=0, batches=batches)
+
+
+LOADER = ThirdPartyLoader("toy", "Toy loader", _open)
+'''
+
+
+def test_a_toy_loader_is_one_file_and_one_line(
+    images: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CONTRIBUTING.md's recipe: a module with `LOADER`, and its name in `_MODULES`."""
+    module = ModuleType("toy")
+    exec(TOY, module.__dict__)
+    monkeypatch.setitem(third_party.LOADERS, module.LOADER.name, module.LOADER)
+    with open_loader(images, Recipe("x", engine="toy"), MODEL, [[0, 1, 2]]) as loader:
+        batch = next(loader)
+    assert (loader.engine, loader.library) == ("toy", "toy 1.0")
+    assert batch.ids == [item.id for item in images.items[:3]]
+    assert psnr_db(batch.images[0], truth(images)[0]) > 20

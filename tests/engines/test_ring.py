@@ -1,4 +1,4 @@
-"""The ring's bookkeeping: every batch comes round once, in order, whole, and from no more memory than there is."""
+"""The ring's bookkeeping: every batch once, in order, complete, from bounded memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from wallclock.engines.ring import CHUNK, Chunk, Ring, buffers_for, compact
     failed=st.sets(st.integers(0, 400)),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_batches_come_in_order_whole_and_without_what_failed(
+def test_batches_are_ordered_and_complete(
     sizes: list[int], buffers: int, failed: set[int], seed: int
 ) -> None:
     rng, positions, start = random.Random(seed), [], 0
@@ -27,22 +27,22 @@ def test_batches_come_in_order_whole_and_without_what_failed(
         start += size
     ring = Ring([np.full((40, 1), -1) for _ in range(buffers)], positions)
     open_chunks: list[Chunk] = ring.open()
-    held = 0
+    taken = 0
     for batch in positions:
         while (chunks := ring.take()) is None:
-            assert open_chunks, "a batch is missing, and nobody works on it"
+            assert open_chunks, "a batch is missing, and no worker has it"
             chunk = open_chunks.pop(rng.randrange(len(open_chunks)))
             work(ring, chunk, failed)
             ring.finish(chunk)
-        held = chunks[0].buffer
-        count = compact(ring.buffers[held], chunks)
-        assert ring.buffers[held][:count, 0].tolist() == [
+        taken = chunks[0].buffer
+        count = compact(ring.buffers[taken], chunks)
+        assert ring.buffers[taken][:count, 0].tolist() == [
             position for position in batch if position not in failed
         ]
         ids = [chunk.positions[offset] for chunk in chunks for offset in chunk.kept]
-        assert ids == ring.buffers[held][:count, 0].tolist()
-        assert len({chunk.buffer for chunk in open_chunks} | {held}) <= buffers
-        ring.release(held)
+        assert ids == ring.buffers[taken][:count, 0].tolist()
+        assert len({chunk.buffer for chunk in open_chunks} | {taken}) <= buffers
+        ring.release(taken)
         open_chunks += ring.open()
     assert ring.exhausted
     assert not open_chunks
@@ -62,7 +62,5 @@ def test_a_batch_longer_than_a_buffer_is_refused() -> None:
 
 @pytest.mark.parametrize("batch_size", [1, 8, 64])
 @pytest.mark.parametrize("workers", [1, 2, 16])
-def test_there_are_rows_for_every_worker_and_three_batches_more(
-    workers: int, batch_size: int
-) -> None:
+def test_rows_for_every_worker_and_three_batches(workers: int, batch_size: int) -> None:
     assert (buffers_for(workers, batch_size) - 3) * batch_size >= workers * CHUNK

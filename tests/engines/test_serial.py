@@ -1,9 +1,9 @@
-"""Engine `serial`: whatever fails, wherever, ids stay with their vectors and nothing is lost unseen."""
+"""Engine `serial`: whatever fails, ids stay with their vectors and every failure is listed."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,40 +15,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import making
+from tests.engines.conftest import MODEL, loaded_one_by_one, manifest_in
 from wallclock.clock import StageProfiler
-from wallclock.corpus.manifest import Item
-from wallclock.engines import pipeline as pipelines
+from wallclock.corpus.manifest import Item, Manifest
+from wallclock.engines import pipeline
 from wallclock.engines import serial as engine
-from wallclock.engines.pipeline import Pipeline
+from wallclock.engines.pipeline import LoadStages
 from wallclock.errors import ImageError, UserError
-from wallclock.spec import ModelSpec, Recipe
+from wallclock.spec import Recipe
 from wallclock.stages import sinks
 
 STAGES = ("read", "decode", "resize", "normalize")
 RECIPE = Recipe("test", device="cpu")
-MODEL = ModelSpec("null", "none", input_px=8, dim=16)
-
-
-def items_in(folder: Path, n: int) -> list[Item]:
-    """Images in a folder, each of another colour."""
-    items = []
-    for index in range(n):
-        data = making.jpeg(16, 12, seed=index)
-        (folder / f"{index}.jpg").write_bytes(data)
-        items.append(
-            Item(f"image {index}", f"{index}.jpg", len(data), 16, 12, "", "jpeg", "baseline", 3, 0)
-        )
-    return items
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Item]]:
-    folder = tmp_path_factory.mktemp("images")
-    return folder, items_in(folder, 12)
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    return manifest_in(tmp_path_factory.mktemp("images"), 12)
 
 
-def failing(pipeline: Pipeline, failures: dict[str, str]) -> Pipeline:
-    """The pipeline, but the images named fail at the stage given."""
+def failing(stages: LoadStages, failures: dict[str, str]) -> LoadStages:
+    """The stages, but the images named fail at the stage given."""
     current: list[str] = []
 
     def at(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,37 +48,21 @@ def failing(pipeline: Pipeline, failures: dict[str, str]) -> Pipeline:
 
         return stage
 
-    changes: dict[str, Any] = {name: at(name, getattr(pipeline, name)) for name in STAGES}
-    return replace(pipeline, **changes)
-
-
-def expected(root: Path, items: Sequence[Item]) -> dict[str, npt.NDArray[np.float32]]:
-    """Each image's vector, made on its own: the first normalized pixels."""
-    loader = pipelines.build_loader(RECIPE, MODEL.input_px, root)
-    return {
-        item.id: loader.normalize(
-            loader.resize(item, loader.decode(item, loader.read(item)))
-        ).reshape(-1)[: MODEL.dim]
-        for item in items
-    }
+    changes: dict[str, Any] = {name: at(name, getattr(stages, name)) for name in STAGES}
+    return replace(stages, **changes)
 
 
 def run(
-    root: Path,
-    items: Sequence[Item],
-    sink: str,
-    batch: int,
-    failures: dict[str, str],
-    limit: int = 99,
+    manifest: Manifest, sink: str, batch: int, failures: dict[str, str], limit: int = 99
 ) -> tuple[engine.Outcome, StageProfiler, list[str], npt.NDArray[np.float32], list[int]]:
     profiler, done = StageProfiler(), list[int]()
     with tempfile.TemporaryDirectory() as folder:
-        pipeline = failing(
-            pipelines.build(replace(RECIPE, sink=sink), MODEL, root, Path(folder)), failures
-        )
-        outcome = engine.run(items, pipeline, profiler, batch, limit, done.append)
-        assert pipeline.output is not None
-        ids, vectors = sinks.READERS[sink](pipeline.output)
+        load = failing(pipeline.load_stages(RECIPE, MODEL, manifest.root), failures)
+        device = pipeline.device_stages(replace(RECIPE, sink=sink), MODEL, Path(folder))
+        items = manifest.items
+        outcome = engine.run(items, load, device, profiler, batch, limit, done.append)
+        assert device.output is not None
+        ids, vectors = sinks.READERS[sink](device.output)
     return outcome, profiler, ids, vectors, done
 
 
@@ -102,14 +73,17 @@ def run(
     sink=st.sampled_from(list(sinks.READERS)),
 )
 def test_vectors_stay_with_their_ids(
-    corpus: tuple[Path, list[Item]], pattern: list[str], batch: int, sink: str
+    corpus: Manifest, pattern: list[str], batch: int, sink: str
 ) -> None:
-    root, items = corpus
+    items = corpus.items
     failures = {item.id: stage for item, stage in zip(items, pattern, strict=True) if stage}
-    outcome, profiler, ids, vectors, done = run(root, items, sink, batch, failures)
+    outcome, profiler, ids, vectors, done = run(corpus, sink, batch, failures)
     sound = [item for item in items if item.id not in failures]
     assert ids == [item.id for item in sound]
-    truth = expected(root, sound)
+    truth = {
+        name: image.reshape(-1)[: MODEL.dim]
+        for name, image in loaded_one_by_one(corpus, RECIPE).items()
+    }
     for identity, vector in zip(ids, vectors, strict=True):
         np.testing.assert_array_equal(vector, truth[identity])
     assert outcome.n_embedded == len(sound)
@@ -132,30 +106,29 @@ def test_vectors_stay_with_their_ids(
 
 @settings(max_examples=30, deadline=None)
 @given(n_failing=st.integers(0, 12), limit=st.integers(0, 12), batch=st.integers(1, 5))
-def test_over_max_failures_the_run_stops_with_one_line(
-    corpus: tuple[Path, list[Item]], n_failing: int, limit: int, batch: int
-) -> None:
-    root, items = corpus
+def test_over_max_failures_stops(corpus: Manifest, n_failing: int, limit: int, batch: int) -> None:
+    items = corpus.items
     failures = {item.id: "decode" for item in items[:n_failing]}
     if n_failing <= limit:
-        assert run(root, items, "npy", batch, failures, limit)[0].n_embedded == 12 - n_failing
+        assert run(corpus, "npy", batch, failures, limit)[0].n_embedded == 12 - n_failing
         return
     with tempfile.TemporaryDirectory() as folder:
-        pipeline = failing(pipelines.build(RECIPE, MODEL, root, Path(folder)), failures)
+        load = failing(pipeline.load_stages(RECIPE, MODEL, corpus.root), failures)
+        device = pipeline.device_stages(RECIPE, MODEL, Path(folder))
         with pytest.raises(
             UserError, match=f"more than max_failures={limit} images failed"
         ) as caught:
-            engine.run(items, pipeline, StageProfiler(), batch, limit, lambda done: None)
-        pipeline.finish()
+            engine.run(items, load, device, StageProfiler(), batch, limit, lambda done: None)
+        device.finish()
     assert "in decode: made to fail" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_files_that_vanish_or_change_are_failures_of_read(tmp_path: Path) -> None:
-    items = items_in(tmp_path, 4)
+def test_vanished_or_changed_files_fail_in_read(tmp_path: Path) -> None:
+    corpus = manifest_in(tmp_path, 4)
     (tmp_path / "0.jpg").unlink()
     (tmp_path / "2.jpg").write_bytes(b"other")
-    outcome, _, ids, _, _ = run(tmp_path, items, "parquet", 2, {})
+    outcome, _, ids, _, _ = run(corpus, "parquet", 2, {})
     assert ids == ["image 1", "image 3"]
     assert [(failure["id"], failure["stage"]) for failure in outcome.failures] == [
         ("image 0", "read"),
@@ -163,34 +136,35 @@ def test_files_that_vanish_or_change_are_failures_of_read(tmp_path: Path) -> Non
     ]
 
 
-def test_a_bug_is_no_image_failure(corpus: tuple[Path, list[Item]], tmp_path: Path) -> None:
-    root, items = corpus
+def test_a_bug_is_no_image_failure(corpus: Manifest, tmp_path: Path) -> None:
+    items = corpus.items
 
     def broken(item: Item, pixels: Any) -> Any:
         raise ZeroDivisionError
 
-    pipeline = replace(pipelines.build(RECIPE, MODEL, root, tmp_path), resize=broken)
+    load = replace(pipeline.load_stages(RECIPE, MODEL, corpus.root), resize=broken)
+    device = pipeline.device_stages(RECIPE, MODEL, tmp_path)
     with pytest.raises(ZeroDivisionError):
-        engine.run(items, pipeline, StageProfiler(), 4, 99, lambda done: None)
-    pipeline.finish()
+        engine.run(items, load, device, StageProfiler(), 4, 99, lambda done: None)
+    device.finish()
 
 
-def test_what_is_no_plain_jpeg_goes_through_pillow_in_every_recipe(tmp_path: Path) -> None:
+def test_png_goes_through_pillow_in_every_recipe(tmp_path: Path) -> None:
     data = making.encode(making.picture(16, 12), "PNG")
     (tmp_path / "a.png").write_bytes(data)
     item = Item("a.png", "a.png", len(data), 16, 12, "", "png", "", 3, 0)
     pictures = []
     for decoder in ("pil", "opencv", "turbojpeg", "simplejpeg"):
-        loader = pipelines.build_loader(replace(RECIPE, decoder=decoder), 8, tmp_path)
+        loader = pipeline.load_stages(replace(RECIPE, decoder=decoder), MODEL, tmp_path)
         pictures.append(loader.decode(item, loader.read(item)))
     for picture in pictures:
         np.testing.assert_array_equal(picture, making.picture(16, 12))
 
 
-def test_the_floor_calls_every_stage_and_does_nothing(corpus: tuple[Path, list[Item]]) -> None:
-    _, items = corpus
+def test_the_floor_calls_every_stage(corpus: Manifest) -> None:
+    items = corpus.items
     profiler = StageProfiler()
-    outcome = engine.run(items, pipelines.null(), profiler, 5, 0, lambda done: None)
+    outcome = engine.run(items, *pipeline.null_stages(), profiler, 5, 0, lambda done: None)
     assert (outcome.n_embedded, outcome.failures) == (12, [])
     assert profiler.counts() == {
         **dict.fromkeys(STAGES, 12),

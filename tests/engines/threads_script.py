@@ -1,7 +1,7 @@
 """A pass of engine `threads` in a process of its own, for tests that interrupt it.
 
-`python threads_script.py FOLDER SEED SECONDS`: loads the folder's JPEGs over and over into a sink; after
-SECONDS a SIGINT hits the process. Ends with status 0 and `interrupted` if the interrupt came out of it.
+`python threads_script.py FOLDER SEED SECONDS`: loads the folder's JPEGs again and again
+into a sink; after SECONDS it gets a SIGINT. Prints `interrupted` if the interrupt ended the pass.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from wallclock.corpus.manifest import Item
-from wallclock.engines.threads import loading
+from wallclock.corpus.manifest import Item, Manifest
+from wallclock.engines.threads import ThreadLoader
 from wallclock.engines.writer import open_writer
-from wallclock.spec import Recipe
+from wallclock.spec import ModelSpec, Recipe
 
 
 def main() -> None:
@@ -29,6 +29,8 @@ def main() -> None:
         Item(path.name, path.name, path.stat().st_size, 16, 12, "", "jpeg", "baseline", 3, 0)
         for path in sorted(folder.glob("*.jpg"))
     ]
+    manifest = Manifest("folder", "original", folder, tuple(items))
+    model = ModelSpec("null", "none", input_px=8)
     batch, workers = rng.choice([1, 3, 8, 20]), rng.choice([1, 2, 5])
     recipe = Recipe(
         "test",
@@ -44,7 +46,7 @@ def main() -> None:
     def write(ids: Any, vectors: Any) -> None:
         time.sleep(pause)
 
-    # cv2 swallows whatever hits it while it is imported (`except:` in its __init__.py); the engine is what is tested.
+    # cv2 swallows an interrupt during its import (`except:` in its __init__.py).
     for library in ("cv2", "simplejpeg"):
         importlib.import_module(library)
     print("ready", flush=True)
@@ -53,11 +55,12 @@ def main() -> None:
     try:
         interrupt.start()
         with (
-            loading(items, folder, recipe, 8, positions) as loader,
-            open_writer(write, lambda: None) as sink,
+            ThreadLoader(manifest, recipe, model, positions) as loader,
+            open_writer(write, lambda: None, in_thread=True) as sink,
         ):
-            for each in loader:
-                sink.put(each.ids, each.images.reshape(len(each.ids), -1).astype("float32"), 0)
+            for loaded in loader:
+                vectors = loaded.images.reshape(len(loaded.ids), -1).astype("float32")
+                sink.put(loaded.ids, vectors, 0)
     except KeyboardInterrupt:
         alive = [
             thread.name

@@ -12,8 +12,7 @@ from tests import making
 from wallclock import settings
 from wallclock.records import Record
 from wallclock.run.plan import Plan
-from wallclock.spec import Settings
-from wallclock.spec import Cell, ModelSpec, Recipe, Slice
+from wallclock.spec import Cell, ModelSpec, Recipe, Settings, Slice
 
 MACHINE = {"cpu": "Test CPU", "cores": 4, "gpus": [], "memory_gib": 8}
 VERSIONS = {

@@ -1,4 +1,4 @@
-"""A job of one's own diagnosed: on real files, from the command line; and the fixes it weighs."""
+"""`diagnose`: from the command line on files, and its fixes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from experiments import _fixes
+from experiments import _fixes, diagnose
 from tests import making
 from tests.conftest import RunMain
 from tests.experiments import made
@@ -17,21 +17,14 @@ from wallclock.clock import STAGES
 from wallclock.paper import diagnosis
 from wallclock.paper.csvfile import read_table
 from wallclock.run.plan import Plan
-from wallclock.spec import Recipe
 
 #: As little of everything as still measures it.
 SHORT = (
-    *(
-        "--experiment",
-        "diagnose",
-        "corpus=folder",
-        "model=null",
-        "model.service_ms=20",
-        "device=cpu",
-    ),
+    *("--experiment=diagnose", "corpus=folder", "model=null", "model.service_ms=20", "device=cpu"),
     *("experiment.diagnose.loading.seconds=0.05", "experiment.diagnose.batch_transfer.batches=4"),
     *("experiment.diagnose.step.batches.cpu=2", "experiment.diagnose.better.dtype.cpu=fp32"),
-    "experiment.diagnose.loaders=[{name: turbojpeg, decoder: turbojpeg, resizer: opencv, interpolation: area}]",
+    "experiment.diagnose.loaders=[{name: turbojpeg, decoder: turbojpeg, resizer: opencv,"
+    " interpolation: area}]",
     *("experiment.diagnose.checks=[]", "experiment.diagnose.better.workers=1"),
 )
 PARTS = ("Where the time of an image goes", "Verdict", "Checklist", "Predictions", "Proof")
@@ -44,9 +37,7 @@ def folder(path: Path, count: int) -> Path:
     return path
 
 
-def test_one_image_is_enough_for_five_parts_and_said_to_be_few(
-    run_main: RunMain, tmp_path: Path
-) -> None:
+def test_one_image_gives_five_parts(run_main: RunMain, tmp_path: Path) -> None:
     images = folder(tmp_path / "my images", 1)
     out, figures = tmp_path / "data", tmp_path / "figures"
     done = run_main(*SHORT, f"corpus.path={images}", f"out={out}", f"figures={figures}")
@@ -62,20 +53,20 @@ def test_one_image_is_enough_for_five_parts_and_said_to_be_few(
     assert "The interval is what 15% more or less on every cost does" in page
     assert not re.search(r"(?:src|href)=\"(?!#|data:)", page), "it must open without a network"
 
-    stages = read_table(out / "diagnosis.csv")
+    stages = read_table(out / diagnose.STAGES_CSV)
     assert [row["stage"] for row in stages] == list(STAGES)
     assert sum(float(row["share"]) for row in stages) == pytest.approx(1, rel=1e-4)
     assert sum(row["is_bottleneck"] == "yes" for row in stages) == 1
     assert all(
         row["fix"] and row["fix_cost"] and float(row["at_most_speedup"]) >= 0.999 for row in stages
     )
-    predictions = read_table(out / "diagnosis-predictions.csv")
+    predictions = read_table(out / diagnose.PREDICTIONS_CSV)
     assert {row["origin"] for row in predictions} == {"predicted"}
     assert not any(row["measured_img_per_s"] for row in predictions)
     for row in predictions:
         low, rate, high = (float(row[f"{name}_img_per_s"]) for name in ("low", "predicted", "high"))
         assert low < rate < high
-    (mine,) = read_table(out / "diagnosis-images.csv")
+    (mine,) = read_table(out / diagnose.IMAGES_CSV)
     assert (mine["median_megapixels"], mine["formats"]) == ("0.48", "100 % JPEG baseline")
 
 
@@ -103,7 +94,7 @@ def test_nothing_to_diagnose_is_one_line(
 
 
 @pytest.mark.slow
-def test_prediction_and_proof_side_by_side(run_main: RunMain, tmp_path: Path) -> None:
+def test_prediction_and_proof(run_main: RunMain, tmp_path: Path) -> None:
     images = folder(tmp_path / "images", 12)
     out, figures = tmp_path / "data", tmp_path / "figures"
     done = run_main(
@@ -114,118 +105,92 @@ def test_prediction_and_proof_side_by_side(run_main: RunMain, tmp_path: Path) ->
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "predictions measured end to end: median error" in " ".join(done.stdout.split())
-    found = diagnosis.load(out)
-    assert found is not None
-    assert len(found.proved) == len(found.predictions)
-    for row in found.proved:
+    loaded = diagnosis.load(out)
+    assert loaded is not None
+    assert len(loaded.proved) == len(loaded.predictions)
+    for row in loaded.proved:
         error = float(row["predicted_img_per_s"]) / float(row["measured_img_per_s"]) - 1
         assert float(row["error"]) == pytest.approx(error, rel=1e-3, abs=1e-4)
-        inside = (
-            float(row["low_img_per_s"])
-            <= float(row["measured_img_per_s"])
-            <= float(row["high_img_per_s"])
-        )
-        assert (row["within_interval"] == "yes") == inside
+        low, rate, high = (float(row[f"{name}_img_per_s"]) for name in ("low", "measured", "high"))
+        assert (row["within_interval"] == "yes") == (low <= rate <= high)
     assert "measured img/s" in (figures / "diagnosis.html").read_text(encoding="utf-8")
 
 
 @pytest.fixture
-def planned(tmp_path: Path) -> tuple[Plan, dict[str, Any]]:
-    plan = made.plan(tmp_path, "experiment=[diagnose]")
-    return plan, dict(plan.settings.experiments["diagnose"])
+def plan(tmp_path: Path) -> Plan:
+    return made.plan(tmp_path, "experiment=[diagnose]")
 
 
-class TestFixes:
-    def test_stacked_fixes_come_in_order_each_on_top_of_the_last(
-        self, planned: tuple[Plan, dict[str, Any]]
-    ) -> None:
-        _, options = planned
-        found = _fixes.setups(options, options["recipe"], cores=16)
-        stacked = [setup.recipe for setup in found if setup.kind == "stacked"]
-        assert [recipe.name.rpartition("-")[2] for recipe in stacked] == [
-            "scaled",
-            "workers",
-            "batch",
-            "dtype",
-        ]
-        assert [(r.decoder, r.workers, r.batch_size, r.dtype) for r in stacked] == [
-            ("simplejpeg", 4, 32, "fp32"),
-            ("simplejpeg", 16, 32, "fp32"),
-            ("simplejpeg", 16, 64, "fp32"),
-            ("simplejpeg", 16, 64, "bf16"),
-        ]
-
-    def test_what_changes_nothing_is_no_fix(self, planned: tuple[Plan, dict[str, Any]]) -> None:
-        _, options = planned
-        already = replace(options["recipe"], workers=4, batch_size=64, dtype="bf16")
-        names = [fix.name for fix in _fixes.offered(options, already, cores=4)]
-        assert names == ["opencv", "turbojpeg", "scaled", "turbojpeg-linear", "fast"]
-
-    def test_the_fast_recipe_is_a_fix_where_its_engine_is_known(
-        self, planned: tuple[Plan, dict[str, Any]]
-    ) -> None:
-        _, options = planned
-        fast = Recipe(
-            "fast", decoder="turbojpeg", resizer="opencv", interpolation="area", engine="threads"
-        )
-        (fix,) = [
-            f
-            for f in _fixes.offered({**options, "fast": fast}, options["recipe"], 8)
-            if f.name == "fast"
-        ]
-        assert (fix.changes["engine"], fix.changes["workers"]) == ("threads", 8)
-        assert "device" not in fix.changes
-        unknown = {**options, "fast": replace(fast, engine="unheard-of")}
-        assert "fast" not in [f.name for f in _fixes.offered(unknown, options["recipe"], 4)]
-
-    def test_loading_is_measured_in_each_batch_size_that_is_predicted_but_not_in_a_checks(
-        self, planned: tuple[Plan, dict[str, Any]]
-    ) -> None:
-        _, options = planned
-        measured = _fixes.loaders(_fixes.setups(options, options["recipe"], cores=2))
-        ways = [(r.decoder, r.interpolation, r.normalize_on, r.batch_size) for r in measured]
-        assert sorted(ways) == [
-            ("opencv", "area", "host", 32),
-            ("pil", "bilinear", "host", 32),
-            ("pil", "bilinear", "host", 64),
-            ("simplejpeg", "bilinear", "device", 64),
-            ("simplejpeg", "bilinear", "host", 32),
-            ("simplejpeg", "bilinear", "host", 64),
-            ("turbojpeg", "area", "host", 32),
-            ("turbojpeg", "linear", "host", 32),
-        ]
-        unheard_of = {**options, "checks": [{"decoder": "opencv", "batch_size": 8}]}
-        checked = _fixes.loaders(_fixes.setups(unheard_of, options["recipe"], cores=2))
-        assert [r.batch_size for r in checked if (r.decoder, r.resizer) == ("opencv", "pil")] == [8]
-
-    def test_every_prediction_has_a_cell_to_prove_it(
-        self, planned: tuple[Plan, dict[str, Any]]
-    ) -> None:
-        from experiments import diagnose
-
-        plan, options = planned
-        cells = diagnose.cells(plan, {**options, "prove": True})
-        proofs = [cell.recipe for cell in cells if cell.protocol == "throughput"]
-        described = cells[0].params["setups"]
-        assert [asdict(recipe) for recipe in proofs if recipe] == [
-            setup["recipe"] for setup in described
-        ]
-        assert len(proofs) >= 12
-        assert len({recipe.name for recipe in proofs if recipe}) == len(proofs)
+@pytest.fixture
+def options(plan: Plan) -> dict[str, Any]:
+    return dict(plan.settings.experiments["diagnose"])
 
 
-def test_a_sample_is_seeded_and_a_larger_one_keeps_the_smaller(
-    planned: tuple[Plan, dict[str, Any]],
-) -> None:
-    plan, _ = planned
-    sampled = {n: [item.id for item in _manifest(plan, n)] for n in (1, 2, 3)}
-    assert sampled[3][:2] == sampled[2]
-    assert sampled[2][:1] == sampled[1]
-    assert sorted(sampled[3]) == ["0.jpg", "1.jpg", "2.jpg"]
+def names(fixes: list[_fixes.Fix]) -> list[str]:
+    return [fix.name for fix in fixes]
 
 
-def _manifest(plan: Plan, n: int) -> Any:
-    from wallclock.corpus import manifest as manifests
+def test_stacked_fixes_add_up_in_order(options: dict[str, Any]) -> None:
+    planned = _fixes.scenarios(options, options["recipe"], cores=16)
+    stacked = [scenario.recipe for scenario in planned if scenario.kind == "stacked"]
+    assert [(r.name, r.decoder, r.workers, r.batch_size, r.dtype) for r in stacked] == [
+        ("stacked-1-scaled", "simplejpeg", 4, 32, "fp32"),
+        ("stacked-2-workers", "simplejpeg", 16, 32, "fp32"),
+        ("stacked-3-batch", "simplejpeg", 16, 64, "fp32"),
+        ("stacked-4-dtype", "simplejpeg", 16, 64, "bf16"),
+    ]
 
-    made_slice = plan.sample({"original": n})
-    return manifests.load(Path(made_slice.manifest)).first(made_slice.n).items
+
+def test_a_change_that_is_there_already_is_no_fix(options: dict[str, Any]) -> None:
+    recipe = replace(options["recipe"], workers=4, batch_size=64, dtype="bf16")
+    offered = names(_fixes.fixes(options, recipe, cores=4))
+    assert offered == ["opencv", "turbojpeg", "scaled", "turbojpeg-linear", "fast"]
+
+
+def test_recipe_fast_is_a_fix_if_its_engine_is_known(options: dict[str, Any]) -> None:
+    fast = replace(options["fast"], decoder="turbojpeg", engine="threads", workers=0)
+    offered = _fixes.fixes({**options, "fast": fast}, options["recipe"], 8)
+    changes = next(fix.changes for fix in offered if fix.name == "fast")
+    assert (changes["engine"], changes["workers"]) == ("threads", 8)
+    assert "device" not in changes
+    unknown = {**options, "fast": replace(fast, engine="unheard-of")}
+    assert "fast" not in names(_fixes.fixes(unknown, options["recipe"], 4))
+
+
+def test_loading_is_measured_at_each_predicted_batch_size(options: dict[str, Any]) -> None:
+    measured = _fixes.loaders(_fixes.scenarios(options, options["recipe"], cores=2))
+    loaders = [(r.decoder, r.interpolation, r.normalize_on, r.batch_size) for r in measured]
+    assert sorted(loaders) == [
+        ("opencv", "area", "host", 32),
+        ("pil", "bilinear", "host", 32),
+        ("pil", "bilinear", "host", 64),
+        ("simplejpeg", "bilinear", "device", 64),
+        ("simplejpeg", "bilinear", "host", 32),
+        ("simplejpeg", "bilinear", "host", 64),
+        ("turbojpeg", "area", "host", 32),
+        ("turbojpeg", "linear", "host", 32),
+    ]
+
+
+def test_loading_of_a_check_is_measured_if_no_other_is(options: dict[str, Any]) -> None:
+    checks = {**options, "checks": [{"decoder": "opencv", "batch_size": 8}]}
+    measured = _fixes.loaders(_fixes.scenarios(checks, options["recipe"], cores=2))
+    assert [r.batch_size for r in measured if (r.decoder, r.resizer) == ("opencv", "pil")] == [8]
+
+
+def test_every_prediction_has_a_cell_to_prove_it(plan: Plan, options: dict[str, Any]) -> None:
+    cells = diagnose.cells(plan, {**options, "prove": True})
+    proofs = [cell.recipe for cell in cells if cell.protocol == "throughput"]
+    planned = [scenario["recipe"] for scenario in cells[0].params["setups"]]
+    assert [asdict(recipe) for recipe in proofs] == planned
+    assert len({recipe.name for recipe in proofs}) == len(proofs) >= 12
+
+
+def test_a_sample_is_seeded_and_a_larger_one_keeps_the_smaller(plan: Plan) -> None:
+    samples = {}
+    for n in (1, 2, 3):
+        corpus = plan.sample({"original": n})
+        samples[n] = [item.id for item in plan.manifest(corpus).items]
+    assert samples[3][:2] == samples[2]
+    assert samples[2][:1] == samples[1]
+    assert sorted(samples[3]) == ["0.jpg", "1.jpg", "2.jpg"]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from experiments import _end_to_end
+from experiments._rows import Row
 from tests.experiments import made
 from tests.experiments.made import MS
 from wallclock.clock import STAGES
@@ -32,10 +33,14 @@ def record(recipe: Recipe, repeat: int = 0, wall_ms: int = 1000, **changes: Any)
     )
 
 
+def table(records: list[Record]) -> list[Row]:
+    return _end_to_end.tables("a.csv")(records)["a.csv"]
+
+
 def test_row_is_the_median_pass_with_its_spread() -> None:
     recipe = Recipe("baseline", workers=4)
     records = [record(recipe, repeat, wall) for repeat, wall in enumerate((3000, 1000, 2000))]
-    (row,) = _end_to_end.table(records)
+    (row,) = table(records)
     assert tuple(row) == _end_to_end.COLUMNS
     walls = (row["wall_s"], row["wall_s_min"], row["wall_s_max"], row["repeats"])
     assert walls == (2.0, 1.0, 3.0, 3)
@@ -50,12 +55,12 @@ def test_row_is_the_median_pass_with_its_spread() -> None:
 
 def test_out_of_memory_is_a_row() -> None:
     small, large = record(Recipe("batch-1", batch_size=1)), record(Recipe("big", batch_size=256))
-    rows = _end_to_end.table([small, replace(large, status="oom", reason="out of memory")])
+    rows = table([small, replace(large, status="oom", reason="out of memory")])
     assert [(row["batch_size"], row["status"]) for row in rows] == [(1, "ok"), (256, "oom")]
     assert rows[1]["img_per_s"] is None
 
 
 def test_service_time_of_a_mock_model() -> None:
     mock = ModelSpec("null", weights="none", service_ms=8.0, service_ms_per_image=2.0)
-    (row,) = _end_to_end.table([record(Recipe("baseline", batch_size=32), model=mock)])
+    (row,) = table([record(Recipe("baseline", batch_size=32), model=mock)])
     assert (row["weights"], row["service_ms"]) == ("none", 72.0)

@@ -1,4 +1,4 @@
-"""Layer by layer: a small real network from the command line to tables and a trace that opens."""
+"""`layers`: a small real network from the command line to tables and a trace that opens."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gzip
 import json
 from pathlib import Path
 
+from experiments.layers import LAYERS_CSV, OPERATORS_CSV
 from tests.conftest import RunMain
 from wallclock.paper.csvfile import read_table
 
@@ -15,55 +16,41 @@ def test_modules_and_operators_of_a_small_network(run_main: RunMain, tmp_path: P
     from transformers import ViTConfig, ViTModel
 
     torch.manual_seed(0)
-    shape = {
-        "hidden_size": 32,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-        "image_size": 64,
-        "patch_size": 16,
-    }
-    ViTModel(ViTConfig(num_hidden_layers=3, **shape)).save_pretrained(tmp_path / "model")  # type: ignore[arg-type]
-    out, figures = tmp_path / "data", tmp_path / "figures"
-    done = run_main(
-        *(
-            "--experiment",
-            "layers",
-            "--n",
-            "4",
-            "model=any",
-            f"model.path={tmp_path / 'model'}",
-            "device=cpu",
-        ),
-        *(f"out={out}", f"figures={figures}"),
+    config = ViTConfig(
+        num_hidden_layers=3,
+        hidden_size=32,
+        num_attention_heads=2,
+        intermediate_size=64,
+        image_size=64,
+        patch_size=16,
     )
+    network = ViTModel(config)
+    network.save_pretrained(tmp_path / "model")
+    out, figures = tmp_path / "data", tmp_path / "figures"
+    model = ("model=any", f"model.path={tmp_path / 'model'}", "device=cpu")
+    done = run_main("--experiment=layers", "--n=4", *model, f"out={out}", f"figures={figures}")
     assert done.returncode == 0, done.stdout + done.stderr
-    layers = {row["layer"]: row for row in read_table(out / "layers.csv")}
+    layers = {row["layer"]: row for row in read_table(out / LAYERS_CSV)}
     blocks = [row for row in layers.values() if row["kind"] == "ViTLayer"]
     assert len(blocks) == 3
-    whole = float(layers[""]["ms"])
+    total_ms = float(layers[""]["ms"])
     assert layers[""]["share"] == "1"
-    assert 0 < sum(float(row["ms"]) for row in blocks) < whole
-    assert float(layers[""]["parameters"]) == sum(
-        p.numel() for p in ViTModel.from_pretrained(tmp_path / "model").parameters()
-    )
-    operators = {row["operator"]: row for row in read_table(out / "operators.csv")}
+    assert 0 < sum(float(row["ms"]) for row in blocks) < total_ms
+    assert float(layers[""]["parameters"]) == sum(p.numel() for p in network.parameters())
+    operators = {row["operator"]: row for row in read_table(out / OPERATORS_CSV)}
     assert {"aten::addmm", "aten::native_layer_norm"} <= operators.keys()
-    assert sum(float(row["ms"]) for row in operators.values()) <= whole * 1.01
+    assert sum(float(row["ms"]) for row in operators.values()) <= total_ms * 1.01
     assert {row["status"] for row in (*layers.values(), *operators.values())} == {"ok"}
     trace = json.loads(gzip.decompress((figures / "trace-forward.json.gz").read_bytes()))
-    assert any(
-        "encoder" in event.get("name", "") or "layer" in event.get("name", "")
-        for event in trace["traceEvents"]
-    )
+    names = [event.get("name", "") for event in trace["traceEvents"]]
+    assert any("encoder" in name or "layer" in name for name in names)
 
 
-def test_a_stand_in_has_no_layers(run_main: RunMain, tmp_path: Path) -> None:
-    done = run_main(
-        *("--experiment", "layers", "--n", "2", "model=null", "device=cpu"),
-        *(f"out={tmp_path / 'data'}", f"figures={tmp_path / 'figures'}"),
-    )
+def test_mock_model_has_no_layers(run_main: RunMain, tmp_path: Path) -> None:
+    paths = (f"out={tmp_path / 'data'}", f"figures={tmp_path / 'figures'}")
+    done = run_main("--experiment=layers", "--n=2", "model=null", "device=cpu", *paths)
     assert done.returncode == 0, done.stderr
-    for name in ("layers.csv", "operators.csv"):
+    for name in (LAYERS_CSV, OPERATORS_CSV):
         (row,) = read_table(tmp_path / "data" / name)
         assert row["status"] == "unavailable"
         assert row["reason"].startswith("the model is a mock model without a network")

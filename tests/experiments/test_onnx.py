@@ -1,4 +1,4 @@
-"""Experiment onnx: its grid on either device, and its table from made records."""
+"""`onnx`: its grid on either device, and its table."""
 
 from __future__ import annotations
 
@@ -7,60 +7,50 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_dir
 
 from experiments import onnx
-from wallclock import settings
+from tests.experiments import made
+from wallclock.measure.runtimes import VARIANTS
 from wallclock.paper import claims
 from wallclock.paper.csvfile import read_table, write_table
 from wallclock.paper.publish import CLAIMS
 from wallclock.records import Record
 from wallclock.run.plan import Plan
 from wallclock.spec import Cell
-from wallclock.stages import runtimes
 
-MACHINE = {"cpu": "Test CPU", "cores": 4, "gpus": [{"name": "Tesla T4"}], "memory_gib": 8}
+MACHINE = {**made.MACHINE, "gpus": [{"name": "Tesla T4"}]}
+GPU_ROWS = [
+    *("pytorch fp32", "pytorch fp16", "pytorch bf16"),
+    *("pytorch-compile fp16", "pytorch-cudagraph fp16"),
+    *("onnxruntime fp32", "onnxruntime fp16", "onnxruntime-tensorrt fp16"),
+]
+CPU_ROWS = ["onnxruntime-cpu fp32", "onnxruntime-cpu int8"]
 
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
-    overrides = ["experiment=[onnx]", "profile=quick", "repeats=1", "n=2", "device=cpu"]
-    with initialize_config_dir(str(settings.CONF), version_base="1.3"):
-        config = compose("config", overrides=[*overrides, f"out={tmp_path}"])
-    return Plan(settings.resolve(config), lambda done, total, what: None)
+    return made.plan(tmp_path, "experiment=[onnx]", "n=2", "corpus.image_set=small_256")
 
 
-def grid(plan: Plan, device: str = "cpu", repeats: int = 1) -> list[Cell]:
-    """The grid as the device would have it; no device is needed to plan it."""
-    asked = plan.settings
-    plan.settings = replace(
-        asked, recipe=replace(asked.recipe, device=device), repeats_of={"onnx": repeats}
-    )
-    return onnx.cells(plan, asked.experiments["onnx"])
+def grid(plan: Plan, device: str = "cpu", repeats: int = 1, label: str = "") -> list[Cell]:
+    """The grid for a device, which need not be present; of one label, if any."""
+    settings = plan.settings
+    recipe = replace(settings.recipe, device=device)
+    plan.settings = replace(settings, recipe=recipe, repeats=repeats)
+    cells = onnx.cells(plan, settings.experiments["onnx"])
+    return [cell for cell in cells if label in ("", cell.label)]
 
 
-def pairs(cells: list[Cell]) -> list[str]:
-    return [f"{cell.recipe.runtime} {cell.recipe.dtype}" for cell in cells if cell.recipe]
+def names(cells: list[Cell]) -> list[str]:
+    return [f"{cell.recipe.runtime} {cell.recipe.dtype}" for cell in cells]
 
 
-def record(cell: Cell, mean_ms: float = 100.0, error: float = 0.0001, **changes: Any) -> Record:
-    values: dict[str, Any] = {
-        "provider": "provider",
-        "compile_s": 2.0,
-        "warmup_s": 1.0,
-        "warmup_batches": 10,
-    }
-    values |= {
-        "cosine": 0.99999,
-        "cosine_min": 0.99999,
-        "max_rel_error": error,
-        "peak_gpu_mem_gib": 0.5,
-    }
-    values |= changes.pop("values", {})
-    batches = [round(mean_ms * share * 1e6) for share in (0.9, 1.0, 1.1)]
-    return Record(
-        cell, samples={"batch": batches}, values=values, environment={"machine": MACHINE}, **changes
-    )
+def record(cell: Cell, mean_ms: float = 100.0, **changes: Any) -> Record:
+    values = {"provider": "provider", "compile_s": 2.0, "warmup_s": 1.0, "warmup_batches": 10}
+    values |= {"cosine": 0.99999, "cosine_min": 0.99999, "max_rel_error": 0.0001}
+    values |= {"peak_gpu_mem_gib": 0.5, **changes}
+    samples = {"batch": [round(mean_ms * share * made.MS) for share in (0.9, 1.0, 1.1)]}
+    return Record(cell, samples=samples, values=values, environment={"machine": MACHINE})
 
 
 def table(records: list[Record], folder: Path) -> list[dict[str, str]]:
@@ -69,42 +59,30 @@ def table(records: list[Record], folder: Path) -> list[dict[str, str]]:
     return read_table(folder / onnx.CSV)
 
 
-GPU_ROWS = [
-    "pytorch fp32",
-    "pytorch fp16",
-    "pytorch bf16",
-    "pytorch-compile fp16",
-    "pytorch-cudagraph fp16",
-]
-ORT_ROWS = ["onnxruntime fp32", "onnxruntime fp16", "onnxruntime-tensorrt fp16"]
-
-
-def test_the_grid_on_a_gpu(plan: Plan) -> None:
+def test_grid_on_a_gpu(plan: Plan) -> None:
     cells = grid(plan, "cuda", repeats=5)
-    assert pairs(cells) == 5 * [*GPU_ROWS, *ORT_ROWS]
-    assert {cell.recipe.batch_size for cell in cells if cell.recipe} == {64}
+    assert names(cells) == 5 * GPU_ROWS
+    assert {cell.recipe.batch_size for cell in cells} == {64}
     assert {(cell.params["batches"], cell.params["warmup_batches"]) for cell in cells} == {(50, 10)}
 
 
-def test_the_grid_on_a_cpu_asks_for_the_gpus_rows_too(plan: Plan) -> None:
+def test_grid_on_a_cpu_has_the_gpu_rows_too(plan: Plan) -> None:
     cells = grid(plan)
-    compiled = "pytorch-compile fp32"
-    cpu_rows = ["onnxruntime-cpu fp32", "onnxruntime-cpu int8"]
-    assert pairs(cells) == [*GPU_ROWS[:3], compiled, GPU_ROWS[4], *ORT_ROWS, *cpu_rows]
+    on_cpu = [name.replace("compile fp16", "compile fp32") for name in GPU_ROWS]
+    assert names(cells) == [*on_cpu, *CPU_ROWS]
     assert {cell.params["batches"] for cell in cells} == {3}
 
 
-def test_every_row_names_a_runtime_and_has_a_gate(plan: Plan) -> None:
-    for cell in [*grid(plan), *grid(plan, "cuda")]:
-        assert cell.recipe is not None
-        assert cell.recipe.runtime in runtimes.RUNTIMES
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_every_row_has_a_runtime_and_a_gate(plan: Plan, device: str) -> None:
+    for cell in grid(plan, device):
+        assert cell.recipe.runtime in VARIANTS
         assert set(cell.params["gate"]) == {"min_cosine", "max_rel_error"}
-        assert cell.corpus is not None
-        assert (cell.corpus.image_set, cell.corpus.n) == ("small_256", 2)
+        assert (cell.images.image_set, cell.images.n) == ("small_256", 2)
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_every_claim_finds_its_one_row(plan: Plan, tmp_path: Path, device: str) -> None:
+def test_every_claim_has_one_row(plan: Plan, tmp_path: Path, device: str) -> None:
     rows = table([record(cell) for cell in grid(plan, device)], tmp_path)
     mine = [claim for claim in claims.load(CLAIMS) if claim.experiment == "onnx"]
     assert len(mine) == 5
@@ -114,31 +92,17 @@ def test_every_claim_finds_its_one_row(plan: Plan, tmp_path: Path, device: str) 
 
 
 def test_times_are_of_the_median_repeat(plan: Plan, tmp_path: Path) -> None:
-    cells = [cell for cell in grid(plan, "cuda", repeats=3) if cell.label == "pytorch-fp16"]
-    (row,) = table(
-        [record(cell, ms) for cell, ms in zip(cells, (70, 64, 66), strict=True)], tmp_path
-    )
-    assert (row["runtime"], row["dtype"], row["batch_size"], row["n_batches"]) == (
-        "pytorch",
-        "fp16",
-        "64",
-        "3",
-    )
-    assert (row["mean_ms"], row["mean_ms_min"], row["mean_ms_max"], row["repeats"]) == (
-        "66",
-        "64",
-        "70",
-        "3",
-    )
+    cells = grid(plan, "cuda", 3, "pytorch-fp16")
+    records = [record(cell, ms) for cell, ms in zip(cells, (70, 64, 66), strict=True)]
+    (row,) = table(records, tmp_path)
+    shown = (row["runtime"], row["dtype"], row["batch_size"], row["n_batches"])
+    assert shown == ("pytorch", "fp16", "64", "3")
+    means = (row["mean_ms"], row["mean_ms_min"], row["mean_ms_max"], row["repeats"])
+    assert means == ("66", "64", "70", "3")
     assert float(row["img_per_s"]) == pytest.approx(64 / 0.066, rel=1e-5)
     assert float(row["p50_ms"]) == 66
     assert 66 < float(row["p95_ms"]) < float(row["p99_ms"]) < 72.6
-    assert (row["device"], row["device_kind"], row["gate"], row["status"]) == (
-        "Tesla T4",
-        "cuda",
-        "passed",
-        "ok",
-    )
+    assert (row["device"], row["gate"], row["status"]) == ("Tesla T4", "passed", "ok")
     assert row["export_s"] == ""
 
 
@@ -150,36 +114,27 @@ def test_times_are_of_the_median_repeat(plan: Plan, tmp_path: Path) -> None:
         ({"cosine": None, "cosine_min": None, "max_rel_error": None}, "not finite"),
     ],
 )
-def test_a_runtime_with_other_vectors_gets_no_time(
+def test_one_repeat_with_other_vectors_withholds_all_times(
     plan: Plan, tmp_path: Path, values: dict[str, Any], why: str
 ) -> None:
-    """One bad repeat is enough, and not only the one whose time would be shown."""
-    cells = [cell for cell in grid(plan, "cuda", repeats=3) if cell.label == "onnxruntime-fp16"]
-    records = [record(cells[0], 150), record(cells[1], 148), record(cells[2], 900, values=values)]
+    cells = grid(plan, "cuda", 3, "onnxruntime-fp16")
+    records = [record(cells[0], 150), record(cells[1], 148), record(cells[2], 900, **values)]
     (row,) = table(records, tmp_path)
     assert (row["status"], row["gate"]) == ("gate failed", "failed")
     assert why in row["reason"]
-    assert not any(
-        row[name] for name in ("mean_ms", "p50_ms", "mean_ms_min", "img_per_s", "n_batches")
-    )
+    assert not any(row[name] for name in ("mean_ms", "p50_ms", "img_per_s", "n_batches"))
 
 
-def test_the_reference_is_called_so_and_must_agree_with_itself(plan: Plan, tmp_path: Path) -> None:
-    (cell,) = [cell for cell in grid(plan, "cuda") if cell.label == "pytorch-fp32"]
+def test_reference_must_agree_with_itself(plan: Plan, tmp_path: Path) -> None:
+    (cell,) = grid(plan, "cuda", label="pytorch-fp32")
     assert table([record(cell)], tmp_path)[0]["gate"] == "reference"
-    assert table([record(cell, error=0.01)], tmp_path)[0]["status"] == "gate failed"
+    assert table([record(cell, max_rel_error=0.01)], tmp_path)[0]["status"] == "gate failed"
 
 
-@pytest.mark.parametrize("status", ["unavailable", "oom", "error"])
-def test_a_runtime_that_did_not_run_is_a_row_with_the_reason(
-    plan: Plan, tmp_path: Path, status: str
-) -> None:
-    (cell,) = [cell for cell in grid(plan, "cuda") if cell.label == "onnxruntime-tensorrt-fp16"]
-    lacking = Record(cell, status, "libnvinfer.so.10 is not here", environment={"machine": MACHINE})
-    (row,) = table([lacking], tmp_path)
-    assert (row["status"], row["reason"], row["gate"]) == (
-        status,
-        "libnvinfer.so.10 is not here",
-        "not checked",
-    )
+@pytest.mark.parametrize("status", ["unavailable", "oom"])
+def test_a_runtime_that_did_not_run_is_a_row(plan: Plan, tmp_path: Path, status: str) -> None:
+    (cell,) = grid(plan, "cuda", label="onnxruntime-tensorrt-fp16")
+    reason = "libnvinfer.so.10 is not here"
+    (row,) = table([Record(cell, status, reason, environment={"machine": MACHINE})], tmp_path)
+    assert (row["status"], row["reason"], row["gate"]) == (status, reason, "not checked")
     assert (row["runtime"], row["dtype"], row["mean_ms"]) == ("onnxruntime-tensorrt", "fp16", "")

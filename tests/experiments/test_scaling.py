@@ -35,7 +35,7 @@ def test_fit_over_counts_and_speedup_of_threads() -> None:
 
 
 def test_grid_stops_at_the_longest_run(grid: Callable[..., list[Cell]]) -> None:
-    cells = grid("scaling", "repeats=1", "longest=1000")
+    cells = grid("scaling", "repeats=1", "scaling_max_images=1000")
     counts = [cell.params["n"] for cell in cells if cell.params["what"] == "images"]
     assert counts == [250, 500, 1000]
     threads = {cell.recipe.workers for cell in cells if cell.params["what"] == "threads"}

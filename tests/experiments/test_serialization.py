@@ -71,7 +71,7 @@ def test_times_are_of_the_median_repeat(grid: Grid, tmp_path: Path) -> None:
     assert seconds == ("0.5", "0.4", "0.9", "3")
     assert (row["vectors_per_s"], row["mib_per_s"], row["size_mib"]) == ("100000", "160", "80")
     assert (row["read_back"], row["origin"], row["status"]) == ("yes", "measured", "ok")
-    assert (row["device"], row["device_kind"]) == ("Test CPU (4 cores, beside Tesla T4)", "cpu")
+    assert (row["device"], row["device_kind"]) == ("Test CPU (4 cores, with Tesla T4)", "cpu")
 
 
 def test_vectors_that_do_not_read_back_get_no_time(grid: Grid, tmp_path: Path) -> None:

@@ -1,16 +1,18 @@
-"""The serialization protocol: every vector back as it was, and the wait for the disk in the time."""
+"""The serialization protocol: vectors read back exactly, and the sync to disk is timed."""
 
 from __future__ import annotations
 
 import errno
 import os
-import time
+from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.test_clock import FakeClock
 from wallclock.measure import serialization as protocol
 from wallclock.spec import Cell, ModelSpec, Recipe
 from wallclock.stages import sinks
@@ -18,43 +20,34 @@ from wallclock.stages import sinks
 FORMATS = ("parquet", "lmdb", "npy")
 
 
-def cell_of(sink: str, fsync: bool = False, n: int = 300) -> Cell:
-    params = {"n_vectors": n, "dim": 16, "seed": 1, "fsync": fsync}
+def cell_of(sink: str, fsync: bool = False) -> Cell:
+    params = {"n_vectors": 300, "dim": 16, "seed": 1, "fsync": fsync}
     recipe = Recipe("test", sink=sink, batch_size=64)
-    return Cell(
-        "serialization",
-        "serialization",
-        "test",
-        0,
-        recipe,
-        None,
-        ModelSpec("none", weights="none"),
-        params,
-    )
+    model = ModelSpec("none", weights="none")
+    return Cell("serialization", "serialization", "test", 0, recipe, None, model, params)
 
 
-def measured(cell: Cell, work: Path) -> Any:
-    return protocol.serialization(cell, work, lambda done: None)
+def measured(cell: Cell, work: Path, clock: Callable[[], int] = perf_counter_ns) -> Any:
+    return protocol.serialization(cell, work, lambda done: None, clock)
 
 
 @pytest.mark.parametrize("fsync", [False, True])
 @pytest.mark.parametrize("sink", FORMATS)
-def test_all_vectors_come_back(tmp_path: Path, sink: str, fsync: bool) -> None:
-    found = measured(cell_of(sink, fsync), tmp_path)
-    assert found.values["read_back"] is True
-    assert (found.values["n_vectors"], found.values["dim"]) == (300, 16)
-    assert found.values["size_mib"] >= 300 * 16 * 4 / 2**20
-    (whole,) = found.samples["write"]
-    waits = found.samples["fsync"]
-    assert len(waits) == fsync
-    assert sum(waits) < whole
+def test_vectors_read_back(tmp_path: Path, sink: str, fsync: bool) -> None:
+    result = measured(cell_of(sink, fsync), tmp_path)
+    assert result.values["read_back"] is True
+    assert (result.values["n_vectors"], result.values["dim"]) == (300, 16)
+    assert result.values["size_mib"] >= 300 * 16 * 4 / 2**20
+    (write,), syncs = result.samples["write"], result.samples["fsync"]
+    assert len(syncs) == fsync
+    assert sum(syncs) < write
     ids, vectors = sinks.READERS[sink](tmp_path / "timed" / f"vectors.{sink}")
     assert (len(set(ids)), vectors.shape) == (300, (300, 16))
 
 
 @pytest.mark.parametrize("spoil", ["id", "vector", "order"])
 @pytest.mark.parametrize("sink", FORMATS)
-def test_a_difference_of_one_bit_is_seen(
+def test_one_bit_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: str, spoil: str
 ) -> None:
     read = sinks.READERS[sink]
@@ -74,29 +67,27 @@ def test_a_difference_of_one_bit_is_seen(
     assert measured(cell_of(sink), tmp_path).values["read_back"] is False
 
 
-def test_closing_and_the_wait_for_the_disk_are_in_the_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_close_and_sync_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
     close, sync = sinks.NpySink.close, sinks.sync_folder
 
     def slow_close(self: sinks.NpySink) -> None:
-        time.sleep(0.05)
+        clock.now += 50
         close(self)
 
     def slow_sync(folder: Path) -> None:
-        time.sleep(0.5)
+        clock.now += 700
         sync(folder)
 
     monkeypatch.setattr(sinks.NpySink, "close", slow_close)
     monkeypatch.setattr(sinks, "sync_folder", slow_sync)
-    without, synced = (measured(cell_of("npy", fsync), tmp_path) for fsync in (False, True))
-    assert 0.05e9 <= without.samples["write"][0] < 0.5e9, "fsync=no waited for the disk"
-    assert synced.samples["write"][0] >= 0.55e9
-    assert synced.samples["fsync"][0] >= 0.5e9
+    buffered, synced = (measured(cell_of("npy", fsync), tmp_path, clock) for fsync in (False, True))
+    assert buffered.samples == {"write": [50], "fsync": []}
+    assert synced.samples == {"write": [750], "fsync": [700]}
 
 
 @pytest.mark.parametrize("sink", FORMATS)
-def test_fsync_reaches_every_file_and_the_folder(
+def test_sync_reaches_files_and_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: str
 ) -> None:
     writer = sinks.make(sink, tmp_path, 4)
@@ -110,8 +101,8 @@ def test_fsync_reaches_every_file_and_the_folder(
     assert sorted(synced) == sorted(str(path) for path in [*tmp_path.iterdir(), tmp_path])
 
 
-def test_only_what_a_sparse_file_holds_is_counted(tmp_path: Path) -> None:
-    (tmp_path / "whole").write_bytes(b"x" * 10_000)
+def test_sparse_file_counts_its_blocks(tmp_path: Path) -> None:
+    (tmp_path / "dense").write_bytes(b"x" * 10_000)
     with (tmp_path / "sparse").open("wb") as handle:
         handle.write(b"x" * 4096)
         handle.truncate(1 << 30)
@@ -120,9 +111,7 @@ def test_only_what_a_sparse_file_holds_is_counted(tmp_path: Path) -> None:
     assert protocol.folder_bytes(tmp_path) == 10_000
 
 
-def test_a_short_write_of_lmdb_on_a_full_disk_is_called_that(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lmdb_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """LMDB says "Input/output error" for both; only a disk without room makes it a full one."""
     import lmdb
 
@@ -142,12 +131,12 @@ def test_a_short_write_of_lmdb_on_a_full_disk_is_called_that(
     assert caught.value.errno == errno.ENOSPC
 
 
-def test_made_up_vectors_are_seeded_and_their_ids_like_abos() -> None:
-    ids, vectors = protocol.made_up(1000, 384, 3)
-    again, same = protocol.made_up(1000, 384, 3)
+def test_synthetic_vectors() -> None:
+    ids, vectors = protocol.synthetic_vectors(1000, 384, 3)
+    again, same = protocol.synthetic_vectors(1000, 384, 3)
     assert ids == again
     assert np.array_equal(vectors, same)
-    assert not np.array_equal(vectors, protocol.made_up(1000, 384, 4)[1])
+    assert not np.array_equal(vectors, protocol.synthetic_vectors(1000, 384, 4)[1])
     assert {len(identity) for identity in ids} == {11}
     assert len(set(ids)) == 1000
     assert vectors.dtype == np.float32

@@ -1,149 +1,230 @@
-"""The throughput protocol end to end: real workers, real files, the mock model model."""
+"""Protocol `throughput`: each engine end to end, with real workers, files and sinks."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from tests.measure.conftest import FORKS
 from wallclock.clock import STAGES
 from wallclock.corpus import manifest as manifests
 from wallclock.corpus import synthetic
+from wallclock.engines import loaders
+from wallclock.engines.ring import buffers_for
 from wallclock.errors import UserError
+from wallclock.measure import throughput as module
+from wallclock.measure.protocol import Measurement, no_progress
+from wallclock.measure.serial import serial
 from wallclock.measure.throughput import plan_batches, throughput
 from wallclock.spec import Cell, CorpusSpec, ModelSpec, Recipe, Slice
 from wallclock.stages import sinks
+from wallclock.summary import median
 
-# Python 3.12 warns at every fork of a process that has threads; the start method is a setting here.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:This process .* is multi-threaded:DeprecationWarning"
+pytestmark = FORKS
+
+MODEL = ModelSpec("null", weights="none", input_px=32)
+PROCESSES = Recipe("test", engine="dataloader", workers=2, batch_size=4)
+THREADS = Recipe(
+    "fast",
+    "simplejpeg",
+    "torch",
+    engine="threads",
+    workers=2,
+    batch_size=4,
+    dct_scale="auto",
+    normalize_on="device",
 )
-
-MODEL = ModelSpec("null", weights="none", input_px=32, service_ms=5.0)
-RECIPE = Recipe("test", engine="dataloader", workers=2, batch_size=4)
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Slice:
-    folder = tmp_path_factory.mktemp("corpus")
-    return synthetic.prepare(
-        CorpusSpec("synthetic"), "small_256", 18, folder, lambda done, total, what: None
-    )
+SERIAL = replace(PROCESSES, engine="serial", workers=0)
+RECIPES = {"serial": SERIAL, "dataloader": PROCESSES, "threads": THREADS}
 
 
-@pytest.mark.parametrize(("workers", "start_method"), [(0, "fork"), (2, "fork"), (2, "spawn")])
+def run(
+    corpus: Slice, work: Path, recipe: Recipe, model: ModelSpec = MODEL, limit: int = 100
+) -> Measurement:
+    work.mkdir(exist_ok=True)
+    cell = Cell("t4", "throughput", "test", 0, recipe, corpus, model, {"max_failures": limit})
+    return throughput(cell, work, no_progress)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "prefetched"),
+    [
+        (SERIAL, 1),
+        (replace(PROCESSES, workers=0), 1),
+        (PROCESSES, 2 * 2 + 1),
+        (replace(PROCESSES, start_method="spawn"), 2 * 2 + 1),
+        (THREADS, buffers_for(2, 4)),
+    ],
+    ids=["serial", "dataloader-0", "dataloader-fork", "dataloader-spawn", "threads"],
+)
 def test_every_image_once_in_order(
-    corpus: Slice, tmp_path: Path, workers: int, start_method: str
+    corpus: Slice, tmp_path: Path, recipe: Recipe, prefetched: int
 ) -> None:
-    recipe = replace(RECIPE, workers=workers, start_method=start_method)
-    cell = Cell("t4", "throughput", "test", 0, recipe, corpus, MODEL, {"max_failures": 100})
-    found = throughput(cell, tmp_path, lambda done: None)
-
+    result = run(corpus, tmp_path, recipe)
     expected = [item.id for item in manifests.load(Path(corpus.manifest)).items]
     ids, vectors = sinks.read_parquet(tmp_path / "vectors.parquet")
-    burst = max(workers, 1)
-    n, n_batches = len(ids), -(-(workers * 2 + 1 + 12) // burst) * burst
-    assert n == 4 * n_batches, "too few images for a steady state: they repeat, in whole bursts"
+    burst = max(recipe.workers, 1)
+    n, n_batches = len(ids), -(-(prefetched + 12) // burst) * burst
+    assert n == 4 * n_batches, "too few images for a steady state: they repeat, in full bursts"
     assert ids == (expected * n)[:n]
-    assert len({vector.tobytes() for vector in vectors}) > len(expected) // 2, (
-        "vectors do not tell images apart"
+    assert len({vector.tobytes() for vector in vectors}) > len(expected) // 2
+    values = result.values
+    assert (values["n_embedded"], values["n_unique"], values["steady"]) == (n, 18, True)
+    assert values["warmup_batches"] == prefetched
+    counts = {name: len(result.samples[name]) for name in (*STAGES, "wait", "batch")}
+    in_thread = recipe.engine == "threads"
+    assert counts == {
+        **dict.fromkeys(("read", "decode", "resize"), n),
+        "normalize": 0 if in_thread else n,
+        "assemble": 0 if in_thread else n_batches,
+        **dict.fromkeys(("h2d", "forward", "d2h", "wait", "batch"), n_batches),
+        # Closing the file is a call of the sink's thread.
+        "serialize": n_batches + 1 if in_thread else n_batches,
+    }
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_labels_are_read_back(corpus: Slice, tmp_path: Path, name: str) -> None:
+    recipe = RECIPES[name]
+    ran = run(corpus, tmp_path, recipe).values["ran"]
+    expected = {"engine": recipe.engine, "workers": recipe.workers, "layout": "files"}
+    expected |= {"decoder": recipe.decoder, "resizer": recipe.resizer}
+    assert ran | expected == ran
+
+
+def test_labels_come_from_the_loader_that_ran(
+    corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recipe that another engine runs is labelled with that engine."""
+    monkeypatch.setattr(
+        module, "open_loader", lambda m, recipe, model, p: loaders.open_loader(m, SERIAL, model, p)
     )
-    assert (found.values["n_embedded"], found.values["n_unique"], found.values["steady"]) == (
-        n,
-        18,
-        True,
-    )
-    for name in ("read", "decode", "resize", "normalize"):
-        assert len(found.samples[name]) == n
-    for name in ("assemble", "h2d", "forward", "d2h", "serialize", "wait", "batch"):
-        assert len(found.samples[name]) == n_batches
-    assert min(found.samples["forward"]) >= 5_000_000, "the mock model waits 5 ms a batch"
+    ran = run(corpus, tmp_path, replace(PROCESSES, decoder="opencv")).values["ran"]
+    assert (ran["engine"], ran["workers"], ran["decoder"]) == ("serial", 0, "pil")
 
 
-def test_the_clock_starts_after_warm_up_and_start_up(corpus: Slice, tmp_path: Path) -> None:
-    slow_start = replace(RECIPE, workers=2, start_method="spawn")
-    cell = Cell("t4", "throughput", "test", 0, slow_start, corpus, MODEL, {})
-    found = throughput(cell, tmp_path, lambda done: None)
-    wall = found.samples["wall"][0]
-    assert found.values["startup_s"] * 1e9 > wall, (
-        "starting two interpreters takes longer than 17 batches of 5 ms"
-    )
-    assert sum(found.samples["batch"]) <= wall
-    assert found.values["warmup_batches"] == 5, "all that two workers may have ready"
+def test_the_clock_starts_after_warm_up(corpus: Slice, tmp_path: Path) -> None:
+    slow_start = replace(PROCESSES, start_method="spawn")
+    result = run(corpus, tmp_path, slow_start, replace(MODEL, service_ms=5.0))
+    wall = result.samples["wall"][0]
+    assert result.values["startup_s"] * 1e9 > wall, "two interpreters take longer than 17 batches"
+    assert sum(result.samples["batch"]) <= wall
+    assert min(result.samples["forward"]) >= 5_000_000, "the mock model takes 5 ms a batch"
 
 
-def test_spans_lie_in_order_and_in_their_lanes(corpus: Slice, tmp_path: Path) -> None:
-    cell = Cell("t4", "throughput", "test", 0, RECIPE, corpus, MODEL, {})
-    found = throughput(cell, tmp_path, lambda done: None)
-    assert {span[1] for span in found.spans} == {*STAGES, "wait"}
-    lanes = {span[0] for span in found.spans}
-    assert lanes == {"worker 0", "worker 1", "main"}
-    for lane in lanes:
-        times = sorted(
-            (start, start + took) for where, _, _, start, took in found.spans if where == lane
-        )
-        for (_, end), (following, _) in pairwise(times):
-            assert following >= end, f"spans overlap in {lane}"
+@pytest.mark.parametrize(
+    ("name", "lanes", "on_main"),
+    [
+        ("serial", {"main"}, {*STAGES, "wait"}),
+        (
+            "dataloader",
+            {"main", "worker 0", "worker 1"},
+            {"wait", "h2d", "forward", "d2h", "serialize"},
+        ),
+        ("threads", {"main", "sink", "thread 0", "thread 1"}, {"wait", "h2d", "forward", "d2h"}),
+    ],
+)
+def test_spans_lie_in_their_lanes(
+    corpus: Slice, tmp_path: Path, name: str, lanes: set[str], on_main: set[str]
+) -> None:
+    spans = run(corpus, tmp_path, RECIPES[name]).spans
+    assert {"main"} <= {span[0] for span in spans} <= lanes
+    assert {stage for lane, stage, *_ in spans if lane == "main"} == on_main
+    for lane in lanes - {"main"} if name == "serial" else lanes:
+        times = sorted((at, at + took) for where, _, _, at, took in spans if where == lane)
+        assert all(after >= end for (_, end), (after, _) in pairwise(times)), f"overlap in {lane}"
 
 
-def test_failures_in_workers_are_listed_and_limited(corpus: Slice, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", RECIPES)
+def test_failures_are_listed_and_limited(corpus: Slice, tmp_path: Path, name: str) -> None:
     broken = _with_vanished_files(corpus, tmp_path / "copy", every=3)
-    cell = Cell("t4", "throughput", "test", 0, RECIPE, broken, MODEL, {"max_failures": 100})
-    work = tmp_path / "work"
-    work.mkdir()
-    found = throughput(cell, work, lambda done: None)
-    ids, _ = sinks.read_parquet(work / "vectors.parquet")
-    failed = {failure["id"] for failure in found.failures}
-    assert len(failed) == 6
-    assert len(set(ids)) == 12
-    assert not failed & set(ids)
-    assert {failure["stage"] for failure in found.failures} == {"read"}
-
-    strict = Cell("t4", "throughput", "test", 1, RECIPE, broken, MODEL, {"max_failures": 2})
+    result = run(broken, tmp_path / "work", RECIPES[name])
+    ids, _ = sinks.read_parquet(tmp_path / "work" / "vectors.parquet")
+    failed = {failure["id"] for failure in result.failures}
+    assert (len(failed), len(set(ids)), failed & set(ids)) == (6, 12, set())
+    assert {failure["stage"] for failure in result.failures} == {"read"}
     with pytest.raises(UserError, match="max_failures=2"):
-        throughput(strict, tmp_path, lambda done: None)
+        run(broken, tmp_path / "strict", RECIPES[name], limit=2)
 
 
-def test_warm_up_drains_the_prefetch_where_it_can() -> None:
-    four = replace(RECIPE, workers=4, batch_size=10)
+def test_engines_make_the_same_vectors(corpus: Slice, tmp_path: Path) -> None:
+    recipe = replace(THREADS, engine="serial", workers=0)
+    cell = Cell("serial", "serial", "test", 0, recipe, corpus, MODEL, {})
+    serial(cell, tmp_path, no_progress)
+    ids, vectors = sinks.read_parquet(tmp_path / "vectors.parquet")
+    for name in RECIPES:
+        run(corpus, tmp_path / name, replace(recipe, engine=name, workers=2 * (name != "serial")))
+        others, theirs = sinks.read_parquet(tmp_path / name / "vectors.parquet")
+        assert others[: len(ids)] == ids
+        np.testing.assert_array_equal(theirs[: len(ids)], vectors)
+
+
+def test_ring_and_workers_are_recorded(corpus: Slice, tmp_path: Path) -> None:
+    values = run(corpus, tmp_path, THREADS).values
+    assert (values["ring_batches"], len(values["workers"])) == (buffers_for(2, 4), 2)
+    assert sum(worker["images"] for worker in values["workers"]) > 0
+
+
+def test_warm_up_drains_the_prefetch() -> None:
+    four = replace(PROCESSES, workers=4, batch_size=10)
     warm, count, positions = plan_batches(1000, four, at_least=1)
     assert (warm, count, len(positions)) == (9, 100, 9 + 100 + 9)
     warm, count, positions = plan_batches(40, four, at_least=1)
     assert (warm, count, len(positions)) == (2, 4, 2 + 4 + 9)
-    warm, count, positions = plan_batches(13, replace(RECIPE, workers=0, batch_size=10), at_least=1)
-    assert (warm, count, positions[1:]) == (1, 2, [list(range(10)), [10, 11, 12], list(range(10))])
+    none = replace(PROCESSES, workers=0, batch_size=10)
+    warm, count, positions = plan_batches(13, none, at_least=1)
+    full = list(range(10))
+    assert (warm, count, positions[1:]) == (1, 2, [full, [10, 11, 12], full])
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker processes:UserWarning")
-def test_a_pass_takes_eight_bursts_of_its_workers(corpus: Slice, tmp_path: Path) -> None:
-    cell = Cell(
-        "t4",
-        "throughput",
-        "test",
-        0,
-        replace(RECIPE, workers=4),
-        corpus,
-        MODEL,
-        {"max_failures": 0},
-    )
-    assert throughput(cell, tmp_path, lambda done: None).values["n_batches"] == 8 * 4
+def test_a_pass_takes_eight_bursts(corpus: Slice, tmp_path: Path) -> None:
+    result = run(corpus, tmp_path, replace(PROCESSES, workers=4))
+    assert result.values["n_batches"] == 8 * 4
 
 
-def test_images_that_come_round_again_are_measured_in_whole_bursts() -> None:
-    """Four workers that began together bring four batches at once: 21 would end inside a burst."""
-    four = replace(RECIPE, workers=4, batch_size=10)
+def test_repeated_images_take_full_bursts() -> None:
+    """Four workers that began together bring four batches: 21 would end inside a burst."""
+    four = replace(PROCESSES, workers=4, batch_size=10)
     warm, count, positions = plan_batches(40, four, at_least=21)
     assert (warm, count, len(positions)) == (9, 24, 9 + 24 + 9)
     assert positions[warm + count - 1][-1] == 239
 
 
+@pytest.mark.slow
+def test_loading_and_inference_overlap(tmp_path: Path) -> None:
+    """A device that is the bottleneck is rarely idle; without overlap, a quarter of the time."""
+    spec, model = CorpusSpec("synthetic"), replace(MODEL, input_px=224)
+    many = synthetic.prepare(spec, "small_256", 3200, tmp_path, lambda done, total, what: None)
+
+    def measured(service_ms: float) -> Any:
+        recipe = replace(THREADS, batch_size=32)
+        return run(many, tmp_path / "work", recipe, replace(model, service_ms=service_ms))
+
+    def rate(service_ms: float) -> float:
+        result = measured(service_ms)
+        return float(result.values["n_embedded"] / result.samples["wall"][0])
+
+    alone: list[float] = []
+    overlapped: list[float] = []
+    for _ in range(5):  # interleaved, so that other load on the machine hits both
+        alone.append(rate(0.0))
+        overlapped.append(rate(0.5 * 32 / alone[-1] / 1e6))
+    ratios = [both / one for both, one in zip(overlapped, alone, strict=True)]
+    assert median(ratios) >= 0.8, "0.67 without overlap"
+    result = measured(3 * 32 / max(alone) / 1e6)
+    assert sum(result.samples["forward"]) >= 0.93 * result.samples["wall"][0]
+
+
 def _with_vanished_files(corpus: Slice, folder: Path, every: int) -> Slice:
-    """A copy of the corpus, listed whole, from which every n-th file then went away."""
-    made = synthetic.prepare(
-        CorpusSpec("synthetic"), "small_256", corpus.n, folder, lambda done, total, what: None
-    )
-    for path in sorted(Path(made.manifest).with_suffix("").rglob("*.jpg"))[::every]:
+    """A copy of the corpus from which every n-th listed file is missing."""
+    spec = CorpusSpec("synthetic", progressive_share=0.5)
+    copy = synthetic.prepare(spec, "small_256", corpus.n, folder, lambda done, total, what: None)
+    for path in sorted(Path(copy.manifest).with_suffix("").rglob("*.jpg"))[::every]:
         path.unlink()
-    return made
+    return copy

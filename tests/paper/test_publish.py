@@ -1,20 +1,14 @@
-"""From records to all outputs: what is written, what is removed, and a reference run that was tampered with."""
+"""From records to all outputs: what is written and what is removed."""
 
 from __future__ import annotations
 
-import re
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from wallclock import records
 from wallclock.clock import STAGES
-from wallclock.errors import UserError
-from wallclock.paper import check
 from wallclock.paper.__main__ import main
-from wallclock.paper.check import Discrepancy
 from wallclock.paper.figures import FIGURES
 from wallclock.paper.perfetto import TRACES
 from wallclock.paper.publish import publish
@@ -23,8 +17,6 @@ from wallclock.records import Record
 from wallclock.spec import Cell, ModelSpec, Recipe, Slice
 
 CSV = "cpu-baseline-stages.csv"
-
-Tamper = Callable[[Path], None]
 
 
 def write_records(runs: Path) -> None:
@@ -69,22 +61,6 @@ def write_records(runs: Path) -> None:
     records.write_index(runs, "cpu", keys)
 
 
-@pytest.fixture(scope="session")
-def reference_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A reference run as it is committed. Not to be changed."""
-    folder = tmp_path_factory.mktemp("reference") / "some-cpu"
-    write_records(folder / "runs")
-    (folder / "README.md").write_text("A CPU.\n", encoding="utf-8")
-    check.write(folder)
-    return folder
-
-
-@pytest.fixture
-def reference(reference_run: Path, tmp_path: Path) -> Path:
-    """A copy of it that a test may change."""
-    return shutil.copytree(reference_run, tmp_path / "some-cpu")
-
-
 # --- publishing ---------------------------------------------------------------------------------
 
 
@@ -118,111 +94,6 @@ def test_what_nothing_backs_any_more_is_removed(tmp_path: Path) -> None:
     present = {path.name for path in (tmp_path / "figures").iterdir()}
     assert not present & set(stale)
     assert set(kept) <= present
-
-
-# --- checking a reference run -------------------------------------------------------------------
-
-
-def test_a_reference_holds_text_only_and_is_as_its_records_make_it(reference: Path) -> None:
-    names = {str(path.relative_to(reference)) for path in reference.rglob("*") if path.is_file()}
-    derived = {name for name in names if not name.startswith("runs/")}
-    assert {
-        CSV,
-        "cpu-baseline-stages.meta.json",
-        "claims.csv",
-        "failures.csv",
-        "README.md",
-    } <= derived
-    assert {"figures/report.html", "figures/table-2-end-to-end.tex"} <= derived
-    assert not any(name.endswith((".png", ".pdf")) for name in names)
-    assert check.check(reference) == []
-    assert check.references(reference.parent) == [reference]
-
-
-def change_a_digit_of_a_csv(reference: Path) -> None:
-    path = reference / CSV
-    text = path.read_text(encoding="utf-8")
-    path.write_text(
-        re.sub(r"(\d)(\D*)\Z", lambda found: f"{(int(found[1]) + 1) % 10}{found[2]}", text),
-        encoding="utf-8",
-    )
-
-
-def remove_a_table(reference: Path) -> None:
-    (reference / "figures" / "table-2-end-to-end.md").unlink()
-
-
-def leave_a_stranger(reference: Path) -> None:
-    (reference / "figures" / "fig-02-batch-sweep.png").touch()
-
-
-@pytest.mark.parametrize(
-    ("tamper", "expected"),
-    [
-        (change_a_digit_of_a_csv, (CSV, "differs")),
-        (remove_a_table, ("figures/table-2-end-to-end.md", "missing")),
-        (leave_a_stranger, ("figures/fig-02-batch-sweep.png", "extra")),
-    ],
-)
-def test_a_changed_file_is_named(
-    tamper: Tamper, expected: tuple[str, str], reference: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    tamper(reference)
-    (found,) = check.check(reference)
-    assert (found.path, found.what) == expected
-    assert main(["check", "--reference", str(reference)]) == 1
-    printed = capsys.readouterr().out
-    assert "not as its records make it" in printed
-    assert f"  {expected[0]}  {expected[1]}" in printed
-    check.write(reference)
-    assert main(["check", "--reference", str(reference)]) == 0
-
-
-def test_a_difference_is_shown_where_it_lies(reference: Path) -> None:
-    path = reference / "claims.csv"
-    lines = path.read_text(encoding="utf-8").split("\n")
-    number = next(index for index, line in enumerate(lines) if ",not run," in line)
-    lines[number] = lines[number].replace(",not run,", ",held,")
-    path.write_text("\n".join(lines), encoding="utf-8")
-    (found,) = check.check(reference)
-    assert isinstance(found, Discrepancy)
-    assert found.line == number + 1
-    assert "held" in found.committed
-    assert "not run" in found.rebuilt
-    assert len(found.committed) < 70
-
-
-def test_an_edited_record_is_refused(reference: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = next(reference.glob("runs/cpu/*/samples.json"))
-    path.write_text(path.read_text(encoding="utf-8").replace("900", "800"), encoding="utf-8")
-    with pytest.raises(UserError, match="was changed after it was written"):
-        check.check(reference)
-    assert main(["check", "--reference", str(reference)]) == 1
-    assert "was changed after it was written" in capsys.readouterr().err
-
-
-def test_a_record_that_was_sealed_anew_shows_in_what_it_makes(reference: Path) -> None:
-    """Who edits a record and its seal changes what is derived from it."""
-    folder = next(reference.glob("runs/cpu/*r0*"))
-    record = records.load(folder)
-    samples = {**record.samples, "wall": [record.samples["wall"][0] + 10**9]}
-    edited = Record(
-        record.cell,
-        samples=samples,
-        values=record.values,
-        environment=record.environment,
-        seconds=1.0,
-    )
-    records.write(folder, edited)
-    assert CSV in {found.path for found in check.check(reference)}
-
-
-def test_what_is_no_reference_run_says_so(tmp_path: Path, reference: Path) -> None:
-    with pytest.raises(UserError, match="no records in"):
-        check.check(tmp_path / "nowhere")
-    shutil.rmtree(reference / "runs" / "cpu")
-    with pytest.raises(UserError, match="fill no table"):
-        check.check(reference)
 
 
 # --- the command line ---------------------------------------------------------------------------

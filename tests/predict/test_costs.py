@@ -1,4 +1,4 @@
-"""What goes into a prediction: checked at the door, and fitted from points."""
+"""The inputs of a prediction: checked, and fitted from points."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wallclock.predict import Machine, JobSetup, StageCosts, StepTime, fit_step_time
+from wallclock.predict import JobSetup, Machine, StageCosts, StepTime, fit_step_time
 
 
 @pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
@@ -24,12 +24,12 @@ from wallclock.predict import Machine, JobSetup, StageCosts, StepTime, fit_step_
         lambda bad: Machine(2, forward_cores=bad),
     ],
 )
-def test_what_is_no_cost_is_refused(make: Callable[[float], object], bad: float) -> None:
+def test_a_cost_must_be_finite_and_positive(make: Callable[[float], object], bad: float) -> None:
     with pytest.raises(ValueError, match="give a finite number"):
         make(bad)
 
 
-def test_setups_that_cannot_be_are_refused() -> None:
+def test_impossible_setups_are_refused() -> None:
     with pytest.raises(ValueError, match="one of serial, dataloader, threads"):
         JobSetup(engine="magic")
     for workers, batch_size, depth in ((-1, 1, 1), (1, 0, 1), (1, 1, 0)):
@@ -58,31 +58,26 @@ def test_a_fit_is_never_negative(points: list[tuple[int, float]]) -> None:
     assert step.batch_s(1) > 0
 
 
-def test_what_cannot_be_fitted() -> None:
+def test_points_that_cannot_be_fitted() -> None:
     assert fit_step_time([(64, 0.242)]).batch_s(32) == pytest.approx(0.121)
     for points in ([], [(0, 1.0)], [(1, 0.0)], [(1, math.nan)]):
         with pytest.raises(ValueError, match=r"no points|give a finite number"):
             fit_step_time(points)
 
 
-def test_costs_of_a_serial_passs_samples() -> None:
-    samples = {"read": [1, 1], "decode": [5, 7], "forward": [100], "assemble": [4], "wall": [900]}
-    costs = StageCosts.of(
-        {name: [n * 1_000_000 for n in some] for name, some in samples.items()}, 2, 7400
-    )
-    assert (costs.read_s, costs.decode_s, costs.assemble_s, costs.image_bytes) == (
-        0.001,
-        0.006,
-        0.002,
-        7400,
-    )
+def test_costs_of_a_serial_pass() -> None:
+    ms = {"read": [1, 1], "decode": [5, 7], "forward": [100], "assemble": [4], "wall": [900]}
+    samples = {name: [time * 1_000_000 for time in times] for name, times in ms.items()}
+    costs = StageCosts.of(samples, 2, 7400)
+    stages = (costs.read_s, costs.decode_s, costs.assemble_s, costs.image_bytes)
+    assert stages == (0.001, 0.006, 0.002, 7400)
     assert costs.load_s == pytest.approx(0.009)
     assert costs.variation == pytest.approx(1 / 7)
     with pytest.raises(ValueError, match="n_images"):
         StageCosts.of(samples, 0)
 
 
-def test_contention_lies_on_straight_lines_and_is_flat_beyond() -> None:
+def test_contention_is_interpolated_and_flat_beyond() -> None:
     machine = Machine(4, contention=((4, 2.0), (1, 1.0), (8, 2.4)))
     assert [machine.slowdown(busy) for busy in (1, 2, 4, 6, 8, 100)] == pytest.approx(
         [1, 4 / 3, 2, 2.2, 2.4, 2.4]

@@ -1,4 +1,4 @@
-"""A whole pipeline: the slowest sets the pace, sums where nothing overlaps, cores are spent once."""
+"""A pipeline: the slowest sets the pace, sums where nothing overlaps, cores are used once."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from wallclock.predict import (
     BatchTransfer,
-    Machine,
     JobSetup,
+    Machine,
     StageCosts,
     StepTime,
     amdahl,
@@ -34,22 +34,22 @@ def rate(
 
 
 def test_without_workers_everything_adds_up() -> None:
-    said = predict(COSTS, STEP, BIG, JobSetup(0, 8))
-    assert said.img_per_s == pytest.approx(1 / (2e-3 + 2e-3))
-    assert said.accelerator_utilization == pytest.approx(0.5)
-    assert said.accelerator_bound == pytest.approx(amdahl(0.5))
-    assert predict(COSTS, STEP, BIG, JobSetup(4, 8, "serial")) == said
+    expected = predict(COSTS, STEP, BIG, JobSetup(0, 8))
+    assert expected.img_per_s == pytest.approx(1 / (2e-3 + 2e-3))
+    assert expected.accelerator_utilization == pytest.approx(0.5)
+    assert expected.accelerator_bound == pytest.approx(amdahl(0.5))
+    assert predict(COSTS, STEP, BIG, JobSetup(4, 8, "serial")) == expected
 
 
 def test_with_workers_the_slowest_sets_the_pace() -> None:
     assert rate(workers=1, batch_size=64) == pytest.approx(500)
-    said = predict(COSTS, STEP, BIG, JobSetup(8, 8))
-    assert said.img_per_s == pytest.approx(500)
-    assert said.bottleneck == "accelerator"
-    assert said.accelerator_utilization == pytest.approx(1)
-    assert said.supply["transform"] == pytest.approx(4000)
-    assert said.accelerator_bound == pytest.approx(8)
-    assert said.low < said.img_per_s < said.high
+    expected = predict(COSTS, STEP, BIG, JobSetup(8, 8))
+    assert expected.img_per_s == pytest.approx(500)
+    assert expected.bottleneck == "accelerator"
+    assert expected.accelerator_utilization == pytest.approx(1)
+    assert expected.supply["transform"] == pytest.approx(4000)
+    assert expected.accelerator_bound == pytest.approx(8)
+    assert expected.low < expected.img_per_s < expected.high
 
 
 def test_no_more_loaders_work_than_there_are_cores() -> None:
@@ -59,61 +59,54 @@ def test_no_more_loaders_work_than_there_are_cores() -> None:
     ) == pytest.approx(250)
 
 
-def test_a_forward_pass_on_the_loaders_cores_takes_them_away() -> None:
+def test_a_forward_pass_on_the_loaders_cores() -> None:
     shared = Machine(2, shares_cores=True, forward_cores=2)
-    said = predict(COSTS, StepTime(0, 10e-3), shared, JobSetup(2, 8))
-    assert said.img_per_s == pytest.approx(1 / (10e-3 + 2e-3)), (
-        "a loader on one core holds both threads up"
+    expected = predict(COSTS, StepTime(0, 10e-3), shared, JobSetup(2, 8))
+    assert expected.img_per_s == pytest.approx(1 / (10e-3 + 2e-3)), (
+        "a loader on one core delays both threads"
     )
-    assert said.bottleneck == "accelerator"
+    assert expected.bottleneck == "accelerator"
     assert workers_to_saturate(COSTS, StepTime(0, 10e-3), shared, JobSetup(1, 8)) == 1
 
 
 @pytest.mark.parametrize(
     ("forward_s", "workers", "forward_cores", "expected_s"),
     [
-        (
-            1e-3,
-            2,
-            2,
-            2e-3,
-        ),  # 2 ms of loading, shared with two loaders while the pass runs twice as long
-        (0.5e-3, 2, 2, 1.5e-3),  # more than that: the rest is loaded by both, on a core each
+        (1e-3, 2, 2, 2e-3),  # two loaders share the cores while the pass runs twice as long
+        (0.5e-3, 2, 2, 1.5e-3),  # both load the rest, on a core each
         (1e-3, 1, 2, 3e-3),  # a single loader works on one core only
         (4e-3, 2, 1, 4e-3),  # the other core is free
         (1.5e-3, 2, 1, 2e-3),  # but for the half millisecond that does not fit on it
     ],
 )
-def test_loading_beside_a_forward_pass_shares_its_cores(
+def test_loading_concurrent_with_a_forward_pass_shares_its_cores(
     forward_s: float, workers: int, forward_cores: int, expected_s: float
 ) -> None:
     shared = Machine(2, shares_cores=True, forward_cores=forward_cores)
-    said = predict(COSTS, StepTime(0, forward_s), shared, JobSetup(workers, 8))
-    assert 1 / said.img_per_s == pytest.approx(expected_s)
+    expected = predict(COSTS, StepTime(0, forward_s), shared, JobSetup(workers, 8))
+    assert 1 / expected.img_per_s == pytest.approx(expected_s)
 
 
-def test_storage_binds_where_it_is_slow() -> None:
+def test_slow_storage_is_the_bottleneck() -> None:
     slow = Machine(64, storage_bytes_per_s=125e6)
-    said = predict(replace(COSTS, image_bytes=5e6), STEP, slow, JobSetup(8, 64))
-    assert said.img_per_s == pytest.approx(25)
-    assert said.bottleneck == "storage"
+    expected = predict(replace(COSTS, image_bytes=5e6), STEP, slow, JobSetup(8, 64))
+    assert expected.img_per_s == pytest.approx(25)
+    assert expected.bottleneck == "storage"
     assert workers_to_saturate(replace(COSTS, image_bytes=5e6), STEP, slow, JobSetup(1, 64)) is None
-    in_turn = predict(replace(COSTS, image_bytes=5e6), STEP, slow, JobSetup(0, 8))
-    assert in_turn.img_per_s == pytest.approx(1 / (0.04 + 1.9e-3 + 2e-3))
-    assert in_turn.bottleneck == "storage"
+    sequential = predict(replace(COSTS, image_bytes=5e6), STEP, slow, JobSetup(0, 8))
+    assert sequential.img_per_s == pytest.approx(1 / (0.04 + 1.9e-3 + 2e-3))
+    assert sequential.bottleneck == "storage"
 
 
-def test_what_the_main_process_does_itself_can_bind() -> None:
+def test_main_process_can_be_the_bottleneck() -> None:
     batch_transfer = BatchTransfer(main=StepTime(5e-3, 1e-4))
-    said = predict(COSTS, StepTime(1e-4), BIG, JobSetup(8, 1), batch_transfer)
-    assert said.img_per_s == pytest.approx(1 / 5.2e-3)
-    assert said.bottleneck == "main"
+    expected = predict(COSTS, StepTime(1e-4), BIG, JobSetup(8, 1), batch_transfer)
+    assert expected.img_per_s == pytest.approx(1 / 5.2e-3)
+    assert expected.bottleneck == "main"
     slow_link = predict(replace(COSTS, h2d_s=0.01), STEP, BIG, JobSetup(8, 64))
     assert slow_link.bottleneck == "h2d"
     as_threads = predict(COSTS, StepTime(1e-4), BIG, JobSetup(8, 1, "threads"), batch_transfer)
-    assert as_threads.img_per_s == pytest.approx(4000), (
-        "threads hand nothing over: now loading binds"
-    )
+    assert as_threads.img_per_s == pytest.approx(4000), "threads transfer nothing"
 
 
 def test_a_workers_copy_overlaps_its_loading_while_a_core_is_free() -> None:
@@ -125,7 +118,7 @@ def test_a_workers_copy_overlaps_its_loading_while_a_core_is_free() -> None:
     assert one.img_per_s == pytest.approx(1 / 3e-3)
 
 
-def test_the_crossover_batch_is_where_both_take_as_long() -> None:
+def test_crossover_batch() -> None:
     one = crossover_batch(COSTS, STEP, BIG, JobSetup(1, 1))
     assert one == pytest.approx(8)
     assert crossover_batch(COSTS, STEP, BIG, JobSetup(4, 1)) is None
@@ -138,7 +131,7 @@ def test_workers_to_saturate() -> None:
     assert workers_to_saturate(COSTS, STEP, Machine(1), JobSetup(1, 64)) is None
 
 
-def test_nothing_that_costs_nothing_is_predicted() -> None:
+def test_zero_costs_are_not_predicted() -> None:
     with pytest.raises(ValueError, match="nothing sets the pace"):
         predict(StageCosts(), StepTime(), BIG, JobSetup(1, 8))
     for uncertainty in (-0.1, 1.0, float("nan")):
@@ -152,17 +145,20 @@ def test_nothing_that_costs_nothing_is_predicted() -> None:
 def test_laws(
     load: float, startup: float, per_image: float, workers: int, size: int, cores: int
 ) -> None:
-    """More cores or workers never hurt, nothing beats its parts, a faster device brings at most what it says."""
+    """More cores or workers never hurt, nothing beats its parts or its accelerator bound."""
     costs, step = StageCosts(decode_s=load, variation=0.3), StepTime(startup, per_image)
-    said = predict(costs, step, Machine(cores), JobSetup(workers, size))
-    assert said.img_per_s <= min(said.supply.values()) * 1.02
-    assert said.img_per_s >= predict(costs, step, Machine(cores), JobSetup(0, size)).img_per_s * 0.7
+    expected = predict(costs, step, Machine(cores), JobSetup(workers, size))
+    assert expected.img_per_s <= min(expected.supply.values()) * 1.02
+    assert (
+        expected.img_per_s
+        >= predict(costs, step, Machine(cores), JobSetup(0, size)).img_per_s * 0.7
+    )
     assert (
         predict(costs, step, Machine(2 * cores), JobSetup(workers, size)).img_per_s
-        >= said.img_per_s * 0.98
+        >= expected.img_per_s * 0.98
     )
-    assert 0 < said.accelerator_utilization <= 1
+    assert 0 < expected.accelerator_utilization <= 1
     faster = predict(
         costs, StepTime(startup / 50, per_image / 50), Machine(cores), JobSetup(workers, size)
     )
-    assert faster.img_per_s <= said.img_per_s * said.accelerator_bound * 1.05
+    assert faster.img_per_s <= expected.img_per_s * expected.accelerator_bound * 1.05

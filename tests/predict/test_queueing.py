@@ -1,8 +1,9 @@
-"""A queue of finite depth: exact without variance, dearer the shallower it is with it."""
+"""A queue of finite depth: exact without variance; with it, shallow queues cost throughput."""
 
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 from hypothesis import given, settings
@@ -20,10 +21,9 @@ def test_without_variance_the_slower_side_sets_the_pace(
 
 @settings(deadline=None, max_examples=40)
 @given(st.floats(0.1, 2), st.floats(0.1, 2), st.integers(1, 8), st.integers(1, 4))
-def test_the_recursion_agrees_with_the_formula_where_times_do_not_vary(
+def test_recursion_agrees_with_the_formula_without_variance(
     load: float, step: float, workers: int, depth: int
 ) -> None:
-    """A variance too small to matter takes the long way, with the same answer."""
     assert simulate(load, step, workers, depth, 1e-9, 1e-9) == pytest.approx(
         min(workers / load, 1 / step), rel=0.02
     )
@@ -34,17 +34,15 @@ def test_variance_costs_most_at_the_knee_and_depth_buys_it_back() -> None:
     assert at_the_knee == sorted(at_the_knee)
     assert at_the_knee[0] < 0.8
     assert at_the_knee[-1] > 0.9
-    far_from_it = simulate(1.0, 0.2, 1, 2, 0.5, 0.5)
-    assert far_from_it == pytest.approx(1.0, rel=0.03)
+    far_away = simulate(1.0, 0.2, 1, 2, 0.5, 0.5)
+    assert far_away == pytest.approx(1.0, rel=0.03)
 
 
 def test_the_deep_queue_of_one_worker_is_lindleys() -> None:
-    """Waiting times by Lindley's recursion, W' = max(0, W + S - T), on the same draws: the same departures."""
+    """Lindley's recursion, W' = max(0, W + S - T), on the same draws: the same departures."""
     count, load, step = 600, 1.0, 0.8
-    import random
-
-    source = random.Random(3)
-    loads, steps = (queueing._draw(source, mean, 0.6, count) for mean in (load, step))
+    rng = random.Random(3)
+    loads, steps = (queueing._draw(rng, mean, 0.6, count) for mean in (load, step))
     arrival, wait, departures = 0.0, 0.0, []
     for i in range(count):
         arrival += loads[i]

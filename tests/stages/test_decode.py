@@ -1,8 +1,9 @@
-"""Four decoders, one answer: the same pixels for what is sound, an ImageError for what is not."""
+"""Decoders agree: the same pixels of a valid file, an ImageError for any other."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ from wallclock.corpus.validate import validate
 from wallclock.errors import ImageError, Unavailable, UserError
 from wallclock.spec import Limits
 from wallclock.stages import decode
+from wallclock.stages.decode import Scaling, nvjpeg
 from wallclock.stages.pixels import Pixels
 
 #: Builds of libjpeg-turbo differ in the last bit of some SIMD paths.
@@ -29,13 +31,10 @@ CLOSE = 2
 
 @pytest.fixture(scope="module")
 def decoders() -> dict[str, decode.Decode]:
-    found = {}
-    for name in decode.DECODERS:
-        try:
-            found[name] = decode.make(name)
-        except Unavailable as error:
-            pytest.skip(f"{name}: {error}")
-    return found
+    try:
+        return {name: decode.make(name) for name in decode.CPU_DECODERS}
+    except Unavailable as error:
+        pytest.skip(str(error))
 
 
 def apart(one: Pixels, other: Pixels) -> int:
@@ -54,15 +53,100 @@ def agree(data: bytes, decoders: dict[str, decode.Decode]) -> Pixels:
     return reference
 
 
-def test_the_paper_has_four() -> None:
-    assert (
-        set(decode.DECODERS)
-        == set(decode.LIBRARY_OF)
-        == {"pil", "opencv", "turbojpeg", "simplejpeg"}
+def test_decoders_state_themselves() -> None:
+    assert decode.CPU_DECODERS == ("pil", "opencv", "turbojpeg", "simplejpeg")
+    versions = provenance.versions()
+    for name, decoder in decode.DECODERS.items():
+        assert decoder.name == name
+        assert decoder.label
+        if decoder.device == "cpu":
+            assert {*decoder.libraries, decode.LIBRARY_OF[name]} <= versions.keys()
+
+
+def test_name_is_read_back(
+    decoders: dict[str, decode.Decode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [decode.name_of(decoder) for decoder in decoders.values()] == list(decoders)
+    monkeypatch.setitem(decode.DECODERS, "pil", decode.DECODERS["opencv"])
+    assert decode.name_of(decode.make("pil")) == "opencv"
+
+
+def test_package_imports_no_image_library() -> None:
+    program = """
+import sys
+from wallclock.stages.decode import DECODERS
+assert DECODERS["opencv"].label == "OpenCV"
+print(sorted({"numpy", "PIL", "cv2", "torch", "simplejpeg", "turbojpeg"} & set(sys.modules)))
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=ROOT / "code", capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+#: CONTRIBUTING.md's example: the file, and the line in `decode/__init__.py`.
+TOY = '''
+"""Decoder `toy`: Pillow's incremental parser."""
+
+import numpy as np
+
+from wallclock.errors import ImageError
+from wallclock.stages.decode.base import Decoder
+
+
+def _make(scaling, reuse):
+    from PIL import ImageFile  # the library is imported when the decoder is made
+
+    def decode(data):
+        parser = ImageFile.Parser()
+        try:
+            parser.feed(data)
+            return np.asarray(parser.close().convert("RGB"))
+        except OSError as error:
+            raise ImageError("decode", f"toy: {error}") from error
+
+    return decode
+
+
+DECODER = Decoder("toy", label="Toy", libraries=("pillow",), make=_make)
+'''
+LINE = ("_MODULES = (", '_MODULES = ("toy", ')
+
+
+def test_toy_decoder_takes_one_file_and_one_line(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "code" / "wallclock", tmp_path / "wallclock")
+    package = tmp_path / "wallclock" / "stages" / "decode"
+    (package / "toy.py").write_text(TOY, encoding="utf-8")
+    init = (package / "__init__.py").read_text(encoding="utf-8")
+    assert init.count(LINE[0]) == 1
+    (package / "__init__.py").write_text(init.replace(*LINE), encoding="utf-8")
+    program = """
+import sys
+import numpy as np
+from wallclock.errors import ImageError, Unavailable
+from wallclock.stages import decode
+data = sys.stdin.buffer.read()
+toy = decode.make("toy")
+np.testing.assert_array_equal(toy(data), decode.make("pil")(data))
+assert decode.name_of(toy) == "toy" and "toy" in decode.NAMES and "toy" in decode.CPU_DECODERS
+assert decode.LIBRARY_OF["toy"] == "pillow"
+for call, error in (
+    (lambda: toy(data[:99]), ImageError),
+    (lambda: decode.make("toy", decode.Scaling(9, 1)), Unavailable),
+):
+    try:
+        call()
+    except error:
+        continue
+    raise AssertionError(error)
+"""
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, input=making.jpeg(), check=False
     )
+    assert done.returncode == 0
 
 
-def test_on_real_photos_all_agree(photos: list[Path], decoders: dict[str, decode.Decode]) -> None:
+def test_photos(photos: list[Path], decoders: dict[str, decode.Decode]) -> None:
     for path in photos[::3]:
         agree(path.read_bytes(), decoders)
 
@@ -70,7 +154,7 @@ def test_on_real_photos_all_agree(photos: list[Path], decoders: dict[str, decode
 @pytest.mark.filterwarnings(
     "ignore:Image appears to be a malformed MPO"
 )  # which it is, and still a JPEG
-def test_on_odd_files_that_decode_all_agree(
+def test_odd_files_that_decode(
     torture: list[tuple[Path, str]], decoders: dict[str, decode.Decode]
 ) -> None:
     for path, expected in torture:
@@ -90,7 +174,7 @@ def test_on_odd_files_that_decode_all_agree(
     mode=st.sampled_from(["RGB", "L"]),
     seed=st.integers(0, 99),
 )
-def test_on_any_jpeg_all_agree(
+def test_any_jpeg(
     decoders: dict[str, decode.Decode],
     size: tuple[int, int],
     quality: int,
@@ -106,37 +190,35 @@ def test_on_any_jpeg_all_agree(
     assert pixels.shape == (size[1], size[0], 3)
 
 
-@pytest.mark.parametrize("name", decode.DECODERS)
-def test_red_is_red(name: str, decoders: dict[str, decode.Decode]) -> None:
+@pytest.mark.parametrize("name", decode.CPU_DECODERS)
+def test_red(name: str, decoders: dict[str, decode.Decode]) -> None:
     red = np.zeros((16, 16, 3), np.uint8)
     red[..., 0] = 255
     pixels = decoders[name](making.encode(red, "JPEG", quality=95))
     assert apart(pixels, red) <= 3
 
 
-@pytest.mark.parametrize("name", decode.DECODERS)
-def test_gray_becomes_rgb(name: str, decoders: dict[str, decode.Decode]) -> None:
+@pytest.mark.parametrize("name", decode.CPU_DECODERS)
+def test_gray(name: str, decoders: dict[str, decode.Decode]) -> None:
     pixels = decoders[name](making.jpeg(mode="L"))
     assert pixels.shape == (48, 64, 3)
     assert apart(pixels[..., :1].repeat(3, axis=2), pixels) == 0
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_nobody_turns_the_picture(orientation: int, decoders: dict[str, decode.Decode]) -> None:
+def test_exif_orientation_is_ignored(orientation: int, decoders: dict[str, decode.Decode]) -> None:
     upright = agree(making.jpeg(), decoders)
     assert apart(agree(making.oriented(orientation), decoders), upright) == 0
 
 
-def test_what_is_behind_the_end_changes_nothing(decoders: dict[str, decode.Decode]) -> None:
+def test_trailing_bytes_change_nothing(decoders: dict[str, decode.Decode]) -> None:
     data = making.jpeg()
     assert apart(agree(data + bytes(range(256)), decoders), agree(data, decoders)) == 0
 
 
 @pytest.mark.parametrize("per_cent", [10, 50, 99])
 @pytest.mark.parametrize("name", ["pil", "turbojpeg", "simplejpeg"])
-def test_a_truncated_file_is_an_image_error(
-    name: str, per_cent: int, decoders: dict[str, decode.Decode]
-) -> None:
+def test_truncated_file(name: str, per_cent: int, decoders: dict[str, decode.Decode]) -> None:
     data = making.jpeg(400, 300)
     with pytest.raises(ImageError) as caught:
         decoders[name](data[: len(data) * per_cent // 100])
@@ -144,30 +226,26 @@ def test_a_truncated_file_is_an_image_error(
 
 
 @pytest.mark.parametrize("name", ["turbojpeg", "simplejpeg"])
-def test_a_warning_of_libjpeg_turbo_is_an_image_error(
-    name: str, decoders: dict[str, decode.Decode]
-) -> None:
+def test_warning_is_an_error(name: str, decoders: dict[str, decode.Decode]) -> None:
     data = making.jpeg(400, 300)
     middle = len(data) // 2
     with pytest.raises(ImageError, match=r"Corrupt|extraneous|premature"):
         decoders[name](data[:middle] + bytes(100) + data[middle + 100 :])
 
 
-@pytest.mark.parametrize("name", decode.DECODERS)
+@pytest.mark.parametrize("name", decode.CPU_DECODERS)
 @pytest.mark.parametrize("data", [b"", b"\xff\xd8\xff", b"text", making.jpeg()[:60]])
-def test_what_is_no_jpeg_is_an_image_error(
-    name: str, data: bytes, decoders: dict[str, decode.Decode]
-) -> None:
+def test_no_jpeg(name: str, data: bytes, decoders: dict[str, decode.Decode]) -> None:
     with pytest.raises(ImageError) as caught:
         decoders[name](data)
     assert caught.value.stage == "decode"
     assert caught.value.reason
 
 
-def test_every_vetted_image_is_one_that_all_decode(
+def test_damaged_files_fail_validation(
     torture: list[tuple[Path, str]], decoders: dict[str, decode.Decode]
 ) -> None:
-    """OpenCV forgives what the others refuse, so the vetting must not: after it there is nothing to forgive."""
+    """OpenCV accepts some damage that the others refuse: validation must not."""
     damaged = [path for path, expected in torture if expected.startswith("damaged")]
     assert damaged
     for path in damaged:
@@ -195,12 +273,9 @@ class TestOther:
         assert np.abs(pixels.astype(float) - making.picture()).mean() <= levels
 
     @pytest.mark.parametrize("mode", ["L", "1", "LA"])
-    def test_gray_of_any_kind_becomes_rgb(self, mode: str) -> None:
-        assert decode.decode_other(making.encode(making.picture(), "PNG", mode)).shape == (
-            48,
-            64,
-            3,
-        )
+    def test_gray(self, mode: str) -> None:
+        pixels = decode.decode_other(making.encode(making.picture(), "PNG", mode))
+        assert pixels.shape == (48, 64, 3)
 
     def test_alpha_is_dropped(self) -> None:
         image = Image.fromarray(making.picture())
@@ -208,11 +283,11 @@ class TestOther:
         data = making.encode(np.asarray(image), "PNG", "RGBA")
         assert apart(decode.decode_other(data), making.picture()) == 0
 
-    def test_sixteen_bits_become_eight_and_are_not_clipped(self) -> None:
+    def test_sixteen_bits_are_not_clipped(self) -> None:
         row = decode.decode_other(making.png_16_bit(width=5))[0, :, 0]
         assert row.tolist() == [0, 63, 127, 191, 255]
 
-    def test_the_first_frame_counts(self) -> None:
+    def test_first_frame_counts(self) -> None:
         frames = [Image.fromarray(making.picture(seed=seed)) for seed in (1, 2)]
         data = making.encode(
             making.picture(seed=1), "WEBP", save_all=True, append_images=frames[1:], lossless=True
@@ -225,12 +300,12 @@ class TestOther:
             decode.decode_other(data[: len(data) // 2])
 
 
-def test_an_unknown_decoder_is_one_line_with_the_nearest() -> None:
+def test_unknown_decoder() -> None:
     with pytest.raises(UserError, match="no decoder is called 'turbo'; did you mean turbojpeg"):
         decode.make("turbo")
 
 
-def test_without_libturbojpeg_the_decoder_is_unavailable_and_says_what_to_type() -> None:
+def test_missing_libturbojpeg_says_what_to_type() -> None:
     program = (
         "from wallclock.errors import Unavailable; from wallclock.stages import decode\n"
         "try: decode.make('turbojpeg')\n"
@@ -248,24 +323,24 @@ def test_without_libturbojpeg_the_decoder_is_unavailable_and_says_what_to_type()
     assert native.INSTALL_HINT in done.stdout.splitlines()[0]
 
 
-def test_the_versions_of_the_libraries_are_read_from_the_files_that_run() -> None:
-    found = native.find_libturbojpeg()
-    if found is None:
+def test_libjpeg_turbo_version_is_read_from_the_file() -> None:
+    path = native.find_libturbojpeg()
+    if path is None:
         pytest.skip(f"libturbojpeg is absent: {native.INSTALL_HINT}")
-    version = native.libjpeg_turbo_version(os.path.realpath(found))
+    version = native.libjpeg_turbo_version(os.path.realpath(path))
     assert [part.isdecimal() for part in version.split(".")] in ([True] * 2, [True] * 3)
     assert native.libjpeg_turbo_version(sys.executable) == "unknown"
     assert native.libjpeg_turbo_version("/nonexistent") == "unknown"
 
 
 @pytest.mark.skipif(bool(provenance.gpus()), reason="there is a GPU")
-def test_nvjpeg_is_unavailable_where_it_is_not() -> None:
+def test_nvjpeg_without_a_gpu() -> None:
     with pytest.raises(Unavailable, match=r"nvJPEG|torchvision"):
         decode.make("nvjpeg")
 
 
-def test_what_the_gpu_decodes_comes_back_as_any_picture() -> None:
-    """A mock model for torchvision: the same bytes through Pillow, planes first."""
+def test_nvjpeg_copies_pixels_back() -> None:
+    """A fake of torchvision: the same bytes through Pillow, planes first."""
     import torch
 
     def decode_jpeg(data: torch.Tensor) -> torch.Tensor:
@@ -273,7 +348,7 @@ def test_what_the_gpu_decodes_comes_back_as_any_picture() -> None:
             raise RuntimeError("image decoding failed\nat frame 0")
         return torch.from_numpy(decode.make("simplejpeg")(data.numpy().tobytes())).permute(2, 0, 1)
 
-    decoder = decode.bind_nvjpeg(decode_jpeg)
+    decoder = nvjpeg.bind(decode_jpeg)
     data = making.jpeg(50, 30)
     np.testing.assert_array_equal(decoder(data), decode.make("simplejpeg")(data))
     assert decoder(data).flags.c_contiguous
@@ -282,10 +357,75 @@ def test_what_the_gpu_decodes_comes_back_as_any_picture() -> None:
 
 
 @pytest.mark.cuda
-def test_the_gpu_decodes_pillows_pixels_but_for_rounding() -> None:
+def test_nvjpeg_pixels() -> None:
     try:
         decoder = decode.make("nvjpeg")
     except Unavailable as error:
         pytest.skip(str(error))
     data = making.jpeg(640, 480, quality=92, subsampling=0)
     assert apart(decoder(data), decode.make("pil")(data)) <= 4
+
+
+SCALING = [name for name, decoder in decode.DECODERS.items() if decoder.scales]
+
+
+class TestScaling:
+    """DCT-scaled decoding: never too small, the same shape in every library."""
+
+    @given(
+        width=st.integers(1, 9000),
+        height=st.integers(1, 9000),
+        target=st.integers(1, 600),
+        margin=st.floats(1, 5),
+    )
+    def test_smallest_scale_that_suffices(
+        self, width: int, height: int, target: int, margin: float
+    ) -> None:
+        n = Scaling(target, margin).denominator(width, height)
+        assert n in (1, 2, 4, 8)
+        if n > 1:
+            assert min(-(-width // n), -(-height // n)) >= margin * target
+        if n < 8:
+            assert min(-(-width // (2 * n)), -(-height // (2 * n))) < margin * target
+
+    @pytest.mark.parametrize("reuse", [False, True])
+    @pytest.mark.parametrize("name", SCALING)
+    @settings(max_examples=12, deadline=None)
+    @given(
+        width=st.integers(1, 700),
+        height=st.integers(1, 700),
+        progressive=st.booleans(),
+        mode=st.sampled_from(["RGB", "L"]),
+        subsampling=st.sampled_from([0, 1, 2]),
+    )
+    def test_shape(
+        self, name: str, reuse: bool, width: int, height: int, mode: str, **options: Any
+    ) -> None:
+        scaling = Scaling(40, 1.5)
+        n = scaling.denominator(width, height)
+        decoder = decode.make(name, scaling, reuse=reuse)
+        pixels = decoder(making.jpeg(width, height, mode=mode, **options))
+        assert pixels.shape == (-(-height // n), -(-width // n), 3)
+        assert pixels.dtype == np.uint8
+        assert pixels.flags.c_contiguous
+
+    def test_reused_buffer(self) -> None:
+        decoder = decode.make("simplejpeg", reuse=True)
+        large = decoder(making.jpeg(200, 100, seed=1))
+        data = making.jpeg(100, 80, seed=2)
+        small = decoder(data)
+        assert np.shares_memory(large, small)
+        np.testing.assert_array_equal(small, decode.make("simplejpeg")(data))
+
+    @pytest.mark.parametrize("scaling", [None, Scaling(100, 1.0)])
+    @pytest.mark.parametrize("name", SCALING)
+    def test_damage_is_an_error(self, name: str, scaling: Scaling | None) -> None:
+        data = making.jpeg(900, 700, quality=95)
+        decoder = decode.make(name, scaling, reuse=True)
+        with pytest.raises(ImageError, match="decode"):
+            decoder(data[: len(data) // 2])
+        assert decoder(data).shape[0] == (700 if scaling is None else 175)
+
+    def test_opencv_cannot(self) -> None:
+        with pytest.raises(Unavailable, match="pil, turbojpeg, simplejpeg"):
+            decode.make("opencv", Scaling(224, 2.0))

@@ -1,246 +1,321 @@
-"""The forward stage: seeded random weights, weights from a hub at a pinned revision, and no others."""
+"""The forward stage: every runtime computes the model's vectors, and says what really ran."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
+from torch._dynamo.exc import TorchDynamoException
 
-from tests import hub
-from tests.conftest import ROOT
-from wallclock.errors import UserError
-from wallclock.spec import ModelSpec
-from wallclock.stages import forward, transfer
+from wallclock.errors import Unavailable, UserError
+from wallclock.spec import DTYPES, IMAGENET, RUNTIMES, ModelSpec, Recipe
+from wallclock.stages import forward, normalize
+from wallclock.stages.forward import Network, Request, export, ort, pytorch
+from wallclock.summary import cosine
 
 #: DINOv2's shape with narrow layers: seconds less.
-RANDOM = ModelSpec("tiny", "random", input_px=28, dim=24)
-REPO, REVISION = "facebook/dinov2-small", "ed25f3a31f01632728cabb09d1542f84ab7b0056"
-PRETRAINED = ModelSpec("tiny", "pretrained", hub_id=REPO, revision=REVISION, input_px=28, dim=24)
+MODEL = ModelSpec("tiny", dim=48, input_px=28)
+RECIPE = Recipe("test", batch_size=3)
+HAS_GPU = torch.cuda.is_available()
 
 
 @pytest.fixture(scope="module")
-def batch() -> Any:
-    images = np.random.default_rng(0).normal(size=(3, 3, 28, 28)).astype(np.float32)
-    return transfer.make("cpu").h2d(images)
+def images() -> Any:
+    source = np.random.default_rng(0)
+    return torch.from_numpy(source.normal(size=(3, 3, 28, 28)).astype(np.float32))
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny DINOv2 in a folder, as the hub would hold it; and the same with pickled weights."""
-    folder = tmp_path_factory.mktemp("model")
-    import torch
-    from transformers import Dinov2Config, Dinov2Model
-
-    torch.manual_seed(7)
-    config: Any = Dinov2Config(
-        hidden_size=24, num_hidden_layers=2, num_attention_heads=2, patch_size=14, image_size=28
-    )
-    model = Dinov2Model(config)
-    model.save_pretrained(folder / "safetensors")
-    (folder / "pickled").mkdir()
-    torch.save(model.state_dict(), folder / "pickled" / "pytorch_model.bin")
-    (folder / "pickled" / "config.json").write_bytes(
-        (folder / "safetensors" / "config.json").read_bytes()
-    )
-    return folder
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("graphs")
 
 
-def vectors(model: ModelSpec, batch: Any, dtype: str = "fp32") -> Any:
-    return transfer.make("cpu").d2h(forward.make(model, "cpu", dtype).run(batch))
+@pytest.fixture(scope="module")
+def make(cache: Path) -> Any:
+    def build(normalize: Any = None, **changes: Any) -> Network:
+        return forward.make(MODEL, replace(RECIPE, **changes), normalize, cache)
+
+    return build
 
 
-class TestRandom:
-    def test_a_seed_gives_the_same_weights_every_time(self, batch: Any) -> None:
-        one, other = forward.make(RANDOM, "cpu", "fp32"), forward.make(RANDOM, "cpu", "fp32")
-        assert one.weights_digest == other.weights_digest
-        assert one.parameters == other.parameters > 0
-        np.testing.assert_array_equal(one.run(batch).numpy(), other.run(batch).numpy())
+@pytest.fixture
+def request_for(cache: Path) -> Any:
+    def prepare(**changes: Any) -> Request:
+        return replace(forward.prepare(MODEL, RECIPE, None, cache), **changes)
 
-    def test_another_seed_gives_others(self, batch: Any) -> None:
-        other = replace(RANDOM, seed=1)
-        assert (
-            forward.make(other, "cpu", "fp32").weights_digest
-            != forward.make(RANDOM, "cpu", "fp32").weights_digest
-        )
-        assert not np.allclose(vectors(other, batch), vectors(RANDOM, batch))
-
-    def test_one_vector_an_image_that_depends_on_no_other(self, batch: Any) -> None:
-        together = vectors(RANDOM, batch)
-        assert together.shape == (3, 24)
-        assert together.dtype == np.float32
-        assert np.isfinite(together).all()
-        for row in range(3):
-            np.testing.assert_allclose(
-                vectors(RANDOM, batch[row : row + 1])[0], together[row], rtol=1e-4, atol=1e-5
-            )
-
-    def test_half_precision_is_near(self, batch: Any) -> None:
-        exact, half = vectors(RANDOM, batch), vectors(RANDOM, batch, "bf16")
-        similar = (
-            (exact * half).sum(axis=1)
-            / np.linalg.norm(exact, axis=1)
-            / np.linalg.norm(half, axis=1)
-        )
-        assert similar.min() > 0.99
-
-    def test_the_full_model_is_dinov2_small(self) -> None:
-        network = forward.load_network(ModelSpec("dinov2-small", "random"))
-        assert sum(value.numel() for value in network.parameters()) == 22_056_576
-        assert network.config._attn_implementation == "sdpa"
-        assert not network.training
+    return prepare
 
 
-class TestStandIn:
-    """weights=none: a forward stage without a network."""
+@pytest.fixture(scope="module")
+def reference(make: Any, images: Any) -> Any:
+    return make().run(images)
 
-    def test_vectors_still_tell_their_images(self) -> None:
-        images = np.random.default_rng(0).normal(size=(4, 3, 8, 8)).astype(np.float32)
-        model = ModelSpec("null", "none", input_px=8, dim=16)
-        found = transfer.make("null").d2h(forward.make(model, "cpu", "fp32").run(images))
-        np.testing.assert_array_equal(found, images.reshape(4, -1)[:, :16])
 
-    def test_it_waits_as_long_as_it_is_told(self) -> None:
-        run = forward.make(ModelSpec("null", "none", dim=4, service_ms=30), "cpu", "fp32").run
-        began = time.perf_counter()
-        run(np.zeros((2, 3, 4, 4), np.float32))
-        assert time.perf_counter() - began >= 0.03
+def error_of(vectors: Any, reference: Any) -> float:
+    """The largest difference, over the reference's largest component."""
+    assert cosine(vectors.float().cpu().numpy(), reference.numpy()).min() > 0.98
+    return float((vectors.float().cpu() - reference).abs().max() / reference.abs().max())
 
 
 @pytest.mark.parametrize(
-    ("model", "dtype", "words"),
+    ("runtime", "dtype", "provider", "error"),
     [
-        (
-            replace(RANDOM, weights="randon"),
-            "fp32",
-            "no model.weights is called 'randon'; did you mean random",
-        ),
-        (RANDOM, "fp23", "no dtype is called 'fp23'; did you mean fp32"),
+        ("pytorch", "fp32", "torch cpu float32", 0.0),
+        ("pytorch", "fp16", "torch cpu float16", 0.02),
+        ("pytorch", "bf16", "torch cpu bfloat16", 0.1),
+        ("onnxruntime", "fp32", "CPUExecutionProvider", 1e-4),
+        ("onnxruntime", "int8", "CPUExecutionProvider", 0.2),
     ],
 )
-def test_unknown_names_get_the_nearest(model: ModelSpec, dtype: str, words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        forward.make(model, "cpu", dtype)
+def test_runtime_end_to_end(
+    make: Any, images: Any, reference: Any, runtime: str, dtype: str, provider: str, error: float
+) -> None:
+    network = make(runtime=runtime, dtype=dtype)
+    vectors = network.run(images)
+    assert error_of(vectors, reference) <= error
+    assert (network.runtime, network.dtype, network.provider) == (runtime, dtype, provider)
+    assert network.compile == "none"
+    if dtype in ("bf16", "int8"):
+        assert error_of(vectors, reference) > 0, "rounded so coarsely and yet equal: FP32 ran"
+    for n in (1, 2):
+        torch.testing.assert_close(network.run(images[:n]), vectors[:n], rtol=0.02, atol=0.05)
 
 
-class TestFolder:
-    """model.path: a local folder."""
+@pytest.mark.parametrize("runtime", ["pytorch", "onnxruntime"])
+def test_normalize_on_device(make: Any, images: Any, runtime: str) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 28, 28, 3), np.uint8)
+    host = np.stack([normalize.to_float_chw(image) for image in pixels])
+    on_device = normalize.on_device(*IMAGENET, "cpu")
+    torch.testing.assert_close(
+        make(on_device, runtime=runtime).run(torch.from_numpy(pixels)),
+        make(runtime=runtime).run(torch.from_numpy(host)),
+        atol=1e-4,
+        rtol=1e-4,
+    )
 
-    def test_its_weights_are_the_ones_that_run(self, saved: Path) -> None:
-        model = replace(PRETRAINED, path=str(saved / "safetensors"))
-        assert forward.make(model, "cpu", "fp32").weights_digest == digest_in(saved)
+
+class TestLabelsAreReadBack:
+    """What a row says ran is asked of the object that ran: a builder that does otherwise shows."""
+
+    def test_dtype(self, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(pytorch, "torch_dtype", lambda name: torch.float32)
+        network = make(dtype="fp16")
+        assert (network.dtype, network.provider) == ("fp32", "torch cpu float32")
+
+    def test_dtype_of_a_session(self, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        original = export.exported
+        monkeypatch.setattr(
+            ort, "exported", lambda request: original(replace(request, dtype="fp32"))
+        )
+        assert make(runtime="onnxruntime", dtype="int8").dtype == "fp32"
+
+    def test_runtime(self, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(forward._MODULES, "onnxruntime", "pytorch")
+        network = make(runtime="onnxruntime")
+        assert (network.runtime, network.provider) == ("pytorch", "torch cpu float32")
+
+    def test_compile(self, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(torch, "compile", lambda step, dynamic: step)
+        assert make(compile="compile").compile == "none"
+
+    def test_weights(self, make: Any) -> None:
+        network = make()
+        assert re.fullmatch("[0-9a-f]{64}", network.weights_digest)
+        other = forward.make(replace(MODEL, seed=1), RECIPE, None, Path())
+        assert other.weights_digest != network.weights_digest
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"runtime": "pytroch"}, "no runtime is called 'pytroch'; did you mean pytorch"),
+        ({"dtype": "fp23"}, "no dtype is called 'fp23'; did you mean"),
+        ({"compile": "compiled"}, "did you mean compile"),
+        ({"dtype": "int8"}, "runtime=pytorch runs dtype=fp32 or .*, not dtype=int8"),
+        ({"runtime": "onnxruntime", "dtype": "bf16"}, "runtime=onnxruntime runs .* not dtype=bf16"),
+        ({"runtime": "tensorrt"}, "runtime=tensorrt runs dtype=fp16, not dtype=fp32"),
+        ({"runtime": "onnxruntime", "compile": "compile"}, "set compile=none"),
+    ],
+)
+def test_check_refuses_in_one_line(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message) as caught:
+        forward.check(replace(RECIPE, **changes))
+    assert "\n" not in str(caught.value)
+
+
+def test_check_knows_every_name() -> None:
+    assert tuple(forward._MODULES) == RUNTIMES == tuple(DTYPES)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"runtime": "tensorrt", "dtype": "fp16"},
+        {"runtime": "onnxruntime", "dtype": "fp16"},
+        {"compile": "cuda_graphs"},
+        {"device": "cuda"},
+    ],
+)
+def test_gpu_only_choices_are_unavailable(make: Any, changes: dict[str, str]) -> None:
+    if changes.get("device") == "cuda" and HAS_GPU:
+        pytest.skip("there is a GPU")
+    with pytest.raises(Unavailable, match="CUDA"):
+        make(**changes)
+
+
+def test_only_dinov2_is_exported(request_for: Any, cache: Path) -> None:
+    request = request_for(runtime="onnxruntime", weights_digest="another")
+    request.network.config.model_type = "vit"
+    with pytest.raises(Unavailable, match="exports DINOv2 only, the model is a vit"):
+        forward.build(request)
+
+
+class TestMock:
+    """weights=none: a forward stage without a network."""
+
+    def test_vectors_identify_their_images(self) -> None:
+        images = np.random.default_rng(0).normal(size=(4, 3, 8, 8)).astype(np.float32)
+        model = ModelSpec("null", "none", input_px=8, dim=16)
+        network = forward.make(model, replace(RECIPE, compile="compile"), None, Path())
+        np.testing.assert_array_equal(network.run(images), images.reshape(4, -1)[:, :16])
+        labels = (network.runtime, network.dtype, network.compile, network.weights_digest)
+        assert set(labels) == {"none"}
+
+    def test_service_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        slept: list[float] = []
+        monkeypatch.setattr("wallclock.stages.forward.time.sleep", slept.append)
+        model = ModelSpec("null", "none", dim=4, service_ms=30, service_ms_per_image=5)
+        forward.make(model, RECIPE, None, Path()).run(np.zeros((2, 3, 4, 4), np.float32))
+        assert slept == [0.04]
+
+
+class TestPyTorch:
+    def test_fixed_shape_pads_and_splits(self) -> None:
+        shapes: list[tuple[int, ...]] = []
+
+        def run(batch: torch.Tensor) -> torch.Tensor:
+            shapes.append(tuple(batch.shape))
+            return batch.sum(dim=1, keepdim=True)
+
+        any_size = pytorch.fixed_shape(run, 4)
+        for n in (4, 3, 9):
+            assert any_size(torch.ones(n, 3)).tolist() == [[3.0]] * n
+        assert shapes == [(4, 3)] * 5
+
+    def test_missing_compiler_is_unavailable(
+        self, make: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(batch: Any) -> Any:
+            raise TorchDynamoException("\nNo working C++ compiler found\nSet TORCHDYNAMO_VERBOSE=1")
+
+        monkeypatch.setattr(torch, "compile", lambda step, dynamic: fail)
+        with pytest.raises(Unavailable, match=r"failed: No working C\+\+ compiler found$"):
+            make(compile="compile")
+
+    @pytest.mark.slow
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler meets its own
+    def test_compiled_vectors(self, make: Any, images: Any, reference: Any) -> None:
+        network = make(compile="compile")
+        assert network.compile == "compile"
+        assert network.values["compile_s"] > 1
+        for n in (3, 2):
+            assert error_of(network.run(images[:n]), reference[:n]) < 1e-4
+
+    @pytest.mark.cuda
+    @pytest.mark.parametrize("dtype", ["fp32", "fp16"])
+    @pytest.mark.parametrize("how", ["none", "compile", "cuda_graphs", "onnxruntime"])
+    def test_vectors_on_a_gpu(
+        self, make: Any, images: Any, reference: Any, how: str, dtype: str
+    ) -> None:
+        choice = {"runtime": how} if how == "onnxruntime" else {"compile": how}
+        network = make(device="cuda", dtype=dtype, **choice)
+        for n in (3, 2, 3):
+            vectors = network.run(images[:n].cuda())
+            assert error_of(vectors, reference[:n]) < {"fp32": 1e-3, "fp16": 0.03}[dtype]
+        assert network.dtype == dtype
+        assert how in (network.compile, network.runtime)
+
+
+class TestExport:
+    def test_graph_repeats_no_constant_work(self, request_for: Any) -> None:
+        graph = export.exported(request_for())
+        assert not {"Resize", "Upsample", "Shape"} & set(graph.operators)
+        assert graph.operators["Attention"] == 12
+        older = export.exported(request_for(opset=20))
+        assert "Attention" not in older.operators
+        assert not {"IsNaN", "Where", "Resize"} & set(older.operators)
+        assert older.path != graph.path
+
+    def test_interpolation_in_the_graph_is_refused(
+        self, request_for: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(export, "_prepared", lambda request: request.network)
+        with pytest.raises(RuntimeError, match="still holds Resize"):
+            export.exported(request_for(cache=tmp_path / "graphs"))
+        assert not list((tmp_path / "graphs").iterdir()), "a partial export was left behind"
+
+    def test_cached_until_damaged(self, request_for: Any) -> None:
+        first = export.exported(request_for())
+        written = first.path.stat().st_mtime_ns
+        again = export.exported(request_for())
+        assert (again, again.path.stat().st_mtime_ns) == (first, written)
+        first.path.write_bytes(first.path.read_bytes()[:-1])
+        repaired = export.exported(request_for())
+        assert repaired.path == first.path
+        assert repaired.path.stat().st_mtime_ns != written
+        ort.open_session(repaired.path, [(ort.CPU, {})], 1)
 
     @pytest.mark.parametrize(
-        ("name", "words"),
+        "change",
+        [{"weights_digest": "x"}, {"shape": (2, 3, 28, 28)}, {"dtype": "fp16"}, {"opset": 20}],
+    )
+    def test_key_depends_on_all_inputs(self, request_for: Any, change: Any) -> None:
+        assert export._key(request_for(**change)) != export._key(request_for())
+
+    def test_int8_seconds_include_its_fp32_graph(self, request_for: Any) -> None:
+        int8, fp32 = (export.exported(request_for(dtype=name)) for name in ("int8", "fp32"))
+        assert int8.export_s > fp32.export_s
+
+
+class TestProviders:
+    @pytest.mark.skipif(HAS_GPU, reason="the provider loads here")
+    @pytest.mark.parametrize("provider", [ort.CUDA, ort.TENSORRT])
+    def test_missing_library_is_named(
+        self, request_for: Any, provider: str, capfd: pytest.CaptureFixture[str]
+    ) -> None:
+        graph = export.exported(request_for())
+        message = rf"{provider} did not load: lib\S+: cannot open shared object file"
+        with pytest.raises(Unavailable, match=message):
+            ort.open_session(graph.path, [(provider, {})], 1)
+
+    def test_placement_decides(self) -> None:
+        check = ort.check_placement
+        assert check({ort.CUDA: 400}, ort.CUDA) == ort.CUDA
+        both = {ort.CUDA: 3, ort.TENSORRT: 1}
+        assert check(both, ort.TENSORRT) == f"{ort.TENSORRT} + {ort.CUDA}"
+        assert check({ort.CPU: 7}, ort.CPU) == ort.CPU
+        for nodes, wanted, message in (
+            ({ort.CUDA: 398, ort.CPU: 2}, ort.CUDA, "left 2 nodes to the CPU"),
+            ({ort.CUDA: 400}, ort.TENSORRT, f"took no part of the graph; it went to {ort.CUDA}"),
+            ({}, ort.CUDA, "went to no provider"),
+        ):
+            with pytest.raises(Unavailable, match=message):
+                check(nodes, wanted)
+
+    @pytest.mark.parametrize(
+        "text",
         [
-            ("pickled", "no file named model.safetensors"),
-            ("missing", "is no folder"),
-            ("", "cannot load"),
+            "CUDA failure 2: out of memory ; GPU=0",
+            "BFCArena: Failed to allocate memory for requested buffer",
         ],
     )
-    def test_without_safetensors_it_is_refused_in_one_line(
-        self, saved: Path, name: str, words: str
-    ) -> None:
-        with pytest.raises(UserError, match=words) as caught:
-            forward.load_network(replace(PRETRAINED, path=str(saved / name)))
-        assert "\n" not in str(caught.value)
-
-    def test_damaged_weights_are_refused_in_one_line(self, saved: Path, tmp_path: Path) -> None:
-        for path in (saved / "safetensors").iterdir():
-            (tmp_path / path.name).write_bytes(
-                path.read_bytes()[: 5000 if path.suffix == ".safetensors" else None]
-            )
-        with pytest.raises(UserError, match="cannot load") as caught:
-            forward.load_network(replace(PRETRAINED, path=str(tmp_path)))
-        assert "\n" not in str(caught.value)
-
-    def test_a_model_of_another_width_is_refused(self, saved: Path) -> None:
-        """The sinks' files say how wide a vector is; rows of another width would not fit them."""
-        with pytest.raises(UserError, match=r"set model\.dim=24"):
-            forward.load_network(replace(PRETRAINED, path=str(saved / "safetensors"), dim=384))
-
-
-def digest_in(saved: Path) -> str:
-    from transformers import Dinov2Model
-
-    return forward.digest_of(Dinov2Model.from_pretrained(saved / "safetensors"))[0]
-
-
-class TestHub:
-    """weights=pretrained, in a process with an empty cache and HF_ENDPOINT at a server of ours."""
-
-    PROGRAM = """
-import json, sys, time
-time.sleep = lambda seconds: None  # between the client's tries
-from wallclock.errors import UserError
-from wallclock.spec import ModelSpec
-from wallclock.stages import forward
-try:
-    print(forward.make(ModelSpec(**json.loads(sys.argv[1])), "cpu", "fp32").weights_digest)
-except UserError as error:
-    print("UserError", error)
-"""
-
-    @pytest.fixture
-    def load(self, tmp_path: Path) -> Callable[[str], str]:
-        def run(address: str) -> str:
-            environment = {
-                name: value for name, value in os.environ.items() if not name.startswith("HF_")
-            }
-            environment |= {
-                "HF_ENDPOINT": address,
-                "HF_HOME": str(tmp_path / "hf"),
-                "PYTHONPATH": str(ROOT / "code"),
-            }
-            model = json.dumps(vars(PRETRAINED))
-            command = [sys.executable, "-c", self.PROGRAM, model]
-            done = subprocess.run(
-                command, env=environment, capture_output=True, text=True, check=True, timeout=100
-            )
-            return done.stdout.strip()
-
-        return run
-
-    def files(self, folder: Path, revision: str = REVISION) -> dict[str, Path]:
-        return {f"{REPO}/resolve/{revision}/{path.name}": path for path in folder.iterdir()}
-
-    def test_weights_come_from_the_pinned_revision(
-        self, saved: Path, load: Callable[[str], str]
-    ) -> None:
-        with hub.serve(self.files(saved / "safetensors")) as (address, requests):
-            assert load(address) == digest_in(saved)
-            assert f"GET {REPO}/resolve/{REVISION}/model.safetensors" in requests
-            assert all("/resolve/main/" not in request for request in requests)
-
-    def test_pickled_weights_are_refused(self, saved: Path, load: Callable[[str], str]) -> None:
-        with hub.serve(self.files(saved / "pickled")) as (address, requests):
-            found = load(address)
-        assert found.startswith(f"UserError cannot load {REPO}: ")
-        assert len(found.splitlines()) == 1
-        assert not [
-            request
-            for request in requests
-            if request.startswith("GET") and "pytorch_model.bin" in request
-        ]
-
-    def test_another_revision_will_not_do(self, saved: Path, load: Callable[[str], str]) -> None:
-        with hub.serve(self.files(saved / "safetensors", "main")) as (address, _):
-            found = load(address)
-        assert found.startswith(f"UserError cannot load {REPO}: ")
-        assert len(found.splitlines()) == 1
-
-    def test_a_hub_that_is_down_is_one_line_with_the_way_out(
-        self, load: Callable[[str], str]
-    ) -> None:
-        found = load("http://127.0.0.1:9")
-        assert found.startswith(f"UserError cannot load {REPO}: ")
-        assert "model.weights=random" in found
-        assert len(found.splitlines()) == 1
+    def test_full_device_is_out_of_memory(self, text: str) -> None:
+        error = ort._explained(ort_state.RuntimeException(text), ort.CUDA)
+        assert isinstance(error, torch.OutOfMemoryError)
+        assert text.split(" ;")[0] in str(error)

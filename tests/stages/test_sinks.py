@@ -40,26 +40,23 @@ def bits(vectors: Vectors) -> npt.NDArray[np.uint32]:
     dim=st.integers(1, 9),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_what_was_written_is_read_back(
-    name: str, batches: list[list[str]], dim: int, seed: int
-) -> None:
+def test_round_trip(name: str, batches: list[list[str]], dim: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    made = [
+    written = [
         (ids, rng.integers(0, 2**32, (len(ids), dim), dtype=np.uint32).view(np.float32))
         for ids in batches
     ]
     with tempfile.TemporaryDirectory() as folder:
-        ids, vectors = sinks.READERS[name](write(name, Path(folder), made, dim))
+        ids, vectors = sinks.READERS[name](write(name, Path(folder), written, dim))
     assert ids == [identity for batch in batches for identity in batch]
     assert vectors.dtype == np.float32
-    np.testing.assert_array_equal(bits(vectors), bits(np.concatenate([batch for _, batch in made])))
+    expected = np.concatenate([batch for _, batch in written])
+    np.testing.assert_array_equal(bits(vectors), bits(expected))
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("sizes", [[4096, 4096, 1], [1] * 5, [10_000], [4095, 2, 4095]])
-def test_row_groups_and_batches_do_not_have_to_fit(
-    name: str, sizes: list[int], tmp_path: Path
-) -> None:
+def test_batches_across_row_groups(name: str, sizes: list[int], tmp_path: Path) -> None:
     everything = np.arange(sum(sizes) * 3, dtype=np.float32).reshape(-1, 3)
     ends = np.cumsum(sizes)
     batches = [
@@ -72,7 +69,7 @@ def test_row_groups_and_batches_do_not_have_to_fit(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_view_that_is_not_contiguous_will_do(name: str, tmp_path: Path) -> None:
+def test_view_that_is_not_contiguous(name: str, tmp_path: Path) -> None:
     wide = np.arange(24, dtype=np.float32).reshape(4, 6)
     ids, vectors = sinks.READERS[name](write(name, tmp_path, [(list("abcd"), wide[:, ::2])], 3))
     assert ids == list("abcd")
@@ -80,8 +77,8 @@ def test_a_view_that_is_not_contiguous_will_do(name: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_sink_holds_no_array_of_its_callers(name: str, tmp_path: Path) -> None:
-    """Neither one that is used again for the next batch nor, by a view into it, a batch of pictures."""
+def test_caller_may_reuse_its_array(name: str, tmp_path: Path) -> None:
+    """The sink keeps no reference to it: the mock model's vectors are a view of its images."""
     sink = sinks.make(name, tmp_path, 3)
     batch = np.ones((2, 100), np.float32)
     watched = weakref.ref(batch)
@@ -94,7 +91,7 @@ def test_a_sink_holds_no_array_of_its_callers(name: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_at_all_reads_back_as_nothing(name: str, tmp_path: Path) -> None:
+def test_empty_file(name: str, tmp_path: Path) -> None:
     ids, vectors = sinks.READERS[name](write(name, tmp_path, [], 5))
     assert ids == []
     assert len(vectors) == 0
@@ -104,13 +101,11 @@ def test_nothing_at_all_reads_back_as_nothing(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", NAMES)
 def test_ids_longer_than_any_key(name: str, tmp_path: Path) -> None:
     long = ["x" * 5000 + str(i) for i in range(3)]
-    assert (
-        sinks.READERS[name](write(name, tmp_path, [(long, np.ones((3, 2), np.float32))], 2))[0]
-        == long
-    )
+    path = write(name, tmp_path, [(long, np.ones((3, 2), np.float32))], 2)
+    assert sinks.READERS[name](path)[0] == long
 
 
-def test_others_can_read_the_files_too(tmp_path: Path) -> None:
+def test_other_readers(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     vectors = np.ones((2, 3), np.float32)
@@ -121,7 +116,7 @@ def test_others_can_read_the_files_too(tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded, vectors)
 
 
-def test_an_unknown_sink_is_one_line_with_the_nearest(tmp_path: Path) -> None:
+def test_unknown_sink(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no sink is called 'parket'; did you mean parquet"):
         sinks.make("parket", tmp_path, 3)
     assert list(tmp_path.iterdir()) == []

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from wallclock.corpus import readers
 from wallclock.corpus.manifest import Item
 from wallclock.spec import ModelSpec, Recipe
-from wallclock.stages import assemble, compiled, decode, forward, normalize, resize, sinks, transfer
+from wallclock.stages import assemble, decode, forward, normalize, resize, sinks, transfer
 from wallclock.stages.pixels import Pixels
 
 Floats = npt.NDArray[np.float32]
@@ -101,15 +101,15 @@ def in_place_stages(recipe: Recipe, model: ModelSpec, reader: readers.Reader) ->
         return InPlaceStages(
             reader,
             decode_any,
-            resizer.prepare,
-            lambda item, pixels, row: resizer.place(pixels, row, (item.height, item.width)),
+            resizer.as_destination,
+            lambda item, pixels, row: resizer.resize_into(row, pixels, (item.height, item.width)),
             labels,
         )
     scratch = np.empty((model.input_px, model.input_px, 3), dtype=np.uint8)
-    destination, to_float_chw = resizer.prepare(scratch), normalize.make(*model.statistics)
+    destination, to_float_chw = resizer.as_destination(scratch), normalize.make(*model.statistics)
 
     def resize_into(item: Item, pixels: Pixels, row: Floats) -> None:
-        resizer.place(pixels, destination, (item.height, item.width))
+        resizer.resize_into(destination, pixels, (item.height, item.width))
         row[...] = to_float_chw(scratch)
 
     return InPlaceStages(reader, decode_any, lambda row: row, resize_into, labels)
@@ -126,7 +126,8 @@ def _decode_and_resize(
     def decode_any(item: Item, data: bytes) -> Pixels:
         return decode_jpeg(data) if item.plain_jpeg else decode.decode_other(data)
 
-    return decode_any, resizer, {"decoder": recipe.decoder, "resizer": recipe.resizer}
+    labels = {"decoder": decode.name_of(decode_jpeg), "resizer": resizer.name}
+    return decode_any, resizer, labels
 
 
 def device_stages(recipe: Recipe, model: ModelSpec, folder: Path) -> DeviceStages:
@@ -139,22 +140,25 @@ def device_stages(recipe: Recipe, model: ModelSpec, folder: Path) -> DeviceStage
         UserError: an unknown name, or weights that cannot be had.
         Unavailable: a library or device that the recipe needs is not here.
     """
-    move = transfer.make(recipe.device if model.weights != "none" else "null")
-    on_device = (
-        normalize.shift_scale(*model.statistics) if recipe.normalize_on == "device" else None
-    )
-    network = forward.make(model, recipe.device, recipe.dtype, on_device)
-    compiler = recipe.compile if model.weights != "none" else "none"
+    device = recipe.device if model.weights != "none" else "null"
+    move = transfer.make(device)
+    on_device = None
+    if recipe.normalize_on == "device" and device != "null":
+        on_device = normalize.on_device(*model.statistics, device)
+    network = forward.make(model, recipe, on_device, forward.cache_of(folder))
     sink = sinks.make(recipe.sink, folder, model.dim)
     return DeviceStages(
         h2d=move.h2d,
-        forward=compiled.make(compiler, network.run, recipe.device),
+        forward=network.run,
         d2h=move.d2h,
         serialize=sink.write,
         finish=sink.close,
         synchronize=move.synchronize,
         weights_digest=network.weights_digest,
         output=sink.path,
+        labels={
+            name: getattr(network, name) for name in ("runtime", "provider", "dtype", "compile")
+        },
     )
 
 

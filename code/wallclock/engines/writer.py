@@ -20,7 +20,7 @@ Write = Callable[[Sequence[str], Floats], None]
 
 @dataclass(frozen=True)
 class WriteSpan:
-    """One call of the sink, in ns: when its batch was requested (0: closing the file), start, end."""
+    """One call of the sink, in ns: its batch's request (0: closing the file), start, end."""
 
     requested: int
     began: int
@@ -48,7 +48,7 @@ class Writer(Protocol):
         """
 
     def finish(self) -> None:
-        """Return when everything is written and the file is complete; raises what the sink raised."""
+        """Return when the file is complete; raises whatever the sink raised."""
 
 
 class InlineWriter:
@@ -140,7 +140,7 @@ class WriterThread:
 def open_writer(
     write: Write, finish: Callable[[], None], *, in_thread: bool
 ) -> Iterator[InlineWriter | WriterThread]:
-    """A writer that ends with the block, however that ends. Call its `finish` to complete the file."""
+    """A writer that ends with the block. Call its `finish` to complete the file."""
     if not in_thread:
         yield InlineWriter(write, finish)
         return

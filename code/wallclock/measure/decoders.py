@@ -1,4 +1,4 @@
-"""Protocols `decode` and `agreement`: decoders alone, on bytes in memory; and whether they agree."""
+"""Protocols `decode` and `agreement`: decoders alone, on bytes in memory; whether they agree."""
 
 from __future__ import annotations
 
@@ -23,28 +23,27 @@ _WARM_UP_BUFFERS = 8
 
 
 def decode(cell: Cell, work: Path, progress: Progress) -> Measurement:
-    """JPEG bytes in memory → RGB array, one sample a buffer.
+    """JPEG bytes in memory → RGB array, one sample for each buffer.
 
-    Only what every decoder reads takes part: sound JPEGs of one or three components.
+    Only valid JPEGs of one or three components take part, which every decoder reads.
     """
-    recipe = cell.recipe
-    threads = set_threads(recipe, uses_torch=False)
-    decoder = stage.make(recipe.decoder)
+    threads = set_threads(cell.recipe, uses_torch=False)
+    decoder = stage.make(cell.recipe.decoder)
     manifest = open_corpus(cell)
-    items = _common(manifest)
+    items = _plain_jpegs(manifest)
     reader = readers.make(manifest.root)
     reader.expect(items)
     samples = array("q")
     failures: list[dict[str, str]] = []
     megapixels = 0.0
     for item in items[:_WARM_UP_BUFFERS]:
-        # The pass itself meets the same failure, and lists it.
+        # The timed pass meets the same failure, and lists it.
         with suppress(ImageError):
             decoder(reader(item))
     with gc_disabled():
         for done, item in enumerate(items, 1):
-            # Bytes are read just before, outside the clock: thousands of originals need not fit
-            # into memory, and the decoder meets them warm, as it does behind `read`.
+            # Bytes are read just before, outside the timer: thousands of originals need not fit
+            # into memory, and the decoder finds them in cache, as it does after `read`.
             try:
                 data = reader(item)
                 began = perf_counter_ns()
@@ -53,8 +52,8 @@ def decode(cell: Cell, work: Path, progress: Progress) -> Measurement:
             except ImageError as error:
                 failures.append({"id": item.id, "stage": error.stage, "reason": error.reason})
                 continue
-            # The picture stays until the next one replaces it, as in a pipeline: freed here, glibc would
-            # hand its pages back and every decode would fault them in again.
+            # `pixels` lives until the next image replaces it, as in a pipeline: freed here, glibc
+            # would return its pages and every decode would fault them in again.
             megapixels += pixels.shape[0] * pixels.shape[1] / 1e6
             progress(done)
     if not samples:
@@ -64,46 +63,41 @@ def decode(cell: Cell, work: Path, progress: Progress) -> Measurement:
         **manifest.size_stats(),
         "n_buffers": len(samples),
         "peak_memory_mib": peak_memory_mib(),
+        "megapixels": megapixels,
     }
-    values["megapixels"] = megapixels
     return Measurement({"decode": samples}, values, [*failure_rows(manifest.items), *failures])
 
 
 def agreement(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Compare every decoder's pixels with Pillow's, image by image.
 
-    Values: for each decoder `max_abs_diff` (0 to 255, over all images), or why it is not here.
+    Values: for each decoder `max_abs_diff` (0 to 255, over all images), or why it is unavailable.
     """
     manifest = open_corpus(cell)
-    items = _common(manifest)
+    items = _plain_jpegs(manifest)
     reference = stage.make("pil")
     reader = readers.make(manifest.root)
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     failures: dict[str, dict[str, str]] = {}
-    for name in stage.DECODERS:
+    for name in stage.CPU_DECODERS:
         try:
             decoder = stage.make(name)
         except Unavailable as error:
-            found[name] = {"unavailable": str(error)}
+            results[name] = {"unavailable": str(error)}
             continue
         differences = []
         for item in items:
             try:
-                data = reader(item)
-                differences.append(_difference(decoder, reference, data))
+                differences.append(_difference(decoder, reference, reader(item)))
             except ImageError as error:
                 failures[item.id] = {"id": item.id, "stage": error.stage, "reason": error.reason}
-        found[name] = (
-            {"max_abs_diff": max(differences)}
-            if differences
-            else {"unavailable": "every image failed in it"}
-        )
+        failed = {"unavailable": "every image failed in it"}
+        results[name] = {"max_abs_diff": max(differences)} if differences else failed
     compared = len(items) - len(failures)
     if not compared:
         raise UserError(f"every image failed; the first, {describe(next(iter(failures.values())))}")
-    return Measurement(
-        values={"agreement": found, "n_compared": compared}, failures=list(failures.values())
-    )
+    values = {"agreement": results, "n_compared": compared}
+    return Measurement(values=values, failures=list(failures.values()))
 
 
 def _difference(decoder: stage.Decode, reference: stage.Decode, data: bytes) -> int:
@@ -114,10 +108,10 @@ def _difference(decoder: stage.Decode, reference: stage.Decode, data: bytes) -> 
     return int(np.max(np.maximum(ours, theirs) - np.minimum(ours, theirs)))
 
 
-def _common(manifest: Manifest) -> list[Item]:
+def _plain_jpegs(manifest: Manifest) -> list[Item]:
     items = [item for item in manifest.valid if item.plain_jpeg]
     if not items:
         raise UserError(
-            "the corpus holds no JPEG of one or three components: the decoders have nothing to compare"
+            "the corpus holds no JPEG of one or three components: there is nothing to compare"
         )
     return items

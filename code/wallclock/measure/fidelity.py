@@ -12,6 +12,7 @@ first and its gain over the second are the worst of any image.
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -27,11 +28,8 @@ from wallclock.measure.protocol import Measurement, Progress, open_corpus
 from wallclock.spec import Cell, ModelSpec, Recipe
 from wallclock.stages import assemble, forward, normalize, transfer
 from wallclock.stages.pixels import Pixels
-from wallclock.summary import cosine, median, psnr_db
+from wallclock.summary import PSNR_CEILING_DB, cosine, median, psnr_db
 from wallclock.thread_counts import set_threads
-
-#: Two equal images have an infinite PSNR, which JSON and a plot cannot carry.
-_CEILING_DB = 99.0
 
 #: Resized images, uint8 (px, px, 3), by image id.
 Images: TypeAlias = dict[str, Pixels]
@@ -159,7 +157,7 @@ def _baselines_db(
 
 
 def _psnr_db(image: Pixels, truth: Pixels) -> float:
-    return min(psnr_db(image, truth), _CEILING_DB)
+    return min(psnr_db(image, truth), PSNR_CEILING_DB)
 
 
 def resized_images(
@@ -178,14 +176,17 @@ def resized_images(
 
 
 @lru_cache(maxsize=1)
-def _network(model: ModelSpec, device: str, dtype: str) -> forward.Forward:
-    return forward.make(model, device, dtype)
+def _network(model: ModelSpec, recipe: Recipe) -> forward.Network:
+    return forward.make(model, recipe, None, Path(tempfile.gettempdir()) / "wallclock-onnx")
 
 
 def _embed(model: ModelSpec, recipe: Recipe, images: Sequence[Pixels]) -> Any:
     """Images of one size to vectors, float32 (n, dim), in the recipe's precision."""
     move = transfer.make(recipe.device if model.weights != "none" else "null")
-    network = _network(model, recipe.device, recipe.dtype)
+    precision = Recipe(
+        "", dtype=recipe.dtype, device=recipe.device, runtime=recipe.runtime, batch_size=32
+    )
+    network = _network(model, precision)
     to_float_chw = normalize.make(*model.statistics)
     batches = []
     for start in range(0, len(images), recipe.batch_size):

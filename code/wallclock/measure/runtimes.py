@@ -1,85 +1,129 @@
-"""Protocol `runtime`: one batch through the network, again and again, by one runtime.
+"""Protocol `runtime`: one batch through the network, repeatedly, by one runtime.
 
-The batch is real images of the corpus and lies on the device before the clock starts. What a run
-computed last is compared with the vectors of PyTorch in FP32, made in this process before.
+The batch is real images of the corpus and lies on the device before the clock starts. The last
+run's vectors are compared with those of PyTorch in FP32, computed in this process before.
 """
 
 from __future__ import annotations
 
+import os
 from array import array
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter, perf_counter_ns
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from wallclock.clock import gc_disabled
 from wallclock.corpus import readers
 from wallclock.corpus.manifest import Manifest
-from wallclock.errors import Unavailable, UserError
+from wallclock.errors import Unavailable, UserError, check_name
 from wallclock.measure.protocol import Measurement, Progress, open_corpus, peak_memory_mib
 from wallclock.spec import Cell, ModelSpec, Recipe
-from wallclock.stages import assemble, decode, forward, normalize, resize, runtimes
-from wallclock.stages.runtimes.base import Floats
+from wallclock.stages import assemble, decode, forward, normalize, resize, transfer
 from wallclock.summary import cosine, median
 from wallclock.thread_counts import set_threads
 
-_GIB = 2**30
+Floats = npt.NDArray[np.float32]
+
+#: A row's name → recipe.runtime, recipe.compile, and the device it needs.
+VARIANTS = {
+    "pytorch": ("pytorch", "none", "any"),
+    "pytorch-compile": ("pytorch", "compile", "any"),
+    "pytorch-cudagraph": ("pytorch", "cuda_graphs", "cuda"),
+    "onnxruntime": ("onnxruntime", "none", "cuda"),
+    "onnxruntime-tensorrt": ("tensorrt", "none", "cuda"),
+    "onnxruntime-cpu": ("onnxruntime", "none", "cpu"),
+}
 
 
 def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Build the runtime, warm it up, time `params.batches` batches, compare its vectors.
 
-    Samples: `batch`, one a batch. Values: seconds of export, compilation and warm-up, what really ran,
-    and how far its vectors are from the reference.
+    Samples: `batch`, one for each. Values: seconds of export, compilation and warm-up, the provider
+    that ran, and the distance of its vectors from the reference.
     """
-    recipe, model = cell.recipe, cell.model
-    runtimes.check(recipe.runtime, recipe.device)
+    model = cell.model
+    recipe = resolve(cell.recipe)
     if model.weights == "none":
         raise Unavailable("the model is a mock model without a network: there is nothing to run")
     threads = set_threads(recipe, uses_torch=True)
-    manifest = open_corpus(cell)
-    images, n_unique = first_batch(manifest, recipe, model)
-    request = _request(forward.load_network(model), images, recipe, cell, work)
-    _forbid_tf32()
-    reference = _reference(request)
-    used_before = _device_bytes(recipe.device)
-    built = runtimes.build(recipe.runtime, request)
-    warmup_batches = int(cell.params["warmup_batches"])
+    images, n_unique = first_batch(open_corpus(cell), recipe, model)
+    # A compiler cache that is warm from the last run would make compile_s a different figure.
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(work / "inductor")
+    os.environ["TRITON_CACHE_DIR"] = str(work / "triton")
+    request = forward.prepare(model, recipe, None, forward.cache_of(work))
+    request = replace(request, opset=int(cell.params["opset"]))
+    move = transfer.make(recipe.device)
+    reference = _reference(request, move, images)
+    before_gib = _gpu_gib(recipe.device)
+    network = forward.build(request)
+    batch = _cast(move.h2d(images), network.dtype)
+    last: list[Any] = []
+
+    def run() -> None:
+        last[:] = [network.run(batch)]
+
+    warmup_batches, batches = (int(cell.params[name]) for name in ("warmup_batches", "batches"))
     began = perf_counter()
-    timed(built, warmup_batches, lambda done: None)
+    timed(run, move.synchronize, warmup_batches, lambda done: None)
     warmup_s = perf_counter() - began
-    samples = timed(
-        built, int(cell.params["batches"]), lambda done: progress(done * recipe.batch_size)
-    )
-    values: dict[str, Any] = {
+    samples = timed(run, move.synchronize, batches, lambda done: progress(done * recipe.batch_size))
+    # Both libraries keep what they once allocated: what is in use at the end is the peak.
+    after_gib = _gpu_gib(recipe.device)
+    values = {
         **threads,
-        "provider": built.provider,
-        "compile_s": built.compile_s,
-        **built.values,
-    }
-    values |= {"warmup_batches": warmup_batches, "warmup_s": warmup_s, "tf32": "off"}
-    values |= {
-        "weights_digest": request.weights_digest,
+        "provider": network.provider,
+        **network.values,
+        "warmup_batches": warmup_batches,
+        "warmup_s": warmup_s,
+        "tf32": "off",
+        "weights_digest": network.weights_digest,
         "n_compared": n_unique,
-        **compare(built.vectors(), reference),
+        **compare(move.d2h(last[0]), reference),
+        "peak_gpu_mem_gib": after_gib and after_gib - (before_gib or 0),
+        "peak_memory_mib": peak_memory_mib(),
     }
-    values |= {"peak_gpu_mem_gib": _gib(used_before, _device_bytes(recipe.device))}
-    values["peak_memory_mib"] = peak_memory_mib()
     return Measurement({"batch": samples}, values)
 
 
-def timed(built: runtimes.Runtime, batches: int, progress: Progress) -> array[int]:
-    """Nanoseconds of each of `batches` runs, the device waited for before the clock stops."""
+def resolve(recipe: Recipe) -> Recipe:
+    """The recipe of a row: its runtime is a name of `VARIANTS`.
+
+    Raises:
+        UserError: an unknown name, or a dtype that the runtime does not run.
+        Unavailable: it needs another device.
+    """
+    name = check_name(recipe.runtime, VARIANTS, "runtime")
+    runtime, compiler, device = VARIANTS[name]
+    if device not in ("any", recipe.device):
+        wanted = {"cuda": "a CUDA GPU", "cpu": "the CPU"}[device]
+        raise Unavailable(f"{name} runs on {wanted} only, this run on device={recipe.device}")
+    recipe = replace(recipe, runtime=runtime, compile=compiler)
+    forward.check(recipe)
+    return recipe
+
+
+def timed(
+    run: Callable[[], object],
+    synchronize: Callable[[], object] | None,
+    batches: int,
+    progress: Progress,
+    clock: Callable[[], int] = perf_counter_ns,
+) -> array[int]:
+    """Nanoseconds of each of `batches` runs, the wait for the device included."""
     samples = array("q")
+    wait = synchronize or (lambda: None)
     with gc_disabled():
-        built.synchronize()
+        wait()
         for done in range(1, batches + 1):
-            began = perf_counter_ns()
-            built.run()
-            built.synchronize()
-            samples.append(perf_counter_ns() - began)
+            began = clock()
+            run()
+            wait()
+            samples.append(clock() - began)
             progress(done)
     return samples
 
@@ -87,8 +131,9 @@ def timed(built: runtimes.Runtime, batches: int, progress: Progress) -> array[in
 def compare(vectors: Floats, reference: Floats) -> dict[str, Any]:
     """How far vectors are from the reference's.
 
-    `cosine` (median) and `cosine_min` over the images; `max_rel_error`: the largest difference in any
-    component, over the largest component of the reference. All None where a vector is not finite.
+    `cosine` (median) and `cosine_min` over the images; `max_rel_error`: the largest difference of
+    any component, over the largest component of the reference. All None where a vector is not
+    finite.
     """
     if vectors.shape != reference.shape:
         raise ValueError(f"vectors of shape {vectors.shape}, the reference's is {reference.shape}")
@@ -101,10 +146,10 @@ def compare(vectors: Floats, reference: Floats) -> dict[str, Any]:
 
 
 def first_batch(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> tuple[Floats, int]:
-    """The corpus's first images as one batch, and how many they are; a small corpus repeats."""
+    """The corpus's first images as one batch, and their number; a small corpus repeats."""
     items = manifest.valid[: recipe.batch_size]
     if not items:
-        raise UserError("the corpus holds no sound image to run a network on")
+        raise UserError("the corpus holds no valid image to run a network on")
     decoder = decode.make(recipe.decoder)
     resizer = resize.make(recipe.resizer, recipe.interpolation, model.input_px).resize
     reader, to_float_chw = readers.make(manifest.root), normalize.make(*model.statistics)
@@ -117,58 +162,33 @@ def first_batch(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> tuple[F
     return assemble.stack(repeated), len(images)
 
 
-def _request(
-    network: Any, images: Floats, recipe: Recipe, cell: Cell, work: Path
-) -> runtimes.Request:
+def _cast(batch: Any, dtype: str) -> Any:
+    """The batch in the dtype that spares every run a conversion."""
+    from wallclock.stages.forward.pytorch import torch_dtype
+
+    return batch.to(torch_dtype(dtype))
+
+
+def _reference(request: forward.Request, move: transfer.Transfer, images: Floats) -> Floats:
+    """Vectors of PyTorch in FP32 on the same device; the network is back in host memory after."""
     import torch
 
-    return runtimes.Request(
-        network=network,
-        weights_digest=forward.digest_of(network)[0],
-        images=images,
-        dtype=recipe.dtype,
-        device=recipe.device,
-        # Beside the runs of this folder: <out>/runs/<experiment>/<the cell's scratch folder>.
-        cache=work.parents[2] / "onnx",
-        scratch=work,
-        opset=int(cell.params["opset"]),
-        threads=torch.get_num_threads(),
-    )
-
-
-def _reference(request: runtimes.Request) -> Floats:
-    """The vectors of PyTorch in FP32 on the same device; the network is back in host memory after."""
-    built = runtimes.build("pytorch", replace(request, dtype="fp32"))
-    built.run()
-    vectors = built.vectors()
-    del built
+    # FP32 means FP32: cuDNN's convolutions would otherwise round to ten bits on newer GPUs.
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    network = forward.build(replace(request, runtime="pytorch", dtype="fp32", compile="none"))
+    vectors = move.d2h(network.run(move.h2d(images)))
+    del network
     request.network.cpu()
-    if request.device == "cuda":
-        import torch
-
-        torch.cuda.empty_cache()
+    torch.cuda.empty_cache()  # nothing where CUDA was never used
     return vectors
 
 
-def _forbid_tf32() -> None:
-    """FP32 means FP32: cuDNN's convolutions would otherwise round to ten bits on newer GPUs."""
-    import torch
-
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
-
-
-def _device_bytes(device: str) -> int | None:
-    """Memory in use on the GPU as its driver counts it: torch's own count knows nothing of ONNX Runtime's."""
+def _gpu_gib(device: str) -> float | None:
+    """Memory in use on the GPU by its driver's count; torch's own leaves out ONNX Runtime's."""
     if device != "cuda":
         return None
     import torch
 
     torch.cuda.synchronize()
     free, total = torch.cuda.mem_get_info()
-    return int(total - free)
-
-
-def _gib(before: int | None, after: int | None) -> float | None:
-    # Both libraries keep what they once allocated, so that what is held at the end is the peak.
-    return None if before is None or after is None else (after - before) / _GIB
+    return float(total - free) / 2**30

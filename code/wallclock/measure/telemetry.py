@@ -1,7 +1,7 @@
 """GPU and CPU use, sampled ten times a second from a thread while a pass runs.
 
-GPU figures come from NVML (nvidia-ml-py), CPU use per process from psutil; where there is no GPU
-the GPU lists are empty.
+GPU figures come from NVML (nvidia-ml-py), CPU use per process from psutil; without a GPU the GPU
+lists are absent.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Any
 
 import psutil
 import pynvml
+
+from wallclock import provenance
 
 _PERIOD_S = 0.1
 
@@ -30,9 +32,9 @@ _THROTTLE = {
 class Telemetry:
     """Samples by name, one list entry every 100 ms.
 
-    `gpu_util` in percent, `gpu_mem_mib`, `gpu_power_w`, `sm_mhz`; `cpu_cores` is the CPU use of this
-    process and its children, in cores; `cpu_cores_by_process` the same for each; `other_cores` that of all
-    other processes.
+    `gpu_util` in percent, `gpu_mem_mib`, `gpu_power_w`, `sm_mhz`; `cpu_cores` is the CPU use of
+    this process and its children, in cores; `cpu_cores_by_process` the same for each;
+    `other_cores` that of all other processes.
     """
 
     def __init__(self) -> None:
@@ -42,13 +44,18 @@ class Telemetry:
         self._processes: dict[int, psutil.Process] = {}
 
     def as_values(self) -> dict[str, Any]:
-        """Everything sampled, as plain data. Processes are numbered from 0, the main one first."""
+        """All samples as plain data. Processes are numbered from 0, the main one first."""
         return {
             **self.samples,
             "throttle_reasons": sorted(self.throttle_reasons),
             "cpu_cores_by_process": list(self.by_process.values()),
             "period_s": _PERIOD_S,
         }
+
+    def clear(self) -> None:
+        """Drop all samples; the next ones count from now."""
+        self.samples.clear()
+        self.by_process.clear()
 
     def sample_cpu(self) -> None:
         """Add one sample of every process's CPU use since the last one."""
@@ -65,11 +72,9 @@ class Telemetry:
             self.by_process.setdefault(pid, []).append(cores)
             total += cores
         self._add("cpu_cores", total)
-        # What else the machine is doing: it is taken from what is measured.
-        self._add(
-            "other_cores",
-            max(0.0, psutil.cpu_percent(None) / 100 * (psutil.cpu_count() or 1) - total),
-        )
+        # Load that competes with what is measured.
+        everything = psutil.cpu_percent(None) / 100 * (psutil.cpu_count() or 1)
+        self._add("other_cores", max(0.0, everything - total))
 
     def sample_gpu(self, handle: Any) -> None:
         """Add one sample of a GPU."""
@@ -86,7 +91,7 @@ class Telemetry:
 
 @contextmanager
 def recorded(device: str) -> Iterator[Telemetry]:
-    """Sample while the block runs. The first reading of CPU use has no interval and is dropped."""
+    """Sample while the block runs."""
     telemetry = Telemetry()
     stop = threading.Event()
     thread = threading.Thread(target=_loop, args=(telemetry, device == "cuda", stop), daemon=True)
@@ -99,20 +104,13 @@ def recorded(device: str) -> Iterator[Telemetry]:
 
 
 def _loop(telemetry: Telemetry, gpu: bool, stop: threading.Event) -> None:
-    handle = None
-    if gpu:
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-    try:
+    with provenance.nvml_handles() as handles:
+        # The first reading of CPU use has no interval.
         telemetry.sample_cpu()
-        telemetry.samples.clear()
-        telemetry.by_process.clear()
+        telemetry.clear()
         due = time.monotonic() + _PERIOD_S
         while not stop.wait(max(due - time.monotonic(), 0)):
             telemetry.sample_cpu()
-            if handle is not None:
+            for handle in handles[:gpu]:
                 telemetry.sample_gpu(handle)
             due += _PERIOD_S
-    finally:
-        if gpu:
-            pynvml.nvmlShutdown()

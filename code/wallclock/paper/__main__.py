@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from wallclock import provenance
+from wallclock import provenance, records
 from wallclock.errors import UserError
 from wallclock.paper import check, claims, diff, overview, publish, report, show, whatif
 
@@ -58,6 +58,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     rebuild.add_argument(
         "--write", action="store_true", help="write what the records make instead of comparing"
+    )
+    rebuild.add_argument(
+        "--pack",
+        type=Path,
+        metavar="RUNS",
+        help="first pack these records into --reference; writes",
     )
     rebuild.set_defaults(run=_check)
     asked = commands.add_parser(
@@ -124,9 +130,13 @@ def _check(options: argparse.Namespace, console: Console) -> int:
     chosen = [options.reference] if options.reference else check.references(everywhere)
     if not chosen:
         raise UserError(f"no reference run in {everywhere}; give one: check --reference DIR")
+    if options.pack:
+        if not options.reference:
+            raise UserError("--pack needs the folder to write: check --pack RUNS --reference DIR")
+        records.pack(options.pack, options.reference / records.ARCHIVE)
     bad = 0
     for reference in chosen:
-        if options.write:
+        if options.write or options.pack:
             written = check.write(reference)
             console.print(
                 f"{reference}: {len(written)} files written from its records",

@@ -1,14 +1,14 @@
-"""A reference run rebuilt from its records, and compared byte for byte with what is committed.
+"""Reference runs: rebuilt from their records and compared byte for byte with what is committed.
 
-    data/reference/<machine>/runs/       the records: all that was measured
+    data/reference/<machine>/records.tar.xz    the records: everything that was measured
                              *.csv, *.meta.json, claims.csv, failures.csv
-                             figures/    SVG, CSV, Markdown, LaTeX, Mermaid, traces, report.html
-                             README.md   optional, about the machine; never compared
+                             figures/          SVG, CSV, Markdown, LaTeX, Mermaid, traces, report
+                             README.md         optional, about the machine; not compared
 
-Everything but `runs/` and `README.md` is derived, so a digit that was changed in a record or in a
-derived file shows up, as does a change of the code that derives them. PNG and PDF are not part of a
-reference: they show what the SVG shows, weigh as much as all else together, and their bytes hang on
-zlib's and FreeType's versions. `python -m wallclock.paper figures` makes them.
+All files except the archive and README.md are derived, so that an edit of a record or of a derived
+file is detected, and so is a change of the code that derives them. PNG and PDF are not part of a
+reference: they show what the SVG shows, are as large as everything else together, and their bytes
+depend on the versions of zlib and FreeType. `python -m wallclock.paper figures` renders them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from wallclock import records
 from wallclock.errors import UserError
 from wallclock.paper.publish import publish
 
-_RUNS, _FIGURES, _ABOUT = "runs", "figures", "README.md"
-_NOT_PART = (".png", ".pdf")
+_FIGURES = "figures"
+_UNDERIVED = ("README.md", records.ARCHIVE)
+_OMITTED_SUFFIXES = (".png", ".pdf")
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,9 @@ class Discrepancy:
     """One file in which a reference and its records disagree."""
 
     path: str
-    #: differs, missing (the records make it, it is not committed) or extra (no record makes it)
+    #: differs, missing (derived but not committed) or extra (committed but not derived)
     what: str
-    #: Of the first line that differs: its number, as committed, as rebuilt.
+    #: The first line that differs: its number, as committed, as rebuilt.
     line: int = 0
     committed: str = ""
     rebuilt: str = ""
@@ -43,73 +45,67 @@ class Discrepancy:
 
 def references(folder: Path) -> list[Path]:
     """Every reference run under `folder`."""
-    return sorted(path.parent for path in folder.glob(f"*/{_RUNS}") if path.is_dir())
+    return sorted(path.parent for path in folder.glob(f"*/{records.ARCHIVE}"))
 
 
 def check(reference: Path) -> list[Discrepancy]:
-    """Rebuild a reference run in a temporary folder; return every file that is not as committed.
+    """Rebuild a reference run in a temporary folder; return every file that differs.
 
     Raises:
         UserError: it has no records, or one of them was edited.
     """
+    discrepancies = []
     with _rebuilt(reference) as fresh:
-        made, committed = _derived(fresh), _files(reference)
-        found = []
-        for name in sorted(made | committed):
+        derived, committed = _derived(fresh), _files(reference)
+        for name in sorted(derived | committed):
             if name not in committed:
-                found.append(Discrepancy(name, "missing"))
-            elif name not in made:
-                found.append(Discrepancy(name, "extra"))
+                discrepancies.append(Discrepancy(name, "missing"))
+            elif name not in derived:
+                discrepancies.append(Discrepancy(name, "extra"))
             elif (fresh / name).read_bytes() != (reference / name).read_bytes():
-                found.append(_first_difference(name, reference / name, fresh / name))
-        return found
+                discrepancies.append(_first_difference(name, reference / name, fresh / name))
+    return discrepancies
 
 
 def write(reference: Path) -> list[Path]:
-    """Derive everything that a reference run holds from its records, and remove what they do not make.
+    """Derive all files of a reference run from its records; remove files that are not derived.
 
     Raises:
         UserError: it has no records, or one of them was edited.
     """
     with _rebuilt(reference) as fresh:
-        made = _derived(fresh)
-        for name in _files(reference) - made:
+        derived = _derived(fresh)
+        for name in _files(reference) - derived:
             (reference / name).unlink()
-        for name in made:
+        for name in derived:
             (reference / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(fresh / name, reference / name)
-        return [reference / name for name in sorted(made)]
+    return [reference / name for name in sorted(derived)]
 
 
 @contextmanager
 def _rebuilt(reference: Path) -> Iterator[Path]:
-    """A temporary folder in which everything was derived from the reference's records."""
-    runs = reference / _RUNS
-    if not runs.is_dir():
-        raise UserError(f"no records in {runs}; a reference run is a folder with {_RUNS}/ in it")
+    """A temporary folder with everything that is derived from the reference's records."""
     with TemporaryDirectory() as name:
         fresh = Path(name)
-        (fresh / _RUNS).symlink_to(runs.resolve(), target_is_directory=True)
+        records.unpack(reference / records.ARCHIVE, fresh / "runs")
         if not publish(fresh, fresh / _FIGURES).tables:
-            raise UserError(
-                f"the records in {runs} fill no table; is its index.json of an experiment missing?"
-            )
+            raise UserError(f"the records in {reference / records.ARCHIVE} fill no table")
         yield fresh
 
 
 def _files(folder: Path) -> set[str]:
-    """Files beside and under `figures/`, by path within the folder."""
-    found = [
-        path for place in (folder, folder / _FIGURES) if place.is_dir() for path in place.iterdir()
-    ]
+    """Files in `folder` and its `figures/`, as relative paths."""
+    paths = [*folder.iterdir(), *(folder / _FIGURES).glob("*")]
     return {
-        str(path.relative_to(folder)) for path in found if path.is_file() and path.name != _ABOUT
+        str(path.relative_to(folder))
+        for path in paths
+        if path.is_file() and path.name not in _UNDERIVED
     }
 
 
 def _derived(fresh: Path) -> set[str]:
-    """Those of a rebuilt run that belong to a reference."""
-    return {name for name in _files(fresh) if not name.endswith(_NOT_PART)}
+    return {name for name in _files(fresh) if not name.endswith(_OMITTED_SUFFIXES)}
 
 
 def _first_difference(name: str, committed: Path, rebuilt: Path) -> Discrepancy:
@@ -124,11 +120,9 @@ def _first_difference(name: str, committed: Path, rebuilt: Path) -> Discrepancy:
 
 
 def _around(one: str, other: str, width: int = 60) -> tuple[str, str]:
-    """The two lines from shortly before the place where they part."""
-    same = next(
-        (i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b),
-        min(len(one), len(other)),
-    )
+    """Excerpts of two lines, starting shortly before their first difference."""
+    shorter = min(len(one), len(other))
+    same = next((i for i in range(shorter) if one[i] != other[i]), shorter)
     start = max(0, same - width // 3)
     one, other = (f"{'…' if start else ''}{line[start : start + width]}" for line in (one, other))
     return one, other

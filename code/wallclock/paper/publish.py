@@ -144,8 +144,9 @@ def _write_failures(some: Sequence[Record], path: Path) -> int:
     rows: dict[tuple[str, ...], dict[str, object]] = {}
     for record in some:
         corpus = record.cell.corpus
-        for failure in record.failures if corpus else ():
-            assert corpus is not None
+        if corpus is None:
+            continue
+        for failure in record.failures:
             row = {"corpus": corpus.kind, "image_set": corpus.image_set, **failure}
             rows.setdefault(tuple(row.values()), dict(row))
     write_table(path, _FAILURE_COLUMNS, list(rows.values()))

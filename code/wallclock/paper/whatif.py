@@ -17,9 +17,9 @@ from wallclock.paper.csvfile import number, ok_rows, read_table
 from wallclock.paper.labels import DECODERS, SETS
 from wallclock.predict import (
     UNCERTAINTY,
+    JobSetup,
     Machine,
     Prediction,
-    JobSetup,
     StageCosts,
     StepTime,
     predict,

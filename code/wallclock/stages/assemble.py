@@ -21,13 +21,14 @@ def stack(images: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 def stack_shared(images: Sequence[npt.NDArray[Any]]) -> torch.Tensor:
     """The same, float32 or uint8, into memory that other processes can map.
 
-    This is what torch's `default_collate` does in a DataLoader worker: the batch lies where the main process
-    will find it, where any other would be copied there on its way.
+    torch's `default_collate` does this in a DataLoader worker: the main process maps the batch
+    where it lies, and the transfer copies nothing.
     """
     import torch
 
     shape, dtype = (len(images), *images[0].shape), images[0].dtype
-    storage = torch.UntypedStorage._new_shared(math.prod(shape) * dtype.itemsize)  # type: ignore[no-untyped-call]
+    n_bytes = math.prod(shape) * dtype.itemsize
+    storage = torch.UntypedStorage._new_shared(n_bytes)  # type: ignore[no-untyped-call]
     batch = torch.empty(0, dtype=getattr(torch, dtype.name)).set_(storage).reshape(shape)
     np.stack(images, out=batch.numpy())
     return batch

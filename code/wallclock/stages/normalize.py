@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,10 @@ _SCALE = np.float32(1 / 255)
 def make(
     mean: Sequence[float], std: Sequence[float]
 ) -> Callable[[Pixels], npt.NDArray[np.float32]]:
-    """Return the normalizer of a model: uint8 (h, w, 3) → contiguous float32 (3, h, w), (pixel / 255 - mean) / std."""
+    """A model's normalizer: uint8 (h, w, 3) → contiguous float32 (3, h, w).
+
+    (pixel / 255 - mean) / std, for each channel.
+    """
     means, deviations = np.array(mean, dtype=np.float32), np.array(std, dtype=np.float32)
 
     def to_float_chw(pixels: Pixels) -> npt.NDArray[np.float32]:
@@ -33,7 +37,17 @@ def make(
 to_float_chw = make(IMAGENET_MEAN, IMAGENET_STD)
 
 
-def shift_scale(mean: Sequence[float], std: Sequence[float]) -> tuple[list[float], list[float]]:
-    """The same as (pixel + shift) * scale for each channel, for a device to do."""
-    means, deviations = np.array(mean, dtype=np.float32), np.array(std, dtype=np.float32)
-    return (-255 * means).tolist(), (1 / (255 * deviations)).tolist()
+def on_device(mean: Sequence[float], std: Sequence[float], device: str) -> Callable[[Any], Any]:
+    """The same for a batch on a device: uint8 (n, h, w, 3) → float32 (n, 3, h, w)."""
+    import torch
+
+    def by_channel(values: Any) -> Any:
+        return torch.tensor(values, dtype=torch.float32, device=device).view(1, 3, 1, 1)
+
+    shift = by_channel([-255 * value for value in mean])
+    scale = by_channel([1 / (255 * value) for value in std])
+
+    def normalize(pixels: Any) -> Any:
+        return (pixels.permute(0, 3, 1, 2).float() + shift) * scale
+
+    return normalize

@@ -1,11 +1,12 @@
-"""What passes between decode, resize and normalize."""
+"""The type that decode, resize and normalize exchange; importing it does not import numpy."""
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
-#: A uint8 RGB picture, shape (height, width, 3), contiguous.
-Pixels: TypeAlias = npt.NDArray[np.uint8]
+#: A uint8 RGB image, shape (height, width, 3), contiguous.
+Pixels: TypeAlias = "npt.NDArray[np.uint8]"

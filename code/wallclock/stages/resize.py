@@ -1,14 +1,14 @@
-"""Stage `resize`: an RGB array to size × size, by Pillow or torch (antialiased), or OpenCV (as named).
+"""Stage `resize`: an RGB array to size × size, by Pillow or torch (antialiased), or by OpenCV.
 
 The aspect ratio is not kept: the paper's jobs squash to the model's square input. Pillow's filters
 widen with the scale, so all of them antialias. OpenCV's `linear`, `cubic` and `lanczos` sample the
-full-resolution picture without antialiasing; only `area` averages. That is why the recipes do not
-compute the same pixels, and why every table carries the PSNR. torch has Pillow's filters in vector
-code (`resizer=torch`): the same pixels but for rounding, in less time than OpenCV's `area` takes.
+full-resolution image without antialiasing; only `area` averages. That is why the recipes do not
+compute the same pixels, and why every table has the PSNR. torch has Pillow's filters in vector code
+(`resizer=torch`): the same pixels but for rounding, in less time than OpenCV's `area` takes.
 
-A picture that was decoded to 1/n rarely has whole pixels at its right and lower edge: 1873 px at 1/4 are
-468.25, in 469. Told the size in the file, `pil` and `torch` resize the 468.25 alone; taking all 469 would
-shift the picture by up to half a pixel of the result. OpenCV has no way to say so.
+An image that was decoded to 1/n rarely has whole pixels at its right and lower edge: 1873 px at 1/4
+are 468.25, in 469. Given the size in the file, `pil` and `torch` resize the 468.25 alone; taking
+all 469 would shift the image by up to half a pixel of the result. OpenCV cannot.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from PIL import Image
 from wallclock.errors import ImageError, check_name
 from wallclock.stages.pixels import Pixels
 
-Resize: TypeAlias = Callable[[Pixels], Pixels]
-
-
-#: Height and width of a picture in its file, where it may have been decoded to less; None: it was not.
+#: Height and width of an image in its file, where it may have been decoded to less; None: in full.
 Full: TypeAlias = tuple[int, int] | None
 
 
 class Resizer(Protocol):
-    """One resizer at one size, in two ways: to a picture of its own, or into a row of a batch."""
+    """One resizer at one size; returns a new image, or writes into a row of a batch."""
+
+    name: str
+    interpolation: str
 
     def resize(self, pixels: Pixels, full: Full = None) -> Pixels:
         """Uint8 (h, w, 3) → uint8 (size, size, 3); raises `ImageError`."""
 
-    def prepare(self, row: Pixels) -> Any:
-        """A row (size, size, 3) as `place` wants it: asked for once a row, not once an image."""
+    def as_destination(self, row: Pixels) -> Any:
+        """A row (size, size, 3) as `resize_into` takes it: once for a row, not for each image."""
 
-    def place(self, pixels: Pixels, prepared: Any, full: Full = None) -> None:
-        """Like `resize`, into a prepared row."""
+    def resize_into(self, destination: Any, pixels: Pixels, full: Full = None) -> None:
+        """Like `resize`, into a destination."""
 
 
 def extent(pixels: Pixels, full: tuple[int, int]) -> tuple[float, float]:
-    """How many rows and columns of a DCT-scaled picture the picture in the file fills.
+    """How many rows and columns of a DCT-scaled array the full image covers.
 
     Raises:
         ImageError: it is no scale of that size, so that the file is another than the listed one.
@@ -58,13 +58,7 @@ def extent(pixels: Pixels, full: tuple[int, int]) -> tuple[float, float]:
     )
 
 
-_PILLOW = {
-    "nearest": Image.Resampling.NEAREST,
-    "box": Image.Resampling.BOX,
-    "bilinear": Image.Resampling.BILINEAR,
-    "bicubic": Image.Resampling.BICUBIC,
-    "lanczos": Image.Resampling.LANCZOS,
-}
+_PILLOW = ("nearest", "box", "bilinear", "bicubic", "lanczos")
 _OPENCV = {
     "nearest": "INTER_NEAREST",
     "linear": "INTER_LINEAR",
@@ -72,13 +66,11 @@ _OPENCV = {
     "cubic": "INTER_CUBIC",
     "lanczos": "INTER_LANCZOS4",
 }
-
-
 _TORCH = {"bilinear": "_upsample_bilinear2d_aa", "bicubic": "_upsample_bicubic2d_aa"}
 
 
 def make(name: str, interpolation: str, size: int) -> Resizer:
-    """Return the resizer called `name` for pictures of size × size.
+    """Return the resizer called `name` for images of size × size.
 
     An unknown resizer or interpolation is a `UserError` with the nearest names.
     """
@@ -87,81 +79,89 @@ def make(name: str, interpolation: str, size: int) -> Resizer:
 
 
 class _Pillow:
+    name = "pil"
+
     def __init__(self, interpolation: str, size: int) -> None:
-        self._resample = _PILLOW[check_name(interpolation, _PILLOW, "interpolation of resizer=pil")]
+        check_name(interpolation, _PILLOW, "interpolation of resizer=pil")
+        self.interpolation = interpolation
+        self._resample = Image.Resampling[interpolation.upper()]
         self._size = (size, size)
 
     def resize(self, pixels: Pixels, full: Full = None) -> Pixels:
         height, width = extent(pixels, full) if full else pixels.shape[:2]
-        return np.asarray(
-            Image.fromarray(pixels).resize(self._size, self._resample, (0, 0, width, height))
-        )
+        box = (0, 0, width, height)
+        return np.asarray(Image.fromarray(pixels).resize(self._size, self._resample, box))
 
-    def prepare(self, row: Pixels) -> Pixels:
+    def as_destination(self, row: Pixels) -> Pixels:
         return row
 
-    def place(self, pixels: Pixels, prepared: Pixels, full: Full = None) -> None:
-        prepared[...] = self.resize(pixels, full)
+    def resize_into(self, destination: Pixels, pixels: Pixels, full: Full = None) -> None:
+        destination[...] = self.resize(pixels, full)
 
 
 class _OpenCV:
+    name = "opencv"
+
     def __init__(self, interpolation: str, size: int) -> None:
         import cv2
 
-        self._flag: int = getattr(
-            cv2, _OPENCV[check_name(interpolation, _OPENCV, "interpolation of resizer=opencv")]
-        )
+        check_name(interpolation, _OPENCV, "interpolation of resizer=opencv")
+        self.interpolation = interpolation
+        self._flag: int = getattr(cv2, _OPENCV[interpolation])
         self._size = (size, size)
         self._resize: Callable[..., Any] = cv2.resize
         self._error = cv2.error
 
     def resize(self, pixels: Pixels, full: Full = None) -> Pixels:
-        return self._into(pixels, None)
+        return self._into(None, pixels)
 
-    def prepare(self, row: Pixels) -> Pixels:
+    def as_destination(self, row: Pixels) -> Pixels:
         return row
 
-    def place(self, pixels: Pixels, prepared: Pixels, full: Full = None) -> None:
-        self._into(pixels, prepared)
+    def resize_into(self, destination: Pixels, pixels: Pixels, full: Full = None) -> None:
+        self._into(destination, pixels)
 
-    def _into(self, pixels: Pixels, row: Pixels | None) -> Pixels:
+    def _into(self, destination: Pixels | None, pixels: Pixels) -> Pixels:
         try:
-            resized: Pixels = self._resize(pixels, self._size, row, interpolation=self._flag)
+            resized: Pixels = self._resize(
+                pixels, self._size, destination, interpolation=self._flag
+            )
         except self._error as error:
             raise ImageError("resize", f"OpenCV: {error.err or error}") from error
         return resized
 
 
 class _Torch:
-    """The operator behind `torch.nn.functional.interpolate(antialias=True)`, which takes no `out`."""
+    """The operator behind `torch.nn.functional.interpolate(antialias=True)`, which has no `out`."""
+
+    name = "torch"
 
     def __init__(self, interpolation: str, size: int) -> None:
         import torch
 
-        name = _TORCH[check_name(interpolation, _TORCH, "interpolation of resizer=torch")]
-        self._operator = getattr(torch.ops.aten, name).out
+        check_name(interpolation, _TORCH, "interpolation of resizer=torch")
+        self.interpolation = interpolation
+        self._operator = getattr(torch.ops.aten, _TORCH[interpolation]).out
         self._from_numpy = torch.from_numpy
         self._size = [size, size]
 
     def resize(self, pixels: Pixels, full: Full = None) -> Pixels:
         resized = np.empty((*self._size, 3), dtype=np.uint8)
-        self.place(pixels, self.prepare(resized), full)
+        self.resize_into(self.as_destination(resized), pixels, full)
         return resized
 
-    def prepare(self, row: Pixels) -> Any:
-        # Shape (1, 3, h, w) over memory that stays (h, w, 3): the layout that the vector code is for.
+    def as_destination(self, row: Pixels) -> Any:
+        # Shape (1, 3, h, w) over memory of (h, w, 3): the layout that the vector code is for.
         return self._from_numpy(row).permute(2, 0, 1).unsqueeze(0)
 
-    def place(self, pixels: Pixels, prepared: Any, full: Full = None) -> None:
-        # Pillow's arrays cannot be written to, which torch warns of.
-        view = self.prepare(pixels if pixels.flags.writeable else pixels.copy())
-        if full is None or pixels.shape[:2] == full:
-            self._operator(view, self._size, False, out=prepared)
-            return
-        height, width = extent(pixels, full)
-        self._operator(
-            view, self._size, False, self._size[0] / height, self._size[1] / width, out=prepared
-        )
+    def resize_into(self, destination: Any, pixels: Pixels, full: Full = None) -> None:
+        # Pillow's arrays are read-only, which torch warns about.
+        view = self.as_destination(pixels if pixels.flags.writeable else pixels.copy())
+        scales: tuple[float, ...] = ()
+        if full is not None and pixels.shape[:2] != full:
+            height, width = extent(pixels, full)
+            scales = (self._size[0] / height, self._size[1] / width)
+        self._operator(view, self._size, False, *scales, out=destination)
 
 
 RESIZERS: dict[str, Callable[[str, int], Resizer]] = {

@@ -24,16 +24,13 @@ from wallclock.errors import check_name
 
 Vectors = npt.NDArray[np.float32]
 
-#: Rows that `parquet` collects before it writes.
+#: Rows that `parquet` collects before it writes them.
 ROW_GROUP = 4096
 _LMDB_MAP_BYTES = 1 << 40  # a sparse map: address space, not disk
 
 
 class Sink(Protocol):
-    """Somewhere to put vectors. `close` must be called for the file to be whole.
-
-    Whole for whoever reads it next; to survive a power cut it also takes `sync_folder`.
-    """
+    """A file of vectors. It is complete after `close`; to survive a power cut, `sync_folder` it."""
 
     path: Path
 
@@ -63,7 +60,7 @@ class ParquetSink:
     def write(self, ids: Sequence[str], vectors: Vectors) -> None:
         """Append; a full row group goes to the file at once."""
         self._ids.extend(ids)
-        # A copy: a view would keep the batch that it looks into alive until the row group is full.
+        # A copy: a view would keep its batch alive until the row group is full.
         self._chunks.append(np.array(vectors, dtype=np.float32))
         if len(self._ids) >= ROW_GROUP:
             self._flush()
@@ -75,14 +72,11 @@ class ParquetSink:
         self._writer.close()
 
     def _flush(self) -> None:
-        flat = self._pa.array(np.concatenate(self._chunks).reshape(-1))
-        vectors = self._pa.FixedSizeListArray.from_arrays(
-            flat, type=self._schema.field("vector").type
-        )
-        table = self._pa.Table.from_arrays(
-            [self._pa.array(self._ids), vectors], schema=self._schema
-        )
-        self._writer.write_table(table)
+        pa, schema = self._pa, self._schema
+        flat = pa.array(np.concatenate(self._chunks).reshape(-1))
+        vectors = pa.FixedSizeListArray.from_arrays(flat, type=schema.field("vector").type)
+        columns = [pa.array(self._ids), vectors]
+        self._writer.write_table(pa.Table.from_arrays(columns, schema=schema))
         self._ids, self._chunks = [], []
 
 
@@ -100,15 +94,11 @@ class LmdbSink:
         self._position = 0
 
     def write(self, ids: Sequence[str], vectors: Vectors) -> None:
-        """Append in one transaction.
-
-        Raises:
-            OSError: the disk is full.
-        """
+        """Append in one transaction; raises OSError where the disk is full."""
         try:
             self._append(ids, np.ascontiguousarray(vectors, dtype=np.float32))
         except self._error as error:
-            # LMDB calls a write that a full disk cut short an input/output error.
+            # LMDB reports a full disk as an input/output error.
             disk = os.statvfs(self.path.parent)
             if disk.f_bavail * disk.f_frsize > vectors.nbytes:
                 raise
@@ -123,22 +113,19 @@ class LmdbSink:
                 self._position += 1
 
     def close(self) -> None:
-        """Close. Like the other sinks, without waiting for the disk: that is `sync_folder`'s."""
+        """Close; like the other sinks, without syncing to disk."""
         self._environment.close()
 
 
 class NpySink:
-    """Raw float32 rows behind a .npy header of fixed length."""
-
-    #: Long enough for any shape; a multiple of 64, as the format asks.
-    _HEADER_BYTES = 128
+    """Raw float32 rows behind a .npy header, which numpy pads so that it can be rewritten."""
 
     def __init__(self, path: Path, dim: int) -> None:
         self.path = path
         self._dim = dim
         self._ids: list[str] = []
         self._file: BinaryIO = path.open("wb")
-        self._file.write(self._header(0))
+        self._write_header()
 
     def write(self, ids: Sequence[str], vectors: Vectors) -> None:
         """Append the rows' bytes."""
@@ -146,16 +133,16 @@ class NpySink:
         self._file.write(np.ascontiguousarray(vectors, dtype=np.float32).tobytes())
 
     def close(self) -> None:
-        """Write the final shape into the header, and the ids beside the file."""
+        """Write the final shape into the header, and the ids into a file of their own."""
         self._file.seek(0)
-        self._file.write(self._header(len(self._ids)))
+        self._write_header()
         self._file.close()
         _ids_path(self.path).write_text(json.dumps(self._ids), encoding="utf-8")
 
-    def _header(self, rows: int) -> bytes:
-        text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {self._dim}), }}"
-        body = text.ljust(self._HEADER_BYTES - 11) + "\n"
-        return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(body)) + body.encode("ascii")
+    def _write_header(self) -> None:
+        shape = (len(self._ids), self._dim)
+        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(self._file, header)
 
 
 def read_parquet(path: Path) -> tuple[list[str], Vectors]:
@@ -174,20 +161,14 @@ def read_lmdb(path: Path) -> tuple[list[str], Vectors]:
     import lmdb
 
     ids, rows = [], []
-    with (
-        lmdb.open(str(path), subdir=False, readonly=True, lock=False) as environment,
-        environment.begin() as view,
-    ):
+    environment = lmdb.open(str(path), subdir=False, readonly=True, lock=False)
+    with environment, environment.begin() as view:
         for _, value in view.cursor():
             length = struct.unpack_from("<I", value)[0]
             ids.append(bytes(value[4 : 4 + length]).decode())
-            rows.append(_row(value, 4 + length))
-    # No row, no width: an empty file does not know it.
+            rows.append(np.frombuffer(bytes(value[4 + length :]), dtype=np.float32))
+    # An empty file does not know its width.
     return ids, np.stack(rows) if rows else np.empty((0, 0), np.float32)
-
-
-def _row(value: bytes, offset: int) -> Vectors:
-    return np.frombuffer(bytes(value[offset:]), dtype=np.float32)
 
 
 def read_npy(path: Path) -> tuple[list[str], Vectors]:

@@ -18,8 +18,10 @@ _DEVICES = ("cpu", "cuda", "null")
 class Transfer:
     """How a batch reaches the device and its vectors come back.
 
-    `h2d`: float32 (n, 3, h, w), an array or a tensor in host memory → the device's batch. `d2h`: the device's vectors →
-    float32 (n, dim) in host memory. `synchronize` waits for the device; None where nothing is queued.
+    Attributes:
+        h2d: an array or a tensor of a batch in host memory → a tensor on the device.
+        d2h: vectors on the device → float32 (n, dim) in host memory.
+        synchronize: waits for the device; None where nothing is queued.
     """
 
     h2d: Callable[[Any], Any]
@@ -28,10 +30,10 @@ class Transfer:
 
 
 def make(device: str) -> Transfer:
-    """Return the transfers of `device`: cpu, cuda, or null (arrays stay as they are, without torch).
+    """Return the transfers of `device`: cpu, cuda, or null (arrays pass unchanged, without torch).
 
     Raises:
-        Unavailable: the device is not here.
+        Unavailable: the device is missing.
     """
     check_name(device, _DEVICES, "device")
     if device == "null":

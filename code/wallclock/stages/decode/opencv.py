@@ -1,0 +1,30 @@
+"""Decoder `opencv`. Its reduced modes fix the scale before the size is known: full size only."""
+
+from __future__ import annotations
+
+from wallclock.errors import ImageError
+from wallclock.stages.decode.base import Decode, Decoder, Scaling
+from wallclock.stages.pixels import Pixels
+
+
+def _make(scaling: Scaling | None, reuse: bool) -> Decode:
+    import cv2
+    import numpy as np
+
+    flags = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
+
+    def decode(data: bytes) -> Pixels:
+        try:
+            pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
+        except cv2.error as error:
+            raise ImageError("decode", f"OpenCV: {error.err or error}") from error
+        if pixels is None:
+            raise ImageError("decode", "OpenCV could not decode the file")
+        return pixels  # type: ignore[return-value]
+
+    return decode
+
+
+DECODER = Decoder(
+    "opencv", "OpenCV", ("opencv-python-headless",), _make, codec="libjpeg-turbo in opencv"
+)

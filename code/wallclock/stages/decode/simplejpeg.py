@@ -1,0 +1,52 @@
+"""Decoder `simplejpeg`: a thin binding with a libjpeg-turbo of its own; can reuse its buffer."""
+
+from __future__ import annotations
+
+from wallclock.errors import ImageError
+from wallclock.stages.decode.base import Decode, Decoder, Scaling
+from wallclock.stages.pixels import Pixels
+
+
+def _make(scaling: Scaling | None, reuse: bool) -> Decode:
+    import numpy as np
+    import simplejpeg
+
+    parse, decode_jpeg = simplejpeg.decode_jpeg_header, simplejpeg.decode_jpeg
+    buffer = np.empty(0, dtype=np.uint8)
+
+    def decode(data: bytes) -> Pixels:
+        nonlocal buffer
+        least_height = least_width = 0
+        try:
+            if scaling is not None or reuse:
+                height, width = parse(data)[:2]
+                n = 1 if scaling is None else scaling.denominator(width, height)
+                if n > 1:
+                    height, width = -(-height // n), -(-width // n)
+                    # The library's own choice is the smallest scale at or above these.
+                    least_height, least_width = height, width
+                if reuse and buffer.size < height * width * 3:
+                    buffer = np.empty(height * width * 3, dtype=np.uint8)
+            pixels: Pixels = decode_jpeg(
+                data,
+                "RGB",
+                min_height=least_height,
+                min_width=least_width,
+                buffer=buffer if reuse else None,
+                strict=True,
+            )
+        except ValueError as error:
+            raise ImageError("decode", f"simplejpeg: {error}") from error
+        return pixels
+
+    return decode
+
+
+DECODER = Decoder(
+    "simplejpeg",
+    "simplejpeg",
+    ("simplejpeg",),
+    _make,
+    scales=True,
+    codec="libjpeg-turbo in simplejpeg",
+)

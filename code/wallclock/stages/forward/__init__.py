@@ -1,0 +1,117 @@
+"""Stage `forward`: a batch on the device to pooled vectors, by PyTorch, ONNX Runtime or TensorRT.
+
+There is no fallback: what cannot run as configured raises, before anything runs.
+"""
+
+from __future__ import annotations
+
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from wallclock.errors import Unavailable, UserError, check_name
+from wallclock.spec import COMPILERS, DTYPES, RUNTIMES, ModelSpec, Recipe
+from wallclock.stages.forward.base import Network, Request, Run
+from wallclock.stages.forward.networks import digest_of, load_network
+
+__all__ = ["Network", "Request", "build", "cache_of", "check", "make", "prepare"]
+
+#: Runtime → the module that builds it.
+_MODULES = {"pytorch": "pytorch", "onnxruntime": "ort", "tensorrt": "ort"}
+
+
+def check(recipe: Recipe) -> None:
+    """Check a recipe's runtime, dtype and compile, without loading a library.
+
+    Raises:
+        UserError: an unknown name, or a combination that no machine can run.
+    """
+    check_name(recipe.runtime, RUNTIMES, "runtime")
+    check_name(recipe.compile, COMPILERS, "compile")
+    dtypes = DTYPES[recipe.runtime]
+    if recipe.dtype not in dtypes:
+        able = " or ".join(f"dtype={name}" for name in dtypes)
+        raise UserError(f"runtime={recipe.runtime} runs {able}, not dtype={recipe.dtype}")
+    if recipe.compile != "none" and recipe.runtime != "pytorch":
+        raise UserError(
+            f"compile={recipe.compile} is for runtime=pytorch; runtime={recipe.runtime} compiles "
+            "by itself: set compile=none"
+        )
+
+
+def make(model: ModelSpec, recipe: Recipe, normalize: Run | None, cache: Path) -> Network:
+    """Load a model and make it ready to run as the recipe says.
+
+    Args:
+        normalize: uint8 (n, h, w, 3) → float32 (n, 3, h, w), on the device; None: the batches that
+            `run` takes are normalized already.
+        cache: the folder for exported graphs.
+
+    Raises:
+        UserError: unknown names, or weights that cannot be loaded; the message names the fix.
+        Unavailable: a library, provider or device is missing.
+    """
+    check(recipe)
+    check_name(model.weights, ("random", "pretrained", "none"), "model.weights")
+    if model.weights == "none":
+        return _mock(model)
+    return build(prepare(model, recipe, normalize, cache))
+
+
+def prepare(model: ModelSpec, recipe: Recipe, normalize: Run | None, cache: Path) -> Request:
+    """Load a model's network; raises as `make` does."""
+    check(recipe)
+    _check_device(recipe)
+    network = load_network(model)
+    return Request(
+        network,
+        digest_of(network),
+        (recipe.batch_size, 3, model.input_px, model.input_px),
+        recipe.runtime,
+        recipe.dtype,
+        recipe.device,
+        recipe.compile,
+        normalize,
+        cache,
+    )
+
+
+def build(request: Request) -> Network:
+    """Export, compile or capture the network; on return it is ready for batches of any size.
+
+    Raises:
+        Unavailable: a library, provider or device is missing.
+    """
+    builder: Any = import_module(f"{__name__}.{_MODULES[request.runtime]}")
+    network: Network = builder.build(request)
+    return network
+
+
+def cache_of(work: Path) -> Path:
+    """`<out>/onnx`, for a cell's scratch folder `<out>/runs/<experiment>/<scratch>`."""
+    return work.parent.parent.parent / "onnx"
+
+
+def _check_device(recipe: Recipe) -> None:
+    # ONNX Runtime's CPU provider would convert FP16 to FP32 and back around every operator.
+    for setting, needs_gpu in (
+        ("runtime=tensorrt", recipe.runtime == "tensorrt"),
+        ("compile=cuda_graphs", recipe.compile == "cuda_graphs"),
+        ("dtype=fp16", (recipe.runtime, recipe.dtype) == ("onnxruntime", "fp16")),
+    ):
+        if needs_gpu and recipe.device != "cuda":
+            raise Unavailable(f"{setting} needs a CUDA GPU, this run is on device={recipe.device}")
+
+
+def _mock(model: ModelSpec) -> Network:
+    """A model without a network, which takes as long as `service_ms` says."""
+
+    def run(batch: Any) -> Any:
+        service_ms = model.service_ms + model.service_ms_per_image * len(batch)
+        if service_ms:
+            time.sleep(service_ms / 1e3)
+        # The first pixels, so that a vector still tells which image it belongs to.
+        return batch.reshape(len(batch), -1)[:, : model.dim]
+
+    return Network(run, weights_digest="none")

@@ -1,0 +1,145 @@
+"""Models as torch modules: DINOv2 with seeded weights, or any image model of transformers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from wallclock import checkpoint
+from wallclock.errors import Unavailable, UserError, check_name, first_line
+from wallclock.spec import ModelSpec
+
+#: Where the architecture has it.
+_ATTENTION = "sdpa"
+
+
+def load_network(model: ModelSpec) -> Any:
+    """The model's network: FP32, in host memory, in evaluation mode.
+
+    Called with `pixel_values`, it returns a `pooler_output` of (n, dim), whatever the architecture.
+
+    Raises:
+        UserError: the weights cannot be loaded; the message names the fix.
+        Unavailable: a library that the model needs is not installed.
+    """
+    check_name(model.weights, _LOADERS, "model.weights of a network")
+    network = _pooled(_LOADERS[model.weights](model).eval().float(), model)
+    width = checkpoint.width(network.config.to_dict())
+    if width != model.dim:
+        raise UserError(
+            f"the model's vectors have {width} numbers, model.dim says {model.dim}; "
+            f"set model.dim={width}"
+        )
+    return network
+
+
+def digest_of(network: Any) -> str:
+    """sha256 of all parameters and buffers."""
+    digest = hashlib.sha256()
+    for name, value in sorted(network.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _random(model: ModelSpec) -> Any:
+    """facebook/dinov2-small's architecture (its config.json), with seeded random weights."""
+    import torch
+    from transformers import Dinov2Config, Dinov2Model
+
+    config: Any = Dinov2Config(  # type: ignore[call-arg]
+        hidden_size=model.dim,
+        num_hidden_layers=12,
+        num_attention_heads=6,
+        mlp_ratio=4,
+        patch_size=14,
+        image_size=518,
+        attn_implementation=_ATTENTION,
+    )
+    torch.manual_seed(model.seed)
+    return Dinov2Model(config)
+
+
+def _pretrained(model: ModelSpec) -> Any:
+    """The model from a local folder, or from the hub at the pinned revision; safetensors only."""
+    from safetensors import SafetensorError
+
+    source = model.path or model.hub_id
+    if model.path:
+        # The library would take a missing folder for the name of a model on the hub.
+        checkpoint.check_folder(Path(model.path))
+    try:
+        return _from_transformers(source, model)
+    except ImportError as error:
+        raise Unavailable(
+            f"{source} needs a library that is not installed: {first_line(error)} For timm's "
+            "models type `.venv/bin/pip install timm` (it brings torchvision: take the build that "
+            "fits this torch)"
+        ) from error
+    except (OSError, ValueError, SafetensorError) as error:
+        raise UserError(
+            f"cannot load {source}: {first_line(error).rstrip('.')}. Use "
+            "model.path=/folder/with/safetensors, or model.weights=random for the same "
+            "architecture with seeded weights"
+        ) from error
+
+
+def _from_transformers(source: str, model: ModelSpec) -> Any:
+    from transformers import AutoModel
+
+    options: dict[str, Any] = {
+        "revision": None if model.path else model.revision,
+        "use_safetensors": True,
+        "output_loading_info": True,
+    }
+    try:
+        network, info = AutoModel.from_pretrained(source, attn_implementation=_ATTENTION, **options)
+    except ValueError as error:
+        if "attention implementation" not in str(error):
+            raise
+        # An architecture without attention, or with one of its own.
+        network, info = AutoModel.from_pretrained(source, **options)
+    if any(name.startswith("pooler.") for name in info["missing_keys"]):
+        # A classifier's checkpoint: the library would add a pooler with random weights.
+        network.pooler = None
+    # The vision tower of a multimodal model.
+    return getattr(network, "vision_model", network)
+
+
+def _pooled(network: Any, model: ModelSpec) -> Any:
+    """The network if it returns pooled vectors, else a wrapper that pools as its authors advise."""
+    import torch
+
+    if network.config.model_type == "dinov2":
+        return network
+    with torch.inference_mode():
+        output = network(pixel_values=torch.zeros(1, 3, model.input_px, model.input_px))
+    vectors = getattr(output, "pooler_output", None)
+    return network if vectors is not None and vectors.ndim == 2 else _pooling(network)
+
+
+def _pooling(network: Any) -> Any:
+    """A wrapper that returns the flattened pooled map, the class token, or the map's mean."""
+    import torch
+    from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+    class Pooling(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network, self.config = network, network.config
+
+        def forward(self, pixel_values: Any) -> Any:
+            output = self.network(pixel_values=pixel_values)
+            vectors, states = getattr(output, "pooler_output", None), output.last_hidden_state
+            if vectors is not None:
+                vectors = vectors.flatten(1)
+            else:
+                vectors = states[:, 0] if states.ndim == 3 else states.mean(dim=(2, 3))
+            return BaseModelOutputWithPooling(pooler_output=vectors)
+
+    return Pooling().eval()
+
+
+_LOADERS: dict[str, Callable[[ModelSpec], Any]] = {"random": _random, "pretrained": _pretrained}

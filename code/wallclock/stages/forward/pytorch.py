@@ -1,0 +1,145 @@
+"""PyTorch: eager, compiled by torch.compile, or captured as a CUDA graph."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch._dynamo.exc import TorchDynamoException
+
+from wallclock.errors import Unavailable, first_line
+from wallclock.stages.forward.base import Network, Request, Run
+
+#: The first with a dtype names it. Graphs in int8 take FP32 images and quantize by themselves.
+_DTYPES = {
+    "fp32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+    "int8": torch.float32,
+}
+
+#: Passes on a side stream before a capture: libraries allocate their workspaces in the first ones.
+_PASSES_BEFORE_CAPTURE = 3
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """The torch dtype of the images for a recipe's dtype."""
+    return _DTYPES[name]
+
+
+def require_device(device: str) -> None:
+    """Raise `Unavailable` where the device is missing."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise Unavailable(f"torch {torch.__version__} sees no CUDA device")
+
+
+def build(request: Request) -> Network:
+    """Move the network to the device in its dtype, and compile or capture it.
+
+    Raises:
+        Unavailable: no such device, or the compiler (a C++ compiler, Triton) is missing or fails.
+    """
+    require_device(request.device)
+    dtype, normalize = torch_dtype(request.dtype), request.normalize
+    network = request.network.to(device=request.device, dtype=dtype)
+
+    def step(batch: Any) -> Any:
+        # Normalized in FP32, then rounded once, as on the host.
+        images = batch if normalize is None else normalize(batch).to(dtype)
+        return network(pixel_values=images).pooler_output
+
+    began = perf_counter()
+    run = _compiled(step, _example(request, dtype), request.compile)
+    compile_s = None if run is step else perf_counter() - began
+    of_any_size = run if run is step else fixed_shape(run, request.shape[0])
+
+    def embed(batch: Any) -> Any:
+        with torch.inference_mode():
+            return of_any_size(batch.to(dtype) if normalize is None else batch)
+
+    first = next(network.parameters())
+    return Network(
+        embed,
+        request.weights_digest,
+        runtime="pytorch" if isinstance(network, torch.nn.Module) else "unknown",
+        provider=f"torch {first.device.type} {str(first.dtype).removeprefix('torch.')}",
+        dtype=next(name for name, value in _DTYPES.items() if value == first.dtype),
+        compile=_compiled_by(run),
+        values={"compile_s": compile_s},
+    )
+
+
+def fixed_shape(run: Run, size: int) -> Run:
+    """Let `run`, which takes batches of `size` images only, take any number.
+
+    A smaller batch is padded with zeros and its vectors are cut; a larger one runs in pieces.
+    """
+
+    def run_any(batch: Any) -> Any:
+        n = len(batch)
+        if n == size:
+            return run(batch)
+        if n > size:
+            return torch.cat([run_any(part) for part in batch.split(size)])
+        padded = batch.new_zeros((size, *batch.shape[1:]))
+        padded[:n] = batch
+        return run(padded)[:n]
+
+    return run_any
+
+
+class CudaGraph:
+    """A forward pass captured as a CUDA graph; a replay pays for one launch instead of hundreds."""
+
+    def __init__(self, step: Run, batch: Any) -> None:
+        # PyTorch's notes on CUDA graphs: warm up on a side stream, then capture.
+        cuda: Any = torch.cuda  # untyped in torch
+        self._input, self._graph = batch, cuda.CUDAGraph()
+        side = cuda.Stream()
+        side.wait_stream(cuda.current_stream())
+        with cuda.stream(side):
+            for _ in range(_PASSES_BEFORE_CAPTURE):
+                step(batch)
+        cuda.current_stream().wait_stream(side)
+        cuda.synchronize()
+        with cuda.graph(self._graph):
+            self._output = step(batch)
+
+    def __call__(self, batch: Any) -> Any:
+        """Replay; the vectors are a copy, because the next replay overwrites the output."""
+        self._input.copy_(batch, non_blocking=True)
+        self._graph.replay()
+        return self._output.clone()
+
+
+def _compiled(step: Run, batch: Any, how: str) -> Run:
+    """`step`, or `step` compiled or captured for the shape of `batch`, and run once."""
+    if how == "none":
+        return step
+    with torch.inference_mode():
+        if how == "cuda_graphs":
+            return CudaGraph(step, batch)
+        compiled: Run = torch.compile(step, dynamic=False)
+        try:
+            compiled(batch)
+        except TorchDynamoException as error:
+            raise Unavailable(f"torch.compile failed: {first_line(error)}") from error
+        if batch.device.type == "cuda":
+            torch.cuda.synchronize()
+    return compiled
+
+
+def _compiled_by(run: Run) -> str:
+    """What `run` is, in a recipe's words."""
+    if isinstance(run, CudaGraph):
+        return "cuda_graphs"
+    return "compile" if hasattr(run, "_torchdynamo_orig_callable") else "none"
+
+
+def _example(request: Request, dtype: torch.dtype) -> torch.Tensor:
+    """A batch of zeros, as `step` will get them."""
+    n, channels, height, width = request.shape
+    if request.normalize is None:
+        return torch.zeros(request.shape, dtype=dtype, device=request.device)
+    return torch.zeros((n, height, width, channels), dtype=torch.uint8, device=request.device)

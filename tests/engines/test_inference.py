@@ -1,0 +1,170 @@
+"""The inference step: spans on the host's clock, and CUDA events placed on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from wallclock.engines import inference as module
+from wallclock.engines.batch import Batch, Span
+from wallclock.engines.inference import CudaInference, HostInference, open_inference
+from wallclock.engines.pipeline import DeviceStages, null_stages
+from wallclock.engines.writer import InlineWriter, Writer
+from wallclock.spec import Recipe
+from wallclock.stages import transfer
+
+BATCH = Batch(["a"], [0], np.zeros((1, 3, 2, 2), np.float32))
+MS = 1_000_000
+
+
+class Clock:
+    """A clock that the test turns, in ns."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def __call__(self) -> int:
+        return self.now
+
+
+class FakeCuda:
+    """CUDA streams and events over a clock; an event must be waited for before it is read.
+
+    Work is queued: the host's clock does not move when the device works, `device_ms` does.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock, self.device_ns, self.waits = clock, 0, 0
+
+    def work(self, ns: int) -> None:
+        self.device_ns = max(self.device_ns, self.clock.now) + ns
+
+    def synchronize(self) -> None:
+        self.clock.now = max(self.clock.now, self.device_ns)
+
+    def Stream(self) -> Any:  # noqa: N802 - torch's name
+        return self
+
+    def wait_event(self, event: Any) -> None:
+        self.waits += 1
+
+    @contextmanager
+    def stream(self, stream: Any) -> Iterator[None]:
+        yield
+
+    def Event(self, enable_timing: bool) -> Any:  # noqa: N802 - torch's name
+        cuda = self
+
+        class Event:
+            at, waited = 0, False
+
+            def record(self) -> None:
+                self.at = max(cuda.device_ns, cuda.clock.now)
+
+            def synchronize(self) -> None:
+                cuda.clock.now = max(cuda.clock.now, self.at)
+                self.waited = True
+
+            def elapsed_time(self, other: Any) -> float:
+                assert self.waited, "the base event was read before it was reached"
+                assert other.at <= cuda.clock.now, "an event was read before it was reached"
+                return float(other.at - self.at) / MS
+
+        return Event()
+
+
+def sleeping(clock: Any, times_ms: tuple[int, int, int]) -> DeviceStages:
+    """Device stages that take so long, by advancing a clock."""
+
+    def stage(ms: int) -> Any:
+        def run(value: Any) -> Any:
+            clock(ms * MS)
+            return value
+
+        return run
+
+    h2d, forward, d2h = (stage(ms) for ms in times_ms)
+    return replace(null_stages()[1], h2d=h2d, forward=forward, d2h=d2h)
+
+
+def writer(clock: Clock) -> tuple[Writer, list[Any]]:
+    written: list[Any] = []
+    return InlineWriter(lambda ids, vectors: written.append((ids, vectors)), lambda: None), written
+
+
+def check(spans: list[Span], times_ms: tuple[int, int, int]) -> None:
+    assert [(name, took) for name, _, took in spans] == [
+        (name, ms * MS) for name, ms in zip(("h2d", "forward", "d2h"), times_ms, strict=True)
+    ]
+    assert all(after >= at + took for (_, at, took), (_, after, _) in pairwise(spans))
+
+
+def test_host_spans() -> None:
+    clock = Clock()
+
+    def advance(ns: int) -> None:
+        clock.now += ns
+
+    sink, written = writer(clock)
+    inference = HostInference(sleeping(advance, (1, 4, 2)), sink, clock)
+    inference.submit(BATCH, 0)
+    inference.finish()
+    assert inference.lane == "main"
+    check(inference.spans[0], (1, 4, 2))
+    assert written[0][0] == ["a"]
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    clock = Clock()
+    fake = FakeCuda(clock)
+    for name in ("Event", "Stream", "stream", "synchronize"):
+        monkeypatch.setattr(torch.cuda, name, getattr(fake, name))
+    monkeypatch.setattr(module, "perf_counter_ns", clock)
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *shape, pin_memory=False, **kw: empty(*shape, **kw))
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
+    return fake
+
+
+@pytest.mark.parametrize("in_flight", [0, 2])
+def test_event_spans(cuda: FakeCuda, in_flight: int) -> None:
+    times = (1, 4, 0)
+    stages = sleeping(cuda.work, times)
+    sink, written = writer(cuda.clock)
+    inference = CudaInference(stages, sink, in_flight)
+    batch = replace(BATCH, images=torch.zeros(1, 3))
+    for number in range(5):
+        inference.submit(replace(batch, ids=[str(number)]), 0)
+        assert len(written) == max(0, number + 1 - in_flight)
+        assert inference._in_flight.maxlen is None
+        assert len(inference._in_flight) <= in_flight
+    inference.finish()
+    assert [ids for ids, _ in written] == [[str(number)] for number in range(5)], "in order"
+    assert inference.lane == "gpu"
+    for spans in inference.spans:
+        check(spans, times)
+    assert cuda.waits == 10, "forward waits for its copy in, the copy out for its forward"
+
+
+def test_only_threads_overlap_on_a_gpu(cuda: FakeCuda) -> None:
+    sink, _ = writer(cuda.clock)
+    for engine, in_flight in (("serial", 0), ("dataloader", 0), ("threads", 2)):
+        recipe = Recipe("x", engine=engine, device="cuda")
+        inference = open_inference(null_stages()[1], recipe, sink)
+        assert isinstance(inference, CudaInference)
+        assert inference._max_in_flight == in_flight
+    assert isinstance(open_inference(null_stages()[1], Recipe("x"), sink), HostInference)
+
+
+def test_cuda_transfers_synchronize(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert transfer.make("cuda").synchronize is torch.cuda.synchronize
+    assert transfer.make("cpu").synchronize is None

@@ -1,0 +1,161 @@
+"""Reference runs: every edit of a record, an archive or a derived file is detected."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.reference import REFERENCE, reference_runs
+from wallclock import records
+from wallclock.errors import UserError
+from wallclock.paper import check
+from wallclock.paper.__main__ import main
+
+CSV = "cpu-baseline-stages.csv"
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A reference run of two experiments, made by the documented command. Read-only."""
+    base = tmp_path_factory.mktemp("reference")
+    for experiment in ("cpu", "profiler"):
+        shutil.copytree(reference_runs() / experiment, base / "runs" / experiment)
+    folder = base / "some-cpu"
+    folder.mkdir()
+    (folder / "README.md").write_text("A CPU.\n", encoding="utf-8")
+    assert main(["check", "--pack", str(base / "runs"), "--reference", str(folder)]) == 0
+    return folder
+
+
+@pytest.fixture
+def reference(packed: Path, tmp_path: Path) -> Path:
+    """A copy of it that a test may change."""
+    return shutil.copytree(packed, tmp_path / "some-cpu")
+
+
+def edit_record(reference: Path, edit: Callable[[Path], None]) -> None:
+    """Unpack, edit the first record's folder, pack again without the checks of `pack`."""
+    runs = reference.parent / "runs"
+    records.unpack(reference / records.ARCHIVE, runs)
+    edit(next(runs.glob("cpu/*-r0-*")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records, "load", lambda folder: None)
+        records.pack(runs, reference / records.ARCHIVE)
+
+
+def test_reference_matches(reference: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = {str(path.relative_to(reference)) for path in reference.rglob("*") if path.is_file()}
+    assert {CSV, "claims.csv", "failures.csv", "README.md", records.ARCHIVE} <= names
+    assert {"figures/report.html", "figures/table-2-end-to-end.tex"} <= names
+    assert not any(name.endswith((".png", ".pdf")) for name in names)
+    assert check.check(reference) == []
+    assert check.references(reference.parent) == [reference]
+    assert main(["check", "--reference", str(reference)]) == 0
+    assert "byte for byte" in capsys.readouterr().out
+
+
+def edit_csv(reference: Path) -> None:
+    text = (reference / CSV).read_text(encoding="utf-8")
+    edited = re.sub(r"\d(?=\D*\Z)", lambda digit: str((int(digit[0]) + 1) % 10), text)
+    (reference / CSV).write_text(edited, encoding="utf-8")
+
+
+def remove_table(reference: Path) -> None:
+    (reference / "figures" / "table-2-end-to-end.md").unlink()
+
+
+def add_figure(reference: Path) -> None:
+    (reference / "figures" / "fig-02-batch-sweep.png").touch()
+
+
+@pytest.mark.parametrize(
+    ("edit", "path", "what"),
+    [
+        (edit_csv, CSV, "differs"),
+        (remove_table, "figures/table-2-end-to-end.md", "missing"),
+        (add_figure, "figures/fig-02-batch-sweep.png", "extra"),
+    ],
+)
+def test_edited_file(
+    edit: Callable[[Path], None],
+    path: str,
+    what: str,
+    reference: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    edit(reference)
+    (discrepancy,) = check.check(reference)
+    assert (discrepancy.path, discrepancy.what) == (path, what)
+    assert main(["check", "--reference", str(reference)]) == 1
+    assert f"  {path}  {what}" in capsys.readouterr().out
+    assert main(["check", "--write", "--reference", str(reference)]) == 0
+    assert check.check(reference) == []
+
+
+def test_first_difference_is_shown(reference: Path) -> None:
+    path = reference / "claims.csv"
+    lines = path.read_text(encoding="utf-8").split("\n")
+    number = next(index for index, line in enumerate(lines) if ",not run," in line)
+    lines[number] = lines[number].replace(",not run,", ",held,")
+    path.write_text("\n".join(lines), encoding="utf-8")
+    (discrepancy,) = check.check(reference)
+    assert discrepancy.line == number + 1
+    assert "held" in discrepancy.committed
+    assert "not run" in discrepancy.rebuilt
+    assert len(discrepancy.committed) < 70
+
+
+def test_edited_record_is_refused(reference: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def edit(folder: Path) -> None:
+        path = folder / "samples.json"
+        text = path.read_text(encoding="utf-8")
+        path.write_text(re.sub(r"\d(?=\])", "", text, count=1), encoding="utf-8")
+
+    edit_record(reference, edit)
+    with pytest.raises(UserError, match="was changed after it was written"):
+        check.check(reference)
+    assert main(["check", "--reference", str(reference)]) == 1
+    assert "was changed after it was written" in capsys.readouterr().err
+
+
+def test_resealed_record_changes_derived_files(reference: Path) -> None:
+    def edit(folder: Path) -> None:
+        record = records.load(folder)
+        samples = {**record.samples, "wall": [record.samples["wall"][0] + 10**9]}
+        records.write(folder, replace(record, samples=samples))
+
+    edit_record(reference, edit)
+    assert CSV in {item.path for item in check.check(reference)}
+
+
+def test_removed_record_changes_derived_files(reference: Path) -> None:
+    edit_record(reference, shutil.rmtree)
+    extra = {item.path for item in check.check(reference) if item.what == "extra"}
+    assert CSV in extra
+
+
+def test_no_reference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UserError, match="no archive of records at"):
+        check.check(tmp_path / "absent")
+    assert main(["check", "--pack", str(tmp_path), "--reference", str(tmp_path)]) == 1
+    assert main(["check", "--pack", str(tmp_path)]) == 1
+    no_records, no_reference = capsys.readouterr().err.splitlines()
+    assert "no records under" in no_records
+    assert "--pack needs the folder" in no_reference
+
+
+def test_records_without_a_table(tmp_path: Path) -> None:
+    shutil.copytree(reference_runs() / "cpu", tmp_path / "runs" / "no_such_experiment")
+    records.pack(tmp_path / "runs", tmp_path / records.ARCHIVE)
+    with pytest.raises(UserError, match="fill no table"):
+        check.check(tmp_path)
+
+
+def test_committed_reference_is_one_archive() -> None:
+    assert [path.name for path in REFERENCE.parent.rglob("*.xz")] == [records.ARCHIVE]
+    assert not list(REFERENCE.parent.rglob("record.json"))
