@@ -119,7 +119,7 @@ def test_missing_library_is_a_row(
 def test_changed_corpus_is_refused(plan: Plan, decoder_cells: list[Cell], tmp_path: Path) -> None:
     (tmp_path / "images" / "00.jpg").write_bytes((tmp_path / "images" / "0.jpg").read_bytes())
     Plan(plan.settings, lambda done, total, step: None).slice("original", 3)
-    with pytest.raises(UserError, match="the corpus changed while the run was going on"):
+    with pytest.raises(UserError, match="the corpus changed during the run"):
         measure(decoder_cells[:1], plan)
 
 
