@@ -47,9 +47,9 @@ COLUMNS = (
     *("decode_resize_share_without_forward", *_rows.FIDELITY_COLUMNS, "n_failed"),
     *("median_kb", "median_megapixels", "origin", "status", "reason"),
 )
-TABLES = {"t4-serial-stages.csv": COLUMNS, "t4-serial-stages-original.csv": COLUMNS}
-
-_CSV_OF = {"small_256": "t4-serial-stages.csv", "original": "t4-serial-stages-original.csv"}
+#: The table of each image set.
+CSVS = {"small_256": "t4-serial-stages.csv", "original": "t4-serial-stages-original.csv"}
+TABLES = dict.fromkeys(CSVS.values(), COLUMNS)
 
 
 def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
@@ -73,7 +73,7 @@ def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {}
     for protocol in ("serial", "floor"):
         for (image_set, _), repeats in _rows.groups(records, protocol).items():
-            found.setdefault(_CSV_OF[image_set], []).append(_row(repeats, records, image_set))
+            found.setdefault(CSVS[image_set], []).append(_row(repeats, records, image_set))
     return found
 
 

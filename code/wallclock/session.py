@@ -13,7 +13,9 @@ import experiments
 from wallclock import provenance, records
 from wallclock.corpus import prepare
 from wallclock.errors import UserError
-from wallclock.paper import diagnosis, diagnosis_screen, overview, show
+from wallclock.paper import closing, terminal
+from wallclock.paper.diagnosis import screen as diagnosis_screen
+from wallclock.paper.diagnosis import words as diagnosis_words
 from wallclock.paper.publish import Published, publish
 from wallclock.run import runner
 from wallclock.run.plan import Plan, Settings
@@ -41,9 +43,12 @@ def run_session(settings: Settings, command: str) -> int:
         **({"credit": credit} if credit else {}),
     }
     report = runner.run(cells, settings.runs, settings.seed, context, screen, settings.export)
-    published = publish(settings.out, settings.figures)
+    published = publish(settings.out, settings.figures, ran=settings.experiments)
     _print_results(published, settings, screen.console)
     _print_locations(published, report, settings, screen.console)
+    sentence = closing.closing_sentence(settings.out, settings.experiments)
+    if sentence:
+        terminal.print_line(f"\n{sentence}", screen.console)
     for name, words in report.crashed:
         print(f"\n{name} crashed:\n{words}", file=sys.stderr)
     return 1 if report.crashed else 0
@@ -52,13 +57,14 @@ def run_session(settings: Settings, command: str) -> int:
 def _print_results(published: Published, settings: Settings, console: Console) -> None:
     """The tables and verdicts of the paper's experiments; the diagnosis of one's own job."""
     if settings.experiments.keys() - set(experiments.OWN):
-        overview.print_tables(published.tables, console)
-        show.print_verdicts(published.verdicts, console)
+        terminal.print_results(published.tables, console)
+        terminal.print_verdicts(published.verdicts, console)
     if "diagnose" in settings.experiments:
-        found = diagnosis.load(settings.out)
-        if found is None:
+        diagnosis = diagnosis_words.load(settings.out)
+        if diagnosis is None:
             raise UserError(f"nothing to diagnose: {_why_not(settings)}")
-        diagnosis_screen.print_diagnosis(found, console)
+        page = settings.figures / "diagnosis.html"
+        diagnosis_screen.print_diagnosis(diagnosis, page, console)
 
 
 def _why_not(settings: Settings) -> str:
@@ -94,8 +100,9 @@ def _say_data(plan: Plan, console: Console) -> None:
     for manifest in largest.values():
         shape, size = manifest.size_stats(), sum(item.bytes for item in manifest.items)
         console.print(
-            f"{manifest.kind} {manifest.image_set}: {len(manifest.items):,} images, {size / 1e6:,.1f} MB, median "
-            f"{shape['median_kb']:.1f} KB and {shape['median_megapixels']:.2f} megapixels, in {_short(manifest.root)}",
+            f"{manifest.kind} {manifest.image_set}: {len(manifest.items):,} images, "
+            f"{size / 1e6:,.1f} MB, median {shape['median_kb']:.1f} KB and "
+            f"{shape['median_megapixels']:.2f} megapixels, in {_short(manifest.root)}",
             highlight=False,
             markup=False,
             soft_wrap=True,

@@ -12,7 +12,7 @@ from experiments import serialization
 from wallclock import settings
 from wallclock.paper import claims
 from wallclock.paper.csvfile import read_table, write_table
-from wallclock.paper.publish import CLAIMS
+from wallclock.paper.claims import CLAIMS
 from wallclock.records import Record
 from wallclock.run.plan import Plan
 from wallclock.spec import Cell
