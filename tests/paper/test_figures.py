@@ -27,6 +27,8 @@ SMALL, ORIGINAL = serial.CSVS["small_256"], serial.CSVS["original"]
 STACKED, BARS = "fig-01-stacked-stage-time", "fig-03-decoder-comparison"
 BATCH, WORKERS = "fig-02-batch-sweep", "fig-04-workers-sweep"
 PIPELINE, FRONTIER = "fig-07-pipeline", "fig-11-frontier"
+RUNTIMES, PREDICTION = "fig-05-onnx-vs-pytorch", "fig-12-predicted-vs-measured"
+STEPS = "fig-10-throughput-summary"
 
 
 def markers(lines: Sequence[Line2D], marker: str) -> list[tuple[float, float]]:
@@ -65,15 +67,6 @@ class TestRendering:
         for output in FIGURES.values():
             assert bool(output.required) or bool(output.optional), output.stem
 
-    def test_another_table_gives_another_figure(
-        self, copy: Copy, tmp_path: Path, svg_only: None
-    ) -> None:
-        folder = copy(SMALL)
-        before = render(STACKED, folder, tmp_path / "one")
-        edit(folder / SMALL, "decoder=pil", decode_s=1)
-        after = render(STACKED, folder, tmp_path / "two")
-        assert before.paths[0].read_bytes() != after.paths[0].read_bytes()
-
     def test_missing_tables_are_named(self, copy: Copy, tmp_path: Path) -> None:
         folder = copy(SMALL)
         assert render(BARS, folder, tmp_path) == Rendering(BARS, (), f"no {decoders.CSV}")
@@ -91,6 +84,24 @@ class TestRendering:
         assert "no wall time" in reasons[1]
         assert reasons[2] == f"no row with status ok in {decoders.CSV}"
         assert not (tmp_path / "out").exists()
+
+    @pytest.mark.parametrize(
+        ("stem", "csv", "where", "column", "reason"),
+        [
+            (WORKERS, workers.CSV, "", "img_per_s", "no row .* has a rate"),
+            (RUNTIMES, onnx.CSV, "1", "p95_ms", "PyTorch FP32 has status ok but an empty time"),
+            (PIPELINE, SMALL, "decoder=pil", "status", "no row of decoder pil"),
+            (FRONTIER, frontier.CSV, "", "psnr_db", "both a rate and a PSNR"),
+            (PREDICTION, predict.CSV, "", "measured_img_per_s", "both predicted and measured"),
+        ],
+    )
+    def test_missing_numbers_are_named(
+        self, copy: Copy, stem: str, csv: str, where: str, column: str, reason: str
+    ) -> None:
+        folder = copy(csv)
+        edit(folder / csv, where, **{column: ""})
+        with pytest.raises(NothingToDrawError, match=reason):
+            drawn(stem, folder)
 
     def test_unknown_stem(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match="did you mean fig-03-decoder-comparison"):
@@ -216,16 +227,10 @@ class TestSweeps:
         edit(folder / workers.CSV, wait_share="")
         assert len(drawn(WORKERS, folder).axes) == 1
 
-    def test_no_rate_no_figure(self, copy: Copy) -> None:
-        folder = copy(workers.CSV)
-        edit(folder / workers.CSV, img_per_s="")
-        with pytest.raises(NothingToDrawError, match="has a rate"):
-            drawn(WORKERS, folder)
-
 
 class TestRuntimes:
-    def test_reasons_replace_missing_times(self, copy: Copy) -> None:
-        figure = drawn("fig-05-onnx-vs-pytorch", REFERENCE)
+    def test_reasons_replace_missing_times(self) -> None:
+        figure = drawn(RUNTIMES, REFERENCE)
         for expected in (
             *("PyTorch FP32", "torch.compile FP32", "ONNX Runtime, CPU, INT8"),
             *("398 ms · 40.2 img/s", "milliseconds per batch of 16", "p50 to p95", "3 batches"),
@@ -234,10 +239,6 @@ class TestRuntimes:
         grey = [item for item in figure.axes[0].texts if "unavailable" in item.get_text()]
         assert len(grey) == 4
         assert all(item.get_color() == "#666666" and len(item.get_text()) < 80 for item in grey)
-        folder = copy(onnx.CSV)
-        edit(folder / onnx.CSV, "runtime=pytorch dtype=fp32", p95_ms="")
-        with pytest.raises(NothingToDrawError, match="PyTorch FP32 has status ok but an empty"):
-            drawn("fig-05-onnx-vs-pytorch", folder)
 
 
 class TestPipeline:
@@ -257,18 +258,12 @@ class TestPipeline:
         assert "256 px" not in one
         assert "originals 21.7 %" in one
 
-    def test_needs_pillows_recipe(self, copy: Copy) -> None:
-        folder = copy(SMALL)
-        edit(folder / SMALL, "decoder=pil", status="error")
-        with pytest.raises(NothingToDrawError, match="no row of decoder pil"):
-            drawn(PIPELINE, folder)
-
 
 class TestSteps:
     def test_factors_over_the_baseline(self, copy: Copy) -> None:
         folder = copy(steps.CSV)
         fail(folder / steps.CSV, "step=batch", "gate failed", "vectors too far from reference")
-        text = words(drawn("fig-10-throughput-summary", folder))
+        text = words(drawn(STEPS, folder))
         for expected in (
             *("Baseline PIL, 4 workers, batch 32, FP32", "3.35 0.27×", "measured end to end"),
             *("+ FP16 libjpeg-turbo/OpenCV, 8 workers, batch 64, FP16", "gate failed (vectors"),
@@ -277,7 +272,7 @@ class TestSteps:
             assert expected in text.replace("  ", " ")
         assert "1.08×" not in text
         fail(folder / steps.CSV, "step=baseline", "error", "killed")
-        assert "×" not in words(drawn("fig-10-throughput-summary", folder))
+        assert "×" not in words(drawn(STEPS, folder))
 
 
 class TestFrontier:
@@ -312,18 +307,10 @@ class TestFrontier:
             f"A folder's photos{ending}" for ending in ("", ", baseline JPEG", ", progressive JPEG")
         ]
 
-    def test_needs_psnr(self, copy: Copy) -> None:
-        folder = copy(frontier.CSV)
-        edit(folder / frontier.CSV, psnr_db="")
-        with pytest.raises(NothingToDrawError, match="both a rate and a PSNR"):
-            drawn(FRONTIER, folder)
-
 
 class TestPrediction:
-    STEM = "fig-12-predicted-vs-measured"
-
     def test_points_are_the_tables(self) -> None:
-        figure = drawn(self.STEM, REFERENCE)
+        figure = drawn(PREDICTION, REFERENCE)
         (axes,) = figure.axes
         rows = [r for r in ok_rows(read_table(REFERENCE / predict.CSV)) if r["measured_img_per_s"]]
         expected = [(float(r["measured_img_per_s"]), float(r["img_per_s"])) for r in rows]
@@ -335,9 +322,3 @@ class TestPrediction:
         assert len(np.concatenate(hollow)) == len(of_paper)
         assert "median 5 %, worst 23 %" in words(figure)
         assert "20 cells not predicted or not measured" in words(figure)
-
-    def test_needs_measurements(self, copy: Copy) -> None:
-        folder = copy(predict.CSV)
-        edit(folder / predict.CSV, measured_img_per_s="")
-        with pytest.raises(NothingToDrawError, match="both predicted and measured"):
-            drawn(self.STEM, folder)

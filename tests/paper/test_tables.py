@@ -14,17 +14,7 @@ from wallclock.errors import UserError
 from wallclock.paper.csvfile import read_table
 from wallclock.paper.rendering import NothingToDrawError
 from wallclock.paper.tables import TABLES, build, render
-from wallclock.paper.tables.table import (
-    COUNT,
-    NUMBER,
-    Column,
-    Source,
-    Table,
-    Value,
-    shown,
-    to_latex,
-    to_markdown,
-)
+from wallclock.paper.tables.table import NUMBER, Column, Source, Table, Value, to_latex, to_markdown
 from wallclock.paper.tables.table import save as save_table
 
 SINKS, END_TO_END, CHECKLIST, CLAIMS = TABLES
@@ -35,19 +25,6 @@ def values(table: Table, column: str) -> list[str | float | None]:
 
 
 class TestForms:
-    @pytest.mark.parametrize(
-        ("value", "kind", "text"),
-        [
-            (None, NUMBER, "–"),
-            ("", NUMBER, "–"),
-            ("as it is", NUMBER, "as it is"),
-            (595.24, NUMBER, "595"),
-            (50_000.0, COUNT, "50,000"),
-        ],
-    )
-    def test_shown(self, value: str | float | None, kind: str, text: str) -> None:
-        assert shown(value, kind) == text
-
     def test_special_characters_survive(self, tmp_path: Path) -> None:
         odd = r"50 % of $PATH & a_b {x} \n #1 ~ ^ | <p> *"
         columns = (Column("name", "na|me_1"), Column("value", "value", NUMBER))

@@ -3,106 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from experiments import (
-    batch,
-    cpu,
-    decoders,
-    fast,
-    frontier,
-    layers,
-    limits,
-    onnx,
-    opt,
-    predict,
-    profiler,
-    scaling,
-    serial,
-    serialization,
-    steps,
-    t4,
-    workers,
-)
+import experiments
+from experiments import cpu, fast, frontier, layers, limits, opt, predict, scaling, serial, t4
 from wallclock.paper.csvfile import Row, number, ok_rows, read_table
 from wallclock.paper.diagnosis import words
 from wallclock.paper.format import digits, factor, percent
 from wallclock.paper.labels import DECODERS, RUNTIMES, SHORT_SETS, STEPS, SYSTEMS
+from wallclock.paper.terminal import RESULTS
 from wallclock.summary import median
 
-_LABELS: Mapping[str, Mapping[str, str]] = {
-    **{"decoder": DECODERS, "resizer": DECODERS, "runtime": RUNTIMES},
-    **{"step": STEPS, "image_set": SHORT_SETS},
-}
 #: Rows that differ in one of these are not compared.
-_CONDITIONS = ("corpus", "image_set", "device", "weights", "service_ms")
+_CONDITIONS = ("corpus", "image_set", "device", "weights", "service_ms", "fsync")
+#: Columns that name a row, with their labels.
+_NAMES: Mapping[str, Mapping[str, str]] = {
+    **{"step": STEPS, "what": {}, "format": {}, "recipe": {}},
+    **{"decoder": DECODERS, "runtime": RUNTIMES, "dtype": {}},
+}
 
 
-@dataclass(frozen=True)
-class _Comparison:
-    """The best row of a table versus a base row."""
-
-    csv: str
-    #: Template; of the best row's cells, its `{value}` and `{rate}`, `{ratio}` or `{percent}`.
-    sentence: str
-    column: str = "img_per_s"
-    #: Cells of the base row, and its table if that is another.
-    base: Mapping[str, str] = field(default_factory=dict)
-    base_csv: str = ""
-    #: Divide by this column of the best row itself instead.
-    base_column: str = ""
-    #: Cells of the candidates.
-    only: Mapping[str, str] = field(default_factory=dict)
-    lowest: bool = False
-
-    def __call__(self, folder: Path) -> str:
-        """The sentence; empty if either row was not measured."""
-        rows = [
-            row
-            for row in _passed(_rows(folder, self.csv))
-            if row[self.column] and _has(row, self.only) and row.get("decoder") != "null"
-            if not (self.base and _has(row, self.base))
-        ]
-        if not rows:
-            return ""
-        best = (min if self.lowest else max)(rows, key=lambda row: float(row[self.column]))
-        base_csv, base_column = self.base_csv or self.csv, self.base_column or self.column
-        bases = [best] if self.base_column else _rows(folder, base_csv)
-        base = next((row for row in bases if _has(row, self.base) and _alike(best, row)), None)
-        if base is None:
-            return ""
-        ratio = float(best[self.column]) / float(base[base_column])
-        cells = {name: _LABELS.get(name, {}).get(cell, cell) for name, cell in best.items()}
-        text = self.sentence.format(
-            **cells,
-            value=digits(best[self.column]),
-            rate=digits(best.get("img_per_s", "")),
-            ratio=factor(ratio),
-            percent=percent(ratio),
-        )
-        return f"{text} (mock model)" if best.get("weights") == "none" else text
-
-
-def closing_sentence(tables_folder: Path, experiments: Collection[str]) -> str:
+def closing_sentence(tables_folder: Path, ran: Collection[str]) -> str:
     """Compare the result of a run with what it competes with; empty if nothing was measured.
 
-    Of several experiments the one nearest to the paper's question is compared.
+    Of several experiments the first of `_ORDER` with both sides of its comparison is taken.
 
     Raises:
         UserError: a table is damaged.
     """
-    for name, sentences in _SENTENCES.items():
-        for sentence in sentences if name in experiments else ():
-            if text := sentence(tables_folder):
-                return text
+    order = dict.fromkeys([*_ORDER, *ran])
+    for name in order:
+        if name in ran:
+            sentence = _SENTENCES.get(name, _best_versus_first(name))(tables_folder)
+            if sentence:
+                return sentence
     return ""
 
 
 def _rows(folder: Path, csv: str) -> list[Row]:
-    """The measured rows of a table; none if it is absent."""
+    """The measured rows of a table, originals first; none if it is absent."""
     path = folder / csv
-    return ok_rows(read_table(path)) if path.is_file() else []
+    rows = ok_rows(read_table(path)) if path.is_file() else []
+    return sorted(rows, key=lambda row: row.get("image_set", "original") != "original")
+
+
+def _first(folder: Path, csv: str, **cells: str) -> Row | None:
+    rows = _rows(folder, csv)
+    return next((row for row in rows if all(row[name] == cells[name] for name in cells)), None)
 
 
 def _passed(rows: Sequence[Row]) -> list[Row]:
@@ -110,12 +57,56 @@ def _passed(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row.get("gate", "passed") in ("passed", "reference")]
 
 
-def _has(row: Row, cells: Mapping[str, str]) -> bool:
-    return all(row[name] == cell for name, cell in cells.items())
-
-
 def _alike(one: Row, other: Row) -> bool:
     return all(one[name] == other[name] for name in _CONDITIONS if name in one and name in other)
+
+
+def _over(row: Row, base: Row, column: str = "img_per_s") -> str:
+    return factor(float(row[column]) / float(base[column]))
+
+
+def _mock(row: Row) -> str:
+    return " (mock model)" if row.get("weights") == "none" else ""
+
+
+def _best_versus_first(experiment: str) -> Callable[[Path], str]:
+    """The sentence of most experiments: the best row of its table versus the first one's."""
+
+    def sentence(folder: Path) -> str:
+        for csv in experiments.load(experiment).TABLES:
+            rows = _rows(folder, csv)
+            column = next((name for name in RESULTS if rows and rows[0].get(name)), "")
+            panel = [row for row in _passed(rows) if row.get(column) and _alike(row, rows[0])]
+            if len(panel) < 2:
+                continue
+            is_rate = column in ("img_per_s", "vectors_per_s")
+            sign = 1 if is_rate else -1
+            best = max(panel[1:], key=lambda row: sign * float(row[column]))
+            names = _distinguishing(panel)
+            on = f"on {SHORT_SETS[best['image_set']]} " if "image_set" in best else ""
+            verb, unit = "reaches" if is_rate else "takes", RESULTS[column]
+            return (
+                f"{on}{_name(best, names)} {verb} {digits(best[column])} {unit}{_mock(best)}, "
+                f"{_over(best, panel[0], column)} {_name(panel[0], names)}"
+            )
+        return ""
+
+    return sentence
+
+
+def _distinguishing(rows: Sequence[Row]) -> list[str]:
+    """The first columns that tell all rows apart."""
+    names: list[str] = []
+    for name in _NAMES:
+        if name in rows[0] and len({row[name] for row in rows}) > 1:
+            names.append(name)
+        if len({tuple(row[name] for name in names) for row in rows}) == len(rows):
+            break
+    return names
+
+
+def _name(row: Row, names: Sequence[str]) -> str:
+    return " ".join(_NAMES[name].get(row[name], row[name]) for name in names)
 
 
 def _diagnose(folder: Path) -> str:
@@ -125,33 +116,82 @@ def _diagnose(folder: Path) -> str:
     first = diagnosis.first()
     if first is None:
         return words.headline(diagnosis)
-    measured, base = first["measured_img_per_s"], diagnosis.present["measured_img_per_s"]
-    proof = f", {factor(float(measured) / float(base))} measured" if measured and base else ""
+    present, column = diagnosis.present, "measured_img_per_s"
+    proof = f", {_over(first, present, column)} measured" if first[column] else ""
     return f"fix first: {first['fix']}, {factor(first['predicted_speedup'])} predicted{proof}"
 
 
 def _frontier(folder: Path) -> str:
     """Versus the next fastest whose pixels pass, the paper's recipe, and DataLoader + PIL."""
-    rows = sorted(_rows(folder, frontier.CSV), key=lambda row: row["image_set"] != "original")
-    ours = next((row for row in rows if row["system"] == "ours"), None)
+    ours = _first(folder, frontier.CSV, system="ours")
     if ours is None:
         return ""
-    panel = {name: ours[name] for name in ("corpus", "image_set", "subset")}
-    others = {row["system"]: row for row in rows if row is not ours and _has(row, panel)}
+    panel = ("corpus", "image_set", "subset")
+    others = {
+        row["system"]: row
+        for row in _rows(folder, frontier.CSV)
+        if row["system"] != "ours" and all(row[name] == ours[name] for name in panel)
+    }
+    names = {"paper": SYSTEMS["paper"], "pil": SYSTEMS["pil"]}
     passed = _passed(list(others.values()))
-    rivals = dict(SYSTEMS)
-    order = ["paper", "pil"]
     if passed:
-        fastest = max(passed, key=lambda row: number(row["img_per_s"]) or 0.0)["system"]
-        rivals[fastest] = f"the next fastest whose pixels pass ({SYSTEMS[fastest]})"
-        order = list(dict.fromkeys([fastest, *order]))
-    versus = [
-        f"{factor(float(ours['img_per_s']) / float(others[system]['img_per_s']))} {rivals[system]}"
-        for system in order
-        if system in others
-    ]
+        fastest = max(passed, key=lambda row: float(row["img_per_s"]))["system"]
+        rival = f"the next fastest whose pixels pass ({SYSTEMS[fastest]})"
+        names = {fastest: rival} | {name: names[name] for name in names if name != fastest}
+    versus = [f"{_over(ours, others[name])} {names[name]}" for name in names if name in others]
     rate, images = digits(ours["img_per_s"]), SHORT_SETS[ours["image_set"]]
     return f"ours prepares {rate} {images} a second on {ours['cores']} cores: {', '.join(versus)}"
+
+
+def _serial(folder: Path) -> str:
+    for csv in reversed(serial.CSVS.values()):
+        rows = _passed(_rows(folder, csv))
+        recipes = [row for row in rows if row["decoder"] not in ("pil", "null")]
+        pil = _first(folder, csv, decoder="pil")
+        if pil and recipes:
+            best = min(recipes, key=lambda row: float(row["seconds_per_100k"]))
+            names = dict.fromkeys((DECODERS[best["decoder"]], DECODERS[best["resizer"]]))
+            ratio = _over(best, pil, "seconds_per_100k")
+            images = SHORT_SETS[best["image_set"]]
+            return f"on {images} {' + '.join(names)} takes {ratio} the time of PIL{_mock(best)}"
+    return ""
+
+
+def _end_to_end(name: str, csv: str, bases: Mapping[str, str]) -> Callable[[Path], str]:
+    """One run versus the first of `bases` (CSV by name) that was measured under like conditions."""
+
+    def sentence(folder: Path) -> str:
+        row = _first(folder, csv)
+        if row is None:
+            return ""
+        text = f"{name} embeds {digits(row['img_per_s'])} images a second{_mock(row)}"
+        for base_name, base_csv in bases.items():
+            base = _first(folder, base_csv)
+            if base and _alike(row, base):
+                return f"{text}, {_over(row, base)} {base_name}"
+        waits = percent(row["wait_share"], 0)
+        return f"{text}; its main process waits for them {waits} of the time"
+
+    return sentence
+
+
+def _limits(folder: Path) -> str:
+    row = _first(folder, limits.CSV, what="loader")
+    if row is None:
+        return ""
+    rate, images = digits(row["img_per_s"]), SHORT_SETS[row["image_set"]]
+    share = percent(row["efficiency"])
+    return f"the loader prepares {rate} {images} a second, {share} of its ceiling"
+
+
+def _scaling(folder: Path) -> str:
+    rows = [row for row in _rows(folder, scaling.CSV) if row["over_one_thread"]]
+    if not rows:
+        return ""
+    best = max(rows, key=lambda row: int(row["threads"]))
+    rate, images = digits(best["img_per_s"]), SHORT_SETS[best["image_set"]]
+    ratio = factor(best["over_one_thread"])
+    return f"{best['threads']} threads load {rate} {images} a second, {ratio} one thread"
 
 
 def _predict(folder: Path) -> str:
@@ -159,142 +199,38 @@ def _predict(folder: Path) -> str:
     errors = [abs(error) for row in rows if (error := number(row["error"])) is not None]
     if not errors:
         return ""
-    return (
-        f"predictions differ from the measured rates by {percent(median(errors))} "
-        f"(median of {len(errors)} cells), {percent(max(errors))} at worst"
-    )
+    middle, worst = percent(median(errors)), percent(max(errors))
+    return f"predicted and measured rates differ by {middle} (median), {worst} at worst"
 
 
-_ALL_WINS = _Comparison(
-    opt.CSV, "all wins embed {value} images a second, {ratio} the baseline", base_csv=t4.CSV
-)
-_THREADS = {"what": "threads", "image_set": "original"}
-_FAST_ORIGINALS = {"recipe": "fast", "image_set": "original"}
-#: By experiment, the nearest to the paper's question first; of several sentences the first with
-#: both rows.
-_SENTENCES: Mapping[str, tuple[Callable[[Path], str], ...]] = {
-    "diagnose": (_diagnose,),
-    "frontier": (_frontier,),
-    "fast": tuple(
-        _Comparison(
-            fast.CSV,
-            f"recipe=fast embeds {{value}} images a second, {{ratio}} {name}",
-            base_csv=csv,
-        )
-        for csv, name in ((opt.CSV, "the optimized recipe"), (t4.CSV, "the baseline"))
+def _layers(folder: Path) -> str:
+    row = max(_rows(folder, layers.OPERATORS_CSV), key=lambda row: float(row["ms"]), default=None)
+    return f"{row['operator']} takes {percent(row['share'])} of the forward pass" if row else ""
+
+
+def _cpu(folder: Path) -> str:
+    row = _first(folder, cpu.CSV)
+    if row is None:
+        return ""
+    rate, share = digits(row["img_per_s"]), percent(row["forward_share"])
+    return f"one CPU thread embeds {rate} images a second; forward takes {share} of the time"
+
+
+#: Sentences of experiments that are more than a table of alternatives.
+_SENTENCES: Mapping[str, Callable[[Path], str]] = {
+    "diagnose": _diagnose,
+    "frontier": _frontier,
+    "fast": _end_to_end(
+        "recipe=fast", fast.CSV, {"the optimized recipe": opt.CSV, "the baseline": t4.CSV}
     ),
-    "opt": (_ALL_WINS,),
-    "t4": (
-        _ALL_WINS,
-        _Comparison(
-            t4.CSV,
-            "the baseline embeds {rate} images a second; "
-            "its main process waits for them {percent} of the time",
-            column="wait_s",
-            base_column="wall_s",
-        ),
-    ),
-    "steps": (
-        _Comparison(
-            steps.CSV,
-            "{step} reaches {value} images a second, {ratio} the baseline",
-            base={"step": "baseline"},
-        ),
-    ),
-    "serial": tuple(
-        _Comparison(
-            serial.CSVS[image_set],
-            "on {image_set} {decoder} + {resizer} takes {ratio} the time of PIL",
-            column="seconds_per_100k",
-            base={"decoder": "pil"},
-            lowest=True,
-        )
-        for image_set in ("original", "small_256")
-    ),
-    "decoders": tuple(
-        _Comparison(
-            decoders.CSV,
-            "{decoder} decodes {image_set} in {value} ms each, {ratio} the time of PIL",
-            column="mean_ms",
-            base={"decoder": "pil"},
-            only={"image_set": image_set},
-            lowest=True,
-        )
-        for image_set in ("original", "small_256")
-    ),
-    "workers": (
-        _Comparison(
-            workers.CSV,
-            "{workers} workers reach {value} images a second, {ratio} loading in the main process",
-            base={"workers": "0"},
-        ),
-    ),
-    "batch": (
-        _Comparison(
-            batch.CSV,
-            "batch {batch_size} reaches {value} images a second, {ratio} batch 1",
-            base={"batch_size": "1"},
-        ),
-    ),
-    "onnx": (
-        _Comparison(
-            onnx.CSV,
-            "{runtime} {dtype} takes {value} ms a batch, {ratio} the time of PyTorch fp32",
-            column="mean_ms",
-            base={"runtime": "pytorch", "dtype": "fp32"},
-            lowest=True,
-        ),
-    ),
-    "limits": (
-        _Comparison(
-            limits.CSV,
-            "the loader of recipe=fast prepares {value} {image_set} a second, "
-            "{ratio} decoding from memory alone",
-            base={"what": "decode_memory", **_FAST_ORIGINALS},
-            only={"what": "loader", **_FAST_ORIGINALS},
-        ),
-    ),
-    "scaling": (
-        _Comparison(
-            scaling.CSV,
-            "{threads} threads load {value} {image_set} a second, {ratio} one thread",
-            base={"threads": "1", **_THREADS},
-            only=_THREADS,
-        ),
-    ),
-    "predict": (_predict,),
-    "serialization": (
-        _Comparison(
-            serialization.CSV,
-            "{format} writes {value} vectors a second, {ratio} parquet",
-            column="vectors_per_s",
-            base={"format": "parquet", "fsync": "no"},
-            only={"fsync": "no"},
-        ),
-    ),
-    "layers": (
-        _Comparison(
-            layers.OPERATORS_CSV,
-            "{operator} takes {percent} of the forward pass",
-            column="ms",
-            base_column="profiled_ms",
-        ),
-    ),
-    "cpu": (
-        _Comparison(
-            cpu.CSV,
-            "one CPU thread embeds {rate} images a second; forward takes {percent} of the time",
-            column="forward_s",
-            base_column="wall_s",
-        ),
-    ),
-    "profiler": (
-        _Comparison(
-            profiler.CSV,
-            "timing a stage costs {value} ns, {ratio} a contextlib manager",
-            column="ns_per_call",
-            base={"what": "contextlib call"},
-            only={"what": "stage call"},
-        ),
-    ),
+    "opt": _end_to_end("the optimized recipe", opt.CSV, {"the baseline": t4.CSV}),
+    "t4": _end_to_end("the baseline", t4.CSV, {"the optimized recipe": opt.CSV}),
+    "serial": _serial,
+    "limits": _limits,
+    "scaling": _scaling,
+    "predict": _predict,
+    "layers": _layers,
+    "cpu": _cpu,
 }
+#: The nearest to the paper's question first; others follow in the order of the run.
+_ORDER = ("diagnose", "frontier", "fast", "opt", "t4", "steps", "serial", "decoders", "workers")

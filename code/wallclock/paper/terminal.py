@@ -31,7 +31,7 @@ _NAMES = (
     *("dtype", "format", "image_set", "subset"),
 )
 #: Column and unit: the first that a row fills is its result.
-_RESULTS = {
+RESULTS = {
     "img_per_s": "img/s",
     "vectors_per_s": "vectors/s",
     "mean_ms": "ms",
@@ -142,7 +142,7 @@ def _name(row: Row) -> str:
 
 
 def _result(row: Row) -> str:
-    for column, unit in _RESULTS.items():
+    for column, unit in RESULTS.items():
         if row.get(column):
             return f"{digits(row[column])} {unit}"
     if row.get("max_relative_difference"):
