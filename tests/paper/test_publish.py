@@ -28,14 +28,24 @@ Tamper = Callable[[Path], None]
 
 
 def write_records(runs: Path) -> None:
-    """Two repeats of experiment `cpu`, as a run leaves them."""
+    """Two repeats of experiment `cpu`, as a run would leave them."""
     recipe, corpus = Recipe("cpu", batch_size=1), Slice("synthetic", "small_256", 8, "cd" * 32, "")
     environment = {
-        "machine": {"cpu": "Some CPU", "cores": 2, "memory_gib": 8, "gpus": []}
-        | {"system": "Linux", "python": "3.11"},
-        "versions": {"numpy": "2.4.6"},
-        "code": "ab" * 32,
-        "command": "python code/main.py --experiment cpu",
+        **{
+            "machine": {
+                "cpu": "Some CPU",
+                "cores": 2,
+                "memory_gib": 8,
+                "gpus": [],
+                "system": "Linux",
+                "python": "3.11",
+            }
+        },
+        **{
+            "versions": {"numpy": "2.4.6"},
+            "code": "ab" * 32,
+            "command": "python code/main.py --experiment cpu",
+        },
         "before": {"git": {"commit": "6246b18"}},
     }
     keys = []
@@ -43,11 +53,16 @@ def write_records(runs: Path) -> None:
         cell = Cell(
             "cpu", "serial", "cpu-small_256", repeat, recipe, corpus, ModelSpec("dinov2-small")
         )
-        samples = {name: [int(1e6 * factor)] * 8 for name in STAGES}
-        samples["forward"] = [int(9e8 * factor)] * 8
-        samples["wall"] = [sum(sum(times) for times in samples.values())]
-        values = {"n_embedded": 8, "weights_digest": "ef" * 32}
-        values |= {"median_kb": 7.4, "median_megapixels": 0.05}
+        samples = {
+            name: [int(1e6 * factor * (900 if name == "forward" else 1))] * 8 for name in STAGES
+        }
+        samples["wall"] = [sum(sum(found) for found in samples.values())]
+        values = {
+            "n_embedded": 8,
+            "weights_digest": "ef" * 32,
+            "median_kb": 7.4,
+            "median_megapixels": 0.05,
+        }
         keys.append(records.key_of(cell, {}))
         record = Record(cell, samples=samples, values=values, environment=environment, seconds=1.0)
         records.write(records.directory(runs, cell, keys[-1]), record)
@@ -135,7 +150,7 @@ def test_outputs_without_records_are_removed(tmp_path: Path) -> None:
 # --- checking a reference run -------------------------------------------------------------------
 
 
-def test_reference_holds_text_only(reference: Path) -> None:
+def test_a_reference_holds_text_only_and_is_as_its_records_make_it(reference: Path) -> None:
     names = {str(path.relative_to(reference)) for path in reference.rglob("*") if path.is_file()}
     derived = {name for name in names if not name.startswith("runs/")}
     assert {
@@ -155,7 +170,7 @@ def change_a_digit_of_a_csv(reference: Path) -> None:
     path = reference / CSV
     text = path.read_text(encoding="utf-8")
     path.write_text(
-        re.sub(r"(\d)(\D*)\Z", lambda match: f"{(int(match[1]) + 1) % 10}{match[2]}", text),
+        re.sub(r"(\d)(\D*)\Z", lambda found: f"{(int(found[1]) + 1) % 10}{found[2]}", text),
         encoding="utf-8",
     )
 
@@ -164,7 +179,7 @@ def remove_a_table(reference: Path) -> None:
     (reference / "figures" / "table-2-end-to-end.md").unlink()
 
 
-def add_a_file(reference: Path) -> None:
+def leave_a_stranger(reference: Path) -> None:
     (reference / "figures" / "fig-02-batch-sweep.png").touch()
 
 
@@ -173,15 +188,15 @@ def add_a_file(reference: Path) -> None:
     [
         (change_a_digit_of_a_csv, (CSV, "differs")),
         (remove_a_table, ("figures/table-2-end-to-end.md", "missing")),
-        (add_a_file, ("figures/fig-02-batch-sweep.png", "extra")),
+        (leave_a_stranger, ("figures/fig-02-batch-sweep.png", "extra")),
     ],
 )
-def test_changed_file_is_named(
+def test_a_changed_file_is_named(
     tamper: Tamper, expected: tuple[str, str], reference: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tamper(reference)
-    (discrepancy,) = check.check(reference)
-    assert (discrepancy.path, discrepancy.what) == expected
+    (found,) = check.check(reference)
+    assert (found.path, found.what) == expected
     assert main(["check", "--reference", str(reference)]) == 1
     printed = capsys.readouterr().out
     assert "not as its records make it" in printed
@@ -190,21 +205,21 @@ def test_changed_file_is_named(
     assert main(["check", "--reference", str(reference)]) == 0
 
 
-def test_difference_is_shown_in_context(reference: Path) -> None:
+def test_a_difference_is_shown_where_it_lies(reference: Path) -> None:
     path = reference / "claims.csv"
     lines = path.read_text(encoding="utf-8").split("\n")
     number = next(index for index, line in enumerate(lines) if ",not run," in line)
     lines[number] = lines[number].replace(",not run,", ",held,")
     path.write_text("\n".join(lines), encoding="utf-8")
-    (discrepancy,) = check.check(reference)
-    assert isinstance(discrepancy, Discrepancy)
-    assert discrepancy.line == number + 1
-    assert "held" in discrepancy.committed
-    assert "not run" in discrepancy.rebuilt
-    assert len(discrepancy.committed) < 70
+    (found,) = check.check(reference)
+    assert isinstance(found, Discrepancy)
+    assert found.line == number + 1
+    assert "held" in found.committed
+    assert "not run" in found.rebuilt
+    assert len(found.committed) < 70
 
 
-def test_edited_record_is_refused(reference: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_edited_record_is_refused(reference: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = next(reference.glob("runs/cpu/*/samples.json"))
     path.write_text(path.read_text(encoding="utf-8").replace("900", "800"), encoding="utf-8")
     with pytest.raises(UserError, match="was changed after it was written"):
@@ -213,7 +228,8 @@ def test_edited_record_is_refused(reference: Path, capsys: pytest.CaptureFixture
     assert "was changed after it was written" in capsys.readouterr().err
 
 
-def test_record_with_a_new_seal_changes_the_tables(reference: Path) -> None:
+def test_a_record_that_was_sealed_anew_shows_in_what_it_makes(reference: Path) -> None:
+    """Who edits a record and its seal changes what is derived from it."""
     folder = next(reference.glob("runs/cpu/*r0*"))
     record = records.load(folder)
     samples = {**record.samples, "wall": [record.samples["wall"][0] + 10**9]}
@@ -225,10 +241,10 @@ def test_record_with_a_new_seal_changes_the_tables(reference: Path) -> None:
         seconds=1.0,
     )
     records.write(folder, edited)
-    assert CSV in {discrepancy.path for discrepancy in check.check(reference)}
+    assert CSV in {found.path for found in check.check(reference)}
 
 
-def test_folder_without_records(tmp_path: Path, reference: Path) -> None:
+def test_what_is_no_reference_run_says_so(tmp_path: Path, reference: Path) -> None:
     with pytest.raises(UserError, match="no records in"):
         check.check(tmp_path / "nowhere")
     shutil.rmtree(reference / "runs" / "cpu")

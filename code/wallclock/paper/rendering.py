@@ -22,7 +22,7 @@ class NothingToDrawError(Exception):
 
 @dataclass(frozen=True)
 class Output(Generic[T]):
-    """A figure or a table of the paper, declared by its own module in `OUTPUTS`."""
+    """A figure or a table of the paper; its module declares it with `@output`."""
 
     #: Name of its files, without suffix.
     stem: str
@@ -42,6 +42,17 @@ class Output(Generic[T]):
         return self.required + self.optional
 
 
+def output(
+    stem: str,
+    title: str,
+    *required: str,
+    optional: tuple[str, ...] = (),
+    text: tuple[str, Callable[[Tables], str]] | None = None,
+) -> Callable[[Callable[[Tables], T]], Output[T]]:
+    """Declare the function that makes an output; the fields are those of `Output`."""
+    return lambda make: Output(stem, title, make, required, optional, text)
+
+
 @dataclass(frozen=True)
 class Rendering:
     """What became of one output: the files written, or why there are none."""
@@ -55,8 +66,10 @@ def discover(package: str, prefix: str) -> dict[str, Output[Any]]:
     """The outputs that the modules of a package declare, by stem and in its order."""
     path = import_module(package).__path__
     names = [info.name for info in pkgutil.iter_modules(path) if info.name.startswith(prefix)]
-    outputs = [output for name in names for output in import_module(f"{package}.{name}").OUTPUTS]
-    return {output.stem: output for output in sorted(outputs, key=lambda output: output.stem)}
+    modules = [import_module(f"{package}.{name}") for name in names]
+    values = [value for module in modules for value in vars(module).values()]
+    outputs = {value.stem: value for value in values if isinstance(value, Output)}
+    return dict(sorted(outputs.items()))
 
 
 def read_sources(folder: Path, required: Sequence[str], optional: Sequence[str]) -> Tables:

@@ -15,7 +15,7 @@ from wallclock.paper.csvfile import Row, number, ok_rows
 from wallclock.paper.figures import style
 from wallclock.paper.format import digits, percent
 from wallclock.paper.labels import DECODERS, SETS
-from wallclock.paper.rendering import NothingToDrawError, Output, Tables
+from wallclock.paper.rendering import NothingToDrawError, Tables, output
 
 OTHER = "unattributed"
 _STYLES = {**style.STAGE_STYLES, OTHER: style.OTHER_STYLE}
@@ -94,21 +94,17 @@ def draw(image_set: str, tables: Tables) -> Figure:
     return figure
 
 
-OUTPUTS = (
-    Output(
-        "fig-01-stacked-stage-time",
-        "Where 100,000 small images spend their time, by stage and recipe",
-        partial(draw, "small_256"),
-        required=(serial.CSVS["small_256"],),
-        optional=(t4.CSV,),
-    ),
-    Output(
-        "fig-01b-stacked-stage-time-original",
-        "Where 100,000 originals spend their time, by stage and recipe",
-        partial(draw, "original"),
-        required=(serial.CSVS["original"],),
-    ),
-)
+SMALL = output(
+    "fig-01-stacked-stage-time",
+    "Where 100,000 small images spend their time, by stage and recipe",
+    serial.CSVS["small_256"],
+    optional=(t4.CSV,),
+)(partial(draw, "small_256"))
+ORIGINAL = output(
+    "fig-01b-stacked-stage-time-original",
+    "Where 100,000 originals spend their time, by stage and recipe",
+    serial.CSVS["original"],
+)(partial(draw, "original"))
 
 
 def stage_seconds(row: Row, excluded: Sequence[str] = ()) -> dict[str, float]:

@@ -13,7 +13,7 @@ from wallclock.paper.csvfile import Row, distinct, number, ok_rows
 from wallclock.paper.figures import style
 from wallclock.paper.format import digits, percent
 from wallclock.paper.labels import DECODERS
-from wallclock.paper.rendering import NothingToDrawError, Output, Tables
+from wallclock.paper.rendering import NothingToDrawError, Tables, output
 
 #: Colours of throughput and of the second quantity.
 _RATE, _SECOND = "#00568C", "#C24E00"
@@ -29,6 +29,7 @@ _SETTINGS: dict[str, Callable[[str], str]] = {
 Points = Sequence[tuple[float, float]]
 
 
+@output("fig-02-batch-sweep", "Throughput and peak GPU memory against the batch size", batch.CSV)
 def draw_batches(tables: Tables) -> Figure:
     """Images a second over batch sizes; peak memory, where there is a GPU, on the right axis.
 
@@ -58,6 +59,11 @@ def draw_batches(tables: Tables) -> Figure:
     return figure
 
 
+@output(
+    "fig-04-workers-sweep",
+    "Throughput against the number of loader workers, and the main process's wait for them",
+    workers.CSV,
+)
 def draw_workers(tables: Tables) -> Figure:
     """Images a second over workers; below, the share of wall time in which the main process waits.
 
@@ -83,22 +89,6 @@ def draw_workers(tables: Tables) -> Figure:
     panels[-1, 0].set_xlabel("loader workers (0: the main process loads)")
     _place_caption(figure, rows, lambda row: f"{row['workers']} workers")
     return figure
-
-
-OUTPUTS = (
-    Output(
-        "fig-02-batch-sweep",
-        "Throughput and peak GPU memory against the batch size",
-        draw_batches,
-        required=(batch.CSV,),
-    ),
-    Output(
-        "fig-04-workers-sweep",
-        "Throughput against the number of loader workers, and the main process's wait for them",
-        draw_workers,
-        required=(workers.CSV,),
-    ),
-)
 
 
 def _points(rows: Sequence[Row], column: str, setting: str) -> Points:

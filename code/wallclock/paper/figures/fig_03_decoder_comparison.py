@@ -12,10 +12,15 @@ from wallclock.paper.csvfile import Row, distinct, number, ok_rows
 from wallclock.paper.figures import style
 from wallclock.paper.format import digits
 from wallclock.paper.labels import DECODERS, SETS
-from wallclock.paper.rendering import NothingToDrawError, Output, Tables
+from wallclock.paper.rendering import NothingToDrawError, Tables, output
 from wallclock.spec import IMAGE_SETS
 
 
+@output(
+    "fig-03-decoder-comparison",
+    "Milliseconds to decode one image, by decoder and image set",
+    decoders.CSV,
+)
 def draw(tables: Tables) -> Figure:
     """Mean time a decoder, with a line from p50 to p90; a panel an image set, own scales.
 
@@ -45,16 +50,6 @@ def draw(tables: Tables) -> Figure:
     )
     style.place_caption(figure, style.caption(measured, *remarks))
     return figure
-
-
-OUTPUTS = (
-    Output(
-        "fig-03-decoder-comparison",
-        "Milliseconds to decode one image, by decoder and image set",
-        draw,
-        required=(decoders.CSV,),
-    ),
-)
 
 
 def _panel(axes: Axes, rows: Sequence[Row], names: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ from wallclock.paper.csvfile import Row, joined, number, ok_rows
 from wallclock.paper.figures import style
 from wallclock.paper.format import digits
 from wallclock.paper.labels import RUNTIMES
-from wallclock.paper.rendering import NothingToDrawError, Output, Tables
+from wallclock.paper.rendering import NothingToDrawError, Tables, output
 
 #: The bar of a runtime of ONNX Runtime's; PyTorch's are blue.
 _ONNX_BAR = "#E8B54D"
@@ -18,6 +18,11 @@ _ONNX_BAR = "#E8B54D"
 _REASON = 74
 
 
+@output(
+    "fig-05-onnx-vs-pytorch",
+    "Latency of one batch in each runtime, the forward pass alone",
+    onnx.CSV,
+)
 def draw(tables: Tables) -> Figure:
     """Mean time a batch by runtime, with a line from p50 to p95; without a time, the reason.
 
@@ -46,16 +51,6 @@ def draw(tables: Tables) -> Figure:
     )
     style.place_caption(figure, style.caption(measured, *remarks))
     return figure
-
-
-OUTPUTS = (
-    Output(
-        "fig-05-onnx-vs-pytorch",
-        "Latency of one batch in each runtime, the forward pass alone",
-        draw,
-        required=(onnx.CSV,),
-    ),
-)
 
 
 def name(row: Row) -> str:

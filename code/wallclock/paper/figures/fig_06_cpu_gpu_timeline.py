@@ -15,7 +15,7 @@ from wallclock.paper import spans as recorded
 from wallclock.paper.csvfile import Row
 from wallclock.paper.figures import style
 from wallclock.paper.format import counted, percent
-from wallclock.paper.rendering import NothingToDrawError, Output, Tables
+from wallclock.paper.rendering import NothingToDrawError, Tables, output
 from wallclock.paper.spans import WAIT, Span, Window
 
 _NAMES = {t4.TIMELINE: "Baseline", opt.TIMELINE: "Optimized"}
@@ -42,6 +42,11 @@ class _Run:
         return self.rows[0]
 
 
+@output(
+    "fig-06-cpu-gpu-timeline",
+    "What every worker and the device did when, recorded: baseline above, optimized below",
+    optional=(t4.TIMELINE, opt.TIMELINE),
+)
 def draw(tables: Tables) -> Figure:
     """A panel a run: lanes from top to bottom, time to the right.
 
@@ -72,16 +77,6 @@ def draw(tables: Tables) -> Figure:
     rows = [{**run.row, "n_images": ""} for run in runs]
     style.place_caption(figure, style.caption(rows, f"of a run of {sizes} images", *remarks))
     return figure
-
-
-OUTPUTS = (
-    Output(
-        "fig-06-cpu-gpu-timeline",
-        "What every worker and the device did when, recorded: baseline above, optimized below",
-        draw,
-        optional=(t4.TIMELINE, opt.TIMELINE),
-    ),
-)
 
 
 def _runs(tables: Mapping[str, Sequence[Row]]) -> list[_Run]:

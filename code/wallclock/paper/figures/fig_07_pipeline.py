@@ -13,7 +13,7 @@ from wallclock.paper.csvfile import Row, number, ok_rows
 from wallclock.paper.figures import style
 from wallclock.paper.format import percent
 from wallclock.paper.labels import SHORT_SETS
-from wallclock.paper.rendering import NothingToDrawError, Output, Tables
+from wallclock.paper.rendering import NothingToDrawError, Tables, output
 
 #: Where a stage runs: the first and the last stage of each group.
 _GROUPS = (
@@ -25,6 +25,36 @@ _SHADES = LinearSegmentedColormap.from_list("share", ["#FFFFFF", "#F6C9A8", "#D5
 _WIDTH, _HEIGHT, _GAP, _ROW_PITCH = 0.86, 0.62, 0.14, 0.86
 
 
+def mermaid(tables: Tables) -> str:
+    """The same chart as Mermaid source. Raises NothingToDrawError."""
+    rows = _pil_rows(tables)
+    lines = [
+        "%% made by python -m wallclock.paper figures; shares of wall time, PIL recipe, serial",
+        "flowchart LR",
+    ]
+    for index, (group, first, last) in enumerate(_GROUPS):
+        lines.append(f'  subgraph group{index}["{group}"]')
+        for stage in STAGES[STAGES.index(first) : STAGES.index(last) + 1]:
+            shares = "".join(
+                f"<br/>{name} {percent(_share(row, stage)).replace('<', '&lt;')}"
+                for name, row in rows.items()
+            )
+            lines.append(f'    {stage}["<b>{stage}</b>{shares}"]')
+        lines.append("  end")
+    lines.append("  " + " --> ".join(STAGES))
+    for stage in STAGES:
+        fill = _fill(max(_share(row, stage) for row in rows.values()))
+        ink = "#FFFFFF" if style.is_dark(fill) else style.INK
+        lines.append(f"  style {stage} fill:{fill},stroke:{style.INK},color:{ink}")
+    return "\n".join(lines) + "\n"
+
+
+@output(
+    "fig-07-pipeline",
+    "The nine stages, and each one's share of the wall time",
+    optional=tuple(serial.CSVS.values()),
+    text=(".mmd", mermaid),
+)
 def draw(tables: Tables) -> Figure:
     """A row of boxes an image set, filled by share; the stages ran sequentially.
 
@@ -52,41 +82,6 @@ def draw(tables: Tables) -> Figure:
         figure, style.caption(list(rows.values()), f"wall time in no stage: {rest}")
     )
     return figure
-
-
-def mermaid(tables: Tables) -> str:
-    """The same chart as Mermaid source. Raises NothingToDrawError."""
-    rows = _pil_rows(tables)
-    lines = [
-        "%% made by python -m wallclock.paper figures; shares of wall time, PIL recipe, serial",
-        "flowchart LR",
-    ]
-    for index, (group, first, last) in enumerate(_GROUPS):
-        lines.append(f'  subgraph group{index}["{group}"]')
-        for stage in STAGES[STAGES.index(first) : STAGES.index(last) + 1]:
-            shares = "".join(
-                f"<br/>{name} {percent(_share(row, stage)).replace('<', '&lt;')}"
-                for name, row in rows.items()
-            )
-            lines.append(f'    {stage}["<b>{stage}</b>{shares}"]')
-        lines.append("  end")
-    lines.append("  " + " --> ".join(STAGES))
-    for stage in STAGES:
-        fill = _fill(max(_share(row, stage) for row in rows.values()))
-        ink = "#FFFFFF" if style.is_dark(fill) else style.INK
-        lines.append(f"  style {stage} fill:{fill},stroke:{style.INK},color:{ink}")
-    return "\n".join(lines) + "\n"
-
-
-OUTPUTS = (
-    Output(
-        "fig-07-pipeline",
-        "The nine stages, and each one's share of the wall time",
-        draw,
-        optional=tuple(serial.CSVS.values()),
-        text=(".mmd", mermaid),
-    ),
-)
 
 
 def _pil_rows(tables: Tables) -> dict[str, Row]:

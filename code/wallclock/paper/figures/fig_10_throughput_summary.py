@@ -12,9 +12,14 @@ from wallclock.paper.csvfile import Row, number, ok_rows
 from wallclock.paper.figures import style
 from wallclock.paper.format import digits, factor
 from wallclock.paper.labels import DECODERS, STEPS
-from wallclock.paper.rendering import NothingToDrawError, Output, Tables
+from wallclock.paper.rendering import NothingToDrawError, Tables, output
 
 
+@output(
+    "fig-10-throughput-summary",
+    "Throughput after each cumulative step, measured end to end",
+    steps.CSV,
+)
 def draw(tables: Tables) -> Figure:
     """One bar a step, images a second, with its factor over the baseline.
 
@@ -46,16 +51,6 @@ def draw(tables: Tables) -> Figure:
     )
     style.place_caption(figure, style.caption(measured, *remarks))
     return figure
-
-
-OUTPUTS = (
-    Output(
-        "fig-10-throughput-summary",
-        "Throughput after each cumulative step, measured end to end",
-        draw,
-        required=(steps.CSV,),
-    ),
-)
 
 
 def _bar(axes: Axes, position: int, row: Row, base: float | None) -> None:

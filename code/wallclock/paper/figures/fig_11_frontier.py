@@ -12,7 +12,7 @@ from experiments import frontier
 from wallclock.paper.csvfile import Row, joined, number, ok_rows
 from wallclock.paper.figures import style
 from wallclock.paper.labels import SETS, SYSTEMS
-from wallclock.paper.rendering import NothingToDrawError, Output, Tables
+from wallclock.paper.rendering import NothingToDrawError, Tables, output
 
 #: From here on images count as equal: a rounding error in every tenth value.
 _SAME_DB = 66.0
@@ -24,6 +24,9 @@ _PER_ROW = 2
 _LETTER_PT, _LINE_PT = 3.5, 8.5
 
 
+@output(
+    "fig-11-frontier", "Throughput of loaders against the fidelity of their images", frontier.CSV
+)
 def draw(tables: Tables) -> Figure:
     """A panel for each set of images; up is faster, right is closer to Pillow's antialiased resize.
 
@@ -54,16 +57,6 @@ def draw(tables: Tables) -> Figure:
     for axes, points in drawn.items():
         _name_points(axes, points)
     return figure
-
-
-OUTPUTS = (
-    Output(
-        "fig-11-frontier",
-        "Throughput of loaders against the fidelity of their images",
-        draw,
-        required=(frontier.CSV,),
-    ),
-)
 
 
 def _panel_of(row: Row) -> tuple[str, str, str]:

@@ -12,7 +12,7 @@ from wallclock.paper.csvfile import Row, distinct, joined, number, ok_rows
 from wallclock.paper.figures import style
 from wallclock.paper.format import counted, digits, percent
 from wallclock.paper.labels import CORPORA
-from wallclock.paper.rendering import NothingToDrawError, Output, Tables
+from wallclock.paper.rendering import NothingToDrawError, Tables, output
 from wallclock.predict import UNCERTAINTY
 from wallclock.summary import median
 
@@ -32,6 +32,11 @@ _OTHER = ("other engines", "#AAAFB6", "X")
 _BANDS = ((0.35, "#F1F1F1"), (UNCERTAINTY, "#DDDDDD"))
 
 
+@output(
+    "fig-12-predicted-vs-measured",
+    "Throughput predicted from the costs of the stages, against what was measured end to end",
+    predict.CSV,
+)
 def draw(tables: Tables) -> Figure:
     """Predicted over measured images a second, both on logarithmic scales, equality as a line.
 
@@ -72,16 +77,6 @@ def draw(tables: Tables) -> Figure:
     axes.legend(loc="upper left", ncols=2)
     style.place_caption(figure, _caption(rows, tables[predict.CSV]))
     return figure
-
-
-OUTPUTS = (
-    Output(
-        "fig-12-predicted-vs-measured",
-        "Throughput predicted from the costs of the stages, against what was measured end to end",
-        draw,
-        required=(predict.CSV,),
-    ),
-)
 
 
 def _points(axes: Axes, rows: Sequence[Row]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from experiments import serialization
 from wallclock.paper.csvfile import joined
-from wallclock.paper.rendering import NothingToDrawError, Output, Tables
+from wallclock.paper.rendering import NothingToDrawError, Tables, output
 from wallclock.paper.tables.table import COUNT, NUMBER, Column, SourceRow, Table, rows_of
 
 _COLUMNS = (
@@ -26,22 +26,13 @@ _COLUMNS = (
 )
 
 
+@output("table-1-serialization", "Writing the vectors, by format", serialization.CSV)
 def build(tables: Tables) -> Table:
     """A row for each row of the CSV. Raises NothingToDrawError."""
     sources = rows_of(tables, serialization.CSV)
     if not sources:
         raise NothingToDrawError(f"no row in {serialization.CSV}")
     return Table(_COLUMNS, tuple(source.values(_COLUMNS) for source in sources), _caption(sources))
-
-
-OUTPUTS = (
-    Output(
-        "table-1-serialization",
-        "Writing the vectors, by format",
-        build,
-        required=(serialization.CSV,),
-    ),
-)
 
 
 def _caption(sources: list[SourceRow]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from experiments import cpu, opt, t4
 from wallclock.paper.labels import CORPORA
-from wallclock.paper.rendering import Output, Tables
+from wallclock.paper.rendering import Tables, output
 from wallclock.paper.tables.table import (
     COUNT,
     FACTOR,
@@ -41,19 +41,13 @@ _COLUMNS = (
 _MINUTES_PER_MILLION = 10 / 60
 
 
+@output("table-2-end-to-end", "End to end: baseline, all wins, CPU", optional=tuple(_RUNS))
 def build(tables: Tables) -> Table:
     """A row a run; one that is absent says so."""
     sources = {csv: next(iter(rows_of(tables, csv)), None) for csv in _RUNS}
     body = tuple(_row(_RUNS[csv], source, sources[t4.CSV]) for csv, source in sources.items())
     measured = [source for source in sources.values() if source and source.ok]
     return Table(_COLUMNS, body, _caption(measured))
-
-
-OUTPUTS = (
-    Output(
-        "table-2-end-to-end", "End to end: baseline, all wins, CPU", build, optional=tuple(_RUNS)
-    ),
-)
 
 
 def _row(run: str, source: SourceRow | None, baseline: SourceRow | None) -> dict[str, Value]:

@@ -9,7 +9,7 @@ from experiments import decoders, onnx, opt, serial, serialization, t4, workers
 from wallclock.clock import STAGES
 from wallclock.paper.csvfile import joined
 from wallclock.paper.labels import CORPORA, SHORT_SETS
-from wallclock.paper.rendering import NothingToDrawError, Output, Tables
+from wallclock.paper.rendering import NothingToDrawError, Tables, output
 from wallclock.paper.tables.table import (
     FACTOR,
     PERCENT,
@@ -52,6 +52,11 @@ class _Advice:
     gain: Callable[[Tables], Gain] = lambda tables: (Value(), "not measured here")
 
 
+@output(
+    "table-3-checklist",
+    "The nine stages: when each becomes the bottleneck, and what to do about it",
+    optional=_SOURCES,
+)
 def build(tables: Tables) -> Table:
     """Ten rows: a stage each, then all fixes together.
 
@@ -78,16 +83,6 @@ def build(tables: Tables) -> Table:
         rows.append(row | {name: Value(text) for name, text in texts.items()} | {"gain": gain})
     measured = [source for source in shares.values() if source is not None]
     return Table(_COLUMNS, tuple(rows), _caption(measured))
-
-
-OUTPUTS = (
-    Output(
-        "table-3-checklist",
-        "The nine stages: when each becomes the bottleneck, and what to do about it",
-        build,
-        optional=_SOURCES,
-    ),
-)
 
 
 def _share(source: SourceRow | None, stage: str) -> Value:

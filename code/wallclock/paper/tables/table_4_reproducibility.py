@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from wallclock.paper import claims
-from wallclock.paper.rendering import NothingToDrawError, Output, Tables
+from wallclock.paper.rendering import NothingToDrawError, Tables, output
 from wallclock.paper.tables.table import FACTOR, NUMBER, Column, Table, Value, rows_of
 
 _COLUMNS = (
@@ -24,6 +24,11 @@ _COLUMNS = (
 )
 
 
+@output(
+    "table-4-reproducibility",
+    "Every cited number: the paper's value, ours, the verdict",
+    claims.CSV,
+)
 def build(tables: Tables) -> Table:
     """A row a claim, in the paper's order. Raises NothingToDrawError."""
     sources = rows_of(tables, claims.CSV)
@@ -41,13 +46,3 @@ def build(tables: Tables) -> Table:
         for source in sources
     )
     return Table(_COLUMNS, tuple(rows), caption, long=True)
-
-
-OUTPUTS = (
-    Output(
-        "table-4-reproducibility",
-        "Every cited number: the paper's value, ours, the verdict",
-        build,
-        required=(claims.CSV,),
-    ),
-)
