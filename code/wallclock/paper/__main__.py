@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -31,20 +31,18 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m wallclock.paper", description=__doc__)
     commands = parser.add_subparsers(required=True)
 
-    def command(
-        name: str, run: Callable[[argparse.Namespace, Console], int], text: str
-    ) -> argparse.ArgumentParser:
-        added = commands.add_parser(name, help=text)
-        added.set_defaults(run=run)
-        return added
-
-    text = "rebuild CSVs, verdicts, figures, tables and report from the records"
-    figures = command("figures", _figures, text)
-    compare = command("diff", _diff, "our CSVs against the paper's numbers, or two folders of CSVs")
-    single = command("report", _report, "one HTML file, from the CSVs and figures that are there")
-    rebuild = command("check", _check, "rebuild reference runs and compare with what is committed")
-    text = "what another machine would bring, predicted from the serial tables"
-    machine = command("whatif", _whatif, text)
+    helps = {
+        _figures: "rebuild CSVs, verdicts, figures, tables and report from the records",
+        _diff: "our CSVs against the paper's numbers, or two folders of CSVs",
+        _report: "one HTML file, from the CSVs and figures that are there",
+        _check: "rebuild reference runs and compare with what is committed",
+        _whatif: "what another machine would bring, predicted from the serial tables",
+    }
+    parsers = []
+    for run, text in helps.items():
+        parsers.append(commands.add_parser(run.__name__.strip("_"), help=text))
+        parsers[-1].set_defaults(run=run)
+    figures, compare, single, rebuild, machine = parsers
     for added in (figures, compare, single, machine):
         added.add_argument("--out", type=Path, default=_DATA, help="the folder of tables")
     for added in (figures, single):

@@ -144,17 +144,18 @@ def _claim(row: Row, where: str) -> Claim:
         value, tolerance = number(row["paper_value"]), number(row["tolerance"])
     except ValueError as error:
         raise UserError(f"{where}: {error}") from error
-    kind = row["kind"]
-    if kind not in KINDS or row["needs"] not in NEEDS:
-        raise UserError(
-            f"{where}: kind is one of {', '.join(KINDS)}; needs is one of {', '.join(NEEDS)}"
-        )
-    if not value or (tolerance is None) != (kind == "bound"):
-        raise UserError(
-            f"{where}: paper_value must not be 0 or empty, and all but a bound have a tolerance"
-        )
-    if (bool(row["over_csv"]), bool(row["over_row"])) != (kind == "ratio", kind == "ratio"):
-        raise UserError(f"{where}: a ratio, and nothing else, has over_csv and over_row")
+    kind, over = row["kind"], (bool(row["over_csv"]), bool(row["over_row"]))
+    rules = {
+        f"kind is one of {', '.join(KINDS)}": kind in KINDS,
+        f"needs is one of {', '.join(NEEDS)}": row["needs"] in NEEDS,
+        "paper_value must not be 0 or empty": bool(value),
+        "all but a bound have a tolerance": (tolerance is None) == (kind == "bound"),
+        "a ratio, and nothing else, has over_csv and over_row": set(over) == {kind == "ratio"},
+    }
+    for rule, obeyed in rules.items():
+        if not obeyed:
+            raise UserError(f"{where}: {rule}")
+    assert value is not None
     text = {name: row[name] for name in names if name not in ("paper_value", "tolerance")}
     return Claim(paper_value=value, tolerance=tolerance, **text)
 
@@ -200,10 +201,8 @@ def _judge(claim: Claim, tables: _Tables) -> Verdict:
         return Verdict(claim, None, NOT_RUN, str(missing))
     if obstacle := _obstacle(claim, rows[0]):
         return Verdict(claim, ours, NOT_APPLICABLE, obstacle)
-    held, reason = _compare(claim, ours)
-    return Verdict(
-        claim, ours, HELD if held else DIFFERS, "; ".join([reason, *_caveats(claim, rows)])
-    )
+    verdict, difference = _compare(claim, ours)
+    return Verdict(claim, ours, verdict, "; ".join([difference, *_caveats(claim, rows)]))
 
 
 def _check_alike(row: Row, over: Row) -> None:
@@ -245,18 +244,20 @@ def _obstacle(claim: Claim, row: Row) -> str:
     return ""
 
 
-def _compare(claim: Claim, ours: float) -> tuple[bool, str]:
-    """Whether ours agrees with the paper's, and by how much."""
+def _compare(claim: Claim, ours: float) -> tuple[str, str]:
+    """The verdict, and the difference from the paper's number."""
     paper = claim.paper_value
     if claim.tolerance is None:
-        return ours <= paper, f"{'at most' if ours <= paper else 'above'} {paper:.6g}"
+        agrees = ours <= paper
+        return HELD if agrees else DIFFERS, f"{'at most' if agrees else 'above'} {paper:.6g}"
     if claim.kind == "share":
         off, shown, allowed = ours - paper, f"{ours - paper:+z.3f}", f"{claim.tolerance:.3g}"
     else:
         off = ours / paper - 1
         shown, allowed = signed_percent(off), f"{100 * claim.tolerance:.3g} %"
-    held = abs(off) <= claim.tolerance + _ROUNDING
-    return held, f"{shown}, {'within' if held else 'beyond'} {allowed}"
+    if abs(off) <= claim.tolerance + _ROUNDING:
+        return HELD, f"{shown}, within {allowed}"
+    return DIFFERS, f"{shown}, beyond {allowed}"
 
 
 def _caveats(claim: Claim, rows: Sequence[Row]) -> list[str]:
@@ -274,19 +275,10 @@ def _caveats(claim: Claim, rows: Sequence[Row]) -> list[str]:
 
 def _as_row(verdict: Verdict) -> dict[str, object]:
     claim = verdict.claim
-    same_table = claim.csv == claim.over_csv
-    return {
-        "id": claim.id,
-        "experiment": claim.experiment,
-        "csv": claim.csv if same_table else " / ".join(filter(None, [claim.csv, claim.over_csv])),
+    row = {name: getattr(claim, name) for name in COLUMNS if hasattr(claim, name)}
+    row |= {name: getattr(verdict, name) for name in ("ours", "ratio", "verdict", "reason")}
+    csvs = dict.fromkeys(filter(None, [claim.csv, claim.over_csv]))
+    return row | {
+        "csv": " / ".join(csvs),
         "row": " / ".join(filter(None, [claim.row, claim.over_row])),
-        "column": claim.column,
-        "paper_value": claim.paper_value,
-        "unit": claim.unit,
-        "ours": verdict.ours,
-        "ratio": verdict.ratio,
-        "verdict": verdict.verdict,
-        "reason": verdict.reason,
-        "statement": claim.statement,
-        "note": claim.note,
     }

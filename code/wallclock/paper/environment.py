@@ -50,7 +50,7 @@ def _machine(machine: Meta) -> list[tuple[str, str]]:
 def _versions(about: Sequence[Meta]) -> list[tuple[str, str]]:
     names = sorted({name for meta in about for name in meta["versions"]}, key=str.lower)
     by_name = {name: [meta["versions"].get(name) for meta in about] for name in names}
-    return [(name, " / ".join(filter(None, _once(some)))) for name, some in by_name.items()]
+    return [(name, " / ".join(filter(None, _once(versions)))) for name, versions in by_name.items()]
 
 
 def _corpus(corpus: Meta) -> dict[str, str]:

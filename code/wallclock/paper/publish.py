@@ -54,7 +54,7 @@ def publish(out: Path, figures_dir: Path, ran: Collection[str] | None = None) ->
     for name in names:
         sources = [record for one in experiments.reads(name) for record in by_name.get(one, ())]
         written += _write_tables(name, sources, out)
-    everything = [record for some in by_name.values() for record in some]
+    everything = [record for loaded in by_name.values() for record in loaded]
     n_failures = _write_failures(everything, out / "failures.csv")
     verdicts = claims.judge(claims.load(claims.CLAIMS), out)
     claims.write(verdicts, out / claims.CSV)

@@ -126,7 +126,7 @@ def _panel(axes: Axes, bars: Sequence[_Bar], excluded: Sequence[str]) -> None:
     stacks = [stage_seconds(bar.row, excluded) for bar in bars]
     longest = max(sum(seconds.values()) for seconds in stacks)
     for position, (bar, seconds) in enumerate(zip(bars, stacks, strict=True)):
-        # The table's own number: the medians of the stages need not add up to that of the wall.
+        # The table's own number: the medians of the stages need not add up to the wall time.
         total = bar.wall if not (excluded or bar.overlapped) else sum(seconds.values())
         _stack(axes, position, seconds, total, longest)
         if bar.overlapped:

@@ -106,7 +106,7 @@ def _title(rows: Sequence[Row], varied: str) -> str:
     """Image set, and the settings that all rows share: `(PIL decode, 4 workers, FP32)`."""
     measured = ok_rows(rows)
     values = {name: distinct(measured, name) for name in _SETTINGS if name != varied}
-    shared = [_SETTINGS[name](some[0]) for name, some in values.items() if len(some) == 1]
+    shared = [_SETTINGS[name](cells[0]) for name, cells in values.items() if len(cells) == 1]
     return f"{style.sets_of(measured)} ({', '.join(shared)})"
 
 

@@ -137,9 +137,9 @@ def _name_points(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
         bold = system in _MARKS
         length = _LETTER_PT * len(SYSTEMS[system]) * (1.08 if bold else 1.0)
         sides = [start for start in (x + 8, x - 8 - length) if 0 < start < width - length]
-        places = [(_free_level(occupied, start, start + length, y), start) for start in sides]
+        candidates = [(_free_level(occupied, start, start + length, y), start) for start in sides]
         # The side on which the name stays nearest to its point; of equal ones the right.
-        level, start = max(places, key=lambda place: (place[0], place[1] > x))
+        level, start = max(candidates, key=lambda at: (at[0], at[1] > x))
         occupied.append((start, start + length, level))
         line = {"arrowstyle": "-", "color": style.GREY, "linewidth": 0.4, "shrinkA": 1}
         line["relpos"] = (0.0 if start > x else 1.0, 0.5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from wallclock.paper.csvfile import Row, number, write_table
 from wallclock.paper.format import EMPTY
 from wallclock.paper.rendering import Tables
 
+_TEMPLATES = Path(__file__).parents[1] / "report_template"
 #: How a column's values are formatted.
 TEXT, NUMBER, COUNT, PERCENT, FACTOR = "text", "number", "count", "percent", "factor"
 _FORMATS: Mapping[str, Callable[[float], str]] = {
@@ -46,39 +48,6 @@ _LATEX = str.maketrans(
     }
 )
 _MARKDOWN = str.maketrans({"\\": "\\\\", "|": "\\|", "<": "&lt;", "*": "\\*", "`": "\\`"})
-
-_TABLE = r"""% needs \usepackage{{booktabs}}
-\begin{{table}}
-\centering\small\setlength{{\tabcolsep}}{{4pt}}
-{caption}
-\label{{tab:{label}}}
-\begin{{tabular}}{{{align}}}
-\toprule
-{heads}
-\midrule
-{rows}
-\bottomrule
-\end{{tabular}}
-\end{{table}}
-"""
-_LONG_TABLE = r"""% needs \usepackage{{booktabs,longtable}}
-\begingroup\scriptsize\setlength{{\tabcolsep}}{{3pt}}
-\begin{{longtable}}{{{align}}}
-{caption}\label{{tab:{label}}}\\
-\toprule
-{heads}
-\midrule
-\endfirsthead
-\toprule
-{heads}
-\midrule
-\endhead
-\bottomrule
-\endfoot
-{rows}
-\end{{longtable}}
-\endgroup
-"""
 
 
 @dataclass(frozen=True)
@@ -195,13 +164,16 @@ def to_markdown(table: Table, title: str) -> str:
 
 def to_latex(table: Table, title: str, label: str) -> str:
     """A booktabs table; one that runs over pages where it is long."""
-    return (_LONG_TABLE if table.long else _TABLE).format(
-        align="".join(_alignment(column) for column in table.shown),
-        heads=_latex_line([column.heading for column in table.shown]),
-        rows="\n".join(_latex_line(_texts(table, row)) for row in table.rows),
-        caption=rf"\caption{{{title.translate(_LATEX)}. {table.caption.translate(_LATEX)}}}",
-        label=label,
-    )
+    name = "longtable.tex" if table.long else "table.tex"
+    text = (_TEMPLATES / name).read_text(encoding="utf-8")
+    parts = {
+        "align": "".join(_alignment(column) for column in table.shown),
+        "heads": _latex_line([column.heading for column in table.shown]),
+        "rows": "\n".join(_latex_line(_texts(table, row)) for row in table.rows),
+        "caption": rf"\caption{{{title.translate(_LATEX)}. {table.caption.translate(_LATEX)}}}",
+        "label": label,
+    }
+    return re.sub(r"@(\w+)@", lambda match: parts[match[1]], text)
 
 
 def save(table: Table, title: str, stem: str, out_dir: Path) -> list[Path]:

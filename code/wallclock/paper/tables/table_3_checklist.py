@@ -146,7 +146,7 @@ def _workers_gain(tables: Tables) -> Gain:
     if none is None or not others:
         return _NOT_RUN
     best = max(others, key=lambda row: float(row.row["img_per_s"] or 0))
-    what = f"img/s of the whole job, {best.row['workers']} workers over none"
+    what = f"img/s of the job, {best.row['workers']} workers over none"
     return _gain(best, none, "img_per_s", what)
 
 
