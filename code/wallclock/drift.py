@@ -23,7 +23,8 @@ from wallclock.corpus import image_stats as corpus_stats
 from wallclock.corpus import manifest as manifests
 from wallclock.corpus.image_stats import MEASURES, ImageStats
 from wallclock.errors import UserError
-from wallclock.paper.csvfile import number, read_table, write_table
+from wallclock.paper.csvfile import read_table, write_table
+from wallclock.paper.format import digits
 from wallclock.run.progress import CorpusProgress, Screen
 from wallclock.spec import CorpusSpec
 from wallclock.summary import kolmogorov_smirnov, quantile
@@ -159,13 +160,13 @@ def print_drift(rows: Sequence[dict[str, str]], console: Console) -> None:
     ):
         table.add_column(heading, justify="left" if heading in ("", "verdict") else "right")
     for row in rows:
-        words = [_short(row[name]) for name in ("a_p50", "a_p90", "b_p50", "b_p90")]
+        words = [digits(row[name]) for name in ("a_p50", "a_p90", "b_p50", "b_p90")]
         words = [
             row["measure"],
             *words,
             f"{float(row['shift']):+.1%}",
-            _short(row["ks"]),
-            _short(row["ks_limit"]),
+            digits(row["ks"]),
+            digits(row["ks_limit"]),
         ]
         style = "bold red" if row["drifted"] == "yes" else None
         table.add_row(*(Text(word) for word in (*words, row["verdict"].split(":")[0])), style=style)
@@ -175,11 +176,6 @@ def print_drift(rows: Sequence[dict[str, str]], console: Console) -> None:
     console.print(
         Text(said + (f"drift in {', '.join(drifted)}" if drifted else "no drift"), style="bold")
     )
-
-
-def _short(cell: str) -> str:
-    value = number(cell)
-    return "" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 if __name__ == "__main__":

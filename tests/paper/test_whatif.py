@@ -66,9 +66,10 @@ def test_every_change_states_its_assumption() -> None:
         (lambda: cases(Changes(image_mb=-1)), "finite number"),
         (lambda: cases(Changes(batch=0)), "a batch"),
         (lambda: cases(Changes(workers=-1)), "workers from 0"),
-        (lambda: cases(Changes(accelerator="A99")), "T4, H100, or a factor"),
+        (lambda: cases(Changes(accelerator="A99")), "T4, H100, or a factor above 0"),
         (lambda: cases(Changes(accelerator="0")), "above 0"),
         (lambda: cases(Changes(accelerator="nan")), "above 0"),
+        (lambda: cases(Changes(accelerator="1.2.3")), "above 0"),
     ],
 )
 def test_invalid_changes_are_one_line(ask: Callable[[], object], words: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -100,11 +101,9 @@ def print_cases(answers: Sequence[Case], image_set: str, decoder: str, console: 
     """Print the predictions, then their assumptions."""
     now = answers[0]
     base = now.predict().img_per_s
-    print_line(
-        f"{SETS[image_set]}, {DECODERS[decoder]}, {now.setup.workers} DataLoader workers (one a "
-        f"core), batch {now.setup.batch_size}: predicted, not measured",
-        console,
-    )
+    setup = f"{now.setup.workers} DataLoader workers (one a core), batch {now.setup.batch_size}"
+    title = f"{SETS[image_set]}, {DECODERS[decoder]}, {setup}: predicted, not measured"
+    print_line(title, console)
     rows = []
     for case in answers:
         predicted = case.predict()
@@ -166,14 +165,11 @@ def _accelerator(name: str, case: Case) -> tuple[float, str]:
     """Images a second, and where the number comes from."""
     if name in ACCELERATORS:
         return ACCELERATORS[name]
-    try:
-        speedup = float(name)
-    except ValueError:
-        choices = ", ".join(ACCELERATORS)
-        message = f"whatif: --accelerator {name}: one of {choices}, or a factor"
-        raise UserError(message) from None
+    speedup = float(name) if re.fullmatch(r"\d*\.?\d+", name) else 0.0
     if not speedup > 0:
-        raise UserError(f"whatif: --accelerator {name}: a factor above 0")
+        raise UserError(
+            f"--accelerator {name}: one of {', '.join(ACCELERATORS)}, or a factor above 0"
+        )
     rate = speedup / case.step.per_image_s
     return rate, f"a forward pass {speedup:g} times as fast, on a separate device"
 
