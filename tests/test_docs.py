@@ -17,7 +17,7 @@ import pytest
 from tests import making
 from wallclock import provenance
 from wallclock.paper import claims
-from wallclock.paper.publish import CLAIMS
+from wallclock.paper.claims import CLAIMS
 
 ROOT = provenance.ROOT
 DOCUMENTS = (

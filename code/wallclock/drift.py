@@ -22,7 +22,8 @@ from wallclock.corpus import Progress, folder, image_stats
 from wallclock.corpus import manifest as manifests
 from wallclock.corpus.image_stats import MEASURES, ImageStats
 from wallclock.errors import UserError
-from wallclock.paper.csvfile import number, read_table, write_table
+from wallclock.paper.csvfile import read_table, write_table
+from wallclock.paper.format import digits
 from wallclock.run.progress import CorpusProgress, Screen
 from wallclock.spec import CorpusSpec
 from wallclock.summary import kolmogorov_smirnov, quantile
@@ -121,8 +122,8 @@ def print_drift(rows: Sequence[dict[str, str]], console: Console) -> None:
     for heading in ("", *numbers, "verdict"):
         table.add_column(heading, justify="right" if heading in numbers else "left")
     for row in rows:
-        quantiles = [_short(row[name]) for name in ("a_p50", "a_p90", "b_p50", "b_p90")]
-        statistic = [f"{float(row['shift']):+.1%}", _short(row["ks"]), _short(row["ks_limit"])]
+        quantiles = [digits(row[name]) for name in ("a_p50", "a_p90", "b_p50", "b_p90")]
+        statistic = [f"{float(row['shift']):+.1%}", digits(row["ks"]), digits(row["ks_limit"])]
         cells = (row["measure"], *quantiles, *statistic, row["verdict"].split(":")[0])
         style = "bold red" if row["drifted"] == "yes" else None
         table.add_row(*map(Text, cells), style=style)
@@ -131,11 +132,6 @@ def print_drift(rows: Sequence[dict[str, str]], console: Console) -> None:
     images = f"{rows[0]['a_images']} images of A, {rows[0]['b_images']} of B"
     summary = f"drift in {drifted}" if drifted else "no drift"
     console.print(Text(f"{images}: {summary}", style="bold"))
-
-
-def _short(cell: str) -> str:
-    value = number(cell)
-    return "" if value is None else f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 if __name__ == "__main__":

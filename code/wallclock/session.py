@@ -14,7 +14,9 @@ import experiments
 from wallclock import provenance, records
 from wallclock.corpus import prepare
 from wallclock.errors import UserError
-from wallclock.paper import diagnosis, diagnosis_screen, overview, show
+from wallclock.paper import closing, terminal
+from wallclock.paper.diagnosis import screen as diagnosis_screen
+from wallclock.paper.diagnosis import words as diagnosis_words
 from wallclock.paper.publish import Published, publish
 from wallclock.run import runner
 from wallclock.run.plan import Plan
@@ -47,9 +49,11 @@ def run_session(settings: Settings, command: str) -> int:
     if credit := prepare.credit(settings.corpus, plan.cache):
         context["credit"] = credit
     report = runner.run(cells, settings, context, screen)
-    published = publish(settings.out, settings.figures)
+    published = publish(settings.out, settings.figures, ran=settings.experiments)
     _print_results(published, settings, screen.console)
     _print_locations(published, report, settings, screen.console)
+    if sentence := closing.closing_sentence(settings.out, settings.experiments):
+        _print_lines(["", sentence], screen.console)
     for name, stderr in report.crashed:
         print(f"\n{name} crashed:\n{stderr}", file=sys.stderr)
     return 1 if report.crashed else 0
@@ -66,15 +70,16 @@ def _make_writable(name: str, folder: Path) -> None:
 def _print_results(published: Published, settings: Settings, console: Console) -> None:
     """The tables and verdicts of the paper's experiments; the diagnosis of a user's own job."""
     if settings.experiments.keys() - set(experiments.ON_REQUEST):
-        overview.print_tables(published.tables, console)
-        show.print_verdicts(published.verdicts, console)
+        terminal.print_results(published.tables, console)
+        terminal.print_verdicts(published.verdicts, console)
     if "diagnose" in settings.experiments:
-        result = diagnosis.load(settings.out)
-        if result is None:
+        diagnosis = diagnosis_words.load(settings.out)
+        if diagnosis is None:
             diagnose = records.load_experiment(settings.runs, "diagnose")
             reasons = [record.reason for record in diagnose if record.reason]
             raise UserError(f"nothing to diagnose: {[*reasons, 'no cell was measured'][0]}")
-        diagnosis_screen.print_diagnosis(result, console)
+        page = settings.figures / "diagnosis.html"
+        diagnosis_screen.print_diagnosis(diagnosis, page, console)
 
 
 def _print_corpora(plan: Plan, console: Console) -> None:

@@ -14,8 +14,8 @@ from tests import making
 from tests.conftest import RunMain
 from tests.experiments import made
 from wallclock.clock import STAGES
-from wallclock.paper import diagnosis
 from wallclock.paper.csvfile import read_table
+from wallclock.paper.diagnosis import words
 from wallclock.run.plan import Plan
 
 #: As little of everything as still measures it.
@@ -27,7 +27,14 @@ SHORT = (
     " interpolation: area}]",
     *("experiment.diagnose.checks=[{workers: 0}]", "experiment.diagnose.better.workers=1"),
 )
-PARTS = ("Where the time of an image goes", "Verdict", "Checklist", "Predictions", "Proof")
+#: On screen, in this order; the page has all parts.
+ON_SCREEN = (
+    "Where the time of an image goes",
+    "Expect ",
+    "what it costs",
+    "Predicted, not measured",
+)
+PARTS = ("Verdict", "Checklist", "What each fix will bring", "Proof")
 
 
 def folder(path: Path, count: int) -> Path:
@@ -42,15 +49,16 @@ def test_one_image_gives_five_parts(run_main: RunMain, tmp_path: Path) -> None:
     out, figures = tmp_path / "data", tmp_path / "figures"
     done = run_main(*SHORT, f"corpus.path={images}", f"out={out}", f"figures={figures}")
     assert done.returncode == 0, done.stdout + done.stderr
-    for number, part in enumerate(PARTS, start=1):
-        assert f"{number}  {part}" in done.stdout
-    assert "All this rests on 1 image" in done.stdout
+    positions = [done.stdout.find(part) for part in ON_SCREEN]
+    assert -1 not in positions
+    assert positions == sorted(positions)
+    assert "This rests on 1 image:" in done.stdout
+    assert str(figures / "diagnosis.html") in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("fix first: ")
     page = (figures / "diagnosis.html").read_text(encoding="utf-8")
-    for number, heading in enumerate(
-        (PARTS[0], "Verdict", "Checklist", "What each fix will bring", "Proof"), start=1
-    ):
+    for number, heading in enumerate(("Where the time of an image goes", *PARTS), start=1):
         assert f"{number}. {heading}" in page
-    assert "The interval is what 15% more or less on every cost does" in page
+    assert "± 15 % on every cost" in page
     assert not re.search(r"(?:src|href)=\"(?!#|data:)", page), "it must open without a network"
 
     stages = read_table(out / diagnose.STAGES_CSV)
@@ -105,7 +113,7 @@ def test_prediction_and_proof(run_main: RunMain, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "predictions measured end to end: median error" in " ".join(done.stdout.split())
-    loaded = diagnosis.load(out)
+    loaded = words.load(out)
     assert loaded is not None
     assert len(loaded.proved) == len(loaded.predictions)
     for row in loaded.proved:

@@ -12,8 +12,8 @@ from experiments import onnx
 from tests.experiments import made
 from wallclock.measure.runtimes import VARIANTS
 from wallclock.paper import claims
+from wallclock.paper.claims import CLAIMS
 from wallclock.paper.csvfile import read_table, write_table
-from wallclock.paper.publish import CLAIMS
 from wallclock.records import Record
 from wallclock.run.plan import Plan
 from wallclock.spec import Cell

@@ -10,8 +10,8 @@ import pytest
 from experiments import serialization
 from tests.experiments import made
 from wallclock.paper import claims
+from wallclock.paper.claims import CLAIMS
 from wallclock.paper.csvfile import read_table, write_table
-from wallclock.paper.publish import CLAIMS
 from wallclock.records import Record
 from wallclock.spec import Cell
 

@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wallclock.errors import UserError
-from wallclock.paper.csvfile import number, ok_rows, read_columns, read_table, write_table
+from wallclock.paper.csvfile import (
+    distinct,
+    joined,
+    number,
+    ok_rows,
+    read_columns,
+    read_table,
+    write_table,
+)
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
@@ -40,18 +48,18 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("pil", "pil"),
     ],
 )
-def test_each_kind_of_value_has_one_form(path: Path, value: object, cell: str) -> None:
+def test_form_of_a_value(path: Path, value: object, cell: str) -> None:
     write_table(path, ["value", "last"], [{"value": value, "last": 1}])
     assert path.read_bytes() == f"value,last\n{cell},1\n".encode()
 
 
-def test_columns_keep_the_declared_order_whatever_the_rows_say(path: Path) -> None:
+def test_columns_keep_the_declared_order(path: Path) -> None:
     write_table(path, ["b", "a"], [{"a": 1, "b": 2}, {"b": 4, "a": 3}])
     assert path.read_text() == "b,a\n2,1\n4,3\n"
 
 
 @given(st.lists(st.lists(TEXT, min_size=3, max_size=3), max_size=5))
-def test_text_comes_back_on_one_line(path: Path, cells: list[list[str]]) -> None:
+def test_text_round_trips_on_one_line(path: Path, cells: list[list[str]]) -> None:
     rows = [dict(zip("abc", line, strict=True)) for line in cells]
     write_table(path, "abc", rows)
     first = path.read_bytes()
@@ -64,7 +72,7 @@ def test_text_comes_back_on_one_line(path: Path, cells: list[list[str]]) -> None
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False))
-def test_a_float_comes_back_to_six_digits(path: Path, value: float) -> None:
+def test_float_round_trips_to_six_digits(path: Path, value: float) -> None:
     write_table(path, ["value", "last"], [{"value": value, "last": 0}])
     back = number(read_table(path)[0]["value"])
     assert back is not None
@@ -72,32 +80,29 @@ def test_a_float_comes_back_to_six_digits(path: Path, value: float) -> None:
 
 
 @pytest.mark.parametrize("row", [{"a": 1}, {"a": 1, "b": 2, "c": 3}, {"a": 1, "c": 2}])
-def test_a_row_must_have_the_declared_columns(tmp_path: Path, row: dict[str, object]) -> None:
+def test_rows_must_have_the_declared_columns(tmp_path: Path, row: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="row 1"):
         write_table(tmp_path / "t.csv", ["a", "b"], [row])
+    with pytest.raises(ValueError, match="twice"):
+        write_table(tmp_path / "t.csv", ["a", "a"], [])
     assert not list(tmp_path.iterdir())
 
 
-def test_a_column_declared_twice_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="twice"):
-        write_table(tmp_path / "t.csv", ["a", "a"], [])
-
-
-def test_a_list_has_no_form_and_the_old_table_stays(tmp_path: Path) -> None:
+def test_refused_value_keeps_the_old_table(tmp_path: Path) -> None:
     write_table(tmp_path / "t.csv", ["a"], [{"a": 1}])
     with pytest.raises(ValueError, match="list"):
         write_table(tmp_path / "t.csv", ["a"], [{"a": [1]}])
     assert (tmp_path / "t.csv").read_text() == "a\n1\n"
 
 
-def test_a_table_without_rows_still_has_columns(path: Path) -> None:
+def test_empty_table_has_columns(path: Path) -> None:
     write_table(path, ["a", "b"], [])
     assert read_columns(path) == ["a", "b"]
     assert read_table(path) == []
 
 
 @pytest.mark.parametrize("text", ["", "a,b\n1\n", "a,b\n1,2,3\n"])
-def test_a_damaged_table_is_one_clear_line(path: Path, text: str) -> None:
+def test_damaged_table_is_a_user_error(path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(UserError, match="run its experiment again"):
         read_table(path)
@@ -111,6 +116,13 @@ def test_number() -> None:
         number("pil")
 
 
-def test_ok_rows_are_those_with_a_measurement() -> None:
+def test_ok_rows_have_a_measurement() -> None:
     rows = [{"status": "ok"}, {"status": "unavailable"}, {"status": ""}]
     assert ok_rows(rows) == [{"status": "ok"}]
+
+
+def test_distinct_values_are_joined_by_label() -> None:
+    rows = [{"a": "x"}, {"a": ""}, {"a": "y"}, {"a": "x"}]
+    assert distinct(rows, "a") == ["x", "y"]
+    assert joined(rows, "a") == "x / y"
+    assert joined(rows, "a", {"x": "X", "y": "Y"}) == "X / Y"

@@ -1,123 +1,156 @@
-"""The verdict's words, from made-up tables: a starved GPU, a busy CPU, a fix that is worth it or not."""
+"""The diagnosis' words: a starved GPU, a busy CPU, the fix to begin with; screen and page."""
 
 from __future__ import annotations
 
+import io
+from pathlib import Path
 from typing import Any
 
-from wallclock.clock import STAGES
-from wallclock.paper import diagnosis
-from wallclock.paper.diagnosis import Diagnosis
+import pytest
+from rich.console import Console
 
+from experiments import diagnose
+from tests.conftest import ROOT
+from tests.paper.tables import Row, save
+from wallclock.clock import STAGES
+from wallclock.paper.closing import closing_sentence
+from wallclock.paper.csvfile import read_table
+from wallclock.paper.diagnosis import page, screen, words
+from wallclock.paper.diagnosis.words import Diagnosis
+
+#: Predictions of a real run, proved: DINOv2 on two CPU cores, 200 photos.
+REFERENCE = ROOT / "data" / "reference" / "diagnosis" / "amd-epyc-2-cores.csv"
 MS = {"read": 0.1, "decode": 25.0, "resize": 19.0, "normalize": 0.9, "forward": 3.8}
 
 
-def stages(binding: str) -> list[dict[str, str]]:
-    total = sum(MS.values())
+def stages(bottleneck: str) -> list[Row]:
     rows = []
     for stage in STAGES:
+        row = dict.fromkeys(diagnose.TABLES[diagnose.STAGES_CSV], "") | {"stage": stage}
         ms = MS.get(stage, 0.0)
-        row = {"stage": stage, "ms_per_image": f"{ms}", "share": f"{ms / total}", "status": "ok"}
-        rows.append(
-            row
-            | {
-                "is_bottleneck": "yes" if stage == binding else "no",
-                "predicted_speedup": "",
-                "fix": "x",
-            }
-        )
+        row |= {"ms_per_image": f"{ms}", "share": f"{ms / sum(MS.values())}", "status": "ok"}
+        row |= {"is_bottleneck": "yes" if stage == bottleneck else "no", "fix": "x"}
+        rows.append(row)
     return rows
 
 
-def prediction(kind: str, fix: str, speedup: float, **changes: Any) -> dict[str, str]:
-    row = {
-        "kind": kind,
-        "fix": fix,
-        "status": "ok",
-        "predicted_speedup": speedup,
-        "predicted_img_per_s": 80 * speedup,
-    }
-    row |= {
-        "low_img_per_s": 70 * speedup,
-        "high_img_per_s": 94 * speedup,
-        "bottleneck": "transform",
-        "workers": 4,
-    }
-    row |= {
-        "accelerator_utilization": 0.3,
-        "faster_accelerator_speedup": 1.0,
-        "workers_to_saturate": 13,
-    }
-    row |= {
-        "weights": "random",
-        "device_kind": "cuda",
-        "n_images": 200,
-        "faithful": "yes",
-        "measured_img_per_s": "",
-        "error": "",
-        "within_interval": "",
-    }
-    return {name: str(value) for name, value in (row | changes).items()}
+def prediction(kind: str, fix: str, speedup: float, **changes: Any) -> Row:
+    """A prediction for a GPU that loading starves."""
+    row: dict[str, Any] = dict.fromkeys(diagnose.TABLES[diagnose.PREDICTIONS_CSV], "")
+    row |= {"kind": kind, "fix": fix, "status": "ok", "faithful": "yes", "workers": 4}
+    row |= {"predicted_speedup": speedup, "predicted_img_per_s": 80 * speedup}
+    row |= {"low_img_per_s": 70 * speedup, "high_img_per_s": 94 * speedup}
+    row |= {"bottleneck": "transform", "accelerator_utilization": 0.3, "workers_to_saturate": 13}
+    row |= {"faster_accelerator_speedup": 1.0, "weights": "random", "device_kind": "cuda"}
+    return {name: str(value) for name, value in (row | {"n_images": 200} | changes).items()}
 
 
-def case(*rows: dict[str, str], binding: str = "decode") -> Diagnosis:
-    return Diagnosis(stages(binding), [], rows)
+def case(*rows: Row, bottleneck: str = "decode") -> Diagnosis:
+    return Diagnosis(stages(bottleneck), [], rows)
 
 
-def test_a_starved_gpu_is_told_to_load_faster_not_to_be_replaced() -> None:
-    found = case(
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The three tables of the reference diagnosis; its stages and image statistics are fake."""
+    tables = {
+        diagnose.STAGES_CSV: stages("forward"),
+        diagnose.IMAGES_CSV: [
+            dict.fromkeys(diagnose.TABLES[diagnose.IMAGES_CSV], "") | {"source": "yours"}
+        ],
+        diagnose.PREDICTIONS_CSV: read_table(REFERENCE),
+    }
+    for name, rows in tables.items():
+        save(tmp_path / name, rows, list(rows[0]))
+    meta = (REFERENCE.with_suffix(".meta.json")).read_text(encoding="utf-8")
+    (tmp_path / "diagnosis.meta.json").write_text(meta, encoding="utf-8")
+    return tmp_path
+
+
+def test_starved_gpu() -> None:
+    diagnosis = case(
         prediction("present", "your recipe", 1.0),
         prediction("alone", "not antialiased", 2.6, faithful="no"),
         prediction("alone", "libjpeg-turbo", 1.9),
         prediction("alone", "more workers", 1.7),
     )
-    assert diagnosis.headline(found) == "First: libjpeg-turbo. Predicted: 1.90 times as fast."
-    words = " ".join(diagnosis.verdict(found))
-    assert "above all in decode: 25 ms of an image, 51% of its time" in words
-    assert "The GPU starves: it is busy 30% of the time" in words
-    assert "A faster GPU would bring next to nothing: at most 1.00 times" in words
-    assert "13 workers would keep the device busy; the recipe has 4, too few." in words
+    assert words.headline(diagnosis) == "First: libjpeg-turbo. Predicted: 1.90 times as fast."
+    text = " ".join(words.verdict(diagnosis))
+    assert "above all decode: 25 ms an image, 51 % of its time" in text
+    assert "The GPU starves: it is busy 30 % of the time" in text
+    assert "A faster GPU would bring next to nothing: at most 1.00 times" in text
+    assert "13 workers would keep the device busy; the recipe has 4, too few." in text
 
 
-def test_a_network_that_takes_all_the_time_is_not_blamed_on_the_loader() -> None:
-    present = prediction(
-        "present",
-        "your recipe",
-        1.0,
-        bottleneck="accelerator",
-        accelerator_utilization=0.98,
-        device_kind="cpu",
-    )
-    found = case(
-        present | {"faster_accelerator_speedup": "10.3"},
+def test_network_that_takes_all_the_time() -> None:
+    on_cpu = {"bottleneck": "accelerator", "accelerator_utilization": 0.98, "device_kind": "cpu"}
+    diagnosis = case(
+        prediction("present", "your recipe", 1.0, faster_accelerator_speedup=10.3, **on_cpu),
         prediction("alone", "x", 1.01),
-        binding="forward",
+        bottleneck="forward",
     )
-    assert found.first() is None
-    assert "no change of the loader helps" in diagnosis.headline(found)
-    words = " ".join(diagnosis.verdict(found))
-    assert "it is not starved" in words
-    assert "A GPU instead of this CPU would bring at most 10.3 times" in words
+    assert diagnosis.first() is None
+    assert "no change of the loader helps" in words.headline(diagnosis)
+    text = " ".join(words.verdict(diagnosis))
+    assert "it is not starved" in text
+    assert "A GPU instead of this CPU would bring at most 10.3 times" in text
 
 
-def test_few_images_and_unavailable_fixes_are_said() -> None:
-    found = case(
+def test_few_images_and_unavailable_fixes() -> None:
+    diagnosis = case(
         prediction("present", "your recipe", 1.0, n_images=7),
         prediction("alone", "simplejpeg", 0, status="unavailable", predicted_speedup=""),
     )
-    assert found.first() is None
-    assert "All this rests on 7 images" in diagnosis.verdict(found)[-1]
+    assert diagnosis.first() is None
+    assert "This rests on 7 images" in words.verdict(diagnosis)[-1]
 
 
-def test_the_proof_counts_errors_both_ways() -> None:
+def test_proof_counts_absolute_errors() -> None:
     measured = {"measured_img_per_s": 80, "within_interval": "yes", "other_cores": 0.01}
-    found = case(
+    diagnosis = case(
         prediction("present", "a", 1.0, error=-0.1, **measured),
         prediction("alone", "b", 1.0, error=0.3, **{**measured, "within_interval": "no"}),
         prediction("alone", "c", 1.0, error=0.02, **measured),
     )
-    assert diagnosis.proof(found) == (
-        "3 predictions measured end to end: median error 10.0%, worst 30.0%; 2 inside their interval."
+    assert words.proof(diagnosis) == (
+        "3 predictions measured end to end: median error 10.0 %, worst 30.0 %; "
+        "2 inside their interval."
     )
     busy = case(prediction("present", "a", 1.0, error=0.9, **{**measured, "other_cores": 1.4}))
-    assert "Other processes took 1.4 cores meanwhile" in diagnosis.proof(busy)
-    assert diagnosis.proof(case(prediction("present", "a", 1.0))) == ""
+    assert "Other processes took 1.4 cores meanwhile" in words.proof(busy)
+    assert words.proof(case(prediction("present", "a", 1.0))) == ""
+
+
+def test_screen_ranks_fixes_and_names_the_page(folder: Path) -> None:
+    diagnosis = words.load(folder)
+    assert diagnosis is not None
+    console = Console(file=io.StringIO(), width=160, color_system=None)
+    screen.print_diagnosis(diagnosis, Path("figures/diagnosis.html"), console)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "First: bf16 forward pass. Predicted: 1.92 times as fast." in text
+    assert "Where the time of an image goes (48.8 ms): decode 51 %, resize 39 %" in text
+    assert text.index("bf16 forward pass   ") < text.index("this suite's threaded engine")
+    assert "21.1" in text  # what bf16 reached when it was proved
+    assert f"{len(diagnosis.proved)} predictions measured end to end" in text
+    assert text.rstrip().endswith("figures/diagnosis.html")
+
+
+def test_page_holds_every_prediction(folder: Path) -> None:
+    (path,) = page.render(folder, folder / "figures").paths
+    text = path.read_text(encoding="utf-8")
+    for row in read_table(REFERENCE):
+        assert row["fix"].replace("'", "&#39;") in text
+    for number in range(1, 6):
+        assert f">{number}. " in text
+    assert "± 15 % on every cost" in text
+    assert page.render(folder, folder / "figures").paths == (path,)
+    assert path.read_text(encoding="utf-8") == text
+
+
+def test_closing_sentence_and_absence(folder: Path) -> None:
+    expected = "fix first: bf16 forward pass, 1.92× predicted, 1.94× measured"
+    assert closing_sentence(folder, ["diagnose"]) == expected
+    (folder / diagnose.IMAGES_CSV).unlink()
+    assert words.load(folder) is None
+    assert closing_sentence(folder, ["diagnose"]) == ""
+    assert page.render(folder, folder).skipped == f"no {diagnose.STAGES_CSV}"

@@ -1,4 +1,4 @@
-"""From records to all outputs: what is written and what is removed."""
+"""From records to all outputs: what is written, kept and removed; a reference run edited."""
 
 from __future__ import annotations
 
@@ -64,23 +64,50 @@ def write_records(runs: Path) -> None:
 # --- publishing ---------------------------------------------------------------------------------
 
 
-def test_publishing_says_what_became_of_every_output(tmp_path: Path) -> None:
+def test_every_output_has_files_or_a_reason(tmp_path: Path) -> None:
     write_records(tmp_path / "runs")
     published = publish(tmp_path, tmp_path / "figures")
     assert [path.name for path in published.tables] == [CSV]
-    assert [each.stem for each in published.renderings] == [
-        *(*FIGURES, *TABLES, *TRACES),
-        *("trace-forward", "diagnosis", "report"),
-    ]
-    made = {each.stem for each in published.renderings if each.paths}
-    assert made == {"table-2-end-to-end", "table-4-reproducibility", "report"}
-    assert all(each.paths or each.skipped for each in published.renderings)
+    outputs = {output.stem: output for output in published.renderings}
+    assert list(outputs) == [*FIGURES, *TABLES, *TRACES, "trace-forward", "diagnosis", "report"]
+    written = {stem for stem, output in outputs.items() if output.paths}
+    assert written == {"table-2-end-to-end", "table-4-reproducibility", "report"}
+    assert all(output.paths or output.skipped for output in outputs.values())
     assert len(published.verdicts) == 50
     present = {path.name for path in (tmp_path / "figures").iterdir()}
-    assert present == {path.name for each in published.renderings for path in each.paths}
+    assert present == {path.name for output in outputs.values() for path in output.paths}
 
 
-def test_what_nothing_backs_any_more_is_removed(tmp_path: Path) -> None:
+def test_run_redraws_only_what_it_touches(tmp_path: Path) -> None:
+    figures = tmp_path / "figures"
+    write_records(tmp_path / "runs")
+    publish(tmp_path, figures)
+    table, report = figures / "table-2-end-to-end.md", figures / "report.html"
+    drawing = figures / "fig-03-decoder-comparison.svg"
+    for path in (table, report):
+        path.write_text("old", encoding="utf-8")
+    drawing.write_text("<svg></svg>", encoding="utf-8")
+    renderings = publish(tmp_path, figures, ran=["workers"]).renderings
+    assert table.read_text(encoding="utf-8") == "old"
+    assert report.read_text(encoding="utf-8") != "old"
+    kept = next(r for r in renderings if r.stem == "table-2-end-to-end")
+    assert {path.suffix for path in kept.paths} == {".csv", ".md", ".tex"}
+    # The run's own experiment, a table that changed, and an output that is absent.
+    publish(tmp_path, figures, ran=["cpu"])
+    assert table.read_text(encoding="utf-8") != "old"
+    table.write_text("old", encoding="utf-8")
+    (tmp_path / CSV).unlink()
+    publish(tmp_path, figures, ran=["workers"])
+    assert table.read_text(encoding="utf-8") != "old"
+    drawing.write_text("<svg></svg>", encoding="utf-8")
+    publish(tmp_path, figures, ran=["decoders"])
+    assert not drawing.exists()
+    before = {path.name: path.read_bytes() for path in figures.iterdir()}
+    publish(tmp_path, figures)
+    assert {path.name: path.read_bytes() for path in figures.iterdir()} == before
+
+
+def test_outputs_without_records_are_removed(tmp_path: Path) -> None:
     write_records(tmp_path / "runs")
     stale = (
         *("fig-07-pipeline.mmd", "fig-07-pipeline.png", "table-1-serialization.tex"),
@@ -99,9 +126,7 @@ def test_what_nothing_backs_any_more_is_removed(tmp_path: Path) -> None:
 # --- the command line ---------------------------------------------------------------------------
 
 
-def test_figures_and_report_from_the_command_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_figures_and_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_records(tmp_path / "runs")
     folders = ["--out", str(tmp_path), "--figures", str(tmp_path / "figures")]
     assert main(["figures", *folders]) == 0

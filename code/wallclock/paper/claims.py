@@ -5,7 +5,7 @@ divide by. Its verdict is one of four words:
 
     held             our number agrees with the paper's within the claim's tolerance
     differs          it does not
-    not applicable   we have a number, but on a machine that the claim does not speak of
+    not applicable   we have a number, but of a machine that the claim is not about
     not run          we have no number
 """
 
@@ -16,8 +16,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from experiments import _paper_values
 from wallclock.errors import UserError
-from wallclock.paper.csvfile import number, read_table, write_table
+from wallclock.paper.csvfile import Row, number, read_table, write_table
+from wallclock.paper.format import signed_percent
+
+#: The cited numbers, and the table of verdicts that a run writes.
+CLAIMS = _paper_values.CLAIMS
+CSV = "claims.csv"
 
 HELD, DIFFERS, NOT_APPLICABLE, NOT_RUN = "held", "differs", "not applicable", "not run"
 #: In the order in which they are counted and printed.
@@ -29,8 +35,6 @@ COLUMNS = (
     *("id", "experiment", "csv", "row", "column", "paper_value", "unit"),
     *("ours", "ratio", "verdict", "reason", "statement", "note"),
 )
-
-Row = Mapping[str, str]
 
 #: A tolerance includes its end: 0.63 is within 0.05 of 0.58, though not in binary fractions.
 _ROUNDING = 1e-9
@@ -56,7 +60,7 @@ class Claim:
     unit: str
     #: absolute, share, ratio, or bound (ours is at most the paper's)
     kind: str
-    #: any, cuda, or t4: the machine that the claim speaks of
+    #: any, cuda, or t4: the machine that the claim is about
     needs: str
     #: Relative for absolute and ratio, a difference for share, None for bound.
     tolerance: float | None
@@ -66,7 +70,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What our tables say of one claim, and why, in one line."""
+    """The verdict on one claim, and the reason in one line."""
 
     claim: Claim
     ours: float | None
@@ -126,10 +130,10 @@ def select(rows: Sequence[Row], selector: str) -> Row | None:
     cells = _PAIR.findall(selector)
     if not cells:
         raise ValueError(f"'{selector}' is neither a row's number nor column=value pairs")
-    found = [row for row in rows if all(row.get(column) == value for column, value in cells)]
-    if len(found) > 1:
-        raise ValueError(f"{len(found)} rows match '{selector}'")
-    return found[0] if found else None
+    matching = [row for row in rows if all(row.get(column) == value for column, value in cells)]
+    if len(matching) > 1:
+        raise ValueError(f"{len(matching)} rows match '{selector}'")
+    return matching[0] if matching else None
 
 
 def _claim(row: Row, where: str) -> Claim:
@@ -140,17 +144,18 @@ def _claim(row: Row, where: str) -> Claim:
         value, tolerance = number(row["paper_value"]), number(row["tolerance"])
     except ValueError as error:
         raise UserError(f"{where}: {error}") from error
-    kind = row["kind"]
-    if kind not in KINDS or row["needs"] not in NEEDS:
-        raise UserError(
-            f"{where}: kind is one of {', '.join(KINDS)}; needs is one of {', '.join(NEEDS)}"
-        )
-    if not value or (tolerance is None) != (kind == "bound"):
-        raise UserError(
-            f"{where}: paper_value must not be 0 or empty, and all but a bound have a tolerance"
-        )
-    if (bool(row["over_csv"]), bool(row["over_row"])) != (kind == "ratio", kind == "ratio"):
-        raise UserError(f"{where}: a ratio, and nothing else, has over_csv and over_row")
+    kind, over = row["kind"], (bool(row["over_csv"]), bool(row["over_row"]))
+    rules = {
+        f"kind is one of {', '.join(KINDS)}": kind in KINDS,
+        f"needs is one of {', '.join(NEEDS)}": row["needs"] in NEEDS,
+        "paper_value must not be 0 or empty": bool(value),
+        "all but a bound have a tolerance": (tolerance is None) == (kind == "bound"),
+        "a ratio, and nothing else, has over_csv and over_row": set(over) == {kind == "ratio"},
+    }
+    for rule, obeyed in rules.items():
+        if not obeyed:
+            raise UserError(f"{where}: {rule}")
+    assert value is not None
     text = {name: row[name] for name in names if name not in ("paper_value", "tolerance")}
     return Claim(paper_value=value, tolerance=tolerance, **text)
 
@@ -163,9 +168,9 @@ class _Tables:
         self._experiments = experiments
         self._rows: dict[str, list[dict[str, str]]] = {}
 
-    def row(self, csv: str, selector: str, otherwise: str) -> Row:
-        """The measured row that a claim needs; `otherwise` is the experiment of a table no claim owns."""
-        command = f"python code/main.py --experiment {self._experiments.get(csv, otherwise)}"
+    def row(self, csv: str, selector: str, default: str) -> Row:
+        """The measured row of a claim; `default`: the experiment of a table that no claim owns."""
+        command = f"python code/main.py --experiment {self._experiments.get(csv, default)}"
         path = self._folder / csv
         if csv not in self._rows:
             if not path.is_file():
@@ -181,9 +186,7 @@ class _Tables:
             status = [row.get("status") or "no status", row.get("reason", "")]
             raise _NoNumberError(": ".join(filter(None, status)))
         if row.get("origin") == "paper":
-            raise _NoNumberError(
-                f"the row is a copy of the paper's, not a measurement; run {command}"
-            )
+            raise _NoNumberError(f"the row is the paper's, not a measurement; run {command}")
         return row
 
 
@@ -198,10 +201,8 @@ def _judge(claim: Claim, tables: _Tables) -> Verdict:
         return Verdict(claim, None, NOT_RUN, str(missing))
     if obstacle := _obstacle(claim, rows[0]):
         return Verdict(claim, ours, NOT_APPLICABLE, obstacle)
-    held, reason = _compare(claim, ours)
-    return Verdict(
-        claim, ours, HELD if held else DIFFERS, "; ".join([reason, *_caveats(claim, rows)])
-    )
+    verdict, difference = _compare(claim, ours)
+    return Verdict(claim, ours, verdict, "; ".join([difference, *_caveats(claim, rows)]))
 
 
 def _check_alike(row: Row, over: Row) -> None:
@@ -232,7 +233,7 @@ def _ours(claim: Claim, rows: Sequence[Row]) -> float:
 
 
 def _obstacle(claim: Claim, row: Row) -> str:
-    """Why the claim does not speak of this row's machine; empty if it does."""
+    """Why the claim is not about this row's machine; empty if it is."""
     device = row.get("device") or "an unnamed device"
     if claim.needs == "t4" and not _T4.search(device):
         return f"an absolute figure: binds on a Tesla T4 only; here: {device}"
@@ -243,22 +244,24 @@ def _obstacle(claim: Claim, row: Row) -> str:
     return ""
 
 
-def _compare(claim: Claim, ours: float) -> tuple[bool, str]:
-    """Whether ours agrees with the paper's, and by how much."""
+def _compare(claim: Claim, ours: float) -> tuple[str, str]:
+    """The verdict, and the difference from the paper's number."""
     paper = claim.paper_value
     if claim.tolerance is None:
-        return ours <= paper, f"{'at most' if ours <= paper else 'above'} {paper:.6g}"
+        agrees = ours <= paper
+        return HELD if agrees else DIFFERS, f"{'at most' if agrees else 'above'} {paper:.6g}"
     if claim.kind == "share":
         off, shown, allowed = ours - paper, f"{ours - paper:+z.3f}", f"{claim.tolerance:.3g}"
     else:
         off = ours / paper - 1
-        shown, allowed = f"{100 * off:+z.1f} %", f"{100 * claim.tolerance:.3g} %"
-    held = abs(off) <= claim.tolerance + _ROUNDING
-    return held, f"{shown}, {'within' if held else 'beyond'} {allowed}"
+        shown, allowed = signed_percent(off), f"{100 * claim.tolerance:.3g} %"
+    if abs(off) <= claim.tolerance + _ROUNDING:
+        return HELD, f"{shown}, within {allowed}"
+    return DIFFERS, f"{shown}, beyond {allowed}"
 
 
 def _caveats(claim: Claim, rows: Sequence[Row]) -> list[str]:
-    """What a reader must know beside the number."""
+    """Conditions that a reader must know with the number."""
     caveats = []
     corpus = rows[0].get("corpus", "")
     if corpus not in ("", "abo"):
@@ -272,19 +275,10 @@ def _caveats(claim: Claim, rows: Sequence[Row]) -> list[str]:
 
 def _as_row(verdict: Verdict) -> dict[str, object]:
     claim = verdict.claim
-    same_table = claim.csv == claim.over_csv
-    return {
-        "id": claim.id,
-        "experiment": claim.experiment,
-        "csv": claim.csv if same_table else " / ".join(filter(None, [claim.csv, claim.over_csv])),
+    row = {name: getattr(claim, name) for name in COLUMNS if hasattr(claim, name)}
+    row |= {name: getattr(verdict, name) for name in ("ours", "ratio", "verdict", "reason")}
+    csvs = dict.fromkeys(filter(None, [claim.csv, claim.over_csv]))
+    return row | {
+        "csv": " / ".join(csvs),
         "row": " / ".join(filter(None, [claim.row, claim.over_row])),
-        "column": claim.column,
-        "paper_value": claim.paper_value,
-        "unit": claim.unit,
-        "ours": verdict.ours,
-        "ratio": verdict.ratio,
-        "verdict": verdict.verdict,
-        "reason": verdict.reason,
-        "statement": claim.statement,
-        "note": claim.note,
     }

@@ -13,6 +13,9 @@ import numpy as np
 from wallclock.errors import UserError
 from wallclock.files import atomic_open
 
+#: A row of a table as it is read: text by column.
+Row = Mapping[str, str]
+
 
 def write_table(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, object]]) -> None:
     """Write `rows` under `columns`, in the orders given: UTF-8, LF, floats as `%.6g`.
@@ -52,19 +55,29 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 
 def read_columns(path: Path) -> list[str]:
-    """Return the columns of a table, which a table without rows has too. Raises like `read_table`."""
+    """Return the columns of a table, also of one without rows. Raises like `read_table`."""
     return _read(path)[0]
 
 
 def number(cell: str) -> float | None:
-    """The number in a cell; None for an empty cell and for NaN. Raises ValueError for other text."""
+    """The number in a cell; None if it is empty or NaN. Raises ValueError for other text."""
     value = float(cell) if cell else math.nan
     return None if math.isnan(value) else value
 
 
-def ok_rows(rows: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
+def ok_rows(rows: Sequence[Row]) -> list[Row]:
     """The rows that hold a measurement: those whose status is `ok`, and all of a table of spans."""
     return [row for row in rows if row.get("status", "ok") == "ok"]
+
+
+def distinct(rows: Sequence[Row], column: str) -> list[str]:
+    """The values of a column, each once, in order of appearance; empty cells left out."""
+    return list(dict.fromkeys(row[column] for row in rows if row.get(column)))
+
+
+def joined(rows: Sequence[Row], column: str, labels: Mapping[str, str] | None = None) -> str:
+    """The distinct values of a column as `a / b`, by their labels where there are any."""
+    return " / ".join(labels[value] if labels else value for value in distinct(rows, column))
 
 
 def _cell(value: object) -> str:

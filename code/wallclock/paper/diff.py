@@ -1,42 +1,41 @@
-"""Two regenerated folders side by side: what must be equal, and what may vary.
+"""Two regenerated folders compared: what must be equal, and what may vary.
 
-A column is one of three kinds. Measured columns (times, rates, shares, memory) may differ by a
-tolerance that the caller gives; computed ones (PSNR, cosine) by rounding only; all others say what
-was measured, and must be equal to the letter.
+Measured columns (times, rates, shares, memory) may differ by a tolerance that the caller gives;
+computed ones (PSNR, cosine) by rounding only; all others describe what was measured, and must be
+equal to the letter.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from experiments import fast, opt, t4
 from wallclock.errors import UserError
-from wallclock.paper.csvfile import number, read_columns, read_table
+from wallclock.paper import claims
+from wallclock.paper.csvfile import Row, number, read_columns, read_table
 
-#: Tables that only restate others (a difference in one of them shows where it comes from), and
-#: recordings of one moment, whose spans never line up with another run's.
-SKIPPED = frozenset({"claims.csv", "timeline-baseline.csv", "timeline-optimized.csv"})
-#: What the same computation on another machine may differ by.
+#: Verdicts, which only restate other tables, and recorded spans, which differ from run to run.
+SKIPPED = frozenset({claims.CSV, t4.TIMELINE_CSV, opt.TIMELINE_CSV, fast.TIMELINE_CSV})
+#: Relative difference of the same computation on another machine.
 COMPUTED_TOLERANCE = 1e-3
-#: Below one part in a hundred of the whole, a share or a stage is noise, however large the ratio.
+#: A share, or a stage's share of the wall time, below this is noise, however large the ratio.
 NOISE_FLOOR = 0.01
 
 _MEASURED = re.compile(
-    r"^ratio|(_s|_ms|_share|_per_s|_per_100k|_per_call|_without_forward|_min|_max|_difference|_[mg]ib)$"
+    r"^ratio|(_s|_ms|_share|_per_s|_per_100k|_per_call|_without_forward)$"
+    r"|(_min|_max|_difference|_[mg]ib)$"
     r"|^(gpu_util_mean|gpu_power_w|sm_clock_mhz|cpu_cores_used|usd_per_million)$"
 )
 _FRACTION = re.compile(r"(_share|_without_forward|_difference)$")
 _COMPUTED = frozenset({"psnr_db", "cosine", "cosine_min"})
 
-Row = Mapping[str, str]
-
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing in which two folders differ. `row` and `column` are empty where they say nothing."""
+    """One difference between two folders. `row` and `column` are empty for a complete table."""
 
     csv: str
     row: str
@@ -101,10 +100,9 @@ def _compare_headers(name: str, a: list[str], b: list[str]) -> list[Difference]:
 
 
 def _label(index: int, row: Row) -> str:
-    """A row's number and its first two telling cells: `2 opencv opencv`."""
-    return " ".join(
-        [str(index), *[cell for column, cell in row.items() if cell and not _varies(column)][:2]]
-    )
+    """A row's number and its first two cells that may not vary: `2 opencv opencv`."""
+    names = [cell for column, cell in row.items() if cell and not _varies(column)]
+    return " ".join([str(index), *names[:2]])
 
 
 def _varies(column: str) -> bool:

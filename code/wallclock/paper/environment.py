@@ -1,17 +1,19 @@
-"""On what a run was made, as its tables' `.meta.json` files say: machines, libraries, corpora, commits."""
+"""The provenance of a run from its tables' `.meta.json` files: machines, libraries, corpora."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from wallclock.paper.labels import CORPORA, SETS
 
+T = TypeVar("T")
 Meta = Mapping[str, Any]
 
 
 def describe(about: Sequence[Meta]) -> dict[str, Any]:
-    """Each fact once, whichever tables say it."""
+    """Each fact once, of however many tables."""
     return {
         "machines": _once(_machine(meta["machine"]) for meta in about),
         "versions": _versions(about),
@@ -24,13 +26,13 @@ def describe(about: Sequence[Meta]) -> dict[str, Any]:
     }
 
 
-def _once(items: Any) -> list[Any]:
-    """In order of appearance; items may be lists."""
-    found: list[Any] = []
+def _once(items: Iterable[T]) -> list[T]:
+    """In order of appearance; items may be unhashable."""
+    distinct: list[T] = []
     for item in items:
-        if item not in found:
-            found.append(item)
-    return found
+        if item not in distinct:
+            distinct.append(item)
+    return distinct
 
 
 def _machine(machine: Meta) -> list[tuple[str, str]]:
@@ -47,13 +49,8 @@ def _machine(machine: Meta) -> list[tuple[str, str]]:
 
 def _versions(about: Sequence[Meta]) -> list[tuple[str, str]]:
     names = sorted({name for meta in about for name in meta["versions"]}, key=str.lower)
-    return [
-        (
-            name,
-            " / ".join(_once(meta["versions"][name] for meta in about if name in meta["versions"])),
-        )
-        for name in names
-    ]
+    by_name = {name: [meta["versions"].get(name) for meta in about] for name in names}
+    return [(name, " / ".join(filter(None, _once(versions)))) for name, versions in by_name.items()]
 
 
 def _corpus(corpus: Meta) -> dict[str, str]:
@@ -63,8 +60,8 @@ def _corpus(corpus: Meta) -> dict[str, str]:
         if name.startswith(("median_", "max_"))
     ]
     return {
-        "kind": CORPORA.get(corpus["kind"], corpus["kind"]),
-        "image_set": SETS.get(corpus["image_set"], corpus["image_set"]),
+        "kind": CORPORA[corpus["kind"]],
+        "image_set": SETS[corpus["image_set"]],
         "n": f"{corpus['n']:,}",
         "sizes": ", ".join(sizes),
         "digest": corpus["digest"],
@@ -73,30 +70,27 @@ def _corpus(corpus: Meta) -> dict[str, str]:
 
 
 def _images(corpora: Sequence[Meta]) -> list[str]:
-    """A line for each image set of a corpus: experiments take more or fewer of its first images."""
-    most: dict[tuple[str, str], list[int]] = {}
+    """A line for each image set of a corpus; experiments use more or fewer of its images."""
+    sizes: dict[tuple[str, str], list[int]] = {}
     for corpus in corpora:
-        most.setdefault((corpus["kind"], corpus["image_set"]), []).append(corpus["n"])
+        sizes.setdefault((corpus["kind"], corpus["image_set"]), []).append(corpus["n"])
     return [
-        f"{'up to ' if len(set(counts)) > 1 else ''}{max(counts):,} {SETS.get(image_set, image_set)}"
-        f" ({CORPORA.get(kind, kind)})"
-        for (kind, image_set), counts in most.items()
+        f"{'up to ' if len(set(counts)) > 1 else ''}{max(counts):,} {SETS[image_set]}"
+        f" ({CORPORA[kind]})"
+        for (kind, image_set), counts in sizes.items()
     ]
 
 
 def _credit(credit: Meta) -> str:
-    """Licence and attribution, where a corpus has them to state."""
-    return (
-        f"{credit['licence']}, by {credit['relied_on']} of {credit['source']}. {credit['attribution']}"
-        if credit
-        else ""
-    )
+    """Licence and attribution, where a corpus has them."""
+    if not credit:
+        return ""
+    licence = f"{credit['licence']}, by {credit['relied_on']} of {credit['source']}."
+    return f"{licence} {credit['attribution']}"
 
 
 def _run(meta: Meta) -> dict[str, Any]:
-    statuses: dict[str, int] = {}
-    for record in meta["records"]:
-        statuses[record["status"]] = statuses.get(record["status"], 0) + 1
+    statuses = Counter(record["status"] for record in meta["records"])
     return {
         "csv": meta["csv"],
         "experiment": meta["experiment"],

@@ -1,4 +1,4 @@
-"""The CSVs behind the report: each cell has an address, so that a number can point at where it comes from."""
+"""The CSVs behind the report: every cell has an address that a number can link to."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from wallclock.paper import claims
 from wallclock.paper.csvfile import read_columns, read_table
 from wallclock.paper.tables.table import Source
 
-#: Restated in full by the list of verdicts.
-_SHOWN_ELSEWHERE = "claims.csv"
 #: Rows of a table of spans that the report shows; the rest is in the file.
 _MAX_ROWS = 40
-#: A table with more columns than this reads better lying: a line for each column.
+#: A table with more columns than this is shown transposed.
 _MAX_COLUMNS = 13
 
 
@@ -32,7 +30,7 @@ class Csv:
     experiment: str
 
     @property
-    def lying(self) -> bool:
+    def transposed(self) -> bool:
         """Whether it is shown with a line for each column and a column for each row."""
         return len(self.columns) > _MAX_COLUMNS and self.n_rows <= _MAX_COLUMNS
 
@@ -47,14 +45,14 @@ class Csv:
 
 @dataclass
 class Evidence:
-    """Every CSV of a run, in the order of the experiments, and which of their cells something points at."""
+    """Every CSV of a run, in the order of the experiments, and the cells that are linked to."""
 
     csvs: list[Csv]
     cited: set[str] = field(default_factory=set)
 
     def href(self, source: Source) -> str:
-        """Where a cell is shown; the whole table, where its row is not. Empty if there is no such cell."""
-        csv = next((csv for csv in self.csvs if csv.name == source.csv), None)
+        """The link to a cell; to its table, where the row is not shown; empty if there is none."""
+        csv = self._csv(source.csv)
         if csv is None or source.row > csv.n_rows or source.column not in csv.columns:
             return ""
         if source.row > len(csv.rows):
@@ -63,26 +61,27 @@ class Evidence:
         return f"#{csv.cell_anchor(source.row, source.column)}"
 
     def href_of_table(self, name: str) -> str:
-        """Where a CSV is shown; empty if it is not there."""
-        return next((f"#{csv.anchor}" for csv in self.csvs if csv.name == name), "")
+        """The link to a CSV; empty if it is absent."""
+        csv = self._csv(name)
+        return f"#{csv.anchor}" if csv else ""
 
-    def behind(self, csv_cell: str, row_cell: str, column: str) -> list[Source]:
-        """The cells that a verdict names: `a.csv / b.csv`, `row / row`, column. Those not there are left out."""
-        selectors = row_cell.split(" / ")
-        names = csv_cell.split(" / ")
-        found = []
-        for name, selector in zip(
-            names * len(selectors) if len(names) == 1 else names, selectors, strict=False
-        ):
-            csv = next((csv for csv in self.csvs if csv.name == name), None)
+    def cells_cited_by(self, csv_cell: str, row_cell: str, column: str) -> list[Source]:
+        """The cells that a verdict names: `a.csv / b.csv`, `row / row`, column; absent ones not."""
+        selectors, names = row_cell.split(" / "), csv_cell.split(" / ")
+        sources = []
+        for index, selector in enumerate(selectors):
+            csv = self._csv(names[min(index, len(names) - 1)])
             row = claims.select(csv.rows, selector) if csv else None
             if csv is not None and row is not None:
-                found.append(Source(name, csv.rows.index(dict(row)) + 1, column))
-        return found
+                sources.append(Source(csv.name, csv.rows.index(dict(row)) + 1, column))
+        return sources
+
+    def _csv(self, name: str) -> Csv | None:
+        return next((csv for csv in self.csvs if csv.name == name), None)
 
 
 def collect(tables_dir: Path) -> Evidence:
-    """Read every CSV of a run.
+    """Read every CSV of a run but the verdicts, which the report lists themselves.
 
     Raises:
         UserError: one is damaged.
@@ -92,21 +91,18 @@ def collect(tables_dir: Path) -> Evidence:
         for name in (*experiments.ORDER, *experiments.ON_REQUEST)
         for csv in experiments.load(name).TABLES
     }
-    present = {path.name for path in tables_dir.glob("*.csv")} - {_SHOWN_ELSEWHERE}
+    present = {path.name for path in tables_dir.glob("*.csv")} - {claims.CSV}
     ordered = [name for name in owners if name in present] + sorted(present - owners.keys())
-    return Evidence([_csv(tables_dir / name, owners.get(name, "")) for name in ordered])
+    return Evidence([_read(tables_dir / name, owners.get(name, "")) for name in ordered])
 
 
 def about(tables_dir: Path) -> list[dict[str, Any]]:
-    """What each table was made of and on: the `.meta.json` files, in order of the tables' names."""
-    return [
-        json.loads(path.read_text(encoding="utf-8"))
-        for path in sorted(tables_dir.glob("*.meta.json"))
-    ]
+    """The provenance of each table: the `.meta.json` files, in order of the tables' names."""
+    paths = sorted(tables_dir.glob("*.meta.json"))
+    return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
 
 
-def _csv(path: Path, experiment: str) -> Csv:
-    rows = read_table(path)
-    columns = read_columns(path)
-    shown = rows[:_MAX_ROWS] if rows and "status" not in rows[0] and len(rows) > _MAX_ROWS else rows
+def _read(path: Path, experiment: str) -> Csv:
+    rows, columns = read_table(path), read_columns(path)
+    shown = rows if "status" in columns else rows[:_MAX_ROWS]
     return Csv(path.name, f"csv-{path.stem}", columns, shown, len(rows), experiment)

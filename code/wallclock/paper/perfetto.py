@@ -1,87 +1,82 @@
-"""The spans of figure 6 as Chrome trace events: open the file at https://ui.perfetto.dev or in chrome://tracing."""
+"""The spans of figure 6 as Chrome trace events, for https://ui.perfetto.dev or chrome://tracing."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from experiments import opt, t4
 from wallclock import records
 from wallclock.files import canonical_json, write_bytes, write_text
 from wallclock.paper import spans as recorded
+from wallclock.paper.csvfile import Row
 from wallclock.paper.rendering import NothingToDrawError, Rendering, read_sources
 from wallclock.paper.spans import Span
 
 #: Name of the file, without `.json`, and the table that it is made from.
 TRACES = {
-    "fig-06-timeline-baseline.trace": "timeline-baseline.csv",
-    "fig-06-timeline-optimized.trace": "timeline-optimized.csv",
+    "fig-06-timeline-baseline.trace": t4.TIMELINE_CSV,
+    "fig-06-timeline-optimized.trace": opt.TIMELINE_CSV,
 }
 
 #: The trace of the forward pass, as torch.profiler wrote it.
-FORWARD = "trace-forward.json.gz"
+FORWARD_STEM = "trace-forward"
+_FORWARD = f"{FORWARD_STEM}.json.gz"
 
 _PID = 1
+_SPAN_COLUMNS = ("lane", "stage", "batch", "start_ms", "duration_ms")
 
 
-def render_all(tables_dir: Path, out_dir: Path) -> list[Rendering]:
-    """Write a trace for each timeline that is there; say of the other why not."""
-    found = []
-    for stem, csv in TRACES.items():
-        try:
-            rows = read_sources(tables_dir, (csv,), ())[csv]
-            text = _text(rows, csv)
-        except NothingToDrawError as nothing:
-            found.append(Rendering(stem, (), str(nothing)))
-        else:
-            path = out_dir / f"{stem}.json"
-            write_text(path, text)
-            found.append(Rendering(stem, (path,)))
-    return found
+def render(stem: str, tables_dir: Path, out_dir: Path) -> Rendering:
+    """Write the trace of one timeline, or say why there is none."""
+    csv = TRACES[stem]
+    try:
+        text = _text(read_sources(tables_dir, (csv,), ())[csv], csv)
+    except NothingToDrawError as nothing:
+        return Rendering(stem, (), str(nothing))
+    path = out_dir / f"{stem}.json"
+    write_text(path, text)
+    return Rendering(stem, (path,))
 
 
 def render_forward(out: Path, figures_dir: Path) -> Rendering:
-    """Copy the trace that the experiment `layers` left beside its record."""
-    stem, name = FORWARD.removesuffix(".json.gz"), FORWARD
-    found = records.attachment(out / "runs", "layers", name)
-    if found is None:
-        return Rendering(stem, (), "no trace beside the records of layers")
-    write_bytes(figures_dir / name, found.read_bytes())
-    return Rendering(stem, (figures_dir / name,))
+    """Copy the trace that the experiment `layers` left with its record."""
+    trace = records.attachment(out / "runs", "layers", _FORWARD)
+    if trace is None:
+        return Rendering(FORWARD_STEM, (), "no trace with the records of layers")
+    write_bytes(figures_dir / _FORWARD, trace.read_bytes())
+    return Rendering(FORWARD_STEM, (figures_dir / _FORWARD,))
 
 
-def events(rows: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
-    """Trace events: a thread a lane, named and in the figure's order; then a complete event a span."""
+def events(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Trace events: a named thread a lane, in the figure's order; then a complete event a span."""
     spans = recorded.parse(rows)
     lanes = recorded.lanes(spans)
     # Loaders start before the clock does, and a trace may not hold negative times.
     zero = min(span.start for span in spans)
-    found = [_metadata("process_name", 0, {"name": _title(rows[0])})]
+    trace = [_metadata("process_name", 0, {"name": _title(rows[0])})]
     for tid, lane in enumerate(lanes, start=1):
-        found += [
-            _metadata("thread_name", tid, {"name": lane}),
-            _metadata("thread_sort_index", tid, {"sort_index": tid}),
-        ]
+        trace.append(_metadata("thread_name", tid, {"name": lane}))
+        trace.append(_metadata("thread_sort_index", tid, {"sort_index": tid}))
     for tid, lane in enumerate(lanes, start=1):
-        for span in _apart([span for span in spans if span.lane == lane]):
-            times = {
+        trace += [
+            {
+                "ph": "X",
+                "pid": _PID,
+                "tid": tid,
                 "ts": round(1e3 * (span.start - zero), 3),
                 "dur": round(1e3 * span.duration, 3),
+                "name": span.stage,
+                "args": {"batch": span.batch},
             }
-            found.append(
-                {
-                    "ph": "X",
-                    "pid": _PID,
-                    "tid": tid,
-                    **times,
-                    "name": span.stage,
-                    "args": {"batch": span.batch},
-                }
-            )
-    return found
+            for span in _without_overlap([span for span in spans if span.lane == lane])
+        ]
+    return trace
 
 
-def _text(rows: Sequence[Mapping[str, str]], csv: str) -> str:
+def _text(rows: Sequence[Row], csv: str) -> str:
     if not recorded.parse(rows):
         raise NothingToDrawError(f"no span in {csv}")
     head = canonical_json({name: rows[0][name] for name in rows[0] if name not in _SPAN_COLUMNS})
@@ -90,35 +85,24 @@ def _text(rows: Sequence[Mapping[str, str]], csv: str) -> str:
     return f'{{"displayTimeUnit":"ms","otherData":{head},"traceEvents":[\n{lines}\n]}}\n'
 
 
-_SPAN_COLUMNS = ("lane", "stage", "batch", "start_ms", "duration_ms")
-
-
 def _metadata(name: str, tid: int, args: Mapping[str, Any]) -> dict[str, Any]:
     return {"ph": "M", "pid": _PID, "tid": tid, "name": name, "args": dict(args)}
 
 
-def _title(row: Mapping[str, str]) -> str:
+def _title(row: Row) -> str:
     return f"{row['workers']} workers, batch {row['batch_size']}, {row['device']}"
 
 
-def _apart(spans: Sequence[Span]) -> list[Span]:
-    """Spans of one lane that do not overlap: six digits of rounding may make neighbours do so.
+def _without_overlap(spans: Sequence[Span]) -> list[Span]:
+    """Spans of one lane, cut where the rounding of their times makes neighbours overlap.
 
     Perfetto drops an event that overlaps another of its thread without lying inside it.
     """
-    found: list[Span] = []
+    cut: list[Span] = []
     for span in spans:
-        if found and span.start < found[-1].end:
-            before = found.pop()
-            if span.start > before.start:
-                found.append(
-                    Span(
-                        before.lane,
-                        before.stage,
-                        before.batch,
-                        before.start,
-                        span.start - before.start,
-                    )
-                )
-        found.append(span)
-    return found
+        if cut and span.start < cut[-1].end:
+            previous = cut.pop()
+            if span.start > previous.start:
+                cut.append(replace(previous, duration=span.start - previous.start))
+        cut.append(span)
+    return cut

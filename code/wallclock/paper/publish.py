@@ -1,98 +1,126 @@
-"""Records → CSVs → verdicts → figures, tables, report. Needs no GPU, no torch, no images: a laptop can redo it."""
+"""Records → CSVs → verdicts → figures, tables, report. Needs no GPU, no torch, no images."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import experiments
-from wallclock import provenance, records
+from experiments import layers
+from wallclock import records
 from wallclock.files import pretty_json, write_text
-from wallclock.paper import claims, diagnosis_page, figures, perfetto, report, tables
+from wallclock.paper import claims, figures, perfetto, report, tables
 from wallclock.paper.claims import Verdict
 from wallclock.paper.csvfile import write_table
+from wallclock.paper.diagnosis import page, words
 from wallclock.paper.rendering import Rendering
 from wallclock.records import Record
 
-#: The cited numbers, as data.
-CLAIMS = provenance.ROOT / "data" / "paper" / "claims.csv"
-
 _FAILURE_COLUMNS = ("corpus", "image_set", "id", "stage", "reason")
+
+#: Renders one output from the folder of tables into the folder of figures.
+_Render = Callable[[Path, Path], Rendering]
 
 
 @dataclass(frozen=True)
 class Published:
-    """What was written: CSVs by path, all that lies in the figures' folder, and the verdict on every claim."""
+    """What a run left behind: its CSVs, the figures' folder, the verdict on every claim."""
 
     tables: list[Path]
     failures: Path
     n_failures: int
-    #: Figures, tables for people, traces, the report; in that order, and those that could not be made too.
+    #: Figures, tables for people, traces, diagnosis, report; also those that could not be made.
     renderings: list[Rendering]
     verdicts: list[Verdict]
 
 
-def publish(out: Path, figures_dir: Path) -> Published:
+def publish(out: Path, figures_dir: Path, ran: Collection[str] | None = None) -> Published:
     """Rebuild all that the records under `out/runs` can fill, into `out` and `figures_dir`.
+
+    Tables, verdicts and the report are always rebuilt. Figures are too, unless `ran` names the
+    experiments of this run: then one that shows none of their tables, and no table whose content
+    changed, stays as it is.
 
     Raises:
         UserError: a record was edited, or the disk is full.
     """
-    found = {
-        name: records.load_experiment(out / "runs", name)
-        for name in (*experiments.ORDER, *experiments.ON_REQUEST)
-    }
-    read = {
-        name: [record for one in experiments.record_sources(name) for record in found.get(one, ())]
-        for name in found
-    }
-    written = [path for name, some in read.items() for path in _write_tables(name, some, out)]
-    everything = [record for some in found.values() for record in some]
+    before = _contents(out)
+    names = (*experiments.ORDER, *experiments.ON_REQUEST)
+    by_name = {name: records.load_experiment(out / "runs", name) for name in names}
+    written = []
+    for name in names:
+        sources = [
+            record for one in experiments.record_sources(name) for record in by_name.get(one, ())
+        ]
+        written += _write_tables(name, sources, out)
+    everything = [record for loaded in by_name.values() for record in loaded]
     n_failures = _write_failures(everything, out / "failures.csv")
-    verdicts = claims.judge(claims.load(CLAIMS), out)
-    claims.write(verdicts, out / "claims.csv")
-    renderings = [
-        *figures.render_all(out, figures_dir),
-        *tables.render_all(out, figures_dir),
-        *perfetto.render_all(out, figures_dir),
-        perfetto.render_forward(out, figures_dir),
-    ]
-    renderings.append(diagnosis_page.render(out, figures_dir))
+    verdicts = claims.judge(claims.load(claims.CLAIMS), out)
+    claims.write(verdicts, out / claims.CSV)
+    after = _contents(out)
+    stale = {name for name in before | after if before.get(name) != after.get(name)}
+    stale |= {csv for name in ran or () for csv in experiments.load(name).TABLES}
+    renderings = []
+    for stem, csvs, render in _outputs():
+        existing = tuple(sorted(figures_dir.glob(f"{stem}.*")))
+        if ran is not None and existing and not stale & set(csvs):
+            renderings.append(Rendering(stem, existing))
+        else:
+            renderings.append(render(out, figures_dir))
     _remove_stale(renderings, figures_dir)
     renderings.append(report.render(out, figures_dir))
     return Published(written, out / "failures.csv", n_failures, renderings, verdicts)
 
 
+def _outputs() -> Iterator[tuple[str, tuple[str, ...], _Render]]:
+    """Stem, CSVs and renderer of everything but the report."""
+    for stem, figure in figures.FIGURES.items():
+        yield stem, figure.sources, partial(figures.render, stem)
+    for stem, table in tables.TABLES.items():
+        yield stem, table.sources, partial(tables.render, stem)
+    for stem, csv in perfetto.TRACES.items():
+        yield stem, (csv,), partial(perfetto.render, stem)
+    yield perfetto.FORWARD_STEM, tuple(layers.TABLES), perfetto.render_forward
+    yield page.STEM, words.TABLES, page.render
+
+
+def _contents(out: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in out.glob("*.csv")}
+
+
 def _remove_stale(renderings: Sequence[Rendering], figures_dir: Path) -> None:
-    """What nothing backs any more must not survive from an earlier run."""
+    """Outputs of an earlier run that no record backs any more must not survive."""
     for rendering in renderings:
         for path in figures_dir.glob(f"{rendering.stem}.*"):
             if path not in rendering.paths:
                 path.unlink()
 
 
-def _write_tables(name: str, some: Sequence[Record], out: Path) -> list[Path]:
+def _write_tables(name: str, sources: Sequence[Record], out: Path) -> list[Path]:
     module = experiments.load(name)
     written = []
-    made = module.tables(some) if some else {}
+    rows = module.tables(sources) if sources else {}
     for csv_name, columns in module.TABLES.items():
         path = out / csv_name
-        if csv_name not in made:
-            # What no present record backs must not survive from an earlier run.
+        if csv_name not in rows:
+            # A table of an earlier run that no record backs any more must not survive.
             path.unlink(missing_ok=True)
             path.with_suffix(".meta.json").unlink(missing_ok=True)
             continue
-        write_table(path, columns, made[csv_name])
-        write_text(path.with_suffix(".meta.json"), pretty_json(_about(name, csv_name, some)))
+        write_table(path, columns, rows[csv_name])
+        write_text(path.with_suffix(".meta.json"), pretty_json(_about(name, csv_name, sources)))
         written.append(path)
     return written
 
 
-def _about(name: str, csv_name: str, some: Sequence[Record]) -> dict[str, Any]:
-    """What a table was made of and on."""
-    first = some[0].environment
+def _about(name: str, csv_name: str, sources: Sequence[Record]) -> dict[str, Any]:
+    """The provenance of a table."""
+    first = sources[0].environment
+    commits = {record.environment["before"]["git"].get("commit", "") for record in sources}
+    weights = {record.values.get("weights_digest") for record in sources}
     return {
         "csv": csv_name,
         "experiment": name,
@@ -100,54 +128,47 @@ def _about(name: str, csv_name: str, some: Sequence[Record]) -> dict[str, Any]:
         "machine": first["machine"],
         "versions": first["versions"],
         "code": first["code"],
-        "commits": sorted(
-            {record.environment["before"]["git"].get("commit", "") for record in some}
-        ),
-        "corpora": _corpora(some),
-        "weights": sorted(
-            {
-                record.values["weights_digest"]
-                for record in some
-                if "weights_digest" in record.values
-            }
-        ),
+        "commits": sorted(commits),
+        "corpora": _corpora(sources),
+        "weights": sorted(digest for digest in weights if digest is not None),
         "records": [
             {"label": record.cell.label, "repeat": record.cell.repeat, "status": record.status}
-            for record in some
+            for record in sources
         ],
     }
 
 
-def _corpora(some: Sequence[Record]) -> list[Mapping[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for record in some:
+def _corpora(sources: Sequence[Record]) -> list[Mapping[str, Any]]:
+    by_digest: dict[str, dict[str, Any]] = {}
+    for record in sources:
         corpus = record.cell.corpus
-        if corpus is not None:
-            sizes = {
-                name: value
-                for name, value in record.values.items()
-                if name.startswith(("median_", "max_"))
-            }
-            about: dict[str, Any] = {"kind": corpus.kind, "image_set": corpus.image_set}
-            about |= {"n": corpus.n, "digest": corpus.digest}
-            if corpus.storage != "files":
-                about["storage"] = corpus.storage
-            if record.environment.get("credit"):
-                about["credit"] = record.environment["credit"]
-            if sizes or corpus.digest not in found:
-                found[corpus.digest] = {**about, **sizes}
-    return list(found.values())
+        if corpus is None:
+            continue
+        sizes = {
+            name: value
+            for name, value in record.values.items()
+            if name.startswith(("median_", "max_"))
+        }
+        about: dict[str, Any] = {"kind": corpus.kind, "image_set": corpus.image_set}
+        about |= {"n": corpus.n, "digest": corpus.digest}
+        if corpus.storage != "files":
+            about["storage"] = corpus.storage
+        if record.environment.get("credit"):
+            about["credit"] = record.environment["credit"]
+        if sizes or corpus.digest not in by_digest:
+            by_digest[corpus.digest] = {**about, **sizes}
+    return list(by_digest.values())
 
 
-def _write_failures(some: Sequence[Record], path: Path) -> int:
-    """List every image that failed, once, however many cells met it."""
-    rows: dict[tuple[str, ...], dict[str, object]] = {}
-    for record in some:
+def _write_failures(everything: Sequence[Record], path: Path) -> int:
+    """List every image that failed, once, however many cells it failed in."""
+    rows: dict[tuple[str, ...], dict[str, str]] = {}
+    for record in everything:
         corpus = record.cell.corpus
         if corpus is None:
             continue
         for failure in record.failures:
             row = {"corpus": corpus.kind, "image_set": corpus.image_set, **failure}
-            rows.setdefault(tuple(row.values()), dict(row))
+            rows.setdefault(tuple(row.values()), row)
     write_table(path, _FAILURE_COLUMNS, list(rows.values()))
     return len(rows)

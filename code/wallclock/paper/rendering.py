@@ -1,15 +1,56 @@
-"""What every output has in common: the tables it reads, and what became of it."""
+"""What figures and tables have in common: the CSVs that they read, and what became of each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 from wallclock.paper.csvfile import ok_rows, read_table
 
+T = TypeVar("T")
 #: Rows of each table that is there, by the table's name.
 Tables = Mapping[str, list[dict[str, str]]]
+
+
+class NothingToDrawError(Exception):
+    """The tables are absent, or hold no row that could be shown. The message says which."""
+
+
+@dataclass(frozen=True)
+class Output(Generic[T]):
+    """A figure or a table of the paper; its module declares it with `@output`."""
+
+    #: Name of its files, without suffix.
+    stem: str
+    title: str
+    #: Makes it from CSVs by name. Raises NothingToDrawError.
+    make: Callable[[Tables], T]
+    #: CSVs without which it cannot be made. An output has these or optional ones.
+    required: tuple[str, ...] = ()
+    #: CSVs that it shows where they are present.
+    optional: tuple[str, ...] = ()
+    #: The same as text: suffix and source.
+    text: tuple[str, Callable[[Tables], str]] | None = None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Every CSV that it reads."""
+        return self.required + self.optional
+
+
+def output(
+    stem: str,
+    title: str,
+    *required: str,
+    optional: tuple[str, ...] = (),
+    text: tuple[str, Callable[[Tables], str]] | None = None,
+) -> Callable[[Callable[[Tables], T]], Output[T]]:
+    """Declare the function that makes an output; the fields are those of `Output`."""
+    return lambda make: Output(stem, title, make, required, optional, text)
 
 
 @dataclass(frozen=True)
@@ -21,31 +62,32 @@ class Rendering:
     skipped: str = ""
 
 
-class NothingToDrawError(Exception):
-    """The tables are not there, or hold no row that could be shown. The message says which."""
+def discover(package: str, prefix: str) -> dict[str, Output[Any]]:
+    """The outputs that the modules of a package declare, by stem and in its order."""
+    path = import_module(package).__path__
+    names = [info.name for info in pkgutil.iter_modules(path) if info.name.startswith(prefix)]
+    modules = [import_module(f"{package}.{name}") for name in names]
+    values = [value for module in modules for value in vars(module).values()]
+    outputs = {value.stem: value for value in values if isinstance(value, Output)}
+    return dict(sorted(outputs.items()))
 
 
 def read_sources(folder: Path, required: Sequence[str], optional: Sequence[str]) -> Tables:
-    """Read the tables of one output: all of `required`, and those of `optional` that are there.
+    """Read the CSVs of one output: all of `required`, and those of `optional` that are present.
 
-    The message of the error names no folder: it is printed in the report, which must not depend on
-    where it was built.
+    The error's message names no folder: the report prints it, and is the same in any folder.
 
     Raises:
-        NothingToDrawError: a required table is missing, or nothing is required and none is there.
+        NothingToDrawError: a required table is absent, or all optional ones are.
         UserError: a table is damaged.
     """
     missing = [name for name in required if not (folder / name).is_file()]
     if missing:
         raise NothingToDrawError(f"no {', '.join(missing)}")
-    tables = {
-        name: read_table(folder / name)
-        for name in (*required, *optional)
-        if (folder / name).is_file()
-    }
-    if not tables:
+    present = [name for name in (*required, *optional) if (folder / name).is_file()]
+    if not present:
         raise NothingToDrawError(f"no {' nor '.join(optional)}")
-    return tables
+    return {name: read_table(folder / name) for name in present}
 
 
 def measured_sources(folder: Path, required: Sequence[str], optional: Sequence[str]) -> Tables:

@@ -1,24 +1,24 @@
-"""The spans of a recorded run: which lane did what when, and a stretch of it that is whole."""
+"""The spans of a recorded run: which lane did what when, and a window of it that is complete."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
 from wallclock.clock import STAGES
-from wallclock.paper.csvfile import number
+from wallclock.paper.csvfile import Row, number
 
-#: Not a stage: the main process has nothing to do until its loader delivers.
+#: Not a stage: the main process waits for its loader to deliver.
 WAIT = "wait"
 GPU, MAIN = "gpu", "main"
-#: A run of so few batches has no stretch worth choosing.
+#: A run of at most so many batches is shown completely.
 _FEW = 3
 
 
 @dataclass(frozen=True)
 class Span:
-    """One stretch of work. Times are in milliseconds from the start of the steady state."""
+    """One stage of one batch. Times are in milliseconds from the start of the steady state."""
 
     lane: str
     stage: str
@@ -28,18 +28,18 @@ class Span:
 
     @property
     def end(self) -> float:
-        """When it was over."""
+        """When it ended."""
         return self.start + self.duration
 
 
-def parse(rows: Sequence[Mapping[str, str]]) -> list[Span]:
+def parse(rows: Sequence[Row]) -> list[Span]:
     """The spans of a timeline table, by start; those of no length left out."""
-    found = []
+    spans = []
     for row in rows:
         start, duration = number(row["start_ms"]), number(row["duration_ms"])
         if start is not None and duration:
-            found.append(Span(row["lane"], row["stage"], int(row["batch"]), start, duration))
-    return sorted(found, key=lambda span: (span.start, span.lane, _place(span.stage)))
+            spans.append(Span(row["lane"], row["stage"], int(row["batch"]), start, duration))
+    return sorted(spans, key=_order)
 
 
 def lanes(spans: Sequence[Span]) -> list[str]:
@@ -54,14 +54,14 @@ def device_lane(spans: Sequence[Span]) -> str:
 
 @dataclass(frozen=True)
 class Window:
-    """A stretch of a recording, from the start of one forward pass to the start of another."""
+    """A part of a recording, from the start of one forward pass to the start of another."""
 
     start: float
     end: float
     #: Forward passes that start in it.
     batches: int
     #: Whether every lane was recorded from its start to its end.
-    whole: bool
+    complete: bool
 
     @property
     def length(self) -> float:
@@ -72,51 +72,47 @@ class Window:
 def choose_window(
     spans: Sequence[Span], wanted: int = 8, at_least_ms: float = 0.0, total: int | None = None
 ) -> Window | None:
-    """The first stretch of `wanted` batch periods where every lane was recorded; up to `at_least_ms`, of more.
+    """The first `wanted` batch periods in which every lane was recorded; more up to `at_least_ms`.
 
     Spans are recorded by batch, and loaders run ahead of the device: in the first milliseconds the
     device works on batches from before the recording, in the last ones the loaders on batches after
-    it. Between the two lies what is whole. Where that is shorter than four periods, the stretch
-    follows the device and is not `whole`. `total` is the number of batches of the run: a recording
-    that has all of them ends because the run did, and one of very few batches is shown from end to end.
+    it. What lies between is complete. If that is shorter than four periods, the window follows the
+    device and is not `complete`. `total` is the number of batches of the run: a recording of all of
+    them ends because the run did, and one of very few batches is shown from end to end.
 
     Returns:
         None where fewer than two forward passes were recorded.
     """
     starts = [span.start for span in spans if span.stage == "forward"]
-    complete = total is not None and len({span.batch for span in spans}) >= total
-    if complete and 0 < len(starts) <= _FEW:
-        return Window(
-            min(span.start for span in spans),
-            max(span.end for span in spans),
-            len(starts),
-            whole=False,
-        )
+    all_recorded = total is not None and len({span.batch for span in spans}) >= total
+    if all_recorded and 0 < len(starts) <= _FEW:
+        first, last = min(span.start for span in spans), max(span.end for span in spans)
+        return Window(first, last, len(starts), complete=False)
     if len(starts) < 2:
         return None
-    ends_of = [recorded_from_to(spans, lane) for lane in lanes(spans)]
-    first, last = [start for start, _ in ends_of], [end for _, end in ends_of]
-    begin, stop = max(first), max(last) if complete else min(last)
+    recorded = [recorded_from_to(spans, lane) for lane in lanes(spans)]
+    begins, ends = [begin for begin, _ in recorded], [end for _, end in recorded]
+    begin, stop = max(begins), max(ends) if all_recorded else min(ends)
     inside = [start for start in starts if begin <= start <= stop]
-    whole = len(inside) > min(4, len(starts) - 1)
-    if not whole:
+    complete = len(inside) > min(4, len(starts) - 1)
+    if not complete:
         inside = starts
-    ends = inside[1 : wanted + 1]
-    if whole:
-        ends += [start for start in inside[wanted + 1 :] if start - inside[0] <= at_least_ms]
-    return Window(inside[0], ends[-1], len(ends), whole or complete)
+    bounds = inside[1 : wanted + 1]
+    if complete:
+        bounds += [start for start in inside[wanted + 1 :] if start - inside[0] <= at_least_ms]
+    return Window(inside[0], bounds[-1], len(bounds), complete or all_recorded)
 
 
 def recorded_from_to(spans: Sequence[Span], lane: str) -> tuple[float, float]:
-    """The first and the last moment that a lane was recorded at."""
-    # The main process hands the device its work: both were recorded as long as either.
+    """The first and the last millisecond in which a lane was recorded."""
+    # The main process submits the device's work: both were recorded as long as either.
     together = (MAIN, GPU) if lane in (MAIN, GPU) else (lane,)
     own = [span for span in spans if span.lane in together]
     return min(span.start for span in own), max(span.end for span in own)
 
 
 def busy_share(spans: Sequence[Span], lane: str, window: Window) -> float:
-    """The share of the recorded part of the window in which the lane does not wait; overlaps count once."""
+    """Share of the recorded part of a window in which a lane works; overlaps count once."""
     pieces = sorted(
         (max(span.start, window.start), min(span.end, window.end))
         for span in spans
@@ -134,29 +130,30 @@ def busy_share(spans: Sequence[Span], lane: str, window: Window) -> float:
 
 
 def grouped(spans: Sequence[Span]) -> list[Span]:
-    """Each batch of a worker as one span a stage, in the stages' order, from the batch's first start.
+    """Each batch of a worker as one span a stage, in the stages' order, from its first start.
 
-    A worker takes image after image through its stages; their sums are kept, their places are not.
+    A worker takes image after image through its stages; the sums are kept, the positions are not.
     """
-    found: list[Span] = []
+    ungrouped: list[Span] = []
     batches: dict[tuple[str, int], list[Span]] = {}
     for span in spans:
-        if STAGES.index(span.stage) <= STAGES.index("assemble") if span.stage in STAGES else False:
+        if _rank(span.stage) <= _rank("assemble"):
             batches.setdefault((span.lane, span.batch), []).append(span)
         else:
-            found.append(span)
+            ungrouped.append(span)
+    merged: list[Span] = []
     for (lane, batch), members in batches.items():
-        at = members[0].start
+        start = members[0].start
         for stage in STAGES:
             duration = sum(span.duration for span in members if span.stage == stage)
             if duration:
-                found.append(Span(lane, stage, batch, at, duration))
-                at += duration
-    return sorted(found, key=lambda span: (span.start, span.lane, _place(span.stage)))
+                merged.append(Span(lane, stage, batch, start, duration))
+                start += duration
+    return sorted([*ungrouped, *merged], key=_order)
 
 
-def total_batches(rows: Sequence[Mapping[str, str]]) -> int | None:
-    """Batches of the whole run that a timeline table was recorded from."""
+def total_batches(rows: Sequence[Row]) -> int | None:
+    """Batches of the run that a timeline table was recorded from."""
     if not rows or not number(rows[0]["n_images"]) or not number(rows[0]["batch_size"]):
         return None
     return ceil(float(rows[0]["n_images"]) / float(rows[0]["batch_size"]))
@@ -169,5 +166,9 @@ def _lane_order(lane: str) -> tuple[int, int, str]:
     return {MAIN: 1, GPU: 2}.get(lane, 0), 0, lane
 
 
-def _place(stage: str) -> int:
+def _order(span: Span) -> tuple[float, str, int]:
+    return span.start, span.lane, _rank(span.stage)
+
+
+def _rank(stage: str) -> int:
     return STAGES.index(stage) if stage in STAGES else len(STAGES)

@@ -1,20 +1,22 @@
-"""What would another machine bring? Answers from a run's serial tables, every assumption said."""
+"""What would another machine bring? Predictions from a run's serial tables, with assumptions."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
+from experiments import serial
 from wallclock.clock import STAGES
 from wallclock.errors import UserError
-from wallclock.paper.csvfile import number, ok_rows, read_table
+from wallclock.paper.csvfile import Row, number, ok_rows, read_table
+from wallclock.paper.format import digits, factor, percent
 from wallclock.paper.labels import DECODERS, SETS
+from wallclock.paper.terminal import print_line, print_table
 from wallclock.predict import (
     UNCERTAINTY,
     JobSetup,
@@ -26,23 +28,29 @@ from wallclock.predict import (
     workers_to_saturate,
 )
 
-TABLES = {"small_256": "t4-serial-stages.csv", "original": "t4-serial-stages-original.csv"}
-
-#: Images a second of DINOv2-small's forward pass in FP16: the paper's T4, and that times the ratio of the two
-#: data sheets' dense FP16 tensor TFLOPS (NVIDIA: T4 65; H100 SXM 989), which no real network quite reaches.
+#: Images a second of DINOv2-small's forward pass in FP16: the paper's T4, and that times the ratio
+#: of the data sheets' dense FP16 tensor TFLOPS (NVIDIA: T4 65; H100 SXM 989), an upper bound.
 ACCELERATORS: Mapping[str, tuple[float, str]] = {
     "T4": (1006.0, "the paper's T4 in FP16: 1,006 img/s"),
     "H100": (
         1006.0 * 989 / 65,
-        "the paper's T4 in FP16 × 989/65, the data sheets' dense FP16 TFLOPS: at best",
+        "the paper's T4 in FP16 × 989/65, the data sheets' dense FP16 TFLOPS: an upper bound",
     ),
 }
 _GBIT = 1e9 / 8
+_RUN = "run python code/main.py --experiment serial"
+_ASSUMED_THROUGHOUT = (
+    "busy: utilization of the accelerator; workers: how many saturate it (– if none can)",
+    "stage costs: this run's serial pass, on one core, with nothing else running",
+    "loaders share the cores without slowing one another, and transferring a batch between",
+    "  processes is free: the experiment `predict` measures both, and prediction.csv the error",
+    f"interval: the effect of ± {percent(UNCERTAINTY, 0)} on every cost",
+)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One scenario: all that a prediction takes, its name, and what is assumed in it."""
+    """One scenario: the inputs of a prediction, and what it assumes."""
 
     name: str
     costs: StageCosts
@@ -51,14 +59,14 @@ class Case:
     setup: JobSetup
     assumed: str = ""
 
-    def answer(self) -> Prediction:
-        """What to expect."""
+    def predict(self) -> Prediction:
+        """The expected throughput."""
         return predict(self.costs, self.step, self.machine, self.setup)
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What an own scenario changes; None leaves a thing as it was measured."""
+    """What a scenario changes; None leaves a value as it was measured."""
 
     cores: int | None = None
     workers: int | None = None
@@ -67,38 +75,60 @@ class Changes:
     image_mb: float | None = None
     accelerator: str | None = None
 
-    @property
-    def any(self) -> bool:
-        """Whether there is anything to ask."""
-        return any(value is not None for value in vars(self).values())
 
-
-def cases(out: Path, image_set: str, decoder: str, own: Changes) -> list[Case]:
-    """The run's own machine, then the scenarios, each against it.
+def cases(out: Path, image_set: str, decoder: str, changes: Changes) -> list[Case]:
+    """The run's own machine, the standard scenarios, and `yours` if anything is to change.
 
     Raises:
-        UserError: the run has no serial pass of these images with this decoder, or a change makes no sense.
+        UserError: the run has no serial pass of these images with this decoder, or a change is
+            invalid.
     """
-    now = _as_it_is(out, image_set, decoder)
-    asked = {
+    now = _baseline_case(out, image_set, decoder)
+    scenarios = {
         "twice the cores": Changes(cores=2 * now.machine.cores, workers=2 * now.machine.cores),
         "an H100": Changes(accelerator="H100"),
         "1 Gbit/s storage": Changes(storage_gbit=1),
         "H100, 1 Gbit/s": Changes(accelerator="H100", storage_gbit=1),
     }
     if image_set == "original":
-        asked["images of 5 MB"] = Changes(image_mb=5)
-    if own.any:
-        asked["yours"] = own
-    return [now, *(change(now, name, changes) for name, changes in asked.items())]
+        scenarios["images of 5 MB"] = Changes(image_mb=5)
+    if changes != Changes():
+        scenarios["yours"] = changes
+    return [now, *(_change(now, name, scenario) for name, scenario in scenarios.items())]
 
 
-def change(case: Case, name: str, changes: Changes) -> Case:
-    """A scenario with some things changed, and what that assumes.
+def print_cases(answers: Sequence[Case], image_set: str, decoder: str, console: Console) -> None:
+    """Print the predictions, then their assumptions."""
+    now = answers[0]
+    base = now.predict().img_per_s
+    setup = f"{now.setup.workers} DataLoader workers (one a core), batch {now.setup.batch_size}"
+    title = f"{SETS[image_set]}, {DECODERS[decoder]}, {setup}: predicted, not measured"
+    print_line(title, console)
+    rows = []
+    for case in answers:
+        predicted = case.predict()
+        workers = workers_to_saturate(case.costs, case.step, case.machine, case.setup)
+        rows.append(
+            [
+                case.name,
+                digits(predicted.img_per_s),
+                f"{digits(predicted.low)} to {digits(predicted.high)}",
+                factor(predicted.img_per_s / base),
+                predicted.bottleneck,
+                percent(predicted.accelerator_utilization, 0),
+                str(workers) if workers else "–",
+            ]
+        )
+    headings = ("what if", "img/s", "interval", "gain", "bottleneck", "busy", "workers")
+    right = ("img/s", "interval", "gain", "busy", "workers")
+    print_table(headings, rows, console, right=right)
+    own = [f"{case.name}: {case.assumed}" for case in answers if case.assumed]
+    print_line("\nAssumed:", console)
+    for line in (*_ASSUMED_THROUGHOUT, *own):
+        print_line(line if line.startswith(" ") else f"- {line}", console)
 
-    Raises:
-        UserError: a change that makes no sense.
-    """
+
+def _change(case: Case, name: str, changes: Changes) -> Case:
     costs, step, machine, setup, assumed = case.costs, case.step, case.machine, case.setup, []
     try:
         if changes.cores is not None:
@@ -106,139 +136,72 @@ def change(case: Case, name: str, changes: Changes) -> Case:
             if machine.shares_cores:
                 step = StepTime(0.0, step.per_image_s * case.machine.cores / changes.cores)
                 machine = replace(machine, forward_cores=changes.cores)
-            assumed.append(
-                "cores as fast, all of them usable" + ", forward too" * machine.shares_cores
-            )
-        setup = replace(
-            setup,
-            workers=_or(changes.workers, setup.workers),
-            batch_size=_or(changes.batch, setup.batch_size),
-        )
+            also = ", forward too" if machine.shares_cores else ""
+            assumed.append(f"cores as fast, all of them usable{also}")
+        if changes.workers is not None:
+            setup = replace(setup, workers=changes.workers)
+        if changes.batch is not None:
+            setup = replace(setup, batch_size=changes.batch)
         if changes.storage_gbit is not None:
             machine = replace(machine, storage_bytes_per_s=changes.storage_gbit * _GBIT)
             assumed.append("every image is read once, at the full rate of the link")
         if changes.image_mb is not None:
-            factor = changes.image_mb * 1e6 / costs.image_bytes
-            grown = {
-                f"{stage}_s": getattr(costs, f"{stage}_s") * factor
-                for stage in ("read", "decode", "resize")
-            }
+            growth = changes.image_mb * 1e6 / costs.image_bytes
+            scaled = ("read_s", "decode_s", "resize_s")
+            grown = {stage: getattr(costs, stage) * growth for stage in scaled}
             costs = replace(costs, image_bytes=changes.image_mb * 1e6, **grown)
-            assumed.append(f"read, decode and resize cost {factor:.3g} times as much, as bytes do")
+            assumed.append(f"read, decode and resize cost {growth:.3g} times as much, like bytes")
         if changes.accelerator is not None:
             rate, source = _accelerator(changes.accelerator, case)
-            step, machine = (
-                StepTime(0.0, 1 / rate),
-                replace(machine, shares_cores=False, forward_cores=1),
-            )
+            step = StepTime(0.0, 1 / rate)
+            machine = replace(machine, shares_cores=False, forward_cores=1)
             assumed.append(source)
         return Case(name, costs, step, machine, setup, "; ".join(assumed))
     except (ValueError, ZeroDivisionError) as error:
         raise UserError(f"whatif: {error}") from error
 
 
-def _or(value: int | None, otherwise: int) -> int:
-    return otherwise if value is None else value
-
-
 def _accelerator(name: str, case: Case) -> tuple[float, str]:
+    """Images a second, and where the number comes from."""
     if name in ACCELERATORS:
         return ACCELERATORS[name]
-    try:
-        factor = float(name)
-    except ValueError:
+    speedup = float(name) if re.fullmatch(r"\d*\.?\d+", name) else 0.0
+    if not speedup > 0:
         raise UserError(
-            f"whatif: --accelerator {name}: one of {', '.join(ACCELERATORS)}, or a factor"
-        ) from None
-    if not factor > 0:
-        raise UserError(f"whatif: --accelerator {name}: a factor above 0")
-    return (
-        factor / case.step.per_image_s,
-        f"a forward pass {factor:g} times as fast, on a device of its own",
-    )
-
-
-def _as_it_is(out: Path, image_set: str, decoder: str) -> Case:
-    if image_set not in TABLES:
-        raise UserError(f"whatif: --image-set {image_set}: one of {', '.join(TABLES)}")
-    path = out / TABLES[image_set]
-    run = "run python code/main.py --experiment serial"
-    if not path.is_file():
-        raise UserError(f"whatif: no {path}; {run}")
-    measured = [row for row in ok_rows(read_table(path)) if row["recipe"] != "floor"]
-    row = next((row for row in measured if row["decoder"] == decoder), None)
-    if row is None:
-        known = ", ".join(row["decoder"] for row in measured) or "none"
-        raise UserError(
-            f"whatif: no row with decoder={decoder} in {path.name} (there: {known}); {run}"
+            f"--accelerator {name}: one of {', '.join(ACCELERATORS)}, or a factor above 0"
         )
+    rate = speedup / case.step.per_image_s
+    return rate, f"a forward pass {speedup:g} times as fast, on a separate device"
+
+
+def _baseline_case(out: Path, image_set: str, decoder: str) -> Case:
+    if image_set not in serial.CSVS:
+        raise UserError(f"whatif: --image-set {image_set}: one of {', '.join(serial.CSVS)}")
+    path = out / serial.CSVS[image_set]
+    if not path.is_file():
+        raise UserError(f"whatif: no {path}; {_RUN}")
+    rows = {r["decoder"]: r for r in reversed(ok_rows(read_table(path))) if r["recipe"] != "floor"}
+    if decoder not in rows:
+        known = ", ".join(reversed(rows)) or "none"
+        raise UserError(
+            f"whatif: no row with decoder={decoder} in {path.name} (present: {known}); {_RUN}"
+        )
+    row = rows[decoder]
     about = json.loads(path.with_suffix(".meta.json").read_text(encoding="utf-8"))
     cores = int(about["machine"]["cores"])
-    n, per_image = _number(row, "n_images"), {}
-    for stage in STAGES:
-        per_image[f"{stage}_s"] = _number(row, f"{stage}_s") / n
+    n = _number(row, "n_images")
+    per_image = {f"{stage}_s": _number(row, f"{stage}_s") / n for stage in STAGES}
     step = StepTime(0.0, per_image.pop("forward_s"))
     costs = StageCosts(**per_image, image_bytes=1e3 * _number(row, "median_kb"))
     shares = row["device_kind"] == "cpu" and row["weights"] != "none"
     machine = Machine(cores, None, shares, cores if shares else 1)
     setup = JobSetup(cores, int(_number(row, "batch_size")))
-    return Case(
-        "as it is", costs, step, machine, setup, f"{row['device']}; files in the page cache"
-    )
+    assumed = f"{row['device']}; files in the page cache"
+    return Case("as it is", costs, step, machine, setup, assumed)
 
 
-def _number(row: Mapping[str, str], column: str) -> float:
+def _number(row: Row, column: str) -> float:
     value = number(row[column])
     if value is None:
-        raise UserError(f"whatif: the cell {column} is empty; run the experiment serial again")
+        raise UserError(f"whatif: the cell {column} is empty; {_RUN}")
     return value
-
-
-def show(found: Sequence[Case], image_set: str, decoder: str, console: Console) -> None:
-    """Print the answers, then what they rest on."""
-    now = found[0]
-    base = now.answer().img_per_s
-    console.print(
-        f"{SETS.get(image_set, image_set)}, {DECODERS.get(decoder, decoder)}, {now.setup.workers} DataLoader workers "
-        f"(one a core), batch {now.setup.batch_size}: predicted, not measured",
-        highlight=False, markup=False, style="bold", soft_wrap=True,
-    )  # fmt: skip
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for heading in ("what if", "img/s", "interval", "", "is_bottleneck", "busy", "workers"):
-        table.add_column(
-            heading,
-            justify="left" if heading in ("what if", "is_bottleneck") else "right",
-            overflow="fold",
-        )
-    for case in found:
-        said = case.answer()
-        enough = workers_to_saturate(case.costs, case.step, case.machine, case.setup)
-        cells = (
-            *(case.name, f"{said.img_per_s:,.1f}", f"{said.low:,.0f} – {said.high:,.0f}"),
-            *(
-                f"× {said.img_per_s / base:.2f}",
-                said.bottleneck,
-                f"{said.accelerator_utilization:.0%}",
-            ),
-            str(enough) if enough else "–",
-        )
-        table.add_row(*(Text(cell) for cell in cells))
-    console.print(table)
-    console.print(
-        "\nAssumed throughout:", *_common(), sep="\n", highlight=False, markup=False, soft_wrap=True
-    )
-    for case in found:
-        if case.assumed:
-            console.print(
-                f"- {case.name}: {case.assumed}", highlight=False, markup=False, soft_wrap=True
-            )
-
-
-def _common() -> Iterable[str]:
-    return (
-        "- busy: the accelerator's share of the time; workers: as many feed it, – where no number would",
-        "- costs of the stages as this run's serial pass measured them, on one core, nothing beside it",
-        "- loaders share the cores without slowing one another down, and a batch's hand-over costs nothing:",
-        "  the experiment `predict` measures both, and its prediction.csv says how far such figures are off here",
-        f"- the interval is what ± {UNCERTAINTY:.0%} on every cost does",
-    )

@@ -7,35 +7,23 @@ from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Rectangle
 
+from experiments import opt, t4
 from wallclock.clock import STAGES
 from wallclock.paper import spans as recorded
-from wallclock.paper.figures.style import (
-    EDGE,
-    GREY,
-    INK,
-    STAGE_STYLES,
-    Row,
-    caption,
-    is_dark,
-    new_figure,
-    place_caption,
-)
-from wallclock.paper.rendering import NothingToDrawError, Tables
+from wallclock.paper.csvfile import Row
+from wallclock.paper.figures import style
+from wallclock.paper.format import counted, percent
+from wallclock.paper.rendering import NothingToDrawError, Tables, output
 from wallclock.paper.spans import WAIT, Span, Window
 
-STEM = "fig-06-cpu-gpu-timeline"
-TITLE = "What every worker and the device did when, recorded: baseline above, optimized below"
-SOURCES: tuple[str, ...] = ()
-OPTIONAL: tuple[str, ...] = ("timeline-baseline.csv", "timeline-optimized.csv")
-
-_NAMES = {"timeline-baseline.csv": "Baseline", "timeline-optimized.csv": "Optimized"}
-_WAIT_STYLE = ("#F1F1F1", "")
+_NAMES = {t4.TIMELINE_CSV: "Baseline", opt.TIMELINE_CSV: "Optimized"}
+_STYLES = {**style.STAGE_STYLES, WAIT: ("#F1F1F1", "")}
 _LANE_HEIGHT = 0.74
 #: From this ratio of the two windows on, one scale would leave the shorter one illegible.
 _MAX_RATIO = 20
-#: Spans narrower than this share of the axis (a point on paper) would be a smear.
+#: Spans narrower than this share of the axis (a point on paper) are too narrow to draw.
 _LEGIBLE = 1 / 450
 
 
@@ -50,10 +38,15 @@ class _Run:
 
     @property
     def row(self) -> Row:
-        """What all its rows say alike."""
+        """Its first row: machine and settings are equal in all."""
         return self.rows[0]
 
 
+@output(
+    "fig-06-cpu-gpu-timeline",
+    "What every worker and the device did when, recorded: baseline above, optimized below",
+    optional=(t4.TIMELINE_CSV, opt.TIMELINE_CSV),
+)
 def draw(tables: Tables) -> Figure:
     """A panel a run: lanes from top to bottom, time to the right.
 
@@ -64,7 +57,7 @@ def draw(tables: Tables) -> Figure:
     longest = max(run.window.length for run in runs)
     one_scale = longest <= _MAX_RATIO * min(run.window.length for run in runs)
     heights = [len(recorded.lanes(run.spans)) + 1.6 for run in runs]
-    figure = new_figure(1.0 + 0.19 * sum(heights))
+    figure = style.new_figure(1.0 + 0.19 * sum(heights))
     panels = figure.subplots(len(runs), 1, squeeze=False, height_ratios=heights)[:, 0]
     remarks = ["recorded spans, not a model"]
     remarks += [
@@ -78,14 +71,11 @@ def draw(tables: Tables) -> Figure:
     panels[-1].set_xlabel(
         "milliseconds" if one_scale else "milliseconds (the two panels have different scales)"
     )
-    _legend(figure, runs)
+    stages = {span.stage for run in runs for span in run.spans}
+    style.place_legend(figure, {name: _STYLES[name] for name in _STYLES if name in stages})
     sizes = " / ".join(dict.fromkeys(f"{int(run.row['n_images']):,}" for run in runs))
-    place_caption(
-        figure,
-        caption(
-            [{**run.row, "n_images": ""} for run in runs], f"of a run of {sizes} images", *remarks
-        ),
-    )
+    rows = [{**run.row, "n_images": ""} for run in runs]
+    style.place_caption(figure, style.caption(rows, f"of a run of {sizes} images", *remarks))
     return figure
 
 
@@ -96,19 +86,19 @@ def _runs(tables: Mapping[str, Sequence[Row]]) -> list[_Run]:
         name: recorded.choose_window(spans, total=totals[name]) for name, spans in parsed.items()
     }
     longest = max((window.length for window in windows.values() if window), default=0.0)
-    found = []
+    runs = []
     for name, spans in parsed.items():
-        # The faster run shows as many batches as fit beside the slower one's.
+        # The faster run shows as many batches as fit into the slower one's window.
         window = recorded.choose_window(spans, at_least_ms=longest, total=totals[name])
         if window is not None:
-            found.append(_Run(name, tables[name], spans, window))
-    if not found:
+            runs.append(_Run(name, tables[name], spans, window))
+    if not runs:
         raise NothingToDrawError(f"no two forward passes were recorded in {', '.join(tables)}")
-    return found
+    return runs
 
 
 def _panel(axes: Axes, run: _Run, span_ms: float) -> list[str]:
-    """Draw one run; return what the caption must say of it."""
+    """Draw one run; return remarks for the caption."""
     remarks = []
     spans = [
         span for span in run.spans if span.end > run.window.start and span.start < run.window.end
@@ -122,12 +112,12 @@ def _panel(axes: Axes, run: _Run, span_ms: float) -> list[str]:
     lanes = recorded.lanes(run.spans)
     for span in spans:
         _draw_span(axes, lanes.index(span.lane), span, run.window, span_ms)
-    if not run.window.whole:
+    if not run.window.complete:
         _hatch_unrecorded(axes, run, lanes)
         remarks.append("hatched: not recorded")
     device = recorded.device_lane(run.spans)
     busy = recorded.busy_share(run.spans, device, run.window)
-    names = [f"{lane}, {100 * busy:.0f} % busy" if lane == device else lane for lane in lanes]
+    names = [f"{lane}, {percent(busy, 0)} busy" if lane == device else lane for lane in lanes]
     axes.set_yticks(range(len(lanes)), names)
     axes.set_ylim(len(lanes) - 0.4, -0.6)
     axes.set_xlim(0, span_ms)
@@ -138,32 +128,29 @@ def _panel(axes: Axes, run: _Run, span_ms: float) -> list[str]:
 
 
 def _title(run: _Run) -> str:
-    row, batches, length = run.row, run.window.batches, run.window.length
-    plural = "" if batches == 1 else "es"
+    row, batches = run.row, run.window.batches
+    images = min(batches * int(row["batch_size"]), int(row["n_images"]))
     return (
-        f"{_NAMES[run.csv]}: {row['workers']} workers, batch {row['batch_size']} · {batches} batch{plural}, "
-        f"{min(batches * int(row['batch_size']), int(row['n_images'])):,} images in {length:,.0f} ms"
+        f"{_NAMES[run.csv]}: {row['workers']} workers, batch {row['batch_size']} · "
+        f"{counted(batches, 'batch')}, {images:,} images in {run.window.length:,.0f} ms"
     )
 
 
 def _draw_span(axes: Axes, lane: int, span: Span, window: Window, span_ms: float) -> None:
-    start, end = (
-        max(span.start, window.start) - window.start,
-        min(span.end, window.end) - window.start,
-    )
+    start = max(span.start, window.start) - window.start
+    end = min(span.end, window.end) - window.start
     if end <= start:
         return
-    fill, hatch = _WAIT_STYLE if span.stage == WAIT else STAGE_STYLES[span.stage]
-    outline = 0.0 if span.stage == WAIT else 0.25
+    fill, hatch = _STYLES[span.stage]
     box = Rectangle(
-        (start, lane - _LANE_HEIGHT / 2), end - start, _LANE_HEIGHT,
-        facecolor=fill, hatch=hatch, edgecolor=INK, linewidth=outline,
+        (start, lane - _LANE_HEIGHT / 2), end - start, _LANE_HEIGHT, facecolor=fill, hatch=hatch,
+        edgecolor=style.INK, linewidth=0.0 if span.stage == WAIT else 0.25,
     )  # fmt: skip
     axes.add_patch(box)
     if span.stage == "forward" and end - start > 0.045 * span_ms:
         axes.text(
             (start + end) / 2, lane, str(span.batch), ha="center", va="center", fontsize=6.5,
-            color="white" if is_dark(fill) else INK,
+            color="white" if style.is_dark(fill) else style.INK,
         )  # fmt: skip
 
 
@@ -177,16 +164,3 @@ def _hatch_unrecorded(axes: Axes, run: _Run, lanes: Sequence[str]) -> None:
                     position, end - start, left=start - run.window.start, height=_LANE_HEIGHT,
                     facecolor="none", edgecolor="#BBBBBB", hatch="////", linewidth=0,
                 )  # fmt: skip
-
-
-def _legend(figure: Figure, runs: Sequence[_Run]) -> None:
-    seen = {span.stage for run in runs for span in run.spans}
-    handles = []
-    for name in (*STAGES, WAIT):
-        if name in seen:
-            fill, hatch = _WAIT_STYLE if name == WAIT else STAGE_STYLES[name]
-            handles.append(Patch(facecolor=fill, hatch=hatch * 2, label=name, **EDGE))
-    figure.legend(
-        handles=handles, loc="outside upper left", ncols=len(handles), handlelength=1.1, handleheight=1.1,
-        handletextpad=0.4, columnspacing=0.9, labelcolor=GREY,
-    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What all figures share: type, colours, the caption line, and files that are equal for equal tables."""
+"""What all figures share: type, colours, caption, and files that are equal for equal tables."""
 
 from __future__ import annotations
 
@@ -13,43 +13,34 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.text import Annotation
 from matplotlib.typing import RcKeyType
 
 from wallclock.clock import STAGES
 from wallclock.files import write_bytes
-from wallclock.paper.labels import CORPORA, DECODERS
-
-Row = Mapping[str, str]
+from wallclock.paper.csvfile import Row, distinct, joined
+from wallclock.paper.labels import CORPORA, DECODERS, SETS
 
 #: Width of a figure in inches: a page of text, so that 8 pt in the file is 8 pt on paper.
 WIDTH = 7.2
 INK, GREY = "#222222", "#666666"
-#: A bar that stands for one method among others.
+#: Fill of the bar of one method among others.
 BAR = "#56B4E9"
 #: The outline of every filled area.
 EDGE: Mapping[str, Any] = {"edgecolor": INK, "linewidth": 0.4}
 
-#: Fill and hatch of each stage. Luminance rises in the order of the stages, in uneven steps: those
-#: that take most of the time lie furthest from their neighbours, and hatches tell them apart in grey.
-STAGE_STYLES: Mapping[str, tuple[str, str]] = dict(
-    zip(
-        STAGES,
-        (
-            ("#15233F", ""),
-            ("#00568C", ""),
-            ("#D55E00", "///"),
-            ("#2FB48F", ""),
-            ("#AAAFB6", ""),
-            ("#E5A9CE", ""),
-            ("#B4DBF3", ""),
-            ("#F0E442", ""),
-            ("#FBF8DC", ""),
-        ),
-        strict=True,
-    )
+_FILLS = (
+    *("#15233F", "#00568C", "#D55E00", "#2FB48F", "#AAAFB6"),
+    *("#E5A9CE", "#B4DBF3", "#F0E442", "#FBF8DC"),
 )
-#: Time of the wall that no stage accounts for. Lines, not dots: dots make an SVG of a megabyte.
+#: Fill and hatch of each stage. Luminance rises in the order of the stages, in uneven steps: those
+#: that take most of the time differ most from their neighbours, and a hatch separates them in grey.
+STAGE_STYLES: Mapping[str, tuple[str, str]] = {
+    stage: (fill, "///" if stage == "resize" else "")
+    for stage, fill in zip(STAGES, _FILLS, strict=True)
+}
+#: Wall time that no stage accounts for. Lines, not dots: dots make an SVG of a megabyte.
 OTHER_STYLE = ("#FFFFFF", "xxx")
 
 _PARAMETERS: dict[RcKeyType, Any] = {
@@ -81,7 +72,7 @@ _PARAMETERS: dict[RcKeyType, Any] = {
     # ids in an SVG are hashes of its content and of this; without it, of a random number
     "svg.hashsalt": "wallclock",
 }
-#: No dates, so that equal tables give equal files; no versions, so that an upgrade alone changes none.
+#: No dates, so that equal tables give equal files; no versions, so that an upgrade changes none.
 _METADATA: dict[str, dict[str, None]] = {
     "png": {"Software": None},
     "svg": {"Date": None, "Creator": None},
@@ -119,12 +110,12 @@ def save(figure: Figure, stem: str, out_dir: Path) -> list[Path]:
 
 
 def caption(rows: Sequence[Row], *remarks: str) -> str:
-    """One sentence on what was measured where: machine, corpus, weights, n, repeats; then `remarks`."""
+    """What was measured where: machine, corpus, weights, n, repeats; then `remarks`."""
     images = " / ".join(f"{int(count):,}" for count in distinct(rows, "n_images"))
-    repeats = " / ".join(distinct(rows, "repeats"))
+    repeats = joined(rows, "repeats")
     parts = [
-        " / ".join(distinct(rows, "device")),
-        " / ".join(CORPORA.get(name, name) for name in distinct(rows, "corpus")),
+        joined(rows, "device"),
+        joined(rows, "corpus", CORPORA),
         _weights(rows),
         f"n = {images}" if images else "",
         f"median of {repeats} repeats" if repeats not in ("", "1") else repeats and "1 repeat",
@@ -135,19 +126,36 @@ def caption(rows: Sequence[Row], *remarks: str) -> str:
 
 def place_caption(figure: Figure, text: str) -> None:
     """Set `text` small and grey under everything else, broken into lines that fit the width."""
-    # Spaces that textwrap does not break at keep short parts whole.
+    # textwrap does not break at these spaces, which keeps short parts on one line.
     parts = [part.replace(" ", "\u00a0") if len(part) < 60 else part for part in text.split(" · ")]
     lines = textwrap.fill(" · ".join(parts), width=148, break_on_hyphens=False)
     figure.supxlabel(lines, x=0.01, ha="left", fontsize=6.5, color=GREY, linespacing=1.35)
 
 
+def place_legend(figure: Figure, styles: Mapping[str, tuple[str, str]]) -> None:
+    """A line of filled boxes above all panels: fill and hatch by name."""
+    handles = [
+        Patch(facecolor=fill, hatch=hatch * 2, label=name, **EDGE)
+        for name, (fill, hatch) in styles.items()
+    ]
+    figure.legend(
+        handles=handles, loc="outside upper left", ncols=len(handles), handlelength=1.1,
+        handleheight=1.1, handletextpad=0.4, columnspacing=0.9,
+    )  # fmt: skip
+
+
+def sets_of(rows: Sequence[Row]) -> str:
+    """The image sets of `rows`, for a title."""
+    return joined(rows, "image_set", SETS)
+
+
 def decoder_name(row: Row) -> str:
-    """Image set and decoder, as a reader knows them."""
-    return f"{row.get('image_set', '')} {DECODERS.get(row['decoder'], row['decoder'])}".strip()
+    """Image set and decoder by their labels."""
+    return f"{row.get('image_set', '')} {DECODERS[row['decoder']]}".strip()
 
 
 def left_out(rows: Sequence[Row], name: Callable[[Row], str] = decoder_name) -> str:
-    """Say which rows have no measurement, and why; empty if all have one."""
+    """Which rows have no measurement, and why; empty if all have one."""
     missing = [f"{name(row)}: {why(row)}" for row in rows if row["status"] != "ok"]
     return "not drawn: " + "; ".join(missing) if missing else ""
 
@@ -158,16 +166,21 @@ def why(row: Row, width: int = 300) -> str:
     return textwrap.shorten(words, width, placeholder=" …")
 
 
+def spread_remark(rows: Sequence[Row], line: str = "vertical lines") -> str:
+    """What the line from the slowest to the fastest repeat is; empty if nothing was repeated."""
+    repeated = any(row["repeats"] != "1" for row in rows)
+    return f"{line}: slowest to fastest repeat" if repeated else ""
+
+
 def mark(row: Row) -> str:
-    """A dagger for a time whose pixels nothing was compared with; `mark_explained` says so."""
+    """A dagger for a time whose pixels were not compared; `mark_explained` explains it."""
     return " †" if row["gate"] == "not checked" else ""
 
 
 def mark_explained(rows: Sequence[Row]) -> str:
     """What a dagger means, if any of `rows` has one."""
-    return (
-        "† its pixels were not compared with the others'" if any(mark(row) for row in rows) else ""
-    )
+    marked = any(mark(row) for row in rows)
+    return "† its pixels were not compared with the others'" if marked else ""
 
 
 def is_dark(colour: str) -> bool:
@@ -176,8 +189,13 @@ def is_dark(colour: str) -> bool:
     return bool(0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2 < 0.3)
 
 
-def bare_y_axis(axes: Axes) -> None:
-    """Horizontal bars need names on the left, not ticks nor a line."""
+def horizontal_bars(axes: Axes, names: Sequence[str], margin: float, form: str = "{x:,g}") -> None:
+    """Axes of horizontal bars, the first on top: names on the left, no ticks and no line there."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.margins(x=margin)
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_formatter(form)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
 
@@ -187,22 +205,18 @@ def beside_bar(axes: Axes, x: float, y: float, text: str) -> Annotation:
     return axes.annotate(text, (x, y), (6, 0), textcoords="offset points", va="center")
 
 
+def range_line(axes: Axes, ends: tuple[float, float], y: float, size: float = 6) -> None:
+    """A thin horizontal line with ticks at both ends: quantiles, or slowest to fastest repeat."""
+    axes.plot(ends, [y, y], color=INK, linewidth=1, marker="|", markersize=size)
+
+
 def _weights(rows: Sequence[Row]) -> str:
-    """Whose weights the forward pass had; or that it was none, only a wait of a fixed time."""
-    found = [f"{name} weights" for name in distinct(rows, "weights") if name != "none"]
-    stand_ins = [row for row in rows if row.get("weights") == "none"]
-    if stand_ins:
-        times = [f"{float(ms):g}" for ms in distinct(stand_ins, "service_ms")]
-        # a sweep over batches has as many: the ends say enough
-        ms = " to ".join([times[0], times[-1]] if len(times) > 1 else times)
-        found.append(
-            f"forward: mock model of {ms} ms a batch"
-            if times
-            else "forward: mock model without a network"
-        )
-    return ", ".join(found)
-
-
-def distinct(rows: Sequence[Row], column: str) -> list[str]:
-    """The values of a column, each once, in order of appearance."""
-    return list(dict.fromkeys(row[column] for row in rows if row.get(column)))
+    """Whose weights the forward pass had; of a mock model, its time."""
+    parts = [f"{name} weights" for name in distinct(rows, "weights") if name != "none"]
+    mocks = [row for row in rows if row.get("weights") == "none"]
+    if mocks:
+        times = [f"{float(ms):g}" for ms in distinct(mocks, "service_ms")]
+        # A sweep over batches has as many times as batches: first and last are enough.
+        ends = " to ".join(dict.fromkeys((times[0], times[-1]))) if times else ""
+        parts.append(f"forward: mock model{f' of {ends} ms a batch' if ends else ''}")
+    return ", ".join(parts)

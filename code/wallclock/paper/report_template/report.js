@@ -52,7 +52,7 @@
     const closed = target.closest("details");
     if (closed) closed.open = true;
     // In a table that lies, a row is a column.
-    if (target.matches(".lying thead th")) {
+    if (target.matches(".transposed thead th")) {
       for (const row of target.closest("table").rows) row.cells[target.cellIndex].classList.add("aimed");
     }
     target.scrollIntoView({ block: closed === target ? "start" : "center", inline: "nearest" });

@@ -1,36 +1,50 @@
-"""A table for people: what its cells say, which rows of which CSV they come from, and three ways to write it."""
+"""A table for people: its values, the CSV cells that they come from, and three ways to write it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from wallclock.files import write_text
-from wallclock.paper.csvfile import number, write_table
+from wallclock.paper import format as formats
+from wallclock.paper.csvfile import Row, number, write_table
+from wallclock.paper.format import EMPTY
 from wallclock.paper.rendering import Tables
 
-#: What stands where there is nothing to say.
-EMPTY = "–"
-#: How a column's values read.
+_TEMPLATES = Path(__file__).parents[1] / "report_template"
+#: How a column's values are formatted.
 TEXT, NUMBER, COUNT, PERCENT, FACTOR = "text", "number", "count", "percent", "factor"
+_FORMATS: Mapping[str, Callable[[float], str]] = {
+    NUMBER: formats.digits,
+    COUNT: "{:,.0f}".format,
+    PERCENT: formats.percent,
+    FACTOR: formats.factor,
+}
 
 _LATEX = str.maketrans(
     {
         **{character: f"\\{character}" for character in "&%$#{}"},
-        # a line may break in a long name
-        **{"_": r"\_\allowbreak{}"},
-        **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
-        **{"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"},
-        **{
-            "×": r"$\times$",
-            "÷": r"$\div$",
-            "·": r"$\cdot$",
-            "–": "--",
-            "≥": r"$\geq$",
-            "≤": r"$\leq$",
-        },
-        **{"²": r"$^2$", "→": r"$\rightarrow$", "†": r"\dag{}", "…": r"\ldots{}", "\u00a0": "~"},
+        # A line may break in a long name.
+        "_": r"\_\allowbreak{}",
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": r"\textless{}",
+        ">": r"\textgreater{}",
+        "|": r"\textbar{}",
+        "×": r"$\times$",
+        "÷": r"$\div$",
+        "·": r"$\cdot$",
+        "–": "--",
+        "≥": r"$\geq$",
+        "≤": r"$\leq$",
+        "²": r"$^2$",
+        "→": r"$\rightarrow$",
+        "†": r"\dag{}",
+        "…": r"\ldots{}",
+        "\u00a0": "~",
     }
 )
 _MARKDOWN = str.maketrans({"\\": "\\\\", "|": "\\|", "<": "&lt;", "*": "\\*", "`": "\\`"})
@@ -46,8 +60,8 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A value, and the cells of CSVs that it was computed from."""
+class Value:
+    """What a cell of a table shows, and the cells of CSVs that it was computed from."""
 
     value: str | float | None = None
     sources: tuple[Source, ...] = ()
@@ -55,7 +69,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its name in the CSV, its heading, how its values read, its width on paper."""
+    """A column: its name in the CSV, its heading, the format of its values, its width on paper."""
 
     name: str
     heading: str
@@ -68,10 +82,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under columns, and the line that says what they are."""
+    """Rows under columns, and a caption."""
 
     columns: tuple[Column, ...]
-    rows: tuple[Mapping[str, Cell], ...]
+    rows: tuple[Mapping[str, Value], ...]
     caption: str
     #: Longer than a page.
     long: bool = False
@@ -83,21 +97,28 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Found:
-    """One row of one CSV, which knows where it stands."""
+class SourceRow:
+    """One row of one CSV, with its address."""
 
     csv: str
     index: int
-    row: Mapping[str, str]
+    row: Row
 
-    def text(self, column: str) -> Cell:
+    def text(self, column: str) -> Value:
         """A cell as it is."""
-        return Cell(self.row.get(column) or None)
+        return Value(self.row.get(column) or None)
 
-    def number(self, column: str) -> Cell:
+    def number(self, column: str) -> Value:
         """A number, with its source; empty where there is none."""
         value = number(self.row.get(column, ""))
-        return Cell() if value is None else Cell(value, (Source(self.csv, self.index, column),))
+        return Value() if value is None else Value(value, (Source(self.csv, self.index, column),))
+
+    def values(self, columns: Sequence[Column]) -> dict[str, Value]:
+        """Its cells under `columns`."""
+        return {
+            column.name: self.text(column.name) if column.kind == TEXT else self.number(column.name)
+            for column in columns
+        }
 
     @property
     def ok(self) -> bool:
@@ -105,102 +126,54 @@ class Found:
         return self.row.get("status", "ok") == "ok"
 
 
-def found_in(tables: Tables, csv: str) -> list[Found]:
-    """All rows of a table; none where there is no such table."""
-    return [Found(csv, index, row) for index, row in enumerate(tables.get(csv, []), start=1)]
+def rows_of(tables: Tables, csv: str) -> list[SourceRow]:
+    """All rows of a table; none if it is absent."""
+    return [SourceRow(csv, index, row) for index, row in enumerate(tables.get(csv, []), start=1)]
 
 
-def find(tables: Tables, csv: str, **cells: str) -> Found | None:
+def find(tables: Tables, csv: str, **cells: str) -> SourceRow | None:
     """The first measured row with these cells."""
-    for found in found_in(tables, csv):
-        if found.ok and all(found.row.get(column) == value for column, value in cells.items()):
-            return found
+    for source in rows_of(tables, csv):
+        if source.ok and all(source.row.get(column) == value for column, value in cells.items()):
+            return source
     return None
 
 
-def ratio(above: Cell, below: Cell) -> Cell:
+def ratio(above: Value, below: Value) -> Value:
     """One number over another, with the sources of both; empty where either is."""
     if not (isinstance(above.value, float) and isinstance(below.value, float) and below.value):
-        return Cell()
-    return Cell(above.value / below.value, above.sources + below.sources)
+        return Value()
+    return Value(above.value / below.value, above.sources + below.sources)
 
 
 def shown(value: str | float | None, kind: str) -> str:
-    """A value as a reader wants it: three or four digits, units that the heading does not name."""
+    """A value in the format of its column."""
     if value is None or value == "":
         return EMPTY
-    if isinstance(value, str):
-        return value
-    if kind == PERCENT:
-        if 0 < value < 0.0005:
-            return "< 0.1 %"
-        return f"{100 * value:.1f} %"
-    if kind == FACTOR:
-        return (
-            f"{value:,.0f}×"
-            if value >= 100
-            else f"{value:.2f}×"
-            if value >= 0.095
-            else f"{value:.2g}×"
-        )
-    if kind == COUNT or abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.4g}" if abs(value) >= 100 else f"{value:.3g}"
+    return value if isinstance(value, str) else _FORMATS[kind](value)
 
 
 def to_markdown(table: Table, title: str) -> str:
     """A pipe table under its title, its caption below."""
     heads = [column.heading.translate(_MARKDOWN) for column in table.shown]
     rule = ["---" if column.kind == TEXT else "---:" for column in table.shown]
-    rows = [
-        [shown(row[column.name].value, column.kind).translate(_MARKDOWN) for column in table.shown]
-        for row in table.rows
-    ]
+    rows = [[text.translate(_MARKDOWN) for text in _texts(table, row)] for row in table.rows]
     lines = [f"**{title}**", "", *(f"| {' | '.join(cells)} |" for cells in (heads, rule, *rows))]
     return "\n".join([*lines, "", table.caption.translate(_MARKDOWN)]) + "\n"
 
 
 def to_latex(table: Table, title: str, label: str) -> str:
     """A booktabs table; one that runs over pages where it is long."""
-    align = "".join(_alignment(column) for column in table.shown)
-    heads = _latex_line([column.heading for column in table.shown])
-    rows = [
-        _latex_line([shown(row[column.name].value, column.kind) for column in table.shown])
-        for row in table.rows
-    ]
-    caption = rf"\caption{{{title.translate(_LATEX)}. {table.caption.translate(_LATEX)}}}"
-    if table.long:
-        lines = [
-            r"% needs \usepackage{booktabs,longtable}",
-            *(
-                r"\begingroup\scriptsize\setlength{\tabcolsep}{3pt}",
-                rf"\begin{{longtable}}{{{align}}}",
-            ),
-            *(
-                rf"{caption}\label{{tab:{label}}}\\",
-                r"\toprule",
-                heads,
-                r"\midrule",
-                r"\endfirsthead",
-            ),
-            *(r"\toprule", heads, r"\midrule", r"\endhead", r"\bottomrule", r"\endfoot"),
-            *rows,
-            *(r"\end{longtable}", r"\endgroup"),
-        ]
-    else:
-        lines = [
-            r"% needs \usepackage{booktabs}",
-            *(
-                r"\begin{table}",
-                r"\centering\small\setlength{\tabcolsep}{4pt}",
-                caption,
-                rf"\label{{tab:{label}}}",
-            ),
-            *(rf"\begin{{tabular}}{{{align}}}", r"\toprule", heads, r"\midrule"),
-            *rows,
-            *(r"\bottomrule", r"\end{tabular}", r"\end{table}"),
-        ]
-    return "\n".join(lines) + "\n"
+    name = "longtable.tex" if table.long else "table.tex"
+    text = (_TEMPLATES / name).read_text(encoding="utf-8")
+    parts = {
+        "align": "".join(_alignment(column) for column in table.shown),
+        "heads": _latex_line([column.heading for column in table.shown]),
+        "rows": "\n".join(_latex_line(_texts(table, row)) for row in table.rows),
+        "caption": rf"\caption{{{title.translate(_LATEX)}. {table.caption.translate(_LATEX)}}}",
+        "label": label,
+    }
+    return re.sub(r"@(\w+)@", lambda match: parts[match[1]], text)
 
 
 def save(table: Table, title: str, stem: str, out_dir: Path) -> list[Path]:
@@ -211,6 +184,10 @@ def save(table: Table, title: str, stem: str, out_dir: Path) -> list[Path]:
     write_text(paths[1], to_markdown(table, title))
     write_text(paths[2], to_latex(table, title, stem))
     return paths
+
+
+def _texts(table: Table, row: Mapping[str, Value]) -> list[str]:
+    return [shown(row[column.name].value, column.kind) for column in table.shown]
 
 
 def _alignment(column: Column) -> str:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from wallclock.paper.rendering import NothingToDrawError, Tables
-from wallclock.paper.tables.table import COUNT, NUMBER, Cell, Column, Found, Table, found_in
-
-STEM = "table-1-serialization"
-TITLE = "Writing the vectors, by format"
-SOURCES: tuple[str, ...] = ("serialization-comparison.csv",)
-OPTIONAL: tuple[str, ...] = ()
+from experiments import serialization
+from wallclock.paper.csvfile import joined
+from wallclock.paper.rendering import NothingToDrawError, Tables, output
+from wallclock.paper.tables.table import COUNT, NUMBER, Column, SourceRow, Table, rows_of
 
 _COLUMNS = (
     Column("format", "format"),
@@ -29,39 +26,30 @@ _COLUMNS = (
 )
 
 
+@output("table-1-serialization", "Writing the vectors, by format", serialization.CSV)
 def build(tables: Tables) -> Table:
     """A row for each row of the CSV. Raises NothingToDrawError."""
-    found = found_in(tables, SOURCES[0])
-    if not found:
-        raise NothingToDrawError(f"no row in {SOURCES[0]}")
-    return Table(_COLUMNS, tuple(_row(each) for each in found), _caption(found))
+    sources = rows_of(tables, serialization.CSV)
+    if not sources:
+        raise NothingToDrawError(f"no row in {serialization.CSV}")
+    return Table(_COLUMNS, tuple(source.values(_COLUMNS) for source in sources), _caption(sources))
 
 
-def _row(found: Found) -> dict[str, Cell]:
-    return {
-        column.name: found.number(column.name)
-        if column.kind in (NUMBER, COUNT)
-        else found.text(column.name)
-        for column in _COLUMNS
-    }
-
-
-def _caption(found: list[Found]) -> str:
+def _caption(sources: list[SourceRow]) -> str:
     """What was written, where; and what the paper's own heading gets wrong."""
-    measured = [each.row for each in found if each.ok]
-    dims = " / ".join(dict.fromkeys(row["dim"] for row in measured))
-    machines = " / ".join(dict.fromkeys(row["device"] for row in measured))
-    repeats = " / ".join(dict.fromkeys(row["repeats"] for row in measured))
-    lacking = [
-        f"{each.row['format']}: {each.row['status']} ({each.row['reason']})"
-        for each in found
-        if not each.ok
+    measured = [source.row for source in sources if source.ok]
+    missing = [
+        f"{source.row['format']}: {source.row['status']} ({source.row['reason']})"
+        for source in sources
+        if not source.ok
     ]
     parts = [
-        f"Vectors of {dims} × float32, the median of {repeats} repeats, on {machines}."
+        f"Vectors of {joined(measured, 'dim')} × float32, the median of "
+        f"{joined(measured, 'repeats')} repeats, on {joined(measured, 'device')}."
         if measured
         else "",
-        "The write-up heads its own table “for 100 K vectors”; by its throughputs and sizes it is for 50 K.",
-        f"Not measured: {'; '.join(lacking)}." if lacking else "",
+        "The write-up heads its own table “for 100 K vectors”; by its throughputs and sizes it is "
+        "for 50 K.",
+        f"Not measured: {'; '.join(missing)}." if missing else "",
     ]
     return " ".join(filter(None, parts))

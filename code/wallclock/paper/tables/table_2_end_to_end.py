@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
+from experiments import cpu, opt, t4
 from wallclock.paper.labels import CORPORA
-from wallclock.paper.rendering import Tables
+from wallclock.paper.rendering import Tables, output
 from wallclock.paper.tables.table import (
     COUNT,
     FACTOR,
     NUMBER,
-    Cell,
     Column,
-    Found,
+    SourceRow,
     Table,
-    found_in,
+    Value,
     ratio,
+    rows_of,
 )
 
-STEM = "table-2-end-to-end"
-TITLE = "End to end: baseline, all wins, CPU"
-SOURCES: tuple[str, ...] = ()
-OPTIONAL: tuple[str, ...] = (
-    "t4-baseline-stages.csv",
-    "optimized-end-to-end.csv",
-    "cpu-baseline-stages.csv",
-)
-
-_NAMES = dict(zip(OPTIONAL, ("baseline", "all wins", "CPU, one thread"), strict=True))
+_RUNS = {t4.CSV: "baseline", opt.CSV: "all wins", cpu.CSV: "CPU, one thread"}
 _COLUMNS = (
     Column("run", "run"),
     Column("img_per_s", "img/s", NUMBER),
@@ -46,74 +38,57 @@ _COLUMNS = (
     Column("device", "device", csv_only=True),
     Column("reason", "reason", csv_only=True),
 )
-_TEXTS = ("seconds_per_100k_origin", "status", "image_set", "corpus", "weights", "device", "reason")
-_NUMBERS = (
-    "img_per_s",
-    "seconds_per_100k",
-    "usd_per_million",
-    "img_per_s_min",
-    "img_per_s_max",
-    "n_images",
-    "repeats",
-)
 _MINUTES_PER_MILLION = 10 / 60
 
 
+@output("table-2-end-to-end", "End to end: baseline, all wins, CPU", optional=tuple(_RUNS))
 def build(tables: Tables) -> Table:
-    """A row a run; one that was not made says so."""
-    rows = {name: next(iter(found_in(tables, name)), None) for name in OPTIONAL}
-    baseline = rows[OPTIONAL[0]]
-    body = tuple(_row(_NAMES[name], found, baseline) for name, found in rows.items())
-    return Table(_COLUMNS, body, _caption([found for found in rows.values() if found and found.ok]))
+    """A row a run; one that is absent says so."""
+    sources = {csv: next(iter(rows_of(tables, csv)), None) for csv in _RUNS}
+    body = tuple(_row(_RUNS[csv], source, sources[t4.CSV]) for csv, source in sources.items())
+    measured = [source for source in sources.values() if source and source.ok]
+    return Table(_COLUMNS, body, _caption(measured))
 
 
-def _row(run: str, found: Found | None, baseline: Found | None) -> dict[str, Cell]:
-    row = {column.name: Cell() for column in _COLUMNS} | {"run": Cell(run)}
-    if found is None:
-        return row | {"status": Cell("not run")}
-    row |= {name: found.text(name) for name in _TEXTS} | {
-        name: found.number(name) for name in _NUMBERS
-    }
-    if not found.ok:
-        return row | {"seconds_per_100k_origin": Cell()}
+def _row(run: str, source: SourceRow | None, baseline: SourceRow | None) -> dict[str, Value]:
+    if source is None:
+        empty = {column.name: Value() for column in _COLUMNS}
+        return empty | {"run": Value(run), "status": Value("not run")}
+    row = source.values(_COLUMNS) | {"run": Value(run)}
+    if not source.ok:
+        return row | {"seconds_per_100k_origin": Value()}
     seconds = row["seconds_per_100k"]
     if isinstance(seconds.value, float):
-        row["minutes_per_million"] = Cell(seconds.value * _MINUTES_PER_MILLION, seconds.sources)
-        row["minutes_per_million_origin"] = Cell("extrapolated")
-    if baseline is not None and baseline.ok and _comparable(found, baseline):
-        row["speed_up"] = ratio(found.number("img_per_s"), baseline.number("img_per_s"))
+        row["minutes_per_million"] = Value(seconds.value * _MINUTES_PER_MILLION, seconds.sources)
+        row["minutes_per_million_origin"] = Value("extrapolated")
+    if baseline is not None and baseline.ok and comparable(source, baseline):
+        row["speed_up"] = ratio(source.number("img_per_s"), baseline.number("img_per_s"))
     return row
 
 
-def _comparable(one: Found, other: Found) -> bool:
+def comparable(one: SourceRow, other: SourceRow) -> bool:
     """Whether both embedded the same kind of images, and both with a network or both without."""
     alike = all(one.row.get(column) == other.row.get(column) for column in ("corpus", "image_set"))
     return alike and (one.row.get("weights") == "none") == (other.row.get("weights") == "none")
 
 
-def _caption(found: list[Found]) -> str:
-    """On what each run was made, like runs together."""
-    places: dict[str, list[str]] = {}
-    for each in found:
-        corpus = CORPORA.get(each.row["corpus"], each.row["corpus"])
-        place = (
-            f"on {each.row['device']}, n = {int(each.row['n_images']):,} ({corpus}{_forward(each)})"
-        )
-        places.setdefault(place, []).append(_NAMES[each.csv])
-    on = "; ".join(f"{' and '.join(runs)} {place}" for place, runs in places.items())
+def _caption(sources: list[SourceRow]) -> str:
+    """On what each run was measured; runs under equal conditions are named together."""
+    runs: dict[str, list[str]] = {}
+    for source in sources:
+        corpus, device = CORPORA[source.row["corpus"]], source.row["device"]
+        on = f"on {device}, n = {int(source.row['n_images']):,} ({corpus}{_forward(source)})"
+        runs.setdefault(on, []).append(_RUNS[source.csv])
+    measured = "; ".join(f"{' and '.join(names)} {on}" for on, names in runs.items())
     return (
-        "Steady state: start-up is not in the rates. The minutes for a million images are always extrapolated: "
-        "the data set has 398,212. Speed-up: over the baseline's images a second, on like images only. "
-        f"Measured: {on or 'nothing'}."
+        "Steady state: start-up is not in the rates. The minutes for a million images are always "
+        "extrapolated: the data set has 398,212. Speed-up: over the baseline's images a second, "
+        f"on like images only. Measured: {measured or 'nothing'}."
     )
 
 
-def _forward(found: Found) -> str:
-    if found.row.get("weights") != "none":
-        return f"; {found.row.get('weights')} weights"
-    service = found.row.get("service_ms")
-    return (
-        f"; forward: mock model of {float(service):g} ms a batch"
-        if service
-        else "; forward: mock model"
-    )
+def _forward(source: SourceRow) -> str:
+    if source.row.get("weights") != "none":
+        return f"; {source.row.get('weights')} weights"
+    service = source.row.get("service_ms")
+    return f"; forward: mock model{f' of {float(service):g} ms a batch' if service else ''}"

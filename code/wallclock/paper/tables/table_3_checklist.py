@@ -1,40 +1,31 @@
-"""Table 3: the nine stages as a checklist: share, when it hurts, the fix, its cost, its measured gain."""
+"""Table 3: the nine stages as a checklist: share, when it hurts, fix, cost, measured gain."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from experiments import decoders, onnx, opt, serial, serialization, t4, workers
 from wallclock.clock import STAGES
-from wallclock.paper.labels import CORPORA
-from wallclock.paper.rendering import NothingToDrawError, Tables
+from wallclock.paper.csvfile import joined
+from wallclock.paper.labels import CORPORA, SHORT_SETS
+from wallclock.paper.rendering import NothingToDrawError, Tables, output
 from wallclock.paper.tables.table import (
     FACTOR,
     PERCENT,
-    Cell,
     Column,
-    Found,
+    SourceRow,
     Table,
+    Value,
     find,
-    found_in,
     ratio,
+    rows_of,
 )
 
-STEM = "table-3-checklist"
-TITLE = "The nine stages: when each becomes the bottleneck, and what to do about it"
-SOURCES: tuple[str, ...] = ()
-OPTIONAL: tuple[str, ...] = (
-    "t4-serial-stages-original.csv",
-    "t4-serial-stages.csv",
-    "decoder-comparison.csv",
-    "onnx-vs-pytorch.csv",
-    "serialization-comparison.csv",
-    "workers-sweep.csv",
-    "t4-baseline-stages.csv",
-    "optimized-end-to-end.csv",
+_SOURCES = (
+    *(serial.CSVS["original"], serial.CSVS["small_256"], decoders.CSV, onnx.CSV),
+    *(serialization.CSV, workers.CSV, t4.CSV, opt.CSV),
 )
-_ORIGINAL, _SMALL, _DECODERS, _ONNX, _SINKS, _WORKERS, _BASELINE, _OPTIMIZED = OPTIONAL
-
 _COLUMNS = (
     Column("stage", "stage"),
     Column("share_original", "share, originals", PERCENT),
@@ -46,113 +37,125 @@ _COLUMNS = (
     Column("gain_of", "measured as", width=0.12),
 )
 
+#: A measured factor, and what it was measured as.
+Gain = tuple[Value, str]
+_NOT_RUN: Gain = (Value(), "not run")
+
 
 @dataclass(frozen=True)
 class _Advice:
-    """What there is to say of a stage; `gain` finds the measured factor and says of what it is."""
+    """When a stage is the bottleneck, its fix, and the measured gain."""
 
     when: str
     fix: str
     cost: str
-    gain: Callable[[Tables], tuple[Cell, str]] = lambda tables: (Cell(), "not measured here")
+    gain: Callable[[Tables], Gain] = lambda tables: (Value(), "not measured here")
 
 
+@output(
+    "table-3-checklist",
+    "The nine stages: when each becomes the bottleneck, and what to do about it",
+    optional=_SOURCES,
+)
 def build(tables: Tables) -> Table:
     """Ten rows: a stage each, then all fixes together.
 
     Raises:
         NothingToDrawError: no table has anything that is measured.
     """
-    if not any(found.ok for csv in OPTIONAL for found in found_in(tables, csv)):
+    if not any(source.ok for csv in _SOURCES for source in rows_of(tables, csv)):
         raise NothingToDrawError(f"no row with status ok in {', '.join(tables)}")
     shares = {
-        "share_original": find(tables, _ORIGINAL, decoder="pil"),
-        "share_small": find(tables, _SMALL, decoder="pil"),
+        "share_original": find(tables, serial.CSVS["original"], decoder="pil"),
+        "share_small": find(tables, serial.CSVS["small_256"], decoder="pil"),
     }
     rows = []
     for stage, advice in _ADVICE.items():
-        gain, of = advice.gain(tables)
-        row = {name: _share(found, stage) for name, found in shares.items()}
-        row |= {"stage": Cell(stage), "bottleneck_when": Cell(advice.when), "fix": Cell(advice.fix)}
-        row |= {"cost": Cell(advice.cost), "gain": gain, "gain_of": Cell(of)}
-        rows.append(row)
-    return Table(_COLUMNS, tuple(rows), _caption(tables, shares))
+        gain, measured_as = advice.gain(tables)
+        row = {name: _share(source, stage) for name, source in shares.items()}
+        texts = {
+            "stage": stage,
+            "bottleneck_when": advice.when,
+            "fix": advice.fix,
+            "cost": advice.cost,
+            "gain_of": measured_as,
+        }
+        rows.append(row | {name: Value(text) for name, text in texts.items()} | {"gain": gain})
+    measured = [source for source in shares.values() if source is not None]
+    return Table(_COLUMNS, tuple(rows), _caption(measured))
 
 
-def _share(found: Found | None, stage: str) -> Cell:
-    return found.number(f"{stage}_share") if found is not None and stage in STAGES else Cell()
+def _share(source: SourceRow | None, stage: str) -> Value:
+    return source.number(f"{stage}_share") if source and stage in STAGES else Value()
 
 
-def _pair(above: Found | None, below: Found | None, column: str, of: str) -> tuple[Cell, str]:
+def _gain(above: SourceRow | None, below: SourceRow | None, column: str, what: str) -> Gain:
     if above is None or below is None:
-        return Cell(), "not run"
-    found = ratio(above.number(column), below.number(column))
-    return (found, of) if found.value is not None else (Cell(), "not run")
+        return _NOT_RUN
+    gain = ratio(above.number(column), below.number(column))
+    return (gain, what) if gain.value is not None else _NOT_RUN
 
 
-def _decode_gain(tables: Tables) -> tuple[Cell, str]:
-    for image_set, name in (("original", "originals"), ("small_256", "256 px images")):
+def _decode_gain(tables: Tables) -> Gain:
+    for image_set in ("original", "small_256"):
         pil, turbo = (
-            find(tables, _DECODERS, image_set=image_set, decoder=each)
-            for each in ("pil", "turbojpeg")
+            find(tables, decoders.CSV, image_set=image_set, decoder=decoder)
+            for decoder in ("pil", "turbojpeg")
         )
         if pil and turbo:
-            return _pair(pil, turbo, "mean_ms", f"ms an image, PIL over libjpeg-turbo, {name}")
-    return Cell(), "not run"
+            what = f"ms an image, PIL over libjpeg-turbo, {SHORT_SETS[image_set]}"
+            return _gain(pil, turbo, "mean_ms", what)
+    return _NOT_RUN
 
 
-def _resize_gain(tables: Tables) -> tuple[Cell, str]:
-    pil, opencv = find(tables, _ORIGINAL, resizer="pil"), find(tables, _ORIGINAL, resizer="opencv")
+def _resize_gain(tables: Tables) -> Gain:
+    pil, opencv = (
+        find(tables, serial.CSVS["original"], resizer=resizer) for resizer in ("pil", "opencv")
+    )
     if pil is None or opencv is None:
-        return Cell(), "not run"
-    each = [ratio(found.number("resize_s"), found.number("n_images")) for found in (pil, opencv)]
+        return _NOT_RUN
+    slow, fast = (ratio(row.number("resize_s"), row.number("n_images")) for row in (pil, opencv))
     psnr = opencv.row.get("psnr_db")
     note = f"; the result is {float(psnr):.0f} dB from PIL's" if psnr else ""
-    return ratio(*each), f"s an original, PIL over OpenCV {opencv.row['interpolation']}{note}"
+    measured_as = f"s an original, PIL over OpenCV {opencv.row['interpolation']}{note}"
+    return ratio(slow, fast), measured_as
 
 
-def _forward_gain(tables: Tables) -> tuple[Cell, str]:
-    full = find(tables, _ONNX, runtime="pytorch", dtype="fp32")
+def _forward_gain(tables: Tables) -> Gain:
+    full = find(tables, onnx.CSV, runtime="pytorch", dtype="fp32")
     for dtype in ("fp16", "bf16"):
-        half = find(tables, _ONNX, runtime="pytorch", dtype=dtype)
+        half = find(tables, onnx.CSV, runtime="pytorch", dtype=dtype)
         if half is not None:
             cosine = half.row.get("cosine")
             note = f"; cosine to FP32 {float(cosine):.5f}" if cosine else ""
-            return _pair(
-                half,
-                full,
-                "img_per_s",
-                f"img/s of the forward pass, PyTorch {dtype.upper()} over FP32{note}",
-            )
-    return Cell(), "not run"
+            what = f"img/s of the forward pass, PyTorch {dtype.upper()} over FP32{note}"
+            return _gain(half, full, "img_per_s", what)
+    return _NOT_RUN
 
 
-def _sink_gain(tables: Tables) -> tuple[Cell, str]:
-    parquet = find(tables, _SINKS, format="parquet")
+def _sink_gain(tables: Tables) -> Gain:
+    parquet = find(tables, serialization.CSV, format="parquet")
     alike = {name: parquet.row[name] for name in ("fsync", "n_vectors")} if parquet else {}
-    npy = find(tables, _SINKS, format="npy", **alike)
-    return _pair(npy, parquet, "vectors_per_s", "vectors/s, npy append over parquet")
+    npy = find(tables, serialization.CSV, format="npy", **alike)
+    return _gain(npy, parquet, "vectors_per_s", "vectors/s, npy append over parquet")
 
 
-def _workers_gain(tables: Tables) -> tuple[Cell, str]:
-    none = find(tables, _WORKERS, workers="0")
-    others = [
-        found for found in found_in(tables, _WORKERS) if found.ok and found.row["workers"] != "0"
-    ]
+def _workers_gain(tables: Tables) -> Gain:
+    none = find(tables, workers.CSV, workers="0")
+    others = [row for row in rows_of(tables, workers.CSV) if row.ok and row.row["workers"] != "0"]
     if none is None or not others:
-        return Cell(), "not run"
-    best = max(others, key=lambda found: float(found.row["img_per_s"] or 0))
-    return _pair(
-        best, none, "img_per_s", f"img/s of the whole job, {best.row['workers']} workers over none"
-    )
+        return _NOT_RUN
+    best = max(others, key=lambda row: float(row.row["img_per_s"] or 0))
+    what = f"img/s of the job, {best.row['workers']} workers over none"
+    return _gain(best, none, "img_per_s", what)
 
 
-def _all_gain(tables: Tables) -> tuple[Cell, str]:
-    baseline, optimized = find(tables, _BASELINE), find(tables, _OPTIMIZED)
+def _all_gain(tables: Tables) -> Gain:
+    baseline, optimized = find(tables, t4.CSV), find(tables, opt.CSV)
     alike = ("corpus", "image_set", "device")
     if baseline and optimized and any(baseline.row[name] != optimized.row[name] for name in alike):
-        return Cell(), "the two runs are not alike"
-    return _pair(optimized, baseline, "img_per_s", "img/s end to end, all wins over the baseline")
+        return Value(), "the two runs are not alike"
+    return _gain(optimized, baseline, "img_per_s", "img/s end to end, all wins over the baseline")
 
 
 _ADVICE = {
@@ -210,17 +213,14 @@ _ADVICE = {
 }
 
 
-def _caption(tables: Tables, shares: dict[str, Found | None]) -> str:
-    measured = [found for found in shares.values() if found is not None]
-    machines = " / ".join(dict.fromkeys(found.row["device"] for found in measured))
-    corpora = " / ".join(
-        dict.fromkeys(CORPORA.get(found.row["corpus"], found.row["corpus"]) for found in measured)
-    )
+def _caption(measured: list[SourceRow]) -> str:
     if not measured:
         return "No shares: the serial decomposition was not run."
-    mock = any(found.row.get("weights") == "none" for found in measured)
+    rows = [source.row for source in measured]
+    mock = any(row.get("weights") == "none" for row in rows)
     forward = " The forward pass is a mock model of fixed time." if mock else ""
     return (
-        f"Shares: of the wall of the serial pass with PIL's decode and resize, on {machines}, {corpora}.{forward} "
+        "Shares: of the wall time of the serial pass with PIL's decode and resize, on "
+        f"{joined(rows, 'device')}, {joined(rows, 'corpus', CORPORA)}.{forward} "
         "Gains: the better over the worse, from the CSVs of this run."
     )

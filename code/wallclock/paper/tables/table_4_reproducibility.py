@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from wallclock.paper.claims import VERDICTS
-from wallclock.paper.rendering import NothingToDrawError, Tables
-from wallclock.paper.tables.table import FACTOR, NUMBER, Cell, Column, Found, Table, found_in
-
-STEM = "table-4-reproducibility"
-TITLE = "Every cited number: the paper's value, ours, the verdict"
-SOURCES: tuple[str, ...] = ("claims.csv",)
-OPTIONAL: tuple[str, ...] = ()
+from wallclock.paper import claims
+from wallclock.paper.rendering import NothingToDrawError, Tables, output
+from wallclock.paper.tables.table import FACTOR, NUMBER, Column, Table, Value, rows_of
 
 _COLUMNS = (
     Column("id", "claim", width=0.13),
@@ -29,21 +24,25 @@ _COLUMNS = (
 )
 
 
+@output(
+    "table-4-reproducibility",
+    "Every cited number: the paper's value, ours, the verdict",
+    claims.CSV,
+)
 def build(tables: Tables) -> Table:
     """A row a claim, in the paper's order. Raises NothingToDrawError."""
-    found = found_in(tables, SOURCES[0])
-    if not found:
-        raise NothingToDrawError(f"no row in {SOURCES[0]}")
-    counts = Counter(each.row["verdict"] for each in found)
-    words = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
-    caption = f"{len(found)} claims: {words}. Wherever a row names two cells, the number is the first over the second."
-    return Table(_COLUMNS, tuple(_row(each) for each in found), caption, long=True)
-
-
-def _row(found: Found) -> dict[str, Cell]:
-    return {
-        column.name: Cell(found.number(column.name).value)
-        if column.kind in (NUMBER, FACTOR)
-        else found.text(column.name)
-        for column in _COLUMNS
-    }
+    sources = rows_of(tables, claims.CSV)
+    if not sources:
+        raise NothingToDrawError(f"no row in {claims.CSV}")
+    counts = Counter(source.row["verdict"] for source in sources)
+    words = ", ".join(f"{counts[verdict]} {verdict}" for verdict in claims.VERDICTS)
+    caption = (
+        f"{len(sources)} claims: {words}. Wherever a row names two cells, the number is the first "
+        "over the second."
+    )
+    # The sources of a verdict are in its own columns, csv and row.
+    rows = (
+        {name: Value(value.value) for name, value in source.values(_COLUMNS).items()}
+        for source in sources
+    )
+    return Table(_COLUMNS, tuple(rows), caption, long=True)

@@ -1,0 +1,186 @@
+"""Tables, verdicts and differences on a terminal: aligned, in colour, readable without it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from wallclock.clock import STAGES
+from wallclock.paper.check import Discrepancy
+from wallclock.paper.claims import DIFFERS, HELD, NOT_APPLICABLE, NOT_RUN, VERDICTS, Verdict
+from wallclock.paper.csvfile import Row, number, read_table
+from wallclock.paper.diff import Difference
+from wallclock.paper.format import counted, digits, factor, percent, with_unit
+
+_STYLES = {HELD: "green", DIFFERS: "bold red", NOT_APPLICABLE: "yellow", NOT_RUN: "dim"}
+#: A reason longer than this that several claims share is printed once, below the table.
+_SHORT = 24
+#: On a narrower terminal all reasons are printed below the table.
+_WIDE = 100
+
+#: Of a longer table only the number of rows is printed.
+_MAX_ROWS = 100
+#: Columns that name a row, in the order in which they are shown.
+_NAMES = (
+    *("system", "what", "recipe", "decoder", "runtime"),
+    *("dtype", "format", "image_set", "subset"),
+)
+#: Column and unit: the first that a row fills is its result.
+RESULTS = {
+    "img_per_s": "img/s",
+    "vectors_per_s": "vectors/s",
+    "mean_ms": "ms",
+    "ns_per_call": "ns a call",
+}
+
+
+def print_line(text: str, console: Console) -> None:
+    """Print one line as it is: no markup, no wrapping, no highlighting."""
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def make_table(headings: Sequence[str], right: Collection[str] = (), gap: int = 2) -> Table:
+    """An aligned table without lines; columns in `right` are right-aligned."""
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
+    return table
+
+
+def print_table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str | Text]],
+    console: Console,
+    right: Collection[str] = (),
+) -> None:
+    """Print rows under headings; columns in `right` are right-aligned."""
+    table = make_table(headings, right)
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+    console.print(table)
+
+
+def print_results(paths: Sequence[Path], console: Console) -> None:
+    """Print a line for each row of each table: its name, result, largest stages or status."""
+    lines: list[tuple[str, str, str, str]] = []
+    for path in paths:
+        rows = read_table(path)
+        if rows and ("status" not in rows[0] or len(rows) > _MAX_ROWS):
+            noun = "row" if "status" in rows[0] else "span"
+            lines += [(path.stem, "", counted(len(rows), noun), ""), ("", "", "", "")]
+            continue
+        for index, row in enumerate(rows):
+            lines.append((path.stem if index == 0 else "", _name(row), _result(row), _detail(row)))
+        lines.append(("", "", "", ""))
+    if lines:
+        print_table(("table", "row", "result", ""), lines, console, right=("result",))
+
+
+def print_verdicts(verdicts: Sequence[Verdict], console: Console) -> None:
+    """Print a line for each verdict, grouped by experiment, then shared reasons and counts."""
+    wide = console.width >= _WIDE
+    notes = _notes(verdicts, wide)
+    numbers = ("paper", "ours", "ratio")
+    headings = ("claim", *numbers, "verdict", "reason" if wide else "")
+    table = make_table(headings, numbers, gap=2 if wide else 1)
+    for column in table.columns[:-1]:
+        column.no_wrap = True
+    table.columns[-1].min_width = 4
+    previous = ""
+    for verdict in verdicts:
+        if previous and previous != verdict.claim.experiment:
+            table.add_row()
+        previous = verdict.claim.experiment
+        table.add_row(*_cells(verdict, notes))
+    console.print(table)
+    if notes:
+        console.print()
+    for reason, mark in notes.items():
+        console.print(Text(f"[{mark}] {reason}"))
+    console.print()
+    counts = Counter(verdict.verdict for verdict in verdicts)
+    parts = [Text(f"{counts[word]} {word}", style=_STYLES[word]) for word in VERDICTS]
+    console.print(Text(f"{len(verdicts)} claims: ") + Text(" · ").join(parts))
+
+
+def print_differences(differences: Sequence[Difference], console: Console) -> None:
+    """Print a line for each difference, or one line that there is none."""
+    if not differences:
+        console.print(Text("no difference beyond the tolerance", style="green"))
+        return
+    rows = [(d.csv, d.row, d.column, d.a, d.b) for d in differences]
+    print_table(("table", "row", "column", "a", "b"), rows, console, right=("a", "b"))
+    console.print(Text(f"\n{counted(len(differences), 'difference')}", style="bold red"))
+
+
+def print_discrepancies(discrepancies: Sequence[Discrepancy], console: Console) -> None:
+    """Print each file in which a reference run and its records disagree, and how it differs."""
+    words = {"missing": "missing: its records make it", "extra": "extra: no record makes it"}
+    width = max(len(discrepancy.path) for discrepancy in discrepancies)
+    lines = []
+    for discrepancy in discrepancies:
+        where = f"differs in line {discrepancy.line}" if discrepancy.line else "differs"
+        lines.append(f"  {discrepancy.path:<{width}}  {words.get(discrepancy.what, where)}")
+        if discrepancy.line:
+            lines.append(f"      committed  {discrepancy.committed}")
+            lines.append(f"      rebuilt    {discrepancy.rebuilt}")
+    console.print(Text("\n".join(lines)), soft_wrap=True)
+    count = counted(len(discrepancies), "file")
+    console.print(Text(f"\n{count} not as the records make them", style="bold red"))
+
+
+def _name(row: Row) -> str:
+    parts = [row[column] for column in _NAMES if row.get(column) and row[column] != "null"]
+    if row.get("fsync") == "yes":
+        parts.append("with fsync")
+    return " ".join(dict.fromkeys(parts))
+
+
+def _result(row: Row) -> str:
+    for column, unit in RESULTS.items():
+        if row.get(column):
+            return f"{digits(row[column])} {unit}"
+    if row.get("max_relative_difference"):
+        return f"{percent(row['max_relative_difference'])} apart at most"
+    return row.get("status", "")
+
+
+def _detail(row: Row) -> str:
+    if row.get("status", "ok") != "ok":
+        return row.get("reason", "")
+    shares = sorted(((number(row.get(f"{s}_share", "")) or 0.0, s) for s in STAGES), reverse=True)
+    return " · ".join(
+        f"{stage} {percent(share, 0)}" for share, stage in shares[:3] if share >= 0.01
+    )
+
+
+def _cells(verdict: Verdict, notes: Mapping[str, int]) -> list[Text]:
+    claim = verdict.claim
+    mark = notes.get(verdict.reason)
+    # The unit is in the column before; a terminal of 80 characters has no room to repeat it.
+    relative = claim.unit in ("fraction", "ratio")
+    ours = with_unit(verdict.ours, claim.unit) if relative else digits(verdict.ours)
+    return [
+        Text(claim.id),
+        Text(with_unit(claim.paper_value, claim.unit)),
+        Text("" if verdict.ours is None else ours),
+        Text("" if verdict.ratio is None else factor(verdict.ratio)),
+        Text(verdict.verdict, style=_STYLES[verdict.verdict]),
+        Text(verdict.reason if mark is None else f"[{mark}]"),
+    ]
+
+
+def _notes(verdicts: Sequence[Verdict], wide: bool) -> dict[str, int]:
+    """Reasons to print below the table, numbered in order of appearance."""
+    counts = Counter(verdict.reason for verdict in verdicts)
+    below = [
+        reason
+        for reason, count in counts.items()
+        if not wide or (count > 1 and len(reason) > _SHORT)
+    ]
+    return {reason: mark for mark, reason in enumerate(below, start=1)}

@@ -1,0 +1,128 @@
+"""Real tables for tests: the committed reference run, and the same as the paper's T4 has it."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from experiments import cpu, decoders, opt, profiler, serialization, t4
+from tests.conftest import ROOT
+from wallclock.paper import claims
+from wallclock.paper.csvfile import read_columns, read_table
+from wallclock.paper.figures import FIGURES
+from wallclock.paper.figures.style import styled
+from wallclock.paper.rendering import measured_sources
+
+REFERENCE = ROOT / "data" / "reference" / "amd-epyc-2-cores"
+CPU = "AMD EPYC (2 cores)"
+
+Row = dict[str, str]
+#: Copies the named tables of the reference run, all if none is named, and returns their folder.
+Copy = Callable[..., Path]
+
+
+def copy_tables(target: Path, *names: str, source: Path = REFERENCE) -> Path:
+    """Copy tables of a run and their provenance; all of them if none is named."""
+    target.mkdir(parents=True, exist_ok=True)
+    for path in source.glob("*.csv"):
+        if not names or path.name in names:
+            shutil.copy(path, target)
+            if path.with_suffix(".meta.json").is_file():
+                shutil.copy(path.with_suffix(".meta.json"), target)
+    return target
+
+
+def save(path: Path, rows: list[Row], columns: list[str] | None = None) -> None:
+    """Write rows as a table, each cell as it is."""
+    columns = columns or read_columns(path)
+    with path.open("w", encoding="utf-8", newline="") as handle:
+        writer = csv.DictWriter(handle, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def edit(path: Path, where: str = "", **changes: object) -> None:
+    """Change cells of the rows that `where` selects (`decoder=pil`, `3`), or of all."""
+    rows = read_table(path)
+    selected = [claims.select(rows, where)] if where else rows
+    assert all(row is not None for row in selected), where
+    for row in selected:
+        assert changes.keys() <= row.keys(), changes  # type: ignore[union-attr]
+        row.update({name: str(value) for name, value in changes.items()})  # type: ignore[union-attr]
+    save(path, rows)
+
+
+def fail(path: Path, where: str, status: str, reason: str) -> None:
+    """Turn a row into one without a measurement: no number, a status and a reason."""
+    rows = read_table(path)
+    row = claims.select(rows, where)
+    assert row is not None
+    names = "n_images repeats img_per_s wall_s seconds_per_100k mean_ms write_s psnr_db cosine"
+    edit(path, where, **dict.fromkeys(set(names.split()) & row.keys(), ""))
+    edit(path, where, status=status, reason=reason)
+
+
+def as_on_t4(target: Path) -> Path:
+    """The reference run with the paper's own numbers in the cells that it cites, on its machine."""
+    copy_tables(target)
+    on_cpu = (decoders.CSV, cpu.CSV, profiler.CSV, serialization.CSV)
+    for path in target.glob("*.csv"):
+        columns, rows = read_columns(path), read_table(path)
+        kind = "cpu" if path.name in on_cpu else "cuda"
+        device = "Xeon (16 cores, beside Tesla T4)" if kind == "cpu" else "Tesla T4"
+        machine = {"device": device, "device_kind": kind, "corpus": "abo"}
+        if path.name in (t4.TIMELINE_CSV, opt.TIMELINE_CSV):
+            rows = [row | {"lane": _lane(row)} for row in rows]
+        rows = [row | {name: machine[name] for name in machine if name in row} for row in rows]
+        save(path, rows, columns)
+    cited = claims.load(claims.CLAIMS)
+    for claim in sorted(cited, key=lambda claim: claim.kind == "ratio"):
+        path = target / claim.csv
+        rows = read_table(path)
+        value = claim.paper_value
+        if claim.kind == "ratio":
+            over = claims.select(read_table(target / claim.over_csv), claim.over_row)
+            row = claims.select(rows, claim.row)
+            assert over is not None
+            assert row is not None
+            ratio = float(row[claim.column] or 0) / float(over[claim.column])
+            if abs(ratio / value - 1) < 0.2:
+                continue
+            value *= float(over[claim.column])
+        _measured(path, claim.row)
+        edit(path, claim.row, **{claim.column: f"{value:.6g}"})
+    claims.write(claims.judge(cited, target), target / claims.CSV)
+    return target
+
+
+def _lane(row: Row) -> str:
+    return "gpu" if row["stage"] in ("h2d", "forward", "d2h") else row["lane"]
+
+
+def _measured(path: Path, where: str) -> None:
+    """Give a row without a measurement the numbers of the first one that has them."""
+    rows = read_table(path)
+    row = claims.select(rows, where)
+    assert row is not None, (path.name, where)
+    if row["status"] != "ok":
+        first = next(other for other in rows if other["status"] == "ok")
+        own = {name: cell for name, cell in row.items() if cell}
+        edit(path, where, **{**first, **own, "gate": "passed", "status": "ok", "reason": ""})
+
+
+def drawn(stem: str, folder: Path) -> Figure:
+    """The figure of that stem, drawn from the tables in `folder`."""
+    output = FIGURES[stem]
+    with styled():
+        return output.make(measured_sources(folder, output.required, output.optional))
+
+
+def words(figure: Figure) -> str:
+    """All text in a figure, spaces and line breaks plain."""
+    texts = [item.get_text() for item in figure.findobj(Text) if isinstance(item, Text)]
+    return "\n".join(texts).replace("\u00a0", " ").replace("\n", " ")

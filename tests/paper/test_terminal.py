@@ -1,0 +1,138 @@
+"""What a run prints: formatted numbers, verdicts, differences, and the closing sentence."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import experiments
+from experiments import frontier, serial, t4, workers
+from tests.paper.tables import REFERENCE, Copy, edit, fail
+from wallclock.paper import format as formats
+from wallclock.paper.claims import CLAIMS, VERDICTS, judge, load
+from wallclock.paper.closing import closing_sentence
+from wallclock.paper.diff import Difference
+from wallclock.paper.terminal import print_differences, print_results, print_verdicts
+
+
+def printed(show: Callable[[Console], None], width: int = 100) -> str:
+    """What `show` prints on a terminal of that width, without colour."""
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    show(console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (formats.digits(""), "–"),
+        (formats.digits(0.0), "0"),
+        (formats.digits("0.0852"), "0.0852"),
+        (formats.digits(16.87), "16.9"),
+        (formats.digits(99.96), "100"),
+        (formats.digits(75267.4), "75,267"),
+        (formats.percent(0.5131), "51.3 %"),
+        (formats.percent(0.5131, 0), "51 %"),
+        (formats.percent(0.0002), "< 0.1 %"),
+        (formats.percent(0.0), "0.0 %"),
+        (formats.percent(None), "–"),
+        (formats.factor(5.881), "5.88×"),
+        (formats.factor(0.00791), "0.0079×"),
+        (formats.factor("1234.5"), "1,234×"),
+        (formats.signed_percent(-0.031), "-3.1 %"),
+        (formats.signed_percent(-0.0001), "+0.0 %"),
+        (formats.with_unit(0.58, "fraction"), "58.0 %"),
+        (formats.with_unit(51371, "1/s"), "51,371/s"),
+        (formats.with_unit(588, "s"), "588 s"),
+        (formats.counted(1, "batch"), "1 batch"),
+        (formats.counted(1024, "batch"), "1,024 batches"),
+    ],
+)
+def test_format(text: str, expected: str) -> None:
+    assert text == expected
+
+
+def test_results_name_rows_and_reasons(copy: Copy) -> None:
+    folder = copy(serial.CSVS["original"], frontier.CSV, t4.TIMELINE_CSV)
+    text = printed(lambda console: print_results(sorted(folder.glob("*.csv")), console), 200)
+    assert re.search(r"t4-serial-stages-original +pil original +9.3 img/s +forward 63 %", text)
+    assert re.search(r"torchvision small_256 all +unavailable +torchvision is not", text)
+    assert re.search(r"timeline-baseline +204 spans", text)
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_verdicts_fit_and_are_counted(width: int) -> None:
+    verdicts = judge(load(CLAIMS), REFERENCE)
+    text = printed(lambda console: print_verdicts(verdicts, console), width)
+    assert max(map(len, text.splitlines())) <= width
+    for verdict in verdicts:
+        (line,) = [line for line in text.splitlines() if line.split()[:1] == [verdict.claim.id]]
+        assert verdict.verdict in line
+    counts = text.splitlines()[-1]
+    for word in VERDICTS:
+        assert f"{sum(verdict.verdict == word for verdict in verdicts)} {word}" in counts
+    assert text.count("binds on a Tesla T4 only") == 1
+
+
+def test_differences_are_printed_in_full() -> None:
+    difference = Difference("t.csv", "1 pil", "wall_s", "58.8", "[red]91.2")
+    text = printed(lambda console: print_differences([difference], console))
+    for cell in ("t.csv", "1 pil", "wall_s", "58.8", "[red]91.2", "1 difference"):
+        assert cell in text
+    assert "no difference" in printed(lambda console: print_differences([], console))
+
+
+class TestClosingSentence:
+    @pytest.mark.parametrize(
+        ("name", "sentence"),
+        [
+            (
+                "frontier",
+                "ours prepares 608 originals a second on 2 cores: 4.15× the next fastest whose "
+                "pixels pass (DALI (CPU)), 1.94× the paper's recipe, 9.07× DataLoader + PIL",
+            ),
+            ("serial", "on originals libjpeg-turbo + OpenCV takes 0.73× the time of PIL"),
+            ("decoders", "on originals libjpeg-turbo takes 6.64 ms, 0.34× PIL"),
+            ("opt", "the optimized recipe embeds 3.38 images a second, 0.30× the baseline"),
+            ("workers", "on 256 px images workers-8 reaches 12.8 img/s, 0.99× workers-0"),
+            ("onnx", "ONNX Runtime, CPU, int8 reaches 62.2 img/s, 4.31× PyTorch fp32"),
+        ],
+    )
+    def test_reference_run(self, name: str, sentence: str) -> None:
+        assert closing_sentence(REFERENCE, [name]) == sentence
+
+    @pytest.mark.parametrize("name", experiments.ORDER)
+    def test_every_experiment_has_one(self, name: str) -> None:
+        sentence = closing_sentence(REFERENCE, [name])
+        assert re.search(r"\d(×| %)", sentence)
+        assert "\n" not in sentence
+
+    def test_only_what_was_run_is_compared(self, tmp_path: Path) -> None:
+        assert closing_sentence(REFERENCE, []) == ""
+        assert closing_sentence(tmp_path, experiments.ORDER) == ""
+        several = closing_sentence(REFERENCE, ["profiler", "decoders", "serial"])
+        assert several == closing_sentence(REFERENCE, ["serial"])
+
+    def test_failed_rivals_are_not_the_next_fastest(self, copy: Copy) -> None:
+        folder = copy(frontier.CSV)
+        edit(folder / frontier.CSV, "system=pil-draft image_set=original", gate="passed")
+        assert "1.19× the next fastest" in closing_sentence(folder, ["frontier"])
+        fail(folder / frontier.CSV, "system=ours image_set=original", "gate failed", "pixels")
+        assert "ours prepares 9,290 256 px images" in closing_sentence(folder, ["frontier"])
+
+    def test_unlike_runs_are_not_compared(self, copy: Copy) -> None:
+        folder = copy(t4.CSV, "optimized-end-to-end.csv")
+        edit(folder / t4.CSV, corpus="abo")
+        for name in ("opt", "t4"):
+            assert "main process waits for them" in closing_sentence(folder, [name])
+
+    def test_mock_model_is_named(self, copy: Copy) -> None:
+        folder = copy(workers.CSV)
+        edit(folder / workers.CSV, weights="none")
+        assert "12.8 img/s (mock model), " in closing_sentence(folder, ["workers"])
