@@ -19,7 +19,7 @@ from experiments._rows import Row
 from wallclock.records import Record
 from wallclock.run.plan import Plan
 from wallclock.spec import Cell
-from wallclock.stages.decode import LIBRARY_OF
+from wallclock.stages.decode import CPU_DECODERS, DECODERS, LIBRARY_OF
 from wallclock.summary import quantile
 
 RANK = 20
@@ -45,7 +45,7 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
         label = f"agreement-{image_set}"
         grid.append(cell(plan, "decoders", "agreement", label, base, sample, params=limits))
         for repeat in plan.repeats("decoders"):
-            for name in options["decoders"]:
+            for name in options["decoders"] or CPU_DECODERS:
                 recipe, label = replace(base, name=name, decoder=name), f"{name}-{image_set}"
                 grid.append(cell(plan, "decoders", "decode", label, recipe, corpus, repeat=repeat))
     return grid
@@ -58,8 +58,9 @@ def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
 
 def _row(repeats: Sequence[Record], records: Sequence[Record]) -> Row:
     decoder = repeats[0].cell.recipe.decoder
-    library = repeats[0].environment["versions"][LIBRARY_OF[decoder]]
-    row = _rows.new_row(repeats, COLUMNS) | {"library": f"libjpeg-turbo {library}"}
+    version = repeats[0].environment["versions"].get(LIBRARY_OF[decoder], "")
+    library = "libjpeg-turbo" if DECODERS[decoder].codec else LIBRARY_OF[decoder]
+    row = _rows.new_row(repeats, COLUMNS) | {"library": f"{library} {version}".strip()}
     row |= _gate(records, decoder, repeats[0].cell.images.image_set)
     if row["status"] != "ok":
         return row

@@ -185,12 +185,12 @@ def _limits(folder: Path) -> str:
 
 
 def _scaling(folder: Path) -> str:
-    rows = [row for row in _rows(folder, scaling.CSV) if row["over_one_thread"]]
+    rows = [row for row in _rows(folder, scaling.CSV) if row["speedup_vs_one_thread"]]
     if not rows:
         return ""
     best = max(rows, key=lambda row: int(row["threads"]))
     rate, images = digits(best["img_per_s"]), SHORT_SETS[best["image_set"]]
-    ratio = factor(best["over_one_thread"])
+    ratio = factor(best["speedup_vs_one_thread"])
     return f"{best['threads']} threads load {rate} {images} a second, {ratio} one thread"
 
 

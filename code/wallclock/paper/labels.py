@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from wallclock.engines import third_party
+from wallclock.stages import decode
+
 
 class Labels(dict[str, str]):
     """Label by name; a name without a label is its own."""
@@ -10,7 +13,7 @@ class Labels(dict[str, str]):
         return name
 
 
-DECODERS = Labels(pil="PIL", opencv="OpenCV", turbojpeg="libjpeg-turbo", simplejpeg="simplejpeg")
+DECODERS = Labels({name: decoder.label for name, decoder in decode.DECODERS.items()})
 #: An image set in a sentence, and where space is short.
 SETS = Labels(small_256="images of 256 px", original="originals at full resolution")
 SHORT_SETS = Labels(small_256="256 px images", original="originals")
@@ -39,14 +42,6 @@ SYSTEMS = Labels(
         "ours": "wallclock (threads)",
         "paper": "the paper's recipe",
         "baseline": "the paper's baseline",
-        "pil": "DataLoader + PIL",
-        "pil-draft": "DataLoader + PIL draft",
-        "imagecodecs": "DataLoader + imagecodecs",
-        "kornia-rs": "DataLoader + kornia-rs",
-        "pyvips": "DataLoader + pyvips",
-        "torchvision": "DataLoader + torchvision",
-        "dali": "DALI (CPU)",
-        "dali-gpu": "DALI (GPU)",
-        "spdl": "SPDL",
+        **{name: loader.label for name, loader in third_party.LOADERS.items()},
     }
 )
