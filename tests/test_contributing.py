@@ -16,12 +16,7 @@ from wallclock.paper.csvfile import read_table
 
 PACKAGE = "code/wallclock"
 DECODE, LOADERS = f"{PACKAGE}/stages/decode", f"{PACKAGE}/engines/third_party"
-FILES = (
-    f"{DECODE}/toy.py",
-    f"{LOADERS}/toy.py",
-    "experiments/toy.py",
-    "conf/experiment/toy.yaml",
-)
+FILES = (f"{DECODE}/toy.py", f"{LOADERS}/toy.py", "experiments/toy.py", "conf/experiment/toy.yaml")
 
 
 def block(path: str) -> str:
@@ -54,7 +49,12 @@ def run(tree: Path, *arguments: str) -> None:
     environment = {**os.environ, "PYTHONPATH": paths}
     command = [sys.executable, "code/main.py", "--quick", "--n", "2", "model=null", "device=cpu"]
     done = subprocess.run(
-        [*command, *arguments], cwd=tree, env=environment, capture_output=True, text=True, check=False
+        [*command, *arguments],
+        cwd=tree,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -67,9 +67,9 @@ def test_toy_experiment_with_toy_decoder(tree: Path) -> None:
 
 
 def test_toy_decoder_is_compared(tree: Path) -> None:
-    run(tree, "--experiment", "decoders", "repeats=1", "corpus.image_set=small_256")
+    run(tree, "--experiment", "decoders", "repeats=1")
     rows = read_table(tree / "data" / "decoder-comparison.csv")
-    assert {row["decoder"]: row["status"] for row in rows}["toy"] == "ok"
+    assert {row["status"] for row in rows if row["decoder"] == "toy"} == {"ok"}
 
 
 def test_toy_loader_is_measured(tree: Path) -> None:

@@ -151,7 +151,8 @@ class _SpanCollector:
     def add(self, batch: Batch, requested: int) -> None:
         """Count a batch, with its loader's marks."""
         result, number = self._result, self._result.batches
-        for marks in batch.marks:
+        # A loader alone is timed by its batches; adding up marks would compete with its threads.
+        for marks in batch.marks if self._inference is not None else ():
             durations = np.diff(marks.times, axis=1)
             for column, stage in enumerate(marks.stages):
                 result.samples[stage].frombytes(durations[:, column].tobytes())

@@ -123,7 +123,10 @@ def reachable(host: str) -> bool:
         ("source=remote corpus.layout=tar", r"corpus\.source=remote reads object by object"),
         ("threads=0", r"corpus\.threads=0: give a whole number from 1 to 1024"),
         ("read_timeout_s=0", r"corpus\.read_timeout_s=0: give a number from 0.001 to 3600"),
-        ("prefixes.original=300", r"corpus\.prefixes\.original=300: give a whole number from 1 to 256"),
+        (
+            "prefixes.original=300",
+            r"corpus\.prefixes\.original=300: give a whole number from 1 to 256",
+        ),
         ("prefixes.small=3", r"corpus\.prefixes\.small"),
         ("endpoint=localhost:9000", r"corpus\.endpoint=localhost:9000: give http://host:port"),
         ("bucket=3", r"corpus\.bucket=3: give a text"),
