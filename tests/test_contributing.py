@@ -44,38 +44,21 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
-def run(tree: Path, *arguments: str) -> None:
+def test_toys_run(tree: Path) -> None:
     paths = os.pathsep.join((str(tree / "code"), str(tree)))
-    environment = {**os.environ, "PYTHONPATH": paths}
     command = [sys.executable, "code/main.py", "--quick", "--n", "2", "model=null", "device=cpu"]
+    command += ["--experiment", "toy,decoders,frontier", "repeats=1", "loader_seconds=0.01"]
+    command += ["experiment.toy.decoders=[pil,toy]", "experiment.toy.recipe.workers=0"]
+    command += ["experiment.frontier.systems=[toy]", "experiment.decoders.decoders=[pil,toy]"]
+    environment = {**os.environ, "PYTHONPATH": paths}
     done = subprocess.run(
-        [*command, *arguments],
-        cwd=tree,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+        command, cwd=tree, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
+    def statuses(csv: str, column: str) -> set[tuple[str, str]]:
+        return {(row[column], row["status"]) for row in read_table(tree / "data" / csv)}
 
-def test_toy_experiment_with_toy_decoder(tree: Path) -> None:
-    options = ("experiment.toy.decoders=[pil,toy]", "experiment.toy.recipe.workers=0", "repeats=1")
-    run(tree, "--experiment", "toy", *options)
-    rows = read_table(tree / "data" / "toy.csv")
-    assert [(row["decoder"], row["status"]) for row in rows] == [("pil", "ok"), ("toy", "ok")]
-
-
-def test_toy_decoder_is_compared(tree: Path) -> None:
-    run(tree, "--experiment", "decoders", "repeats=1")
-    rows = read_table(tree / "data" / "decoder-comparison.csv")
-    assert {row["status"] for row in rows if row["decoder"] == "toy"} == {"ok"}
-
-
-def test_toy_loader_is_measured(tree: Path) -> None:
-    systems = "experiment.frontier.systems=[toy]"
-    run(tree, "--experiment", "frontier", systems, "loader_seconds=0.01", "repeats=1")
-    rows = read_table(tree / "data" / "frontier.csv")
-    assert {(row["system"], row["library"], row["status"]) for row in rows} == {
-        ("toy", "toy 1.0", "ok")
-    }
+    assert statuses("toy.csv", "decoder") == {("pil", "ok"), ("toy", "ok")}
+    assert statuses("decoder-comparison.csv", "decoder") == {("pil", "ok"), ("toy", "ok")}
+    assert statuses("frontier.csv", "library") == {("toy 1.0", "ok")}
