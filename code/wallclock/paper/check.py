@@ -51,8 +51,7 @@ def references(folder: Path) -> list[Path]:
 def check(reference: Path) -> list[Discrepancy]:
     """Rebuild a reference run in a temporary folder; return every file that differs.
 
-    Raises:
-        UserError: it has no records, or one of them was edited.
+    Raises UserError if it has no records, or one of them was edited.
     """
     discrepancies = []
     with _rebuilt(reference) as fresh:
@@ -70,8 +69,7 @@ def check(reference: Path) -> list[Discrepancy]:
 def write(reference: Path) -> list[Path]:
     """Derive all files of a reference run from its records; remove files that are not derived.
 
-    Raises:
-        UserError: it has no records, or one of them was edited.
+    Raises UserError if it has no records, or one of them was edited.
     """
     with _rebuilt(reference) as fresh:
         derived = _derived(fresh)

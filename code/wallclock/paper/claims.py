@@ -88,11 +88,7 @@ class _NoNumberError(Exception):
 
 
 def load(path: Path) -> list[Claim]:
-    """Read the claims.
-
-    Raises:
-        UserError: the file is damaged or a claim contradicts itself.
-    """
+    """Read the claims. Raises UserError if the file is damaged or a claim contradicts itself."""
     claims = [
         _claim(row, f"{path}, row {index}") for index, row in enumerate(read_table(path), start=1)
     ]
@@ -105,8 +101,7 @@ def load(path: Path) -> list[Claim]:
 def judge(claims: Sequence[Claim], tables_dir: Path) -> list[Verdict]:
     """Return a verdict for each claim, in order, from the tables in `tables_dir`.
 
-    Raises:
-        UserError: a table lacks a claim's column, or holds several rows for one claim.
+    Raises UserError if a table lacks a claim's column, or holds several rows for one claim.
     """
     tables = _Tables(tables_dir, {claim.csv: claim.experiment for claim in claims})
     return [_judge(claim, tables) for claim in claims]
@@ -122,8 +117,7 @@ def select(rows: Sequence[Row], selector: str) -> Row | None:
 
     `3` is the third row; `image_set=original decoder=pil` is the row with those cells.
 
-    Raises:
-        ValueError: the selector is neither, or several rows match.
+    Raises ValueError if the selector is neither, or several rows match.
     """
     if selector.isdecimal() and int(selector) > 0:
         return rows[int(selector) - 1] if len(rows) >= int(selector) else None

@@ -23,9 +23,8 @@ def write_table(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, 
     None and NaN become empty cells, True and False become `yes` and `no`. A line break in a text (a
     tool's error message, say) becomes a space: a row is one line, in every tool that reads it.
 
-    Raises:
-        ValueError: a column is declared twice, a row misses a column or has one that is not
-            declared, or a value has no form in a table (a list, say).
+    Raises ValueError if a column is declared twice, a row misses a column or has one that is not
+    declared, or a value has no form in a table (a list, say).
     """
     declared = set(columns)
     if len(declared) != len(columns):
@@ -47,8 +46,7 @@ def write_table(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, 
 def read_table(path: Path) -> list[dict[str, str]]:
     """Return the rows of a table, each a mapping from column to cell, as text.
 
-    Raises:
-        UserError: the file has no header, or a row has more or fewer cells than the header.
+    Raises UserError if the file has no header, or a row has more or fewer cells than the header.
     """
     header, lines = _read(path)
     return [dict(zip(header, line, strict=True)) for line in lines]

@@ -83,8 +83,7 @@ class Evidence:
 def collect(tables_dir: Path) -> Evidence:
     """Read every CSV of a run but the verdicts, which the report lists themselves.
 
-    Raises:
-        UserError: one is damaged.
+    Raises UserError if one is damaged.
     """
     owners = {
         csv: name

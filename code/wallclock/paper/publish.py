@@ -44,8 +44,7 @@ def publish(out: Path, figures_dir: Path, ran: Collection[str] | None = None) ->
     experiments of this run: then one that shows none of their tables, and no table whose content
     changed, stays as it is.
 
-    Raises:
-        UserError: a record was edited, or the disk is full.
+    Raises UserError if a record was edited, or the disk is full.
     """
     before = _contents(out)
     names = (*experiments.ORDER, *experiments.ON_REQUEST)

@@ -55,8 +55,7 @@ class Link:
 def render(tables_dir: Path, figures_dir: Path) -> Rendering:
     """Write `report.html` from the CSVs in `tables_dir` and the SVGs in `figures_dir`.
 
-    Raises:
-        UserError: a CSV is damaged.
+    Raises UserError if a CSV is damaged.
     """
     run = evidence.collect(tables_dir)
     if not any(csv.n_rows for csv in run.csvs):

@@ -96,8 +96,7 @@ class Diagnosis:
 def load(folder: Path) -> Diagnosis | None:
     """The diagnosis in a folder of tables; None if there is none, or if it measured no stage.
 
-    Raises:
-        UserError: a table is damaged.
+    Raises UserError if a table is damaged.
     """
     if not all((folder / name).is_file() for name in TABLES):
         return None

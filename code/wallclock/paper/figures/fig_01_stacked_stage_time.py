@@ -49,8 +49,7 @@ def draw(image_set: str, tables: Tables) -> Figure:
     Of the baseline the busy seconds are stacked and the wall time is marked. The row of the null
     decoder goes into the style.caption.
 
-    Raises:
-        NothingToDrawError: no recipe has status ok.
+    Raises NothingToDrawError if no recipe has status ok.
     """
     rows = tables[serial.CSVS[image_set]]
     recipes = [row for row in ok_rows(rows) if row["decoder"] != "null"]
@@ -108,11 +107,7 @@ ORIGINAL = output(
 
 
 def stage_seconds(row: Row, excluded: Sequence[str] = ()) -> dict[str, float]:
-    """Seconds per 100,000 images of each stage that took any, then the unattributed rest.
-
-    Raises:
-        NothingToDrawError: the row has no wall time.
-    """
+    """Seconds per 100,000 images of each stage that took any, then the unattributed rest."""
     wall, total = number(row["wall_s"]), number(row["seconds_per_100k"])
     if not wall or not total:
         raise NothingToDrawError(f"recipe {row['recipe']} has status ok but no wall time")

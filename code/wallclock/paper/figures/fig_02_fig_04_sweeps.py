@@ -31,11 +31,7 @@ Points = Sequence[tuple[float, float]]
 
 @output("fig-02-batch-sweep", "Throughput and peak GPU memory against the batch size", batch.CSV)
 def draw_batches(tables: Tables) -> Figure:
-    """Images a second over batch sizes; peak memory, where there is a GPU, on the right axis.
-
-    Raises:
-        NothingToDrawError: no row with status ok has a rate.
-    """
+    """Images a second over batch sizes; peak memory, where there is a GPU, on the right axis."""
     rows = tables[batch.CSV]
     rates, memory = (_points(rows, name, "batch_size") for name in ("img_per_s", _MEMORY))
     _check(rates, batch.CSV)
@@ -69,8 +65,7 @@ def draw_workers(tables: Tables) -> Figure:
 
     The share tells on which side of the knee a point lies: what waits is not the bottleneck.
 
-    Raises:
-        NothingToDrawError: no row with status ok has a rate.
+    Raises NothingToDrawError if no row with status ok has a rate.
     """
     rows = tables[workers.CSV]
     rates, waits = (_points(rows, name, "workers") for name in ("img_per_s", "wait_share"))

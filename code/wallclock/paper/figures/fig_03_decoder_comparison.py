@@ -22,11 +22,7 @@ from wallclock.spec import IMAGE_SETS
     decoders.CSV,
 )
 def draw(tables: Tables) -> Figure:
-    """Mean time a decoder, with a line from p50 to p90; a panel an image set, own scales.
-
-    Raises:
-        NothingToDrawError: no row of a known image set has status ok.
-    """
+    """Mean time a decoder, with a line from p50 to p90; a panel an image set, own scales."""
     rows = tables[decoders.CSV]
     measured = ok_rows(rows)
     sets = [name for name in IMAGE_SETS if any(row["image_set"] == name for row in measured)]

@@ -24,11 +24,7 @@ _REASON = 74
     onnx.CSV,
 )
 def draw(tables: Tables) -> Figure:
-    """Mean time a batch by runtime, with a line from p50 to p95; without a time, the reason.
-
-    Raises:
-        NothingToDrawError: a row with status ok has no times.
-    """
+    """Mean time a batch by runtime, with a line from p50 to p95; without a time, the reason."""
     rows = tables[onnx.CSV]
     measured = ok_rows(rows)
     figure = style.new_figure(1.05 + 0.3 * len(rows))

@@ -48,11 +48,7 @@ class _Run:
     optional=(t4.TIMELINE_CSV, opt.TIMELINE_CSV),
 )
 def draw(tables: Tables) -> Figure:
-    """A panel a run: lanes from top to bottom, time to the right.
-
-    Raises:
-        NothingToDrawError: no recording holds two forward passes.
-    """
+    """A panel a run: lanes from top to bottom, time to the right."""
     runs = _runs(tables)
     longest = max(run.window.length for run in runs)
     one_scale = longest <= _MAX_RATIO * min(run.window.length for run in runs)

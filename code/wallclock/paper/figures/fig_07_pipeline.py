@@ -56,11 +56,7 @@ def mermaid(tables: Tables) -> str:
     text=(".mmd", mermaid),
 )
 def draw(tables: Tables) -> Figure:
-    """A row of boxes an image set, filled by share; the stages ran sequentially.
-
-    Raises:
-        NothingToDrawError: no table has a measured row of Pillow's recipe.
-    """
+    """A row of boxes an image set, filled by share; the stages ran sequentially."""
     rows = _pil_rows(tables)
     figure = style.new_figure(1.15 + 0.62 * len(rows))
     axes = figure.subplots()

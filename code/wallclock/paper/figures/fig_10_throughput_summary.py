@@ -21,11 +21,7 @@ from wallclock.paper.rendering import NothingToDrawError, Tables, output
     steps.CSV,
 )
 def draw(tables: Tables) -> Figure:
-    """One bar a step, images a second, with its factor over the baseline.
-
-    Raises:
-        NothingToDrawError: no step has a rate.
-    """
+    """One bar a step, images a second, with its factor over the baseline."""
     rows = tables[steps.CSV]
     measured = [row for row in ok_rows(rows) if number(row["img_per_s"])]
     if not measured:

@@ -28,11 +28,7 @@ _LETTER_PT, _LINE_PT = 3.5, 8.5
     "fig-11-frontier", "Throughput of loaders against the fidelity of their images", frontier.CSV
 )
 def draw(tables: Tables) -> Figure:
-    """A panel for each set of images; up is faster, right is closer to Pillow's antialiased resize.
-
-    Raises:
-        NothingToDrawError: no row has both a rate and a PSNR.
-    """
+    """A panel for each set of images; up is faster, right is closer to Pillow's antialiased resize."""
     rows = tables[frontier.CSV]
     measured = [row for row in ok_rows(rows) if number(row["img_per_s"]) and row["psnr_db"]]
     panels = list(dict.fromkeys(_panel_of(row) for row in measured))

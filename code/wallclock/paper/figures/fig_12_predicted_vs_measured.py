@@ -38,11 +38,7 @@ _BANDS = ((0.35, "#F1F1F1"), (UNCERTAINTY, "#DDDDDD"))
     predict.CSV,
 )
 def draw(tables: Tables) -> Figure:
-    """Predicted over measured images a second, both on logarithmic scales, equality as a line.
-
-    Raises:
-        NothingToDrawError: no row has both.
-    """
+    """Predicted over measured images a second, both on logarithmic scales, equality as a line."""
     rows = [
         row
         for row in ok_rows(tables[predict.CSV])

@@ -28,7 +28,7 @@ _COLUMNS = (
 
 @output("table-1-serialization", "Writing the vectors, by format", serialization.CSV)
 def build(tables: Tables) -> Table:
-    """A row for each row of the CSV. Raises NothingToDrawError."""
+    """A row for each row of the CSV."""
     sources = rows_of(tables, serialization.CSV)
     if not sources:
         raise NothingToDrawError(f"no row in {serialization.CSV}")
