@@ -142,28 +142,21 @@ def _name_points(
     axes: Axes, points: Points, colour: str, text: Callable[[float], str], *, below: bool = False
 ) -> None:
     offset, side = (-7, "top") if below else (7, "bottom")
+    look: dict[str, Any] = {"ha": "center", "va": side, "color": colour, "fontsize": 7}
     for x, y in points:
-        axes.annotate(
-            text(y), (x, y), (0, offset), textcoords="offset points", ha="center", va=side,
-            color=colour, fontsize=7,
-        )  # fmt: skip
+        axes.annotate(text(y), (x, y), (0, offset), textcoords="offset points", **look)
 
 
 def _mark_missing(axes: Axes, rows: Sequence[Row], setting: str) -> None:
     """A cross at the axis for each setting without a measurement, with its status."""
-    for row in rows:
-        if row["status"] == "ok":
-            continue
+    look: dict[str, Any] = {"ha": "center", "va": "bottom", "color": style.GREY, "fontsize": 7}
+    for row in (row for row in rows if row["status"] != "ok"):
         x, words = float(row[setting]), "out of memory" if row["status"] == "oom" else row["status"]
         axes.plot([x], [0], color=style.GREY, marker="x", markersize=6, clip_on=False, zorder=3)
-        axes.annotate(
-            words, (x, 0), (0, 9), textcoords="offset points", rotation=90, ha="center",
-            va="bottom", color=style.GREY, fontsize=7,
-        )  # fmt: skip
+        axes.annotate(words, (x, 0), (0, 9), textcoords="offset points", rotation=90, **look)
 
 
 def _place_caption(figure: Figure, rows: Sequence[Row], name: Callable[[Row], str]) -> None:
     measured = ok_rows(rows)
-    style.place_caption(
-        figure, style.caption(measured, style.spread_remark(measured), style.left_out(rows, name))
-    )
+    remarks = style.spread_remark(measured), style.left_out(rows, name)
+    style.place_caption(figure, style.caption(measured, *remarks))

@@ -33,9 +33,7 @@ def draw(tables: Tables) -> Figure:
         if row["status"] == "ok":
             _bar(axes, position, row)
         else:
-            style.beside_bar(axes, 0, position, style.why(row, _REASON)).set(
-                color=style.GREY, fontsize=7
-            )
+            style.not_measured(axes, position, style.why(row, _REASON))
     style.horizontal_bars(axes, [name(row) for row in rows], 0.24)
     axes.set_xlabel(f"milliseconds per batch of {joined(measured, 'batch_size')}")
     axes.set_title("Forward pass alone, by runtime")

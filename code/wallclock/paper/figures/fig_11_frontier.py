@@ -89,15 +89,8 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> dict[str, tuple[float, float
         fill, marker, size = _MARKS.get(row["system"], _OTHER)
         low, high = number(row["img_per_s_min"]) or y, number(row["img_per_s_max"]) or y
         axes.plot([x, x], [low, high], color=style.GREY, linewidth=0.9, zorder=2)
-        axes.plot(
-            [x],
-            [y],
-            marker=marker,
-            markersize=size,
-            color=fill,
-            markeredgecolor=style.INK,
-            zorder=3,
-        )
+        edge = {"markeredgecolor": style.INK, "zorder": 3}
+        axes.plot([x], [y], marker=marker, markersize=size, color=fill, **edge)
     rates = [y for _, y in points.values()]
     axes.set_ylim(0.62 * min(rates), 1.6 * max(rates))
     # A short range may have no power of ten in it.
@@ -121,13 +114,10 @@ def _name_points(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     panel = axes.get_window_extent()
     width, height = (72 * pixels / axes.figure.dpi for pixels in (panel.width, panel.height))
-    in_points = {
-        system: (
-            width * (x - left) / (right - left),
-            height * math.log(y / bottom) / math.log(top / bottom),
-        )
-        for system, (x, y) in points.items()
-    }
+    in_points = {}
+    for system, (x, y) in points.items():
+        up = math.log(y / bottom) / math.log(top / bottom)
+        in_points[system] = (width * (x - left) / (right - left), height * up)
     occupied = [(x - 4, x + 4, y) for x, y in in_points.values()]
     for system, (x, y) in sorted(in_points.items(), key=lambda item: -item[1][1]):
         bold = system in _MARKS

@@ -5,17 +5,8 @@ from __future__ import annotations
 from experiments import cpu, opt, t4
 from wallclock.paper.labels import CORPORA
 from wallclock.paper.rendering import Tables, output
-from wallclock.paper.tables.table import (
-    COUNT,
-    FACTOR,
-    NUMBER,
-    Column,
-    SourceRow,
-    Table,
-    Value,
-    ratio,
-    rows_of,
-)
+from wallclock.paper.tables.table import COUNT, FACTOR, NUMBER, Column, SourceRow, Table, Value
+from wallclock.paper.tables.table import ratio, rows_of
 
 _RUNS = {t4.CSV: "baseline", opt.CSV: "all wins", cpu.CSV: "CPU, one thread"}
 _COLUMNS = (
