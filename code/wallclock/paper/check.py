@@ -95,11 +95,8 @@ def _rebuilt(reference: Path) -> Iterator[Path]:
 def _files(folder: Path) -> set[str]:
     """Files in `folder` and its `figures/`, as relative paths."""
     paths = [*folder.iterdir(), *(folder / _FIGURES).glob("*")]
-    return {
-        str(path.relative_to(folder))
-        for path in paths
-        if path.is_file() and path.name not in _UNDERIVED
-    }
+    derived = [path for path in paths if path.is_file() and path.name not in _UNDERIVED]
+    return {str(path.relative_to(folder)) for path in derived}
 
 
 def _derived(fresh: Path) -> set[str]:
@@ -107,10 +104,7 @@ def _derived(fresh: Path) -> set[str]:
 
 
 def _first_difference(name: str, committed: Path, rebuilt: Path) -> Discrepancy:
-    texts = [
-        path.read_text(encoding="utf-8", errors="replace").split("\n")
-        for path in (committed, rebuilt)
-    ]
+    texts = [path.read_text("utf-8", "replace").split("\n") for path in (committed, rebuilt)]
     for number, (one, other) in enumerate(zip_longest(*texts, fillvalue="(no such line)"), start=1):
         if one != other:
             return Discrepancy(name, "differs", number, *_around(one, other))

@@ -32,10 +32,8 @@ def write_table(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, 
     lines = []
     for index, row in enumerate(rows, start=1):
         if row.keys() != declared:
-            missing, extra = sorted(declared - row.keys()), sorted(row.keys() - declared)
-            raise ValueError(
-                f"{path.name}, row {index}: columns missing {missing}, undeclared {extra}"
-            )
+            lacks, extra = sorted(declared - row.keys()), sorted(row.keys() - declared)
+            raise ValueError(f"{path.name}, row {index}: lacks {lacks}, undeclared: {extra}")
         lines.append([_cell(row[column]) for column in columns])
     with atomic_open(path) as handle:
         writer = csv.writer(handle, lineterminator="\n")
@@ -101,8 +99,6 @@ def _read(path: Path) -> tuple[list[str], list[list[str]]]:
         raise UserError(f"{path} has no header line; delete it and run its experiment again")
     for index, line in enumerate(lines, start=1):
         if len(line) != len(header):
-            raise UserError(
-                f"{path}, row {index}: {len(line)} cells under {len(header)} columns; "
-                "the file is damaged: delete it and run its experiment again"
-            )
+            counts = f"{len(line)} cells under {len(header)} columns"
+            raise UserError(f"{path}, row {index}: {counts}; delete it and run its experiment again")
     return header, lines

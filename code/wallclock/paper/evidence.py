@@ -85,11 +85,8 @@ def collect(tables_dir: Path) -> Evidence:
 
     Raises UserError if one is damaged.
     """
-    owners = {
-        csv: name
-        for name in (*experiments.ORDER, *experiments.ON_REQUEST)
-        for csv in experiments.load(name).TABLES
-    }
+    names = (*experiments.ORDER, *experiments.ON_REQUEST)
+    owners = {csv: name for name in names for csv in experiments.load(name).TABLES}
     present = {path.name for path in tables_dir.glob("*.csv")} - {claims.CSV}
     ordered = [name for name in owners if name in present] + sorted(present - owners.keys())
     return Evidence([_read(tables_dir / name, owners.get(name, "")) for name in ordered])
