@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from experiments import cpu, decoders, opt, profiler, serialization, t4
-from tests.conftest import ROOT
+from tests.reference import REFERENCE
 from wallclock.paper import claims
 from wallclock.paper.csvfile import read_columns, read_table
 from wallclock.paper.figures import FIGURES

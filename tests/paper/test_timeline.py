@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from dataclasses import astuple
 from pathlib import Path
 
@@ -87,10 +88,10 @@ class TestLanes:
         assert len(after) < len(before) / 10
 
         def totals(recorded: list[Span]) -> dict[tuple[str, int, str], float]:
-            sums: Counter[tuple[str, int, str]] = Counter()
+            sums: dict[tuple[str, int, str], float] = defaultdict(float)
             for span in recorded:
-                sums[span.lane, span.batch, span.stage] += span.duration  # type: ignore[assignment]
-            return dict(sums)
+                sums[span.lane, span.batch, span.stage] += span.duration
+            return sums
 
         assert totals(after) == pytest.approx(totals(before))
         device = [span for span in before if span.lane == "gpu"]
