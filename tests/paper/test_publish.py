@@ -80,6 +80,7 @@ def test_outputs_without_records_are_removed(tmp_path: Path) -> None:
     assert not present & set(stale)
     assert set(kept) <= present
 
+
 def test_commands_figures_and_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_records(tmp_path / "runs")
     folders = ["--out", str(tmp_path), "--figures", str(tmp_path / "figures")]

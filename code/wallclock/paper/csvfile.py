@@ -100,5 +100,7 @@ def _read(path: Path) -> tuple[list[str], list[list[str]]]:
     for index, line in enumerate(lines, start=1):
         if len(line) != len(header):
             counts = f"{len(line)} cells under {len(header)} columns"
-            raise UserError(f"{path}, row {index}: {counts}; delete it and run its experiment again")
+            raise UserError(
+                f"{path}, row {index}: {counts}; delete it and run its experiment again"
+            )
     return header, lines

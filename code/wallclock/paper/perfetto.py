@@ -77,7 +77,7 @@ def _text(rows: Sequence[Row], csv: str) -> str:
     return f'{{"displayTimeUnit":"ms","otherData":{head},"traceEvents":[\n{lines}\n]}}\n'
 
 
-def _event(phase: str, tid: int, name: str, **arguments: Any) -> dict[str, Any]:
+def _event(phase: str, tid: int, name: str, /, **arguments: Any) -> dict[str, Any]:
     return {"ph": phase, "pid": 1, "tid": tid, "name": name, "args": arguments}
 
 

@@ -206,9 +206,10 @@ def _workers(diagnosis: Diagnosis) -> str:
 
 
 def _together(diagnosis: Diagnosis) -> str:
-    for row in ok_rows(diagnosis.stacked[-1:]):
-        return f"All fixes added cumulatively: {rate(row)}, {_times(row)} as fast as now."
-    return ""
+    last = ok_rows(diagnosis.stacked[-1:])
+    if not last:
+        return ""
+    return f"All fixes added cumulatively: {rate(last[0])}, {_times(last[0])} as fast as now."
 
 
 def _sample(diagnosis: Diagnosis) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_hex
@@ -109,19 +110,15 @@ def _flow(axes: Axes, y: float, row: Row) -> None:
         corner = (index - _WIDTH / 2 + 0.04, y - _HEIGHT / 2 + 0.04)
         width, height = _WIDTH - 0.08 - _GAP / 2, _HEIGHT - 0.08
         shape = "round,pad=0.04,rounding_size=0.06"
-        edge = {"edgecolor": style.INK, "linewidth": 0.6}
-        box = FancyBboxPatch(corner, width, height, boxstyle=shape, facecolor=fill, **edge)
+        box = FancyBboxPatch(corner, width, height, boxstyle=shape, fc=fill, ec=style.INK, lw=0.6)
         axes.add_patch(box)
         weight = "bold" if share >= 0.1 else "normal"
         middle = corner[0] + width / 2
         style.inside(axes, middle, y, percent(share), fill, fontweight=weight)
         if index:
             ends = ((index - 1 + _WIDTH / 2 - _GAP / 2, y), (index - _WIDTH / 2, y))
-            arrow = FancyArrowPatch(
-                *ends, arrowstyle="-|>", mutation_scale=6, color=style.INK, linewidth=0.7,
-                shrinkA=0, shrinkB=0,
-            )  # fmt: skip
-            axes.add_patch(arrow)
+            look: dict[str, Any] = {"color": style.INK, "lw": 0.7, "shrinkA": 0, "shrinkB": 0}
+            axes.add_patch(FancyArrowPatch(*ends, arrowstyle="-|>", mutation_scale=6, **look))
 
 
 def _bracket(axes: Axes, words: str, first: int, last: int) -> None:

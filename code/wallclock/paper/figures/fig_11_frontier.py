@@ -28,7 +28,7 @@ _LETTER_PT, _LINE_PT = 3.5, 8.5
     "fig-11-frontier", "Throughput of loaders against the fidelity of their images", frontier.CSV
 )
 def draw(tables: Tables) -> Figure:
-    """A panel for each set of images; up is faster, right is closer to Pillow's antialiased resize."""
+    """A panel a set of images; up is faster, right is closer to Pillow's antialiased resize."""
     rows = tables[frontier.CSV]
     measured = [row for row in ok_rows(rows) if number(row["img_per_s"]) and row["psnr_db"]]
     panels = list(dict.fromkeys(_panel_of(row) for row in measured))
@@ -89,8 +89,7 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> dict[str, tuple[float, float
         fill, marker, size = _MARKS.get(row["system"], _OTHER)
         low, high = number(row["img_per_s_min"]) or y, number(row["img_per_s_max"]) or y
         axes.plot([x, x], [low, high], color=style.GREY, linewidth=0.9, zorder=2)
-        edge = {"markeredgecolor": style.INK, "zorder": 3}
-        axes.plot([x], [y], marker=marker, markersize=size, color=fill, **edge)
+        axes.plot([x], [y], marker=marker, ms=size, color=fill, mec=style.INK, zorder=3)
     rates = [y for _, y in points.values()]
     axes.set_ylim(0.62 * min(rates), 1.6 * max(rates))
     # A short range may have no power of ten in it.

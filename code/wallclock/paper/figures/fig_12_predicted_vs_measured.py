@@ -49,8 +49,8 @@ def draw(tables: Tables) -> Figure:
     low, high = 0.6 * min(rates), 1.7 * max(rates)
     for band, shade in _BANDS:
         below, above = ([end * factor for end in (low, high)] for factor in (1 - band, 1 + band))
-        area = {"linewidth": 0, "zorder": 0, "label": f"within {percent(band, 0)} of measured"}
-        axes.fill_between([low, high], below, above, color=shade, **area)
+        label = f"within {percent(band, 0)} of measured"
+        axes.fill_between([low, high], below, above, color=shade, lw=0, zorder=0, label=label)
     axes.plot([low, high], [low, high], color=style.GREY, linewidth=0.8, zorder=1)
     for experiment in distinct(rows, "experiment"):
         of_one = [row for row in rows if row["experiment"] == experiment]
