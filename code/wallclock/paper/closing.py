@@ -85,10 +85,8 @@ def _best_versus_first(experiment: str) -> Callable[[Path], str]:
             names = _distinguishing(panel)
             on = f"on {SHORT_SETS[best['image_set']]} " if "image_set" in best else ""
             verb, unit = "reaches" if is_rate else "takes", RESULTS[column]
-            return (
-                f"{on}{_name(best, names)} {verb} {digits(best[column])} {unit}{_mock(best)}, "
-                f"{_over(best, panel[0], column)} {_name(panel[0], names)}"
-            )
+            result = f"{_name(best, names)} {verb} {digits(best[column])} {unit}{_mock(best)}"
+            return f"{on}{result}, {_over(best, panel[0], column)} {_name(panel[0], names)}"
         return ""
 
     return sentence
@@ -126,12 +124,9 @@ def _frontier(folder: Path) -> str:
     ours = _first(folder, frontier.CSV, system="ours")
     if ours is None:
         return ""
-    panel = ("corpus", "image_set", "subset")
-    others = {
-        row["system"]: row
-        for row in _rows(folder, frontier.CSV)
-        if row["system"] != "ours" and all(row[name] == ours[name] for name in panel)
-    }
+    panel = {name: ours[name] for name in ("corpus", "image_set", "subset")}
+    rows = [row for row in _rows(folder, frontier.CSV) if panel.items() <= row.items()]
+    others = {row["system"]: row for row in rows if row["system"] != "ours"}
     names = {"paper": SYSTEMS["paper"], "pil": SYSTEMS["pil"]}
     passed = _passed(list(others.values()))
     if passed:
