@@ -171,7 +171,7 @@ class TestMachine:
 
     @pytest.mark.parametrize(
         "device",
-        [*("Tesla T4", "NVIDIA Tesla T4"), *("NVIDIA T400 4GB", "NVIDIA T4G", "NVIDIA H100 80GB")],
+        ["Tesla T4", "NVIDIA Tesla T4", "NVIDIA T400 4GB", "NVIDIA T4G", "NVIDIA H100 80GB"],
     )
     def test_absolute_claims_bind_on_a_t4(self, t4_copy: Copy, device: str) -> None:
         folder = t4_copy(SMALL)

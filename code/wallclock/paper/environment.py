@@ -54,11 +54,8 @@ def _versions(about: Sequence[Meta]) -> list[tuple[str, str]]:
 
 
 def _corpus(corpus: Meta) -> dict[str, str]:
-    sizes = [
-        f"{name.replace('_', ' ')} {value:.4g}"
-        for name, value in corpus.items()
-        if name.startswith(("median_", "max_"))
-    ]
+    names = [name for name in corpus if name.startswith(("median_", "max_"))]
+    sizes = [f"{name.replace('_', ' ')} {corpus[name]:.4g}" for name in names]
     return {
         "kind": CORPORA[corpus["kind"]],
         "image_set": SETS[corpus["image_set"]],

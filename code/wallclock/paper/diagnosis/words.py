@@ -136,10 +136,9 @@ def proof(diagnosis: Diagnosis) -> str:
         return ""
     errors = [abs(float(row["error"])) for row in proved]
     inside = sum(row["within_interval"] == "yes" for row in proved)
-    sentence = (
-        f"{counted(len(errors), 'prediction')} measured end to end: median error "
-        f"{percent(median(errors))}, worst {percent(max(errors))}; {inside} inside their interval."
-    )
+    error = f"median error {percent(median(errors))}, worst {percent(max(errors))}"
+    measured = f"{counted(len(errors), 'prediction')} measured end to end"
+    sentence = f"{measured}: {error}; {inside} inside their interval."
     busy = median([number(row["other_cores"]) or 0.0 for row in proved])
     if busy < _DISTURBED_CORES:
         return sentence

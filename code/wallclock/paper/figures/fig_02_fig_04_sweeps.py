@@ -117,8 +117,7 @@ def _throughput(
     lows, highs = (_points(rows, f"img_per_s_{end}", setting) for end in ("min", "max"))
     for (x, low), (_, high) in zip(lows, highs, strict=True):
         if high > low:
-            style: dict[str, Any] = {"linewidth": 0.9, "marker": "_", "markersize": 4}
-            axes.plot([x, x], [low, high], color=_RATE, zorder=1.5, **style)
+            axes.plot([x, x], [low, high], color=_RATE, zorder=1.5, lw=0.9, marker="_", ms=4)
     _name_points(axes, rates, _RATE, digits)
     _mark_missing(axes, rows, setting)
 

@@ -27,9 +27,8 @@ def draw(tables: Tables) -> Figure:
     measured = ok_rows(rows)
     sets = [name for name in IMAGE_SETS if any(row["image_set"] == name for row in measured)]
     if not sets:
-        raise NothingToDrawError(
-            f"no row in {decoders.CSV} is of an image set called {' or '.join(IMAGE_SETS)}"
-        )
+        known = " or ".join(IMAGE_SETS)
+        raise NothingToDrawError(f"no row in {decoders.CSV} is of an image set called {known}")
     names = distinct(rows, "decoder")
     figure = style.new_figure(1.05 + 0.42 * len(names))
     panels = figure.subplots(1, len(sets), sharey=True, squeeze=False)[0]

@@ -24,10 +24,7 @@ _COLUMNS = (
     Column("n_images", "images", table.COUNT, csv_only=True),
     Column("repeats", "repeats", table.COUNT, csv_only=True),
     Column("image_set", "image set", csv_only=True),
-    Column("corpus", "corpus", csv_only=True),
-    Column("weights", "weights", csv_only=True),
-    Column("device", "device", csv_only=True),
-    Column("reason", "reason", csv_only=True),
+    *(Column(name, name, csv_only=True) for name in ("corpus", "weights", "device", "reason")),
 )
 _MINUTES_PER_MILLION = 10 / 60
 
