@@ -11,14 +11,13 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from experiments import cpu, decoders, opt, profiler, serialization, t4
-from tests.conftest import ROOT
+from tests.reference import REFERENCE as REFERENCE
 from wallclock.paper import claims
 from wallclock.paper.csvfile import read_columns, read_table
 from wallclock.paper.figures import FIGURES
 from wallclock.paper.figures.style import styled
 from wallclock.paper.rendering import measured_sources
 
-REFERENCE = ROOT / "data" / "reference" / "amd-epyc-2-cores"
 CPU = "AMD EPYC (2 cores)"
 
 Row = dict[str, str]

@@ -32,21 +32,14 @@ def folders(tmp_path: Path) -> Folders:
     return make
 
 
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [
-        ("decoder", "opencv"),
-        ("status", "failed"),
-        ("n_images", "9999"),
-        ("image_set", "original"),
-        ("origin", "extrapolated"),
-        ("gate", "failed"),
-        ("n_failed", "1"),
-        ("median_kb", "7.5"),
-        ("device", "NVIDIA L4"),
-        ("repeats", "3"),
-    ],
-)
+CONDITIONS = {
+    **{"decoder": "opencv", "status": "failed", "n_images": "9999", "image_set": "original"},
+    **{"origin": "extrapolated", "gate": "failed", "n_failed": "1", "median_kb": "7.5"},
+    **{"device": "NVIDIA L4", "repeats": "3"},
+}
+
+
+@pytest.mark.parametrize(("column", "value"), CONDITIONS.items())
 def test_conditions_must_be_equal(folders: Folders, column: str, value: str) -> None:
     a, b = folders(column, value)
     # Verdicts only restate other tables.

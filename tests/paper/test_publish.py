@@ -2,66 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from wallclock import records
-from wallclock.clock import STAGES
+from tests.reference import reference_runs
 from wallclock.paper.__main__ import main
 from wallclock.paper.figures import FIGURES
 from wallclock.paper.perfetto import TRACES
 from wallclock.paper.publish import publish
 from wallclock.paper.tables import TABLES
-from wallclock.records import Record
-from wallclock.spec import Cell, ModelSpec, Recipe, Slice
 
 CSV = "cpu-baseline-stages.csv"
 
 
 def write_records(runs: Path) -> None:
-    """Two repeats of experiment `cpu`, as a run would leave them."""
-    recipe, corpus = Recipe("cpu", batch_size=1), Slice("synthetic", "small_256", 8, "cd" * 32, "")
-    environment = {
-        **{
-            "machine": {
-                "cpu": "Some CPU",
-                "cores": 2,
-                "memory_gib": 8,
-                "gpus": [],
-                "system": "Linux",
-                "python": "3.11",
-            }
-        },
-        **{
-            "versions": {"numpy": "2.4.6"},
-            "code": "ab" * 32,
-            "command": "python code/main.py --experiment cpu",
-        },
-        "before": {"git": {"commit": "6246b18"}},
-    }
-    keys = []
-    for repeat, factor in enumerate((1.0, 1.1)):
-        cell = Cell(
-            "cpu", "serial", "cpu-small_256", repeat, recipe, corpus, ModelSpec("dinov2-small")
-        )
-        samples = {
-            name: [int(1e6 * factor * (900 if name == "forward" else 1))] * 8 for name in STAGES
-        }
-        samples["wall"] = [sum(sum(found) for found in samples.values())]
-        values = {
-            "n_embedded": 8,
-            "weights_digest": "ef" * 32,
-            "median_kb": 7.4,
-            "median_megapixels": 0.05,
-        }
-        keys.append(records.key_of(cell, {}))
-        record = Record(cell, samples=samples, values=values, environment=environment, seconds=1.0)
-        records.write(records.directory(runs, cell, keys[-1]), record)
-    records.write_index(runs, "cpu", keys)
-
-
-# --- publishing ---------------------------------------------------------------------------------
+    """Records of the experiment `cpu`, as a run leaves them."""
+    shutil.copytree(reference_runs() / "cpu", runs / "cpu")
 
 
 def test_every_output_has_files_or_a_reason(tmp_path: Path) -> None:
@@ -121,9 +79,6 @@ def test_outputs_without_records_are_removed(tmp_path: Path) -> None:
     present = {path.name for path in (tmp_path / "figures").iterdir()}
     assert not present & set(stale)
     assert set(kept) <= present
-
-
-# --- the command line ---------------------------------------------------------------------------
 
 
 def test_commands_figures_and_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

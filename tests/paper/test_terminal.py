@@ -107,7 +107,7 @@ class TestClosingSentence:
     def test_reference_run(self, name: str, sentence: str) -> None:
         assert closing_sentence(REFERENCE, [name]) == sentence
 
-    @pytest.mark.parametrize("name", experiments.ORDER)
+    @pytest.mark.parametrize("name", [*experiments.ORDER, "scaling"])
     def test_every_experiment_has_one(self, name: str) -> None:
         sentence = closing_sentence(REFERENCE, [name])
         assert re.search(r"\d(×| %)", sentence)

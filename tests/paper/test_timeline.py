@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
+from dataclasses import astuple
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from wallclock.paper.spans import Span, Window
 
 STEM = "fig-06-cpu-gpu-timeline"
 COLUMNS = read_columns(REFERENCE / t4.TIMELINE_CSV)
+Rows = list[Row]
 
 
 def forward_passes(n: int, period: float = 10.0, duration: float = 6.0) -> list[Span]:
@@ -26,34 +29,23 @@ def loading(start: float, n: int = 20) -> list[Span]:
     return [Span("worker 0", "decode", i, 10.0 * i + start, 10.0) for i in range(n)]
 
 
-def timeline(
-    workers: int = 4, n: int = 20, image_ms: float = 0.5, step_ms: float = 100
-) -> list[Row]:
+def timeline(workers: int = 4, n: int = 20, image_ms: float = 0.5, step_ms: float = 100) -> Rows:
     """Rows of a GPU run in which each worker loads every `workers`-th batch of 32 images."""
     machine = {"corpus": "abo", "weights": "pretrained", "device": "Tesla T4"}
-    machine |= {"device_kind": "cuda", "n_images": "20000", "workers": str(workers)}
-    machine["batch_size"] = "32"
+    machine |= {"device_kind": "cuda", "n_images": "20000", "batch_size": "32"}
+    machine["workers"] = str(workers)
     recorded = []
     for batch in range(n):
         start = step_ms * batch
-        ahead = start - step_ms * workers
-        for image in range(32):
-            for index, stage in enumerate(("decode", "resize")):
-                at = ahead + image_ms * (2 * image + index)
-                recorded.append(Span(f"worker {batch % workers}", stage, batch, at, image_ms))
+        for index in range(64):
+            at = start - step_ms * workers + image_ms * index
+            stage, lane = ("decode", "resize")[index % 2], f"worker {batch % workers}"
+            recorded.append(Span(lane, stage, batch, at, image_ms))
         recorded.append(Span("main", "wait", batch, start, step_ms * 0.1))
         recorded.append(Span("gpu", "forward", batch, start + step_ms * 0.1, step_ms * 0.8))
-    return [
-        {
-            **machine,
-            "lane": span.lane,
-            "stage": span.stage,
-            "batch": str(span.batch),
-            "start_ms": str(span.start),
-            "duration_ms": str(span.duration),
-        }
-        for span in recorded
-    ]
+    names = ("lane", "stage", "batch", "start_ms", "duration_ms")
+    cells = [map(str, astuple(span)) for span in recorded]
+    return [machine | dict(zip(names, values, strict=True)) for values in cells]
 
 
 class TestWindow:
@@ -95,11 +87,10 @@ class TestLanes:
         after = spans.grouped(before)
         assert len(after) < len(before) / 10
 
-        def totals(some: list[Span]) -> dict[tuple[str, int, str], float]:
-            sums: dict[tuple[str, int, str], float] = {}
-            for span in some:
-                key = (span.lane, span.batch, span.stage)
-                sums[key] = sums.get(key, 0) + span.duration
+        def totals(recorded: list[Span]) -> dict[tuple[str, int, str], float]:
+            sums: dict[tuple[str, int, str], float] = defaultdict(float)
+            for span in recorded:
+                sums[span.lane, span.batch, span.stage] += span.duration
             return sums
 
         assert totals(after) == pytest.approx(totals(before))
@@ -194,7 +185,6 @@ class TestTrace:
     def test_no_spans_no_trace(self, copy: Copy, tmp_path: Path) -> None:
         folder = copy(t4.TIMELINE_CSV)
         edit(folder / t4.TIMELINE_CSV, duration_ms="")
-        assert (
-            perfetto.render(self.STEM, folder, tmp_path).skipped == f"no span in {t4.TIMELINE_CSV}"
-        )
+        skipped = perfetto.render(self.STEM, folder, tmp_path).skipped
+        assert skipped == f"no span in {t4.TIMELINE_CSV}"
         assert perfetto.render("fig-06-timeline-optimized.trace", folder, tmp_path).skipped

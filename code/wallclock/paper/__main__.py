@@ -128,12 +128,8 @@ def _check(options: argparse.Namespace, console: Console) -> int:
             terminal.print_line(line, console)
             continue
         discrepancies = check.check(reference)
-        words = (
-            "not as its records make it:"
-            if discrepancies
-            else "as its records make it, byte for byte"
-        )
-        terminal.print_line(f"{reference}: {words}", console)
+        words = ", byte for byte" if not discrepancies else ", but for these files:"
+        terminal.print_line(f"{reference}: as its records make it{words}", console)
         if discrepancies:
             terminal.print_discrepancies(discrepancies, console)
             status = 1

@@ -51,8 +51,7 @@ def references(folder: Path) -> list[Path]:
 def check(reference: Path) -> list[Discrepancy]:
     """Rebuild a reference run in a temporary folder; return every file that differs.
 
-    Raises:
-        UserError: it has no records, or one of them was edited.
+    Raises UserError if it has no records, or one of them was edited.
     """
     discrepancies = []
     with _rebuilt(reference) as fresh:
@@ -70,8 +69,7 @@ def check(reference: Path) -> list[Discrepancy]:
 def write(reference: Path) -> list[Path]:
     """Derive all files of a reference run from its records; remove files that are not derived.
 
-    Raises:
-        UserError: it has no records, or one of them was edited.
+    Raises UserError if it has no records, or one of them was edited.
     """
     with _rebuilt(reference) as fresh:
         derived = _derived(fresh)
@@ -97,11 +95,8 @@ def _rebuilt(reference: Path) -> Iterator[Path]:
 def _files(folder: Path) -> set[str]:
     """Files in `folder` and its `figures/`, as relative paths."""
     paths = [*folder.iterdir(), *(folder / _FIGURES).glob("*")]
-    return {
-        str(path.relative_to(folder))
-        for path in paths
-        if path.is_file() and path.name not in _UNDERIVED
-    }
+    derived = [path for path in paths if path.is_file() and path.name not in _UNDERIVED]
+    return {str(path.relative_to(folder)) for path in derived}
 
 
 def _derived(fresh: Path) -> set[str]:
@@ -109,10 +104,7 @@ def _derived(fresh: Path) -> set[str]:
 
 
 def _first_difference(name: str, committed: Path, rebuilt: Path) -> Discrepancy:
-    texts = [
-        path.read_text(encoding="utf-8", errors="replace").split("\n")
-        for path in (committed, rebuilt)
-    ]
+    texts = [path.read_text("utf-8", "replace").split("\n") for path in (committed, rebuilt)]
     for number, (one, other) in enumerate(zip_longest(*texts, fillvalue="(no such line)"), start=1):
         if one != other:
             return Discrepancy(name, "differs", number, *_around(one, other))

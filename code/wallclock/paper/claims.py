@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from experiments import _paper_values
 from wallclock.errors import UserError
@@ -88,16 +89,10 @@ class _NoNumberError(Exception):
 
 
 def load(path: Path) -> list[Claim]:
-    """Read the claims.
-
-    Raises:
-        UserError: the file is damaged or a claim contradicts itself.
-    """
-    claims = [
-        _claim(row, f"{path}, row {index}") for index, row in enumerate(read_table(path), start=1)
-    ]
-    ids = [claim.id for claim in claims]
-    if len(set(ids)) != len(ids):
+    """Read the claims. Raises UserError if the file is damaged or a claim contradicts itself."""
+    rows = enumerate(read_table(path), start=1)
+    claims = [_claim(row, f"{path}, row {index}") for index, row in rows]
+    if len({claim.id for claim in claims}) != len(claims):
         raise UserError(f"{path}: two claims share an id")
     return claims
 
@@ -105,8 +100,7 @@ def load(path: Path) -> list[Claim]:
 def judge(claims: Sequence[Claim], tables_dir: Path) -> list[Verdict]:
     """Return a verdict for each claim, in order, from the tables in `tables_dir`.
 
-    Raises:
-        UserError: a table lacks a claim's column, or holds several rows for one claim.
+    Raises UserError if a table lacks a claim's column, or holds several rows for one claim.
     """
     tables = _Tables(tables_dir, {claim.csv: claim.experiment for claim in claims})
     return [_judge(claim, tables) for claim in claims]
@@ -122,8 +116,7 @@ def select(rows: Sequence[Row], selector: str) -> Row | None:
 
     `3` is the third row; `image_set=original decoder=pil` is the row with those cells.
 
-    Raises:
-        ValueError: the selector is neither, or several rows match.
+    Raises ValueError if the selector is neither, or several rows match.
     """
     if selector.isdecimal() and int(selector) > 0:
         return rows[int(selector) - 1] if len(rows) >= int(selector) else None
@@ -155,9 +148,8 @@ def _claim(row: Row, where: str) -> Claim:
     for rule, obeyed in rules.items():
         if not obeyed:
             raise UserError(f"{where}: {rule}")
-    assert value is not None
-    text = {name: row[name] for name in names if name not in ("paper_value", "tolerance")}
-    return Claim(paper_value=value, tolerance=tolerance, **text)
+    values: dict[str, Any] = {**row, "paper_value": value, "tolerance": tolerance}
+    return Claim(**values)
 
 
 class _Tables:
@@ -182,9 +174,9 @@ class _Tables:
             raise UserError(f"{path}: {error}; delete it and run {command}") from error
         if row is None:
             raise _NoNumberError(f"no row '{selector}' in {csv}; run {command}")
-        if row.get("status") != "ok":
-            status = [row.get("status") or "no status", row.get("reason", "")]
-            raise _NoNumberError(": ".join(filter(None, status)))
+        if (status := row.get("status")) != "ok":
+            reason = f": {row['reason']}" if row.get("reason") else ""
+            raise _NoNumberError(f"{status or 'no status'}{reason}")
         if row.get("origin") == "paper":
             raise _NoNumberError(f"the row is the paper's, not a measurement; run {command}")
         return row
@@ -225,11 +217,10 @@ def _ours(claim: Claim, rows: Sequence[Row]) -> float:
         if value is None:
             raise _NoNumberError(f"the cell {claim.column} is empty")
         values.append(value)
-    if len(values) == 1:
-        return values[0]
-    if values[1] == 0:
+    value, *over = values
+    if 0.0 in over:
         raise _NoNumberError(f"cannot divide by a {claim.column} of 0")
-    return values[0] / values[1]
+    return value / over[0] if over else value
 
 
 def _obstacle(claim: Claim, row: Row) -> str:
@@ -278,7 +269,5 @@ def _as_row(verdict: Verdict) -> dict[str, object]:
     row = {name: getattr(claim, name) for name in COLUMNS if hasattr(claim, name)}
     row |= {name: getattr(verdict, name) for name in ("ours", "ratio", "verdict", "reason")}
     csvs = dict.fromkeys(filter(None, [claim.csv, claim.over_csv]))
-    return row | {
-        "csv": " / ".join(csvs),
-        "row": " / ".join(filter(None, [claim.row, claim.over_row])),
-    }
+    rows = filter(None, [claim.row, claim.over_row])
+    return row | {"csv": " / ".join(csvs), "row": " / ".join(rows)}

@@ -26,17 +26,13 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
 def closing_sentence(tables_folder: Path, ran: Collection[str]) -> str:
     """Compare the result of a run with what it competes with; empty if nothing was measured.
 
-    Of several experiments the first of `_ORDER` with both sides of its comparison is taken.
-
-    Raises:
-        UserError: a table is damaged.
+    Of several experiments the first of `_ORDER` with both sides of its comparison is taken. Raises
+    UserError if a table is damaged.
     """
-    order = dict.fromkeys([*_ORDER, *ran])
-    for name in order:
-        if name in ran:
-            sentence = _SENTENCES.get(name, _best_versus_first(name))(tables_folder)
-            if sentence:
-                return sentence
+    for name in dict.fromkeys([*_ORDER, *ran]):
+        sentence = _SENTENCES.get(name, _best_versus_first(name))
+        if name in ran and (text := sentence(tables_folder)):
+            return text
     return ""
 
 
@@ -48,8 +44,7 @@ def _rows(folder: Path, csv: str) -> list[Row]:
 
 
 def _first(folder: Path, csv: str, **cells: str) -> Row | None:
-    rows = _rows(folder, csv)
-    return next((row for row in rows if all(row[name] == cells[name] for name in cells)), None)
+    return next((row for row in _rows(folder, csv) if cells.items() <= row.items()), None)
 
 
 def _passed(rows: Sequence[Row]) -> list[Row]:
@@ -69,6 +64,11 @@ def _mock(row: Row) -> str:
     return " (mock model)" if row.get("weights") == "none" else ""
 
 
+def _rate(row: Row) -> str:
+    """`608 originals a second`."""
+    return f"{digits(row['img_per_s'])} {SHORT_SETS[row['image_set']]} a second"
+
+
 def _best_versus_first(experiment: str) -> Callable[[Path], str]:
     """The sentence of most experiments: the best row of its table versus the first one's."""
 
@@ -85,10 +85,8 @@ def _best_versus_first(experiment: str) -> Callable[[Path], str]:
             names = _distinguishing(panel)
             on = f"on {SHORT_SETS[best['image_set']]} " if "image_set" in best else ""
             verb, unit = "reaches" if is_rate else "takes", RESULTS[column]
-            return (
-                f"{on}{_name(best, names)} {verb} {digits(best[column])} {unit}{_mock(best)}, "
-                f"{_over(best, panel[0], column)} {_name(panel[0], names)}"
-            )
+            result = f"{_name(best, names)} {verb} {digits(best[column])} {unit}{_mock(best)}"
+            return f"{on}{result}, {_over(best, panel[0], column)} {_name(panel[0], names)}"
         return ""
 
     return sentence
@@ -126,12 +124,9 @@ def _frontier(folder: Path) -> str:
     ours = _first(folder, frontier.CSV, system="ours")
     if ours is None:
         return ""
-    panel = ("corpus", "image_set", "subset")
-    others = {
-        row["system"]: row
-        for row in _rows(folder, frontier.CSV)
-        if row["system"] != "ours" and all(row[name] == ours[name] for name in panel)
-    }
+    panel = {name: ours[name] for name in ("corpus", "image_set", "subset")}
+    rows = [row for row in _rows(folder, frontier.CSV) if panel.items() <= row.items()]
+    others = {row["system"]: row for row in rows if row["system"] != "ours"}
     names = {"paper": SYSTEMS["paper"], "pil": SYSTEMS["pil"]}
     passed = _passed(list(others.values()))
     if passed:
@@ -139,20 +134,17 @@ def _frontier(folder: Path) -> str:
         rival = f"the next fastest whose pixels pass ({SYSTEMS[fastest]})"
         names = {fastest: rival} | {name: names[name] for name in names if name != fastest}
     versus = [f"{_over(ours, others[name])} {names[name]}" for name in names if name in others]
-    rate, images = digits(ours["img_per_s"]), SHORT_SETS[ours["image_set"]]
-    return f"ours prepares {rate} {images} a second on {ours['cores']} cores: {', '.join(versus)}"
+    return f"ours prepares {_rate(ours)} on {ours['cores']} cores: {', '.join(versus)}"
 
 
 def _serial(folder: Path) -> str:
     for csv in reversed(serial.CSVS.values()):
-        rows = _passed(_rows(folder, csv))
-        recipes = [row for row in rows if row["decoder"] not in ("pil", "null")]
+        rows = [row for row in _passed(_rows(folder, csv)) if row["decoder"] not in ("pil", "null")]
         pil = _first(folder, csv, decoder="pil")
-        if pil and recipes:
-            best = min(recipes, key=lambda row: float(row["seconds_per_100k"]))
+        if pil and rows:
+            best = min(rows, key=lambda row: float(row["seconds_per_100k"]))
             names = dict.fromkeys((DECODERS[best["decoder"]], DECODERS[best["resizer"]]))
-            ratio = _over(best, pil, "seconds_per_100k")
-            images = SHORT_SETS[best["image_set"]]
+            ratio, images = _over(best, pil, "seconds_per_100k"), SHORT_SETS[best["image_set"]]
             return f"on {images} {' + '.join(names)} takes {ratio} the time of PIL{_mock(best)}"
     return ""
 
@@ -179,9 +171,7 @@ def _limits(folder: Path) -> str:
     row = _first(folder, limits.CSV, what="loader")
     if row is None:
         return ""
-    rate, images = digits(row["img_per_s"]), SHORT_SETS[row["image_set"]]
-    share = percent(row["efficiency"])
-    return f"the loader prepares {rate} {images} a second, {share} of its ceiling"
+    return f"the loader prepares {_rate(row)}, {percent(row['efficiency'])} of its ceiling"
 
 
 def _scaling(folder: Path) -> str:
@@ -189,9 +179,8 @@ def _scaling(folder: Path) -> str:
     if not rows:
         return ""
     best = max(rows, key=lambda row: int(row["threads"]))
-    rate, images = digits(best["img_per_s"]), SHORT_SETS[best["image_set"]]
     ratio = factor(best["speedup_vs_one_thread"])
-    return f"{best['threads']} threads load {rate} {images} a second, {ratio} one thread"
+    return f"{best['threads']} threads load {_rate(best)}, {ratio} one thread"
 
 
 def _predict(folder: Path) -> str:
@@ -212,8 +201,8 @@ def _cpu(folder: Path) -> str:
     row = _first(folder, cpu.CSV)
     if row is None:
         return ""
-    rate, share = digits(row["img_per_s"]), percent(row["forward_share"])
-    return f"one CPU thread embeds {rate} images a second; forward takes {share} of the time"
+    share = percent(row["forward_share"])
+    return f"one CPU thread embeds {_rate(row)}; forward takes {share} of the time"
 
 
 #: Sentences of experiments that are more than a table of alternatives.

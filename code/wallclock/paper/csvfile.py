@@ -23,9 +23,8 @@ def write_table(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, 
     None and NaN become empty cells, True and False become `yes` and `no`. A line break in a text (a
     tool's error message, say) becomes a space: a row is one line, in every tool that reads it.
 
-    Raises:
-        ValueError: a column is declared twice, a row misses a column or has one that is not
-            declared, or a value has no form in a table (a list, say).
+    Raises ValueError if a column is declared twice, a row misses a column or has one that is not
+    declared, or a value has no form in a table (a list, say).
     """
     declared = set(columns)
     if len(declared) != len(columns):
@@ -33,10 +32,8 @@ def write_table(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, 
     lines = []
     for index, row in enumerate(rows, start=1):
         if row.keys() != declared:
-            missing, extra = sorted(declared - row.keys()), sorted(row.keys() - declared)
-            raise ValueError(
-                f"{path.name}, row {index}: columns missing {missing}, undeclared {extra}"
-            )
+            lacks, extra = sorted(declared - row.keys()), sorted(row.keys() - declared)
+            raise ValueError(f"{path.name}, row {index}: lacks {lacks}, undeclared: {extra}")
         lines.append([_cell(row[column]) for column in columns])
     with atomic_open(path) as handle:
         writer = csv.writer(handle, lineterminator="\n")
@@ -47,8 +44,7 @@ def write_table(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, 
 def read_table(path: Path) -> list[dict[str, str]]:
     """Return the rows of a table, each a mapping from column to cell, as text.
 
-    Raises:
-        UserError: the file has no header, or a row has more or fewer cells than the header.
+    Raises UserError if the file has no header, or a row has more or fewer cells than the header.
     """
     header, lines = _read(path)
     return [dict(zip(header, line, strict=True)) for line in lines]
@@ -103,8 +99,8 @@ def _read(path: Path) -> tuple[list[str], list[list[str]]]:
         raise UserError(f"{path} has no header line; delete it and run its experiment again")
     for index, line in enumerate(lines, start=1):
         if len(line) != len(header):
+            counts = f"{len(line)} cells under {len(header)} columns"
             raise UserError(
-                f"{path}, row {index}: {len(line)} cells under {len(header)} columns; "
-                "the file is damaged: delete it and run its experiment again"
+                f"{path}, row {index}: {counts}; delete it and run its experiment again"
             )
     return header, lines

@@ -47,23 +47,16 @@ class Difference:
 def compare(dir_a: Path, dir_b: Path, tolerance: float) -> list[Difference]:
     """Return every difference between the tables of two folders, in the tables' order.
 
-    Args:
-        dir_a: one folder of tables.
-        dir_b: the other.
-        tolerance: how far two measured numbers may lie apart, relative to the larger one.
-
-    Raises:
-        UserError: a folder is missing or holds no tables, or a table is damaged.
+    `tolerance`: how far two measured numbers may lie apart, relative to the larger one. Raises
+    UserError if a folder is missing or holds no tables, or a table is damaged.
     """
     names_a, names_b = _tables(dir_a), _tables(dir_b)
     differences: list[Difference] = []
     for name in sorted(names_a | names_b):
-        if name in names_a and name in names_b:
+        if name in names_a & names_b:
             differences += _compare_tables(name, dir_a / name, dir_b / name, tolerance)
         else:
-            differences.append(
-                Difference(name, "", "", _present(name in names_a), _present(name in names_b))
-            )
+            differences += _one_sided(name, "", name in names_a)
     return differences
 
 
@@ -74,8 +67,10 @@ def _tables(folder: Path) -> set[str]:
     return names
 
 
-def _present(present: bool) -> str:
-    return "present" if present else "missing"
+def _one_sided(csv: str, column: str, in_a: bool) -> list[Difference]:
+    """A table, or a column of one, that only one folder has."""
+    a, b = ("present", "missing") if in_a else ("missing", "present")
+    return [Difference(csv, "", column, a, b)]
 
 
 def _compare_tables(name: str, path_a: Path, path_b: Path, tolerance: float) -> list[Difference]:
@@ -94,9 +89,9 @@ def _compare_tables(name: str, path_a: Path, path_b: Path, tolerance: float) -> 
 
 
 def _compare_headers(name: str, a: list[str], b: list[str]) -> list[Difference]:
-    only_a = [Difference(name, "", column, "present", "missing") for column in a if column not in b]
-    only_b = [Difference(name, "", column, "missing", "present") for column in b if column not in a]
-    return only_a + only_b or [Difference(name, "", "", "columns in one order", "in another")]
+    only = [column for column in (*a, *b) if (column in a) != (column in b)]
+    differences = [_one_sided(name, column, column in a)[0] for column in only]
+    return differences or [Difference(name, "", "", "columns in one order", "in another")]
 
 
 def _label(index: int, row: Row) -> str:
@@ -112,13 +107,11 @@ def _varies(column: str) -> bool:
 def _same(column: str, a: Row, b: Row, tolerance: float) -> bool:
     if a[column] == b[column]:
         return True
-    if not _varies(column):
-        return False
     try:
         x, y = number(a[column]), number(b[column])
     except ValueError:
         return False
-    if x is None or y is None:
+    if x is None or y is None or not _varies(column):
         return False
     relative = COMPUTED_TOLERANCE if column in _COMPUTED else tolerance
     return math.isclose(x, y, rel_tol=relative, abs_tol=_floor(column, a, b))

@@ -10,6 +10,8 @@ from wallclock.paper.labels import CORPORA, SETS
 
 T = TypeVar("T")
 Meta = Mapping[str, Any]
+#: Licence and attribution of a corpus.
+_CREDIT = "{licence}, by {relied_on} of {source}. {attribution}".format_map
 
 
 def describe(about: Sequence[Meta]) -> dict[str, Any]:
@@ -36,12 +38,10 @@ def _once(items: Iterable[T]) -> list[T]:
 
 
 def _machine(machine: Meta) -> list[tuple[str, str]]:
-    gpus = [
-        f"{gpu['name']}, {gpu['memory_gib']} GiB, driver {gpu['driver']}" for gpu in machine["gpus"]
-    ]
+    gpu = "{name}, {memory_gib} GiB, driver {driver}".format_map
     return [
         ("CPU", f"{machine['cpu']}, {machine['cores']} usable cores"),
-        ("GPU", "; ".join(gpus) or "none"),
+        ("GPU", "; ".join(map(gpu, machine["gpus"])) or "none"),
         ("memory", f"{machine['memory_gib']} GiB"),
         ("system", f"{machine['system']}, Python {machine['python']}"),
     ]
@@ -54,18 +54,15 @@ def _versions(about: Sequence[Meta]) -> list[tuple[str, str]]:
 
 
 def _corpus(corpus: Meta) -> dict[str, str]:
-    sizes = [
-        f"{name.replace('_', ' ')} {value:.4g}"
-        for name, value in corpus.items()
-        if name.startswith(("median_", "max_"))
-    ]
+    names = [name for name in corpus if name.startswith(("median_", "max_"))]
+    sizes = [f"{name.replace('_', ' ')} {corpus[name]:.4g}" for name in names]
     return {
         "kind": CORPORA[corpus["kind"]],
         "image_set": SETS[corpus["image_set"]],
         "n": f"{corpus['n']:,}",
         "sizes": ", ".join(sizes),
         "digest": corpus["digest"],
-        "credit": _credit(corpus.get("credit", {})),
+        "credit": _CREDIT(corpus["credit"]) if corpus.get("credit") else "",
     }
 
 
@@ -79,14 +76,6 @@ def _images(corpora: Sequence[Meta]) -> list[str]:
         f" ({CORPORA[kind]})"
         for (kind, image_set), counts in sizes.items()
     ]
-
-
-def _credit(credit: Meta) -> str:
-    """Licence and attribution, where a corpus has them."""
-    if not credit:
-        return ""
-    licence = f"{credit['licence']}, by {credit['relied_on']} of {credit['source']}."
-    return f"{licence} {credit['attribution']}"
 
 
 def _run(meta: Meta) -> dict[str, Any]:

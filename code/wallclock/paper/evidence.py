@@ -83,14 +83,10 @@ class Evidence:
 def collect(tables_dir: Path) -> Evidence:
     """Read every CSV of a run but the verdicts, which the report lists themselves.
 
-    Raises:
-        UserError: one is damaged.
+    Raises UserError if one is damaged.
     """
-    owners = {
-        csv: name
-        for name in (*experiments.ORDER, *experiments.ON_REQUEST)
-        for csv in experiments.load(name).TABLES
-    }
+    names = (*experiments.ORDER, *experiments.ON_REQUEST)
+    owners = {csv: name for name in names for csv in experiments.load(name).TABLES}
     present = {path.name for path in tables_dir.glob("*.csv")} - {claims.CSV}
     ordered = [name for name in owners if name in present] + sorted(present - owners.keys())
     return Evidence([_read(tables_dir / name, owners.get(name, "")) for name in ordered])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ TRACES = {
 FORWARD_STEM = "trace-forward"
 _FORWARD = f"{FORWARD_STEM}.json.gz"
 
-_PID = 1
 _SPAN_COLUMNS = ("lane", "stage", "batch", "start_ms", "duration_ms")
 
 
@@ -56,23 +55,16 @@ def events(rows: Sequence[Row]) -> list[dict[str, Any]]:
     lanes = recorded.lanes(spans)
     # Loaders start before the clock does, and a trace may not hold negative times.
     zero = min(span.start for span in spans)
-    trace = [_metadata("process_name", 0, {"name": _title(rows[0])})]
+    title = "{workers} workers, batch {batch_size}, {device}".format_map(rows[0])
+    trace = [_event("M", 0, "process_name", name=title)]
     for tid, lane in enumerate(lanes, start=1):
-        trace.append(_metadata("thread_name", tid, {"name": lane}))
-        trace.append(_metadata("thread_sort_index", tid, {"sort_index": tid}))
+        trace.append(_event("M", tid, "thread_name", name=lane))
+        trace.append(_event("M", tid, "thread_sort_index", sort_index=tid))
     for tid, lane in enumerate(lanes, start=1):
-        trace += [
-            {
-                "ph": "X",
-                "pid": _PID,
-                "tid": tid,
-                "ts": round(1e3 * (span.start - zero), 3),
-                "dur": round(1e3 * span.duration, 3),
-                "name": span.stage,
-                "args": {"batch": span.batch},
-            }
-            for span in _without_overlap([span for span in spans if span.lane == lane])
-        ]
+        for span in _without_overlap([span for span in spans if span.lane == lane]):
+            start, duration = round(1e3 * (span.start - zero), 3), round(1e3 * span.duration, 3)
+            event = _event("X", tid, span.stage, batch=span.batch)
+            trace.append(event | {"ts": start, "dur": duration})
     return trace
 
 
@@ -85,12 +77,8 @@ def _text(rows: Sequence[Row], csv: str) -> str:
     return f'{{"displayTimeUnit":"ms","otherData":{head},"traceEvents":[\n{lines}\n]}}\n'
 
 
-def _metadata(name: str, tid: int, args: Mapping[str, Any]) -> dict[str, Any]:
-    return {"ph": "M", "pid": _PID, "tid": tid, "name": name, "args": dict(args)}
-
-
-def _title(row: Row) -> str:
-    return f"{row['workers']} workers, batch {row['batch_size']}, {row['device']}"
+def _event(phase: str, tid: int, name: str, /, **arguments: Any) -> dict[str, Any]:
+    return {"ph": phase, "pid": 1, "tid": tid, "name": name, "args": arguments}
 
 
 def _without_overlap(spans: Sequence[Span]) -> list[Span]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,8 @@ from wallclock.paper.rendering import Rendering
 from wallclock.records import Record
 
 _FAILURE_COLUMNS = ("corpus", "image_set", "id", "stage", "reason")
-
+#: The values of a record that describe the sizes of its images.
+_SIZE = re.compile("median_|max_")
 #: Renders one output from the folder of tables into the folder of figures.
 _Render = Callable[[Path, Path], Rendering]
 
@@ -42,21 +45,16 @@ def publish(out: Path, figures_dir: Path, ran: Collection[str] | None = None) ->
 
     Tables, verdicts and the report are always rebuilt. Figures are too, unless `ran` names the
     experiments of this run: then one that shows none of their tables, and no table whose content
-    changed, stays as it is.
-
-    Raises:
-        UserError: a record was edited, or the disk is full.
+    changed, stays as it is. Raises UserError if a record was edited, or the disk is full.
     """
     before = _contents(out)
     names = (*experiments.ORDER, *experiments.ON_REQUEST)
     by_name = {name: records.load_experiment(out / "runs", name) for name in names}
     written = []
     for name in names:
-        sources = [
-            record for one in experiments.record_sources(name) for record in by_name.get(one, ())
-        ]
-        written += _write_tables(name, sources, out)
-    everything = [record for loaded in by_name.values() for record in loaded]
+        loaded = [by_name.get(source, ()) for source in experiments.record_sources(name)]
+        written += _write_tables(name, list(chain.from_iterable(loaded)), out)
+    everything = chain.from_iterable(by_name.values())
     n_failures = _write_failures(everything, out / "failures.csv")
     verdicts = claims.judge(claims.load(claims.CLAIMS), out)
     claims.write(verdicts, out / claims.CSV)
@@ -66,10 +64,8 @@ def publish(out: Path, figures_dir: Path, ran: Collection[str] | None = None) ->
     renderings = []
     for stem, csvs, render in _outputs():
         existing = tuple(sorted(figures_dir.glob(f"{stem}.*")))
-        if ran is not None and existing and not stale & set(csvs):
-            renderings.append(Rendering(stem, existing))
-        else:
-            renderings.append(render(out, figures_dir))
+        keep = ran is not None and existing and stale.isdisjoint(csvs)
+        renderings.append(Rendering(stem, existing) if keep else render(out, figures_dir))
     _remove_stale(renderings, figures_dir)
     renderings.append(report.render(out, figures_dir))
     return Published(written, out / "failures.csv", n_failures, renderings, verdicts)
@@ -144,11 +140,7 @@ def _corpora(sources: Sequence[Record]) -> list[Mapping[str, Any]]:
         corpus = record.cell.corpus
         if corpus is None:
             continue
-        sizes = {
-            name: value
-            for name, value in record.values.items()
-            if name.startswith(("median_", "max_"))
-        }
+        sizes = {name: record.values[name] for name in record.values if _SIZE.match(name)}
         about: dict[str, Any] = {"kind": corpus.kind, "image_set": corpus.image_set}
         about |= {"n": corpus.n, "digest": corpus.digest}
         if corpus.storage != "files":
@@ -160,15 +152,13 @@ def _corpora(sources: Sequence[Record]) -> list[Mapping[str, Any]]:
     return list(by_digest.values())
 
 
-def _write_failures(everything: Sequence[Record], path: Path) -> int:
+def _write_failures(everything: Iterable[Record], path: Path) -> int:
     """List every image that failed, once, however many cells it failed in."""
     rows: dict[tuple[str, ...], dict[str, str]] = {}
     for record in everything:
-        corpus = record.cell.corpus
-        if corpus is None:
-            continue
-        for failure in record.failures:
-            row = {"corpus": corpus.kind, "image_set": corpus.image_set, **failure}
-            rows.setdefault(tuple(row.values()), row)
+        if corpus := record.cell.corpus:
+            for failure in record.failures:
+                row = {"corpus": corpus.kind, "image_set": corpus.image_set, **failure}
+                rows.setdefault(tuple(row.values()), row)
     write_table(path, _FAILURE_COLUMNS, list(rows.values()))
     return len(rows)

@@ -27,7 +27,7 @@ class Output(Generic[T]):
     #: Name of its files, without suffix.
     stem: str
     title: str
-    #: Makes it from CSVs by name. Raises NothingToDrawError.
+    #: Makes it from CSVs by name. Raises NothingToDrawError if they hold nothing that it shows.
     make: Callable[[Tables], T]
     #: CSVs without which it cannot be made. An output has these or optional ones.
     required: tuple[str, ...] = ()
@@ -75,11 +75,8 @@ def discover(package: str, prefix: str) -> dict[str, Output[Any]]:
 def read_sources(folder: Path, required: Sequence[str], optional: Sequence[str]) -> Tables:
     """Read the CSVs of one output: all of `required`, and those of `optional` that are present.
 
-    The error's message names no folder: the report prints it, and is the same in any folder.
-
-    Raises:
-        NothingToDrawError: a required table is absent, or all optional ones are.
-        UserError: a table is damaged.
+    Raises NothingToDrawError if a required table or every optional one is absent; its message names
+    no folder, as the report prints it. Raises UserError if a table is damaged.
     """
     missing = [name for name in required if not (folder / name).is_file()]
     if missing:
@@ -93,9 +90,7 @@ def read_sources(folder: Path, required: Sequence[str], optional: Sequence[str])
 def measured_sources(folder: Path, required: Sequence[str], optional: Sequence[str]) -> Tables:
     """Like `read_sources`, without the optional tables in which no row has status ok.
 
-    Raises:
-        NothingToDrawError: also where a required table, or every optional one, has no such row.
-        UserError: a table is damaged.
+    Raises NothingToDrawError also where a required table, or every optional one, has no such row.
     """
     tables = read_sources(folder, required, optional)
     empty = [name for name, rows in tables.items() if not ok_rows(rows)]

@@ -13,13 +13,13 @@ from wallclock.clock import STAGES
 from wallclock.files import write_text
 from wallclock.paper import claims, environment, evidence, figures, svg, tables
 from wallclock.paper.claims import VERDICTS
-from wallclock.paper.csvfile import number, read_table
+from wallclock.paper.csvfile import Row, number, read_table
 from wallclock.paper.evidence import Evidence
 from wallclock.paper.format import factor, with_unit
 from wallclock.paper.labels import SETS
 from wallclock.paper.pages import render_page, segment
 from wallclock.paper.rendering import NothingToDrawError, Rendering
-from wallclock.paper.tables.table import TEXT, Source, Table, find, shown
+from wallclock.paper.tables.table import TEXT, Source, Table, Value, find, shown
 
 STEM = "report"
 
@@ -55,8 +55,7 @@ class Link:
 def render(tables_dir: Path, figures_dir: Path) -> Rendering:
     """Write `report.html` from the CSVs in `tables_dir` and the SVGs in `figures_dir`.
 
-    Raises:
-        UserError: a CSV is damaged.
+    Raises UserError if a CSV is damaged.
     """
     run = evidence.collect(tables_dir)
     if not any(csv.n_rows for csv in run.csvs):
@@ -90,21 +89,20 @@ def build(run: Evidence, tables_dir: Path, figures_dir: Path) -> str:
 def _verdicts(run: Evidence, tables_dir: Path) -> list[dict[str, Any]]:
     """Every claim with its numbers linked to the cells behind them."""
     path = tables_dir / claims.CSV
-    verdicts = []
-    for row in read_table(path) if path.is_file() else []:
-        sources = run.cells_cited_by(row["csv"], row["row"], row["column"]) if row["ours"] else []
-        searched = ("id", "statement", "csv", "column", "reason", "note")
-        verdicts.append(
-            {
-                **row,
-                "paper": with_unit(row["paper_value"], row["unit"]),
-                "ours": _link(with_unit(row["ours"], row["unit"]), sources, run),
-                "ratio": factor(row["ratio"]),
-                "key": row["verdict"].replace(" ", "-"),
-                "search": " ".join(row[name] for name in searched).lower(),
-            }
-        )
-    return verdicts
+    return [_verdict(run, row) for row in (read_table(path) if path.is_file() else [])]
+
+
+def _verdict(run: Evidence, row: Row) -> dict[str, Any]:
+    sources = run.cells_cited_by(row["csv"], row["row"], row["column"]) if row["ours"] else []
+    searched = ("id", "statement", "csv", "column", "reason", "note")
+    return {
+        **row,
+        "paper": with_unit(row["paper_value"], row["unit"]),
+        "ours": _link(with_unit(row["ours"], row["unit"]), sources, run),
+        "ratio": factor(row["ratio"]),
+        "key": row["verdict"].replace(" ", "-"),
+        "search": " ".join(row[name] for name in searched).lower(),
+    }
 
 
 def _link(text: str, sources: Sequence[Source], run: Evidence) -> Link:
@@ -119,59 +117,48 @@ def _bar(run: Evidence, image_set: str) -> list[dict[str, Any]]:
         return []
     segments = []
     for stage in STAGES:
-        column = f"{stage}_share"
-        share = number(pil.row[column])
-        if share:
-            segments.append(segment(stage, share, run.href(Source(pil.csv, pil.index, column))))
+        if share := number(pil.row[f"{stage}_share"]):
+            href = run.href(Source(pil.csv, pil.index, f"{stage}_share"))
+            segments.append(segment(stage, share, href))
     mock = "; forward is a mock model of fixed time" if pil.row.get("weights") == "none" else ""
-    return [
-        {"name": SETS[image_set], "segments": segments, "about": f"on {pil.row['device']}{mock}"}
-    ]
+    about = f"on {pil.row['device']}{mock}"
+    return [{"name": SETS[image_set], "segments": segments, "about": about}]
 
 
 def _figure(stem: str, run: Evidence, figures_dir: Path) -> dict[str, Any]:
     output = figures.FIGURES[stem]
-    path = figures_dir / f"{stem}.svg"
     figure_number = stem.split("-")[1].lstrip("0")
-    text = figures_dir / f"{stem}{output.text[0]}" if output.text else None
-    drawing = ""
-    if path.is_file():
-        source = path.read_text(encoding="utf-8")
-        drawing = svg.inline(source, f"f{figure_number}", output.title)
+    source = _text(figures_dir / f"{stem}.svg")
     return {
         "id": stem,
         "number": figure_number,
         "title": output.title,
-        "svg": drawing,
+        "svg": source and svg.inline(source, f"f{figure_number}", output.title),
         "sources": [(name, run.href_of_table(name)) for name in output.sources],
-        "text": text.read_text(encoding="utf-8") if text and text.is_file() else "",
+        "text": _text(figures_dir / f"{stem}{output.text[0]}") if output.text else "",
     }
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def _table(stem: str, run: Evidence, tables_dir: Path) -> dict[str, Any]:
     about = {"id": stem, "number": stem.split("-")[1], "title": tables.TABLES[stem].title}
     try:
-        table = tables.build(stem, tables_dir)
+        table, skipped = tables.build(stem, tables_dir), ""
     except NothingToDrawError as nothing:
-        return {**about, "columns": (), "rows": [], "caption": "", "skipped": str(nothing)}
-    rows = _cells(table, run)
-    return {
-        **about, "columns": table.shown, "rows": rows, "caption": table.caption, "skipped": ""
-    }  # fmt: skip
+        table, skipped = Table((), (), ""), str(nothing)
+    columns = table.shown
+    rows = [[_cell(row[column.name], column.kind, run) for column in columns] for row in table.rows]
+    about |= {"caption": table.caption, "skipped": skipped}
+    return {**about, "columns": columns, "rows": rows}
 
 
-def _cells(table: Table, run: Evidence) -> list[list[tuple[str, Link]]]:
-    """Each row as (kind, value) by column; numbers linked."""
-    return [
-        [
-            (
-                "text" if column.kind == TEXT else "number",
-                _link(shown(row[column.name].value, column.kind), row[column.name].sources, run),
-            )
-            for column in table.shown
-        ]
-        for row in table.rows
-    ]
+def _cell(value: Value, kind: str, run: Evidence) -> tuple[str, Link]:
+    """Kind and value; a number is linked."""
+    link = _link(shown(value.value, kind), value.sources, run)
+    return "text" if kind == TEXT else "number", link
 
 
 def _notes(verdicts: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
@@ -179,6 +166,5 @@ def _notes(verdicts: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]
     notes = list(dict.fromkeys(verdict["note"] for verdict in verdicts if verdict["note"]))
     # A note may be the beginning of a longer one, which then stands for both.
     longest = [note for note in notes if not any(note != n and note in n for n in notes)]
-    return [
-        (note, [v["id"] for v in verdicts if v["note"] and v["note"] in note]) for note in longest
-    ]
+    noted = [verdict for verdict in verdicts if verdict["note"]]
+    return [(note, [v["id"] for v in noted if v["note"] in note]) for note in longest]

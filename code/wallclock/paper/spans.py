@@ -78,10 +78,8 @@ def choose_window(
     device works on batches from before the recording, in the last ones the loaders on batches after
     it. What lies between is complete. If that is shorter than four periods, the window follows the
     device and is not `complete`. `total` is the number of batches of the run: a recording of all of
-    them ends because the run did, and one of very few batches is shown from end to end.
-
-    Returns:
-        None where fewer than two forward passes were recorded.
+    them ends because the run did, and one of very few batches is shown from end to end. Returns
+    None where fewer than two forward passes were recorded.
     """
     starts = [span.start for span in spans if span.stage == "forward"]
     all_recorded = total is not None and len({span.batch for span in spans}) >= total
@@ -113,18 +111,12 @@ def recorded_from_to(spans: Sequence[Span], lane: str) -> tuple[float, float]:
 
 def busy_share(spans: Sequence[Span], lane: str, window: Window) -> float:
     """Share of the recorded part of a window in which a lane works; overlaps count once."""
-    pieces = sorted(
-        (max(span.start, window.start), min(span.end, window.end))
-        for span in spans
-        if span.lane == lane
-        and span.stage != WAIT
-        and span.end > window.start
-        and span.start < window.end
-    )
     total, reached = 0.0, window.start
-    for start, end in pieces:
-        total += max(0.0, end - max(start, reached))
-        reached = max(reached, end)
+    for span in sorted((span for span in spans if span.lane == lane), key=_order):
+        if span.stage != WAIT:
+            start, end = max(span.start, reached), min(span.end, window.end)
+            total += max(0.0, end - start)
+            reached = max(reached, end)
     first, last = recorded_from_to(spans, lane)
     return total / (min(window.end, last) - max(window.start, first))
 
@@ -134,22 +126,18 @@ def grouped(spans: Sequence[Span]) -> list[Span]:
 
     A worker takes image after image through its stages; the sums are kept, the positions are not.
     """
-    ungrouped: list[Span] = []
+    loading = [span for span in spans if _rank(span.stage) <= _rank("assemble")]
+    result = [span for span in spans if _rank(span.stage) > _rank("assemble")]
     batches: dict[tuple[str, int], list[Span]] = {}
-    for span in spans:
-        if _rank(span.stage) <= _rank("assemble"):
-            batches.setdefault((span.lane, span.batch), []).append(span)
-        else:
-            ungrouped.append(span)
-    merged: list[Span] = []
+    for span in loading:
+        batches.setdefault((span.lane, span.batch), []).append(span)
     for (lane, batch), members in batches.items():
         start = members[0].start
         for stage in STAGES:
-            duration = sum(span.duration for span in members if span.stage == stage)
-            if duration:
-                merged.append(Span(lane, stage, batch, start, duration))
+            if duration := sum(span.duration for span in members if span.stage == stage):
+                result.append(Span(lane, stage, batch, start, duration))
                 start += duration
-    return sorted([*ungrouped, *merged], key=_order)
+    return sorted(result, key=_order)
 
 
 def total_batches(rows: Sequence[Row]) -> int | None:

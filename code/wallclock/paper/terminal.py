@@ -31,12 +31,8 @@ _NAMES = (
     *("dtype", "format", "image_set", "subset"),
 )
 #: Column and unit: the first that a row fills is its result.
-RESULTS = {
-    "img_per_s": "img/s",
-    "vectors_per_s": "vectors/s",
-    "mean_ms": "ms",
-    "ns_per_call": "ns a call",
-}
+RESULTS = {"img_per_s": "img/s", "vectors_per_s": "vectors/s", "mean_ms": "ms"}
+RESULTS["ns_per_call"] = "ns a call"
 
 
 def print_line(text: str, console: Console) -> None:
@@ -154,9 +150,8 @@ def _detail(row: Row) -> str:
     if row.get("status", "ok") != "ok":
         return row.get("reason", "")
     shares = sorted(((number(row.get(f"{s}_share", "")) or 0.0, s) for s in STAGES), reverse=True)
-    return " · ".join(
-        f"{stage} {percent(share, 0)}" for share, stage in shares[:3] if share >= 0.01
-    )
+    largest = [f"{stage} {percent(share, 0)}" for share, stage in shares[:3] if share >= 0.01]
+    return " · ".join(largest)
 
 
 def _cells(verdict: Verdict, notes: Mapping[str, int]) -> list[Text]:
@@ -178,9 +173,5 @@ def _cells(verdict: Verdict, notes: Mapping[str, int]) -> list[Text]:
 def _notes(verdicts: Sequence[Verdict], wide: bool) -> dict[str, int]:
     """Reasons to print below the table, numbered in order of appearance."""
     counts = Counter(verdict.reason for verdict in verdicts)
-    below = [
-        reason
-        for reason, count in counts.items()
-        if not wide or (count > 1 and len(reason) > _SHORT)
-    ]
-    return {reason: mark for mark, reason in enumerate(below, start=1)}
+    shared = [reason for reason in counts if counts[reason] > 1 and len(reason) > _SHORT]
+    return {reason: mark for mark, reason in enumerate(shared if wide else counts, start=1)}

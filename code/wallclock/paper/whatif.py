@@ -30,12 +30,10 @@ from wallclock.predict import (
 
 #: Images a second of DINOv2-small's forward pass in FP16: the paper's T4, and that times the ratio
 #: of the data sheets' dense FP16 tensor TFLOPS (NVIDIA: T4 65; H100 SXM 989), an upper bound.
+_SCALED = "the paper's T4 in FP16 × 989/65, the data sheets' dense FP16 TFLOPS: an upper bound"
 ACCELERATORS: Mapping[str, tuple[float, str]] = {
     "T4": (1006.0, "the paper's T4 in FP16: 1,006 img/s"),
-    "H100": (
-        1006.0 * 989 / 65,
-        "the paper's T4 in FP16 × 989/65, the data sheets' dense FP16 TFLOPS: an upper bound",
-    ),
+    "H100": (1006.0 * 989 / 65, _SCALED),
 }
 _GBIT = 1e9 / 8
 _RUN = "run python code/main.py --experiment serial"
@@ -79,9 +77,8 @@ class Changes:
 def cases(out: Path, image_set: str, decoder: str, changes: Changes) -> list[Case]:
     """The run's own machine, the standard scenarios, and `yours` if anything is to change.
 
-    Raises:
-        UserError: the run has no serial pass of these images with this decoder, or a change is
-            invalid.
+    Raises UserError if the run has no serial pass of these images with this decoder, or a change is
+    invalid.
     """
     now = _baseline_case(out, image_set, decoder)
     scenarios = {
@@ -99,29 +96,21 @@ def cases(out: Path, image_set: str, decoder: str, changes: Changes) -> list[Cas
 
 def print_cases(answers: Sequence[Case], image_set: str, decoder: str, console: Console) -> None:
     """Print the predictions, then their assumptions."""
-    now = answers[0]
-    base = now.predict().img_per_s
-    setup = f"{now.setup.workers} DataLoader workers (one a core), batch {now.setup.batch_size}"
-    title = f"{SETS[image_set]}, {DECODERS[decoder]}, {setup}: predicted, not measured"
+    setup = answers[0].setup
+    job = f"{setup.workers} DataLoader workers (one a core), batch {setup.batch_size}"
+    title = f"{SETS[image_set]}, {DECODERS[decoder]}, {job}: predicted, not measured"
     print_line(title, console)
+    base = answers[0].predict().img_per_s
     rows = []
     for case in answers:
-        predicted = case.predict()
+        new = case.predict()
         workers = workers_to_saturate(case.costs, case.step, case.machine, case.setup)
-        rows.append(
-            [
-                case.name,
-                digits(predicted.img_per_s),
-                f"{digits(predicted.low)} to {digits(predicted.high)}",
-                factor(predicted.img_per_s / base),
-                predicted.bottleneck,
-                percent(predicted.accelerator_utilization, 0),
-                str(workers) if workers else "–",
-            ]
-        )
+        rate, interval = digits(new.img_per_s), f"{digits(new.low)} to {digits(new.high)}"
+        gain, busy = factor(new.img_per_s / base), percent(new.accelerator_utilization, 0)
+        cells = (case.name, rate, interval, gain, new.bottleneck, busy, digits(workers or None))
+        rows.append(cells)
     headings = ("what if", "img/s", "interval", "gain", "bottleneck", "busy", "workers")
-    right = ("img/s", "interval", "gain", "busy", "workers")
-    print_table(headings, rows, console, right=right)
+    print_table(headings, rows, console, right={*headings} - {"what if", "bottleneck"})
     own = [f"{case.name}: {case.assumed}" for case in answers if case.assumed]
     print_line("\nAssumed:", console)
     for line in (*_ASSUMED_THROUGHOUT, *own):
@@ -167,9 +156,8 @@ def _accelerator(name: str, case: Case) -> tuple[float, str]:
         return ACCELERATORS[name]
     speedup = float(name) if re.fullmatch(r"\d*\.?\d+", name) else 0.0
     if not speedup > 0:
-        raise UserError(
-            f"--accelerator {name}: one of {', '.join(ACCELERATORS)}, or a factor above 0"
-        )
+        known = ", ".join(ACCELERATORS)
+        raise UserError(f"--accelerator {name}: one of {known}, or a factor above 0")
     rate = speedup / case.step.per_image_s
     return rate, f"a forward pass {speedup:g} times as fast, on a separate device"
 
@@ -182,10 +170,8 @@ def _baseline_case(out: Path, image_set: str, decoder: str) -> Case:
         raise UserError(f"whatif: no {path}; {_RUN}")
     rows = {r["decoder"]: r for r in reversed(ok_rows(read_table(path))) if r["recipe"] != "floor"}
     if decoder not in rows:
-        known = ", ".join(reversed(rows)) or "none"
-        raise UserError(
-            f"whatif: no row with decoder={decoder} in {path.name} (present: {known}); {_RUN}"
-        )
+        missing = f"no row with decoder={decoder} in {path.name}"
+        raise UserError(f"whatif: {missing} (present: {', '.join(reversed(rows))}); {_RUN}")
     row = rows[decoder]
     about = json.loads(path.with_suffix(".meta.json").read_text(encoding="utf-8"))
     cores = int(about["machine"]["cores"])
@@ -201,7 +187,6 @@ def _baseline_case(out: Path, image_set: str, decoder: str) -> Case:
 
 
 def _number(row: Row, column: str) -> float:
-    value = number(row[column])
-    if value is None:
+    if (value := number(row[column])) is None:
         raise UserError(f"whatif: the cell {column} is empty; {_RUN}")
     return value

@@ -23,8 +23,7 @@ STEM = "diagnosis"
 def render(tables_dir: Path, figures_dir: Path) -> Rendering:
     """Write `diagnosis.html` from the diagnosis in `tables_dir`.
 
-    Raises:
-        UserError: a CSV is damaged.
+    Raises UserError if a CSV is damaged.
     """
     diagnosis = words.load(tables_dir)
     if diagnosis is None:

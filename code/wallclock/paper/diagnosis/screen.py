@@ -35,11 +35,8 @@ def print_diagnosis(diagnosis: Diagnosis, page: Path, console: Console) -> None:
 def _time(diagnosis: Diagnosis) -> str:
     stages = sorted(diagnosis.stages, key=lambda row: -(number(row["share"]) or 0))
     total = sum(number(row["ms_per_image"]) or 0 for row in stages)
-    shares = [
-        f"{row['stage']} {percent(row['share'], 0)}"
-        for row in stages
-        if float(row["share"]) >= _NAMED_SHARE
-    ]
+    named = [row for row in stages if float(row["share"]) >= _NAMED_SHARE]
+    shares = [f"{row['stage']} {percent(row['share'], 0)}" for row in named]
     return f"Where the time of an image goes ({digits(total)} ms): {', '.join(shares)}."
 
 

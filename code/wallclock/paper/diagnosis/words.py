@@ -87,17 +87,15 @@ class Diagnosis:
 
     def first(self) -> Row | None:
         """The fix to begin with: the most noticeable one that leaves the images as they are."""
-        faithful = (row for row in self.fixes if row["status"] == "ok" and row["faithful"] == "yes")
-        return next(
-            (row for row in faithful if float(row["predicted_speedup"]) >= _NOTICEABLE), None
-        )
+        faithful = [row for row in ok_rows(self.fixes) if row["faithful"] == "yes"]
+        gains = [row for row in faithful if float(row["predicted_speedup"]) >= _NOTICEABLE]
+        return gains[0] if gains else None
 
 
 def load(folder: Path) -> Diagnosis | None:
     """The diagnosis in a folder of tables; None if there is none, or if it measured no stage.
 
-    Raises:
-        UserError: a table is damaged.
+    Raises UserError if a table is damaged.
     """
     if not all((folder / name).is_file() for name in TABLES):
         return None
@@ -108,12 +106,9 @@ def load(folder: Path) -> Diagnosis | None:
 
 def compared_images(diagnosis: Diagnosis) -> list[Row]:
     """Your images, then the paper's two sets; what the paper does not say is empty."""
-    empty = dict.fromkeys(diagnosis.images[0], "")
-    papers = [
-        {**empty, **row, "source": f"the paper's {SETS[row['image_set']]}"}
-        for row in read_table(_PAPERS_SETS)
-    ]
-    return [diagnosis.images[0], *papers]
+    yours = diagnosis.images[0]
+    papers = [dict.fromkeys(yours, "") | row for row in read_table(_PAPERS_SETS)]
+    return [yours, *(row | {"source": f"the paper's {SETS[row['image_set']]}"} for row in papers)]
 
 
 def headline(diagnosis: Diagnosis) -> str:
@@ -122,15 +117,10 @@ def headline(diagnosis: Diagnosis) -> str:
     share = percent(bottleneck["share"], 0)
     if first is not None:
         return f"First: {first['fix']}. Predicted: {_times(first)} as fast."
+    takes = f"takes {share} of the time"
     if bottleneck["stage"] == "forward":
-        return (
-            f"The network on this {diagnosis.device} takes {share} of the time; "
-            "no change of the loader helps."
-        )
-    return (
-        f"{bottleneck['stage']} takes {share} of the time, "
-        "and none of the fixes here shortens it noticeably."
-    )
+        return f"The network on this {diagnosis.device} {takes}; no change of the loader helps."
+    return f"{bottleneck['stage']} {takes}, and none of the fixes here shortens it noticeably."
 
 
 def verdict(diagnosis: Diagnosis) -> list[str]:
@@ -146,17 +136,14 @@ def proof(diagnosis: Diagnosis) -> str:
         return ""
     errors = [abs(float(row["error"])) for row in proved]
     inside = sum(row["within_interval"] == "yes" for row in proved)
-    sentence = (
-        f"{counted(len(errors), 'prediction')} measured end to end: median error "
-        f"{percent(median(errors))}, worst {percent(max(errors))}; {inside} inside their interval."
-    )
+    error = f"median error {percent(median(errors))}, worst {percent(max(errors))}"
+    measured = f"{counted(len(errors), 'prediction')} measured end to end"
+    sentence = f"{measured}: {error}; {inside} inside their interval."
     busy = median([number(row["other_cores"]) or 0.0 for row in proved])
     if busy < _DISTURBED_CORES:
         return sentence
-    return (
-        f"{sentence} Other processes took {busy:.1f} cores meanwhile: "
-        "run it again on an idle machine before you judge."
-    )
+    disturbed = f"Other processes took {busy:.1f} cores meanwhile"
+    return f"{sentence} {disturbed}: run it again on an idle machine before you judge."
 
 
 def rate(row: Row) -> str:
@@ -185,10 +172,8 @@ def _utilization(diagnosis: Diagnosis) -> str:
     if busy >= 0.9:
         return f"The {device} is busy {share} of the time: it is not starved."
     if diagnosis.on_cpu:
-        return (
-            f"The {device} alone would take {share} of the time; "
-            "for the rest it waits, or loading uses its cores."
-        )
+        rest = "for the rest it waits, or loading uses its cores"
+        return f"The {device} alone would take {share} of the time; {rest}."
     state = "starves" if busy < 0.5 else "waits often"
     return f"The {device} {state}: it is busy {share} of the time and waits for images the rest."
 
@@ -215,24 +200,21 @@ def _workers(diagnosis: Diagnosis) -> str:
     if wanted is None:
         return "No number of workers on these cores loads as fast as the device computes."
     enough = "enough" if workers >= wanted else "too few"
-    return (
-        f"{counted(int(wanted), 'worker')} would keep the device busy; "
-        f"the recipe has {workers}, {enough}."
-    )
+    keep = f"{counted(int(wanted), 'worker')} would keep the device busy"
+    return f"{keep}; the recipe has {workers}, {enough}."
 
 
 def _together(diagnosis: Diagnosis) -> str:
-    if not diagnosis.stacked or diagnosis.stacked[-1]["status"] != "ok":
+    last = ok_rows(diagnosis.stacked[-1:])
+    if not last:
         return ""
-    last = diagnosis.stacked[-1]
-    return f"All fixes added cumulatively: {rate(last)}, {_times(last)} as fast as now."
+    return f"All fixes added cumulatively: {rate(last[0])}, {_times(last[0])} as fast as now."
 
 
 def _sample(diagnosis: Diagnosis) -> str:
     n = int(diagnosis.present["n_images"])
-    if n >= _FEW:
-        return ""
-    return f"This rests on {counted(n, 'image')}: give a folder of {_FEW} or more to rely on it."
+    advice = f"give a folder of {_FEW} or more to rely on it"
+    return f"This rests on {counted(n, 'image')}: {advice}." if n < _FEW else ""
 
 
 def _times(row: Row) -> str:

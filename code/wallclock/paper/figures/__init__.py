@@ -24,8 +24,7 @@ FIGURES: Mapping[str, Output[Figure]] = discover(__name__, "fig_")
 def render(stem: str, tables_dir: Path, out_dir: Path) -> Rendering:
     """Draw one figure from the tables in `tables_dir` and write it into `out_dir`.
 
-    Raises:
-        UserError: no figure is called `stem`, or a table is damaged.
+    Raises UserError if no figure is called `stem`, or a table is damaged.
     """
     output = FIGURES[check_name(stem, FIGURES, "figure")]
     try:

@@ -47,10 +47,7 @@ def draw(image_set: str, tables: Tables) -> Figure:
     """Draw the serial recipes of an image set and, versus them, the baseline with its workers.
 
     Of the baseline the busy seconds are stacked and the wall time is marked. The row of the null
-    decoder goes into the style.caption.
-
-    Raises:
-        NothingToDrawError: no recipe has status ok.
+    decoder goes into the caption.
     """
     rows = tables[serial.CSVS[image_set]]
     recipes = [row for row in ok_rows(rows) if row["decoder"] != "null"]
@@ -63,10 +60,8 @@ def draw(image_set: str, tables: Tables) -> Figure:
     ]
     bars = [*(_Bar(row, _name(row)) for row in recipes), *overlapped]
     # On a CPU the forward pass dwarfs the stages before it: a second panel shows them alone.
-    dwarfed = any(
-        row["device_kind"] == "cpu" and (number(row["forward_share"]) or 0) > _DWARFING
-        for row in recipes
-    )
+    on_cpu = [row for row in recipes if row["device_kind"] == "cpu"]
+    dwarfed = any((number(row["forward_share"]) or 0) > _DWARFING for row in on_cpu)
     panels = 2 if dwarfed else 1
     figure = style.new_figure(1.2 + panels * (0.45 + 0.48 * len(bars)))
     axes = figure.subplots(panels, 1, squeeze=False)[:, 0]
@@ -108,18 +103,13 @@ ORIGINAL = output(
 
 
 def stage_seconds(row: Row, excluded: Sequence[str] = ()) -> dict[str, float]:
-    """Seconds per 100,000 images of each stage that took any, then the unattributed rest.
-
-    Raises:
-        NothingToDrawError: the row has no wall time.
-    """
+    """Seconds per 100,000 images by stage that took any, and OTHER. Raises NothingToDrawError."""
     wall, total = number(row["wall_s"]), number(row["seconds_per_100k"])
     if not wall or not total:
         raise NothingToDrawError(f"recipe {row['recipe']} has status ok but no wall time")
-    seconds = {
-        name: (number(row.get(f"{name}_s", "")) or 0.0) * total / wall for name in (*STAGES, OTHER)
-    }
-    return {name: value for name, value in seconds.items() if value > 0 and name not in excluded}
+    shown = [name for name in (*STAGES, OTHER) if name not in excluded]
+    seconds = {name: (number(row.get(f"{name}_s", "")) or 0.0) * total / wall for name in shown}
+    return {name: value for name, value in seconds.items() if value > 0}
 
 
 def _panel(axes: Axes, bars: Sequence[_Bar], excluded: Sequence[str]) -> None:
@@ -139,37 +129,30 @@ def _panel(axes: Axes, bars: Sequence[_Bar], excluded: Sequence[str]) -> None:
     style.horizontal_bars(axes, [bar.label for bar in bars], margin)
 
 
-def _stack(
-    axes: Axes, position: int, seconds: dict[str, float], total: float, longest: float
-) -> None:
+def _stack(axes: Axes, y: int, seconds: dict[str, float], total: float, longest: float) -> None:
     left = 0.0
     for name, width in seconds.items():
         fill, hatch = _STYLES[name]
-        axes.barh(
-            position, width, left=left, height=_BAR_HEIGHT, color=fill, hatch=hatch, **style.EDGE
-        )
+        axes.barh(y, width, left=left, height=_BAR_HEIGHT, color=fill, hatch=hatch, **style.EDGE)
         if width >= _LABELLED_SHARE * total and width >= _VERTICAL * longest:
             # The box in the fill's own colour keeps a hatch from crossing the digits.
             box = {"boxstyle": "round,pad=0.05", "facecolor": fill, "edgecolor": "none"}
-            axes.text(
-                left + width / 2, position, percent(width / total, 0), ha="center", va="center",
-                color="white" if style.is_dark(fill) else style.INK, fontsize=7.5, bbox=box,
-                rotation=0 if width >= _HORIZONTAL * longest else 90,
-            )  # fmt: skip
+            turn = 0 if width >= _HORIZONTAL * longest else 90
+            text = percent(width / total, 0)
+            style.inside(axes, left + width / 2, y, text, fill, bbox=box, rotation=turn)
         left += width
 
 
 def _busy_and_wall(axes: Axes, position: int, bar: _Bar, busy: float, wall: bool) -> None:
     """Label the busy seconds of overlapping stages, and mark the wall time."""
     words = f"{digits(busy)} s busy"
+    end = busy
     if wall:
-        words = f"wall {digits(bar.wall)} s\n({words})"
+        words, end = f"wall {digits(bar.wall)} s\n({words})", max(busy, bar.wall)
         y = position - _BAR_HEIGHT / 2 - 0.1
         axes.plot([0, bar.wall], [y, y], color=style.INK, linewidth=0.9)
         axes.plot([bar.wall], [y], color=style.INK, marker="D", markersize=3.5)
-    style.beside_bar(axes, max(busy, bar.wall if wall else 0.0), position, words).set_fontweight(
-        "bold"
-    )
+    style.beside_bar(axes, end, position, words).set_fontweight("bold")
 
 
 def _spread(axes: Axes, position: int, row: Row) -> None:

@@ -31,11 +31,7 @@ Points = Sequence[tuple[float, float]]
 
 @output("fig-02-batch-sweep", "Throughput and peak GPU memory against the batch size", batch.CSV)
 def draw_batches(tables: Tables) -> Figure:
-    """Images a second over batch sizes; peak memory, where there is a GPU, on the right axis.
-
-    Raises:
-        NothingToDrawError: no row with status ok has a rate.
-    """
+    """Images a second over batch sizes; peak memory, where there is a GPU, on the right axis."""
     rows = tables[batch.CSV]
     rates, memory = (_points(rows, name, "batch_size") for name in ("img_per_s", _MEMORY))
     _check(rates, batch.CSV)
@@ -69,8 +65,7 @@ def draw_workers(tables: Tables) -> Figure:
 
     The share tells on which side of the knee a point lies: what waits is not the bottleneck.
 
-    Raises:
-        NothingToDrawError: no row with status ok has a rate.
+    Raises NothingToDrawError if no row with status ok has a rate.
     """
     rows = tables[workers.CSV]
     rates, waits = (_points(rows, name, "workers") for name in ("img_per_s", "wait_share"))
@@ -122,8 +117,7 @@ def _throughput(
     lows, highs = (_points(rows, f"img_per_s_{end}", setting) for end in ("min", "max"))
     for (x, low), (_, high) in zip(lows, highs, strict=True):
         if high > low:
-            style: dict[str, Any] = {"linewidth": 0.9, "marker": "_", "markersize": 4}
-            axes.plot([x, x], [low, high], color=_RATE, zorder=1.5, **style)
+            axes.plot([x, x], [low, high], color=_RATE, zorder=1.5, lw=0.9, marker="_", ms=4)
     _name_points(axes, rates, _RATE, digits)
     _mark_missing(axes, rows, setting)
 
@@ -147,28 +141,21 @@ def _name_points(
     axes: Axes, points: Points, colour: str, text: Callable[[float], str], *, below: bool = False
 ) -> None:
     offset, side = (-7, "top") if below else (7, "bottom")
+    look: dict[str, Any] = {"ha": "center", "va": side, "color": colour, "fontsize": 7}
     for x, y in points:
-        axes.annotate(
-            text(y), (x, y), (0, offset), textcoords="offset points", ha="center", va=side,
-            color=colour, fontsize=7,
-        )  # fmt: skip
+        axes.annotate(text(y), (x, y), (0, offset), textcoords="offset points", **look)
 
 
 def _mark_missing(axes: Axes, rows: Sequence[Row], setting: str) -> None:
     """A cross at the axis for each setting without a measurement, with its status."""
-    for row in rows:
-        if row["status"] == "ok":
-            continue
+    look: dict[str, Any] = {"ha": "center", "va": "bottom", "color": style.GREY, "fontsize": 7}
+    for row in (row for row in rows if row["status"] != "ok"):
         x, words = float(row[setting]), "out of memory" if row["status"] == "oom" else row["status"]
         axes.plot([x], [0], color=style.GREY, marker="x", markersize=6, clip_on=False, zorder=3)
-        axes.annotate(
-            words, (x, 0), (0, 9), textcoords="offset points", rotation=90, ha="center",
-            va="bottom", color=style.GREY, fontsize=7,
-        )  # fmt: skip
+        axes.annotate(words, (x, 0), (0, 9), textcoords="offset points", rotation=90, **look)
 
 
 def _place_caption(figure: Figure, rows: Sequence[Row], name: Callable[[Row], str]) -> None:
     measured = ok_rows(rows)
-    style.place_caption(
-        figure, style.caption(measured, style.spread_remark(measured), style.left_out(rows, name))
-    )
+    remarks = style.spread_remark(measured), style.left_out(rows, name)
+    style.place_caption(figure, style.caption(measured, *remarks))

@@ -22,18 +22,13 @@ from wallclock.spec import IMAGE_SETS
     decoders.CSV,
 )
 def draw(tables: Tables) -> Figure:
-    """Mean time a decoder, with a line from p50 to p90; a panel an image set, own scales.
-
-    Raises:
-        NothingToDrawError: no row of a known image set has status ok.
-    """
+    """Mean time a decoder, with a line from p50 to p90; a panel an image set, own scales."""
     rows = tables[decoders.CSV]
     measured = ok_rows(rows)
     sets = [name for name in IMAGE_SETS if any(row["image_set"] == name for row in measured)]
     if not sets:
-        raise NothingToDrawError(
-            f"no row in {decoders.CSV} is of an image set called {' or '.join(IMAGE_SETS)}"
-        )
+        known = " or ".join(IMAGE_SETS)
+        raise NothingToDrawError(f"no row in {decoders.CSV} is of an image set called {known}")
     names = distinct(rows, "decoder")
     figure = style.new_figure(1.05 + 0.42 * len(names))
     panels = figure.subplots(1, len(sets), sharey=True, squeeze=False)[0]

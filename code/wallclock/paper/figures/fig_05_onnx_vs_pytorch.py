@@ -24,11 +24,7 @@ _REASON = 74
     onnx.CSV,
 )
 def draw(tables: Tables) -> Figure:
-    """Mean time a batch by runtime, with a line from p50 to p95; without a time, the reason.
-
-    Raises:
-        NothingToDrawError: a row with status ok has no times.
-    """
+    """Mean time a batch by runtime, with a line from p50 to p95; without a time, the reason."""
     rows = tables[onnx.CSV]
     measured = ok_rows(rows)
     figure = style.new_figure(1.05 + 0.3 * len(rows))
@@ -37,9 +33,7 @@ def draw(tables: Tables) -> Figure:
         if row["status"] == "ok":
             _bar(axes, position, row)
         else:
-            style.beside_bar(axes, 0, position, style.why(row, _REASON)).set(
-                color=style.GREY, fontsize=7
-            )
+            style.not_measured(axes, position, style.why(row, _REASON))
     style.horizontal_bars(axes, [name(row) for row in rows], 0.24)
     axes.set_xlabel(f"milliseconds per batch of {joined(measured, 'batch_size')}")
     axes.set_title("Forward pass alone, by runtime")

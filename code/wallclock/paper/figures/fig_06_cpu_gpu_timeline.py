@@ -48,29 +48,21 @@ class _Run:
     optional=(t4.TIMELINE_CSV, opt.TIMELINE_CSV),
 )
 def draw(tables: Tables) -> Figure:
-    """A panel a run: lanes from top to bottom, time to the right.
-
-    Raises:
-        NothingToDrawError: no recording holds two forward passes.
-    """
+    """A panel a run: lanes from top to bottom, time to the right."""
     runs = _runs(tables)
     longest = max(run.window.length for run in runs)
     one_scale = longest <= _MAX_RATIO * min(run.window.length for run in runs)
     heights = [len(recorded.lanes(run.spans)) + 1.6 for run in runs]
     figure = style.new_figure(1.0 + 0.19 * sum(heights))
     panels = figure.subplots(len(runs), 1, squeeze=False, height_ratios=heights)[:, 0]
+    missing = [_NAMES[name].lower() for name in tables if name not in {run.csv for run in runs}]
     remarks = ["recorded spans, not a model"]
-    remarks += [
-        f"{_NAMES[name].lower()}: too few batches to show"
-        for name in tables
-        if name not in {run.csv for run in runs}
-    ]
+    remarks += [f"{name}: too few batches to show" for name in missing]
     for axes, run in zip(panels, runs, strict=True):
         span = longest if one_scale else run.window.length
         remarks += [words for words in _panel(axes, run, span) if words not in remarks]
-    panels[-1].set_xlabel(
-        "milliseconds" if one_scale else "milliseconds (the two panels have different scales)"
-    )
+    scales = "" if one_scale else " (the two panels have different scales)"
+    panels[-1].set_xlabel(f"milliseconds{scales}")
     stages = {span.stage for run in runs for span in run.spans}
     style.place_legend(figure, {name: _STYLES[name] for name in _STYLES if name in stages})
     sizes = " / ".join(dict.fromkeys(f"{int(run.row['n_images']):,}" for run in runs))
@@ -82,10 +74,8 @@ def draw(tables: Tables) -> Figure:
 def _runs(tables: Mapping[str, Sequence[Row]]) -> list[_Run]:
     parsed = {name: recorded.parse(rows) for name, rows in tables.items() if rows}
     totals = {name: recorded.total_batches(tables[name]) for name in parsed}
-    windows = {
-        name: recorded.choose_window(spans, total=totals[name]) for name, spans in parsed.items()
-    }
-    longest = max((window.length for window in windows.values() if window), default=0.0)
+    windows = [recorded.choose_window(parsed[name], total=totals[name]) for name in parsed]
+    longest = max((window.length for window in windows if window), default=0.0)
     runs = []
     for name, spans in parsed.items():
         # The faster run shows as many batches as fit into the slower one's window.
@@ -100,15 +90,13 @@ def _runs(tables: Mapping[str, Sequence[Row]]) -> list[_Run]:
 def _panel(axes: Axes, run: _Run, span_ms: float) -> list[str]:
     """Draw one run; return remarks for the caption."""
     remarks = []
-    spans = [
-        span for span in run.spans if span.end > run.window.start and span.start < run.window.end
-    ]
-    loading = sorted(span.duration for span in spans if span.stage in STAGES[:4])
+    spans, window = run.spans, run.window
+    inside = [span for span in spans if span.end > window.start and span.start < window.end]
+    loading = sorted(span.duration for span in inside if span.stage in STAGES[:4])
     if loading and loading[len(loading) // 2] < _LEGIBLE * span_ms:
         spans = recorded.grouped(run.spans)
-        remarks.append(
-            "a worker's stages alternate image by image and are drawn together, batch by batch"
-        )
+        grouped = "a worker's stages alternate image by image and are drawn together"
+        remarks.append(f"{grouped}, batch by batch")
     lanes = recorded.lanes(run.spans)
     for span in spans:
         _draw_span(axes, lanes.index(span.lane), span, run.window, span_ms)
@@ -148,10 +136,7 @@ def _draw_span(axes: Axes, lane: int, span: Span, window: Window, span_ms: float
     )  # fmt: skip
     axes.add_patch(box)
     if span.stage == "forward" and end - start > 0.045 * span_ms:
-        axes.text(
-            (start + end) / 2, lane, str(span.batch), ha="center", va="center", fontsize=6.5,
-            color="white" if style.is_dark(fill) else style.INK,
-        )  # fmt: skip
+        style.inside(axes, (start + end) / 2, lane, str(span.batch), fill, fontsize=6.5)
 
 
 def _hatch_unrecorded(axes: Axes, run: _Run, lanes: Sequence[str]) -> None:

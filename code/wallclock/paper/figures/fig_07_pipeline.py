@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from html import escape
+from typing import Any
+
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_hex
 from matplotlib.figure import Figure
@@ -35,11 +38,9 @@ def mermaid(tables: Tables) -> str:
     for index, (group, first, last) in enumerate(_GROUPS):
         lines.append(f'  subgraph group{index}["{group}"]')
         for stage in STAGES[STAGES.index(first) : STAGES.index(last) + 1]:
-            shares = "".join(
-                f"<br/>{name} {percent(_share(row, stage)).replace('<', '&lt;')}"
-                for name, row in rows.items()
-            )
-            lines.append(f'    {stage}["<b>{stage}</b>{shares}"]')
+            shares = {name: percent(_share(row, stage)) for name, row in rows.items()}
+            text = "".join(f"<br/>{name} {escape(shares[name])}" for name in shares)
+            lines.append(f'    {stage}["<b>{stage}</b>{text}"]')
         lines.append("  end")
     lines.append("  " + " --> ".join(STAGES))
     for stage in STAGES:
@@ -56,11 +57,7 @@ def mermaid(tables: Tables) -> str:
     text=(".mmd", mermaid),
 )
 def draw(tables: Tables) -> Figure:
-    """A row of boxes an image set, filled by share; the stages ran sequentially.
-
-    Raises:
-        NothingToDrawError: no table has a measured row of Pillow's recipe.
-    """
+    """A row of boxes an image set, filled by share; the stages ran sequentially."""
     rows = _pil_rows(tables)
     figure = style.new_figure(1.15 + 0.62 * len(rows))
     axes = figure.subplots()
@@ -78,9 +75,8 @@ def draw(tables: Tables) -> Figure:
     axes.set_ylim(-(len(rows) - 1) * _ROW_PITCH - 0.4, 1.16)
     axes.set_title("Share of wall time by stage: PIL decode, PIL resize, stages run sequentially")
     rest = ", ".join(f"{name} {percent(_rest(row))}" for name, row in rows.items())
-    style.place_caption(
-        figure, style.caption(list(rows.values()), f"wall time in no stage: {rest}")
-    )
+    caption = style.caption(list(rows.values()), f"wall time in no stage: {rest}")
+    style.place_caption(figure, caption)
     return figure
 
 
@@ -114,29 +110,15 @@ def _flow(axes: Axes, y: float, row: Row) -> None:
         corner = (index - _WIDTH / 2 + 0.04, y - _HEIGHT / 2 + 0.04)
         width, height = _WIDTH - 0.08 - _GAP / 2, _HEIGHT - 0.08
         shape = "round,pad=0.04,rounding_size=0.06"
-        axes.add_patch(
-            FancyBboxPatch(
-                corner,
-                width,
-                height,
-                boxstyle=shape,
-                facecolor=fill,
-                edgecolor=style.INK,
-                linewidth=0.6,
-            )
-        )
-        axes.text(
-            corner[0] + width / 2, y, percent(share), ha="center", va="center", fontsize=7.5,
-            color="white" if style.is_dark(fill) else style.INK,
-            fontweight="bold" if share >= 0.1 else "normal",
-        )  # fmt: skip
+        box = FancyBboxPatch(corner, width, height, boxstyle=shape, fc=fill, ec=style.INK, lw=0.6)
+        axes.add_patch(box)
+        weight = "bold" if share >= 0.1 else "normal"
+        middle = corner[0] + width / 2
+        style.inside(axes, middle, y, percent(share), fill, fontweight=weight)
         if index:
             ends = ((index - 1 + _WIDTH / 2 - _GAP / 2, y), (index - _WIDTH / 2, y))
-            arrow = FancyArrowPatch(
-                *ends, arrowstyle="-|>", mutation_scale=6, color=style.INK, linewidth=0.7,
-                shrinkA=0, shrinkB=0,
-            )  # fmt: skip
-            axes.add_patch(arrow)
+            look: dict[str, Any] = {"color": style.INK, "lw": 0.7, "shrinkA": 0, "shrinkB": 0}
+            axes.add_patch(FancyArrowPatch(*ends, arrowstyle="-|>", mutation_scale=6, **look))
 
 
 def _bracket(axes: Axes, words: str, first: int, last: int) -> None:

@@ -21,11 +21,7 @@ from wallclock.paper.rendering import NothingToDrawError, Tables, output
     steps.CSV,
 )
 def draw(tables: Tables) -> Figure:
-    """One bar a step, images a second, with its factor over the baseline.
-
-    Raises:
-        NothingToDrawError: no step has a rate.
-    """
+    """One bar a step, images a second, with its factor over the baseline."""
     rows = tables[steps.CSV]
     measured = [row for row in ok_rows(rows) if number(row["img_per_s"])]
     if not measured:
@@ -37,9 +33,7 @@ def draw(tables: Tables) -> Figure:
         if row in measured:
             _bar(axes, position, row, base)
         else:
-            style.beside_bar(axes, 0, position, style.why(row, 80)).set(
-                color=style.GREY, fontsize=7
-            )
+            style.not_measured(axes, position, style.why(row, 80))
     style.horizontal_bars(axes, [_label(row) for row in rows], 0.22)
     axes.set_xlabel("images per second, measured end to end")
     axes.set_title(f"Throughput, each step added to those above it, {style.sets_of(measured)}")
@@ -60,10 +54,8 @@ def _bar(axes: Axes, position: int, row: Row, base: float | None) -> None:
     if high > low:
         style.range_line(axes, (low, high), position)
     gain = f"  {factor(rate / base)}" if base and row["step"] != "baseline" else ""
-    label = style.beside_bar(
-        axes, max(rate, high), position, f"{digits(rate)}{gain}{style.mark(row)}"
-    )
-    label.set_fontweight("bold")
+    text = f"{digits(rate)}{gain}{style.mark(row)}"
+    style.beside_bar(axes, max(rate, high), position, text).set_fontweight("bold")
 
 
 def _label(row: Row) -> str:

@@ -28,11 +28,7 @@ _LETTER_PT, _LINE_PT = 3.5, 8.5
     "fig-11-frontier", "Throughput of loaders against the fidelity of their images", frontier.CSV
 )
 def draw(tables: Tables) -> Figure:
-    """A panel for each set of images; up is faster, right is closer to Pillow's antialiased resize.
-
-    Raises:
-        NothingToDrawError: no row has both a rate and a PSNR.
-    """
+    """A panel a set of images; up is faster, right is closer to Pillow's antialiased resize."""
     rows = tables[frontier.CSV]
     measured = [row for row in ok_rows(rows) if number(row["img_per_s"]) and row["psnr_db"]]
     panels = list(dict.fromkeys(_panel_of(row) for row in measured))
@@ -93,15 +89,7 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> dict[str, tuple[float, float
         fill, marker, size = _MARKS.get(row["system"], _OTHER)
         low, high = number(row["img_per_s_min"]) or y, number(row["img_per_s_max"]) or y
         axes.plot([x, x], [low, high], color=style.GREY, linewidth=0.9, zorder=2)
-        axes.plot(
-            [x],
-            [y],
-            marker=marker,
-            markersize=size,
-            color=fill,
-            markeredgecolor=style.INK,
-            zorder=3,
-        )
+        axes.plot([x], [y], marker=marker, ms=size, color=fill, mec=style.INK, zorder=3)
     rates = [y for _, y in points.values()]
     axes.set_ylim(0.62 * min(rates), 1.6 * max(rates))
     # A short range may have no power of ten in it.
@@ -125,13 +113,10 @@ def _name_points(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     panel = axes.get_window_extent()
     width, height = (72 * pixels / axes.figure.dpi for pixels in (panel.width, panel.height))
-    in_points = {
-        system: (
-            width * (x - left) / (right - left),
-            height * math.log(y / bottom) / math.log(top / bottom),
-        )
-        for system, (x, y) in points.items()
-    }
+    in_points = {}
+    for system, (x, y) in points.items():
+        up = math.log(y / bottom) / math.log(top / bottom)
+        in_points[system] = (width * (x - left) / (right - left), height * up)
     occupied = [(x - 4, x + 4, y) for x, y in in_points.values()]
     for system, (x, y) in sorted(in_points.items(), key=lambda item: -item[1][1]):
         bold = system in _MARKS

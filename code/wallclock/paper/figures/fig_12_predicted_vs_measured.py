@@ -38,16 +38,9 @@ _BANDS = ((0.35, "#F1F1F1"), (UNCERTAINTY, "#DDDDDD"))
     predict.CSV,
 )
 def draw(tables: Tables) -> Figure:
-    """Predicted over measured images a second, both on logarithmic scales, equality as a line.
-
-    Raises:
-        NothingToDrawError: no row has both.
-    """
-    rows = [
-        row
-        for row in ok_rows(tables[predict.CSV])
-        if row["img_per_s"] and row["measured_img_per_s"]
-    ]
+    """Predicted over measured images a second, both on logarithmic scales, equality as a line."""
+    measured = ok_rows(tables[predict.CSV])
+    rows = [row for row in measured if row["img_per_s"] and row["measured_img_per_s"]]
     if not rows:
         raise NothingToDrawError(f"no row in {predict.CSV} was both predicted and measured")
     figure = style.new_figure(4.4)
@@ -57,16 +50,12 @@ def draw(tables: Tables) -> Figure:
     for band, shade in _BANDS:
         below, above = ([end * factor for end in (low, high)] for factor in (1 - band, 1 + band))
         label = f"within {percent(band, 0)} of measured"
-        axes.fill_between(
-            [low, high], below, above, color=shade, linewidth=0, zorder=0, label=label
-        )
+        axes.fill_between([low, high], below, above, color=shade, lw=0, zorder=0, label=label)
     axes.plot([low, high], [low, high], color=style.GREY, linewidth=0.8, zorder=1)
     for experiment in distinct(rows, "experiment"):
+        of_one = [row for row in rows if row["experiment"] == experiment]
         for origin in ("measured", "paper"):
-            key = (experiment, origin)
-            _points(
-                axes, [row for row in rows if (row["experiment"], row["measured_origin"]) == key]
-            )
+            _points(axes, [row for row in of_one if row["measured_origin"] == origin])
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
     axes.xaxis.set_major_formatter("{x:,g}")
     axes.yaxis.set_major_formatter("{x:,g}")
@@ -87,14 +76,14 @@ def _points(axes: Axes, rows: Sequence[Row]) -> None:
     ours = rows[0]["measured_origin"] == "measured"
     columns = ("measured_img_per_s", "img_per_s", "img_per_s_low", "img_per_s_high")
     x, y, lows, highs = ([float(row[column]) for row in rows] for column in columns)
+    line, fill, label = style.GREY, "white", f"the paper's {name}"
+    if ours:
+        line, fill, label = colour, colour, name
     for at, low, high in zip(x, lows, highs, strict=True):
-        axes.plot(
-            [at, at], [low, high], color=colour if ours else style.GREY, linewidth=0.7, zorder=2
-        )
+        axes.plot([at, at], [low, high], color=line, linewidth=0.7, zorder=2)
     axes.plot(
-        x, y, linestyle="none", marker=marker, markersize=5.5,
-        markerfacecolor=colour if ours else "white", markeredgecolor=style.INK, markeredgewidth=0.6,
-        label=name if ours else f"the paper's {name}", zorder=3,
+        x, y, linestyle="none", marker=marker, markersize=5.5, markerfacecolor=fill, label=label,
+        markeredgecolor=style.INK, markeredgewidth=0.6, zorder=3,
     )  # fmt: skip
 
 
@@ -115,10 +104,8 @@ def _caption(rows: Sequence[Row], everything: Sequence[Row]) -> str:
             f"error: median {percent(median(errors), 0)}, worst {worst}",
         ]
     if len(ours) < len(rows):
-        parts += [
-            "hollow: the paper's own numbers (Tesla T4)",
-            "two on one vertical: with and without overlap",
-        ]
+        parts.append("hollow: the paper's own numbers (Tesla T4)")
+        parts.append("two on one vertical: with and without overlap")
     absent = sum(row["status"] != "ok" for row in everything)
     if absent:
         parts.append(f"{counted(absent, 'cell')} not predicted or not measured: {predict.CSV}")

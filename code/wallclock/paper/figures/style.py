@@ -98,14 +98,12 @@ def new_figure(height: float) -> Figure:
 
 def save(figure: Figure, stem: str, out_dir: Path) -> list[Path]:
     """Write `figure` as PNG (200 dpi), SVG and PDF; equal figures give equal bytes."""
-    paths = []
+    paths = [out_dir / f"{stem}.{suffix}" for suffix in _METADATA]
     with styled():
-        for suffix, metadata in _METADATA.items():
+        for path, (suffix, metadata) in zip(paths, _METADATA.items(), strict=True):
             buffer = BytesIO()
             figure.savefig(buffer, format=suffix, metadata=metadata)
-            path = out_dir / f"{stem}.{suffix}"
             write_bytes(path, buffer.getvalue())
-            paths.append(path)
     return paths
 
 
@@ -203,6 +201,17 @@ def horizontal_bars(axes: Axes, names: Sequence[str], margin: float, form: str =
 def beside_bar(axes: Axes, x: float, y: float, text: str) -> Annotation:
     """Write `text` to the right of a horizontal bar that ends at `x`."""
     return axes.annotate(text, (x, y), (6, 0), textcoords="offset points", va="center")
+
+
+def not_measured(axes: Axes, y: float, text: str) -> None:
+    """Write the reason where a bar would be."""
+    beside_bar(axes, 0, y, text).set(color=GREY, fontsize=7)
+
+
+def inside(axes: Axes, x: float, y: float, text: str, fill: str, **properties: Any) -> None:
+    """Write `text` centred on an area of that fill, in ink that contrasts with it."""
+    properties = {"fontsize": 7.5, "color": "white" if is_dark(fill) else INK, **properties}
+    axes.text(x, y, text, ha="center", va="center", **properties)
 
 
 def range_line(axes: Axes, ends: tuple[float, float], y: float, size: float = 6) -> None:

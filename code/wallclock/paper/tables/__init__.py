@@ -15,9 +15,7 @@ TABLES: Mapping[str, Output[Table]] = discover(__name__, "table_")
 def build(stem: str, tables_dir: Path) -> Table:
     """Build one table from the CSVs in `tables_dir`.
 
-    Raises:
-        UserError: no table is called `stem`, or a CSV is damaged.
-        NothingToDrawError: the CSVs that it needs are absent, or hold nothing that it shows.
+    Raises UserError if no table is called `stem` or a CSV is damaged, and NothingToDrawError.
     """
     output = TABLES[check_name(stem, TABLES, "table")]
     return output.make(read_sources(tables_dir, output.required, output.optional))

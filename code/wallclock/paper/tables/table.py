@@ -13,7 +13,7 @@ from wallclock.paper.csvfile import Row, number, write_table
 from wallclock.paper.format import EMPTY
 from wallclock.paper.rendering import Tables
 
-_TEMPLATES = Path(__file__).parents[1] / "report_template"
+TEMPLATES = Path(__file__).parents[1] / "report_template"
 #: How a column's values are formatted.
 TEXT, NUMBER, COUNT, PERCENT, FACTOR = "text", "number", "count", "percent", "factor"
 _FORMATS: Mapping[str, Callable[[float], str]] = {
@@ -165,7 +165,7 @@ def to_markdown(table: Table, title: str) -> str:
 def to_latex(table: Table, title: str, label: str) -> str:
     """A booktabs table; one that runs over pages where it is long."""
     name = "longtable.tex" if table.long else "table.tex"
-    text = (_TEMPLATES / name).read_text(encoding="utf-8")
+    text = (TEMPLATES / name).read_text(encoding="utf-8")
     parts = {
         "align": "".join(_alignment(column) for column in table.shown),
         "heads": _latex_line([column.heading for column in table.shown]),

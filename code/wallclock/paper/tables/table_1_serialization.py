@@ -28,7 +28,7 @@ _COLUMNS = (
 
 @output("table-1-serialization", "Writing the vectors, by format", serialization.CSV)
 def build(tables: Tables) -> Table:
-    """A row for each row of the CSV. Raises NothingToDrawError."""
+    """A row for each row of the CSV."""
     sources = rows_of(tables, serialization.CSV)
     if not sources:
         raise NothingToDrawError(f"no row in {serialization.CSV}")
@@ -38,18 +38,16 @@ def build(tables: Tables) -> Table:
 def _caption(sources: list[SourceRow]) -> str:
     """What was written, where; and what the paper's own heading gets wrong."""
     measured = [source.row for source in sources if source.ok]
-    missing = [
-        f"{source.row['format']}: {source.row['status']} ({source.row['reason']})"
-        for source in sources
-        if not source.ok
-    ]
+    failed = [source.row for source in sources if not source.ok]
     parts = [
-        f"Vectors of {joined(measured, 'dim')} × float32, the median of "
-        f"{joined(measured, 'repeats')} repeats, on {joined(measured, 'device')}."
-        if measured
-        else "",
         "The write-up heads its own table “for 100 K vectors”; by its throughputs and sizes it is "
-        "for 50 K.",
-        f"Not measured: {'; '.join(missing)}." if missing else "",
+        "for 50 K."
     ]
-    return " ".join(filter(None, parts))
+    if measured:
+        dim, repeats, device = (joined(measured, name) for name in ("dim", "repeats", "device"))
+        vectors = f"Vectors of {dim} × float32, the median of {repeats} repeats, on {device}."
+        parts.insert(0, vectors)
+    if failed:
+        reasons = "; ".join(map("{format}: {status} ({reason})".format_map, failed))
+        parts.append(f"Not measured: {reasons}.")
+    return " ".join(parts)

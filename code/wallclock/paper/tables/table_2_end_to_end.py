@@ -5,38 +5,26 @@ from __future__ import annotations
 from experiments import cpu, opt, t4
 from wallclock.paper.labels import CORPORA
 from wallclock.paper.rendering import Tables, output
-from wallclock.paper.tables.table import (
-    COUNT,
-    FACTOR,
-    NUMBER,
-    Column,
-    SourceRow,
-    Table,
-    Value,
-    ratio,
-    rows_of,
-)
+from wallclock.paper.tables import table
+from wallclock.paper.tables.table import Column, SourceRow, Table, Value, ratio, rows_of
 
 _RUNS = {t4.CSV: "baseline", opt.CSV: "all wins", cpu.CSV: "CPU, one thread"}
 _COLUMNS = (
     Column("run", "run"),
-    Column("img_per_s", "img/s", NUMBER),
-    Column("seconds_per_100k", "100 K images, s", NUMBER),
+    Column("img_per_s", "img/s", table.NUMBER),
+    Column("seconds_per_100k", "100 K images, s", table.NUMBER),
     Column("seconds_per_100k_origin", "these seconds are"),
-    Column("minutes_per_million", "1 M images, min (extrapolated)", NUMBER),
+    Column("minutes_per_million", "1 M images, min (extrapolated)", table.NUMBER),
     Column("minutes_per_million_origin", "these minutes are", csv_only=True),
-    Column("speed_up", "speed-up", FACTOR),
-    Column("usd_per_million", "$ per 1 M images", NUMBER),
+    Column("speed_up", "speed-up", table.FACTOR),
+    Column("usd_per_million", "$ per 1 M images", table.NUMBER),
     Column("status", "status"),
-    Column("img_per_s_min", "slowest repeat, img/s", NUMBER, csv_only=True),
-    Column("img_per_s_max", "fastest repeat, img/s", NUMBER, csv_only=True),
-    Column("n_images", "images", COUNT, csv_only=True),
-    Column("repeats", "repeats", COUNT, csv_only=True),
+    Column("img_per_s_min", "slowest repeat, img/s", table.NUMBER, csv_only=True),
+    Column("img_per_s_max", "fastest repeat, img/s", table.NUMBER, csv_only=True),
+    Column("n_images", "images", table.COUNT, csv_only=True),
+    Column("repeats", "repeats", table.COUNT, csv_only=True),
     Column("image_set", "image set", csv_only=True),
-    Column("corpus", "corpus", csv_only=True),
-    Column("weights", "weights", csv_only=True),
-    Column("device", "device", csv_only=True),
-    Column("reason", "reason", csv_only=True),
+    *(Column(name, name, csv_only=True) for name in ("corpus", "weights", "device", "reason")),
 )
 _MINUTES_PER_MILLION = 10 / 60
 

@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 from experiments import decoders, onnx, opt, serial, serialization, t4, workers
 from wallclock.clock import STAGES
-from wallclock.paper.csvfile import joined
+from wallclock.paper.csvfile import joined, read_table
 from wallclock.paper.labels import CORPORA, SHORT_SETS
 from wallclock.paper.rendering import NothingToDrawError, Tables, output
-from wallclock.paper.tables.table import (
-    FACTOR,
-    PERCENT,
-    Column,
-    SourceRow,
-    Table,
-    Value,
-    find,
-    ratio,
-    rows_of,
-)
+from wallclock.paper.tables import table
+from wallclock.paper.tables.table import Column, SourceRow, Table, Value, find, ratio, rows_of
 
+#: When each stage is the bottleneck, its fix, and what that costs.
+_ADVICE = table.TEMPLATES / "checklist.csv"
 _SOURCES = (
     *(serial.CSVS["original"], serial.CSVS["small_256"], decoders.CSV, onnx.CSV),
     *(serialization.CSV, workers.CSV, t4.CSV, opt.CSV),
 )
 _COLUMNS = (
     Column("stage", "stage"),
-    Column("share_original", "share, originals", PERCENT),
-    Column("share_small", "share, 256 px", PERCENT),
+    Column("share_original", "share, originals", table.PERCENT),
+    Column("share_small", "share, 256 px", table.PERCENT),
     Column("bottleneck_when", "the bottleneck when", width=0.14),
     Column("fix", "fix", width=0.16),
     Column("cost", "what it costs", width=0.12),
-    Column("gain", "gain", FACTOR),
+    Column("gain", "gain", table.FACTOR),
     Column("gain_of", "measured as", width=0.12),
 )
 
@@ -42,27 +32,13 @@ Gain = tuple[Value, str]
 _NOT_RUN: Gain = (Value(), "not run")
 
 
-@dataclass(frozen=True)
-class _Advice:
-    """When a stage is the bottleneck, its fix, and the measured gain."""
-
-    when: str
-    fix: str
-    cost: str
-    gain: Callable[[Tables], Gain] = lambda tables: (Value(), "not measured here")
-
-
 @output(
     "table-3-checklist",
     "The nine stages: when each becomes the bottleneck, and what to do about it",
     optional=_SOURCES,
 )
 def build(tables: Tables) -> Table:
-    """Ten rows: a stage each, then all fixes together.
-
-    Raises:
-        NothingToDrawError: no table has anything that is measured.
-    """
+    """Ten rows: a stage each, then all fixes together."""
     if not any(source.ok for csv in _SOURCES for source in rows_of(tables, csv)):
         raise NothingToDrawError(f"no row with status ok in {', '.join(tables)}")
     shares = {
@@ -70,17 +46,12 @@ def build(tables: Tables) -> Table:
         "share_small": find(tables, serial.CSVS["small_256"], decoder="pil"),
     }
     rows = []
-    for stage, advice in _ADVICE.items():
-        gain, measured_as = advice.gain(tables)
-        row = {name: _share(source, stage) for name, source in shares.items()}
-        texts = {
-            "stage": stage,
-            "bottleneck_when": advice.when,
-            "fix": advice.fix,
-            "cost": advice.cost,
-            "gain_of": measured_as,
-        }
-        rows.append(row | {name: Value(text) for name, text in texts.items()} | {"gain": gain})
+    for advice in read_table(_ADVICE):
+        measure = _GAINS.get(advice["stage"])
+        gain, measured_as = measure(tables) if measure else (Value(), "not measured here")
+        row = {name: _share(source, advice["stage"]) for name, source in shares.items()}
+        row |= {name: Value(text) for name, text in advice.items()}
+        rows.append(row | {"gain": gain, "gain_of": Value(measured_as)})
     measured = [source for source in shares.values() if source is not None]
     return Table(_COLUMNS, tuple(rows), _caption(measured))
 
@@ -158,58 +129,13 @@ def _all_gain(tables: Tables) -> Gain:
     return _gain(optimized, baseline, "img_per_s", "img/s end to end, all wins over the baseline")
 
 
-_ADVICE = {
-    "read": _Advice(
-        "files are cold, far away, or many and small",
-        "more loader workers; images packed into large files",
-        "memory a worker; a second copy of the corpus",
-        _workers_gain,
-    ),
-    "decode": _Advice(
-        "images have a megapixel or more",
-        "libjpeg-turbo, decoding at a reduced DCT scale where the target is small",
-        "a native library; rotation and colour spaces by hand",
-        _decode_gain,
-    ),
-    "resize": _Advice(
-        "images are large and the filter antialiases",
-        "OpenCV's resize: INTER_AREA keeps the antialiasing, INTER_LINEAR leaves it out",
-        "other pixels than PIL's: compare the vectors",
-        _resize_gain,
-    ),
-    "normalize": _Advice(
-        "images are small and decode is fast",
-        "send uint8 to the device and normalize there",
-        "a kernel more on the device",
-    ),
-    "assemble": _Advice(
-        "batches are large and one process stacks them",
-        "stack in the workers, into pinned memory",
-        "shared and page-locked memory",
-    ),
-    "h2d": _Advice(
-        "inputs are float32 and the bus is slow",
-        "pinned memory and non_blocking copies; FP16 or uint8 inputs",
-        "page-locked memory",
-    ),
-    "forward": _Advice(
-        "images are small, or the loader keeps up",
-        "FP16, then a larger batch",
-        "slightly other vectors: compare them",
-        _forward_gain,
-    ),
-    "d2h": _Advice(
-        "every patch's vector is kept, not the pooled one",
-        "pool on the device, copy once a batch",
-        "nothing",
-    ),
-    "serialize": _Advice(
-        "all else is fast, or every batch is synced",
-        "npy append or LMDB in place of parquet; large chunks",
-        "no schema and no compression",
-        _sink_gain,
-    ),
-    "all together": _Advice("", "all of the above", "", _all_gain),
+_GAINS = {
+    "read": _workers_gain,
+    "decode": _decode_gain,
+    "resize": _resize_gain,
+    "forward": _forward_gain,
+    "serialize": _sink_gain,
+    "all together": _all_gain,
 }
 
 

@@ -30,7 +30,7 @@ _COLUMNS = (
     claims.CSV,
 )
 def build(tables: Tables) -> Table:
-    """A row a claim, in the paper's order. Raises NothingToDrawError."""
+    """A row a claim, in the paper's order."""
     sources = rows_of(tables, claims.CSV)
     if not sources:
         raise NothingToDrawError(f"no row in {claims.CSV}")
