@@ -65,19 +65,18 @@ def make_folder(folder: Path) -> None:
         )
 
 
-def check_space(folder: Path, image_set: str, n: int) -> None:
-    """Check that `n` more images fit, before any is requested.
+def space_for(image_set: str, n: int) -> int:
+    """Bytes that `n` images of a set need on the disk, with a margin."""
+    return round(n * (OBJECT_BYTES[image_set] + _BLOCK_LOSS_BYTES) * SPACE_MARGIN)
 
-    Raises:
-        UserError: they do not.
-    """
-    needed = round(n * (OBJECT_BYTES[image_set] + _BLOCK_LOSS_BYTES) * SPACE_MARGIN)
+
+def check_space(folder: Path, needed: int, purpose: str) -> None:
+    """Raise `UserError` if there are fewer free bytes than needed, before any is written."""
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise UserError(
-            f"{n:,} images of {image_set} need {needed / 1e9:,.2f} GB in {folder}, "
-            f"{free / 1e9:,.2f} GB are free; free some, set out= to another disk, or take fewer "
-            "with --n"
+            f"{purpose}: {needed / 1e9:,.2f} GB are needed in {folder}, {free / 1e9:,.2f} GB are "
+            "free; free some, set out= to another disk, or take fewer with --n"
         )
 
 

@@ -114,7 +114,8 @@ def _files(images: _List, n: int, progress: Progress) -> Manifest:
         if images.image_set != "original":
             # The catalogue's sizes are the originals'.
             missing = [replace(entry, width=0, height=0) for entry in missing]
-        local.check_space(images.base, images.image_set, len(missing))
+        needed = local.space_for(images.image_set, len(missing))
+        local.check_space(images.base, needed, f"{len(missing):,} images of {images.image_set}")
         counter = itertools.count(n - len(missing) + 1)
         # A progress bar that shows MB/s counts bytes too.
         add_bytes = getattr(progress, "add_bytes", lambda n_bytes: None)

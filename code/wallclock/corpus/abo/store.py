@@ -28,7 +28,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from urllib3.exceptions import HTTPError
 
-from wallclock.errors import UserError
+from wallclock.errors import UserError, first_line
 from wallclock.spec import CorpusSpec
 
 T = TypeVar("T")
@@ -141,7 +141,7 @@ class Store:
                 response["Body"].close()
                 raise
         except (BotoCoreError, HTTPError, ConnectionError, TimeoutError) as error:
-            self.last_error = _one_line(error)
+            self.last_error = first_line(error)
             raise TransientError(self.last_error) from error
 
     def get_bytes(self, key: str, limit_bytes: int) -> tuple[bytes, ObjectInfo]:
@@ -158,17 +158,10 @@ class Store:
             UserError: the store is unreachable, keeps failing, or is too slow.
         """
         result: Future[tuple[bytes, ObjectInfo]] = Future()
-        retries = itertools.count(1)
-
-        def pause(seconds: float) -> bool:
-            if next(retries) == 3 and not self.reachable.is_set():
-                return True
-            time.sleep(seconds)
-            return False
 
         def run() -> None:
             try:
-                get = retry(lambda: self.get_bytes(key, limit_bytes), self.config.attempts, pause)
+                get = retry(lambda: self.get_bytes(key, limit_bytes), self.config.attempts)
                 result.set_result(get)
             except BaseException as error:  # noqa: BLE001 - raised by result()
                 result.set_exception(error)
@@ -209,7 +202,7 @@ class Store:
         except (ValueError, TypeError, ArithmeticError, LookupError) as error:
             # botocore's parsers fail on malformed headers.
             self.reachable.set()
-            raise TransientError(f"malformed response: {_one_line(error)}") from error
+            raise TransientError(f"malformed response: {first_line(error)}") from error
 
     def _classify(self, error: ClientError) -> Exception:
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
@@ -242,10 +235,6 @@ def retry(call: Callable[[], T], attempts: int, pause: Callable[[float], object]
             if number >= attempts or pause(backoff_s(number)):
                 raise
     raise AssertionError("unreachable")
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _receive(response: Any, limit_bytes: int, write: Callable[[bytes], object]) -> ObjectInfo:
