@@ -119,9 +119,9 @@ def _item(root: Path, name: str, limits: Limits, known: Item | None) -> Item:
         status = path.stat()
         item = replace(item, bytes=status.st_size, mtime_ns=status.st_mtime_ns)
         # A failed read is retried: a new permission changes neither size nor time.
-        if known and known.failed_stage != "read":
-            if (known.bytes, known.mtime_ns) == (item.bytes, item.mtime_ns):
-                return known
+        same = known and (known.bytes, known.mtime_ns) == (item.bytes, item.mtime_ns)
+        if known and same and known.failed_stage != "read":
+            return known
         data = _read(path, status, limits)
         item = replace(item, sha256=sha256_bytes(data) if data else "")
         return validate(data, limits).annotate(item)

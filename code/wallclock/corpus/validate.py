@@ -122,7 +122,8 @@ def read_header(data: bytes, limits: Limits) -> Header:
 
 
 def _jpeg_header(data: bytes, limits: Limits) -> Header:
-    header, position = None, 2
+    header: Header | None = None
+    position = 2
     while True:
         marker, start, end = _segment(data, position)
         if marker in _ALL_SOF:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import pytest
 
 from tests.conftest import ROOT, popen_interruptible
 from tests.corpus.abo import bucket
-from tests.corpus.abo.conftest import Corpus, intact
+from tests.corpus.abo.conftest import Corpus
 from tests.corpus.abo.faulty_store import FaultyStore
 from wallclock.errors import UserError
 
@@ -155,36 +154,6 @@ def test_file_size_limit_is_a_full_disk(
     assert not list(tmp_path.rglob("*.part"))
     finish(start(slow, tmp_path))
     assert contents(tmp_path) == uninterrupted
-
-
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("mount"), reason="mounting needs root")
-def test_full_disk_is_one_line_and_resumes(
-    slow: FaultyStore, many: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def mount(size: str) -> int:
-        options = f"size={size}{',remount' if tmp_path.is_mount() else ''}"
-        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(tmp_path)]
-        return subprocess.run(command, capture_output=True, check=False).returncode
-
-    if mount("500k"):
-        pytest.skip("root may not mount here")
-    try:
-        # Switch off the checks that would stop it earlier.
-        monkeypatch.setattr("wallclock.corpus.abo.local.SPACE_MARGIN", 0.0)
-        monkeypatch.setattr("wallclock.corpus.abo.pacing._FREE_BYTES", 0)
-        corpus = Corpus(tmp_path, slow.endpoint)
-        line = r"no space left in .*; free some; what has arrived is kept"
-        with pytest.raises(UserError, match=line):
-            corpus(n=N, prefixes=ALL)
-        kept = arrived(tmp_path)
-        assert kept > 10
-        before = slow.total
-        assert mount("50m") == 0
-        assert intact(corpus(n=N, prefixes=ALL), many)
-        assert slow.total - before <= N - kept + 20, "what had arrived was requested again"
-    finally:
-        # Lazily: a thread of the fetch may still hold a file open.
-        subprocess.run(["umount", "--lazy", str(tmp_path)], check=False)
 
 
 def test_it_stops_before_the_disk_is_full(

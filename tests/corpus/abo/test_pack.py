@@ -141,7 +141,7 @@ def test_changed_file_is_not_packed(corpus: Corpus) -> None:
 def test_no_space_for_a_pack_is_one_line(corpus: Corpus) -> None:
     plain = corpus()
     huge = replace(plain, items=tuple(replace(item, bytes=10**15) for item in plain.items))
-    with pytest.raises(UserError, match=r"corpus\.layout=tar needs 40,000,000\.0 GB more"):
+    with pytest.raises(UserError, match=r"corpus\.layout=tar: 40,000,000\.00 GB are needed"):
         pack.ensure(huge, "tar", corpus.folder / "huge.csv", False, no_progress)
 
 
