@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests import making
-from wallclock.corpus import folder, manifest, no_progress
+from wallclock.corpus import folder, manifest
 from wallclock.corpus.manifest import Manifest
 from wallclock.corpus.validate import validate
 from wallclock.errors import UserError
@@ -35,7 +35,7 @@ def prepare(tmp_path: Path, images: Path) -> Prepare:
 
     def run(n: int | None = None, root: Path = images, **options: Any) -> Manifest:
         spec = CorpusSpec("folder", path=str(root), **options)
-        prepared = folder.prepare(spec, n, tmp_path / "cache", no_progress)
+        prepared = folder.prepare(spec, n, tmp_path / "cache", lambda *_: None)
         listed = manifest.load(Path(prepared.manifest)).head(prepared.n)
         assert listed.digest() == prepared.digest
         return listed
@@ -260,4 +260,4 @@ def test_no_image_is_one_line(images: Path, prepare: Prepare, tmp_path: Path) ->
     with pytest.raises(UserError, match="is not a folder"):
         prepare(root=images / "a.jpg")
     with pytest.raises(UserError, match=r"add corpus\.path="):
-        folder.prepare(CorpusSpec("folder"), None, tmp_path / "cache", no_progress)
+        folder.prepare(CorpusSpec("folder"), None, tmp_path / "cache", lambda *_: None)

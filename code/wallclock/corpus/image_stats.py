@@ -45,11 +45,11 @@ def measure(manifest: Manifest) -> ImageStats:
         brightness = _brightness((manifest.root / item.path).read_bytes())
         for name, value in zip(MEASURES, (*row, brightness), strict=True):
             values[name].append(value)
-    formats = Counter(format_name(item) for item in manifest.valid)
+    formats = Counter(_format_name(item) for item in manifest.valid)
     return ImageStats(values, dict(sorted(formats.items())))
 
 
-def format_name(item: Item) -> str:
+def _format_name(item: Item) -> str:
     """'JPEG baseline', 'JPEG progressive', 'JPEG CMYK', 'PNG', …"""
     if item.format != "jpeg":
         return item.format.upper()

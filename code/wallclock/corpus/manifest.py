@@ -123,15 +123,9 @@ def save(manifest: Manifest, path: Path) -> None:
     # File names need not be UTF-8; Python carries their stray bytes as surrogates.
     rows = text.getvalue().encode("utf-8", "surrogateescape")
     write_bytes(path, rows)
-    companion = {
-        "version": VERSION,
-        "kind": manifest.kind,
-        "image_set": manifest.image_set,
-        "root": str(manifest.root),
-        "n_images": len(manifest.items),
-        "digest": manifest.digest(),
-        "sha256": sha256_bytes(rows),
-    }
+    companion = {"version": VERSION, "kind": manifest.kind, "image_set": manifest.image_set}
+    companion |= {"root": str(manifest.root), "n_images": len(manifest.items)}
+    companion |= {"digest": manifest.digest(), "sha256": sha256_bytes(rows)}
     data = pretty_json(companion).encode("utf-8", "surrogateescape")
     write_bytes(path.with_suffix(".json"), data)
 

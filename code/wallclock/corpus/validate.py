@@ -64,14 +64,8 @@ class Header:
 
     def annotate(self, item: Item) -> Item:
         """The item with this header's fields."""
-        return replace(
-            item,
-            width=self.width,
-            height=self.height,
-            format=self.format,
-            process=self.process,
-            components=self.components,
-        )
+        item = replace(item, width=self.width, height=self.height, format=self.format)
+        return replace(item, process=self.process, components=self.components)
 
 
 def validate(data: bytes, limits: Limits) -> Header:

@@ -109,10 +109,8 @@ class _WorkerPool:
 
     def __init__(self, job: Job, entries: Sequence[Entry]) -> None:
         self._job = job
-        self._entries = iter(entries)
-        self._total = len(entries)
-        self._entries_lock = threading.Lock()
-        self._large_image_lock = threading.RLock()
+        self._entries, self._total = iter(entries), len(entries)
+        self._entries_lock, self._large_image_lock = threading.Lock(), threading.RLock()
         self._stop = threading.Event()
         self._results: queue.Queue[_Outcome] = queue.Queue(_MAX_RESULTS)
         self._n_threads = min(job.store.config.threads, len(entries))

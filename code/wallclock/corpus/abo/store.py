@@ -7,7 +7,6 @@ Errors are classified here: transient (`TransientError`, a retry may help), perm
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
 import random
 import re
@@ -218,23 +217,19 @@ class Store:
         return PermanentError(reason)
 
 
-def backoff_s(retry: int) -> float:
-    """Seconds to wait before a retry (from 1): random, below a bound that doubles."""
-    return random.uniform(0, min(_MAX_BACKOFF_S, 0.25 * 2**retry))
-
-
 def retry(call: Callable[[], T], attempts: int, pause: Callable[[float], object] = time.sleep) -> T:
     """Call until no `TransientError` is raised, `attempts` times at most, and back off in between.
 
     `pause` waits for so many seconds; a true result means to give up.
     """
-    for number in itertools.count(1):
+    for number in range(1, attempts):
         try:
             return call()
         except TransientError:
-            if number >= attempts or pause(backoff_s(number)):
+            # A random time below a bound that doubles.
+            if pause(random.uniform(0, min(_MAX_BACKOFF_S, 0.25 * 2**number))):
                 raise
-    raise AssertionError("unreachable")
+    return call()
 
 
 def _receive(response: Any, limit_bytes: int, write: Callable[[bytes], object]) -> ObjectInfo:
