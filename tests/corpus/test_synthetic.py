@@ -27,7 +27,7 @@ def rendered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         seen.append(index)
         return real(spec, image_set, root, index)
 
-    def pool(workers: int, **_: Any) -> ThreadPoolExecutor:
+    def pool(workers: int, *_: Any) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(workers)
 
     monkeypatch.setattr(synthetic, "_render", render)
