@@ -48,6 +48,7 @@ class FileReader(Reader):
         self._root = str(root)
 
     def __call__(self, item: Item) -> bytes:
+        """The file's bytes."""
         return read_file(self._root, item.path, item.bytes)
 
 

@@ -29,6 +29,7 @@ class TarReader(Reader):
         self._shards: dict[str, int] = {}
 
     def __call__(self, item: Item) -> bytes:
+        """The member's bytes."""
         name, _, offset = item.path.partition("@")
         try:
             data = os.pread(self._shard(name), item.bytes, int(offset))
@@ -57,6 +58,7 @@ class LmdbReader(Reader):
         self._root = root
 
     def __call__(self, item: Item) -> bytes:
+        """The value's bytes."""
         try:
             with _database(self._root).begin() as transaction:
                 data = transaction.get(item.path.encode())
