@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from wallclock import provenance
@@ -24,9 +23,12 @@ from wallclock.corpus.image_stats import MEASURES, ImageStats
 from wallclock.errors import UserError
 from wallclock.paper.csvfile import read_table, write_table
 from wallclock.paper.format import digits
+from wallclock.paper.terminal import print_table
 from wallclock.run.progress import CorpusProgress, Screen
 from wallclock.spec import CorpusSpec
 from wallclock.summary import kolmogorov_smirnov, quantile
+
+_Row = dict[str, object]
 
 COLUMNS = (
     *("measure", "a_p50", "a_p90", "b_p50", "b_p90", "shift", "ks", "ks_limit", "drifted"),
@@ -71,7 +73,7 @@ def _measure(path: Path, n: int, cache: Path, progress: Progress) -> ImageStats:
     return image_stats.measure(manifests.load(Path(images.manifest)).head(images.n))
 
 
-def compare(a: ImageStats, b: ImageStats) -> list[dict[str, object]]:
+def compare(a: ImageStats, b: ImageStats) -> list[_Row]:
     """A row a measure, then a row a format with its share of the images instead of a median."""
     n, m = (len(stats.values["kb"]) for stats in (a, b))
     # The value that the statistic exceeds with probability alpha (Smirnov 1939, large samples).
@@ -84,29 +86,22 @@ def compare(a: ImageStats, b: ImageStats) -> list[dict[str, object]]:
     return [{**dict.fromkeys(COLUMNS), **row, **counts} for row in rows]
 
 
-def _measure_row(
-    name: str, a: Sequence[float], b: Sequence[float], limit: float
-) -> dict[str, object]:
-    row: dict[str, object] = {
-        f"{folder}_p{q}": quantile(values, q / 100)
-        for folder, values in (("a", a), ("b", b))
-        for q in (50, 90)
-    }
-    shift, tail = (_change(quantile(a, q), quantile(b, q)) for q in (0.5, 0.9))
-    ks = kolmogorov_smirnov(a, b)
+def _measure_row(name: str, a: Sequence[float], b: Sequence[float], limit: float) -> _Row:
+    a50, a90, b50, b90 = (quantile(values, q) for values in (a, b) for q in (0.5, 0.9))
+    shift, tail, ks = _change(a50, b50), _change(a90, b90), kolmogorov_smirnov(a, b)
     drifted = ks > limit and max(abs(shift), abs(tail)) >= _NOTICEABLE
     verdict = "differs, too little to matter" if ks > limit else "no drift"
     if drifted:
         verdict = f"drifted: median {shift:+.0%}, p90 {tail:+.0%}"
-    row |= {"measure": name, "shift": shift, "ks": ks, "ks_limit": limit}
-    return row | {"drifted": drifted, "verdict": verdict}
+    row = {"measure": name, "a_p50": a50, "a_p90": a90, "b_p50": b50, "b_p90": b90, "shift": shift}
+    return {**row, "ks": ks, "ks_limit": limit, "drifted": drifted, "verdict": verdict}
 
 
 def _change(old: float, new: float) -> float:
     return new / old - 1 if old else math.inf
 
 
-def _share_row(name: str, a: float, b: float, limit: float) -> dict[str, object]:
+def _share_row(name: str, a: float, b: float, limit: float) -> _Row:
     # Of two values, the Kolmogorov-Smirnov statistic is the difference of the shares.
     ks = abs(b - a)
     drifted = ks > limit and ks >= _NOTICEABLE_SHARE
@@ -117,17 +112,15 @@ def _share_row(name: str, a: float, b: float, limit: float) -> dict[str, object]
 
 def print_drift(rows: Sequence[dict[str, str]], console: Console) -> None:
     """Print drift.csv, what drifted in colour, and one line that sums it up."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     numbers = ("A median", "A p90", "B median", "B p90", "shift", "KS", "limit")
-    for heading in ("", *numbers, "verdict"):
-        table.add_column(heading, justify="right" if heading in numbers else "left")
+    lines = []
     for row in rows:
         quantiles = [digits(row[name]) for name in ("a_p50", "a_p90", "b_p50", "b_p90")]
         statistic = [f"{float(row['shift']):+.1%}", digits(row["ks"]), digits(row["ks_limit"])]
         cells = (row["measure"], *quantiles, *statistic, row["verdict"].split(":")[0])
-        style = "bold red" if row["drifted"] == "yes" else None
-        table.add_row(*map(Text, cells), style=style)
-    console.print(table)
+        style = "bold red" if row["drifted"] == "yes" else ""
+        lines.append([Text(cell, style) for cell in cells])
+    print_table(("", *numbers, "verdict"), lines, console, right=numbers)
     drifted = ", ".join(row["measure"] for row in rows if row["drifted"] == "yes")
     images = f"{rows[0]['a_images']} images of A, {rows[0]['b_images']} of B"
     summary = f"drift in {drifted}" if drifted else "no drift"

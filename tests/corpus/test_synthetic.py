@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from wallclock.corpus import manifest, no_progress, prepare, synthetic
+from wallclock.corpus import manifest, prepare, synthetic
 from wallclock.corpus.manifest import Manifest
 from wallclock.errors import UserError
 from wallclock.files import sha256_bytes
@@ -27,7 +27,7 @@ def rendered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         seen.append(index)
         return real(spec, image_set, root, index)
 
-    def pool(workers: int, **_: Any) -> ThreadPoolExecutor:
+    def pool(workers: int, *_: Any) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(workers)
 
     monkeypatch.setattr(synthetic, "_render", render)
@@ -36,7 +36,7 @@ def rendered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def make(cache: Path, n: int, image_set: str = "small_256", spec: CorpusSpec = SPEC) -> Manifest:
-    prepared = prepare.prepare(spec, image_set, n, cache, no_progress)
+    prepared = prepare.prepare(spec, image_set, n, cache, lambda *_: None)
     assert prepared.n == n
     listed = manifest.load(Path(prepared.manifest)).head(n)
     assert listed.digest() == prepared.digest

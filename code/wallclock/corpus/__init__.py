@@ -7,7 +7,3 @@ from typing import TypeAlias
 
 #: Called with how many images are done, how many there are, and what is being done.
 Progress: TypeAlias = Callable[[int, int, str], None]
-
-
-def no_progress(done: int, total: int, step: str) -> None:
-    """Report nothing."""

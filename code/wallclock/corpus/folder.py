@@ -116,25 +116,21 @@ def _item(root: Path, name: str, limits: Limits, known: Item | None) -> Item:
     raw = name.replace(os.sep, "/").encode("utf-8", "surrogateescape")
     item = Item(raw.decode("utf-8", "backslashreplace"), name)
     try:
-        try:
-            status = path.stat()
-            item = replace(item, bytes=status.st_size, mtime_ns=status.st_mtime_ns)
-            # A failed read is retried: a new permission changes neither size nor time.
-            if known and known.failed_stage != "read" and _unchanged(known, item):
-                return known
-            data = _read(path, status, limits)
-        except OSError as error:
-            dangling = "dangling link" if path.is_symlink() and not path.exists() else None
-            reason = dangling or error.strerror or type(error).__name__
-            raise ImageError("read", reason) from error
+        status = path.stat()
+        item = replace(item, bytes=status.st_size, mtime_ns=status.st_mtime_ns)
+        # A failed read is retried: a new permission changes neither size nor time.
+        same = known and (known.bytes, known.mtime_ns) == (item.bytes, item.mtime_ns)
+        if known and same and known.failed_stage != "read":
+            return known
+        data = _read(path, status, limits)
         item = replace(item, sha256=sha256_bytes(data) if data else "")
         return validate(data, limits).annotate(item)
+    except OSError as error:
+        dangling = "dangling link" if path.is_symlink() and not path.exists() else None
+        reason = dangling or error.strerror or type(error).__name__
+        return item.with_failure(ImageError("read", reason))
     except ImageError as error:
         return item.with_failure(error)
-
-
-def _unchanged(known: Item, item: Item) -> bool:
-    return (known.bytes, known.mtime_ns) == (item.bytes, item.mtime_ns)
 
 
 def _read(path: Path, status: os.stat_result, limits: Limits) -> bytes:

@@ -12,7 +12,6 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 from wallclock.errors import ImageError, UserError
 from wallclock.files import digest_of, pretty_json, sha256_bytes, write_bytes
@@ -77,8 +76,6 @@ class Manifest:
         """The same corpus, cut to its first `n` rows."""
         return replace(self, items=self.items[:n])
 
-    first = head
-
     @property
     def valid(self) -> list[Item]:
         """The images that can be used, in order."""
@@ -126,15 +123,9 @@ def save(manifest: Manifest, path: Path) -> None:
     # File names need not be UTF-8; Python carries their stray bytes as surrogates.
     rows = text.getvalue().encode("utf-8", "surrogateescape")
     write_bytes(path, rows)
-    companion = {
-        "version": VERSION,
-        "kind": manifest.kind,
-        "image_set": manifest.image_set,
-        "root": str(manifest.root),
-        "n_images": len(manifest.items),
-        "digest": manifest.digest(),
-        "sha256": sha256_bytes(rows),
-    }
+    companion = {"version": VERSION, "kind": manifest.kind, "image_set": manifest.image_set}
+    companion |= {"root": str(manifest.root), "n_images": len(manifest.items)}
+    companion |= {"digest": manifest.digest(), "sha256": sha256_bytes(rows)}
     data = pretty_json(companion).encode("utf-8", "surrogateescape")
     write_bytes(path.with_suffix(".json"), data)
 
@@ -149,18 +140,18 @@ def load(path: Path, root: Path | None = None) -> Manifest:
         text = path.with_suffix(".json").read_bytes().decode("utf-8", "surrogateescape")
         companion = json.loads(text)
         rows = path.read_bytes()
-        intact = companion["version"] == VERSION and companion["sha256"] == sha256_bytes(rows)
+        if companion["version"] != VERSION or companion["sha256"] != sha256_bytes(rows):
+            raise UserError(f"the manifest {path} was edited; delete it and run again")
+        table = csv.reader(io.StringIO(rows.decode("utf-8", "surrogateescape"), newline=""))
+        types: list[type] = [int if field.type == "int" else str for field in fields(Item)]
+        next(table)
+        items = [Item(*(f(text) for f, text in zip(types, row, strict=True))) for row in table]
+        folder = root or Path(companion["root"])
+        return Manifest(companion["kind"], companion["image_set"], folder, tuple(items))
     except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"no readable manifest at {path}; run the same command again to make it"
         ) from error
-    if not intact:
-        raise UserError(f"the manifest {path} was edited; delete it and run again")
-    reader = csv.DictReader(io.StringIO(rows.decode("utf-8", "surrogateescape"), newline=""))
-    items = tuple(_parse_row(row) for row in reader)
-    return Manifest(
-        companion["kind"], companion["image_set"], root or Path(companion["root"]), items
-    )
 
 
 def load_or_none(path: Path, root: Path | None = None) -> Manifest | None:
@@ -173,17 +164,5 @@ def load_or_none(path: Path, root: Path | None = None) -> Manifest | None:
 
 def failure_rows(items: Iterable[Item]) -> Sequence[dict[str, str]]:
     """The rows of failures.csv for images that failed validation."""
-    return [
-        {"id": item.id, "stage": item.failed_stage, "reason": item.failed_reason}
-        for item in items
-        if not item.valid
-    ]
-
-
-def _parse_row(row: dict[str, str]) -> Item:
-    values: dict[str, Any] = {
-        field.name: int(row[field.name]) if field.type == "int" else row[field.name]
-        for field in fields(Item)
-        if field.name in row
-    }
-    return Item(**values)
+    failed = (item for item in items if not item.valid)
+    return [{"id": i.id, "stage": i.failed_stage, "reason": i.failed_reason} for i in failed]

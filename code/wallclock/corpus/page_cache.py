@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 #: Bytes per read: a shard or a database can be larger than memory.
@@ -13,13 +14,10 @@ _CHUNK_BYTES = 1 << 22
 def warm(paths: Iterable[Path]) -> None:
     """Read every file once, so that the pass reads from memory."""
     for path in paths:
-        try:
-            with open(path, "rb", buffering=0) as file:
-                while file.read(_CHUNK_BYTES):
-                    pass
-        except OSError:
-            # The pass meets the same file and lists it as a failure of `read`.
-            continue
+        # The pass meets an unreadable file again and lists it as a failure of `read`.
+        with suppress(OSError), open(path, "rb", buffering=0) as file:
+            while file.read(_CHUNK_BYTES):
+                pass
 
 
 def evict(paths: Iterable[Path]) -> None:

@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from wallclock.corpus import Progress as Progress
 from wallclock.corpus import folder, synthetic
 from wallclock.errors import UserError, check_name
-from wallclock.spec import IMAGE_SETS, CorpusSpec, Slice
-
-
-def _folder(spec: CorpusSpec, image_set: str, n: int, cache: Path, progress: Progress) -> Slice:
-    return folder.prepare(spec, n, cache, progress)
-
-
-def _abo(spec: CorpusSpec, image_set: str, n: int, cache: Path, progress: Progress) -> Slice:
-    # Imported where it is needed: boto3 takes a second.
-    from wallclock.corpus.abo import prepare as abo
-
-    return abo.prepare(spec, image_set, n, cache, progress)
-
-
-_PREPARE: dict[str, Callable[[CorpusSpec, str, int, Path, Progress], Slice]] = {
-    "synthetic": synthetic.prepare,
-    "folder": _folder,
-    "abo": _abo,
-}
+from wallclock.spec import CORPUS_SETTINGS, IMAGE_SETS, CorpusSpec, Slice
 
 
 def image_sets(spec: CorpusSpec) -> tuple[str, ...]:
@@ -41,10 +22,17 @@ def prepare(spec: CorpusSpec, image_set: str, n: int, cache: Path, progress: Pro
     Raises:
         UserError: the corpus is not available; the message names the fix.
     """
-    check_name(spec.kind, _PREPARE, "corpus")
+    check_name(spec.kind, CORPUS_SETTINGS, "corpus")
     if n < 1:
         raise UserError(f"n={n}: a run needs at least one image")
-    return _PREPARE[spec.kind](spec, image_set, n, cache, progress)
+    if spec.kind == "synthetic":
+        return synthetic.prepare(spec, image_set, n, cache, progress)
+    if spec.kind == "folder":
+        return folder.prepare(spec, n, cache, progress)
+    # Imported where it is needed: boto3 takes a second.
+    from wallclock.corpus.abo import prepare as abo
+
+    return abo.prepare(spec, image_set, n, cache, progress)
 
 
 def remarks(spec: CorpusSpec, image_set: str, n: int, cache: Path) -> list[str]:

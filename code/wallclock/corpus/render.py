@@ -63,7 +63,6 @@ class _Rng:
         return low + (high - low) * ((int(self._bits.random_raw()) >> 11) / 2**53)
 
     def choice(self, items: Sequence[T]) -> T:
-        """One of `items`."""
         return items[int(self.uniform(0, len(items)))]
 
     def noise(self, columns: int, rows: int) -> Image.Image:
@@ -89,11 +88,9 @@ class _Canvas:
         self.cr.paste(cr, half, small)
 
     def image(self) -> Image.Image:
-        """The canvas as one YCbCr image."""
-        cb, cr = (
-            plane.resize(self.y.size, Image.Resampling.NEAREST) for plane in (self.cb, self.cr)
-        )
-        return Image.merge("YCbCr", (self.y, cb, cr))
+        size, nearest = self.y.size, Image.Resampling.NEAREST
+        planes = (self.y, self.cb.resize(size, nearest), self.cr.resize(size, nearest))
+        return Image.merge("YCbCr", planes)
 
 
 def size(seed: int, image_set: str, index: int) -> tuple[int, int]:
@@ -271,10 +268,8 @@ def _letters(rng: _Rng, columns: int, rows: int) -> Image.Image:
     scale = max(1, min((columns - 8) // (6 * len(word)), rows // 24))
     heading = Image.new("L", (6 * len(word), 11))
     ImageDraw.Draw(heading).text((0, 0), word, 255, font)
-    large = heading.resize((heading.width * scale, 11 * scale), _BICUBIC).point(
-        _threshold(255 / scale)
-    )
-    sheet.paste(large, (4, 4))
+    large = heading.resize((heading.width * scale, 11 * scale), _BICUBIC)
+    sheet.paste(large.point(_threshold(255 / scale)), (4, 4))
     for row in range(8 + 11 * scale, rows - 12, 12):
         if rng.uniform(0, 1) < 0.7:
             words = [rng.choice(_WORDS).lower() for _ in range(columns // 36)]
@@ -283,7 +278,6 @@ def _letters(rng: _Rng, columns: int, rows: int) -> Image.Image:
 
 
 def _finish(rng: _Rng, skin: Skin) -> Skin:
-    """The material in one of its finishes, from near smooth to rough."""
     u = rng.uniform(0, 1)
     return replace(skin, rough=min(200, int(skin.rough * (0.4 + 1.8 * u * u))))
 

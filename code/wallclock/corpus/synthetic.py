@@ -40,9 +40,7 @@ def prepare(spec: CorpusSpec, image_set: str, n: int, cache: Path, progress: Pro
         # spawn: the parent has threads (the progress display), which fork would copy mid-operation.
         context = multiprocessing.get_context("spawn")
         workers = min(os.cpu_count() or 1, len(missing))
-        with ProcessPoolExecutor(
-            workers, mp_context=context, initializer=_exit_with_parent
-        ) as pool:
+        with ProcessPoolExecutor(workers, context, _exit_with_parent) as pool:
             for start in range(0, len(missing), _CHUNK):
                 chunk = missing[start : start + _CHUNK]
                 rendered = zip(chunk, pool.map(make, chunk, chunksize=4), strict=True)

@@ -64,14 +64,8 @@ class Header:
 
     def annotate(self, item: Item) -> Item:
         """The item with this header's fields."""
-        return replace(
-            item,
-            width=self.width,
-            height=self.height,
-            format=self.format,
-            process=self.process,
-            components=self.components,
-        )
+        item = replace(item, width=self.width, height=self.height, format=self.format)
+        return replace(item, process=self.process, components=self.components)
 
 
 def validate(data: bytes, limits: Limits) -> Header:
@@ -122,20 +116,18 @@ def read_header(data: bytes, limits: Limits) -> Header:
 
 
 def _jpeg_header(data: bytes, limits: Limits) -> Header:
-    frame: tuple[int, int, int, int] | None = None
+    header: Header | None = None
     position = 2
     while True:
         marker, start, end = _segment(data, position)
         if marker in _ALL_SOF:
-            frame = _frame(data[start:end], marker)
+            header = _frame(data[start:end], marker)
         elif marker == 0xDA:
             break
         position = end
-    if frame is None:
+    if header is None:
         raise ImageError("decode", "JPEG scan before any frame header")
-    scans = _count_scans(data, position, limits)
-    sof, width, height, components = frame
-    return Header("jpeg", width, height, components, _READABLE_SOF[sof], scans)
+    return replace(header, scans=_count_scans(data, position, limits))
 
 
 def _segment(data: bytes, position: int) -> tuple[int, int, int]:
@@ -157,7 +149,7 @@ def _segment(data: bytes, position: int) -> tuple[int, int, int]:
     return marker, position + 4, position + 2 + length
 
 
-def _frame(payload: bytes, sof: int) -> tuple[int, int, int, int]:
+def _frame(payload: bytes, sof: int) -> Header:
     if sof not in _READABLE_SOF:
         process = f"JPEG process SOF{sof - 0xC0} (lossless or hierarchical)"
         raise ImageError("decode", f"{process} is read by few decoders")
@@ -171,7 +163,7 @@ def _frame(payload: bytes, sof: int) -> tuple[int, int, int, int]:
         raise ImageError("decode", f"JPEG header claims {width}x{height} pixels")
     if components not in (1, 3, 4):
         raise ImageError("decode", f"JPEG with {components} components")
-    return sof, width, height, components
+    return Header("jpeg", width, height, components, _READABLE_SOF[sof])
 
 
 def _count_scans(data: bytes, first_scan: int, limits: Limits) -> int:

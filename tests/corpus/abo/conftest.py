@@ -75,24 +75,17 @@ class Corpus:
     def __init__(self, cache: Path, endpoint: str) -> None:
         self.cache = cache
         self.shown: list[tuple[int, int, str]] = []
-        self.settings: dict[str, Any] = {
-            "endpoint": endpoint,
-            "bucket": bucket.NAME,
-            "region": "us-east-1",
-            "threads": 16,
-            "attempts": 3,
-            "read_timeout_s": 10.0,
-            "prefixes": {"small_256": 70, "original": 50},
-        }
+        prefixes = {"small_256": 70, "original": 50}
+        store = {"endpoint": endpoint, "bucket": bucket.NAME, "region": "us-east-1"}
+        limits = {"threads": 16, "attempts": 3, "read_timeout_s": 10.0}
+        self.settings: dict[str, Any] = {**store, **limits, "prefixes": prefixes}
 
     def spec(self, **changes: Any) -> CorpusSpec:
         return CorpusSpec("abo", **{**self.settings, **changes})
 
     def slice(self, image_set: str = "small_256", n: int = N, **changes: Any) -> Slice:
-        def show(*progress: Any) -> None:
-            self.shown.append(progress)
-
-        return prepare.prepare(self.spec(**changes), image_set, n, self.cache, show)
+        spec = self.spec(**changes)
+        return prepare.prepare(spec, image_set, n, self.cache, lambda *p: self.shown.append(p))
 
     def __call__(self, image_set: str = "small_256", n: int = N, **changes: Any) -> Manifest:
         prepared = self.slice(image_set, n, **changes)

@@ -15,7 +15,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from urllib.parse import unquote
 
 from tests.corpus.abo import bucket
@@ -110,12 +109,7 @@ class FaultyStore(ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
         return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.shutdown()
         self.server_close()
 
@@ -181,24 +175,13 @@ class _Handler(BaseHTTPRequestHandler):
             self._respond(body, nonsense=fault == "nonsense")
 
     def _respond(
-        self,
-        sent: bytes,
-        length: int | None = None,
-        checksums_of: bytes | None = None,
-        nonsense: bool = False,
+        self, sent: bytes, length: int = -1, checksums_of: bytes = b"", nonsense: bool = False
     ) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(sent) if length is None else length))
-        self.send_header("Content-Type", "application/octet-stream")
-        original = sent if checksums_of is None else checksums_of
-        for name, value in self._checksums(original).items():
-            self.send_header(name, value)
         modified = "Fri, 99 Foo 99999 99:99:99" if nonsense else "Wed, 01 Jan 2020 00:00:00"
-        self.send_header("Last-Modified", f"{modified} GMT")
+        headers = self._checksums(checksums_of or sent) | {"Last-Modified": f"{modified} GMT"}
         if nonsense:
-            self.send_header("X-Amz-Missing-Meta", "many")
-        self.end_headers()
-        self.wfile.write(sent)
+            headers["X-Amz-Missing-Meta"] = "many"
+        self._send(200, sent, len(sent) if length < 0 else length, headers)
 
     def _checksums(self, body: bytes) -> dict[str, str]:
         checksum = self.server.checksum
@@ -212,11 +195,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _error(self, status: int, code: str) -> None:
         xml = f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()
+        self._send(status, xml, len(xml), {"Content-Type": "application/xml"})
+
+    def _send(self, status: int, body: bytes, length: int, headers: Mapping[str, str]) -> None:
         self.send_response(status)
-        self.send_header("Content-Length", str(len(xml)))
-        self.send_header("Content-Type", "application/xml")
+        for name, value in {"Content-Length": f"{length}", **headers}.items():
+            self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(xml)
+        self.wfile.write(body)
 
     def _wait_for_close(self) -> None:
         self.rfile.read(1)

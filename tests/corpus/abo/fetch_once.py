@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.corpus.abo import bucket
-from wallclock.corpus import no_progress, prepare
+from wallclock.corpus import prepare
 from wallclock.errors import UserError
 from wallclock.spec import CorpusSpec
 
@@ -21,7 +21,7 @@ def main() -> None:
     spec = CorpusSpec("abo", **store, prefixes=prefixes)  # type: ignore[arg-type]
     print("ready", flush=True)
     try:
-        prepare.prepare(spec, "small_256", int(n), Path(cache), no_progress)
+        prepare.prepare(spec, "small_256", int(n), Path(cache), lambda *_: None)
     except UserError as error:
         sys.exit(str(error))
 

@@ -15,10 +15,8 @@ from tests.conftest import RunMain
 from tests.corpus.abo import bucket
 from tests.corpus.abo.conftest import Corpus
 from tests.corpus.abo.faulty_store import FaultyStore
-from wallclock.errors import UserError
 from wallclock.measure import registry
 from wallclock.paper.csvfile import read_table
-from wallclock.settings import load, translate
 from wallclock.spec import Cell, ModelSpec, Recipe
 
 #: Without a network a proxy is no way out either.
@@ -98,12 +96,7 @@ def test_no_network_is_one_line_soon(run_main: RunMain, tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1, done.stderr
     assert done.stderr.startswith(f"wallclock: cannot reach {host}: ")
     assert f"//{host}/" in done.stderr
-    for hint in (
-        "the network",
-        "corpus.endpoint",
-        "corpus=synthetic",
-        "corpus=folder corpus.path=",
-    ):
+    for hint in ("the network", "corpus.endpoint", "corpus=synthetic", "corpus=folder corpus.path"):
         assert hint in done.stderr
 
 
@@ -113,35 +106,6 @@ def reachable(host: str) -> bool:
     except OSError:
         return False
     return True
-
-
-@pytest.mark.parametrize(
-    ("setting", "line"),
-    [
-        ("layout=tra", r"no corpus\.layout is called 'tra'; did you mean tar"),
-        ("source=s3", r"no corpus\.source is called 's3'; valid: local, remote"),
-        ("source=remote corpus.layout=tar", r"corpus\.source=remote reads object by object"),
-        ("threads=0", r"corpus\.threads=0: give a whole number from 1 to 1024"),
-        ("read_timeout_s=0", r"corpus\.read_timeout_s=0: give a number from 0.001 to 3600"),
-        (
-            "prefixes.original=300",
-            r"corpus\.prefixes\.original=300: give a whole number from 1 to 256",
-        ),
-        ("prefixes.small=3", r"corpus\.prefixes\.small"),
-        ("endpoint=localhost:9000", r"corpus\.endpoint=localhost:9000: give http://host:port"),
-        ("bucket=3", r"corpus\.bucket=3: give a text"),
-    ],
-)
-def test_typo_is_one_line(setting: str, line: str) -> None:
-    with pytest.raises(UserError, match=line) as caught:
-        load(translate(f"corpus=abo corpus.{setting}".split()))
-    assert "\n" not in str(caught.value)
-
-
-def test_setting_of_another_corpus_is_one_line() -> None:
-    line = r"corpus\.endpoint is a setting of corpus=abo; add that"
-    with pytest.raises(UserError, match=line):
-        load(translate(["corpus.endpoint=http://x"]))
 
 
 @pytest.mark.parametrize("page_cache", ["warm", "cold"])

@@ -96,7 +96,7 @@ def test_space_is_checked_before_any_request(
 ) -> None:
     sizes = {"small_256": 10**15, "original": 1}
     monkeypatch.setattr("wallclock.corpus.abo.local.OBJECT_BYTES", sizes)
-    line = r"40 images of small_256 need 44,000,000\.00 GB in .* free; free some"
+    line = r"40 images of small_256: 44,000,000\.00 GB are needed in .* free; free some"
     with pytest.raises(UserError, match=line):
         corpus()
     assert not [path for path in store.counts if "/small/" in path]

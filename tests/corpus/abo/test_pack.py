@@ -14,7 +14,7 @@ import pytest
 
 from tests.corpus.abo.conftest import Corpus, N
 from tests.corpus.abo.faulty_store import FaultyStore
-from wallclock.corpus import no_progress, page_cache, readers
+from wallclock.corpus import page_cache, readers
 from wallclock.corpus.abo import pack
 from wallclock.corpus.manifest import Manifest
 from wallclock.errors import ImageError, UserError
@@ -141,8 +141,8 @@ def test_changed_file_is_not_packed(corpus: Corpus) -> None:
 def test_no_space_for_a_pack_is_one_line(corpus: Corpus) -> None:
     plain = corpus()
     huge = replace(plain, items=tuple(replace(item, bytes=10**15) for item in plain.items))
-    with pytest.raises(UserError, match=r"corpus\.layout=tar needs 40,000,000\.0 GB more"):
-        pack.ensure(huge, "tar", corpus.folder / "huge.csv", False, no_progress)
+    with pytest.raises(UserError, match=r"corpus\.layout=tar: 40,000,000\.00 GB are needed"):
+        pack.ensure(huge, "tar", corpus.folder / "huge.csv", False, lambda *_: None)
 
 
 def test_full_disk_leaves_no_partial_pack(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -73,7 +73,7 @@ def fetch(
     """
     items: dict[str, Item] = {}
     missing, reason = list(entries), ""
-    with _disk_errors(job.root):
+    try:
         _remove_parts(job.root)
         for number in range(1, _PASSES + 1):
             pool = _WorkerPool(job, missing)
@@ -88,6 +88,13 @@ def fetch(
             if not missing:
                 break
             time.sleep(number * _PASS_PAUSE_S)
+    except OSError as error:
+        # A full disk, or a file-size limit.
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        reason = f"no space left in {job.root} ({error.strerror})"
+        raise UserError(f"{reason}; free some; {RESUME}") from error
+    finally:
         _remove_parts(job.root)
     if missing:
         raise UserError(
@@ -102,10 +109,8 @@ class _WorkerPool:
 
     def __init__(self, job: Job, entries: Sequence[Entry]) -> None:
         self._job = job
-        self._entries = iter(entries)
-        self._total = len(entries)
-        self._entries_lock = threading.Lock()
-        self._large_image_lock = threading.RLock()
+        self._entries, self._total = iter(entries), len(entries)
+        self._entries_lock, self._large_image_lock = threading.Lock(), threading.RLock()
         self._stop = threading.Event()
         self._results: queue.Queue[_Outcome] = queue.Queue(_MAX_RESULTS)
         self._n_threads = min(job.store.config.threads, len(entries))
@@ -122,7 +127,12 @@ class _WorkerPool:
                 thread.start()
             done = 0
             while done < self._total:
-                batch = self._collect()
+                # Polling costs the threads less than a wake-up for each result.
+                time.sleep(_POLL_S)
+                batch: list[_Outcome] = []
+                with suppress(queue.Empty):
+                    while len(batch) < _MAX_RESULTS:
+                        batch.append(self._results.get_nowait())
                 done += len(batch)
                 for outcome in batch:
                     if outcome.error is not None:
@@ -137,15 +147,6 @@ class _WorkerPool:
             for thread in threads:
                 if thread.is_alive():
                     thread.join(max(0.0, deadline - time.monotonic()))
-
-    def _collect(self) -> list[_Outcome]:
-        # Polling costs the threads less than a wake-up for each result.
-        time.sleep(_POLL_S)
-        batch: list[_Outcome] = []
-        with suppress(queue.Empty):
-            while len(batch) < _MAX_RESULTS:
-                batch.append(self._results.get_nowait())
-        return batch
 
     def _work(self) -> None:
         while not self._stop.is_set():
@@ -216,24 +217,9 @@ class _WorkerPool:
         return header.annotate(item), header
 
 
-@contextmanager
-def _disk_errors(root: Path) -> Iterator[None]:
-    """Turn a full disk, or a file-size limit, into one line."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise
-        _remove_parts(root)
-        reason = f"no space left in {root} ({error.strerror})"
-        raise UserError(f"{reason}; free some; {RESUME}") from error
-
-
 def _remove_parts(root: Path) -> None:
     """Remove what a killed run left under temporary names."""
     for folder in root.iterdir():
-        if folder.is_dir() and not folder.is_symlink():
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    if entry.name.endswith(_PART):
-                        Path(entry.path).unlink(missing_ok=True)
+        if not folder.is_symlink():
+            for part in folder.glob(f".*{_PART}"):
+                part.unlink(missing_ok=True)

@@ -43,7 +43,6 @@ _ATTRIBUTION = (
 )
 _SECTION = re.compile(r"^#+ *Attribution *\n(.*?)(?=^#|\Z)", re.DOTALL | re.MULTILINE)
 _MAX_LICENCE_BYTES = 1_000_000
-_MAX_ATTRIBUTION = 2_000
 
 
 def folder(spec: CorpusSpec, cache: Path) -> Path:
@@ -65,19 +64,18 @@ def make_folder(folder: Path) -> None:
         )
 
 
-def check_space(folder: Path, image_set: str, n: int) -> None:
-    """Check that `n` more images fit, before any is requested.
+def space_for(image_set: str, n: int) -> int:
+    """Bytes that `n` images of a set need on the disk, with a margin."""
+    return round(n * (OBJECT_BYTES[image_set] + _BLOCK_LOSS_BYTES) * SPACE_MARGIN)
 
-    Raises:
-        UserError: they do not.
-    """
-    needed = round(n * (OBJECT_BYTES[image_set] + _BLOCK_LOSS_BYTES) * SPACE_MARGIN)
+
+def check_space(folder: Path, needed: int, purpose: str) -> None:
+    """Raise `UserError` if there are fewer free bytes than needed, before any is written."""
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise UserError(
-            f"{n:,} images of {image_set} need {needed / 1e9:,.2f} GB in {folder}, "
-            f"{free / 1e9:,.2f} GB are free; free some, set out= to another disk, or take fewer "
-            "with --n"
+            f"{purpose}: {needed / 1e9:,.2f} GB are needed in {folder}, {free / 1e9:,.2f} GB are "
+            "free; free some, set out= to another disk, or take fewer with --n"
         )
 
 
@@ -181,13 +179,10 @@ def fetch_licence(store: Store, folder: Path) -> None:
     names = [str(file["name"]) for file in files]
     relied_on = names[0] if names else ""
     missing = "none: this store has no licence file; ABO's own bucket says CC BY 4.0"
-    credit = {
-        "source": f"{store.config.host}/{store.config.bucket}",
-        "files": files,
-        "relied_on": relied_on or missing,
-        "licence": _LICENCES.get(relied_on, "CC BY 4.0"),
-        "attribution": _attribution(folder / "README.md") if "README.md" in names else _ATTRIBUTION,
-    }
+    attribution = _attribution(folder / "README.md") if "README.md" in names else _ATTRIBUTION
+    credit = {"source": f"{store.config.host}/{store.config.bucket}", "files": files}
+    credit |= {"relied_on": relied_on or missing, "attribution": attribution}
+    credit |= {"licence": _LICENCES.get(relied_on, "CC BY 4.0")}
     write_text(summary, pretty_json(credit))
 
 
@@ -200,4 +195,4 @@ def _attribution(readme: Path) -> str:
     """The README's section of that name on one line, or ABO's own."""
     section = _SECTION.search(readme.read_text(encoding="utf-8", errors="replace"))
     text = re.sub(r"^ *>", "", section[1], flags=re.MULTILINE) if section else ""
-    return " ".join(text.split())[:_MAX_ATTRIBUTION] or _ATTRIBUTION
+    return " ".join(text.split())[:2_000] or _ATTRIBUTION

@@ -63,27 +63,23 @@ class StallDetector:
     """Ends a pass that makes no progress, or that fills the disk."""
 
     def __init__(self, store: Store, root: Path, threads: int, total: int) -> None:
-        self._store = store
-        self._root = root
+        self._store, self._root = store, root
         self._max_refused = min(_REFUSED_IN_A_ROW, max(total, _MIN_REFUSED))
         # Two failures of each thread are the store's, not an object's.
         self._max_failed = max(2 * threads, 8)
         self._stuck_s = _STUCK_TIMEOUTS * store.config.read_timeout_s
         self._began = self._last_arrival = time.monotonic()
         self._failed = self._refused = 0
-        self._any_image = False
-        self._reason = ""
+        self._any_image, self._reason = False, ""
 
     def record(self, item: Item | None, reason: str) -> None:
         """Count one outcome: an image's row, or why it has none yet."""
         if item is None:
-            self._failed += 1
-            self._reason = reason
+            self._failed, self._reason = self._failed + 1, reason
             return
         self._last_arrival = time.monotonic()
         if item.failed_stage == "read":
-            self._refused += 1
-            self._reason = item.failed_reason
+            self._refused, self._reason = self._refused + 1, item.failed_reason
         else:
             self._failed, self._any_image = 0, True
 

@@ -18,6 +18,7 @@ import lmdb
 
 from wallclock.corpus import Progress, readers
 from wallclock.corpus import manifest as manifests
+from wallclock.corpus.abo.local import check_space
 from wallclock.corpus.manifest import Item, Manifest
 from wallclock.errors import ImageError, UserError
 from wallclock.files import atomic_open, pretty_json, sha256_bytes, write_text
@@ -41,12 +42,7 @@ def ensure(files: Manifest, layout: str, path: Path, verify: bool, progress: Pro
     if packed is not None and same and _intact(packed, verify):
         return packed
     needed = sum(item.bytes + 2 * _BLOCK for item in files.valid) * (2 if layout == "lmdb" else 1)
-    free = shutil.disk_usage(path.parent).free
-    if needed > free:
-        raise UserError(
-            f"corpus.layout={layout} needs {needed / 1e9:,.1f} GB more in {path.parent}, "
-            f"{free / 1e9:,.1f} GB are free"
-        )
+    check_space(path.parent, needed, f"corpus.layout={layout}")
     locations = _build(files, layout, root, progress)
     items = tuple(replace(item, path=locations.get(item.path, item.path)) for item in files.items)
     packed = replace(files, root=root, items=items)

@@ -56,10 +56,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Entries in the first `prefixes` folders, ranked by `seed`; rows refused in any folder."""
+    """Entries in the first `prefixes` folders, ranked; rows refused in any folder."""
 
     prefixes: int
-    seed: int
     entries: tuple[Entry, ...]
     n_rows: int
     n_refused: int
@@ -126,7 +125,7 @@ def load(path: Path, digest: str, prefixes: int, seed: int) -> Catalogue:
         return hashlib.sha256(f"{seed}/{entry.id}".encode()).digest()
 
     ranked = tuple(sorted(entries.values(), key=rank))
-    return Catalogue(prefixes, seed, ranked, n_rows, n_refused, first_refused)
+    return Catalogue(prefixes, ranked, n_rows, n_refused, first_refused)
 
 
 def _unpack(path: Path) -> str:

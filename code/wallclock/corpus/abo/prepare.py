@@ -114,7 +114,8 @@ def _files(images: _List, n: int, progress: Progress) -> Manifest:
         if images.image_set != "original":
             # The catalogue's sizes are the originals'.
             missing = [replace(entry, width=0, height=0) for entry in missing]
-        local.check_space(images.base, images.image_set, len(missing))
+        needed = local.space_for(images.image_set, len(missing))
+        local.check_space(images.base, needed, f"{len(missing):,} images of {images.image_set}")
         counter = itertools.count(n - len(missing) + 1)
         # A progress bar that shows MB/s counts bytes too.
         add_bytes = getattr(progress, "add_bytes", lambda n_bytes: None)
@@ -169,17 +170,10 @@ def _write_list(images: _List, catalogue: Catalogue, n: int) -> None:
     # Ids and paths are plain words: no value needs quotes.
     rows = "".join(f"{entry.id},{entry.path}\n" for entry in entries)
     write_text(images.file(".list.csv"), "image_id,path\n" + rows)
-    summary = {
-        "image_set": images.image_set,
-        "prefixes": catalogue.prefixes,
-        "seed": catalogue.seed,
-        "digest": plan.list_digest(entries),
-        "n_images": n,
-        "available": len(catalogue.entries),
-        "n_rows": catalogue.n_rows,
-        "n_refused_rows": catalogue.n_refused,
-        "first_refused_row": catalogue.first_refused,
-    }
+    summary = {"image_set": images.image_set, "n_images": n, "digest": plan.list_digest(entries)}
+    summary |= {"prefixes": images.prefixes, "seed": images.spec.seed, "n_rows": catalogue.n_rows}
+    refused = {"n_refused_rows": catalogue.n_refused, "first_refused_row": catalogue.first_refused}
+    summary |= {"available": len(catalogue.entries), **refused}
     write_text(images.file(".list.json"), pretty_json(summary))
 
 

@@ -7,7 +7,6 @@ Errors are classified here: transient (`TransientError`, a retry may help), perm
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
 import random
 import re
@@ -28,7 +27,7 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from urllib3.exceptions import HTTPError
 
-from wallclock.errors import UserError
+from wallclock.errors import UserError, first_line
 from wallclock.spec import CorpusSpec
 
 T = TypeVar("T")
@@ -141,7 +140,7 @@ class Store:
                 response["Body"].close()
                 raise
         except (BotoCoreError, HTTPError, ConnectionError, TimeoutError) as error:
-            self.last_error = _one_line(error)
+            self.last_error = first_line(error)
             raise TransientError(self.last_error) from error
 
     def get_bytes(self, key: str, limit_bytes: int) -> tuple[bytes, ObjectInfo]:
@@ -158,17 +157,10 @@ class Store:
             UserError: the store is unreachable, keeps failing, or is too slow.
         """
         result: Future[tuple[bytes, ObjectInfo]] = Future()
-        retries = itertools.count(1)
-
-        def pause(seconds: float) -> bool:
-            if next(retries) == 3 and not self.reachable.is_set():
-                return True
-            time.sleep(seconds)
-            return False
 
         def run() -> None:
             try:
-                get = retry(lambda: self.get_bytes(key, limit_bytes), self.config.attempts, pause)
+                get = retry(lambda: self.get_bytes(key, limit_bytes), self.config.attempts)
                 result.set_result(get)
             except BaseException as error:  # noqa: BLE001 - raised by result()
                 result.set_exception(error)
@@ -209,7 +201,7 @@ class Store:
         except (ValueError, TypeError, ArithmeticError, LookupError) as error:
             # botocore's parsers fail on malformed headers.
             self.reachable.set()
-            raise TransientError(f"malformed response: {_one_line(error)}") from error
+            raise TransientError(f"malformed response: {first_line(error)}") from error
 
     def _classify(self, error: ClientError) -> Exception:
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
@@ -225,27 +217,19 @@ class Store:
         return PermanentError(reason)
 
 
-def backoff_s(retry: int) -> float:
-    """Seconds to wait before a retry (from 1): random, below a bound that doubles."""
-    return random.uniform(0, min(_MAX_BACKOFF_S, 0.25 * 2**retry))
-
-
 def retry(call: Callable[[], T], attempts: int, pause: Callable[[float], object] = time.sleep) -> T:
     """Call until no `TransientError` is raised, `attempts` times at most, and back off in between.
 
     `pause` waits for so many seconds; a true result means to give up.
     """
-    for number in itertools.count(1):
+    for number in range(1, attempts):
         try:
             return call()
         except TransientError:
-            if number >= attempts or pause(backoff_s(number)):
+            # A random time below a bound that doubles.
+            if pause(random.uniform(0, min(_MAX_BACKOFF_S, 0.25 * 2**number))):
                 raise
-    raise AssertionError("unreachable")
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    return call()
 
 
 def _receive(response: Any, limit_bytes: int, write: Callable[[bytes], object]) -> ObjectInfo:
