@@ -24,15 +24,8 @@ from wallclock.spec import ModelSpec
 
 #: One module a loader, in the order of tables.
 _MODULES = (
-    "pil",
-    "pil_draft",
-    "imagecodecs",
-    "kornia_rs",
-    "pyvips",
-    "torchvision",
-    "dali",
-    "dali_gpu",
-    "spdl",
+    *("pil", "pil_draft", "imagecodecs", "kornia_rs", "pyvips", "torchvision"),
+    *("dali", "dali_gpu", "spdl"),
 )
 LOADERS: dict[str, ThirdPartyLoader] = {
     loader.name: loader
