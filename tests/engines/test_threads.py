@@ -178,7 +178,7 @@ def test_memory_is_bounded_by_the_ring(tiny: Manifest) -> None:
         ring = loader.stats()["ring_batches"]
         assert ring == loader.prefetched == buffers_for(3, 8)
         assert sum(one.images for one in loader.worker_times()) <= ring * 8
-        assert loader.ring_bytes == ring * 8 * SIZE * SIZE * 3
+        assert loader.stats()["ring_mib"] * 2**20 == ring * 8 * SIZE * SIZE * 3
 
 
 def test_a_failing_sink_raises_in_put(tiny: Manifest) -> None:

@@ -16,11 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from wallclock.corpus.manifest import Manifest
-from wallclock.engines.batch import Batch
+from wallclock.engines.batch import Batch, Positions
 from wallclock.spec import ENGINES, ModelSpec, Recipe, Statistics
 
-#: Positions of the images of every batch, in order.
-Positions = Sequence[Sequence[int]]
 
 
 class Loader(Protocol):
@@ -57,8 +55,8 @@ def open_loader(
     Args:
         model: of which the input size, the mean and the standard deviation matter.
         positions: into `manifest.valid`, one list a batch; past the end they start over.
-            Third-party
-            loaders take the images in order, endlessly, and only the length of the first list.
+            Third-party loaders take the images in order, endlessly, and only the length of the
+            first list.
         variant: of a third-party loader that has several.
 
     Raises:

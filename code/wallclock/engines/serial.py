@@ -84,20 +84,27 @@ def run(
     Raises:
         UserError: more than `max_failures` images failed.
     """
-    outcome = Outcome()
+    outcome, stage = Outcome(), profiler.stage
     load.prefetch(items)
     for start in range(0, len(items), batch_size):
         ids, images = _load(items[start : start + batch_size], load, profiler, outcome.failures)
         if len(outcome.failures) > max_failures:
-            last = describe(outcome.failures[-1])
-            raise UserError(
-                f"more than max_failures={max_failures} images failed; the last, {last}"
-            )
+            last = f"the last, {describe(outcome.failures[-1])}"
+            raise UserError(f"more than max_failures={max_failures} images failed; {last}")
         if ids:
-            _embed(ids, images, load, device, profiler)
+            with stage("assemble"):
+                batch = load.assemble(images)
+            with stage("h2d"):
+                on_device = device.h2d(batch)
+            with stage("forward"):
+                result = device.forward(on_device)
+            with stage("d2h"):
+                vectors = device.d2h(result)
+            with stage("serialize"):
+                device.serialize(ids, vectors)
             outcome.n_embedded += len(ids)
         progress(min(start + batch_size, len(items)))
-    with profiler.stage("serialize"):
+    with stage("serialize"):
         device.finish()
     return outcome
 
@@ -106,8 +113,7 @@ def _load(
     items: Sequence[Item], load: LoadStages, profiler: StageProfiler, failures: list[Failure]
 ) -> tuple[list[str], list[Images]]:
     stage = profiler.stage
-    ids: list[str] = []
-    images: list[Images] = []
+    ids, images = list[str](), list[Images]()
     for item in items:
         try:
             with stage("read"):
@@ -124,23 +130,3 @@ def _load(
         ids.append(item.id)
         images.append(image)
     return ids, images
-
-
-def _embed(
-    ids: list[str],
-    images: list[Images],
-    load: LoadStages,
-    device: DeviceStages,
-    profiler: StageProfiler,
-) -> None:
-    stage = profiler.stage
-    with stage("assemble"):
-        batch = load.assemble(images)
-    with stage("h2d"):
-        on_device = device.h2d(batch)
-    with stage("forward"):
-        result = device.forward(on_device)
-    with stage("d2h"):
-        vectors = device.d2h(result)
-    with stage("serialize"):
-        device.serialize(ids, vectors)
