@@ -174,8 +174,8 @@ def _listen(worker: subprocess.Popen[str], progress: CellProgress) -> str:
         match event:
             case {"event": "progress", "done": done}:
                 progress.images(done)
-            case {"event": "error", "message": message}:
-                pass
+            case {"event": "error", "message": text}:
+                message = text
     worker.wait()
     return message
 
