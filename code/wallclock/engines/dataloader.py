@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from wallclock.corpus.manifest import Item, Manifest
 from wallclock.engines.batch import Batch, Marks, Positions
+from wallclock.engines.loaders import Loader
 from wallclock.engines.pipeline import LoadStages, load_stages
 from wallclock.errors import ImageError
 from wallclock.spec import ModelSpec, Recipe
@@ -82,7 +83,7 @@ class ImageDataset(Dataset[Batch]):
         return batch
 
 
-class ProcessLoader:
+class ProcessLoader(Loader):
     """Batches from torch's worker processes, in order; without workers, from this process."""
 
     engine = "dataloader"
@@ -112,9 +113,6 @@ class ProcessLoader:
         if shutdown is not None:
             shutdown()
 
-    def __iter__(self) -> Iterator[Batch]:
-        return self
-
     def __next__(self) -> Batch:
         """The next batch in order."""
         assert self._batches is not None, "open it with `with`"
@@ -130,10 +128,6 @@ class ProcessLoader:
         early = getattr(self._batches, "_task_info", {})
         queued = queue.qsize() if queue is not None else 0
         return queued + sum(len(info) == 2 for info in early.values())
-
-    def stats(self) -> dict[str, Any]:
-        """Nothing beyond the marks of each batch."""
-        return {}
 
 
 def torch_loader(

@@ -36,15 +36,18 @@ class Loader(Protocol):
     prefetched: int
     burst: int
 
-    def __iter__(self) -> Iterator[Batch]: ...
+    def __iter__(self) -> Iterator[Batch]:
+        return self
 
     def __next__(self) -> Batch: ...
 
     def ready(self) -> int:
-        """About how many complete batches wait to be requested."""
+        """About how many complete batches wait to be requested; 0 where that is unknown."""
+        return 0
 
     def stats(self) -> dict[str, Any]:
         """Values for the record: buffers, and where each worker's time went; may be empty."""
+        return {}
 
 
 def open_loader(

@@ -15,13 +15,14 @@ from wallclock.clock import StageProfiler
 from wallclock.corpus.manifest import Item, Manifest
 from wallclock.engines.batch import Batch, Failure
 from wallclock.engines.dataloader import ImageDataset
+from wallclock.engines.loaders import Loader
 from wallclock.engines.pipeline import DeviceStages, Images, LoadStages
 from wallclock.errors import ImageError, UserError, describe
 from wallclock.spec import ModelSpec, Recipe
 from wallclock.thread_counts import set_threads
 
 
-class SerialLoader:
+class SerialLoader(Loader):
     """Loads a batch when it is requested, in the caller's thread."""
 
     engine = "serial"
@@ -44,20 +45,9 @@ class SerialLoader:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def __iter__(self) -> Iterator[Batch]:
-        return self
-
     def __next__(self) -> Batch:
         """The next batch, loaded now."""
         return self._images[next(self._positions)]
-
-    def ready(self) -> int:
-        """None ever waits."""
-        return 0
-
-    def stats(self) -> dict[str, Any]:
-        """No workers, no buffers."""
-        return {}
 
 
 @dataclass

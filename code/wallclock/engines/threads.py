@@ -22,6 +22,7 @@ from wallclock.corpus.manifest import Item, Manifest
 from wallclock.engines import pipeline
 from wallclock.engines.batch import Batch, Marks, Positions
 from wallclock.engines.joinable_thread import JoinableThread
+from wallclock.engines.loaders import Loader
 from wallclock.engines.pipeline import InPlaceStages
 from wallclock.engines.ring import Chunk, Ring, buffers_for, compact
 from wallclock.errors import ImageError
@@ -53,7 +54,7 @@ def ring_size(recipe: Recipe) -> int:
     return buffers_for(worker_count(recipe), recipe.batch_size)
 
 
-class ThreadLoader:
+class ThreadLoader(Loader):
     """The threads, the ring, and the two queues between them.
 
     Args:
@@ -116,9 +117,6 @@ class ThreadLoader:
             worker.thread.join()
         if close := getattr(self._reader, "close", None):
             close()
-
-    def __iter__(self) -> Iterator[Batch]:
-        return self
 
     def __next__(self) -> Batch:
         """The next batch in order; its predecessor's buffer goes back to the workers."""
