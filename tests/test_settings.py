@@ -206,7 +206,10 @@ class TestRefused:
             ("model=null model.path=/x", "model.path=/x: needs model.weights=pretrained"),
             ("corpus=abo corpus.source=remote corpus.layout=tar", "remote reads object by object"),
             ("corpus=abo corpus.endpoint=ftp://x", "give http://host:port"),
-            ("--experiment t4,opt recipe.batch_size=3", "t4 does not use it; give experiment.t4.re"),
+            (
+                "--experiment t4,opt recipe.batch_size=3",
+                "t4 does not use it; give experiment.t4.re",
+            ),
             ("--experiment frontier recipe=fast", "give experiment.frontier.ours.<setting>"),
         ],
     )
@@ -287,7 +290,10 @@ class TestThePapersSettings:
         ("name", "values"),
         [
             ("baseline", ("pil", "pil", "bilinear", "dataloader", 4, 32, "fp32", "parquet", 0)),
-            ("optimized", ("turbojpeg", "opencv", "linear", "dataloader", 8, 64, "fp16", "parquet", 0)),
+            (
+                "optimized",
+                ("turbojpeg", "opencv", "linear", "dataloader", 8, 64, "fp16", "parquet", 0),
+            ),
             ("cpu", ("pil", "pil", "bilinear", "serial", 0, 1, "fp32", "parquet", 1)),
         ],
     )

@@ -24,8 +24,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from wallclock.errors import UserError
-from wallclock.files import atomic_open, canonical_json, digest_of, pretty_json, sha256_file
-from wallclock.files import write_text
+from wallclock.files import (
+    atomic_open,
+    canonical_json,
+    digest_of,
+    pretty_json,
+    sha256_file,
+    write_text,
+)
 from wallclock.spec import Cell
 
 SCHEMA = 1

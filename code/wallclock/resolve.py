@@ -167,7 +167,9 @@ def _corpus(choices: Any) -> CorpusSpec:
     corpus = build(CorpusSpec, choices, "corpus")
     check_name(corpus.kind, spec.CORPUS_SETTINGS, "corpus")
     for name in choices:
-        check_name(name, ("kind", *spec.CORPUS_SETTINGS[corpus.kind]), f"setting of corpus={corpus.kind}")
+        check_name(
+            name, ("kind", *spec.CORPUS_SETTINGS[corpus.kind]), f"setting of corpus={corpus.kind}"
+        )
     for name in corpus.prefixes:
         check_name(name, spec.IMAGE_SETS, "corpus.prefixes")
     if corpus.source == "remote" and corpus.layout != "files":

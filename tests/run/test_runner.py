@@ -144,8 +144,8 @@ def test_shuffled_within_blocks(blocks: list[tuple[str, int, int]], seed: int) -
     order = runner._shuffled(planned, seed)
     assert Counter(map(id, order)) == Counter(map(id, planned))
     names = [(task.cell.experiment, task.cell.repeat) for task in order]
-    in_blocks = [[name] * names.count(name) for name in dict.fromkeys(block[:2] for block in blocks)]
-    assert names == sum(in_blocks, [])
+    order_of_blocks = dict.fromkeys(block[:2] for block in blocks)
+    assert names == [name for name in order_of_blocks for _ in range(names.count(name))]
     assert runner._shuffled(planned, seed) == order
 
 

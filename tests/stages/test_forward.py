@@ -148,7 +148,10 @@ class TestLabelsAreReadBack:
         ({"dtype": "int8"}, "dtype of runtime=pytorch is called 'int8'; valid: bf16, fp16, fp32"),
         ({"runtime": "onnxruntime", "dtype": "bf16"}, "dtype of runtime=onnxruntime is called"),
         ({"runtime": "tensorrt"}, "dtype of runtime=tensorrt is called 'fp32'"),
-        ({"runtime": "onnxruntime", "compile": "compile"}, "compile=compile: needs runtime=pytorch"),
+        (
+            {"runtime": "onnxruntime", "compile": "compile"},
+            "compile=compile: needs runtime=pytorch",
+        ),
     ],
 )
 def test_check_refuses_in_one_line(changes: dict[str, Any], message: str) -> None:

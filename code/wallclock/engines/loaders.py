@@ -20,7 +20,6 @@ from wallclock.engines.batch import Batch, Positions
 from wallclock.spec import ENGINES, ModelSpec, Recipe, Statistics
 
 
-
 class Loader(Protocol):
     """An iterator over batches, in order.
 

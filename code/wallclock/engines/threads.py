@@ -8,7 +8,7 @@ no Python lock exists that an interrupted thread could leave locked.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from time import perf_counter_ns

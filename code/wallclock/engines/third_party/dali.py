@@ -38,7 +38,10 @@ def open_stream(spec: LoaderSpec, decoder: str = "cpu") -> Iterator[Stream]:
 
 def _build(spec: LoaderSpec, decoder: str) -> Any:
     dali = api.import_or_unavailable("nvidia.dali")
-    fn, types = api.import_or_unavailable("nvidia.dali.fn"), api.import_or_unavailable("nvidia.dali.types")
+    fn, types = (
+        api.import_or_unavailable("nvidia.dali.fn"),
+        api.import_or_unavailable("nvidia.dali.types"),
+    )
 
     @dali.pipeline_def(  # type: ignore[untyped-decorator]
         batch_size=spec.batch_size,
