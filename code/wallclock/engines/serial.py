@@ -14,7 +14,6 @@ from typing import Any
 from wallclock.clock import StageProfiler
 from wallclock.corpus.manifest import Item, Manifest
 from wallclock.engines.batch import Batch, Failure
-from wallclock.engines.dataloader import ImageDataset
 from wallclock.engines.loaders import Loader
 from wallclock.engines.pipeline import DeviceStages, Images, LoadStages
 from wallclock.errors import ImageError, UserError, describe
@@ -32,6 +31,8 @@ class SerialLoader(Loader):
     def __init__(
         self, manifest: Manifest, recipe: Recipe, model: ModelSpec, positions: Sequence[Any]
     ) -> None:
+        from wallclock.engines.dataloader import ImageDataset  # needs torch; `run` does not
+
         self.library = "wallclock serial"
         self.settings = f"one thread; {recipe.decoder}, {recipe.resizer} {recipe.interpolation}"
         self._recipe = recipe
