@@ -13,10 +13,8 @@ try:
     from wallclock.session import run_session
     from wallclock.spec import Settings
 except ModuleNotFoundError as error:
-    sys.exit(
-        f"main.py: this Python lacks {error.name}; type `make setup`, "
-        f"then `.venv/bin/python {shlex.join(sys.argv)}`"
-    )
+    retry = f"type `make setup`, then `.venv/bin/python {shlex.join(sys.argv)}`"
+    sys.exit(f"main.py: this Python lacks {error.name}; {retry}")
 except KeyboardInterrupt:
     sys.exit(130)
 
@@ -49,10 +47,8 @@ def main() -> None:
     except UserError as error:
         sys.exit(f"wallclock: {error}")
     except KeyboardInterrupt:
-        print(
-            "\nwallclock: stopped; what is complete is kept, the same command resumes",
-            file=sys.stderr,
-        )
+        stopped = "stopped; what is complete is kept, the same command resumes"
+        print(f"\nwallclock: {stopped}", file=sys.stderr)
         sys.exit(130)
 
 

@@ -82,11 +82,11 @@ def run_main() -> RunMain:
 
 @pytest.fixture(scope="session")
 def tiny_run(run_main: RunMain, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Four experiments, once, on four generated images of each set, without a network."""
+    """Three experiments, once, on two generated images of each set, without a network."""
     base = tmp_path_factory.mktemp("tiny")
     out, figures = base / "data", base / "figures"
     arguments = (
-        *("--n", "4", "--experiment", "profiler,decoders,serial,cpu"),
+        *("--n", "2", "--experiment", "profiler,serial,cpu"),
         *("repeats=1", "model=null", "device=cpu"),
         *("experiment.profiler.rounds=3", "experiment.profiler.calls_per_round=2000"),
         *(f"out={out}", f"figures={figures}"),

@@ -52,9 +52,8 @@ def build(cls: type[T], values: Any, key: str) -> T:
     for name in values:
         check_name(name, hints, f"setting of {key}" if key else "setting")
     prefix = f"{key}." if key else ""
-    return cls(
-        **{name: check(hints[name], value, f"{prefix}{name}") for name, value in values.items()}
-    )
+    checked = {name: check(hints[name], value, prefix + name) for name, value in values.items()}
+    return cls(**checked)
 
 
 def check(hint: Any, value: Any, key: str) -> Any:

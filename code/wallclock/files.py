@@ -66,15 +66,12 @@ def atomic_open(path: Path, mode: str = "w", *, sync: bool = True) -> Iterator[I
                 os.fsync(handle.fileno())
         os.chmod(name, 0o644)
         os.replace(name, path)
-    except OSError as error:
-        _remove(name)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UserError(
-                f"no space left while writing {path}; free some and run the same command again"
-            ) from error
-        raise
-    except BaseException:
-        _remove(name)
+    except BaseException as error:
+        with suppress(FileNotFoundError):
+            os.unlink(name)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            fix = "free some and run the same command again"
+            raise UserError(f"no space left while writing {path}; {fix}") from error
         raise
 
 
@@ -88,8 +85,3 @@ def write_bytes(path: Path, data: bytes, *, sync: bool = True) -> None:
     """Write `data` to `path` atomically."""
     with atomic_open(path, "wb", sync=sync) as handle:
         handle.write(data)
-
-
-def _remove(name: str) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(name)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import pynvml
+import pynvml as nvml
 
 from wallclock import native
 from wallclock.files import digest_of, sha256_file
@@ -62,9 +62,9 @@ def gpus() -> list[dict[str, Any]]:
     with nvml_handles() as handles:
         return [
             {
-                "name": pynvml.nvmlDeviceGetName(handle),
-                "memory_gib": round(pynvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30),
-                "driver": pynvml.nvmlSystemGetDriverVersion(),
+                "name": nvml.nvmlDeviceGetName(handle),
+                "memory_gib": round(nvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30),
+                "driver": nvml.nvmlSystemGetDriverVersion(),
             }
             for handle in handles
         ]
@@ -146,12 +146,11 @@ def _opencv_jpeg() -> str:
 
 
 def _cpu_model() -> str:
-    name = platform.processor() or "unknown CPU"
+    match = None
     with suppress(OSError):
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
         match = re.search(r"^(?:model name|Model)[^:]*:(.*)", text, re.MULTILINE)
-        return match.group(1).strip() if match else name
-    return name
+    return match[1].strip() if match else platform.processor() or "unknown CPU"
 
 
 def _cpu_mhz() -> float | None:
@@ -168,11 +167,9 @@ def _gpu_state() -> list[dict[str, Any]]:
     with nvml_handles() as handles:
         return [
             {
-                "sm_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM),
-                "memory_mhz": pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM),
-                "temperature_c": pynvml.nvmlDeviceGetTemperature(
-                    handle, pynvml.NVML_TEMPERATURE_GPU
-                ),
+                "sm_mhz": nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+                "memory_mhz": nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
+                "temperature_c": nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
             }
             for handle in handles
         ]
@@ -182,11 +179,11 @@ def _gpu_state() -> list[dict[str, Any]]:
 def nvml_handles() -> Iterator[list[Any]]:
     """NVML's handles of all GPUs; none where it does not load."""
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
         yield []
         return
     try:
-        yield [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        yield [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
     finally:
-        pynvml.nvmlShutdown()
+        nvml.nvmlShutdown()

@@ -105,10 +105,8 @@ def write(target: Path, record: Record, extra_files: Iterable[Path] = ()) -> Non
     write_text(temporary / "record.json", pretty_json(plain))
     write_text(temporary / "samples.json", _samples_text(record.samples))
     if record.spans:
-        write_text(
-            temporary / "spans.json",
-            "[" + ",\n".join(canonical_json(span) for span in record.spans) + "]\n",
-        )
+        spans = ",\n".join(canonical_json(span) for span in record.spans)
+        write_text(temporary / "spans.json", f"[{spans}]\n")
     for path in extra_files:
         shutil.move(path, temporary / path.name)
     write_text(temporary / "COMPLETE", _seal(temporary))
@@ -124,25 +122,15 @@ def load(target: Path) -> Record:
     """
     try:
         if (target / "COMPLETE").read_bytes() != _seal(target).encode():
-            raise UserError(
-                f"the record {target} was changed after it was written; delete it and run again"
-            )
-        plain = json.loads((target / "record.json").read_text(encoding="utf-8"))
-        samples = json.loads((target / "samples.json").read_text(encoding="utf-8"))
+            fix = "delete it and run again"
+            raise UserError(f"the record {target} was changed after it was written; {fix}")
+        plain = _json(target / "record.json")
+        samples = _json(target / "samples.json")
     except FileNotFoundError as error:
         raise UserError(f"no complete record at {target}; run the same command again") from error
-    spans = target / "spans.json"
-    return Record(
-        cell=Cell.from_json(plain["cell"]),
-        status=plain["status"],
-        reason=plain["reason"],
-        samples=samples,
-        values=plain["values"],
-        failures=plain["failures"],
-        environment=plain["environment"],
-        seconds=plain["seconds"],
-        spans=json.loads(spans.read_text(encoding="utf-8")) if spans.exists() else (),
-    )
+    del plain["schema"]
+    cell, spans = Cell.from_json(plain.pop("cell")), target / "spans.json"
+    return Record(cell, **plain, samples=samples, spans=_json(spans) if spans.exists() else ())
 
 
 def reusable(target: Path) -> Record | None:
@@ -158,9 +146,8 @@ def reusable(target: Path) -> Record | None:
 
 def write_index(runs: Path, experiment: str, keys: Sequence[str]) -> None:
     """Write which records an experiment's tables are derived from, in this order."""
-    write_text(
-        runs / experiment / "index.json", pretty_json({"schema": SCHEMA, "keys": list(keys)})
-    )
+    text = pretty_json({"schema": SCHEMA, "keys": list(keys)})
+    write_text(runs / experiment / "index.json", text)
 
 
 def load_experiment(runs: Path, experiment: str) -> list[Record]:
@@ -178,7 +165,7 @@ def durations(runs: Path) -> Iterator[tuple[Cell, float]]:
     """Every final record's cell and the seconds it took. Seals are not checked, errors skipped."""
     for path in sorted(runs.glob("*/*/record.json")):
         try:
-            plain = json.loads(path.read_text(encoding="utf-8"))
+            plain = _json(path)
             if plain["status"] in _FINAL:
                 yield Cell.from_json(plain["cell"]), float(plain["seconds"])
         except (OSError, ValueError, KeyError, TypeError):
@@ -245,26 +232,24 @@ def _extract(packed: tarfile.TarFile, member: tarfile.TarInfo, runs: Path) -> No
 
 def _indexed(runs: Path, experiment: str) -> list[Path]:
     """Folders of the complete records in an experiment's index, in its order."""
-    try:
-        index = json.loads((runs / experiment / "index.json").read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    index = runs / experiment / "index.json"
+    if not index.exists():
         return []
-    folders = [runs / experiment / key for key in index["keys"]]
+    folders = [runs / experiment / key for key in _json(index)["keys"]]
     return [folder for folder in folders if (folder / "COMPLETE").exists()]
 
 
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
 def _seal(folder: Path) -> str:
-    names = [
-        "record.json",
-        "samples.json",
-        *(["spans.json"] if (folder / "spans.json").exists() else []),
-    ]
+    spans = ["spans.json"] if (folder / "spans.json").exists() else []
+    names = ["record.json", "samples.json", *spans]
     return "".join(f"{sha256_file(folder / name)}  {name}\n" for name in names)
 
 
 def _samples_text(samples: Mapping[str, Sequence[int]]) -> str:
     # One line per stage, so that a diff shows which stage differs.
-    lines = [
-        f"{canonical_json(name)}:{canonical_json(list(samples[name]))}" for name in sorted(samples)
-    ]
-    return "{" + ",\n".join(lines) + "}\n"
+    named = [(canonical_json(name), list(samples[name])) for name in sorted(samples)]
+    return "{" + ",\n".join(f"{name}:{canonical_json(ns)}" for name, ns in named) + "}\n"

@@ -13,30 +13,19 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from experiments import ORDER
-from wallclock import checkpoint, provenance
+from wallclock import checkpoint, provenance, spec
 from wallclock.constraints import Range, build, check
 from wallclock.errors import UserError, check_name
-from wallclock.spec import (
-    CORPUS_SETTINGS,
-    DTYPES,
-    IMAGE_SETS,
-    INTERPOLATIONS,
-    SINKS,
-    CorpusSpec,
-    ModelSpec,
-    Positive,
-    Recipe,
-    Settings,
-)
-from wallclock.stages import decode
+from wallclock.spec import CorpusSpec, ModelSpec, Positive, Recipe, Settings
+from wallclock.stages import decode, forward
 
 #: Options of experiments: lists of changes to a recipe, and lists of names.
 _RECIPE_LISTS = frozenset({"recipes", "loaders", "checks"})
 _NAME_LISTS = {
     "decoders": decode.NAMES,
-    "dtypes": DTYPES["pytorch"],
-    "formats": SINKS,
-    "image_sets": IMAGE_SETS,
+    "dtypes": spec.DTYPES["pytorch"],
+    "formats": spec.SINKS,
+    "image_sets": spec.IMAGE_SETS,
 }
 _MAX_IMAGES = Mapping[str, Mapping[str, Positive | None]]
 _REPEATS = Mapping[str, Positive]
@@ -97,22 +86,15 @@ def _recipe(choices: Mapping[str, Any], device: str, key: str, notes: list[str])
     if choices["device"] != "auto":
         device = resolve_device(choices["device"], f"{key}.device")
     recipe = build(Recipe, {**choices, "device": device}, key)
-    resizer, runtime = recipe.resizer, recipe.runtime
-    for name, names, owner in (
-        ("decoder", decode.NAMES, ""),
-        ("interpolation", INTERPOLATIONS[resizer], f" of resizer={resizer}"),
-        ("dtype", DTYPES[runtime], f" of runtime={runtime}"),
-    ):
-        check_name(getattr(recipe, name), names, f"{key}.{name}{owner}")
-    for name, unused, needs in (
-        ("start_method", recipe.engine != "dataloader", "engine=dataloader"),
-        ("dct_margin", recipe.dct_scale == "full", "dct_scale=auto"),
-        ("compile", runtime != "pytorch", "runtime=pytorch"),
-    ):
-        value = getattr(recipe, name)
-        if unused and value != getattr(Recipe, name):
-            raise UserError(f"{key}.{name}={value}: needs {needs}")
-    if runtime == "tensorrt" and recipe.device == "cpu":
+    check_name(recipe.decoder, decode.NAMES, f"{key}.decoder")
+    owner = f"{key}.interpolation of resizer={recipe.resizer}"
+    check_name(recipe.interpolation, spec.INTERPOLATIONS[recipe.resizer], owner)
+    forward.check(recipe, key)
+    if recipe.engine != "dataloader" and recipe.start_method != Recipe.start_method:
+        raise UserError(f"{key}.start_method={recipe.start_method}: needs engine=dataloader")
+    if recipe.dct_scale == "full" and recipe.dct_margin != Recipe.dct_margin:
+        raise UserError(f"{key}.dct_margin={recipe.dct_margin}: needs dct_scale=auto")
+    if recipe.runtime == "tensorrt" and recipe.device == "cpu":
         raise UserError(f"{key}.runtime=tensorrt: needs an NVIDIA GPU; this run is on the CPU")
     if recipe.engine == "serial" and recipe.workers:
         notes.append(f"{key}.workers={recipe.workers} is not used: engine=serial has no workers")
@@ -136,11 +118,6 @@ def _options(
     return checked
 
 
-def _may_be_empty(default: list[Any]) -> bool:
-    """A grid of names or numbers holds at least one; a list of extra cases need not."""
-    return not default or isinstance(default[0], Mapping)
-
-
 def _check_option(value: Any, default: Any, key: str) -> None:
     """Refuse a value of another type than the default's; numbers are finite and not negative."""
     name = key.rpartition(".")[2]
@@ -151,7 +128,9 @@ def _check_option(value: Any, default: Any, key: str) -> None:
             check_name(item, default, f"setting of {key}")
             _check_option(value[item], default[item], f"{key}.{item}")
     elif isinstance(default, list):
-        if not isinstance(value, list) or not (value or _may_be_empty(default)):
+        # A grid of names or numbers holds at least one; a list of extra cases need not.
+        may_be_empty = not default or isinstance(default[0], Mapping)
+        if not isinstance(value, list) or not (value or may_be_empty):
             raise UserError(f"{key}={value}: give a list, for example {default[:1]}")
         for item in value:
             _check_item(item, default, key)
@@ -185,23 +164,21 @@ def _check_item(item: Any, default: Sequence[Any], key: str) -> None:
 
 
 def _corpus(choices: Any) -> CorpusSpec:
-    spec = build(CorpusSpec, choices, "corpus")
-    check_name(spec.kind, CORPUS_SETTINGS, "corpus")
+    corpus = build(CorpusSpec, choices, "corpus")
+    check_name(corpus.kind, spec.CORPUS_SETTINGS, "corpus")
     for name in choices:
-        check_name(name, ("kind", *CORPUS_SETTINGS[spec.kind]), f"setting of corpus={spec.kind}")
-    for name in spec.prefixes:
-        check_name(name, IMAGE_SETS, "corpus.prefixes")
-    if spec.source == "remote" and spec.layout != "files":
-        raise UserError(
-            f"corpus.layout={spec.layout}: corpus.source=remote reads object by object; "
-            "it needs corpus.layout=files"
+        check_name(
+            name, ("kind", *spec.CORPUS_SETTINGS[corpus.kind]), f"setting of corpus={corpus.kind}"
         )
-    if spec.endpoint and not re.fullmatch(r"https?://[^/\s]+(/\S*)?", spec.endpoint):
-        raise UserError(
-            f"corpus.endpoint={spec.endpoint}: give http://host:port or https://host, "
-            "or nothing for AWS"
-        )
-    return spec
+    for name in corpus.prefixes:
+        check_name(name, spec.IMAGE_SETS, "corpus.prefixes")
+    if corpus.source == "remote" and corpus.layout != "files":
+        why = "corpus.source=remote reads object by object; it needs corpus.layout=files"
+        raise UserError(f"corpus.layout={corpus.layout}: {why}")
+    if corpus.endpoint and not re.fullmatch(r"https?://[^/\s]+(/\S*)?", corpus.endpoint):
+        fix = "give http://host:port or https://host, or nothing for AWS"
+        raise UserError(f"corpus.endpoint={corpus.endpoint}: {fix}")
+    return corpus
 
 
 def _model(choices: Any) -> ModelSpec:

@@ -35,13 +35,11 @@ def run_session(settings: Settings, command: str) -> int:
     for name in ("out", "figures", "export"):
         if folder := getattr(settings, name):
             _make_writable(name, folder)
+    cells = []
     with screen.bars() as bars:
         plan = Plan(settings, CorpusProgress(bars))
-        cells = [
-            cell
-            for name, options in settings.experiments.items()
-            for cell in experiments.load(name).cells(plan, options)
-        ]
+        for name, options in settings.experiments.items():
+            cells += experiments.load(name).cells(plan, options)
     if settings.only == "data":
         _print_corpora(plan, screen.console)
         return 0
@@ -87,14 +85,11 @@ def _print_corpora(plan: Plan, console: Console) -> None:
     manifests = sorted(plan.manifests(), key=lambda manifest: len(manifest.items))
     for name, manifest in {manifest.image_set: manifest for manifest in manifests}.items():
         stats, n = manifest.size_stats(), len(manifest.items)
-        size = sum(item.bytes for item in manifest.items)
-        line = (
-            f"{manifest.kind} {name}: {n:,} images, {size / 1e6:,.1f} MB, median "
-            f"{stats['median_kb']:.1f} KB and {stats['median_megapixels']:.2f} megapixels, "
-            f"in {_short(manifest.root)}"
-        )
+        size = sum(item.bytes for item in manifest.items) / 1e6
+        medians = f"{stats['median_kb']:.1f} KB and {stats['median_megapixels']:.2f} megapixels"
+        line = f"{manifest.kind} {name}: {n:,} images, {size:,.1f} MB, median {medians}, in "
         remarks = prepare.remarks(plan.settings.corpus, name, n, plan.cache)
-        _print_lines([line, *remarks], console)
+        _print_lines([line + _short(manifest.root), *remarks], console)
 
 
 def _print_locations(

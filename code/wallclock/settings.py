@@ -207,11 +207,8 @@ def _explain(error: Exception, overrides: Sequence[str]) -> str:
 def _keys(node: Any, prefix: str = "") -> list[str]:
     if not isinstance(node, dict):
         return []
-    return [
-        key
-        for name, value in node.items()
-        for key in (f"{prefix}{name}", *_keys(value, f"{prefix}{name}."))
-    ]
+    paths = [(f"{prefix}{name}", value) for name, value in node.items()]
+    return [key for path, value in paths for key in (path, *_keys(value, f"{path}."))]
 
 
 def _check_recipe_used(settings: Settings, overrides: Sequence[str]) -> None:
@@ -219,9 +216,8 @@ def _check_recipe_used(settings: Settings, overrides: Sequence[str]) -> None:
     own = {}
     for name, options in settings.experiments.items():
         own[name] = [option for option, value in options.items() if isinstance(value, Recipe)]
-    for override in overrides:
-        if re.match(r"recipe[.=]", override) and all(own.values()):
-            name, (option, *_) = next(iter(own.items()))
-            raise UserError(
-                f"{override}: {name} does not use it; give experiment.{name}.{option}.<setting>"
-            )
+    changes = [override for override in overrides if re.match(r"recipe[.=]", override)]
+    if changes and all(own.values()):
+        name, (option, *_) = next(iter(own.items()))
+        fix = f"give experiment.{name}.{option}.<setting>"
+        raise UserError(f"{changes[0]}: {name} does not use it; {fix}")

@@ -31,7 +31,5 @@ def test_an_interrupted_start_leaves_no_thread_behind(monkeypatch: pytest.Monkey
 
 def test_what_was_never_started_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     hand = JoinableThread(lambda: None, "test")
-    monkeypatch.setattr(
-        hand._running, "wait", lambda timeout: pytest.fail("nothing is about to run")
-    )
+    monkeypatch.setattr(hand._running, "wait", lambda timeout: pytest.fail("nothing will run"))
     hand.join()

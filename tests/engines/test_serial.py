@@ -130,10 +130,8 @@ def test_vanished_or_changed_files_fail_in_read(tmp_path: Path) -> None:
     (tmp_path / "2.jpg").write_bytes(b"other")
     outcome, _, ids, _, _ = run(corpus, "parquet", 2, {})
     assert ids == ["image 1", "image 3"]
-    assert [(failure["id"], failure["stage"]) for failure in outcome.failures] == [
-        ("image 0", "read"),
-        ("image 2", "read"),
-    ]
+    failures = [(failure["id"], failure["stage"]) for failure in outcome.failures]
+    assert failures == [("image 0", "read"), ("image 2", "read")]
 
 
 def test_a_bug_is_no_image_failure(corpus: Manifest, tmp_path: Path) -> None:

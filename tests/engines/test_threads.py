@@ -32,13 +32,7 @@ from wallclock.spec import ModelSpec, Recipe
 
 SIZE = MODEL.input_px
 RECIPE = Recipe(
-    "test",
-    decoder="simplejpeg",
-    resizer="opencv",
-    interpolation="area",
-    workers=3,
-    normalize_on="device",
-    batch_size=8,
+    "test", "simplejpeg", "opencv", "area", workers=3, normalize_on="device", batch_size=8
 )
 
 
@@ -46,12 +40,8 @@ RECIPE = Recipe(
 def watchdog() -> Iterator[None]:
     """No thread of a loader or a sink outlives its block."""
     yield
-    left = [
-        thread.name
-        for thread in threading.enumerate()
-        if thread.name.startswith(("loader", "sink"))
-    ]
-    assert not left
+    names = [thread.name for thread in threading.enumerate()]
+    assert not [name for name in names if name.startswith(("loader", "sink"))]
 
 
 def split(n: int, size: int) -> list[list[int]]:
@@ -125,10 +115,7 @@ def test_a_crash_keeps_the_workers_traceback(
 
 def test_corrupt_images_shift_nothing(tmp_path: Path) -> None:
     ten = manifest_in(tmp_path, 10)
-    many = [
-        replace(ten.items[index % 10], id=f"{index}", path=f"{index % 10}.jpg")
-        for index in range(1000)
-    ]
+    many = [replace(ten.items[index % 10], id=f"{index}") for index in range(1000)]
     (tmp_path / "bad.jpg").write_bytes(making.jpeg(16, 12)[:-60])
     size = (tmp_path / "bad.jpg").stat().st_size
     many[50::100] = [replace(item, path="bad.jpg", bytes=size) for item in many[50::100]]
@@ -178,7 +165,7 @@ def test_memory_is_bounded_by_the_ring(tiny: Manifest) -> None:
         ring = loader.stats()["ring_batches"]
         assert ring == loader.prefetched == buffers_for(3, 8)
         assert sum(one.images for one in loader.worker_times()) <= ring * 8
-        assert loader.ring_bytes == ring * 8 * SIZE * SIZE * 3
+        assert loader.stats()["ring_mib"] * 2**20 == ring * 8 * SIZE * SIZE * 3
 
 
 def test_a_failing_sink_raises_in_put(tiny: Manifest) -> None:
@@ -248,12 +235,8 @@ def interrupted(folder: Path, seed: int, seconds: float) -> None:
     script = Path(__file__).with_name("threads_script.py")
     arguments = [sys.executable, str(script), str(folder), str(seed), f"{seconds}"]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stdout.split("\n")[1]) == (0, "interrupted"), (
-        seed,
-        seconds,
-        done.stdout,
-        done.stderr,
-    )
+    outcome = (done.returncode, done.stdout.split("\n")[1])
+    assert outcome == (0, "interrupted"), (seed, seconds, done.stdout, done.stderr)
 
 
 def test_an_interrupt_ends_the_pass(tiny: Manifest) -> None:
@@ -277,15 +260,10 @@ def test_random_faults_end_every_pass(tiny: Manifest) -> None:
         recipe = replace(RECIPE, workers=rng.randint(1, 6))
         trouble = rng.choice(["crash", "leave", "sink", "none"])
         with pytest.MonkeyPatch.context() as patch:
-            disturb(
-                patch,
-                seed,
-                {f"image {rng.randrange(30)}"},
-                f"image {rng.randrange(30)}" * (trouble == "crash"),
-            )
-            trial = threading.Thread(
-                target=one_pass, args=(tiny, recipe, split(n, size), trouble, rng)
-            )
+            crash = f"image {rng.randrange(30)}" if trouble == "crash" else ""
+            disturb(patch, seed, {f"image {rng.randrange(30)}"}, crash)
+            arguments = (tiny, recipe, split(n, size), trouble, rng)
+            trial = threading.Thread(target=one_pass, args=arguments)
             trial.start()
             trial.join(30)
             assert not trial.is_alive(), f"seed {seed} hangs"

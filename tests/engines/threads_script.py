@@ -32,14 +32,7 @@ def main() -> None:
     manifest = Manifest("folder", "original", folder, tuple(items))
     model = ModelSpec("null", "none", input_px=8)
     batch, workers = rng.choice([1, 3, 8, 20]), rng.choice([1, 2, 5])
-    recipe = Recipe(
-        "test",
-        decoder="simplejpeg",
-        resizer="opencv",
-        interpolation="area",
-        workers=workers,
-        normalize_on="device",
-    )
+    recipe = Recipe("test", "simplejpeg", "opencv", "area", workers=workers, normalize_on="device")
     positions = [list(range(start, start + batch)) for start in range(0, 10**6, batch)]
     pause = rng.choice([0.0, 0.0, 0.002])
 

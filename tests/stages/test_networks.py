@@ -141,70 +141,58 @@ time.sleep = lambda seconds: None  # between the client's retries
 from wallclock.errors import UserError
 from wallclock.spec import ModelSpec
 from wallclock.stages.forward import networks
-try:
-    model = ModelSpec(**json.loads(sys.argv[1]))
-    print(networks.digest_of(networks.load_network(model)))
-except UserError as error:
-    print("UserError", error)
+for model in json.loads(sys.argv[1]):
+    try:
+        print(networks.digest_of(networks.load_network(ModelSpec(**model))))
+    except UserError as error:
+        print("UserError", error)
 """
     COMPLETE = """
 import json, sys
 from wallclock import checkpoint
 from wallclock.spec import ModelSpec
-model = checkpoint.complete(ModelSpec(**json.loads(sys.argv[1])))
+model = checkpoint.complete(ModelSpec(**json.loads(sys.argv[1])[0]))
 print(model.name, model.revision, model.dim, model.input_px)
 """
 
-    @pytest.fixture
-    def run(self, tmp_path: Path) -> Callable[..., str]:
-        def run(address: str, program: str = self.LOAD, model: ModelSpec = PRETRAINED) -> str:
-            environment = {
-                name: value for name, value in os.environ.items() if not name.startswith("HF_")
-            }
-            environment |= {
-                "HF_ENDPOINT": address,
-                "HF_HOME": str(tmp_path / "hf"),
-                "PYTHONPATH": str(ROOT / "code"),
-            }
-            command = [sys.executable, "-c", program, json.dumps(vars(model))]
-            done = subprocess.run(
-                command, env=environment, capture_output=True, text=True, check=True, timeout=100
-            )
-            return done.stdout.strip()
+    def run(self, home: Path, address: str, program: str, *models: ModelSpec) -> list[str]:
+        """The lines that a program prints about models."""
+        environment = {name: text for name, text in os.environ.items() if name[:3] != "HF_"}
+        environment |= {"HF_ENDPOINT": address, "HF_HOME": str(home)}
+        environment["PYTHONPATH"] = str(ROOT / "code")
+        command = [sys.executable, "-c", program, json.dumps([vars(model) for model in models])]
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=True, timeout=100
+        )
+        return done.stdout.strip().splitlines()
 
-        return run
+    def files(self, folder: Path, repo: str, revision: str = REVISION) -> dict[str, Path]:
+        return {f"{repo}/resolve/{revision}/{path.name}": path for path in folder.iterdir()}
 
-    def files(self, folder: Path, revision: str = REVISION) -> dict[str, Path]:
-        return {f"{REPO}/resolve/{revision}/{path.name}": path for path in folder.iterdir()}
-
-    def refused(self, output: str) -> bool:
-        return output.startswith(f"UserError cannot load {REPO}: ") and "\n" not in output
-
-    def test_pinned_revision(self, saved: Path, digest: str, run: Callable[..., str]) -> None:
-        with hub.serve(self.files(saved / "safetensors")) as (address, requests):
-            assert run(address) == digest
-        assert f"GET {REPO}/resolve/{REVISION}/model.safetensors" in requests
+    def test_only_pinned_safetensors_load(self, saved: Path, digest: str, tmp_path: Path) -> None:
+        served = self.files(saved / "safetensors", REPO)
+        served |= self.files(saved / "pickled", "a/pickled")
+        served |= self.files(saved / "safetensors", "a/moved", "main")
+        models = [replace(PRETRAINED, hub_id=name) for name in (REPO, "a/pickled", "a/moved")]
+        with hub.serve(served) as (address, requests):
+            loaded, pickled, moved = self.run(tmp_path, address, self.LOAD, *models)
+        assert loaded == digest
+        assert pickled.startswith("UserError cannot load a/pickled: ")
+        assert moved.startswith("UserError cannot load a/moved: ")
+        gets = {request for request in requests if request.startswith("GET")}
+        assert f"GET {REPO}/resolve/{REVISION}/model.safetensors" in gets
+        assert not [request for request in gets if "pytorch_model.bin" in request]
         assert all("/resolve/main/" not in request for request in requests)
 
-    def test_pickled_weights_are_refused(self, saved: Path, run: Callable[..., str]) -> None:
-        with hub.serve(self.files(saved / "pickled")) as (address, requests):
-            assert self.refused(run(address))
-        gets = [request for request in requests if request.startswith("GET")]
-        assert not [request for request in gets if "pytorch_model.bin" in request]
-
-    def test_another_revision_is_refused(self, saved: Path, run: Callable[..., str]) -> None:
-        with hub.serve(self.files(saved / "safetensors", "main")) as (address, _):
-            assert self.refused(run(address))
-
-    def test_hub_that_is_down(self, run: Callable[..., str]) -> None:
-        output = run("http://127.0.0.1:9")
-        assert self.refused(output)
+    def test_hub_that_is_down(self, tmp_path: Path) -> None:
+        (output,) = self.run(tmp_path, "http://127.0.0.1:9", self.LOAD, PRETRAINED)
+        assert output.startswith(f"UserError cannot load {REPO}: ")
         assert "model.weights=random" in output
 
-    def test_model_is_pinned_to_its_commit(self, saved: Path, run: Callable[..., str]) -> None:
+    def test_model_is_pinned_to_its_commit(self, saved: Path, tmp_path: Path) -> None:
         model = replace(PRETRAINED, name="any", input_px=0, dim=0, mean=(), std=())
-        with hub.serve(self.files(saved / "safetensors")) as (address, _):
-            output = run(address, self.COMPLETE, model)
+        with hub.serve(self.files(saved / "safetensors", REPO)) as (address, _):
+            (output,) = self.run(tmp_path, address, self.COMPLETE, model)
         assert output.split() == ["dinov2-small", REVISION, "24", "28"]
 
 

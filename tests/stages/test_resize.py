@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 
 from tests import making
 from wallclock.errors import ImageError, UserError
+from wallclock.spec import INTERPOLATIONS
 from wallclock.stages import decode, resize
 from wallclock.stages.decode import Scaling
 from wallclock.stages.pixels import Pixels
-from wallclock.stages.resize import _OPENCV, _PILLOW, _TORCH
 from wallclock.summary import psnr_db
 
-CHOICES = [("pil", name) for name in _PILLOW] + [("opencv", name) for name in _OPENCV]
-CHOICES += [("torch", name) for name in _TORCH]
+CHOICES = [(name, choice) for name, choices in INTERPOLATIONS.items() for choice in choices]
 each_choice = pytest.mark.parametrize(("name", "interpolation"), CHOICES)
 
 

@@ -13,6 +13,8 @@ import numpy.typing as npt
 Span: TypeAlias = tuple[str, int, int]
 #: An image without a vector: id, stage, reason.
 Failure: TypeAlias = dict[str, str]
+#: Positions of the images of every batch, in order.
+Positions: TypeAlias = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,15 @@
-"""Engine `dataloader`: torch's DataLoader processes load batches while the main process runs the
-model.
+"""Engine `dataloader`: torch's DataLoader processes load, the main process runs the model.
 
-Workers read, decode, resize, normalize and assemble; the model stays outside them. Every worker
-records when each stage of each image began and ended (`perf_counter_ns` is one clock for all
-processes of a machine), and sends these marks along with the batch.
+Workers read, decode, resize, normalize and assemble. Each records when each stage of each image
+began and ended (`perf_counter_ns` is one clock for all processes of a machine), and sends these
+marks along with the batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from time import perf_counter_ns
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from wallclock.corpus.manifest import Item, Manifest
-from wallclock.engines.batch import Batch, Marks
+from wallclock.engines.batch import Batch, Marks, Positions
+from wallclock.engines.loaders import Loader
 from wallclock.engines.pipeline import LoadStages, load_stages
 from wallclock.errors import ImageError
 from wallclock.spec import ModelSpec, Recipe
@@ -83,17 +83,13 @@ class ImageDataset(Dataset[Batch]):
         return batch
 
 
-class ProcessLoader:
+class ProcessLoader(Loader):
     """Batches from torch's worker processes, in order; without workers, from this process."""
 
     engine = "dataloader"
 
     def __init__(
-        self,
-        manifest: Manifest,
-        recipe: Recipe,
-        model: ModelSpec,
-        positions: Sequence[Sequence[int]],
+        self, manifest: Manifest, recipe: Recipe, model: ModelSpec, positions: Positions
     ) -> None:
         dataset = ImageDataset(manifest, recipe, model)
         self._torch_loader = torch_loader(dataset, recipe, positions)
@@ -112,18 +108,10 @@ class ProcessLoader:
         self._batches = iter(self._torch_loader)
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         shutdown = getattr(self._batches, "_shutdown_workers", None)
         if shutdown is not None:
             shutdown()
-
-    def __iter__(self) -> Iterator[Batch]:
-        return self
 
     def __next__(self) -> Batch:
         """The next batch in order."""
@@ -141,13 +129,9 @@ class ProcessLoader:
         queued = queue.qsize() if queue is not None else 0
         return queued + sum(len(info) == 2 for info in early.values())
 
-    def stats(self) -> dict[str, Any]:
-        """Nothing beyond the marks of each batch."""
-        return {}
-
 
 def torch_loader(
-    dataset: Dataset[Batch], recipe: Recipe, positions: Sequence[Sequence[int]]
+    dataset: Dataset[Batch], recipe: Recipe, positions: Positions
 ) -> DataLoader[Batch]:
     """DataLoader over a dataset that answers a list of positions with a batch."""
     parallel: dict[str, Any] = {}
@@ -156,33 +140,25 @@ def torch_loader(
             "prefetch_factor": PREFETCH_FACTOR,
             "persistent_workers": True,
             "multiprocessing_context": recipe.start_method,
-            "worker_init_fn": _Initializer(recipe),
+            "worker_init_fn": partial(_start_worker, recipe),
         }
     return DataLoader(
         dataset,
         batch_sampler=positions,  # type: ignore[arg-type]
         num_workers=recipe.workers,
-        collate_fn=identity,
+        collate_fn=_identity,
         pin_memory=recipe.device == "cuda",
         **parallel,
     )
 
 
-def identity(batch: Any) -> Any:
-    """The collate function of a dataset whose items are batches."""
+def _identity(batch: Any) -> Any:
     return batch
 
 
-class _Initializer:
-    """Run in each worker at its start; a class, because `spawn` pickles it."""
-
-    def __init__(self, recipe: Recipe) -> None:
-        self._recipe = recipe
-
-    def __call__(self, worker: int) -> None:
-        # torch sets its own threads to 1 in a worker; OpenCV's pool would stay as wide as the
-        # machine.
-        set_threads(self._recipe, uses_torch=False)
+def _start_worker(recipe: Recipe, worker: int) -> None:
+    # torch sets its own threads to 1 in a worker; OpenCV's pool would stay as wide as the machine.
+    set_threads(recipe, uses_torch=False)
 
 
 def _load(stages: LoadStages, item: Item) -> tuple[npt.NDArray[Any], tuple[int, ...]]:

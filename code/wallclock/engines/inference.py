@@ -156,9 +156,8 @@ class CudaInference:
     def _complete_oldest(self) -> None:
         flight = self._in_flight.popleft()
         flight.events[-1].synchronize()
-        at = [
-            self._base_ns + round(self._base.elapsed_time(event) * 1e6) for event in flight.events
-        ]
+        ms = [self._base.elapsed_time(event) for event in flight.events]
+        at = [self._base_ns + round(elapsed * 1e6) for elapsed in ms]
         self.spans.append(_spans(zip(at[::2], at[1::2], strict=True)))
         self.writer.put(flight.ids, flight.vectors.numpy(), flight.requested)
 
@@ -167,7 +166,5 @@ class CudaInference:
 
 
 def _spans(times: Any) -> list[Span]:
-    return [
-        (stage, start, end - start)
-        for stage, (start, end) in zip(DEVICE_STAGES, times, strict=True)
-    ]
+    pairs = zip(DEVICE_STAGES, times, strict=True)
+    return [(stage, start, end - start) for stage, (start, end) in pairs]

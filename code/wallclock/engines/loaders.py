@@ -16,11 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from wallclock.corpus.manifest import Manifest
-from wallclock.engines.batch import Batch
+from wallclock.engines.batch import Batch, Positions
 from wallclock.spec import ENGINES, ModelSpec, Recipe, Statistics
-
-#: Positions of the images of every batch, in order.
-Positions = Sequence[Sequence[int]]
 
 
 class Loader(Protocol):
@@ -38,15 +35,18 @@ class Loader(Protocol):
     prefetched: int
     burst: int
 
-    def __iter__(self) -> Iterator[Batch]: ...
+    def __iter__(self) -> Iterator[Batch]:
+        return self
 
     def __next__(self) -> Batch: ...
 
     def ready(self) -> int:
-        """About how many complete batches wait to be requested."""
+        """About how many complete batches wait to be requested; 0 where that is unknown."""
+        return 0
 
     def stats(self) -> dict[str, Any]:
         """Values for the record: buffers, and where each worker's time went; may be empty."""
+        return {}
 
 
 def open_loader(
@@ -57,8 +57,8 @@ def open_loader(
     Args:
         model: of which the input size, the mean and the standard deviation matter.
         positions: into `manifest.valid`, one list a batch; past the end they start over.
-            Third-party
-            loaders take the images in order, endlessly, and only the length of the first list.
+            Third-party loaders take the images in order, endlessly, and only the length of the
+            first list.
         variant: of a third-party loader that has several.
 
     Raises:

@@ -147,6 +147,7 @@ def device_stages(recipe: Recipe, model: ModelSpec, folder: Path) -> DeviceStage
         on_device = normalize.on_device(*model.statistics, device)
     network = forward.make(model, recipe, on_device, forward.cache_of(folder))
     sink = sinks.make(recipe.sink, folder, model.dim)
+    labels = {name: getattr(network, name) for name in ("runtime", "provider", "dtype", "compile")}
     return DeviceStages(
         h2d=move.h2d,
         forward=network.run,
@@ -156,9 +157,7 @@ def device_stages(recipe: Recipe, model: ModelSpec, folder: Path) -> DeviceStage
         synchronize=move.synchronize,
         weights_digest=network.weights_digest,
         output=sink.path,
-        labels={
-            name: getattr(network, name) for name in ("runtime", "provider", "dtype", "compile")
-        },
+        labels=labels,
     )
 
 

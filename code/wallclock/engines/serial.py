@@ -7,22 +7,21 @@ loading behind the interface that end-to-end passes measure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 
 from wallclock.clock import StageProfiler
 from wallclock.corpus.manifest import Item, Manifest
 from wallclock.engines.batch import Batch, Failure
-from wallclock.engines.dataloader import ImageDataset
+from wallclock.engines.loaders import Loader
 from wallclock.engines.pipeline import DeviceStages, Images, LoadStages
 from wallclock.errors import ImageError, UserError, describe
 from wallclock.spec import ModelSpec, Recipe
 from wallclock.thread_counts import set_threads
 
 
-class SerialLoader:
+class SerialLoader(Loader):
     """Loads a batch when it is requested, in the caller's thread."""
 
     engine = "serial"
@@ -32,6 +31,8 @@ class SerialLoader:
     def __init__(
         self, manifest: Manifest, recipe: Recipe, model: ModelSpec, positions: Sequence[Any]
     ) -> None:
+        from wallclock.engines.dataloader import ImageDataset  # needs torch; `run` does not
+
         self.library = "wallclock serial"
         self.settings = f"one thread; {recipe.decoder}, {recipe.resizer} {recipe.interpolation}"
         self._recipe = recipe
@@ -42,28 +43,12 @@ class SerialLoader:
         set_threads(self._recipe, uses_torch=False)
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         pass
-
-    def __iter__(self) -> Iterator[Batch]:
-        return self
 
     def __next__(self) -> Batch:
         """The next batch, loaded now."""
         return self._images[next(self._positions)]
-
-    def ready(self) -> int:
-        """None ever waits."""
-        return 0
-
-    def stats(self) -> dict[str, Any]:
-        """No workers, no buffers."""
-        return {}
 
 
 @dataclass
@@ -90,20 +75,27 @@ def run(
     Raises:
         UserError: more than `max_failures` images failed.
     """
-    outcome = Outcome()
+    outcome, stage = Outcome(), profiler.stage
     load.prefetch(items)
     for start in range(0, len(items), batch_size):
         ids, images = _load(items[start : start + batch_size], load, profiler, outcome.failures)
         if len(outcome.failures) > max_failures:
-            last = describe(outcome.failures[-1])
-            raise UserError(
-                f"more than max_failures={max_failures} images failed; the last, {last}"
-            )
+            last = f"the last, {describe(outcome.failures[-1])}"
+            raise UserError(f"more than max_failures={max_failures} images failed; {last}")
         if ids:
-            _embed(ids, images, load, device, profiler)
+            with stage("assemble"):
+                batch = load.assemble(images)
+            with stage("h2d"):
+                on_device = device.h2d(batch)
+            with stage("forward"):
+                result = device.forward(on_device)
+            with stage("d2h"):
+                vectors = device.d2h(result)
+            with stage("serialize"):
+                device.serialize(ids, vectors)
             outcome.n_embedded += len(ids)
         progress(min(start + batch_size, len(items)))
-    with profiler.stage("serialize"):
+    with stage("serialize"):
         device.finish()
     return outcome
 
@@ -112,8 +104,7 @@ def _load(
     items: Sequence[Item], load: LoadStages, profiler: StageProfiler, failures: list[Failure]
 ) -> tuple[list[str], list[Images]]:
     stage = profiler.stage
-    ids: list[str] = []
-    images: list[Images] = []
+    ids, images = list[str](), list[Images]()
     for item in items:
         try:
             with stage("read"):
@@ -130,23 +121,3 @@ def _load(
         ids.append(item.id)
         images.append(image)
     return ids, images
-
-
-def _embed(
-    ids: list[str],
-    images: list[Images],
-    load: LoadStages,
-    device: DeviceStages,
-    profiler: StageProfiler,
-) -> None:
-    stage = profiler.stage
-    with stage("assemble"):
-        batch = load.assemble(images)
-    with stage("h2d"):
-        on_device = device.h2d(batch)
-    with stage("forward"):
-        result = device.forward(on_device)
-    with stage("d2h"):
-        vectors = device.d2h(result)
-    with stage("serialize"):
-        device.serialize(ids, vectors)

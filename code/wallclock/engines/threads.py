@@ -8,11 +8,10 @@ no Python lock exists that an interrupted thread could leave locked.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from time import perf_counter_ns
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -21,8 +20,9 @@ import numpy.typing as npt
 from wallclock.corpus import readers
 from wallclock.corpus.manifest import Item, Manifest
 from wallclock.engines import pipeline
-from wallclock.engines.batch import Batch, Marks
+from wallclock.engines.batch import Batch, Marks, Positions
 from wallclock.engines.joinable_thread import JoinableThread
+from wallclock.engines.loaders import Loader
 from wallclock.engines.pipeline import InPlaceStages
 from wallclock.engines.ring import Chunk, Ring, buffers_for, compact
 from wallclock.errors import ImageError
@@ -54,7 +54,7 @@ def ring_size(recipe: Recipe) -> int:
     return buffers_for(worker_count(recipe), recipe.batch_size)
 
 
-class ThreadLoader:
+class ThreadLoader(Loader):
     """The threads, the ring, and the two queues between them.
 
     Args:
@@ -71,11 +71,7 @@ class ThreadLoader:
     burst = 1
 
     def __init__(
-        self,
-        manifest: Manifest,
-        recipe: Recipe,
-        model: ModelSpec,
-        positions: Sequence[Sequence[int]],
+        self, manifest: Manifest, recipe: Recipe, model: ModelSpec, positions: Positions
     ) -> None:
         set_threads(recipe, uses_torch=False)
         self._items = manifest.valid
@@ -83,10 +79,8 @@ class ThreadLoader:
         count = buffers_for(worker_count(recipe), size)
         self._ring = Ring(_buffers(recipe, model.input_px, count, size), positions)
         self._reader = readers.make(manifest.root)
-        stages = [
-            pipeline.in_place_stages(recipe, model, self._reader)
-            for _ in range(worker_count(recipe))
-        ]
+        build, workers = pipeline.in_place_stages, range(worker_count(recipe))
+        stages = [build(recipe, model, self._reader) for _ in workers]
         self._labels = stages[0].labels
         rows = [[stages[0].as_destination(row) for row in buffer] for buffer in self._ring.buffers]
         self._tasks: SimpleQueue[Chunk | None] = SimpleQueue()
@@ -111,12 +105,7 @@ class ThreadLoader:
             raise
         return self
 
-    def __exit__(
-        self,
-        error_type: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -126,12 +115,8 @@ class ThreadLoader:
             self._tasks.put(None)
         for worker in self._workers:
             worker.thread.join()
-        close = getattr(self._reader, "close", None)
-        if close is not None:
+        if close := getattr(self._reader, "close", None):
             close()
-
-    def __iter__(self) -> Iterator[Batch]:
-        return self
 
     def __next__(self) -> Batch:
         """The next batch in order; its predecessor's buffer goes back to the workers."""
@@ -150,22 +135,15 @@ class ThreadLoader:
         """About how many complete batches wait to be requested."""
         return self._ring.ready(self._results.qsize())
 
-    @property
-    def ring_bytes(self) -> int:
-        """Bytes of all batch buffers: what loading may take beyond the images being decoded."""
-        return sum(buffer.nbytes for buffer in self._ring.buffers)
-
     def worker_times(self) -> list[WorkerTimes]:
         """Where each worker's time has gone so far."""
         return [worker.times for worker in self._workers]
 
     def stats(self) -> dict[str, Any]:
         """`ring_batches`, `ring_mib`, and for each worker seconds by stage, of waiting, images."""
-        return {
-            "ring_batches": self.prefetched,
-            "ring_mib": self.ring_bytes / 2**20,
-            "workers": [_plain(times) for times in self.worker_times()],
-        }
+        ring_mib = sum(buffer.nbytes for buffer in self._ring.buffers) / 2**20
+        workers = [_plain(times) for times in self.worker_times()]
+        return {"ring_batches": self.prefetched, "ring_mib": ring_mib, "workers": workers}
 
     def _release_current(self) -> None:
         if self._current is not None:
@@ -263,10 +241,8 @@ class _Worker:
 
 
 def _plain(times: WorkerTimes) -> dict[str, float]:
-    seconds = {
-        f"{name}_s": float(spent) / 1e9
-        for name, spent in zip(IMAGE_STAGES, times.stage_ns, strict=True)
-    }
+    by_stage = zip(IMAGE_STAGES, times.stage_ns, strict=True)
+    seconds = {f"{name}_s": float(spent) / 1e9 for name, spent in by_stage}
     return {**seconds, "wait_s": times.wait_ns / 1e9, "images": times.images}
 
 

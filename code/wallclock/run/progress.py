@@ -6,15 +6,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rich import progress as rich
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-)
+from rich.progress import Progress, TaskID, TextColumn
 
 from wallclock.run.estimate import format_duration
 
@@ -35,9 +29,9 @@ class Screen:
         """Show bars while the block runs."""
         progress = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
+            rich.BarColumn(bar_width=24),
+            rich.MofNCompleteColumn(),
+            rich.TimeElapsedColumn(),
             TextColumn("{task.fields[note]}"),
             console=self.console,
             refresh_per_second=_REFRESH_HZ,

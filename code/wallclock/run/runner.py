@@ -80,10 +80,8 @@ def run(
         estimator = Estimator(runs, provenance.machine()["cores"])
         seconds_left = estimator.total([task.cell for task in todo])
         reused = f", {report.reused} reused" if report.reused else ""
-        screen.console.print(
-            f"{len(todo)} cells to measure{reused}: about {format_duration(seconds_left)}",
-            highlight=False,
-        )
+        line = f"{len(todo)} cells to measure{reused}: about {format_duration(seconds_left)}"
+        screen.console.print(line, highlight=False)
         with screen.bars() as bars:
             progress = CellProgress(bars, len(todo))
             for task in _shuffled(todo, settings.seed):
@@ -132,7 +130,9 @@ def _measure(
             return
         errors.seek(0)
         stderr = errors.read().decode(errors="replace").strip()
-    reason = stderr.splitlines()[-1] if stderr else _describe_exit(worker.returncode)
+    killed = worker.returncode == -signal.SIGKILL
+    ended = "was killed (out of memory?)" if killed else f"ended with status {worker.returncode}"
+    reason = stderr.splitlines()[-1] if stderr else f"the worker {ended}"
     report.crashed.append((task.name, stderr or reason))
     environment = {**environment, "before": provenance.current_state()}
     records.write(task.target, Record(task.cell, "error", reason, environment=environment))
@@ -142,7 +142,8 @@ def _measure(
 def _start(
     task: _Task, environment: dict[str, Any], export: Path | None, stderr: int
 ) -> subprocess.Popen[str]:
-    import_paths = [str(provenance.PACKAGE.parent), str(provenance.ROOT)]
+    import_paths = f"{provenance.PACKAGE.parent}{os.pathsep}{provenance.ROOT}"
+    allocator = ALLOCATORS[task.cell.params.get("allocator", "default")]
     worker = subprocess.Popen(
         [sys.executable, "-m", "wallclock.run.worker"],
         stdin=subprocess.PIPE,
@@ -151,20 +152,12 @@ def _start(
         text=True,
         # A session of its own: Ctrl-C reaches the runner, which stops the whole group.
         start_new_session=True,
-        env={
-            **os.environ,
-            **ALLOCATORS[task.cell.params.get("allocator", "default")],
-            "PYTHONPATH": os.pathsep.join(import_paths),
-        },
+        env={**os.environ, **allocator, "PYTHONPATH": import_paths},
     )
     assert worker.stdin is not None
-    message = {
-        "cell": task.cell.to_json(),
-        "target": str(task.target),
-        "environment": environment,
-        "export": str(export) if export else None,
-    }
-    worker.stdin.write(json.dumps(message) + "\n")
+    folder = str(export) if export else None
+    message = {"cell": task.cell.to_json(), "target": str(task.target), "export": folder}
+    worker.stdin.write(json.dumps({**message, "environment": environment}) + "\n")
     worker.stdin.flush()
     return worker
 
@@ -174,21 +167,17 @@ def _listen(worker: subprocess.Popen[str], progress: CellProgress) -> str:
     assert worker.stdout is not None
     message = ""
     for line in worker.stdout:
-        event = _event(line)
-        if event.get("event") == "progress":
-            progress.images(event["done"])
-        elif event.get("event") == "error":
-            message = event["message"]
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue  # a library's own print
+        match event:
+            case {"event": "progress", "done": done}:
+                progress.images(done)
+            case {"event": "error", "message": text}:
+                message = text
     worker.wait()
     return message
-
-
-def _event(line: str) -> dict[str, Any]:
-    try:
-        event = json.loads(line)
-    except ValueError:
-        return {}  # a library's own print
-    return event if isinstance(event, dict) else {}
 
 
 def _stop(worker: subprocess.Popen[str]) -> None:
@@ -199,9 +188,3 @@ def _stop(worker: subprocess.Popen[str]) -> None:
     for stream in (worker.stdin, worker.stdout):
         if stream is not None:
             stream.close()
-
-
-def _describe_exit(code: int) -> str:
-    if code == -signal.SIGKILL:
-        return "the worker was killed (out of memory?)"
-    return f"the worker ended with status {code}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,22 +11,19 @@ import numpy.typing as npt
 from wallclock.spec import IMAGENET_MEAN, IMAGENET_STD
 from wallclock.stages.pixels import Pixels
 
-MEAN = np.array(IMAGENET_MEAN, dtype=np.float32)
-STD = np.array(IMAGENET_STD, dtype=np.float32)
+Floats: TypeAlias = npt.NDArray[np.float32]
 
 _SCALE = np.float32(1 / 255)
 
 
-def make(
-    mean: Sequence[float], std: Sequence[float]
-) -> Callable[[Pixels], npt.NDArray[np.float32]]:
+def make(mean: Sequence[float], std: Sequence[float]) -> Callable[[Pixels], Floats]:
     """A model's normalizer: uint8 (h, w, 3) → contiguous float32 (3, h, w).
 
     (pixel / 255 - mean) / std, for each channel.
     """
     means, deviations = np.array(mean, dtype=np.float32), np.array(std, dtype=np.float32)
 
-    def to_float_chw(pixels: Pixels) -> npt.NDArray[np.float32]:
+    def to_float_chw(pixels: Pixels) -> Floats:
         normalized = (pixels.astype(np.float32) * _SCALE - means) / deviations
         return np.ascontiguousarray(normalized.transpose(2, 0, 1))
 

@@ -20,6 +20,7 @@ import numpy as np
 from PIL import Image
 
 from wallclock.errors import ImageError, check_name
+from wallclock.spec import INTERPOLATIONS
 from wallclock.stages.pixels import Pixels
 
 #: Height and width of an image in its file, where it may have been decoded to less; None: in full.
@@ -52,13 +53,10 @@ def extent(pixels: Pixels, full: tuple[int, int]) -> tuple[float, float]:
     for n in (1, 2, 4, 8):
         if (-(-full[0] // n), -(-full[1] // n)) == (height, width):
             return full[0] / n, full[1] / n
-    raise ImageError(
-        "resize",
-        f"{width} × {height} px were decoded of a file that was listed with {full[1]} × {full[0]}",
-    )
+    listed = f"of a file that was listed with {full[1]} × {full[0]}"
+    raise ImageError("resize", f"{width} × {height} px were decoded {listed}")
 
 
-_PILLOW = ("nearest", "box", "bilinear", "bicubic", "lanczos")
 _OPENCV = {
     "nearest": "INTER_NEAREST",
     "linear": "INTER_LINEAR",
@@ -75,6 +73,7 @@ def make(name: str, interpolation: str, size: int) -> Resizer:
     An unknown resizer or interpolation is a `UserError` with the nearest names.
     """
     check_name(name, RESIZERS, "resizer")
+    check_name(interpolation, INTERPOLATIONS[name], f"interpolation of resizer={name}")
     return RESIZERS[name](interpolation, size)
 
 
@@ -82,7 +81,6 @@ class _Pillow:
     name = "pil"
 
     def __init__(self, interpolation: str, size: int) -> None:
-        check_name(interpolation, _PILLOW, "interpolation of resizer=pil")
         self.interpolation = interpolation
         self._resample = Image.Resampling[interpolation.upper()]
         self._size = (size, size)
@@ -105,7 +103,6 @@ class _OpenCV:
     def __init__(self, interpolation: str, size: int) -> None:
         import cv2
 
-        check_name(interpolation, _OPENCV, "interpolation of resizer=opencv")
         self.interpolation = interpolation
         self._flag: int = getattr(cv2, _OPENCV[interpolation])
         self._size = (size, size)
@@ -123,12 +120,10 @@ class _OpenCV:
 
     def _into(self, destination: Pixels | None, pixels: Pixels) -> Pixels:
         try:
-            resized: Pixels = self._resize(
-                pixels, self._size, destination, interpolation=self._flag
-            )
+            resized = self._resize(pixels, self._size, destination, interpolation=self._flag)
         except self._error as error:
             raise ImageError("resize", f"OpenCV: {error.err or error}") from error
-        return resized
+        return resized  # type: ignore[no-any-return]
 
 
 class _Torch:
@@ -139,7 +134,6 @@ class _Torch:
     def __init__(self, interpolation: str, size: int) -> None:
         import torch
 
-        check_name(interpolation, _TORCH, "interpolation of resizer=torch")
         self.interpolation = interpolation
         self._operator = getattr(torch.ops.aten, _TORCH[interpolation]).out
         self._from_numpy = torch.from_numpy
@@ -164,8 +158,5 @@ class _Torch:
         self._operator(view, self._size, False, *scales, out=destination)
 
 
-RESIZERS: dict[str, Callable[[str, int], Resizer]] = {
-    "pil": _Pillow,
-    "opencv": _OpenCV,
-    "torch": _Torch,
-}
+_Factory: TypeAlias = Callable[[str, int], Resizer]
+RESIZERS: dict[str, _Factory] = {"pil": _Pillow, "opencv": _OpenCV, "torch": _Torch}

@@ -181,16 +181,10 @@ def _ids_path(path: Path) -> Path:
     return path.with_suffix(".ids.json")
 
 
-_SINKS: dict[str, Callable[[Path, int], Sink]] = {
-    "parquet": ParquetSink,
-    "lmdb": LmdbSink,
-    "npy": NpySink,
-}
-READERS: dict[str, Callable[[Path], tuple[list[str], Vectors]]] = {
-    "parquet": read_parquet,
-    "lmdb": read_lmdb,
-    "npy": read_npy,
-}
+_Open = Callable[[Path, int], Sink]
+_Read = Callable[[Path], tuple[list[str], Vectors]]
+_SINKS: dict[str, _Open] = {"parquet": ParquetSink, "lmdb": LmdbSink, "npy": NpySink}
+READERS: dict[str, _Read] = {"parquet": read_parquet, "lmdb": read_lmdb, "npy": read_npy}
 
 
 def sync_folder(folder: Path) -> None:

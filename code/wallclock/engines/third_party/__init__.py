@@ -12,27 +12,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ctypes.util import find_library
 from importlib import import_module, metadata
-from typing import Any
 
 from wallclock.corpus import readers
 from wallclock.corpus.manifest import Manifest
 from wallclock.engines.batch import Batch
-from wallclock.engines.loaders import cores
+from wallclock.engines.loaders import Loader, cores
 from wallclock.engines.third_party._interface import LoaderSpec, Stream, ThirdPartyLoader, version
 from wallclock.errors import Unavailable, check_name
 from wallclock.spec import ModelSpec
 
 #: One module a loader, in the order of tables.
 _MODULES = (
-    "pil",
-    "pil_draft",
-    "imagecodecs",
-    "kornia_rs",
-    "pyvips",
-    "torchvision",
-    "dali",
-    "dali_gpu",
-    "spdl",
+    *("pil", "pil_draft", "imagecodecs", "kornia_rs", "pyvips", "torchvision"),
+    *("dali", "dali_gpu", "spdl"),
 )
 LOADERS: dict[str, ThirdPartyLoader] = {
     loader.name: loader
@@ -74,7 +66,7 @@ def open_loader(
         yield StreamLoader(name, stream, [item.id for item in items])
 
 
-class StreamLoader:
+class StreamLoader(Loader):
     """A third-party stream behind the interface of all loaders."""
 
     def __init__(self, name: str, stream: Stream, ids: Sequence[str]) -> None:
@@ -84,18 +76,7 @@ class StreamLoader:
         self.prefetched, self.burst = stream.prefetched, stream.burst
         self._batches, self._ids = stream.batches, ids
 
-    def __iter__(self) -> Iterator[Batch]:
-        return self
-
     def __next__(self) -> Batch:
         """The next batch."""
         positions, images = next(self._batches)
         return Batch([self._ids[position] for position in positions], positions, images)
-
-    def ready(self) -> int:
-        """Unknown: 0."""
-        return 0
-
-    def stats(self) -> dict[str, Any]:
-        """Nothing is known of what is inside."""
-        return {}

@@ -9,16 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from wallclock.engines.third_party._interface import Images, LoaderSpec, Stream, cycle
+from wallclock.engines.third_party._interface import (
+    Images,
+    LoaderSpec,
+    Stream,
+    ThirdPartyLoader,
+    cycle,
+)
+from wallclock.stages.pixels import Pixels
 
 #: Bytes of a JPEG → uint8 (px, px, 3).
-Load: TypeAlias = Callable[[bytes], npt.NDArray[np.uint8]]
+Load: TypeAlias = Callable[[bytes], Pixels]
 #: The side of the square → the function, made in the process that calls it.
 Make: TypeAlias = Callable[[int], Load]
 
@@ -49,11 +56,25 @@ class FileDataset:
         return list(positions), torch.from_numpy(images)
 
 
+def dataloader(
+    name: str, label: str, make: Make, settings: str, library: Callable[[], str], *needs: str
+) -> ThirdPartyLoader:
+    """The loader called `name`: a DataLoader whose workers call what `make` returns.
+
+    Args:
+        library: returns the name and version of what decodes; called once `make` has imported it.
+        needs: the loader's distributions.
+    """
+    return ThirdPartyLoader(name, label, partial(_open, make, settings, library), needs)
+
+
 @contextmanager
-def dataloader(spec: LoaderSpec, make: Make, library: str, settings: str) -> Iterator[Stream]:
-    """Open a DataLoader whose workers call what `make` returns."""
+def _open(
+    make: Make, settings: str, library: Callable[[], str], spec: LoaderSpec
+) -> Iterator[Stream]:
     from torch.utils.data import DataLoader
 
+    make(spec.input_px)  # what is not installed is missed here, not in a worker
     loader: Any = DataLoader(
         FileDataset(spec, make),  # type: ignore[arg-type]
         batch_sampler=cycle(len(spec.files), spec.batch_size),
@@ -68,7 +89,7 @@ def dataloader(spec: LoaderSpec, make: Make, library: str, settings: str) -> Ite
     how = f"DataLoader, {spec.cores} workers, {_PREFETCH_FACTOR} batches ahead each; {settings}"
     prefetched = spec.cores * _PREFETCH_FACTOR
     try:
-        yield Stream(library, how, prefetched, _to_numpy(batches), spec.cores)
+        yield Stream(library(), how, prefetched, _to_numpy(batches), spec.cores)
     finally:
         batches._shutdown_workers()
 

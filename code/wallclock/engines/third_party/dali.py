@@ -13,14 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from wallclock.engines.third_party._interface import (
-    Images,
-    LoaderSpec,
-    Stream,
-    ThirdPartyLoader,
-    import_or_unavailable,
-    version,
-)
+from wallclock.engines.third_party import _interface as api
+from wallclock.engines.third_party._interface import Images, LoaderSpec, Stream
 
 DISTRIBUTION = "nvidia-dali-cuda130"
 _PREFETCH = 2
@@ -39,12 +33,15 @@ def open_stream(spec: LoaderSpec, decoder: str = "cpu") -> Iterator[Stream]:
         f"readers.file, decoders.image {decoder}, {resize}, num_threads={spec.cores}, "
         f"prefetch_queue_depth={_PREFETCH}, uint8"
     )
-    yield Stream(version(DISTRIBUTION), settings, _PREFETCH + 1, _batches(pipeline))
+    yield Stream(api.version(DISTRIBUTION), settings, _PREFETCH + 1, _batches(pipeline))
 
 
 def _build(spec: LoaderSpec, decoder: str) -> Any:
-    dali = import_or_unavailable("nvidia.dali")
-    fn, types = import_or_unavailable("nvidia.dali.fn"), import_or_unavailable("nvidia.dali.types")
+    dali = api.import_or_unavailable("nvidia.dali")
+    fn, types = (
+        api.import_or_unavailable("nvidia.dali.fn"),
+        api.import_or_unavailable("nvidia.dali.types"),
+    )
 
     @dali.pipeline_def(  # type: ignore[untyped-decorator]
         batch_size=spec.batch_size,
@@ -72,4 +69,4 @@ def _batches(pipeline: Any) -> Iterator[Images]:
         yield positions, np.asarray(images.as_cpu().as_tensor())
 
 
-LOADER = ThirdPartyLoader("dali", "DALI (CPU)", open_stream, (DISTRIBUTION,))
+LOADER = api.ThirdPartyLoader("dali", "DALI (CPU)", open_stream, (DISTRIBUTION,))

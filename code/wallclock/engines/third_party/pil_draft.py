@@ -6,13 +6,12 @@ https://pillow.readthedocs.io/en/stable/reference/Image.html#PIL.Image.Image.dra
 from __future__ import annotations
 
 import io
-from contextlib import AbstractContextManager
 
 import numpy as np
-import numpy.typing as npt
 
-from wallclock.engines.third_party._interface import LoaderSpec, Stream, ThirdPartyLoader, version
+from wallclock.engines.third_party._interface import version
 from wallclock.engines.third_party._torch import Load, dataloader
+from wallclock.stages.pixels import Pixels
 
 
 def _make(px: int) -> Load:
@@ -20,7 +19,7 @@ def _make(px: int) -> Load:
 
     Image.MAX_IMAGE_PIXELS = None
 
-    def load(data: bytes) -> npt.NDArray[np.uint8]:
+    def load(data: bytes) -> Pixels:
         image = Image.open(io.BytesIO(data))
         image.draft("RGB", (px, px))
         return np.asarray(image.convert("RGB").resize((px, px), Image.Resampling.BILINEAR))
@@ -28,9 +27,6 @@ def _make(px: int) -> Load:
     return load
 
 
-def _open(spec: LoaderSpec) -> AbstractContextManager[Stream]:
-    settings = "draft, convert, resize(BILINEAR), uint8"
-    return dataloader(spec, _make, version("pillow"), settings)
-
-
-LOADER = ThirdPartyLoader("pil-draft", "DataLoader + PIL draft", _open)
+SETTINGS = "draft, convert, resize(BILINEAR), uint8"
+LABEL = "DataLoader + PIL draft"
+LOADER = dataloader("pil-draft", LABEL, _make, SETTINGS, lambda: version("pillow"))

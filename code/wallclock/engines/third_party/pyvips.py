@@ -7,19 +7,12 @@ https://www.libvips.org/API/current/Developer-checklist.html: `thumbnail` rather
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager
 
 import numpy as np
-import numpy.typing as npt
 
-from wallclock.engines.third_party._interface import (
-    LoaderSpec,
-    Stream,
-    ThirdPartyLoader,
-    import_or_unavailable,
-    version,
-)
+from wallclock.engines.third_party._interface import import_or_unavailable, version
 from wallclock.engines.third_party._torch import Load, dataloader
+from wallclock.stages.pixels import Pixels
 
 
 def _make(px: int) -> Load:
@@ -27,18 +20,18 @@ def _make(px: int) -> Load:
     library = import_or_unavailable("pyvips")
     library.cache_set_max(0)
 
-    def load(data: bytes) -> npt.NDArray[np.uint8]:
+    def load(data: bytes) -> Pixels:
         image = library.Image.thumbnail_buffer(data, px, height=px, size="force", no_rotate=True)
         return np.asarray((image if image.bands == 3 else image.colourspace("srgb")).numpy())
 
     return load
 
 
-def _open(spec: LoaderSpec) -> AbstractContextManager[Stream]:
-    library = import_or_unavailable("pyvips")
-    vips = ".".join(str(library.version(i)) for i in range(3))
-    settings = "thumbnail_buffer (shrink on load), VIPS_CONCURRENCY=1, uint8"
-    return dataloader(spec, _make, f"{version('pyvips')} on libvips {vips}", settings)
+def _library() -> str:
+    vips = import_or_unavailable("pyvips").version
+    return f"{version('pyvips')} on libvips {vips(0)}.{vips(1)}.{vips(2)}"
 
 
-LOADER = ThirdPartyLoader("pyvips", "DataLoader + pyvips", _open, ("pyvips", "pyvips-binary"))
+SETTINGS = "thumbnail_buffer (shrink on load), VIPS_CONCURRENCY=1, uint8"
+LABEL = "DataLoader + pyvips"
+LOADER = dataloader("pyvips", LABEL, _make, SETTINGS, _library, "pyvips", "pyvips-binary")

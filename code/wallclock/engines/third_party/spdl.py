@@ -12,16 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from wallclock.engines.third_party._interface import (
-    Images,
-    LoaderSpec,
-    Stream,
-    ThirdPartyLoader,
-    cycle,
-    import_or_unavailable,
-    load_failure,
-    version,
-)
+from wallclock.engines.third_party import _interface as api
+from wallclock.engines.third_party._interface import Images, LoaderSpec, Stream, cycle
 
 _SINK = 2
 _FFMPEG = "it needs FFmpeg's shared libraries: sudo apt-get install -y ffmpeg"
@@ -29,12 +21,12 @@ _FFMPEG = "it needs FFmpeg's shared libraries: sudo apt-get install -y ffmpeg"
 
 @contextmanager
 def _open(spec: LoaderSpec) -> Iterator[Stream]:
-    pipelines = import_or_unavailable("spdl.pipeline")
-    media = import_or_unavailable("spdl.io", hint=_FFMPEG)
+    pipelines = api.import_or_unavailable("spdl.pipeline")
+    media = api.import_or_unavailable("spdl.io", hint=_FFMPEG)
     try:
         media.demux_config()  # it imports without FFmpeg, and fails at its first use
     except RuntimeError as error:
-        raise load_failure("spdl.io", error, _FFMPEG) from error
+        raise api.load_failure("spdl.io", error, _FFMPEG) from error
     by_batch = spec.variant == "batch"
     builder = (_by_batch if by_batch else _by_image)(pipelines.PipelineBuilder(), media, spec)
     pipeline = builder.add_sink(_SINK).build(num_threads=spec.cores)
@@ -46,7 +38,7 @@ def _open(spec: LoaderSpec) -> Iterator[Stream]:
     with pipeline.auto_stop():
         burst = spec.cores if by_batch else 1
         prefetched = spec.cores + _SINK + 2
-        yield Stream(version("spdl-io"), settings, prefetched, pipeline.get_iterator(), burst)
+        yield Stream(api.version("spdl-io"), settings, prefetched, pipeline.get_iterator(), burst)
 
 
 def _scale_filter(media: Any, px: int) -> Any:
@@ -86,4 +78,4 @@ def _by_image(builder: Any, media: Any, spec: LoaderSpec) -> Any:
     return images.aggregate(spec.batch_size).pipe(collate)
 
 
-LOADER = ThirdPartyLoader("spdl", "SPDL", _open, ("spdl-io", "spdl-core"), ("batch", "image"))
+LOADER = api.ThirdPartyLoader("spdl", "SPDL", _open, ("spdl-io", "spdl-core"), ("batch", "image"))

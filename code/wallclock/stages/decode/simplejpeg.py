@@ -42,11 +42,5 @@ def _make(scaling: Scaling | None, reuse: bool) -> Decode:
     return decode
 
 
-DECODER = Decoder(
-    "simplejpeg",
-    "simplejpeg",
-    ("simplejpeg",),
-    _make,
-    scales=True,
-    codec="libjpeg-turbo in simplejpeg",
-)
+_CODEC = "libjpeg-turbo in simplejpeg"
+DECODER = Decoder("simplejpeg", "simplejpeg", ("simplejpeg",), _make, scales=True, codec=_CODEC)

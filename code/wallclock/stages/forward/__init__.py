@@ -21,23 +21,17 @@ __all__ = ["Network", "Request", "build", "cache_of", "check", "make", "prepare"
 _MODULES = {"pytorch": "pytorch", "onnxruntime": "ort", "tensorrt": "ort"}
 
 
-def check(recipe: Recipe) -> None:
-    """Check a recipe's runtime, dtype and compile, without loading a library.
+def check(recipe: Recipe, key: str = "recipe") -> None:
+    """Check runtime, dtype and compile of the recipe called `key`, without loading a library.
 
     Raises:
         UserError: an unknown name, or a combination that no machine can run.
     """
-    check_name(recipe.runtime, RUNTIMES, "runtime")
-    check_name(recipe.compile, COMPILERS, "compile")
-    dtypes = DTYPES[recipe.runtime]
-    if recipe.dtype not in dtypes:
-        able = " or ".join(f"dtype={name}" for name in dtypes)
-        raise UserError(f"runtime={recipe.runtime} runs {able}, not dtype={recipe.dtype}")
+    check_name(recipe.runtime, RUNTIMES, f"{key}.runtime")
+    check_name(recipe.compile, COMPILERS, f"{key}.compile")
+    check_name(recipe.dtype, DTYPES[recipe.runtime], f"{key}.dtype of runtime={recipe.runtime}")
     if recipe.compile != "none" and recipe.runtime != "pytorch":
-        raise UserError(
-            f"compile={recipe.compile} is for runtime=pytorch; runtime={recipe.runtime} compiles "
-            "by itself: set compile=none"
-        )
+        raise UserError(f"{key}.compile={recipe.compile}: needs runtime=pytorch")
 
 
 def make(model: ModelSpec, recipe: Recipe, normalize: Run | None, cache: Path) -> Network:
@@ -52,8 +46,6 @@ def make(model: ModelSpec, recipe: Recipe, normalize: Run | None, cache: Path) -
         UserError: unknown names, or weights that cannot be loaded; the message names the fix.
         Unavailable: a library, provider or device is missing.
     """
-    check(recipe)
-    check_name(model.weights, ("random", "pretrained", "none"), "model.weights")
     if model.weights == "none":
         return _mock(model)
     return build(prepare(model, recipe, normalize, cache))
@@ -63,18 +55,9 @@ def prepare(model: ModelSpec, recipe: Recipe, normalize: Run | None, cache: Path
     """Load a model's network; raises as `make` does."""
     check(recipe)
     _check_device(recipe)
-    network = load_network(model)
-    return Request(
-        network,
-        digest_of(network),
-        (recipe.batch_size, 3, model.input_px, model.input_px),
-        recipe.runtime,
-        recipe.dtype,
-        recipe.device,
-        recipe.compile,
-        normalize,
-        cache,
-    )
+    network, shape = load_network(model), (recipe.batch_size, 3, model.input_px, model.input_px)
+    how = recipe.runtime, recipe.dtype, recipe.device, recipe.compile
+    return Request(network, digest_of(network), shape, *how, normalize, cache)
 
 
 def build(request: Request) -> Network:

@@ -11,6 +11,8 @@ from wallclock import checkpoint
 from wallclock.errors import Unavailable, UserError, check_name, first_line
 from wallclock.spec import ModelSpec
 
+#: DINOv2-small's.
+_LAYERS = 12
 #: Where the architecture has it.
 _ATTENTION = "sdpa"
 
@@ -51,7 +53,7 @@ def _random(model: ModelSpec) -> Any:
 
     config: Any = Dinov2Config(  # type: ignore[call-arg]
         hidden_size=model.dim,
-        num_hidden_layers=12,
+        num_hidden_layers=_LAYERS,
         num_attention_heads=6,
         mlp_ratio=4,
         patch_size=14,
