@@ -16,13 +16,8 @@ from wallclock.clock import STAGES, StageProfiler, gc_disabled
 from wallclock.corpus.manifest import Manifest
 from wallclock.engines import serial as engine
 from wallclock.engines.pipeline import DeviceStages, LoadStages, device_stages, load_stages
-from wallclock.measure.protocol import (
-    Measurement,
-    Progress,
-    no_progress,
-    open_corpus,
-    set_page_cache,
-)
+from wallclock.measure.protocol import Measurement, Progress, no_progress, open_corpus
+from wallclock.measure.protocol import set_page_cache
 from wallclock.measure.serial import warm_up
 from wallclock.spec import Cell
 from wallclock.thread_counts import set_threads
@@ -48,11 +43,9 @@ def profiler(cell: Cell, work: Path, progress: Progress) -> Measurement:
     manifest = open_corpus(cell)
     stages = load_stages(recipe, model, manifest.root), device_stages(recipe, model, work)
     warm_up(cell, *stages, manifest.valid[: recipe.batch_size])
-    cache = set_page_cache(cell, manifest, manifest.valid)
     values = {
         **threads,
-        **manifest.size_stats(),
-        "page_cache": cache,
+        **set_page_cache(cell, manifest),
         "calls_per_round": calls,
         "differences": {
             "torch.profiler": differences(*torch_pass(cell, manifest, stages)),
@@ -152,8 +145,7 @@ def _labelled(stages: Stages, annotate: _OpenStage) -> Stages:
         return FunctionType(code, labelled.__globals__, closure=labelled.__closure__)
 
     def changes(part: LoadStages | DeviceStages) -> dict[str, Any]:
-        names = [name for name in STAGES if hasattr(part, name)]
-        return {name: label(name, getattr(part, name)) for name in names}
+        return {name: label(name, getattr(part, name)) for name in STAGES if hasattr(part, name)}
 
     load, device = stages
     # The sink stays open for the next pass.
