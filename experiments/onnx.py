@@ -53,19 +53,15 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
         decoder="pil", resizer="pil", interpolation="bilinear", engine="serial", workers=0
     )
     params = {name: options[name][device] for name in ("batches", "warmup_batches")}
-    params["opset"] = options["opset"]
-    grid = []
+    new, grid = partial(cell, plan, "onnx", "runtime", corpus=corpus), []
     for repeat in plan.repeats("onnx"):
         for choice in [*options["rows"], *(options["cpu_rows"] if device == "cpu" else ())]:
             runtime, dtype = choice["runtime"], _on(device, choice["dtype"])
             name = f"{runtime}-{dtype}"
-            if name in options["skip"]:
-                continue
             recipe = replace(base, name=name, runtime=runtime, dtype=dtype, batch_size=size)
-            judged = {**params, "gate": options["gate"][dtype]}
-            grid.append(
-                cell(plan, "onnx", "runtime", name, recipe, corpus, repeat=repeat, params=judged)
-            )
+            judged = {**params, "opset": options["opset"], "gate": options["gate"][dtype]}
+            if name not in options["skip"]:
+                grid.append(new(name, recipe, repeat=repeat, params=judged))
     return grid
 
 
