@@ -114,10 +114,9 @@ def _stages(
     for stage in STAGES:
         fix, cost, speedup = _best_fix(stage, planned, predicted)
         row = base | {"stage": stage, "fix": fix, "fix_cost": cost, "predicted_speedup": speedup}
-        rows.append(row)
-        row["ms_per_image"], row["share"] = 1e3 * seconds[stage], seconds[stage] / total
-        row["is_bottleneck"] = stage == bottleneck
-        row["at_most_speedup"] = estimates.without(present, stage)
+        row |= {"ms_per_image": 1e3 * seconds[stage], "share": seconds[stage] / total}
+        row |= {"is_bottleneck": stage == bottleneck}
+        rows.append(row | {"at_most_speedup": estimates.without(present, stage)})
     return rows
 
 
@@ -158,13 +157,8 @@ def _prediction(
     recipe = scenario.recipe
     row = _new_row(described, PREDICTIONS_CSV)
     row |= {name: getattr(recipe, name) for name in _CHOICES}
-    row |= {
-        "kind": scenario.kind,
-        "fix": scenario.title,
-        "fix_cost": scenario.cost,
-        "faithful": scenario.faithful,
-        "origin": "predicted",
-    }
+    row |= {"kind": scenario.kind, "fix": scenario.title, "fix_cost": scenario.cost}
+    row |= {"faithful": scenario.faithful, "origin": "predicted"}
     if reason := estimates.missing(recipe):
         return row | {"status": "unavailable", "reason": reason}
     expected = estimates.prediction(recipe)

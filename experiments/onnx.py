@@ -53,7 +53,8 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
         decoder="pil", resizer="pil", interpolation="bilinear", engine="serial", workers=0
     )
     params = {name: options[name][device] for name in ("batches", "warmup_batches")}
-    new, grid = partial(cell, plan, "onnx", "runtime", corpus=corpus), []
+    new = partial(cell, plan, "onnx", "runtime", corpus=corpus)
+    grid = []
     for repeat in plan.repeats("onnx"):
         for choice in [*options["rows"], *(options["cpu_rows"] if device == "cpu" else ())]:
             runtime, dtype = choice["runtime"], _on(device, choice["dtype"])
