@@ -11,7 +11,6 @@ import experiments
 from tests.experiments import made
 from wallclock.spec import Cell
 
-
 Grid = Callable[..., list[Cell]]
 
 

@@ -30,7 +30,12 @@ SHORT = (
     *("experiment.diagnose.checks=[{workers: 0}]", "experiment.diagnose.better.workers=1"),
 )
 #: On screen, in this order; the page has all parts.
-ON_SCREEN = ("Where the time of an image goes", "Expect ", "what it costs", "Predicted, not measured")
+ON_SCREEN = (
+    "Where the time of an image goes",
+    "Expect ",
+    "what it costs",
+    "Predicted, not measured",
+)
 PARTS = ("Verdict", "Checklist", "What each fix will bring", "Proof")
 
 
@@ -44,7 +49,10 @@ def folder(path: Path, count: int) -> Path:
 def test_one_image_gives_five_parts(run_main: RunMain, tmp_path: Path) -> None:
     images = folder(tmp_path / "my images", 1)
     out, figures = tmp_path / "data", tmp_path / "figures"
-    sizes = ("experiment.diagnose.recipe.batch_size=8", "experiment.diagnose.better.batch_size.cpu=8")
+    sizes = (
+        "experiment.diagnose.recipe.batch_size=8",
+        "experiment.diagnose.better.batch_size.cpu=8",
+    )
     paths = (f"corpus.path={images}", f"out={out}", f"figures={figures}")
     done = run_main(*SHORT, *sizes, *paths)
     assert done.returncode == 0, done.stdout + done.stderr

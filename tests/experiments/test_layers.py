@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ def test_modules_and_operators_of_a_small_network(run_main: RunMain, tmp_path: P
     from transformers import ViTConfig, ViTModel
 
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "image_size": 64, "patch_size": 16}
+    sizes: Any = {"hidden_size": 32, "intermediate_size": 64, "image_size": 64, "patch_size": 16}
     network = ViTModel(ViTConfig(num_hidden_layers=3, num_attention_heads=2, **sizes))
     network.save_pretrained(tmp_path / "model")
     out, figures = tmp_path / "data", tmp_path / "figures"

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from time import perf_counter_ns, process_time_ns
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 

@@ -16,8 +16,13 @@ from wallclock.clock import STAGES, StageProfiler, gc_disabled
 from wallclock.corpus.manifest import Manifest
 from wallclock.engines import serial as engine
 from wallclock.engines.pipeline import DeviceStages, LoadStages, device_stages, load_stages
-from wallclock.measure.protocol import Measurement, Progress, no_progress, open_corpus
-from wallclock.measure.protocol import set_page_cache
+from wallclock.measure.protocol import (
+    Measurement,
+    Progress,
+    no_progress,
+    open_corpus,
+    set_page_cache,
+)
 from wallclock.measure.serial import warm_up
 from wallclock.spec import Cell
 from wallclock.thread_counts import set_threads

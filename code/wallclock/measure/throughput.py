@@ -63,7 +63,7 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
             result, loading = _timed_pass(cell, loader, stages, count, progress)
     if not result.images:
         raise UserError(f"every image failed; the first, {describe(result.failures[0])}")
-    ran: dict[str, Any] = {"engine": loader.engine, "workers": loader.workers}
+    ran = {"engine": loader.engine, "workers": loader.workers}
     values: dict[str, Any] = {
         **threads,
         **files,
@@ -80,7 +80,7 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
         "peak_memory_mib": peak_memory_mib(),
         "limited_by": result.limited_by,
         "main_s": result.main_s,
-        "ran": ran | result.labels | stages.labels,
+        "ran": {**ran, **result.labels, **stages.labels},
     }
     keep = sorted(work.iterdir()) if cell.repeat == 0 else []
     failures = [*manifests.failure_rows(manifest.items), *result.failures]
