@@ -9,6 +9,7 @@ from typing import Any
 from wallclock.clock import LOADING_STAGES, STAGES
 from wallclock.records import Record
 from wallclock.spec import Recipe
+from wallclock.summary import quantile
 
 Row = dict[str, object]
 
@@ -152,6 +153,15 @@ def wall_columns(repeats: Sequence[Record]) -> Row:
     """How many repeats measured, and the spread of their wall times."""
     walls = [wall_s(record) for record in measured(repeats)]
     return {"repeats": len(walls), "wall_s_min": min(walls), "wall_s_max": max(walls)}
+
+
+def timing_columns(repeats: Sequence[Record], samples: str, percents: Sequence[int]) -> Row:
+    """Mean and percentiles of the samples of the repeat with the median mean; the means' range."""
+    shown = median_repeat(repeats, lambda record: mean_ms(record, samples))
+    means = [mean_ms(record, samples) for record in measured(repeats)]
+    row: Row = {f"p{q}_ms": quantile(shown.samples[samples], q / 100) / 1e6 for q in percents}
+    row |= {"mean_ms": mean_ms(shown, samples), "repeats": len(means)}
+    return row | {"mean_ms_min": min(means), "mean_ms_max": max(means)}
 
 
 def rate_columns(n_images: int, wall: float) -> Row:
