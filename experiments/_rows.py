@@ -8,7 +8,7 @@ from typing import Any
 
 from wallclock.clock import LOADING_STAGES, STAGES
 from wallclock.records import Record
-from wallclock.spec import Recipe
+from wallclock.spec import Cell, Recipe
 from wallclock.summary import quantile
 
 Row = dict[str, object]
@@ -193,6 +193,19 @@ def judge_fidelity(values: Mapping[str, Any], limits: Mapping[str, Any]) -> Row:
         passed = passed and values["psnr_gain_vs_paper_db"] >= 0
     row: Row = {name: values.get(name) for name in FIDELITY_COLUMNS}
     return row | {"gate": "passed" if passed else "failed"}
+
+
+def fidelity_gate(records: Sequence[Record], timed: Cell) -> Row:
+    """The fidelity columns of a timed cell, from the fidelity cell on the same image set."""
+    name = timed.recipe.name
+    for record in records:
+        judged = record.cell
+        if judged.protocol == "fidelity" and judged.images.image_set == timed.images.image_set:
+            if judged.recipe.name == name:
+                return {"gate": "reference"}
+            measured = record.values.get("fidelity", {}).get(name, {})
+            return judge_fidelity(measured, judged.params)
+    return {"gate": "not checked"}
 
 
 def stage_columns(repeats: Sequence[Record]) -> Row:
