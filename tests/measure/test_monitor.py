@@ -74,13 +74,13 @@ def test_a_run_exports_while_it_goes_on(
     assert n_images == value(folder, "stage_calls_total", stage="decode") == 60
     assert n_batches == value(folder, "stage_calls_total", stage="forward") == 15
     assert value(folder, "stage_seconds_total", stage="forward") >= 15 * 0.02
-    assert 0 < value(folder, "accelerator_utilization_ratio") <= 1
     info = {"experiment": "t4", "cell": "baseline", "repeat": "0"}
     assert value(folder, "run_info", **info) == 1
     lines = lines_in(folder)
     assert {line["images_total"] for line in lines} >= seen
     for before, after in pairwise(line["stage_seconds_total"] for line in lines):
         assert all(after[name] >= before[name] for name in STAGES)
+    assert 0 < max(line["accelerator_utilization_ratio"] for line in lines) <= 1
     assert max(line["queue_batches"] for line in lines) >= 1, "the worker is far ahead"
 
 
