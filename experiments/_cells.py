@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from wallclock.run.plan import Plan
@@ -22,26 +23,13 @@ def cell(
     params: Mapping[str, Any] | None = None,
 ) -> Cell:
     """One measurement; by default of the configured model, with the common parameters."""
-    return Cell(
-        experiment=experiment,
-        protocol=protocol,
-        label=label,
-        repeat=repeat,
-        recipe=recipe,
-        corpus=corpus,
-        model=model or plan.settings.model,
-        params=plan.params if params is None else params,
-    )
+    model = model or plan.settings.model
+    params = plan.params if params is None else params
+    return Cell(experiment, protocol, label, repeat, recipe, corpus, model, params)
 
 
-def mock_model(plan: Plan, service_ms: float = 0.0, service_ms_per_image: float = 0.0) -> ModelSpec:
+def mock_model(plan: Plan, service_ms: float = 0.0, image_ms: float = 0.0) -> ModelSpec:
     """A mock model with the configured model's input and output, and this service time."""
+    mock = ModelSpec("null", weights="none", service_ms=service_ms, service_ms_per_image=image_ms)
     model = plan.settings.model
-    return ModelSpec(
-        "null",
-        weights="none",
-        input_px=model.input_px,
-        dim=model.dim,
-        service_ms=service_ms,
-        service_ms_per_image=service_ms_per_image,
-    )
+    return replace(mock, input_px=model.input_px, dim=model.dim)

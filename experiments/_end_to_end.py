@@ -100,7 +100,9 @@ def _is_reference(recipe: Recipe) -> bool:
 def row(repeats: Sequence[Record], records: Sequence[Record]) -> Row:
     """What the repeats of one recipe measured, or why they did not."""
     recipe, model = repeats[0].cell.recipe, repeats[0].cell.model
-    row = _rows.new_row(repeats, COLUMNS) | _gate(records, recipe)
+    row = _rows.new_row(repeats, COLUMNS)
+    compared = not _is_reference(recipe)
+    row |= _rows.fidelity_gate(records, repeats[0].cell) if compared else {"gate": "reference"}
     if recipe.dct_scale == "full":
         row["dct_margin"] = None
     if model.weights == "none":
@@ -110,17 +112,6 @@ def row(repeats: Sequence[Record], records: Sequence[Record]) -> Row:
     if row["gate"] == "failed":
         return row | _rows.withheld("too far from the reference's pixels or vectors")
     return row | _measured(repeats)
-
-
-def _gate(records: Sequence[Record], recipe: Recipe) -> Row:
-    """PSNR and cosine against Pillow in FP32, and whether they are good enough."""
-    if _is_reference(recipe):
-        return {"gate": "reference"}
-    for record in records:
-        if record.cell.protocol == "fidelity":
-            measured = record.values.get("fidelity", {}).get(recipe.name, {})
-            return _rows.judge_fidelity(measured, record.cell.params)
-    return {"gate": "not checked"}
 
 
 def timeline(records: Sequence[Record]) -> list[Row]:

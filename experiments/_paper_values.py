@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from experiments._rows import Row
 from wallclock import provenance
@@ -28,9 +28,19 @@ MACHINE = Machine(cores=16)
 OVERLAPPED = "workers load while the device computes"
 SEQUENTIAL = "nothing overlaps, as the baseline's wall says"
 
-#: What the paper says of its 256 px images overall; it has no figure for each cell.
-DOMINATES = "accelerator"
-
+#: In every row. The bottleneck is the paper's for its 256 px images overall, not for each cell.
+_SHARED = {
+    "engine": "dataloader",
+    "image_set": "small_256",
+    "corpus": "abo",
+    "weights": "pretrained",
+    "device": "Tesla T4",
+    "device_kind": "cuda",
+    "origin": "predicted",
+    "status": "ok",
+    "measured_origin": "paper",
+    "measured_bottleneck": "accelerator",
+}
 _PER_100K = 100_000
 _SMALL_BATCH = (
     "the paper gives the forward pass at batch 64 only: what a small batch pays more is not in it"
@@ -89,13 +99,11 @@ def costs(values: Mapping[str, float], decoder: str) -> StageCosts:
 
 def prediction_columns(expected: Prediction) -> Row:
     """A prediction in the columns of `prediction.csv`."""
+    names = ("img_per_s", "bottleneck", "accelerator_utilization", "accelerator_bound")
     return {
-        "img_per_s": expected.img_per_s,
+        **{name: getattr(expected, name) for name in names},
         "img_per_s_low": expected.low,
         "img_per_s_high": expected.high,
-        "bottleneck": expected.bottleneck,
-        "accelerator_utilization": expected.accelerator_utilization,
-        "accelerator_bound": expected.accelerator_bound,
         **{f"{name}_img_per_s": rate for name, rate in expected.supply.items()},
     }
 
@@ -104,29 +112,16 @@ def _row(cited: _Cited, values: Mapping[str, float], engine: str, assumption: st
     step = StepTime(0.0, 1 / values[f"runtime-pytorch-{cited.dtype}"])
     setup = JobSetup(cited.workers, cited.batch_size, engine)
     expected = predict(costs(values, cited.decoder), step, MACHINE, setup)
-    measured = values[cited.claim]
+    choices = asdict(cited)
+    measured = values[choices.pop("claim")]
     return {
-        "experiment": cited.experiment,
-        "recipe": cited.recipe,
-        "assumption": assumption,
-        "decoder": cited.decoder,
-        "resizer": "pil" if cited.decoder == "pil" else "opencv",
-        "engine": "dataloader",
-        "workers": cited.workers,
-        "batch_size": cited.batch_size,
-        "dtype": cited.dtype,
-        "image_set": "small_256",
-        "corpus": "abo",
-        "weights": "pretrained",
-        "device": "Tesla T4",
-        "device_kind": "cuda",
-        "measured_img_per_s": measured,
-        "measured_origin": "paper",
-        "error": expected.img_per_s / measured - 1,
-        "measured_bottleneck": DOMINATES,
+        **_SHARED,
+        **choices,
         **prediction_columns(expected),
-        "origin": "predicted",
-        "status": "ok",
+        "assumption": assumption,
+        "resizer": "pil" if cited.decoder == "pil" else "opencv",
+        "measured_img_per_s": measured,
+        "error": expected.img_per_s / measured - 1,
         "reason": _SMALL_BATCH if cited.batch_size < 32 else "",
     }
 

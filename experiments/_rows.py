@@ -8,7 +8,8 @@ from typing import Any
 
 from wallclock.clock import LOADING_STAGES, STAGES
 from wallclock.records import Record
-from wallclock.spec import Recipe
+from wallclock.spec import Cell, Recipe
+from wallclock.summary import quantile
 
 Row = dict[str, object]
 
@@ -154,6 +155,15 @@ def wall_columns(repeats: Sequence[Record]) -> Row:
     return {"repeats": len(walls), "wall_s_min": min(walls), "wall_s_max": max(walls)}
 
 
+def timing_columns(repeats: Sequence[Record], samples: str, percents: Sequence[int]) -> Row:
+    """Mean and percentiles of the samples of the repeat with the median mean; the means' range."""
+    shown = median_repeat(repeats, lambda record: mean_ms(record, samples))
+    means = [mean_ms(record, samples) for record in measured(repeats)]
+    row: Row = {f"p{q}_ms": quantile(shown.samples[samples], q / 100) / 1e6 for q in percents}
+    row |= {"mean_ms": mean_ms(shown, samples), "repeats": len(means)}
+    return row | {"mean_ms_min": min(means), "mean_ms_max": max(means)}
+
+
 def rate_columns(n_images: int, wall: float) -> Row:
     """Images, wall time and what follows from the two; scaled figures say so."""
     return {
@@ -183,6 +193,19 @@ def judge_fidelity(values: Mapping[str, Any], limits: Mapping[str, Any]) -> Row:
         passed = passed and values["psnr_gain_vs_paper_db"] >= 0
     row: Row = {name: values.get(name) for name in FIDELITY_COLUMNS}
     return row | {"gate": "passed" if passed else "failed"}
+
+
+def fidelity_gate(records: Sequence[Record], timed: Cell) -> Row:
+    """The fidelity columns of a timed cell, from the fidelity cell on the same image set."""
+    name = timed.recipe.name
+    for record in records:
+        judged = record.cell
+        if judged.protocol == "fidelity" and judged.images.image_set == timed.images.image_set:
+            if judged.recipe.name == name:
+                return {"gate": "reference"}
+            measured = record.values.get("fidelity", {}).get(name, {})
+            return judge_fidelity(measured, judged.params)
+    return {"gate": "not checked"}
 
 
 def stage_columns(repeats: Sequence[Record]) -> Row:

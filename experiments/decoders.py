@@ -20,7 +20,6 @@ from wallclock.records import Record
 from wallclock.run.plan import Plan
 from wallclock.spec import Cell
 from wallclock.stages.decode import CPU_DECODERS, DECODERS, LIBRARY_OF
-from wallclock.summary import quantile
 
 RANK = 20
 QUICK = True
@@ -31,8 +30,6 @@ COLUMNS = _rows.columns(
     "median_kb median_megapixels origin status reason",
 )
 TABLES = {CSV: COLUMNS}
-
-_mean_ms = partial(_rows.mean_ms, samples="decode")
 
 
 def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
@@ -66,24 +63,11 @@ def _row(repeats: Sequence[Record], records: Sequence[Record]) -> Row:
         return row
     if row["gate"] == "failed":
         return row | _rows.withheld("its pixels are not Pillow's")
-    return row | _timing(repeats)
-
-
-def _timing(repeats: Sequence[Record]) -> Row:
-    shown = _rows.median_repeat(repeats, _mean_ms)
-    means = [_mean_ms(record) for record in _rows.measured(repeats)]
-    samples = shown.samples["decode"]
-    return {
-        "n_buffers": len(samples),
-        "repeats": len(means),
-        "mean_ms": _mean_ms(shown),
-        "p50_ms": quantile(samples, 0.5) / 1e6,
-        "p90_ms": quantile(samples, 0.9) / 1e6,
-        "mean_ms_min": min(means),
-        "mean_ms_max": max(means),
-        "megapixels_per_s": shown.values["megapixels"] / shown.seconds_in("decode"),
-        **_rows.size_columns(shown.values),
-    }
+    shown = _rows.median_repeat(repeats, partial(_rows.mean_ms, samples="decode"))
+    rate = shown.values["megapixels"] / shown.seconds_in("decode")
+    row |= {"n_buffers": len(shown.samples["decode"]), "megapixels_per_s": rate}
+    row |= _rows.size_columns(shown.values)
+    return row | _rows.timing_columns(repeats, "decode", (50, 90))
 
 
 def _gate(records: Sequence[Record], decoder: str, image_set: str) -> Row:

@@ -113,17 +113,10 @@ def _stages(
     rows = []
     for stage in STAGES:
         fix, cost, speedup = _best_fix(stage, planned, predicted)
-        values = {
-            "stage": stage,
-            "ms_per_image": 1e3 * seconds[stage],
-            "share": seconds[stage] / total,
-            "is_bottleneck": stage == bottleneck,
-            "at_most_speedup": estimates.without(present, stage),
-            "fix": fix,
-            "predicted_speedup": speedup,
-            "fix_cost": cost,
-        }
-        rows.append(base | values)
+        row = base | {"stage": stage, "fix": fix, "fix_cost": cost, "predicted_speedup": speedup}
+        row |= {"ms_per_image": 1e3 * seconds[stage], "share": seconds[stage] / total}
+        row |= {"is_bottleneck": stage == bottleneck}
+        rows.append(row | {"at_most_speedup": estimates.without(present, stage)})
     return rows
 
 
@@ -151,13 +144,9 @@ def _images(described: Record) -> Row:
     shares = [f"{100 * count / values['n_sound']:.0f} % {name}" for name, count in formats]
     return _new_row(described, IMAGES_CSV) | {
         "source": "yours",
-        "median_kb": stats["kb_p50"],
-        "p90_kb": stats["kb_p90"],
-        "median_megapixels": stats["megapixels_p50"],
-        "p90_megapixels": stats["megapixels_p90"],
-        "bytes_per_pixel": stats["bytes_per_pixel_p50"],
-        "median_longest_px": stats["longest_px_p50"],
-        "brightness": stats["brightness_p50"],
+        **{f"median_{name}": stats[f"{name}_p50"] for name in ("kb", "megapixels", "longest_px")},
+        **{f"p90_{name}": stats[f"{name}_p90"] for name in ("kb", "megapixels")},
+        **{name: stats[f"{name}_p50"] for name in ("bytes_per_pixel", "brightness")},
         "formats": ", ".join(shares),
     }
 
@@ -168,13 +157,8 @@ def _prediction(
     recipe = scenario.recipe
     row = _new_row(described, PREDICTIONS_CSV)
     row |= {name: getattr(recipe, name) for name in _CHOICES}
-    row |= {
-        "kind": scenario.kind,
-        "fix": scenario.title,
-        "fix_cost": scenario.cost,
-        "faithful": scenario.faithful,
-        "origin": "predicted",
-    }
+    row |= {"kind": scenario.kind, "fix": scenario.title, "fix_cost": scenario.cost}
+    row |= {"faithful": scenario.faithful, "origin": "predicted"}
     if reason := estimates.missing(recipe):
         return row | {"status": "unavailable", "reason": reason}
     expected = estimates.prediction(recipe)

@@ -149,12 +149,9 @@ def _row(key: _Key, variants: Mapping[str, list[Record]]) -> Row:
     row |= {"system": key.system, "variant": fastest, "subset": key.subset, "gate": "not checked"}
     if row["status"] != "ok":
         return row
-    others = [
-        f"{name}: {_median_rate(slower):.4g} img/s"
-        for name, slower in variants.items()
-        if name != fastest
-    ]
-    return row | _measured(repeats) | _judged(repeats) | {"other_variants": "; ".join(others)}
+    rates = {name: _median_rate(slower) for name, slower in variants.items() if name != fastest}
+    others = "; ".join(f"{name}: {rate:.4g} img/s" for name, rate in rates.items())
+    return row | _measured(repeats) | _judged(repeats) | {"other_variants": others}
 
 
 def _measured(repeats: Sequence[Record]) -> Row:

@@ -101,7 +101,7 @@ def _models(plan: Plan, mock_ms: Mapping[str, float]) -> list[ModelSpec]:
     model = plan.settings.model
     if plan.settings.device == "cuda" and model.weights != "none":
         return [model]
-    return [mock_model(plan, service_ms_per_image=ms) for ms in mock_ms.values()]
+    return [mock_model(plan, image_ms=ms) for ms in mock_ms.values()]
 
 
 def _batches(

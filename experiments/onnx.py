@@ -29,7 +29,6 @@ from experiments._rows import Row
 from wallclock.records import Record
 from wallclock.run.plan import Plan
 from wallclock.spec import Cell
-from wallclock.summary import quantile
 
 RANK = 60
 CSV = "onnx-vs-pytorch.csv"
@@ -53,19 +52,16 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
         decoder="pil", resizer="pil", interpolation="bilinear", engine="serial", workers=0
     )
     params = {name: options[name][device] for name in ("batches", "warmup_batches")}
-    params["opset"] = options["opset"]
+    new = partial(cell, plan, "onnx", "runtime", corpus=corpus)
     grid = []
     for repeat in plan.repeats("onnx"):
         for choice in [*options["rows"], *(options["cpu_rows"] if device == "cpu" else ())]:
             runtime, dtype = choice["runtime"], _on(device, choice["dtype"])
             name = f"{runtime}-{dtype}"
-            if name in options["skip"]:
-                continue
             recipe = replace(base, name=name, runtime=runtime, dtype=dtype, batch_size=size)
-            judged = {**params, "gate": options["gate"][dtype]}
-            grid.append(
-                cell(plan, "onnx", "runtime", name, recipe, corpus, repeat=repeat, params=judged)
-            )
+            judged = {**params, "opset": options["opset"], "gate": options["gate"][dtype]}
+            if name not in options["skip"]:
+                grid.append(new(name, recipe, repeat=repeat, params=judged))
     return grid
 
 
@@ -87,22 +83,11 @@ def _row(repeats: Sequence[Record]) -> Row:
     row |= _gate(_rows.measured(repeats))
     if row["gate"] == "failed":
         return row | _rows.withheld(_why(row, shown.cell.params["gate"]))
-    return row | _timing(_rows.measured(repeats), shown)
-
-
-def _timing(measured: Sequence[Record], shown: Record) -> Row:
-    samples, means = shown.samples["batch"], [_mean_ms(record) for record in measured]
     names = ("warmup_batches", "warmup_s", "compile_s", "peak_gpu_mem_gib")
-    return {
-        "n_batches": len(samples),
-        "repeats": len(measured),
-        "mean_ms": _mean_ms(shown),
-        **{f"p{q}_ms": quantile(samples, q / 100) / 1e6 for q in (50, 95, 99)},
-        "mean_ms_min": min(means),
-        "mean_ms_max": max(means),
-        "img_per_s": shown.cell.recipe.batch_size / _mean_ms(shown) * 1e3,
-        **{name: shown.values[name] for name in names},
-    }
+    row |= {name: shown.values[name] for name in names}
+    row["n_batches"] = len(shown.samples["batch"])
+    row["img_per_s"] = shown.cell.recipe.batch_size / _mean_ms(shown) * 1e3
+    return row | _rows.timing_columns(repeats, "batch", (50, 95, 99))
 
 
 def _gate(measured: Sequence[Record]) -> Row:

@@ -81,14 +81,12 @@ def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
 
 def _row(repeats: Sequence[Record]) -> Row:
     row = _rows.new_row(repeats, COLUMNS) | {"what": repeats[0].cell.params["what"]}
-    return row | _measured(repeats) if row["status"] == "ok" else row
-
-
-def _measured(repeats: Sequence[Record]) -> Row:
+    if row["status"] != "ok":
+        return row
     measured = _rows.measured(repeats)
     values = _rows.median_pass(repeats).values
     n, wall = int(values["n_loaded"]), median([_rows.wall_s(record) for record in measured])
-    return {
+    return row | {
         **{name: values[name] for name in ("settings", "cores", "n_unique")},
         **_rows.size_columns(values),
         **_rows.wall_columns(repeats),

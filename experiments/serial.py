@@ -79,22 +79,9 @@ def _row(repeats: Sequence[Record], records: Sequence[Record]) -> Row:
     if repeats[0].cell.protocol == "floor":
         row |= dict.fromkeys(("decoder", "resizer", "interpolation"), "null")
     else:
-        row |= _gate(records, repeats[0].cell)
+        row |= _rows.fidelity_gate(records, repeats[0].cell)
     if row["status"] != "ok":
         return row
     if row["gate"] == "failed":
         return row | _rows.withheld("not the same output as the reference recipe's")
     return row | _rows.stage_columns(repeats)
-
-
-def _gate(records: Sequence[Record], timed: Cell) -> Row:
-    """PSNR and cosine against the reference recipe, and whether they are good enough."""
-    name = timed.recipe.name
-    for record in records:
-        judged = record.cell
-        if judged.protocol == "fidelity" and judged.images.image_set == timed.images.image_set:
-            if judged.recipe.name == name:
-                return {"gate": "reference"}
-            measured = record.values.get("fidelity", {}).get(name, {})
-            return _rows.judge_fidelity(measured, judged.params)
-    return {"gate": "not checked"}

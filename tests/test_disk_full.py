@@ -45,7 +45,13 @@ def fill(disk: Path, leave: int) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("sink", "leave"), [("parquet", 0), ("parquet", 8 << 10), ("lmdb", 8 << 10), ("npy", 40 << 10)]
+    ("sink", "leave"),
+    [
+        ("parquet", 8 << 10),
+        pytest.param("parquet", 0, marks=pytest.mark.slow),
+        pytest.param("lmdb", 8 << 10, marks=pytest.mark.slow),
+        pytest.param("npy", 40 << 10, marks=pytest.mark.slow),
+    ],
 )
 def test_full_disk_is_one_line_and_the_next_run_resumes(
     sink: str, leave: int, small_disk: Path, tmp_path: Path, run_main: RunMain

@@ -6,7 +6,6 @@ import io
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -89,7 +88,7 @@ def test_images_match_their_positions(images: Manifest, name: str, variant: str)
                     limit = max(20.0, *(psnr_db(image, other) for other in others))
                     assert psnr_db(image, expected[position]) > limit
                     seen.add(position)
-            assert loader.library
+            assert loader.version
             assert loader.settings
     except Unavailable as reason:
         pytest.skip(str(reason))
@@ -146,43 +145,3 @@ def test_denormalization_is_exact() -> None:
     pixels = making.picture(PX, PX, seed=3)
     floats = normalize.make(*IMAGENET)(pixels)[None]
     np.testing.assert_array_equal(to_pixels(floats, IMAGENET)[0], pixels)
-
-
-TOY = '''
-"""Pillow's thumbnail in one thread."""
-
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-import numpy as np
-from PIL import Image
-
-from wallclock.engines.third_party._interface import LoaderSpec, Stream, ThirdPartyLoader, cycle
-
-
-@contextmanager
-def _open(spec: LoaderSpec) -> Iterator[Stream]:
-    def load(path: str) -> np.ndarray:
-        return np.asarray(Image.open(path).convert("RGB").resize((spec.input_px,) * 2))
-
-    cycles = cycle(len(spec.files), spec.batch_size)
-    batches = ((at, np.stack([load(spec.files[i]) for i in at])) for at in cycles)
-    yield Stream("toy 1.0", "one thread, uint8", prefetched=0, batches=batches)
-
-
-LOADER = ThirdPartyLoader("toy", "Toy loader", _open)
-'''
-
-
-def test_a_toy_loader_is_one_file_and_one_line(
-    images: Manifest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """CONTRIBUTING.md's recipe: a module with `LOADER`, and its name in `_MODULES`."""
-    module = ModuleType("toy")
-    exec(TOY, module.__dict__)
-    monkeypatch.setitem(third_party.LOADERS, module.LOADER.name, module.LOADER)
-    with open_loader(images, Recipe("x", engine="toy"), MODEL, [[0, 1, 2]]) as loader:
-        batch = next(loader)
-    assert (loader.engine, loader.library) == ("toy", "toy 1.0")
-    assert batch.ids == [item.id for item in images.items[:3]]
-    assert psnr_db(batch.images[0], truth(images)[0]) > 20

@@ -11,9 +11,11 @@ import experiments
 from tests.experiments import made
 from wallclock.spec import Cell
 
+Grid = Callable[..., list[Cell]]
+
 
 @pytest.fixture
-def grid(tmp_path: Path) -> Callable[..., list[Cell]]:
+def grid(tmp_path: Path) -> Grid:
     """The cells of an experiment over three small images in a folder."""
 
     def cells(name: str, *overrides: str) -> list[Cell]:

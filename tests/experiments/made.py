@@ -43,20 +43,10 @@ def record(
     params: Mapping[str, Any] | None = None,
     model: ModelSpec = MODEL,
 ) -> Record:
-    cell = Cell(
-        experiment=experiment,
-        protocol=protocol,
-        label=label,
-        repeat=repeat,
-        recipe=recipe,
-        corpus=corpus(image_set),
-        model=model,
-        params=params or {},
-    )
-    sizes = {"median_kb": 7.4, "median_megapixels": 0.06}
-    return Record(
-        cell, samples=samples or {}, values=sizes | {**(values or {})}, environment=ENVIRONMENT
-    )
+    images = corpus(image_set)
+    cell = Cell(experiment, protocol, label, repeat, recipe, images, model, params or {})
+    sizes = {"median_kb": 7.4, "median_megapixels": 0.06, **(values or {})}
+    return Record(cell, samples=samples or {}, values=sizes, environment=ENVIRONMENT)
 
 
 def resolved(*overrides: str) -> Settings:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
 from experiments import decoders
 from tests.experiments import made
+from tests.experiments.conftest import Grid
 from tests.experiments.made import MS
 from wallclock.records import Record
-from wallclock.spec import Cell, Recipe
+from wallclock.spec import Recipe
 
 
 def timed(decoder: str, ms: list[float], repeat: int = 0, image_set: str = "small_256") -> Record:
@@ -33,7 +32,7 @@ def agreement(compared: dict[str, dict[str, object]], image_set: str = "small_25
     )
 
 
-def test_grid(grid: Callable[..., list[Cell]]) -> None:
+def test_grid(grid: Grid) -> None:
     cells = grid("decoders", "repeats=2")
     names = ("pil", "opencv", "turbojpeg", "simplejpeg")
     assert [(cell.protocol, cell.label, cell.repeat) for cell in cells] == [

@@ -22,6 +22,8 @@ from wallclock.run.plan import Plan
 SHORT = (
     *("--experiment=diagnose", "corpus=folder", "model=null", "model.service_ms=20", "device=cpu"),
     *("experiment.diagnose.loading.seconds=0.05", "experiment.diagnose.batch_transfer.batches=4"),
+    "experiment.diagnose.batch_transfer.batch_sizes=[1,8]",
+    "experiment.diagnose.step.batch_sizes.cpu=[1,8]",
     *("experiment.diagnose.step.batches.cpu=2", "experiment.diagnose.better.dtype.cpu=fp32"),
     "experiment.diagnose.loaders=[{name: turbojpeg, decoder: turbojpeg, resizer: opencv,"
     " interpolation: area}]",
@@ -40,14 +42,19 @@ PARTS = ("Verdict", "Checklist", "What each fix will bring", "Proof")
 def folder(path: Path, count: int) -> Path:
     path.mkdir()
     for seed in range(count):
-        (path / f"{seed}.jpg").write_bytes(making.jpeg(800, 600, seed=seed))
+        (path / f"{seed}.jpg").write_bytes(making.jpeg(400, 300, seed=seed))
     return path
 
 
 def test_one_image_gives_five_parts(run_main: RunMain, tmp_path: Path) -> None:
     images = folder(tmp_path / "my images", 1)
     out, figures = tmp_path / "data", tmp_path / "figures"
-    done = run_main(*SHORT, f"corpus.path={images}", f"out={out}", f"figures={figures}")
+    sizes = (
+        "experiment.diagnose.recipe.batch_size=8",
+        "experiment.diagnose.better.batch_size.cpu=8",
+    )
+    paths = (f"corpus.path={images}", f"out={out}", f"figures={figures}")
+    done = run_main(*SHORT, *sizes, *paths)
     assert done.returncode == 0, done.stdout + done.stderr
     positions = [done.stdout.find(part) for part in ON_SCREEN]
     assert -1 not in positions
@@ -75,7 +82,7 @@ def test_one_image_gives_five_parts(run_main: RunMain, tmp_path: Path) -> None:
         low, rate, high = (float(row[f"{name}_img_per_s"]) for name in ("low", "predicted", "high"))
         assert low < rate < high
     (mine,) = read_table(out / diagnose.IMAGES_CSV)
-    assert (mine["median_megapixels"], mine["formats"]) == ("0.48", "100 % JPEG baseline")
+    assert (mine["median_megapixels"], mine["formats"]) == ("0.12", "100 % JPEG baseline")
 
 
 @pytest.mark.parametrize(
@@ -134,10 +141,6 @@ def options(plan: Plan) -> dict[str, Any]:
     return dict(plan.settings.experiments["diagnose"])
 
 
-def names(fixes: list[_fixes.Fix]) -> list[str]:
-    return [fix.name for fix in fixes]
-
-
 def test_stacked_fixes_add_up_in_order(options: dict[str, Any]) -> None:
     planned = _fixes.scenarios(options, options["recipe"], cores=16)
     stacked = [scenario.recipe for scenario in planned if scenario.kind == "stacked"]
@@ -151,7 +154,7 @@ def test_stacked_fixes_add_up_in_order(options: dict[str, Any]) -> None:
 
 def test_a_change_that_is_there_already_is_no_fix(options: dict[str, Any]) -> None:
     recipe = replace(options["recipe"], workers=4, batch_size=64, dtype="bf16")
-    offered = names(_fixes.fixes(options, recipe, cores=4))
+    offered = [fix.name for fix in _fixes.fixes(options, recipe, cores=4)]
     assert offered == ["opencv", "turbojpeg", "scaled", "turbojpeg-linear", "fast"]
 
 
@@ -162,7 +165,7 @@ def test_recipe_fast_is_a_fix_if_its_engine_is_known(options: dict[str, Any]) ->
     assert (changes["engine"], changes["workers"]) == ("threads", 8)
     assert "device" not in changes
     unknown = {**options, "fast": replace(fast, engine="unheard-of")}
-    assert "fast" not in names(_fixes.fixes(unknown, options["recipe"], 4))
+    assert "fast" not in {fix.name for fix in _fixes.fixes(unknown, options["recipe"], 4)}
 
 
 def test_loading_is_measured_at_each_predicted_batch_size(options: dict[str, Any]) -> None:

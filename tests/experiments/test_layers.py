@@ -5,10 +5,17 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from experiments.layers import LAYERS_CSV, OPERATORS_CSV
 from tests.conftest import RunMain
+from wallclock.errors import Unavailable
+from wallclock.measure.layers import layers
+from wallclock.measure.protocol import no_progress
 from wallclock.paper.csvfile import read_table
+from wallclock.spec import Cell, ModelSpec, Recipe
 
 
 def test_modules_and_operators_of_a_small_network(run_main: RunMain, tmp_path: Path) -> None:
@@ -16,42 +23,31 @@ def test_modules_and_operators_of_a_small_network(run_main: RunMain, tmp_path: P
     from transformers import ViTConfig, ViTModel
 
     torch.manual_seed(0)
-    config = ViTConfig(
-        num_hidden_layers=3,
-        hidden_size=32,
-        num_attention_heads=2,
-        intermediate_size=64,
-        image_size=64,
-        patch_size=16,
-    )
-    network = ViTModel(config)
+    sizes: Any = {"hidden_size": 32, "intermediate_size": 64, "image_size": 64, "patch_size": 16}
+    network = ViTModel(ViTConfig(num_hidden_layers=3, num_attention_heads=2, **sizes))
     network.save_pretrained(tmp_path / "model")
     out, figures = tmp_path / "data", tmp_path / "figures"
     model = ("model=any", f"model.path={tmp_path / 'model'}", "device=cpu")
     done = run_main("--experiment=layers", "--n=4", *model, f"out={out}", f"figures={figures}")
     assert done.returncode == 0, done.stdout + done.stderr
-    layers = {row["layer"]: row for row in read_table(out / LAYERS_CSV)}
-    blocks = [row for row in layers.values() if row["kind"] == "ViTLayer"]
+    modules = {row["layer"]: row for row in read_table(out / LAYERS_CSV)}
+    blocks = [row for row in modules.values() if row["kind"] == "ViTLayer"]
     assert len(blocks) == 3
-    total_ms = float(layers[""]["ms"])
-    assert layers[""]["share"] == "1"
+    total_ms = float(modules[""]["ms"])
+    assert modules[""]["share"] == "1"
     assert 0 < sum(float(row["ms"]) for row in blocks) < total_ms
-    assert float(layers[""]["parameters"]) == sum(p.numel() for p in network.parameters())
+    assert float(modules[""]["parameters"]) == sum(p.numel() for p in network.parameters())
     operators = {row["operator"]: row for row in read_table(out / OPERATORS_CSV)}
     assert {"aten::addmm", "aten::native_layer_norm"} <= operators.keys()
     assert sum(float(row["ms"]) for row in operators.values()) <= total_ms * 1.01
-    assert {row["status"] for row in (*layers.values(), *operators.values())} == {"ok"}
+    assert {row["status"] for row in (*modules.values(), *operators.values())} == {"ok"}
     trace = json.loads(gzip.decompress((figures / "trace-forward.json.gz").read_bytes()))
     names = [event.get("name", "") for event in trace["traceEvents"]]
     assert any("encoder" in name or "layer" in name for name in names)
 
 
-def test_mock_model_has_no_layers(run_main: RunMain, tmp_path: Path) -> None:
-    paths = (f"out={tmp_path / 'data'}", f"figures={tmp_path / 'figures'}")
-    done = run_main("--experiment=layers", "--n=2", "model=null", "device=cpu", *paths)
-    assert done.returncode == 0, done.stderr
-    for name in (LAYERS_CSV, OPERATORS_CSV):
-        (row,) = read_table(tmp_path / "data" / name)
-        assert row["status"] == "unavailable"
-        assert row["reason"].startswith("the model is a mock model without a network")
-    assert not list((tmp_path / "figures").glob("trace-forward*"))
+def test_mock_model_has_no_layers(tmp_path: Path) -> None:
+    mock = ModelSpec("null", weights="none")
+    cell = Cell("layers", "layers", "layers", 0, Recipe("x"), None, mock)
+    with pytest.raises(Unavailable, match="the model is a mock model without a network"):
+        layers(cell, tmp_path, no_progress)

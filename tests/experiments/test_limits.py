@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from experiments import limits
 from tests.experiments import made
+from tests.experiments.conftest import Grid
 from tests.experiments.made import S
 from wallclock.records import Record
-from wallclock.spec import Cell, ModelSpec, Recipe
+from wallclock.spec import ModelSpec, Recipe
 
 
 def limit(what: str, rate: float, ms: float = 0.0) -> Record:
@@ -49,7 +48,7 @@ def test_efficiency_is_over_the_lowest_ceiling(
     assert rows["decode_files"]["efficiency"] is None
 
 
-def test_grid_has_mock_models_without_a_gpu(grid: Callable[..., list[Cell]]) -> None:
+def test_grid_has_mock_models_without_a_gpu(grid: Grid) -> None:
     cells = grid("limits", "repeats=1")
     assert len({cell.label for cell in cells}) == len(cells)
     passes = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +11,11 @@ import pytest
 from experiments import _paper_values, predict
 from experiments._paper_values import OVERLAPPED, SEQUENTIAL
 from tests.experiments import made
+from tests.experiments.conftest import Grid
 from tests.experiments.made import MS, S
 from wallclock.clock import STAGES
 from wallclock.records import Record
-from wallclock.spec import Cell, ModelSpec, Recipe
+from wallclock.spec import ModelSpec, Recipe
 
 MOCK = ModelSpec("null", weights="none", service_ms=1.0)
 LOADER = Recipe("pil", engine="dataloader", batch_size=32)
@@ -80,7 +80,7 @@ def rates(column: str, *records: Record) -> list[float]:
     return [float(str(row[column])) for row in rows_of(*records)]
 
 
-def test_grid_has_costs_and_a_proving_set(grid: Callable[..., list[Cell]]) -> None:
+def test_grid_has_costs_and_a_proving_set(grid: Grid) -> None:
     cells = grid("predict", "corpus.image_set=small_256", "repeats=2")
     counts = Counter(cell.protocol for cell in cells)
     assert counts == {"contention": 9, "batch_transfer": 1, "step": 1, "throughput": 20}
@@ -104,7 +104,7 @@ def test_proving_set_varies(name: str, least: int) -> None:
     assert len({job[name] for job in jobs}) >= least
 
 
-def test_a_network_adds_its_step_in_each_dtype(grid: Callable[..., list[Cell]]) -> None:
+def test_a_network_adds_its_step_in_each_dtype(grid: Grid) -> None:
     cells = grid("predict", "model=dinov2-small", "model.weights=random")
     steps = [cell for cell in cells if cell.protocol == "step"]
     assert [cell.label for cell in steps] == ["step-mock model", "step-fp32", "step-fp16"]

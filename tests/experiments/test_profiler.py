@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from experiments import profiler
 from tests.experiments import made
+from tests.experiments.conftest import Grid
 from wallclock.records import Record
-from wallclock.spec import Cell, Recipe
+from wallclock.spec import Recipe
 
 
 def measured(
@@ -29,7 +28,7 @@ def measured(
     )
 
 
-def test_one_cell_per_repeat(grid: Callable[..., list[Cell]]) -> None:
+def test_one_cell_per_repeat(grid: Grid) -> None:
     cells = grid("profiler", "repeats=2", "corpus.image_set=small_256")
     assert [(cell.protocol, cell.repeat) for cell in cells] == [("profiler", 0), ("profiler", 1)]
     assert {cell.images.image_set for cell in cells} == {"small_256"}

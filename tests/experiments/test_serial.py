@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from experiments import serial
 from tests.experiments import made
+from tests.experiments.conftest import Grid
 from tests.experiments.made import MS
 from wallclock.clock import STAGES
 from wallclock.records import Record
-from wallclock.spec import Cell, Recipe
+from wallclock.spec import Recipe
 
 PIL = Recipe("pil")
 OPENCV = Recipe("opencv", decoder="opencv", resizer="opencv", interpolation="linear")
@@ -34,7 +34,7 @@ def passed(
     return made.record("serial", protocol, label, recipe, repeat, image_set, samples, values)
 
 
-def test_grid(grid: Callable[..., list[Cell]]) -> None:
+def test_grid(grid: Grid) -> None:
     cells = grid("serial", "repeats=2", "n=2")
     names = ("pil", "opencv", "turbojpeg", "floor")
     assert [(cell.protocol, cell.label, cell.repeat) for cell in cells] == [

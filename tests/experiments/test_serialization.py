@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from experiments import serialization
 from tests.experiments import made
+from tests.experiments.conftest import Grid
 from wallclock.paper import claims
 from wallclock.paper.claims import CLAIMS
 from wallclock.paper.csvfile import read_table, write_table
 from wallclock.records import Record
 from wallclock.spec import Cell
 
-Grid = Callable[..., list[Cell]]
 MACHINE = {**made.MACHINE, "gpus": [{"name": "Tesla T4"}]}
 MINE = [claim for claim in claims.load(CLAIMS) if claim.experiment == "serialization"]
 

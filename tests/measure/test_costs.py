@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,21 +21,25 @@ pytestmark = FORKS
 
 MODEL = ModelSpec("null", weights="none", input_px=32, service_ms=2.0, service_ms_per_image=1.0)
 RECIPE = Recipe("test", engine="dataloader", batch_size=4)
+STAGES = ("h2d", "forward", "d2h", "serialize")
+
+
+def cell_of(protocol: str, corpus: Slice | None = None, **params: Any) -> Cell:
+    return Cell("predict", protocol, "test", 0, RECIPE, corpus, MODEL, params)
 
 
 def test_loading_alone_and_concurrently(
     corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(contention_protocol, "process_counts", lambda cores: [1, 2])
-    cell = Cell("predict", "contention", "test", 0, RECIPE, corpus, MODEL, {"seconds": 0.2})
-    found = contention(cell, tmp_path, no_progress)
-    n = found.values["n_embedded"]
-    assert set(found.samples) == {"read", "decode", "resize", "normalize", "assemble"}
-    assert {len(found.samples[name]) for name in ("read", "decode", "resize", "normalize")} == {n}
-    assert len(found.samples["assemble"]) == n / 4
-    assert set(found.values["rates"]) == set(found.values["cpu_s"]) == {"1", "2"}
-    assert found.values["cpu_s"]["1"] > 0
-    assert found.values["mean_bytes"] > 100
+    result = contention(cell_of("contention", corpus, seconds=0.2), tmp_path, no_progress)
+    n, values = result.values["n_embedded"], result.values
+    per_image = dict.fromkeys(("read", "decode", "resize", "normalize"), n)
+    calls = {name: len(samples) for name, samples in result.samples.items()}
+    assert calls == per_image | {"assemble": n / 4}
+    assert set(values["rates"]) == set(values["cpu_s"]) == {"1", "2"}
+    assert values["cpu_s"]["1"] > 0
+    assert values["mean_bytes"] > 100
 
 
 def test_process_counts_end_at_twice_the_cores() -> None:
@@ -53,16 +58,8 @@ def test_a_loading_process_that_dies_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    cell = Cell(
-        "predict",
-        "contention",
-        "test",
-        0,
-        replace(RECIPE, decoder="none"),
-        corpus,
-        MODEL,
-        {"seconds": 0.1},
-    )
+    cell = cell_of("contention", corpus, seconds=0.1)
+    cell = replace(cell, recipe=replace(RECIPE, decoder="none"))
     monkeypatch.setattr(contention_protocol, "process_counts", lambda cores: [1])
     with pytest.raises(RuntimeError, match="ended with status"):
         contention(cell, tmp_path, no_progress)
@@ -72,33 +69,24 @@ def test_a_loading_process_that_dies_is_an_error(
 
 
 def test_batch_transfer_grows_with_the_batch(tmp_path: Path) -> None:
-    params = {"batch_sizes": [1, 64], "batches": 20}
-    cell = Cell(
-        "predict", "batch_transfer", "test", 0, RECIPE, None, replace(MODEL, input_px=224), params
-    )
-    found = batch_transfer(cell, tmp_path, no_progress).samples
-    assert set(found) == {
-        f"{end}-{size}" for end in ("assemble", "worker", "main") for size in (1, 64)
-    }
-    assert 0 < found["assemble-1"][0] < found["assemble-64"][0], "38 MB are copied"
-    assert found["worker-64"][0] < found["assemble-64"][0], "and not a second time"
-    assert found["main-1"][0] > 0
+    cell = cell_of("batch_transfer", batch_sizes=[1, 64], batches=20)
+    cell = replace(cell, model=replace(MODEL, input_px=224))
+    samples = batch_transfer(cell, tmp_path, no_progress).samples
+    ends = ("assemble", "worker", "main")
+    assert set(samples) == {f"{end}-{size}" for end in ends for size in (1, 64)}
+    assert 0 < samples["assemble-1"][0] < samples["assemble-64"][0], "38 MB are copied"
+    assert samples["worker-64"][0] < samples["assemble-64"][0], "and not a second time"
+    assert samples["main-1"][0] > 0
 
 
 def test_the_step_is_the_mock_models_time(tmp_path: Path) -> None:
-    params = {"batch_sizes": [1, 8], "batches": 3, "seconds": 5}
-    cell = Cell("predict", "step", "test", 0, RECIPE, None, MODEL, params)
-    found = step(cell, tmp_path, no_progress).samples
-    assert {name: len(found[f"{name}-8"]) for name in ("h2d", "forward", "d2h", "serialize")} == {
-        **dict.fromkeys(("h2d", "forward", "d2h", "serialize"), 3)
-    }
-    assert min(found["forward-1"]) >= 3_000_000
-    assert min(found["forward-8"]) >= 10_000_000
+    cell = cell_of("step", batch_sizes=[1, 8], batches=3, seconds=5)
+    samples = step(cell, tmp_path, no_progress).samples
+    assert {len(samples[f"{name}-8"]) for name in STAGES} == {3}
+    assert min(samples["forward-1"]) >= 3_000_000
+    assert min(samples["forward-8"]) >= 10_000_000
 
 
 def test_a_step_stops_when_its_time_is_up(tmp_path: Path) -> None:
-    params = {"batch_sizes": [1], "batches": 1000, "seconds": 0.02}
-    found = step(
-        Cell("predict", "step", "test", 0, RECIPE, None, MODEL, params), tmp_path, no_progress
-    )
-    assert 1 <= len(found.samples["forward-1"]) < 10
+    cell = cell_of("step", batch_sizes=[1], batches=1000, seconds=0.02)
+    assert 1 <= len(step(cell, tmp_path, no_progress).samples["forward-1"]) < 10

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,10 +10,13 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.conftest import ROOT
+from tests.conftest import RunMain
+from tests.measure.conftest import FORKS
 from wallclock.clock import STAGES
+from wallclock.measure import monitor
 from wallclock.measure.monitor import METRICS, Monitor
-from wallclock.spec import Cell, ModelSpec, Recipe
+from wallclock.measure.throughput import throughput
+from wallclock.spec import Cell, ModelSpec, Recipe, Slice
 
 
 def cell_of(label: str) -> Cell:
@@ -40,41 +40,47 @@ def lines_in(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_a_run_exports_while_it_goes_on(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_the_option_reaches_the_run(run_main: RunMain, tmp_path: Path) -> None:
     folder = tmp_path / "watched, here"
-    arguments = (
-        *("--n", "16", "--experiment", "t4", "--export", str(folder), "device=cpu", "model=null"),
-        *("model.service_ms=160", "repeats=1", "experiment.t4.recipe.workers=1"),
-        *("experiment.t4.recipe.batch_size=4", f"out={tmp_path / 'data'}"),
-        f"figures={tmp_path / 'figures'}",
-    )
+    arguments = ("--n", "4", "--experiment", "t4", "--export", str(folder), "repeats=1")
+    paths = (f"out={tmp_path / 'data'}", f"figures={tmp_path / 'figures'}")
+    done = run_main(*arguments, "device=cpu", "model=null", *paths)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert value(folder, "run_info", experiment="t4", cell="baseline", repeat="0") == 1
+
+
+@FORKS
+def test_a_run_exports_while_it_goes_on(
+    corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, work = tmp_path / "watched", tmp_path / "work"
+    work.mkdir()
+    recipe = Recipe("baseline", engine="dataloader", workers=1, batch_size=4)
+    model = ModelSpec("null", weights="none", input_px=32, service_ms=20.0)
+    cell = Cell("t4", "throughput", "baseline", 0, recipe, corpus, model)
+    monkeypatch.setattr(monitor, "_PERIOD_S", 0.05)
+    monkeypatch.setattr(monitor, "_current", [Monitor(folder, cell)])
     seen = set()
-    with subprocess.Popen(
-        [sys.executable, "code/main.py", *arguments],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as run:
-        while run.poll() is None:
-            if (folder / "wallclock.prom").exists():
-                seen.add(value(folder, "images_total"))
-            time.sleep(0.02)
-        assert run.stdout is not None
-        assert run.returncode == 0, run.stdout.read()
+
+    def read(images: int) -> None:
+        if (folder / "wallclock.prom").exists():
+            seen.add(value(folder, "images_total"))
+
+    throughput(cell, work, read)
     assert len(seen) >= 2, "it was written once only"
     assert [*families(folder)] == [f"wallclock_{name.removesuffix('_total')}" for name in METRICS]
     n_images, n_batches = value(folder, "images_total"), value(folder, "batches_total")
     assert n_images == value(folder, "stage_calls_total", stage="decode") == 60
     assert n_batches == value(folder, "stage_calls_total", stage="forward") == 15
-    assert value(folder, "stage_seconds_total", stage="forward") >= 15 * 0.16
-    assert 0 < value(folder, "accelerator_utilization_ratio") <= 1
+    assert value(folder, "stage_seconds_total", stage="forward") >= 15 * 0.02
     info = {"experiment": "t4", "cell": "baseline", "repeat": "0"}
     assert value(folder, "run_info", **info) == 1
     lines = lines_in(folder)
     assert {line["images_total"] for line in lines} >= seen
     for before, after in pairwise(line["stage_seconds_total"] for line in lines):
         assert all(after[name] >= before[name] for name in STAGES)
+    assert 0 < max(line["accelerator_utilization_ratio"] for line in lines) <= 1
     assert max(line["queue_batches"] for line in lines) >= 1, "the worker is far ahead"
 
 

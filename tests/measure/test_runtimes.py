@@ -49,11 +49,35 @@ def measure(corpus: Slice, tmp_path: Path) -> Any:
     return run
 
 
-@pytest.mark.parametrize(("runtime", "dtype"), [("pytorch", "bf16"), ("onnxruntime-cpu", "fp32")])
-def test_one_cell(measure: Any, tmp_path: Path, runtime: str, dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("runtime", "dtype", "converted"),
+    [("pytorch", "bf16", "torch.bfloat16"), ("onnxruntime-cpu", "fp32", "torch.float32")],
+)
+def test_one_cell(
+    measure: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    runtime: str,
+    dtype: str,
+    converted: str,
+) -> None:
+    build, runs = forward.build, list[Any]()
+
+    def counted(request: forward.Request) -> forward.Network:
+        network = build(request)
+
+        def run(batch: Any) -> Any:
+            runs.append(batch.dtype)
+            return network.run(batch)
+
+        return replace(network, run=run)
+
+    monkeypatch.setattr(forward, "build", counted)
     result = measure(runtime, dtype)
     values = result.values
-    assert len(result.samples["batch"]) == 3, "warm-up is not a sample"
+    assert len(result.samples["batch"]) == 3
+    assert len(runs) == 1 + 2 + 3, "the reference, the warm-up, the samples"
+    assert str(runs[-1]) == converted, "the batch is converted before the clock starts"
     assert values["warmup_batches"] == 2
     assert values["warmup_s"] > 0
     assert values["n_compared"] == 3, "a batch of four from three images: one repeats"
@@ -79,25 +103,6 @@ def test_wrong_vectors_are_seen(measure: Any, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(forward, "build", lazy)
     assert measure("pytorch-compile").values["max_rel_error"] > 0.001
-
-
-def test_warm_up_runs_are_not_samples(measure: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    build, runs = forward.build, list[Any]()
-
-    def counted(request: forward.Request) -> forward.Network:
-        network = build(request)
-
-        def run(batch: Any) -> Any:
-            runs.append(batch.dtype)
-            return network.run(batch)
-
-        return replace(network, run=run)
-
-    monkeypatch.setattr(forward, "build", counted)
-    result = measure("pytorch", "bf16")
-    assert len(runs) == 1 + 2 + 3, "the reference, the warm-up, the samples"
-    assert len(result.samples["batch"]) == 3
-    assert str(runs[-1]) == "torch.bfloat16", "the batch is converted before the clock starts"
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def test_cpu_use_of_a_child() -> None:
     values = sampler.as_values()
     (total,), (other,) = values["cpu_cores"], values["other_cores"]
     own, *children = (cores for (cores,) in values["cpu_cores_by_process"])
-    assert max(children) > 0, "the CPU use of the child"
+    assert max(children) > 0, "the child's CPU use"
     assert total == pytest.approx(own + sum(children), abs=1e-3)
     assert other >= 0
     assert "gpu_util" not in values

@@ -76,8 +76,14 @@ def test_every_image_once_in_order(
     values = result.values
     assert (values["n_embedded"], values["n_unique"], values["steady"]) == (n, 18, True)
     assert values["warmup_batches"] == prefetched
+    ran = {"engine": recipe.engine, "workers": recipe.workers, "layout": "files"}
+    ran |= {"decoder": recipe.decoder, "resizer": recipe.resizer}
+    assert values["ran"] | ran == values["ran"], "labels are read back"
     counts = {name: len(result.samples[name]) for name in (*STAGES, "wait", "batch")}
     in_thread = recipe.engine == "threads"
+    if in_thread:
+        assert (values["ring_batches"], len(values["workers"])) == (prefetched, 2)
+        assert sum(worker["images"] for worker in values["workers"]) > 0
     assert counts == {
         **dict.fromkeys(("read", "decode", "resize"), n),
         "normalize": 0 if in_thread else n,
@@ -86,15 +92,6 @@ def test_every_image_once_in_order(
         # Closing the file is a call of the sink's thread.
         "serialize": n_batches + 1 if in_thread else n_batches,
     }
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_labels_are_read_back(corpus: Slice, tmp_path: Path, name: str) -> None:
-    recipe = RECIPES[name]
-    ran = run(corpus, tmp_path, recipe).values["ran"]
-    expected = {"engine": recipe.engine, "workers": recipe.workers, "layout": "files"}
-    expected |= {"decoder": recipe.decoder, "resizer": recipe.resizer}
-    assert ran | expected == ran
 
 
 def test_labels_come_from_the_loader_that_ran(
@@ -162,12 +159,6 @@ def test_engines_make_the_same_vectors(corpus: Slice, tmp_path: Path) -> None:
         others, theirs = sinks.read_parquet(tmp_path / name / "vectors.parquet")
         assert others[: len(ids)] == ids
         np.testing.assert_array_equal(theirs[: len(ids)], vectors)
-
-
-def test_ring_and_workers_are_recorded(corpus: Slice, tmp_path: Path) -> None:
-    values = run(corpus, tmp_path, THREADS).values
-    assert (values["ring_batches"], len(values["workers"])) == (buffers_for(2, 4), 2)
-    assert sum(worker["images"] for worker in values["workers"]) > 0
 
 
 def test_warm_up_drains_the_prefetch() -> None:

@@ -75,7 +75,7 @@ def test_the_tables_steps_are_on_one_line() -> None:
         assert step.batch_s(size) == pytest.approx(seconds, rel=2e-3)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.integers(1, 4096), POSITIVE, POSITIVE, st.floats(1e-6, 1e4))
 def test_overlap_agrees_with_the_oracle(
     size: int, sample: float, rate: float, step_s: float
@@ -93,7 +93,7 @@ def test_overlap_agrees_with_the_oracle(
         assert ours.is_bottleneck == theirs.is_bottleneck
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(POSITIVE, POSITIVE, POSITIVE)
 def test_feed_agrees_with_the_oracle(demand: float, storage: float, link: float) -> None:
     from mlsysim import Hardware

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -84,68 +83,6 @@ print(sorted({"numpy", "PIL", "cv2", "torch", "simplejpeg", "turbojpeg"} & set(s
 
 
 #: CONTRIBUTING.md's example: the file, and the line in `decode/__init__.py`.
-TOY = '''
-"""Decoder `toy`: Pillow's incremental parser."""
-
-import numpy as np
-
-from wallclock.errors import ImageError
-from wallclock.stages.decode.base import Decoder
-
-
-def _make(scaling, reuse):
-    from PIL import ImageFile  # the library is imported when the decoder is made
-
-    def decode(data):
-        parser = ImageFile.Parser()
-        try:
-            parser.feed(data)
-            return np.asarray(parser.close().convert("RGB"))
-        except OSError as error:
-            raise ImageError("decode", f"toy: {error}") from error
-
-    return decode
-
-
-DECODER = Decoder("toy", label="Toy", libraries=("pillow",), make=_make)
-'''
-LINE = ("_MODULES = (", '_MODULES = ("toy", ')
-
-
-def test_toy_decoder_takes_one_file_and_one_line(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "code" / "wallclock", tmp_path / "wallclock")
-    package = tmp_path / "wallclock" / "stages" / "decode"
-    (package / "toy.py").write_text(TOY, encoding="utf-8")
-    init = (package / "__init__.py").read_text(encoding="utf-8")
-    assert init.count(LINE[0]) == 1
-    (package / "__init__.py").write_text(init.replace(*LINE), encoding="utf-8")
-    program = """
-import sys
-import numpy as np
-from wallclock.errors import ImageError, Unavailable
-from wallclock.stages import decode
-data = sys.stdin.buffer.read()
-toy = decode.make("toy")
-np.testing.assert_array_equal(toy(data), decode.make("pil")(data))
-assert decode.name_of(toy) == "toy" and "toy" in decode.NAMES and "toy" in decode.CPU_DECODERS
-assert decode.LIBRARY_OF["toy"] == "pillow"
-for call, error in (
-    (lambda: toy(data[:99]), ImageError),
-    (lambda: decode.make("toy", decode.Scaling(9, 1)), Unavailable),
-):
-    try:
-        call()
-    except error:
-        continue
-    raise AssertionError(error)
-"""
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(
-        command, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, input=making.jpeg(), check=False
-    )
-    assert done.returncode == 0
-
-
 def test_photos(photos: list[Path], decoders: Decoders) -> None:
     for path in photos[::3]:
         agree(path.read_bytes(), decoders)

@@ -96,7 +96,7 @@ class ProcessLoader(Loader):
         self.workers = self._torch_loader.num_workers
         self.prefetched = self.workers * PREFETCH_FACTOR + 1
         self.burst = max(self.workers, 1)
-        self.library = "wallclock dataloader"
+        self.version = "wallclock dataloader"
         pixels = "normalized float32" if recipe.normalize_on == "host" else "uint8"
         self.settings = (
             f"DataLoader, {self.workers} workers, {PREFETCH_FACTOR} batches ahead each; "

@@ -23,14 +23,14 @@ from wallclock.spec import ENGINES, ModelSpec, Recipe, Statistics
 class Loader(Protocol):
     """An iterator over batches, in order.
 
-    `engine` names what runs. `library` is what loads, with its version; `settings` says how it is
-    configured. `prefetched`: batches that may be complete before they are requested, which a
+    `engine` names what runs; `version` its library and version, `settings` its
+    configuration. `prefetched`: batches that may be complete before they are requested, which a
     warm-up drains. `burst`: batches that arrive together, because that many workers each make one.
     """
 
     engine: str
     workers: int
-    library: str
+    version: str
     settings: str
     prefetched: int
     burst: int

@@ -33,7 +33,7 @@ class SerialLoader(Loader):
     ) -> None:
         from wallclock.engines.dataloader import ImageDataset  # needs torch; `run` does not
 
-        self.library = "wallclock serial"
+        self.version = "wallclock serial"
         self.settings = f"one thread; {recipe.decoder}, {recipe.resizer} {recipe.interpolation}"
         self._recipe = recipe
         self._images = ImageDataset(manifest, recipe, model)

@@ -67,7 +67,7 @@ class ThreadLoader(Loader):
     """
 
     engine = "threads"
-    library = "wallclock threads"
+    version = "wallclock threads"
     burst = 1
 
     def __init__(

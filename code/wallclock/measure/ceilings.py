@@ -8,6 +8,7 @@ batch that costs nothing to load.
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -51,27 +52,20 @@ def ceiling(cell: Cell, work: Path, progress: Progress) -> Measurement:
     kind = check_name(str(cell.params["kind"]), _KINDS, "ceiling")
     seconds = float(cell.params["seconds"])
     manifest = open_corpus(cell, "jpeg")
-    threads = set_threads(recipe, uses_torch=kind in ("forward", "synthetic"))
-    cache = set_page_cache(cell, manifest, manifest.items)
-    n_unique = len(manifest.items)
-    values: dict[str, Any] = {
-        **threads,
-        **manifest.size_stats(),
-        "page_cache": cache,
-        "n_unique": n_unique,
-    }
+    values: dict[str, Any] = {**set_threads(recipe, uses_torch=kind in ("forward", "synthetic"))}
+    values |= set_page_cache(cell, manifest) | {"n_unique": len(manifest.items)}
     progress(0)
     if kind.startswith("decode"):
         in_memory = kind == "decode_memory"
-        counts, elapsed = _on_every_core(recipe, model, manifest, in_memory, seconds)
-        rates = [n / s for n, s in zip(counts, elapsed, strict=True)]
-        values |= {"n_loaded": sum(counts), "img_per_s": sum(rates), "core_img_per_s": rates}
-        wall = round(max(elapsed) * 1e9)
+        passes = _on_every_core(recipe, model, manifest, in_memory, seconds)
+        rates = [n / ns * 1e9 for n, ns in passes]
+        n, wall = sum(n for n, _ in passes), max(ns for _, ns in passes)
+        values |= {"img_per_s": sum(rates), "core_img_per_s": rates}
     else:
         with _DEVICE_SIDE[kind](recipe, model, work) as step:
             n, wall = _timed(step, seconds)
-        values |= {"n_loaded": n, "img_per_s": n / wall * 1e9}
-    values["peak_memory_mib"] = peak_memory_mib()
+        values["img_per_s"] = n / wall * 1e9
+    values |= {"n_loaded": n, "peak_memory_mib": peak_memory_mib()}
     return Measurement({"wall": [wall]}, values)
 
 
@@ -90,7 +84,8 @@ def _timed(step: Step, seconds: float) -> tuple[int, int]:
 
 def _on_every_core(
     recipe: Recipe, model: ModelSpec, manifest: Manifest, in_memory: bool, seconds: float
-) -> tuple[list[int], list[float]]:
+) -> list[tuple[int, int]]:
+    """Images and nanoseconds of each core's process."""
     context = multiprocessing.get_context("fork")
     cores = sorted(os.sched_getaffinity(0))
     items = manifest.items
@@ -108,24 +103,21 @@ def _on_every_core(
             ready.abort()
             raise
         ready.wait()
-        n, took = _timed(step, seconds)
-        results.put((n, took / 1e9))
+        results.put(_timed(step, seconds))
 
-    # Every core starts elsewhere in the list, so that all cores see the same mix.
-    starts = [len(items) * i // len(cores) for i in range(len(cores))]
-    workers = [
-        context.Process(target=work, args=(core, [*items[start:], *items[:start]]), daemon=True)
-        for core, start in zip(cores, starts, strict=True)
-    ]
-    for worker in workers:
-        worker.start()
+    workers = []
+    for number, core in enumerate(cores):
+        # Every core starts elsewhere in the list, so that all cores see the same mix.
+        start = len(items) * number // len(cores)
+        share = [*items[start:], *items[:start]]
+        workers.append(context.Process(target=work, args=(core, share), daemon=True))
+        workers[-1].start()
     for worker in workers:
         worker.join()
-    if any(worker.exitcode for worker in workers):
-        codes = [worker.exitcode for worker in workers]
+    codes = [worker.exitcode for worker in workers]
+    if any(codes):
         raise RuntimeError(f"a pinned process ended with status {codes}")
-    passes = [results.get() for _ in workers]
-    return [n for n, _ in passes], [took for _, took in passes]
+    return [results.get() for _ in workers]
 
 
 def _decoding(
@@ -136,14 +128,13 @@ def _decoding(
     reader.prefetch(items)
     in_ram = [reader(item) for item in items] if in_memory else []
     load_row = _load_row(recipe, model, root, reader)
-    count = 0
+    numbers = itertools.count()
 
     def step() -> int:
-        nonlocal count
-        at = count % len(items)
+        number = next(numbers)
+        at = number % len(items)
         data = in_ram[at] if in_memory else reader(items[at])
-        load_row(items[at], data, count % recipe.batch_size)
-        count += 1
+        load_row(items[at], data, number % recipe.batch_size)
         return 1
 
     return step
@@ -170,41 +161,36 @@ def _load_row(
     return into_batch
 
 
+def _synchronized(
+    run: Callable[[], object], synchronize: Callable[[], object] | None, size: int
+) -> Step:
+    def step() -> int:
+        run()
+        if synchronize is not None:
+            synchronize()
+        return size
+
+    return step
+
+
 @contextmanager
 def _forward(recipe: Recipe, model: ModelSpec, work: Path) -> Iterator[Step]:
     stages = pipeline.device_stages(recipe, model, work)
-    wait = stages.synchronize or (lambda: None)
     on_device = stages.h2d(_host_batch(recipe, model).images)
-    wait()
-
-    def step() -> int:
-        stages.forward(on_device)
-        wait()
-        return recipe.batch_size
-
-    yield step
+    yield _synchronized(lambda: stages.forward(on_device), stages.synchronize, recipe.batch_size)
 
 
 @contextmanager
 def _h2d(recipe: Recipe, model: ModelSpec, work: Path) -> Iterator[Step]:
     if recipe.device != "cuda":
         raise Unavailable("the device is the host: nothing is copied")
-    move = transfer.make(recipe.device)
-    wait = move.synchronize or (lambda: None)
-    images = _host_batch(recipe, model).images
-
-    def step() -> int:
-        move.h2d(images)
-        wait()
-        return recipe.batch_size
-
-    yield step
+    move, images = transfer.make(recipe.device), _host_batch(recipe, model).images
+    yield _synchronized(lambda: move.h2d(images), move.synchronize, recipe.batch_size)
 
 
 @contextmanager
 def _synthetic(recipe: Recipe, model: ModelSpec, work: Path) -> Iterator[Step]:
-    stages = pipeline.device_stages(recipe, model, work)
-    batch = _host_batch(recipe, model)
+    stages, batch = pipeline.device_stages(recipe, model, work), _host_batch(recipe, model)
     in_thread = recipe.engine == "threads"
     with open_writer(stages.serialize, stages.finish, in_thread=in_thread) as writer:
         inference = open_inference(stages, recipe, writer)
@@ -226,8 +212,7 @@ def _host_batch(recipe: Recipe, model: ModelSpec) -> Batch:
     if recipe.device == "cuda":
         images = images.pin_memory()
     ids = [f"synthetic-{i}" for i in range(recipe.batch_size)]
-    in_ring = recipe.engine == "threads"
-    return Batch(ids, range(len(ids)), images.numpy() if in_ring else images)
+    return Batch(ids, range(len(ids)), images.numpy() if recipe.engine == "threads" else images)
 
 
 _DEVICE_SIDE: dict[str, Callable[[Recipe, ModelSpec, Path], AbstractContextManager[Step]]] = {

@@ -1,5 +1,4 @@
-"""Protocol `contention`: what loading an image costs, alone and with other processes loading
-concurrently.
+"""Protocol `contention`: what loading an image costs, alone and with other processes loading too.
 
 No model, no transfer, no end-to-end pass: processes read, decode, resize, normalize and assemble
 the cell's images again and again for a fixed time, independently.
@@ -9,18 +8,17 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from dataclasses import dataclass
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from time import perf_counter_ns, process_time_ns
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from wallclock.clock import LOADING_STAGES, gc_disabled
 from wallclock.corpus.manifest import Manifest
-from wallclock.engines.batch import Batch
 from wallclock.engines.dataloader import ImageDataset
 from wallclock.errors import UserError
 from wallclock.measure.protocol import Measurement, Progress, open_corpus, set_page_cache
@@ -28,8 +26,7 @@ from wallclock.spec import Cell
 from wallclock.thread_counts import set_threads
 
 
-@dataclass
-class _ProcessPass:
+class _ProcessPass(NamedTuple):
     """One process's pass: images loaded, wall and CPU nanoseconds, each call of each stage."""
 
     images: int
@@ -48,24 +45,18 @@ def contention(cell: Cell, work: Path, progress: Progress) -> Measurement:
     manifest = open_corpus(cell)
     if not manifest.valid:
         raise UserError("the corpus holds no valid image to load")
-    cache = set_page_cache(cell, manifest, manifest.valid)
-    values: dict[str, Any] = {
-        **manifest.size_stats(),
-        "page_cache": cache,
-        "mean_bytes": float(np.mean([item.bytes for item in manifest.valid])),
-        "rates": {},
-        "cpu_s": {},
-    }
-    samples: dict[str, list[int]] = {}
+    values = set_page_cache(cell, manifest)
+    values["mean_bytes"] = float(np.mean([item.bytes for item in manifest.valid]))
+    rates, cpu_s, samples = dict[str, float](), dict[str, float](), dict[str, list[int]]()
     for count in process_counts(len(os.sched_getaffinity(0))):
         passes = _run_concurrently(cell, manifest, count)
         images = sum(one.images for one in passes)
-        values["rates"][str(count)] = sum(one.images / one.wall_ns * 1e9 for one in passes)
-        values["cpu_s"][str(count)] = sum(one.cpu_ns for one in passes) / 1e9 / images
+        rates[str(count)] = sum(one.images / one.wall_ns * 1e9 for one in passes)
+        cpu_s[str(count)] = sum(one.cpu_ns for one in passes) / 1e9 / images
         if count == 1:
             values["n_embedded"], samples = images, passes[0].samples
         progress(images)
-    return Measurement(samples, values)
+    return Measurement(samples, values | {"rates": rates, "cpu_s": cpu_s})
 
 
 def process_counts(cores: int) -> list[int]:
@@ -88,12 +79,11 @@ def _run_concurrently(cell: Cell, manifest: Manifest, count: int) -> list[_Proce
         started.append((process, receiver))
     passes: list[_ProcessPass] = []
     for process, receiver in started:
-        try:
+        with suppress(EOFError):
             passes.append(receiver.recv())
-        except EOFError as error:
-            process.join()
-            raise RuntimeError(f"a loading process ended with status {process.exitcode}") from error
         process.join()
+        if process.exitcode:
+            raise RuntimeError(f"a loading process ended with status {process.exitcode}")
     return passes
 
 
@@ -113,13 +103,9 @@ def _child(
         while perf_counter_ns() - began < deadline_ns:
             batch = dataset[range(position, position + size)]
             position, images = position + size, images + len(batch.ids)
-            _add(samples, batch)
+            for marks in batch.marks:
+                durations = np.diff(marks.times, axis=1)
+                for column, stage in enumerate(marks.stages):
+                    samples[stage] += durations[:, column].tolist()
         wall, cpu = perf_counter_ns() - began, process_time_ns() - cpu
     sender.send(_ProcessPass(images, wall, cpu, samples))
-
-
-def _add(samples: dict[str, list[int]], batch: Batch) -> None:
-    for marks in batch.marks:
-        durations = np.diff(marks.times, axis=1)
-        for column, stage in enumerate(marks.stages):
-            samples[stage] += durations[:, column].tolist()

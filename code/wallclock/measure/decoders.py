@@ -58,13 +58,8 @@ def decode(cell: Cell, work: Path, progress: Progress) -> Measurement:
             progress(done)
     if not samples:
         raise UserError(f"every image failed; the first, {describe(failures[0])}")
-    values = {
-        **threads,
-        **manifest.size_stats(),
-        "n_buffers": len(samples),
-        "peak_memory_mib": peak_memory_mib(),
-        "megapixels": megapixels,
-    }
+    values = {**threads, **manifest.size_stats(), "n_buffers": len(samples)}
+    values |= {"peak_memory_mib": peak_memory_mib(), "megapixels": megapixels}
     return Measurement({"decode": samples}, values, [*failure_rows(manifest.items), *failures])
 
 
@@ -111,7 +106,5 @@ def _difference(decoder: stage.Decode, reference: stage.Decode, data: bytes) -> 
 def _plain_jpegs(manifest: Manifest) -> list[Item]:
     items = [item for item in manifest.valid if item.plain_jpeg]
     if not items:
-        raise UserError(
-            "the corpus holds no JPEG of one or three components: there is nothing to compare"
-        )
+        raise UserError("the corpus holds no JPEG of one or three components: nothing to compare")
     return items

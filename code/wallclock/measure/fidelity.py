@@ -34,6 +34,7 @@ from wallclock.thread_counts import set_threads
 #: Resized images, uint8 (px, px, 3), by image id.
 Images: TypeAlias = dict[str, Pixels]
 Failures: TypeAlias = dict[str, dict[str, str]]
+Baselines: TypeAlias = Mapping[str, Mapping[str, float]]
 
 
 def fidelity(cell: Cell, work: Path, progress: Progress) -> Measurement:
@@ -100,33 +101,23 @@ def compare_loader_output(
     baselines = _baselines_db(reference, model, compared, truth)
     result = _compare_pixels(ours, truth, names, baselines)
     if model.weights != "none" and n_vectors:
-        vectors = (
-            _embed(model, reference, [made[name] for name in names[:n_vectors]])
-            for made in (ours, truth)
-        )
-        result |= _compare_vectors(*vectors)
+        embedded = names[:n_vectors]
+        vectors = _embed(model, reference, [ours[name] for name in embedded])
+        result |= _compare_vectors(vectors, _embed(model, reference, [truth[n] for n in embedded]))
     return result
 
 
 def _compare_pixels(
-    images: Images,
-    truth: Images,
-    names: Sequence[str],
-    baselines: Mapping[str, Mapping[str, float]],
+    images: Images, truth: Images, names: Sequence[str], baselines: Baselines
 ) -> dict[str, float]:
     decibels = {name: _psnr_db(images[name], truth[name]) for name in names}
+    result = {"psnr_db": median(list(decibels.values())), "psnr_db_min": min(decibels.values())}
     differences = (np.abs(images[name].astype(np.int16) - truth[name]) for name in names)
-    result = {
-        "psnr_db": median(list(decibels.values())),
-        "psnr_db_min": min(decibels.values()),
-        "max_abs_diff": max(int(np.max(difference)) for difference in differences),
-    }
+    result["max_abs_diff"] = max(int(np.max(difference)) for difference in differences)
     area, paper = baselines["area"], baselines["paper"]
-    losses = [area[name] - decibels[name] for name in names if name in area]
-    gains = [decibels[name] - paper[name] for name in names if name in paper]
-    if losses:
+    if losses := [area[name] - decibels[name] for name in names if name in area]:
         result["psnr_loss_vs_area_db"] = max(losses)
-    if gains:
+    if gains := [decibels[name] - paper[name] for name in names if name in paper]:
         result["psnr_gain_vs_paper_db"] = min(gains)
     return result
 
@@ -138,7 +129,7 @@ def _compare_vectors(vectors: Any, reference: Any) -> dict[str, float]:
 
 def _baselines_db(
     reference: Recipe, model: ModelSpec, manifest: Manifest, truth: Images
-) -> dict[str, dict[str, float]]:
+) -> Baselines:
     """PSNR of each image by full decode + INTER_AREA, and by the paper's recipe.
 
     Both decode to Pillow's pixels (`agreement` checks that), so Pillow decodes for them: no library
@@ -176,21 +167,19 @@ def resized_images(
 
 
 @lru_cache(maxsize=1)
-def _network(model: ModelSpec, recipe: Recipe) -> forward.Network:
+def _network(model: ModelSpec, dtype: str, device: str, runtime: str) -> forward.Network:
+    recipe = Recipe("", dtype=dtype, device=device, runtime=runtime, batch_size=32)
     return forward.make(model, recipe, None, Path(tempfile.gettempdir()) / "wallclock-onnx")
 
 
 def _embed(model: ModelSpec, recipe: Recipe, images: Sequence[Pixels]) -> Any:
     """Images of one size to vectors, float32 (n, dim), in the recipe's precision."""
     move = transfer.make(recipe.device if model.weights != "none" else "null")
-    precision = Recipe(
-        "", dtype=recipe.dtype, device=recipe.device, runtime=recipe.runtime, batch_size=32
-    )
-    network = _network(model, precision)
-    to_float_chw = normalize.make(*model.statistics)
+    network = _network(model, recipe.dtype, recipe.device, recipe.runtime)
+    to_float_chw, size = normalize.make(*model.statistics), recipe.batch_size
     batches = []
-    for start in range(0, len(images), recipe.batch_size):
-        batch = [to_float_chw(image) for image in images[start : start + recipe.batch_size]]
+    for start in range(0, len(images), size):
+        batch = [to_float_chw(image) for image in images[start : start + size]]
         batches.append(move.d2h(network.run(move.h2d(assemble.stack(batch)))))
     vectors = np.concatenate(batches)
     if not math.isfinite(float(np.abs(vectors).max())):

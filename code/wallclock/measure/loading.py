@@ -48,11 +48,11 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
     values = _conditions(cell, manifest)
     check = cell.params.get("fidelity") if cell.repeat == 0 else None
     n_checked = min(check["images"], len(manifest.items)) if check else 0
-    positions = CyclicPositions(len(manifest.items), cell.recipe.batch_size, _MAX_STREAM_IMAGES)
-    variant = str(cell.params.get("variant", ""))
+    recipe, model, variant = cell.recipe, cell.model, str(cell.params.get("variant", ""))
+    positions = CyclicPositions(len(manifest.items), recipe.batch_size, _MAX_STREAM_IMAGES)
     began = perf_counter_ns()
-    with open_loader(manifest, cell.recipe, cell.model, positions, variant) as loader:
-        pixels = _warm_up(loader, cell.model, n_checked)
+    with open_loader(manifest, recipe, model, positions, variant) as loader:
+        pixels = _warm_up(loader, model, n_checked)
         values["startup_s"] = (perf_counter_ns() - began) / 1e9
         at_least = max(_MIN_BATCHES, loader.prefetched, _MIN_BURSTS * loader.burst)
         until = steady(float(cell.params["seconds"]), at_least, loader.burst)
@@ -62,16 +62,13 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
         values |= _described(loader, result.images)
     if check:
         values["fidelity"] = fidelity.compare_loader_output(
-            pixels, manifest, cell.model, cell.recipe.device, int(check["vectors"])
+            pixels, manifest, model, recipe.device, int(check["vectors"])
         )
-    samples = {"batch": result.samples["wait"], "wall": [result.wall_ns]}
-    return Measurement(samples, values)
+    return Measurement({"batch": result.samples["wait"], "wall": [result.wall_ns]}, values)
 
 
 def load_n(cell: Cell, work: Path, progress: Progress) -> Measurement:
-    """Load `params.n` images, the corpus's again and again; `wall` includes the loader's start and
-    end.
-    """
+    """Load `params.n` images, the corpus's again and again; `wall` includes the loader's start."""
     manifest = open_corpus(cell, "jpeg")
     values = _conditions(cell, manifest)
     n = int(cell.params["n"])
@@ -88,19 +85,13 @@ def load_n(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
 def _conditions(cell: Cell, manifest: Manifest) -> dict[str, Any]:
     """Set thread counts and page cache; return them, with the sizes of what is loaded."""
-    threads = set_threads(cell.recipe, uses_torch=False)
-    cache = set_page_cache(cell, manifest, manifest.items)
-    return {
-        **threads,
-        **manifest.size_stats(),
-        "page_cache": cache,
-        "n_unique": len(manifest.items),
-    }
+    values: dict[str, Any] = {**set_threads(cell.recipe, uses_torch=False)}
+    return values | set_page_cache(cell, manifest) | {"n_unique": len(manifest.items)}
 
 
 def _described(loader: Loader, n: int) -> dict[str, Any]:
     return {
-        "library": loader.library,
+        "library": loader.version,
         "settings": loader.settings,
         "n_loaded": n,
         "cores": cores(),

@@ -48,11 +48,9 @@ def profiler(cell: Cell, work: Path, progress: Progress) -> Measurement:
     manifest = open_corpus(cell)
     stages = load_stages(recipe, model, manifest.root), device_stages(recipe, model, work)
     warm_up(cell, *stages, manifest.valid[: recipe.batch_size])
-    cache = set_page_cache(cell, manifest, manifest.valid)
     values = {
         **threads,
-        **manifest.size_stats(),
-        "page_cache": cache,
+        **set_page_cache(cell, manifest),
         "calls_per_round": calls,
         "differences": {
             "torch.profiler": differences(*torch_pass(cell, manifest, stages)),
@@ -152,8 +150,7 @@ def _labelled(stages: Stages, annotate: _OpenStage) -> Stages:
         return FunctionType(code, labelled.__globals__, closure=labelled.__closure__)
 
     def changes(part: LoadStages | DeviceStages) -> dict[str, Any]:
-        names = [name for name in STAGES if hasattr(part, name)]
-        return {name: label(name, getattr(part, name)) for name in names}
+        return {name: label(name, getattr(part, name)) for name in STAGES if hasattr(part, name)}
 
     load, device = stages
     # The sink stays open for the next pass.

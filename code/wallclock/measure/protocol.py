@@ -12,7 +12,7 @@ import numpy as np
 
 from wallclock.corpus import manifest as manifests
 from wallclock.corpus import page_cache, readers
-from wallclock.corpus.manifest import Item, Manifest
+from wallclock.corpus.manifest import Manifest
 from wallclock.errors import UserError
 from wallclock.spec import Cell
 
@@ -26,8 +26,7 @@ def no_progress(done: int) -> None:
 
 @dataclass
 class Measurement:
-    """What a protocol measured: durations in ns, other values by name, failed images, files to
-    keep.
+    """Durations in ns, other values by name, failed images, files to keep with the record.
 
     `spans`: (lane, stage, batch, start in ns, duration in ns) of a stretch of the pass.
     """
@@ -68,17 +67,20 @@ def open_corpus(cell: Cell, subset: str = "") -> Manifest:
     return replace(manifest, items=tuple(items))
 
 
-def set_page_cache(cell: Cell, manifest: Manifest, items: Sequence[Item]) -> str:
-    """Warm or evict the files as the cell asks; return the state for the record, `none` without
-    files.
+def set_page_cache(cell: Cell, manifest: Manifest) -> dict[str, Any]:
+    """Warm or evict the valid files as the cell asks.
+
+    Returns:
+        For the record: `page_cache`, the state, `none` without files; and the images' sizes.
     """
     state = str(cell.params.get("page_cache", "warm"))
-    files = readers.stored(manifest.root, items)
+    files = readers.stored(manifest.root, manifest.valid)
     if state == "cold":
         readers.release(manifest.root)
-    act = page_cache.evict if state == "cold" else page_cache.warm
-    act(files)
-    return state if files else "none"
+        page_cache.evict(files)
+    else:
+        page_cache.warm(files)
+    return {"page_cache": state if files else "none", **manifest.size_stats()}
 
 
 def peak_memory_mib() -> float:

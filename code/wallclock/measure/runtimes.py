@@ -46,8 +46,9 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
     Samples: `batch`, one for each. Values: seconds of export, compilation and warm-up, the provider
     that ran, and the distance of its vectors from the reference.
     """
-    model = cell.model
-    recipe = resolve(cell.recipe)
+    from wallclock.stages.forward.pytorch import torch_dtype
+
+    recipe, model = resolve(cell.recipe), cell.model
     if model.weights == "none":
         raise Unavailable("the model is a mock model without a network: there is nothing to run")
     threads = set_threads(recipe, uses_torch=True)
@@ -61,7 +62,8 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
     reference = _reference(request, move, images)
     before_gib = _gpu_gib(recipe.device)
     network = forward.build(request)
-    batch = _cast(move.h2d(images), network.dtype)
+    # In the network's dtype, which spares every run a conversion.
+    batch = move.h2d(images).to(torch_dtype(network.dtype))
     last: list[Any] = []
 
     def run() -> None:
@@ -160,13 +162,6 @@ def first_batch(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> tuple[F
         images.append(to_float_chw(resizer(pixels)))
     repeated = [images[position % len(images)] for position in range(recipe.batch_size)]
     return assemble.stack(repeated), len(images)
-
-
-def _cast(batch: Any, dtype: str) -> Any:
-    """The batch in the dtype that spares every run a conversion."""
-    from wallclock.stages.forward.pytorch import torch_dtype
-
-    return batch.to(torch_dtype(dtype))
 
 
 def _reference(request: forward.Request, move: transfer.Transfer, images: Floats) -> Floats:

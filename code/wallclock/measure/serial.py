@@ -48,13 +48,12 @@ def serial(cell: Cell, work: Path, progress: Progress) -> Measurement:
     n_warm = recipe.batch_size * int(cell.params.get("warmup_batches", 1))
     warm_up(cell, load, device, manifest.valid[:n_warm])
     startup_s = perf_counter() - started
-    cache = set_page_cache(cell, manifest, manifest.valid)
+    files = set_page_cache(cell, manifest)
     measurement = timed_pass(cell, manifest, load, device, progress)
     measurement.values |= {
         **threads,
-        **manifest.size_stats(),
+        **files,
         "startup_s": startup_s,
-        "page_cache": cache,
         "weights_digest": device.weights_digest,
         "ran": {"engine": "serial", "workers": 0, **load.labels, **device.labels},
     }
@@ -76,14 +75,12 @@ def timed_pass(
 ) -> Measurement:
     """Run the serial engine once over the valid images, GC disabled, and keep every sample."""
     items = manifest.valid
-    profiler = StageProfiler(device.synchronize)
+    profiler, size = StageProfiler(device.synchronize), cell.recipe.batch_size
     max_failures = int(cell.params.get("max_failures", len(items)))
     progress(0)  # the first report pays for its imports outside the timer
     with gc_disabled():
         began = perf_counter_ns()
-        outcome = engine.run(
-            items, load, device, profiler, cell.recipe.batch_size, max_failures, progress
-        )
+        outcome = engine.run(items, load, device, profiler, size, max_failures, progress)
         wall = perf_counter_ns() - began
     if outcome.n_embedded == 0:
         raise UserError(f"every image failed; the first, {describe(outcome.failures[0])}")
@@ -102,7 +99,6 @@ def warm_up(cell: Cell, load: LoadStages, device: DeviceStages, items: Sequence[
         # A full row group: the parquet writer allocates its largest buffers at the first.
         rows = np.random.default_rng(0).random((sinks.ROW_GROUP, dim), dtype=np.float32)
         sink.write([""] * sinks.ROW_GROUP, rows)
-        rehearsal = replace(device, serialize=sink.write, finish=sink.close)
+        device = replace(device, serialize=sink.write, finish=sink.close)
         profiler = StageProfiler(device.synchronize)
-        size, limit = recipe.batch_size, len(items)
-        engine.run(items, load, rehearsal, profiler, size, limit, no_progress)
+        engine.run(items, load, device, profiler, recipe.batch_size, len(items), no_progress)

@@ -29,7 +29,7 @@ from wallclock.measure.protocol import (
     peak_memory_mib,
     set_page_cache,
 )
-from wallclock.spec import Cell, ModelSpec, Recipe
+from wallclock.spec import Cell, Recipe
 from wallclock.stages import sinks
 from wallclock.thread_counts import set_threads
 
@@ -49,27 +49,26 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
     recipe, model = cell.recipe, cell.model
     manifest = open_corpus(cell)
     n_valid = len(manifest.valid)
-    threads = set_threads(recipe, uses_torch=True)
-    cache = set_page_cache(cell, manifest, manifest.valid)
+    threads, files = set_threads(recipe, uses_torch=True), set_page_cache(cell, manifest)
     warm, count, positions = plan_batches(n_valid, recipe, _batches_needed(cell))
     began = perf_counter_ns()
     # Workers first: a fork after CUDA has started would copy a broken context.
     with open_loader(manifest, recipe, model, positions) as loader:
         stages = device_stages(recipe, model, work)
-        _warm_up(loader, stages, recipe, model, warm)
+        _warm_up(cell, loader, stages, warm)
         startup_s = (perf_counter_ns() - began) / 1e9
-        gpu = _GpuMemory(recipe.device)
+        _reset_gpu_memory(recipe.device)
         with telemetry.recorded(recipe.device) as recorded, gc_disabled():
             progress(0)
             result, loading = _timed_pass(cell, loader, stages, count, progress)
     if not result.images:
         raise UserError(f"every image failed; the first, {describe(result.failures[0])}")
+    ran = {"engine": loader.engine, "workers": loader.workers}
     values: dict[str, Any] = {
         **threads,
-        **manifest.size_stats(),
-        **gpu.peak(),
+        **files,
+        **_peak_gpu_memory(recipe.device),
         **loading,
-        "page_cache": cache,
         "startup_s": startup_s,
         "n_embedded": result.images,
         "n_unique": n_valid,
@@ -81,12 +80,7 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
         "peak_memory_mib": peak_memory_mib(),
         "limited_by": result.limited_by,
         "main_s": result.main_s,
-        "ran": {
-            "engine": loader.engine,
-            "workers": loader.workers,
-            **result.labels,
-            **stages.labels,
-        },
+        "ran": {**ran, **result.labels, **stages.labels},
     }
     keep = sorted(work.iterdir()) if cell.repeat == 0 else []
     failures = [*manifests.failure_rows(manifest.items), *result.failures]
@@ -115,15 +109,13 @@ def _timed_pass(
     return result, stats
 
 
-def _warm_up(
-    loader: Loader, stages: DeviceStages, recipe: Recipe, model: ModelSpec, count: int
-) -> None:
+def _warm_up(cell: Cell, loader: Loader, stages: DeviceStages, count: int) -> None:
     """Take the first `count` batches all the way, to a temporary sink."""
-    in_thread = recipe.engine == "threads"
+    in_thread = cell.recipe.engine == "threads"
     with tempfile.TemporaryDirectory() as folder:
-        sink = sinks.make(recipe.sink, Path(folder), model.dim)
+        sink = sinks.make(cell.recipe.sink, Path(folder), cell.model.dim)
         with open_writer(sink.write, sink.close, in_thread=in_thread) as writer:
-            inference = open_inference(stages, recipe, writer)
+            inference = open_inference(stages, cell.recipe, writer)
             run_pass(loader, after(count), no_progress, inference=inference, max_failures=1_000_000)
 
 
@@ -162,20 +154,15 @@ def plan_batches(n: int, recipe: Recipe, at_least: int) -> tuple[int, int, list[
     return warm, len(measured), [*([full] * warm), *measured, *([full] * prefetched)]
 
 
-class _GpuMemory:
-    """Peak of what torch allocated on the GPU during the pass."""
+def _reset_gpu_memory(device: str) -> None:
+    import torch
 
-    def __init__(self, device: str) -> None:
-        self._on_gpu = device == "cuda"
-        if self._on_gpu:
-            import torch
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
 
-            torch.cuda.reset_peak_memory_stats()
 
-    def peak(self) -> dict[str, float]:
-        """`peak_gpu_mem_gib`, or nothing on a CPU."""
-        if not self._on_gpu:
-            return {}
-        import torch
+def _peak_gpu_memory(device: str) -> dict[str, float]:
+    import torch
 
-        return {"peak_gpu_mem_gib": torch.cuda.max_memory_allocated() / 2**30}
+    gib = torch.cuda.max_memory_allocated() / 2**30
+    return {"peak_gpu_mem_gib": gib} if device == "cuda" else {}

@@ -72,7 +72,7 @@ class StreamLoader(Loader):
     def __init__(self, name: str, stream: Stream, ids: Sequence[str]) -> None:
         self.engine = name
         self.workers = cores()
-        self.library, self.settings = stream.version, stream.settings
+        self.version, self.settings = stream.version, stream.settings
         self.prefetched, self.burst = stream.prefetched, stream.burst
         self._batches, self._ids = stream.batches, ids
 
