@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import making
 from tests.conftest import ROOT
 from wallclock.paper.csvfile import read_table
 
@@ -46,8 +47,12 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_toys_run(tree: Path) -> None:
     paths = os.pathsep.join((str(tree / "code"), str(tree)))
-    command = [sys.executable, "code/main.py", "--quick", "--n", "2", "model=null", "device=cpu"]
-    command += ["--experiment", "toy,decoders,frontier", "repeats=1", "loader_seconds=0.01"]
+    images = tree / "images"
+    images.mkdir()
+    (images / "0.jpg").write_bytes(making.jpeg())
+    command = [sys.executable, "code/main.py", "--quick", "model=null", "device=cpu", "repeats=1"]
+    command += ["corpus=folder", f"corpus.path={images}", "corpus.image_set=small_256"]
+    command += ["--experiment", "toy,decoders,frontier", "loader_seconds=0.01"]
     command += ["experiment.toy.decoders=[pil,toy]", "experiment.toy.recipe.workers=0"]
     command += ["experiment.frontier.systems=[toy]", "experiment.decoders.decoders=[pil,toy]"]
     environment = {**os.environ, "PYTHONPATH": paths}

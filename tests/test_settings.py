@@ -313,7 +313,7 @@ class TestThePapersSettings:
             *(("pil", "pil"), ("opencv", "opencv"), ("turbojpeg", "opencv"))
         ]
         assert decoders["images"] == {"small_256": 2_000, "original": 2_000}
-        assert decoders["decoders"] == ["pil", "opencv", "turbojpeg", "simplejpeg"]
+        assert decoders["decoders"] == [], "every decoder that runs on a CPU"
         assert (settings.repeats, settings.n, settings.page_cache) == (5, None, "warm")
         assert set(settings.max_images.values()) == {None}
 

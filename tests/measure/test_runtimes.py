@@ -112,7 +112,7 @@ def test_wrong_vectors_are_seen(measure: Any, monkeypatch: pytest.MonkeyPatch) -
         ("onnxruntime-tensorrt", Unavailable, "onnxruntime-tensorrt runs on a CUDA GPU only"),
         ("pytorch-cudagraph", Unavailable, "pytorch-cudagraph runs on a CUDA GPU only"),
         ("pytroch", UserError, "did you mean pytorch"),
-        ("onnxruntime-cpu", UserError, "not dtype=bf16"),
+        ("onnxruntime-cpu", UserError, "no recipe.dtype of runtime=onnxruntime is called 'bf16'"),
     ],
 )
 def test_resolve_refuses(runtime: str, error: type[Exception], message: str) -> None:
