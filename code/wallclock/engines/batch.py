@@ -17,17 +17,23 @@ Failure: TypeAlias = dict[str, str]
 Positions: TypeAlias = Sequence[Sequence[int]]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Marks:
     """When the stages of consecutive images ran in one worker.
 
-    `lane` names the worker. `times`: int64 (n, len(stages) + 1), ns on the machine's monotonic
-    clock: the start of each stage, then the end of the last one.
+    `lane` names the worker. `marks`: for each image, one after another, ns on the machine's
+    monotonic clock: the start of each stage, then the end of the last one. A plain list, because
+    the worker that fills it has the GIL; only who reads `times` pays for an array.
     """
 
     lane: str
     stages: tuple[str, ...]
-    times: npt.NDArray[np.int64]
+    marks: Sequence[int] | npt.NDArray[np.int64]
+
+    @property
+    def times(self) -> npt.NDArray[np.int64]:
+        """The marks as int64 (n, len(stages) + 1)."""
+        return np.asarray(self.marks, dtype=np.int64).reshape(-1, len(self.stages) + 1)
 
 
 @dataclass

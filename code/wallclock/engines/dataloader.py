@@ -54,7 +54,8 @@ class ImageDataset(Dataset[Batch]):
             self._stages = load_stages(self._recipe, self._model, self._root)
         stages, n = self._stages, len(self._items)
         batch = Batch([], loaded := [], None, labels=stages.labels)
-        images, times = [], []
+        images: list[Any] = []
+        times: list[int] = []
         stages.prefetch([self._items[position % n] for position in positions])
         for position in positions:
             item = self._items[position % n]
@@ -67,7 +68,7 @@ class ImageDataset(Dataset[Batch]):
             batch.ids.append(item.id)
             loaded.append(position % n)
             images.append(image)
-            times.append(marks)
+            times += marks
         worker = get_worker_info()
         began = perf_counter_ns()
         if not images:
@@ -76,10 +77,9 @@ class ImageDataset(Dataset[Batch]):
             batch.images = torch.from_numpy(stages.assemble(images))
         else:
             batch.images = stack_shared(images)
-        assembled = np.array([[began, perf_counter_ns()]], dtype=np.int64)
-        by_image = np.array(times, dtype=np.int64).reshape(-1, len(IMAGE_STAGES) + 1)
+        ended = perf_counter_ns()
         lane = "main" if worker is None else f"worker {worker.id}"
-        batch.marks = [Marks(lane, ("assemble",), assembled), Marks(lane, IMAGE_STAGES, by_image)]
+        batch.marks = [Marks(lane, ("assemble",), [began, ended]), Marks(lane, IMAGE_STAGES, times)]
         return batch
 
 

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 #: Images of a task at most: enough to amortize the queue, few enough to spread a batch over
@@ -26,8 +25,8 @@ class Chunk:
     """A part of one batch: positions of images, and the first row of the buffer that takes them.
 
     A worker fills in the rest: `kept` (offsets into `positions` of images that loaded; image
-    `kept[i]` lies in row `first + i`), `failures`, `times` (int64 (n, stages + 1), ns: the start
-    of each stage, then the end) and `worker`.
+    `kept[i]` lies in row `first + i`), `failures`, `marks` (ns, of one image after another: the
+    start of each stage, then the end) and `worker`.
     """
 
     batch: int
@@ -36,7 +35,7 @@ class Chunk:
     positions: Sequence[int]
     kept: list[int] = field(default_factory=list)
     failures: list[dict[str, str]] = field(default_factory=list)
-    times: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 1), np.int64))
+    marks: list[int] = field(default_factory=list)
     worker: int = -1
 
 

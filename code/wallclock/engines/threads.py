@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from queue import SimpleQueue
 from time import perf_counter_ns
 from typing import Any
@@ -39,9 +40,15 @@ class WorkerTimes:
 
     wait_ns: int = 0
     images: int = 0
-    stage_ns: npt.NDArray[np.int64] = field(
-        default_factory=lambda: np.zeros(len(IMAGE_STAGES), dtype=np.int64)
-    )
+    stage_ns: list[int] = field(default_factory=lambda: [0] * len(IMAGE_STAGES))
+
+    def count(self, chunk: Chunk) -> None:
+        """Add a chunk that the worker completed."""
+        self.images += len(chunk.kept)
+        width = len(IMAGE_STAGES) + 1
+        sums = [sum(chunk.marks[column::width]) for column in range(width)]
+        for stage, (began, ended) in enumerate(pairwise(sums)):
+            self.stage_ns[stage] += ended - began
 
 
 def worker_count(recipe: Recipe) -> int:
@@ -153,8 +160,9 @@ class ThreadLoader(Loader):
 
     def _dispatch(self) -> None:
         chunks, n = self._ring.open(), len(self._items)
-        upcoming = [self._items[at % n] for chunk in chunks for at in chunk.positions]
-        self._reader.prefetch_more(upcoming)
+        if self._reader.fetches_ahead:
+            upcoming = [self._items[at % n] for chunk in chunks for at in chunk.positions]
+            self._reader.prefetch_more(upcoming)
         for chunk in chunks:
             self._tasks.put(chunk)
 
@@ -168,7 +176,7 @@ class ThreadLoader(Loader):
             positions,
             buffer[:count],
             [failure for chunk in chunks for failure in chunk.failures],
-            [Marks(f"thread {chunk.worker}", IMAGE_STAGES, chunk.times) for chunk in chunks],
+            [Marks(f"thread {chunk.worker}", IMAGE_STAGES, chunk.marks) for chunk in chunks],
             self._labels,
         )
 
@@ -203,8 +211,7 @@ class _Worker:
                 if chunk is None or self.stopped:
                     return
                 self._fill(chunk)
-                times.images += len(chunk.kept)
-                times.stage_ns += np.diff(chunk.times, axis=1).sum(axis=0)
+                times.count(chunk)
                 self._results.put(chunk)
         except BaseException as error:  # noqa: BLE001 - the consumer raises it, traceback included
             self._results.put(error)
@@ -216,7 +223,7 @@ class _Worker:
             self._stages.resize_into,
         )
         rows, items, n = self._rows[chunk.buffer], self._items, len(self._items)
-        kept, marks = chunk.kept, []
+        kept, marks = chunk.kept, chunk.marks
         chunk.worker = self._number
         row = chunk.first
         for offset, position in enumerate(chunk.positions):
@@ -234,10 +241,9 @@ class _Worker:
                 failure = {"id": item.id, "stage": error.stage, "reason": error.reason}
                 chunk.failures.append(failure)
                 continue
-            marks.append((began, was_read, decoded, perf_counter_ns()))
+            marks += (began, was_read, decoded, perf_counter_ns())
             kept.append(offset)
             row += 1
-        chunk.times = np.array(marks, dtype=np.int64).reshape(-1, len(IMAGE_STAGES) + 1)
 
 
 def _plain(times: WorkerTimes) -> dict[str, float]:

@@ -35,9 +35,11 @@ class _PrebuiltBatches(Dataset[Batch]):
         self._ids = [str(number) for number in range(size)]
 
     def __getitems__(self, positions: Sequence[int]) -> Batch:
-        used = np.array([[process_time_ns(), thread_time_ns()]], dtype=np.int64)
+        used = [process_time_ns(), thread_time_ns()]
         images = assemble.stack_shared(self._images)
-        return Batch(self._ids, range(len(self._ids)), images, marks=[Marks("cpu", (), used)])
+        return Batch(
+            self._ids, range(len(self._ids)), images, marks=[Marks("cpu", ("CPU time",), used)]
+        )
 
 
 def batch_transfer(cell: Cell, work: Path, progress: Progress) -> Measurement:

@@ -23,6 +23,8 @@ class Reader:
 
     #: files, tar, lmdb or remote.
     layout: str
+    #: Whether announcing images with `prefetch` does anything.
+    fetches_ahead = False
 
     def __call__(self, item: Item) -> bytes:
         """The image's bytes, as many as listed.

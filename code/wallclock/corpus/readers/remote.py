@@ -25,6 +25,7 @@ class RemoteReader(Reader):
     """GETs what is read, and prefetches up to twice `threads` of what was announced."""
 
     layout = "remote"
+    fetches_ahead = True
 
     def __init__(self, marker: Path) -> None:
         settings = json.loads(marker.read_text(encoding="utf-8"))
