@@ -12,7 +12,6 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
