@@ -41,7 +41,7 @@ OWN = {
 }
 RECIPES = OWN | {name: Recipe(name, engine=name, batch_size=3) for name in third_party.LOADERS}
 #: Their first import takes as long as all other loaders together.
-SLOW = ("dali", "dali-gpu", "spdl", "torchvision")
+SLOW = ("dali", "dali-gpu", "spdl", "torchvision", "torchcodec")
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +68,12 @@ def truth(images: Manifest) -> list[Any]:
 @pytest.mark.parametrize(
     ("name", "variant"),
     [
-        *((name, "") for name in RECIPES if name not in SLOW),
-        *(pytest.param(name, "", marks=pytest.mark.slow) for name in SLOW),
-        pytest.param("spdl", "batch", marks=pytest.mark.slow),
+        *((name, "") for name in OWN),
+        *(
+            pytest.param(name, variant, marks=[pytest.mark.slow] if name in SLOW else [])
+            for name, loader in third_party.LOADERS.items()
+            for variant in loader.variants
+        ),
     ],
 )
 def test_images_match_their_positions(images: Manifest, name: str, variant: str) -> None:

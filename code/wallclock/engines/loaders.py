@@ -57,8 +57,7 @@ def open_loader(
     Args:
         model: of which the input size, the mean and the standard deviation matter.
         positions: into `manifest.valid`, one list a batch; past the end they start over.
-            Third-party loaders take the images in order, endlessly, and only the length of the
-            first list.
+            Third-party loaders take the images in order, endlessly, in the recipe's batches.
         variant: of a third-party loader that has several.
 
     Raises:
@@ -80,7 +79,7 @@ def open_loader(
         return ThreadLoader(manifest, recipe, model, positions)
     from wallclock.engines import third_party
 
-    return third_party.open_loader(recipe.engine, manifest, model, len(positions[0]), variant)
+    return third_party.open_loader(recipe, manifest, model, variant)
 
 
 def prefetched_batches(recipe: Recipe) -> int:

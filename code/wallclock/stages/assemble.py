@@ -24,11 +24,16 @@ def stack_shared(images: Sequence[npt.NDArray[Any]]) -> torch.Tensor:
     torch's `default_collate` does this in a DataLoader worker: the main process maps the batch
     where it lies, and the transfer copies nothing.
     """
-    import torch
-
-    shape, dtype = (len(images), *images[0].shape), images[0].dtype
-    n_bytes = math.prod(shape) * dtype.itemsize
-    storage = torch.UntypedStorage._new_shared(n_bytes)  # type: ignore[no-untyped-call]
-    batch = torch.empty(0, dtype=getattr(torch, dtype.name)).set_(storage).reshape(shape)
+    batch = empty_shared((len(images), *images[0].shape), images[0].dtype.name)
     np.stack(images, out=batch.numpy())
     return batch
+
+
+def empty_shared(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+    """Memory for one batch that other processes can map; of its values nothing is known."""
+    import torch
+
+    torch_dtype: torch.dtype = getattr(torch, dtype)
+    n_bytes = math.prod(shape) * torch_dtype.itemsize
+    storage = torch.UntypedStorage._new_shared(n_bytes)  # type: ignore[no-untyped-call]
+    return torch.empty(0, dtype=torch_dtype).set_(storage).reshape(shape)

@@ -19,11 +19,11 @@ from wallclock.engines.batch import Batch
 from wallclock.engines.loaders import Loader, cores
 from wallclock.engines.third_party._interface import LoaderSpec, Stream, ThirdPartyLoader, version
 from wallclock.errors import Unavailable, check_name
-from wallclock.spec import ModelSpec
+from wallclock.spec import ModelSpec, Recipe
 
 #: One module a loader, in the order of tables.
 _MODULES = (
-    *("pil", "pil_draft", "imagecodecs", "kornia_rs", "pyvips", "torchvision"),
+    *("pil", "pil_draft", "imagecodecs", "kornia_rs", "pyvips", "torchvision", "torchcodec"),
     *("dali", "dali_gpu", "spdl"),
 )
 LOADERS: dict[str, ThirdPartyLoader] = {
@@ -47,31 +47,33 @@ def installed(name: str) -> str:
 
 @contextmanager
 def open_loader(
-    name: str, manifest: Manifest, model: ModelSpec, batch_size: int, variant: str = ""
+    recipe: Recipe, manifest: Manifest, model: ModelSpec, variant: str = ""
 ) -> Iterator[StreamLoader]:
-    """Open a third-party loader over the manifest's valid images.
+    """Open the third-party loader that `recipe.engine` names over the manifest's valid images.
+
+    Of the recipe, its batch size and workers count; 0 workers are one a core.
 
     Raises:
         UserError: no such loader.
         Unavailable: its library is not here, or the corpus is not stored as files.
     """
-    check_name(name, LOADERS, "engine")
+    name = check_name(recipe.engine, LOADERS, "engine")
     layout = readers.storage_of(manifest.root)
     if layout != "files":
         raise Unavailable(f"{name} reads files; this corpus is stored as {layout}")
     items = manifest.valid
     files = [str(manifest.root / item.path) for item in items]
-    spec = LoaderSpec(files, model.input_px, batch_size, cores(), variant)
+    workers = recipe.workers or cores()
+    spec = LoaderSpec(files, model.input_px, recipe.batch_size, workers, variant)
     with LOADERS[name].open(spec) as stream:
-        yield StreamLoader(name, stream, [item.id for item in items])
+        yield StreamLoader(name, workers, stream, [item.id for item in items])
 
 
 class StreamLoader(Loader):
     """A third-party stream behind the interface of all loaders."""
 
-    def __init__(self, name: str, stream: Stream, ids: Sequence[str]) -> None:
-        self.engine = name
-        self.workers = cores()
+    def __init__(self, name: str, workers: int, stream: Stream, ids: Sequence[str]) -> None:
+        self.engine, self.workers = name, workers
         self.version, self.settings = stream.version, stream.settings
         self.prefetched, self.burst = stream.prefetched, stream.burst
         self._batches, self._ids = stream.batches, ids

@@ -23,12 +23,12 @@ INSTALL_HINT = "make setup-peers"
 
 @dataclass(frozen=True)
 class LoaderSpec:
-    """The task: these files, endlessly, in batches of square images, on so many cores."""
+    """The task: these files, endlessly, in batches of square images, by so many workers."""
 
     files: Sequence[str]
     input_px: int
     batch_size: int
-    cores: int
+    workers: int
     variant: str = ""
 
 
@@ -52,7 +52,8 @@ class ThirdPartyLoader:
     """All that is to be said of one loader; its library is imported when it is opened.
 
     `label` is its name in figures. `distributions` are those whose versions its timing depends on.
-    `variants` are the ways of use that its documentation shows: each is measured.
+    `variants` are the ways of use that its documentation shows, `workers_per_core` the numbers of
+    workers that its users choose: each is measured.
     """
 
     name: str
@@ -60,6 +61,7 @@ class ThirdPartyLoader:
     open: Callable[[LoaderSpec], AbstractContextManager[Stream]]
     distributions: tuple[str, ...] = ()
     variants: tuple[str, ...] = ("",)
+    workers_per_core: tuple[int, ...] = (1,)
 
 
 def import_or_unavailable(module: str, *, hint: str = INSTALL_HINT) -> Any:

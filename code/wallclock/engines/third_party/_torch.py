@@ -1,19 +1,18 @@
 """torch's DataLoader around one decoding function: what most of these loaders share.
 
 As https://docs.pytorch.org/docs/stable/data.html describes a map-style dataset with its own
-batches: one worker a core, two batches ahead each, persistent workers. Workers send uint8, a
-quarter of what a recipe sends that normalizes in them.
+batches: two batches ahead a worker, persistent workers, one worker a core or four. Workers send
+uint8, a quarter of what a recipe sends that normalizes in them, in shared memory, as torch's own
+`default_collate` does.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeAlias
-
-import numpy as np
 
 from wallclock.engines.third_party._interface import (
     Images,
@@ -22,12 +21,13 @@ from wallclock.engines.third_party._interface import (
     ThirdPartyLoader,
     cycle,
 )
+from wallclock.stages.assemble import empty_shared
 from wallclock.stages.pixels import Pixels
 
-#: Bytes of a JPEG → uint8 (px, px, 3).
-Load: TypeAlias = Callable[[bytes], Pixels]
-#: The side of the square → the function, made in the process that calls it.
-Make: TypeAlias = Callable[[int], Load]
+#: Bytes of a JPEG, into a row of a batch: uint8 (px, px, 3).
+Load: TypeAlias = Callable[[bytes, Pixels], None]
+#: The side of the square and the variant → the function, made in the process that calls it.
+Make: TypeAlias = Callable[[int, str], Load]
 
 _PREFETCH_FACTOR = 2
 
@@ -45,40 +45,47 @@ class FileDataset:
 
     def __getitems__(self, positions: Sequence[int]) -> tuple[list[int], Any]:
         """Positions and a uint8 tensor (n, px, px, 3)."""
-        import torch
-
         px = self._spec.input_px
         if self._load is None:
-            self._load = self._make(px)
-        images = np.empty((len(positions), px, px, 3), dtype=np.uint8)
-        for row, position in enumerate(positions):
-            images[row] = self._load(Path(self._spec.files[position]).read_bytes())
-        return list(positions), torch.from_numpy(images)
+            self._load = self._make(px, self._spec.variant)
+        images = empty_shared((len(positions), px, px, 3), "uint8")
+        for row, position in zip(images.numpy(), positions, strict=True):
+            with io.FileIO(self._spec.files[position]) as file:
+                self._load(file.readall(), row)
+        return list(positions), images
 
 
 def dataloader(
-    name: str, label: str, make: Make, settings: str, library: Callable[[], str], *needs: str
+    name: str,
+    label: str,
+    make: Make,
+    settings: Callable[[str], str],
+    library: Callable[[], str],
+    needs: tuple[str, ...] = (),
+    variants: tuple[str, ...] = ("",),
 ) -> ThirdPartyLoader:
     """The loader called `name`: a DataLoader whose workers call what `make` returns.
 
     Args:
+        settings: the variant → its configuration in words.
         library: returns the name and version of what decodes; called once `make` has imported it.
         needs: the loader's distributions.
     """
-    return ThirdPartyLoader(name, label, partial(_open, make, settings, library), needs)
+    opener = partial(_open, make, settings, library)
+    return ThirdPartyLoader(name, label, opener, needs, variants, workers_per_core=(1, 4))
 
 
 @contextmanager
 def _open(
-    make: Make, settings: str, library: Callable[[], str], spec: LoaderSpec
+    make: Make, settings: Callable[[str], str], library: Callable[[], str], spec: LoaderSpec
 ) -> Iterator[Stream]:
     from torch.utils.data import DataLoader
 
-    make(spec.input_px)  # what is not installed is missed here, not in a worker
+    make(spec.input_px, spec.variant)  # what is not installed is missed here, not in a worker
     loader: Any = DataLoader(
         FileDataset(spec, make),  # type: ignore[arg-type]
         batch_sampler=cycle(len(spec.files), spec.batch_size),
-        num_workers=spec.cores,
+        num_workers=spec.workers,
         prefetch_factor=_PREFETCH_FACTOR,
         persistent_workers=True,
         collate_fn=_identity,
@@ -86,10 +93,13 @@ def _open(
         multiprocessing_context="fork",
     )
     batches = iter(loader)
-    how = f"DataLoader, {spec.cores} workers, {_PREFETCH_FACTOR} batches ahead each; {settings}"
-    prefetched = spec.cores * _PREFETCH_FACTOR
+    how = (
+        f"DataLoader, {spec.workers} workers, {_PREFETCH_FACTOR} batches ahead each, "
+        f"uint8 in shared memory; {settings(spec.variant)}"
+    )
+    prefetched = spec.workers * _PREFETCH_FACTOR
     try:
-        yield Stream(library(), how, prefetched, _to_numpy(batches), spec.cores)
+        yield Stream(library(), how, prefetched, _to_numpy(batches), spec.workers)
     finally:
         batches._shutdown_workers()
 

@@ -30,7 +30,7 @@ def open_stream(spec: LoaderSpec, decoder: str = "cpu") -> Iterator[Stream]:
     pipeline = _build(spec, decoder)
     resize = "resize on the CPU" if decoder == "cpu" else "resize on the GPU, copied back"
     settings = (
-        f"readers.file, decoders.image {decoder}, {resize}, num_threads={spec.cores}, "
+        f"readers.file, decoders.image {decoder}, {resize}, num_threads={spec.workers}, "
         f"prefetch_queue_depth={_PREFETCH}, uint8"
     )
     yield Stream(api.version(DISTRIBUTION), settings, _PREFETCH + 1, _batches(pipeline))
@@ -45,7 +45,7 @@ def _build(spec: LoaderSpec, decoder: str) -> Any:
 
     @dali.pipeline_def(  # type: ignore[untyped-decorator]
         batch_size=spec.batch_size,
-        num_threads=spec.cores,
+        num_threads=spec.workers,
         device_id=0 if decoder == "mixed" else None,
         prefetch_queue_depth=_PREFETCH,
     )

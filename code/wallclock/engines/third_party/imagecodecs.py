@@ -1,31 +1,35 @@
-"""imagecodecs' libjpeg-turbo binding; it does not resize, so OpenCV does, as in the paper's recipe.
+"""imagecodecs' libjpeg-turbo binding; it does not resize, so OpenCV does.
 
 https://github.com/cgohlke/imagecodecs#readme: `jpeg8_decode` takes bytes and returns an array.
+Variants: OpenCV's interpolation. `linear` is the paper's and does not antialias.
 """
 
 from __future__ import annotations
-
-import numpy as np
 
 from wallclock.engines.third_party._interface import import_or_unavailable, version
 from wallclock.engines.third_party._torch import Load, dataloader
 from wallclock.stages.pixels import Pixels
 
 
-def _make(px: int) -> Load:
+def _make(px: int, variant: str) -> Load:
     import cv2
 
     codecs = import_or_unavailable("imagecodecs")
+    flag = cv2.INTER_LINEAR if variant == "linear" else cv2.INTER_AREA
 
-    def load(data: bytes) -> Pixels:
+    def load(data: bytes, row: Pixels) -> None:
         pixels = codecs.jpeg8_decode(data, outcolorspace="RGB")
-        return np.asarray(cv2.resize(pixels, (px, px), interpolation=cv2.INTER_LINEAR))
+        cv2.resize(pixels, (px, px), dst=row, interpolation=flag)
 
     return load
 
 
-SETTINGS = "jpeg8_decode, cv2 INTER_LINEAR, uint8"
-LABEL = "DataLoader + imagecodecs"
 LOADER = dataloader(
-    "imagecodecs", LABEL, _make, SETTINGS, lambda: version("imagecodecs"), "imagecodecs"
+    "imagecodecs",
+    "DataLoader + imagecodecs",
+    _make,
+    lambda variant: f"jpeg8_decode, cv2 INTER_{(variant or 'area').upper()}",
+    lambda: version("imagecodecs"),
+    ("imagecodecs",),
+    ("area", "linear"),
 )

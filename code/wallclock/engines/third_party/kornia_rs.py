@@ -1,27 +1,33 @@
 """kornia-rs: its libjpeg-turbo decoder and its own SIMD resize.
 
-https://pypi.org/project/kornia-rs/: `decode_image_jpegturbo` from bytes, `imgproc.resize`.
+https://pypi.org/project/kornia-rs/: `decode_image_jpegturbo` from bytes, `imgproc.resize`. Of its
+interpolations on uint8, `antialias` shapes bicubic and lanczos; bilinear does not antialias.
 """
 
 from __future__ import annotations
-
-import numpy as np
 
 from wallclock.engines.third_party._interface import import_or_unavailable, version
 from wallclock.engines.third_party._torch import Load, dataloader
 from wallclock.stages.pixels import Pixels
 
 
-def _make(px: int) -> Load:
+def _make(px: int, variant: str) -> Load:
     library = import_or_unavailable("kornia_rs")
+    interpolation = variant or "bicubic"
 
-    def load(data: bytes) -> Pixels:
+    def load(data: bytes, row: Pixels) -> None:
         pixels = library.io.decode_image_jpegturbo(data, "rgb")
-        return np.asarray(library.imgproc.resize(pixels, (px, px), "bilinear"))
+        row[...] = library.imgproc.resize(pixels, (px, px), interpolation)
 
     return load
 
 
-SETTINGS = "decode_image_jpegturbo, resize bilinear, uint8"
-LABEL = "DataLoader + kornia-rs"
-LOADER = dataloader("kornia-rs", LABEL, _make, SETTINGS, lambda: version("kornia-rs"), "kornia-rs")
+LOADER = dataloader(
+    "kornia-rs",
+    "DataLoader + kornia-rs",
+    _make,
+    lambda variant: f"decode_image_jpegturbo, resize {variant or 'bicubic'}",
+    lambda: version("kornia-rs"),
+    ("kornia-rs",),
+    ("bicubic", "bilinear"),
+)

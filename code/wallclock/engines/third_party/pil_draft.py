@@ -1,6 +1,9 @@
-"""Pillow behind `Image.draft`: libjpeg's scaled decoding, never below the requested size.
+"""Pillow behind `Image.draft`: libjpeg's scaled decoding, never below a margin of the target.
 
-https://pillow.readthedocs.io/en/stable/reference/Image.html#PIL.Image.Image.draft
+https://pillow.readthedocs.io/en/stable/reference/Image.html#PIL.Image.Image.draft. `draft` returns
+the box of the scaled array that the image covers; resizing all of the array instead would shift the
+picture. Variants: the margin, as many times the target's side, and `thumbnail`: what
+`Image.thumbnail` does, with `reducing_gap=2`.
 """
 
 from __future__ import annotations
@@ -13,20 +16,36 @@ from wallclock.engines.third_party._interface import version
 from wallclock.engines.third_party._torch import Load, dataloader
 from wallclock.stages.pixels import Pixels
 
+_THUMBNAIL_GAP = 2.0
 
-def _make(px: int) -> Load:
+
+def _make(px: int, variant: str) -> Load:
     from PIL import Image
 
     Image.MAX_IMAGE_PIXELS = None
+    gap = _THUMBNAIL_GAP if variant == "thumbnail" else None
+    side = px * (gap or float(variant or 1))
 
-    def load(data: bytes) -> Pixels:
+    def load(data: bytes, row: Pixels) -> None:
         image = Image.open(io.BytesIO(data))
-        image.draft("RGB", (px, px))
-        return np.asarray(image.convert("RGB").resize((px, px), Image.Resampling.BILINEAR))
+        _, box = image.draft("RGB", (side, side)) or (None, None)  # type: ignore[arg-type]
+        full = image.convert("RGB")
+        row[...] = np.asarray(full.resize((px, px), Image.Resampling.BILINEAR, box, gap))
 
     return load
 
 
-SETTINGS = "draft, convert, resize(BILINEAR), uint8"
-LABEL = "DataLoader + PIL draft"
-LOADER = dataloader("pil-draft", LABEL, _make, SETTINGS, lambda: version("pillow"))
+def _settings(variant: str) -> str:
+    if variant == "thumbnail":
+        return f"draft at margin {_THUMBNAIL_GAP}, its box, resize(BILINEAR, reducing_gap=2)"
+    return f"draft at margin {variant or 1}, its box, resize(BILINEAR)"
+
+
+LOADER = dataloader(
+    "pil-draft",
+    "DataLoader + PIL draft",
+    _make,
+    _settings,
+    lambda: version("pillow"),
+    variants=("1.25", "1", "2", "thumbnail"),
+)

@@ -9,25 +9,28 @@ from wallclock.engines.third_party._interface import import_or_unavailable, vers
 from wallclock.engines.third_party._torch import Load, dataloader
 from wallclock.stages.pixels import Pixels
 
+HINT = "its wheel is built for a CUDA build of torch"
 
-def _make(px: int) -> Load:
+
+def _make(px: int, variant: str) -> Load:
     import torch
 
-    hint = "its wheel is built for a CUDA build of torch"
-    io = import_or_unavailable("torchvision.io", hint=hint)
-    functional = import_or_unavailable("torchvision.transforms.v2.functional", hint=hint)
+    io = import_or_unavailable("torchvision.io", hint=HINT)
+    functional = import_or_unavailable("torchvision.transforms.v2.functional", hint=HINT)
 
-    def load(data: bytes) -> Pixels:
+    def load(data: bytes, row: Pixels) -> None:
         encoded = torch.frombuffer(bytearray(data), dtype=torch.uint8)
         pixels = io.decode_jpeg(encoded, mode=io.ImageReadMode.RGB)
-        resized: Pixels = functional.resize(pixels, [px, px]).permute(1, 2, 0).numpy()
-        return resized
+        row[...] = functional.resize(pixels, [px, px]).permute(1, 2, 0).numpy()
 
     return load
 
 
-SETTINGS = "decode_jpeg, v2.functional.resize(antialias), uint8"
-LABEL = "DataLoader + torchvision"
 LOADER = dataloader(
-    "torchvision", LABEL, _make, SETTINGS, lambda: version("torchvision"), "torchvision"
+    "torchvision",
+    "DataLoader + torchvision",
+    _make,
+    lambda variant: "decode_jpeg, v2.functional.resize(antialias)",
+    lambda: version("torchvision"),
+    ("torchvision",),
 )

@@ -1,0 +1,34 @@
+"""torchcodec's `decode_jpeg`, which takes over from torchvision's, and torch's antialiased resize.
+
+https://meta-pytorch.org/torchcodec: `decoders.decode_jpeg` from bytes to a uint8 tensor (3, h, w).
+"""
+
+from __future__ import annotations
+
+from wallclock.engines.third_party._interface import import_or_unavailable, version
+from wallclock.engines.third_party._torch import Load, dataloader
+from wallclock.engines.third_party.torchvision import HINT
+from wallclock.stages.pixels import Pixels
+
+
+def _make(px: int, variant: str) -> Load:
+    from torch.nn.functional import interpolate
+
+    decoders = import_or_unavailable("torchcodec.decoders", hint=HINT)
+
+    def load(data: bytes, row: Pixels) -> None:
+        pixels = decoders.decode_jpeg(data)[None]
+        resized = interpolate(pixels, (px, px), mode="bilinear", antialias=True)
+        row[...] = resized[0].permute(1, 2, 0).numpy()
+
+    return load
+
+
+LOADER = dataloader(
+    "torchcodec",
+    "DataLoader + torchcodec",
+    _make,
+    lambda variant: "decode_jpeg, interpolate(bilinear, antialias)",
+    lambda: version("torchcodec"),
+    ("torchcodec",),
+)
