@@ -1,0 +1,163 @@
+"""Whatever bytes come, an image is decoded or it is a failure: no other exception, no hang.
+
+Real files are mutated at random (bits, bytes, cuts, splices, repeated and resized segments).
+Vetting judges each; what it accepts goes through every decoder and resizer, as a loader would take
+it. The fast test takes 2,000 inputs, the slow one 100,000, on all cores.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import pytest
+
+from tests import making
+from wallclock.corpus.manifest import Item
+from wallclock.corpus.readers import FileReader
+from wallclock.corpus.validate import validate
+from wallclock.engines import pipeline
+from wallclock.errors import ImageError
+from wallclock.spec import Limits, ModelSpec, Recipe
+
+#: An item and its bytes, decoded and resized.
+Load: TypeAlias = Callable[[Item, bytes], object]
+LIMITS = Limits(max_pixels=4_000_000)
+MODEL = ModelSpec("null", "none", input_px=32)
+RECIPES = [
+    Recipe(f"{name}-{resizer}", name, resizer, interpolation, dct_scale=scale, engine=engine)
+    for name, scale in (
+        ("pil", "auto"),
+        ("opencv", "full"),
+        ("turbojpeg", "auto"),
+        ("simplejpeg", "auto"),
+    )
+    for resizer, interpolation, engine in (
+        ("pil", "bilinear", "dataloader"),
+        ("opencv", "area", "serial"),
+        ("torch", "bilinear", "threads"),
+    )
+]
+
+
+def seeds() -> list[bytes]:
+    """One small file of every kind that vetting accepts."""
+    pixels = making.picture(96, 64)
+    files = [
+        making.jpeg(96, 64),
+        making.jpeg(96, 64, progressive=True),
+        making.jpeg(96, 64, subsampling=0, quality=95),
+        making.jpeg(96, 64, mode="L"),
+        making.jpeg(96, 64, mode="CMYK"),
+        making.oriented(6),
+        making.png_16_bit(),
+    ]
+    files += [making.encode(pixels, kind) for kind in ("PNG", "WEBP", "GIF")]
+    files.append(making.encode(pixels, "PNG", "P"))
+    return files
+
+
+def mutate(data: bytes, rng: random.Random, others: Sequence[bytes]) -> bytes:
+    """One to four random changes; most of them near the header, where the parsers are."""
+    changed = bytearray(data)
+    for _ in range(rng.randint(1, 4)):
+        if len(changed) < 8:
+            break
+        near = min(len(changed), rng.choice((64, 700, len(changed))))
+        at = rng.randrange(near)
+        count = min(rng.choice((1, 1, 2, 4, 16, 64)), len(changed) - at)
+        match rng.randrange(8):
+            case 0:
+                changed[at] ^= 1 << rng.randrange(8)
+            case 1:
+                changed[at : at + count] = rng.randbytes(count)
+            case 2:
+                del changed[at : at + count]
+            case 3:
+                del changed[at:]
+            case 4:
+                changed[at:at] = changed[at : at + count] * rng.randint(1, 3)
+            case 5:
+                other = rng.choice(others)
+                start = rng.randrange(len(other))
+                changed[at:at] = other[start : start + rng.choice((2, 16, 256))]
+            case 6:
+                changed[at : at + count] = rng.choice((b"\xff", b"\x00")) * count
+            case _:
+                marker = bytes(
+                    (0xFF, rng.choice((0xC0, 0xC2, 0xC4, 0xDA, 0xDB, 0xDD, 0xE1, 0xEE, 0xFE, 0x01)))
+                )
+                changed[at:at] = marker + rng.randbytes(rng.choice((0, 2, 6)))
+    return bytes(changed)
+
+
+def loads(root: Path) -> list[tuple[str, Load]]:
+    """Decode and resize of every recipe, as its engine binds them."""
+    return [(recipe.name, _load(recipe, root)) for recipe in RECIPES]
+
+
+def _load(recipe: Recipe, root: Path) -> Load:
+    if recipe.engine != "threads":
+        stages = pipeline.load_stages(recipe, MODEL, root)
+        return lambda item, data: stages.resize(item, stages.decode(item, data))
+    in_place = pipeline.in_place_stages(recipe, MODEL, FileReader(root))
+    row = in_place.as_destination(np.empty((MODEL.input_px, MODEL.input_px, 3), np.uint8))
+    return lambda item, data: in_place.resize_into(item, in_place.decode(item, data), row)
+
+
+def judge(data: bytes, recipes: Sequence[tuple[str, Load]]) -> str:
+    """`refused` by vetting, `accepted` by all, or which recipes failed on what vetting accepted."""
+    try:
+        item = validate(data, LIMITS).annotate(Item("a", "a"))
+    except ImageError as error:
+        assert " at 0x" not in error.reason, error.reason
+        return "refused"
+    failed = []
+    for name, load in recipes:
+        try:
+            load(item, data)
+        except ImageError as error:
+            assert " at 0x" not in error.reason, error.reason
+            failed.append(f"{name}: {error}")
+    return "; ".join(failed) or "accepted"
+
+
+def fuzz(seed: int, count: int, root: Path) -> Counter[str]:
+    """How `count` mutated inputs were judged; raises what a library raised, with the input kept."""
+    rng, recipes = random.Random(seed), loads(root)
+    files = seeds()
+    verdicts: Counter[str] = Counter()
+    for _ in range(count):
+        data = mutate(rng.choice(files), rng, files)
+        try:
+            verdicts[judge(data, recipes)] += 1
+        except Exception as error:
+            kept = root / f"fuzz-{seed}-{sum(verdicts.values())}.bin"
+            kept.write_bytes(data)
+            raise AssertionError(f"{kept}: {type(error).__name__}: {error}") from error
+    return verdicts
+
+
+def check(verdicts: Counter[str]) -> None:
+    """Both verdicts occur, and no decoder disagrees with vetting."""
+    assert verdicts.pop("accepted") > 0
+    assert verdicts.pop("refused") > 0
+    assert not verdicts, f"accepted, and then: {verdicts.most_common(5)}"
+
+
+def test_2000_mutated_inputs(tmp_path: Path) -> None:
+    check(fuzz(1, 2_000, tmp_path))
+
+
+@pytest.mark.slow
+def test_100000_mutated_inputs(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(len(os.sched_getaffinity(0))) as pool:
+        parts = pool.starmap(fuzz, [(seed, 2_000, tmp_path) for seed in range(100, 150)])
+    check(sum(parts, Counter()))
