@@ -31,7 +31,15 @@ Load: TypeAlias = Callable[[Item, bytes], object]
 LIMITS = Limits(max_pixels=4_000_000)
 MODEL = ModelSpec("null", "none", input_px=32)
 RECIPES = [
-    Recipe(f"{name}-{resizer}", name, resizer, interpolation, dct_scale=scale, engine=engine)
+    Recipe(
+        f"{name}-{resizer}",
+        name,
+        resizer,
+        interpolation,
+        dct_scale=scale,
+        engine=engine,
+        normalize_on="device",
+    )
     for name, scale in (
         ("pil", "auto"),
         ("opencv", "full"),
@@ -116,14 +124,12 @@ def judge(data: bytes, recipes: Sequence[tuple[str, Load]]) -> str:
     try:
         item = validate(data, LIMITS).annotate(Item("a", "a"))
     except ImageError as error:
-        assert " at 0x" not in error.reason, error.reason
-        return "refused"
+        return "refused" if " at 0x" not in error.reason else error.reason
     failed = []
     for name, load in recipes:
         try:
             load(item, data)
         except ImageError as error:
-            assert " at 0x" not in error.reason, error.reason
             failed.append(f"{name}: {error}")
     return "; ".join(failed) or "accepted"
 

@@ -7,7 +7,17 @@ and keeps its traceback.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+import errno
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_OBJECT = re.compile(r" ?<[\w.]+ object at 0x[0-9a-f]+>")
+_OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
 
 
 class UserError(Exception):
@@ -26,9 +36,31 @@ class ImageError(Exception):
     """One image failed in a stage. It is counted and listed in failures.csv; the run goes on."""
 
     def __init__(self, stage: str, reason: str) -> None:
-        super().__init__(f"{stage}: {reason}")
-        self.stage = stage
-        self.reason = reason
+        # An address says nothing, and would make failures.csv differ from run to run.
+        self.stage, self.reason = stage, _OBJECT.sub("", reason)
+        super().__init__(f"{stage}: {self.reason}")
+
+
+def image_errors(stage: str, library: str, call: Callable[P, R]) -> Callable[P, R]:
+    """`call`, about one image, so that whatever it raises is that image's failure.
+
+    Libraries raise what they like for a damaged file: KeyError, IndexError, MemoryError. What
+    concerns the machine (no space, no descriptors left) passes unchanged and ends the run.
+    """
+
+    @wraps(call)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return call(*args, **kwargs)
+        except ImageError:
+            raise
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+                raise
+            reason = f"{library}: {type(error).__name__}: {first_line(error)}"
+            raise ImageError(stage, reason) from error
+
+    return checked
 
 
 def describe(failure: Mapping[str, str]) -> str:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from wallclock.corpus import readers
 from wallclock.corpus.manifest import Item
+from wallclock.errors import image_errors
 from wallclock.spec import ModelSpec, Recipe
 from wallclock.stages import assemble, decode, forward, normalize, resize, sinks, transfer
 from wallclock.stages.pixels import Pixels
@@ -76,12 +77,16 @@ def load_stages(recipe: Recipe, model: ModelSpec, root: Path) -> LoadStages:
     """Bind the stages before the device. Raises as `device_stages` does."""
     decode_any, resizer, labels = _decode_and_resize(recipe, model.input_px)
     reader = readers.make(root)
+
+    def resize_one(item: Item, pixels: Pixels) -> Pixels:
+        return resizer.resize(pixels, (item.height, item.width))
+
     on_host = recipe.normalize_on == "host"
     return LoadStages(
-        read=reader,
+        read=image_errors("read", reader.layout, reader.__call__),
         prefetch=reader.prefetch,
         decode=decode_any,
-        resize=lambda item, pixels: resizer.resize(pixels, (item.height, item.width)),
+        resize=image_errors("resize", resizer.name, resize_one),
         # Left to the device, pixels pass unchanged.
         normalize=normalize.make(*model.statistics) if on_host else lambda pixels: pixels,
         assemble=assemble.stack,
@@ -97,22 +102,22 @@ def in_place_stages(recipe: Recipe, model: ModelSpec, reader: readers.Reader) ->
     """
     decode_any, resizer, labels = _decode_and_resize(recipe, model.input_px, reuse=True)
     labels = {**labels, "layout": reader.layout}
+    read = image_errors("read", reader.layout, reader.__call__)
+
+    def resize_into(item: Item, pixels: Pixels, row: Any) -> None:
+        resizer.resize_into(row, pixels, (item.height, item.width))
+
+    resize_row = image_errors("resize", resizer.name, resize_into)
     if recipe.normalize_on == "device":
-        return InPlaceStages(
-            reader,
-            decode_any,
-            resizer.as_destination,
-            lambda item, pixels, row: resizer.resize_into(row, pixels, (item.height, item.width)),
-            labels,
-        )
+        return InPlaceStages(read, decode_any, resizer.as_destination, resize_row, labels)
     scratch = np.empty((model.input_px, model.input_px, 3), dtype=np.uint8)
     destination, to_float_chw = resizer.as_destination(scratch), normalize.make(*model.statistics)
 
-    def resize_into(item: Item, pixels: Pixels, row: Floats) -> None:
-        resizer.resize_into(destination, pixels, (item.height, item.width))
+    def resize_and_normalize(item: Item, pixels: Pixels, row: Floats) -> None:
+        resize_row(item, pixels, destination)
         row[...] = to_float_chw(scratch)
 
-    return InPlaceStages(reader, decode_any, lambda row: row, resize_into, labels)
+    return InPlaceStages(read, decode_any, lambda row: row, resize_and_normalize, labels)
 
 
 def _decode_and_resize(

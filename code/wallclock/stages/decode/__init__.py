@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from wallclock.errors import Unavailable, check_name
+from wallclock.errors import Unavailable, check_name, image_errors
 from wallclock.stages.decode.base import Decode, Decoder, Scaling
 from wallclock.stages.pixels import Pixels
 
@@ -60,7 +60,7 @@ def make(name: str, scaling: Scaling | None = None, *, reuse: bool = False) -> D
     if scaling is not None and not decoder.scales:
         able = ", ".join(name for name in NAMES if DECODERS[name].scales)
         raise Unavailable(f"decoder={name} decodes to full size only; dct_scale=auto is for {able}")
-    return decoder.make(scaling, reuse)
+    return image_errors("decode", decoder.label, decoder.make(scaling, reuse))
 
 
 def name_of(decode: Decode) -> str:
@@ -70,4 +70,4 @@ def name_of(decode: Decode) -> str:
 
 def decode_other(data: bytes) -> Pixels:
     """Decode PNG, WebP, GIF or CMYK JPEG bytes to uint8 (h, w, 3); raises `ImageError`."""
-    return DECODERS["pil"].make(None, False)(data)
+    return make("pil")(data)
