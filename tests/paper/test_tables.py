@@ -14,7 +14,7 @@ from wallclock.errors import UserError
 from wallclock.paper.csvfile import read_table
 from wallclock.paper.rendering import NothingToDrawError
 from wallclock.paper.tables import TABLES, build, render
-from wallclock.paper.tables.table import NUMBER, Column, Source, Table, Value, to_latex, to_markdown
+from wallclock.paper.tables.table import Column, Source, Table, Value, to_latex, to_markdown
 from wallclock.paper.tables.table import save as save_table
 
 SINKS, END_TO_END, CHECKLIST, CLAIMS = TABLES
@@ -27,7 +27,7 @@ def values(table: Table, column: str) -> list[str | float | None]:
 class TestForms:
     def test_special_characters_survive(self, tmp_path: Path) -> None:
         odd = r"50 % of $PATH & a_b {x} \n #1 ~ ^ | <p> *"
-        columns = (Column("name", "na|me_1"), Column("value", "value", NUMBER))
+        columns = (Column("name", "na|me_1"), Column("value", "value", "number"))
         table = Table(columns, ({"name": Value(odd), "value": Value(1234.5)},), "About 100 %.")
         csv, markdown, latex = save_table(table, "A & B", "table-x", tmp_path)
         assert read_table(csv) == [{"name": odd, "value": "1234.5"}]

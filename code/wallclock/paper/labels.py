@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from wallclock.engines import third_party
+from wallclock.paper.csvfile import Row, distinct
 from wallclock.stages import decode
 
 
@@ -45,3 +48,15 @@ SYSTEMS = Labels(
         **{name: loader.label for name, loader in third_party.LOADERS.items()},
     }
 )
+
+
+def weights(rows: Sequence[Row]) -> str:
+    """Whose weights the forward passes had; of a mock model, its time."""
+    parts = [f"{name} weights" for name in distinct(rows, "weights") if name != "none"]
+    mocks = [row for row in rows if row.get("weights") == "none"]
+    if mocks:
+        times = [f"{float(ms):g}" for ms in distinct(mocks, "service_ms")]
+        # A sweep over batches has as many times as batches: first and last are enough.
+        ends = " to ".join(dict.fromkeys((times[0], times[-1]))) if times else ""
+        parts.append(f"forward: mock model{f' of {ends} ms a batch' if ends else ''}")
+    return ", ".join(parts)
