@@ -97,7 +97,7 @@ class TestClosingSentence:
                 "ours prepares 608 originals a second on 2 cores: 4.15× the next fastest whose "
                 "pixels pass (DALI (CPU)), 1.94× the paper's recipe, 9.07× DataLoader + PIL",
             ),
-            ("serial", "on originals libjpeg-turbo + OpenCV takes 0.73× the time of PIL"),
+            ("serial", "on originals turbojpeg reaches 12.8 img/s, 1.37× pil"),
             ("decoders", "on originals libjpeg-turbo takes 6.64 ms, 0.34× PIL"),
             ("opt", "the optimized recipe embeds 3.38 images a second, 0.30× the baseline"),
             ("workers", "on 256 px images workers-8 reaches 12.8 img/s, 0.99× workers-0"),

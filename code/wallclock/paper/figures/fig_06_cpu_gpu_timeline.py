@@ -131,12 +131,7 @@ def _draw_span(axes: Axes, lane: int, span: Span, window: Window, span_ms: float
 
 
 def _hatch_unrecorded(axes: Axes, run: _Run, lanes: Sequence[str]) -> None:
-    look: dict[str, Any] = {
-        "facecolor": "none",
-        "edgecolor": "#BBBBBB",
-        "hatch": "////",
-        "linewidth": 0,
-    }
+    look: dict[str, Any] = {"fc": "none", "ec": "#BBBBBB", "hatch": "////", "lw": 0}
     window = run.window
     for lane, name in enumerate(lanes):
         first, last = recorded.recorded_from_to(run.spans, name)
