@@ -76,14 +76,14 @@ def print_results(paths: Sequence[Path], console: Console) -> None:
 def print_verdicts(verdicts: Sequence[Verdict], console: Console) -> None:
     """Print a line for each verdict, grouped by experiment; below, the reasons and the counts."""
     numbers = ("paper", "ours", "ratio")
-    table = make_table(("claim", *numbers, "verdict", ""), numbers, gap=1)
-    for column in table.columns:
+    table = make_table(("claim", *numbers, "verdict"), numbers, gap=1)
+    for column in table.columns[:-1]:
         column.no_wrap = True
     reasons: dict[str, int] = {}
     for _, group in groupby(verdicts, key=lambda verdict: verdict.claim.experiment):
         for verdict in group:
             mark = reasons.setdefault(verdict.reason, len(reasons) + 1)
-            table.add_row(*_cells(verdict), str(mark))
+            table.add_row(*_cells(verdict, mark))
         table.add_row()
     console.print(table)
     for reason, mark in reasons.items():
@@ -143,7 +143,7 @@ def _detail(row: Row) -> str:
     return " · ".join(largest)
 
 
-def _cells(verdict: Verdict) -> list[Text]:
+def _cells(verdict: Verdict, mark: int) -> list[Text]:
     claim = verdict.claim
     # The unit is in the column before; a terminal of 80 characters has no room to repeat it.
     relative = claim.unit in ("fraction", "ratio")
@@ -153,5 +153,5 @@ def _cells(verdict: Verdict) -> list[Text]:
         Text(with_unit(claim.paper_value, claim.unit)),
         Text("" if verdict.ours is None else ours),
         Text("" if verdict.ratio is None else factor(verdict.ratio)),
-        Text(verdict.verdict, style=_STYLES[verdict.verdict]),
+        Text(f"{verdict.verdict} {mark}", style=_STYLES[verdict.verdict]),
     ]
