@@ -31,7 +31,7 @@ BATCH, WORKERS = "fig-02-batch-sweep", "fig-04-workers-sweep"
 PIPELINE, FRONTIER = "fig-07-pipeline", "fig-11-frontier"
 RUNTIMES, PREDICTION = "fig-05-onnx-vs-pytorch", "fig-12-predicted-vs-measured"
 STEPS = "fig-10-throughput-summary"
-QUEUE_FULL = "its queue was full at the start"
+QUEUE_FULL, PIL = "its queue was full at the start", "decoder=pil"
 
 
 def markers(lines: Sequence[Line2D], marker: str) -> list[tuple[float, float]]:
@@ -79,10 +79,10 @@ class TestRendering:
     @pytest.mark.parametrize(
         ("stem", "csv", "where", "column", "reason"),
         [
-            (STACKED, SMALL, "decoder=pil", "wall_s", "no wall time"),
+            (STACKED, SMALL, PIL, "wall_s", "no wall time"),
             (WORKERS, workers.CSV, "", "img_per_s", "no row .* has a rate"),
             (RUNTIMES, onnx.CSV, "1", "p95_ms", "row 1 has status ok but lacks one of .*p95_ms"),
-            (PIPELINE, SMALL, "decoder=pil", "status", "no row of decoder pil"),
+            (PIPELINE, SMALL, PIL, "status", "no row of decoder pil"),
             (FRONTIER, frontier.CSV, "", "psnr_db", "both a rate and a PSNR"),
             (PREDICTION, predict.CSV, "", "measured_img_per_s", "both predicted and measured"),
         ],
@@ -101,90 +101,52 @@ class TestRendering:
         assert np.all(np.diff(fills**2.2 @ [0.2126, 0.7152, 0.0722]) > 0)
 
 
-class TestText:
-    """Words in a figure, with `|` between them, and words that are not."""
+GATED = {"status": "gate failed", "reason": "vectors too far"}
+TEXTS: list[tuple[str, str, str, dict[str, Any], str, str]] = [
+    (STACKED, "", "", {}, f"98 %|37 %|{CPU}|harness floor 0.261 s|extrapolated from n = 48", "GiB"),
+    (BARS, "", "", {}, "19.6|0.221|(libjpeg-turbo 3.2.0)|median 367 KB|p50 to p90", "GiB"),
+    (BATCH, "", "", {}, "PIL decode, 4 workers, FP32", "GiB"),
+    (RUNTIMES, "", "", {}, "ONNX Runtime, CPU, INT8|398 ms · 40.2 img/s|batch of 16", "GiB"),
+    (FRONTIER, "", "", {}, "DALI (GPU): unavailable (no NVIDIA GPU is here)", "GiB"),
+    (PREDICTION, "", "", {}, "median 5 %, worst 23 %|20 cells not predicted or not", "GiB"),
+    (STACKED, t4.CSV, "", {}, "baseline: 4 workers, batch 32|overlap; diamond", QUEUE_FULL),
+    (STACKED, t4.CSV, "", {"wall_s": 0.7}, QUEUE_FULL, "†"),
+    (STACKED, t4.CSV, "", {"image_set": "original"}, "floor", "workers"),
+    (STACKED, t4.CSV, "", {"status": "error"}, "floor", "workers"),
+    (
+        STACKED,
+        SMALL,
+        PIL,
+        {"gate": "not checked"},
+        "PIL bilinear resize †|OpenCV 47 dB",
+        "linear †",
+    ),
+    (STACKED, SMALL, PIL, GATED, "PIL: gate failed (vectors too far)", "†"),
+    (BATCH, batch.CSV, "", {"weights": "none", "service_ms": 8}, "model of 8 ms a batch", "GiB"),
+    (
+        STEPS,
+        steps.CSV,
+        "step=batch",
+        GATED,
+        "Baseline PIL, 4 workers, batch 32|3.35 0.27×",
+        "1.08×",
+    ),
+    (STEPS, steps.CSV, "step=batch", GATED, "gate failed (vec|PSNR 47 dB|cosine 1.0000", "1.08×"),
+    (STEPS, steps.CSV, "step=baseline", GATED, "gate failed (vectors too far)", "×"),
+]
 
-    @pytest.mark.parametrize(
-        ("stem", "present"),
-        [
-            (STACKED, f"7,425 s|98 %|37 %|{CPU}|harness floor 0.261 s|random weights|synthetic"),
-            (STACKED, "extrapolated from n = 48|median of 2 / 1 repeats|without forward"),
-            (BARS, "19.6|0.221|(libjpeg-turbo 3.2.0)|median 367 KB|p50 to p90"),
-            (BATCH, "PIL decode, 4 workers, FP32"),
-            (RUNTIMES, "PyTorch FP32|torch.compile FP32|ONNX Runtime, CPU, INT8|3 batches"),
-            (RUNTIMES, "398 ms · 40.2 img/s|milliseconds per batch of 16|p50 to p95"),
-            (FRONTIER, "DALI (GPU): unavailable (no NVIDIA GPU is here)"),
-            (PREDICTION, "median 5 %, worst 23 %|20 cells not predicted or not measured"),
-        ],
-    )
-    def test_on_the_reference_machine(self, stem: str, present: str) -> None:
-        text = words(drawn(stem, REFERENCE))
-        assert not [expected for expected in present.split("|") if expected not in text]
-        assert "GiB" not in text
 
-    @pytest.mark.parametrize(
-        ("stem", "present"),
-        [
-            (STACKED, "baseline: 4 workers, batch 32|processes, which overlap; diamond: wall time"),
-            (BATCH, "GiB"),
-            (PIPELINE, "58.0 %|51.3 %|8.0 %|< 0.1 %|256 px images|originals"),
-        ],
-    )
-    def test_on_a_gpu(self, stem: str, present: str, t4_tables: Path) -> None:
-        text = words(drawn(stem, t4_tables))
-        assert not [expected for expected in present.split("|") if expected not in text]
-
-    @pytest.mark.parametrize(
-        ("stem", "csvs", "where", "changes", "present", "absent"),
-        [
-            (STACKED, [SMALL, t4.CSV], "", {}, "4 workers", QUEUE_FULL),
-            (STACKED, [SMALL, t4.CSV], "", {"wall_s": 0.7}, QUEUE_FULL, "†"),
-            (STACKED, [SMALL, t4.CSV], "", {"image_set": "original"}, "floor", "workers"),
-            (STACKED, [SMALL, t4.CSV], "", {"status": "error"}, "floor", "workers"),
-            (
-                *(STACKED, [SMALL], "decoder=pil", {"gate": "not checked"}),
-                "PIL bilinear resize †|not compared|PSNR against the first recipe: OpenCV 47 dB",
-                "OpenCV linear resize †",
-            ),
-            (
-                *(STACKED, [SMALL], "decoder=turbojpeg"),
-                {"status": "unavailable", "reason": "set $LIBTURBOJPEG or $PATH"},
-                *("libjpeg-turbo: unavailable (set $LIBTURBOJPEG or $PATH)", "†"),
-            ),
-            (
-                BATCH,
-                [batch.CSV],
-                "",
-                {"weights": "none", "service_ms": 8},
-                "of 8 ms a batch",
-                "GiB",
-            ),
-            (
-                *(STEPS, [steps.CSV], "step=batch"),
-                {"status": "gate failed", "reason": "vectors too far from reference"},
-                "Baseline PIL, 4 workers, batch 32, FP32|3.35 0.27×|measured end to end|"
-                "+ FP16 libjpeg-turbo/OpenCV, 8 workers, batch 64, FP16|gate failed (vectors|"
-                "PSNR 47 dB against PIL, vectors' cosine 1.0000",
-                "1.08×",
-            ),
-            (
-                *(STEPS, [steps.CSV], "step=baseline", {"status": "error", "reason": "killed"}),
-                *("error (killed)", "×"),
-            ),
-        ],
-    )
-    def test_after_a_change(
-        self, copy: Copy, stem: str, csvs: list[str], where: str, changes: dict[str, Any],
-        present: str, absent: str,
-    ) -> None:  # fmt: skip
-        path = copy(*csvs) / csvs[-1]
-        if "reason" in changes:
-            fail(path, where, **changes)
-        else:
-            edit(path, where, **changes)
-        text = words(drawn(stem, path.parent)).replace("  ", " ")
-        assert not [expected for expected in present.split("|") if expected not in text]
-        assert absent not in text
+@pytest.mark.parametrize(("stem", "csv", "where", "changes", "present", "absent"), TEXTS)
+def test_text(
+    copy: Copy, stem: str, csv: str, where: str, changes: dict[str, Any], present: str, absent: str
+) -> None:
+    """Words in a figure, `|` between them, and one that is not, after a change of its tables."""
+    folder = copy()
+    if csv and changes:
+        (fail if "reason" in changes else edit)(folder / csv, where, **changes)
+    text = words(drawn(stem, folder)).replace("  ", " ")
+    assert not [expected for expected in present.split("|") if expected not in text]
+    assert absent not in text
 
 
 class TestStacked:
@@ -235,13 +197,6 @@ class TestSweeps:
         assert (len(on_gpu.axes), len(on_cpu.axes)) == (2, 1)
         ticks = [tick.get_text() for tick in on_cpu.axes[0].get_xticklabels()]
         assert ticks == ["1", "8", "16", "32", "64", "128", "256"]
-
-    def test_mock_model_names_its_times(self, copy: Copy) -> None:
-        folder = copy(batch.CSV)
-        edit(folder / batch.CSV, weights="none")
-        for size in (1, 8, 256):
-            edit(folder / batch.CSV, f"batch_size={size}", service_ms=8 + 1.2 * size)
-        assert "mock model of 9.2 to 315.2 ms a batch" in words(drawn(BATCH, folder))
 
     def test_failed_batches_are_marked_at_the_axis(self, copy: Copy) -> None:
         folder = copy(batch.CSV)

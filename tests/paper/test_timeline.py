@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from dataclasses import astuple
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -104,39 +105,39 @@ class TestLanes:
 
 
 class TestFigure:
-    def test_device_lane_is_last_and_states_utilization(self, tmp_path: Path) -> None:
-        save(tmp_path / t4.TIMELINE_CSV, timeline(), COLUMNS)
-        save(tmp_path / opt.TIMELINE_CSV, timeline(workers=8, n=40, step_ms=57), COLUMNS)
+    @pytest.mark.parametrize(
+        ("baseline", "optimized", "present", "absent"),
+        [
+            ({}, {"workers": 8, "n": 40, "step_ms": 57}, "drawn together, batch", "not recorded"),
+            ({"step_ms": 4000}, {"step_ms": 5, "image_ms": 0.05}, "different scales", "hatched"),
+            ({"image_ms": 12}, None, "recorded spans, not a model", "drawn together"),
+        ],
+    )
+    def test_remarks(
+        self, tmp_path: Path, baseline: Any, optimized: Any, present: str, absent: str
+    ) -> None:
+        save(tmp_path / t4.TIMELINE_CSV, timeline(**baseline), COLUMNS)
+        if optimized:
+            save(tmp_path / opt.TIMELINE_CSV, timeline(**optimized), COLUMNS)
         figure = drawn(STEM, tmp_path)
-        above, below = figure.axes
-        assert above.get_xlim() == below.get_xlim()
-        for axes in (above, below):
-            labels = [tick.get_text() for tick in axes.get_yticklabels()]
-            assert labels[0] == "worker 0"
-            assert labels[-1] == "gpu, 80 % busy"
-        title = above.get_title(loc="left")
-        assert title == "Baseline: 4 workers, batch 32 · 8 batches, 256 images in 800 ms"
-        assert "recorded spans, not a model" in words(figure)
-        assert "drawn together, batch by batch" in words(figure)
-        assert "not recorded" not in words(figure)
+        assert present in words(figure)
+        assert absent not in words(figure)
+        limits = [axes.get_xlim()[1] for axes in figure.axes]
+        assert (limits[0] > 20 * limits[-1]) == ("different scales" in words(figure))
+
+    def test_title_and_lanes(self, tmp_path: Path) -> None:
+        save(tmp_path / t4.TIMELINE_CSV, timeline(), COLUMNS)
+        (axes,) = drawn(STEM, tmp_path).axes
+        title = "Baseline: 4 workers, batch 32 · 8 batches, 256 images in 800 ms"
+        assert axes.get_title(loc="left") == title
+        labels = [tick.get_text() for tick in axes.get_yticklabels()]
+        assert labels[::4] == ["worker 0", "main"]
+        assert labels[-1] == "gpu, 80 % busy"
 
     def test_cpu_run_has_its_device_in_the_main_process(self) -> None:
         figure = drawn(STEM, REFERENCE)
-        for axes in figure.axes:
-            assert [t.get_text() for t in axes.get_yticklabels()][-1] == "main, 100 % busy"
+        assert figure.axes[0].get_yticklabels()[-1].get_text() == "main, 100 % busy"
         assert "hatched: not recorded" in words(figure)
-
-    def test_very_different_windows_have_own_scales(self, tmp_path: Path) -> None:
-        save(tmp_path / t4.TIMELINE_CSV, timeline(step_ms=4000), COLUMNS)
-        save(tmp_path / opt.TIMELINE_CSV, timeline(step_ms=5, image_ms=0.05), COLUMNS)
-        figure = drawn(STEM, tmp_path)
-        above, below = figure.axes
-        assert above.get_xlim()[1] > 20 * below.get_xlim()[1]
-        assert "different scales" in words(figure)
-
-    def test_long_stages_are_not_grouped(self, tmp_path: Path) -> None:
-        save(tmp_path / t4.TIMELINE_CSV, timeline(image_ms=12), COLUMNS)
-        assert "drawn together" not in words(drawn(STEM, tmp_path))
 
     def test_too_few_batches(self, copy: Copy) -> None:
         folder = copy(t4.TIMELINE_CSV, opt.TIMELINE_CSV)
