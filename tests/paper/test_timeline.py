@@ -49,26 +49,27 @@ def timeline(workers: int = 4, n: int = 20, image_ms: float = 0.5, step_ms: floa
     return [machine | dict(zip(names, values, strict=True)) for values in cells]
 
 
-class TestWindow:
-    def test_complete_periods_of_all_lanes(self) -> None:
-        window = spans.choose_window([*forward_passes(20), *loading(-25)])
-        assert window == Window(0.0, 80.0, 8, complete=True)
+#: A loader whose recording ends early.
+EARLY = [*forward_passes(20), *loading(-180)]
 
-    def test_faster_run_shows_more_periods(self) -> None:
-        for n, expected in ((20, 12), (10, 9)):
-            window = spans.choose_window(forward_passes(n), at_least_ms=125)
-            assert window == Window(0.0, 10.0 * expected, expected, complete=True)
 
-    def test_loader_whose_recording_ends_early(self) -> None:
-        recorded = [*forward_passes(20), *loading(-180)]
-        window = spans.choose_window(recorded, at_least_ms=1000)
-        assert window == Window(0.0, 80.0, 8, complete=False)
+@pytest.mark.parametrize(
+    ("recorded", "options", "window"),
+    [
+        ([*forward_passes(20), *loading(-25)], {}, Window(0.0, 80.0, 8, complete=True)),
+        (forward_passes(20), {"at_least_ms": 125}, Window(0.0, 120.0, 12, complete=True)),
+        (forward_passes(10), {"at_least_ms": 125}, Window(0.0, 90.0, 9, complete=True)),
+        (EARLY, {"at_least_ms": 1000}, Window(0.0, 80.0, 8, complete=False)),
         # Unless the run itself ended.
-        assert spans.choose_window(recorded, total=20) == Window(0.0, 80.0, 8, complete=True)
-
-    def test_two_passes_are_a_window_one_is_none(self) -> None:
-        assert spans.choose_window(forward_passes(2)) == Window(0.0, 10.0, 1, complete=True)
-        assert spans.choose_window(forward_passes(1)) is None
+        (EARLY, {"total": 20}, Window(0.0, 80.0, 8, complete=True)),
+        (forward_passes(2), {}, Window(0.0, 10.0, 1, complete=True)),
+        (forward_passes(1), {}, None),
+    ],
+)
+def test_window_is_complete_periods(
+    recorded: list[Span], options: dict[str, Any], window: Window | None
+) -> None:
+    assert spans.choose_window(recorded, **options) == window
 
 
 class TestLanes:

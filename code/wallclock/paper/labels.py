@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from wallclock.engines import third_party
-from wallclock.paper.csvfile import Row, distinct
+from wallclock.paper.csvfile import Row, distinct, read_table
 from wallclock.stages import decode
+
+_ROWS = read_table(Path(__file__).parent / "report_template" / "labels.csv")
 
 
 class Labels(dict[str, str]):
@@ -16,38 +19,16 @@ class Labels(dict[str, str]):
         return name
 
 
+def _labels(kind: str) -> Labels:
+    return Labels({row["name"]: row["label"] for row in _ROWS if row["kind"] == kind})
+
+
 DECODERS = Labels({name: decoder.label for name, decoder in decode.DECODERS.items()})
 #: An image set in a sentence, and where space is short.
-SETS = Labels(small_256="images of 256 px", original="originals at full resolution")
-SHORT_SETS = Labels(small_256="256 px images", original="originals")
-CORPORA = Labels(
-    abo="Amazon Berkeley Objects", synthetic="synthetic images", folder="images of a folder"
-)
-RUNTIMES = Labels(
-    {
-        "pytorch": "PyTorch",
-        "pytorch-compile": "torch.compile",
-        "pytorch-cudagraph": "PyTorch, CUDA graph,",
-        "onnxruntime": "ONNX Runtime, CUDA,",
-        "onnxruntime-tensorrt": "ONNX Runtime, TensorRT,",
-        "onnxruntime-cpu": "ONNX Runtime, CPU,",
-    }
-)
-STEPS = Labels(
-    baseline="Baseline",
-    decode_resize="+ decode, resize",
-    workers="+ workers",
-    batch="+ batch",
-    fp16="+ FP16",
-)
-SYSTEMS = Labels(
-    {
-        "ours": "wallclock (threads)",
-        "paper": "the paper's recipe",
-        "baseline": "the paper's baseline",
-        **{name: loader.label for name, loader in third_party.LOADERS.items()},
-    }
-)
+SETS, SHORT_SETS, CORPORA = _labels("set"), _labels("short set"), _labels("corpus")
+RUNTIMES, STEPS = _labels("runtime"), _labels("step")
+SYSTEMS = _labels("system")
+SYSTEMS.update({name: loader.label for name, loader in third_party.LOADERS.items()})
 
 
 def weights(rows: Sequence[Row]) -> str:

@@ -72,12 +72,12 @@ def _runs(tables: Tables) -> list[_Run]:
     totals = {name: recorded.total_batches(tables[name]) for name in parsed}
     windows = [recorded.choose_window(parsed[name], total=totals[name]) for name in parsed]
     longest = max((window.length for window in windows if window), default=0.0)
-    runs = []
-    for name, spans in parsed.items():
-        # The faster run shows as many batches as fit into the slower one's window.
-        window = recorded.choose_window(spans, at_least_ms=longest, total=totals[name])
-        if window is not None:
-            runs.append(_Run(name, tables[name][0], spans, window))
+    # The faster run shows as many batches as fit into the slower one's window.
+    runs = [
+        _Run(name, tables[name][0], spans, window)
+        for name, spans in parsed.items()
+        if (window := recorded.choose_window(spans, at_least_ms=longest, total=totals[name]))
+    ]
     if not runs:
         raise NothingToDrawError(f"no two forward passes were recorded in {', '.join(tables)}")
     return runs
