@@ -36,22 +36,17 @@ def print_line(text: str, console: Console) -> None:
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def make_table(headings: Sequence[str], right: Collection[str] = (), gap: int = 2) -> Table:
-    """An aligned table without lines; columns in `right` are right-aligned."""
-    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
-    for heading in headings:
-        table.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
-    return table
-
-
 def print_table(
     headings: Sequence[str],
     rows: Sequence[Sequence[str | Text]],
     console: Console,
     right: Collection[str] = (),
+    gap: int = 2,
 ) -> None:
-    """Print rows under headings; columns in `right` are right-aligned."""
-    table = make_table(headings, right)
+    """Print rows under headings, aligned, without lines; columns in `right` are right-aligned."""
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
     console.print(table)
@@ -76,17 +71,13 @@ def print_results(paths: Sequence[Path], console: Console) -> None:
 def print_verdicts(verdicts: Sequence[Verdict], console: Console) -> None:
     """Print a line for each verdict, grouped by experiment; below, the reasons and the counts."""
     numbers = ("paper", "ours", "ratio")
-    table = make_table(("claim", *numbers, "verdict"), numbers, gap=1)
-    for column in table.columns[:-1]:
-        column.no_wrap = True
-    reasons: dict[str, int] = {}
+    reasons = list(dict.fromkeys(verdict.reason for verdict in verdicts if verdict.reason))
+    rows: list[list[Text]] = []
     for _, group in groupby(verdicts, key=lambda verdict: verdict.claim.experiment):
-        for verdict in group:
-            mark = reasons.setdefault(verdict.reason, len(reasons) + 1)
-            table.add_row(*_cells(verdict, mark))
-        table.add_row()
-    console.print(table)
-    for reason, mark in reasons.items():
+        rows += [_cells(verdict, reasons) for verdict in group]
+        rows.append([])
+    print_table(("claim", *numbers, "verdict"), rows, console, numbers, gap=1)
+    for mark, reason in enumerate(reasons, start=1):
         console.print(Text(f"{mark}: {reason}"))
     counts = Counter(verdict.verdict for verdict in verdicts)
     parts = [Text(f"{counts[word]} {word}", style=_STYLES[word]) for word in VERDICTS]
@@ -143,15 +134,16 @@ def _detail(row: Row) -> str:
     return " · ".join(largest)
 
 
-def _cells(verdict: Verdict, mark: int) -> list[Text]:
+def _cells(verdict: Verdict, reasons: Sequence[str]) -> list[Text]:
     claim = verdict.claim
     # The unit is in the column before; a terminal of 80 characters has no room to repeat it.
     relative = claim.unit in ("fraction", "ratio")
     ours = with_unit(verdict.ours, claim.unit) if relative else digits(verdict.ours)
+    mark = f" {reasons.index(verdict.reason) + 1}" if verdict.reason else ""
     return [
         Text(claim.id),
         Text(with_unit(claim.paper_value, claim.unit)),
         Text("" if verdict.ours is None else ours),
         Text("" if verdict.ratio is None else factor(verdict.ratio)),
-        Text(f"{verdict.verdict} {mark}", style=_STYLES[verdict.verdict]),
+        Text(verdict.verdict + mark, style=_STYLES[verdict.verdict]),
     ]
