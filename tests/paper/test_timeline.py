@@ -12,6 +12,7 @@ import pytest
 
 from experiments import opt, t4
 from tests.paper.tables import REFERENCE, Copy, Row, drawn, edit, save, words
+from wallclock.clock import STAGES
 from wallclock.paper import perfetto, spans
 from wallclock.paper.csvfile import read_columns, read_table
 from wallclock.paper.rendering import NothingToDrawError
@@ -33,20 +34,17 @@ def loading(start: float, n: int = 20) -> list[Span]:
 def timeline(workers: int = 4, n: int = 20, image_ms: float = 0.5, step_ms: float = 100) -> Rows:
     """Rows of a GPU run in which each worker loads every `workers`-th batch of 32 images."""
     machine = {"corpus": "abo", "weights": "pretrained", "device": "Tesla T4"}
-    machine |= {"device_kind": "cuda", "n_images": "20000", "batch_size": "32"}
-    machine["workers"] = str(workers)
+    machine |= {"n_images": "20000", "batch_size": "32", "workers": str(workers)}
     recorded = []
     for batch in range(n):
-        start = step_ms * batch
+        start, lane = step_ms * batch, f"worker {batch % workers}"
         for index in range(64):
-            at = start - step_ms * workers + image_ms * index
-            stage, lane = ("decode", "resize")[index % 2], f"worker {batch % workers}"
+            at, stage = start - step_ms * workers + image_ms * index, STAGES[1 + index % 2]
             recorded.append(Span(lane, stage, batch, at, image_ms))
         recorded.append(Span("main", "wait", batch, start, step_ms * 0.1))
         recorded.append(Span("gpu", "forward", batch, start + step_ms * 0.1, step_ms * 0.8))
     names = ("lane", "stage", "batch", "start_ms", "duration_ms")
-    cells = [map(str, astuple(span)) for span in recorded]
-    return [machine | dict(zip(names, values, strict=True)) for values in cells]
+    return [machine | dict(zip(names, map(str, astuple(span)), strict=True)) for span in recorded]
 
 
 #: A loader whose recording ends early.
