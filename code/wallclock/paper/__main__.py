@@ -1,4 +1,4 @@
-"""`python -m wallclock.paper figures|diff|report|check|whatif`: from records and tables alone."""
+"""`python -m wallclock.paper figures|diff|report|check`: from records and tables alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.console import Console
 
 from wallclock import provenance, records
 from wallclock.errors import UserError
-from wallclock.paper import check, claims, diff, publish, report, terminal, whatif
+from wallclock.paper import check, claims, diff, publish, report, terminal
 
 _DATA, _FIGURES = provenance.ROOT / "data", provenance.ROOT / "figures"
 
@@ -36,14 +36,13 @@ def _parser() -> argparse.ArgumentParser:
         _diff: "our CSVs against the paper's numbers, or two folders of CSVs",
         _report: "one HTML file, from the CSVs and figures that are there",
         _check: "rebuild reference runs and compare with what is committed",
-        _whatif: "what another machine would bring, predicted from the serial tables",
     }
     parsers = []
     for run, text in helps.items():
         parsers.append(commands.add_parser(run.__name__.strip("_"), help=text))
         parsers[-1].set_defaults(run=run)
-    figures, compare, single, rebuild, machine = parsers
-    for added in (figures, compare, single, machine):
+    figures, compare, single, rebuild = parsers
+    for added in (figures, compare, single):
         added.add_argument("--out", type=Path, default=_DATA, help="the folder of tables")
     for added in (figures, single):
         added.add_argument("--figures", type=Path, default=_FIGURES)
@@ -57,25 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     rebuild.add_argument("--write", action="store_true", help=text)
     text = "first pack these records into --reference; writes"
     rebuild.add_argument("--pack", type=Path, metavar="RUNS", help=text)
-    text = "original (default) or small_256"
-    machine.add_argument("--image-set", default="original", help=text)
-    text = "a decoder of the serial table (default pil)"
-    machine.add_argument("--decoder", default="pil", help=text)
-    for name in ("cores", "workers", "batch"):
-        machine.add_argument(f"--{name}", type=int)
-    machine.add_argument("--storage-gbit", type=float, help="gigabits a second")
-    machine.add_argument("--image-mb", type=float, help="megabytes of an image")
-    text = "T4, H100, or how many times faster than this run's device"
-    machine.add_argument("--accelerator", help=text)
     return parser
-
-
-def _whatif(options: argparse.Namespace, console: Console) -> int:
-    names = vars(whatif.Changes())
-    changes = whatif.Changes(**{name: getattr(options, name) for name in names})
-    answers = whatif.cases(options.out.resolve(), options.image_set, options.decoder, changes)
-    whatif.print_cases(answers, options.image_set, options.decoder, console)
-    return 0
 
 
 def _figures(options: argparse.Namespace, console: Console) -> int:
