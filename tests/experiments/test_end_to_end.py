@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from experiments import _end_to_end
-from experiments._rows import Row
+from experiments._common import Row
 from tests.experiments import made
 from tests.experiments.made import MS
 from wallclock.clock import STAGES

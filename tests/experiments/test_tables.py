@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import experiments
-from experiments import _rows
+from experiments import _common
 from tests.reference import reference_records
 from wallclock.records import Record
 
@@ -108,7 +108,7 @@ def test_without_a_comparison_the_gate_is_not_checked(name: str) -> None:
     ],
 )
 def test_fidelity_gate(values: dict[str, Any], gate: str) -> None:
-    row = _rows.judge_fidelity(values, {"min_psnr_db": 25.0, "min_cosine": 0.9})
+    row = _common.judge_fidelity(values, {"min_psnr_db": 25.0, "min_cosine": 0.9})
     assert row["gate"] == gate
 
 
@@ -118,10 +118,10 @@ def test_fidelity_gate(values: dict[str, Any], gate: str) -> None:
 def test_fidelity_gate_of_an_antialiased_recipe(loss: float, gain: float, gate: str) -> None:
     values = {"psnr_db": 40.0, "psnr_loss_vs_area_db": loss, "psnr_gain_vs_paper_db": gain}
     limits = {"min_psnr_db": 25, "min_cosine": 0.9, "max_loss_db": 1, "not_below_paper": True}
-    assert _rows.judge_fidelity(values, limits)["gate"] == gate
+    assert _common.judge_fidelity(values, limits)["gate"] == gate
 
 
 def test_only_100k_images_are_measured_as_such() -> None:
-    assert _rows.rate_columns(100_000, 500.0)["seconds_per_100k_origin"] == "measured"
-    scaled = _rows.rate_columns(10, 0.5)
+    assert _common.rate_columns(100_000, 500.0)["seconds_per_100k_origin"] == "measured"
+    scaled = _common.rate_columns(10, 0.5)
     assert (scaled["seconds_per_100k"], scaled["seconds_per_100k_origin"]) == (5000, "extrapolated")

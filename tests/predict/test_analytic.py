@@ -10,17 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wallclock.predict import (
-    JobSetup,
-    Machine,
-    StageCosts,
-    StepTime,
-    amdahl,
-    feed,
-    fit_step_time,
-    overlap,
-    predict,
-)
+from wallclock.predict.analytic import amdahl, feed, overlap
+from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
+from wallclock.predict.model import Pipeline
 
 KB, MB, GB = 1e3, 1e6, 1e9
 #: Batch size: milliseconds of a ResNet-50 step on an A100 and of the transform, utilization in %.
@@ -59,7 +51,8 @@ def test_overlap_to_the_last_digit(
 def test_predict_agrees_with_the_table(size: int) -> None:
     _, transform_ms, percent = TABLE[size]
     costs = StageCosts(decode_s=500 * KB / (250 * MB))
-    expected = predict(costs, StepTime(STEP_S[size]), Machine(cores=8), JobSetup(8, size))
+    step, setup = StepTime(STEP_S[size]), JobSetup(8, size)
+    expected = Pipeline(costs, step, Machine(cores=8), setup).predict()
     assert f"{1e3 * size / expected.img_per_s:.10g}" == transform_ms
     assert f"{100 * expected.accelerator_utilization:.1f}" == percent
     assert expected.bottleneck == "transform"
@@ -70,7 +63,7 @@ def test_20_ms_against_35_ms_is_57_percent() -> None:
 
 
 def test_the_tables_steps_are_on_one_line() -> None:
-    step = fit_step_time(STEP_S.items())
+    step = StepTime.fit(STEP_S.items())
     for size, seconds in STEP_S.items():
         assert step.batch_s(size) == pytest.approx(seconds, rel=2e-3)
 
@@ -146,7 +139,7 @@ def test_amdahl() -> None:
 
 def test_predict_loads_neither_torch_nor_hydra() -> None:
     unwanted = "{'torch', 'hydra', 'numpy', 'mlsysim'}"
-    program = f"import sys, wallclock.predict; print({unwanted} & set(sys.modules))"
+    program = f"import sys, wallclock.predict.model; print({unwanted} & set(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wallclock.predict import queueing, simulate
+from wallclock.predict import queueing
+from wallclock.predict.queueing import simulate
 
 
 @given(st.floats(1e-4, 10), st.floats(1e-4, 10), st.integers(1, 32), st.integers(1, 8))

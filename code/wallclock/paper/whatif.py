@@ -17,16 +17,8 @@ from wallclock.paper.csvfile import Row, number, ok_rows, read_table
 from wallclock.paper.format import digits, factor, percent
 from wallclock.paper.labels import DECODERS, SETS
 from wallclock.paper.terminal import print_line, print_table
-from wallclock.predict import (
-    UNCERTAINTY,
-    JobSetup,
-    Machine,
-    Prediction,
-    StageCosts,
-    StepTime,
-    predict,
-    workers_to_saturate,
-)
+from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
+from wallclock.predict.model import UNCERTAINTY, Pipeline
 
 #: Images a second of DINOv2-small's forward pass in FP16: the paper's T4, and that times the ratio
 #: of the data sheets' dense FP16 tensor TFLOPS (NVIDIA: T4 65; H100 SXM 989), an upper bound.
@@ -47,19 +39,11 @@ _ASSUMED_THROUGHOUT = (
 
 
 @dataclass(frozen=True)
-class Case:
-    """One scenario: the inputs of a prediction, and what it assumes."""
+class Case(Pipeline):
+    """One scenario: a pipeline, and what it assumes."""
 
-    name: str
-    costs: StageCosts
-    step: StepTime
-    machine: Machine
-    setup: JobSetup
+    name: str = ""
     assumed: str = ""
-
-    def predict(self) -> Prediction:
-        """The expected throughput."""
-        return predict(self.costs, self.step, self.machine, self.setup)
 
 
 @dataclass(frozen=True)
@@ -104,7 +88,7 @@ def print_cases(answers: Sequence[Case], image_set: str, decoder: str, console: 
     rows = []
     for case in answers:
         new = case.predict()
-        workers = workers_to_saturate(case.costs, case.step, case.machine, case.setup)
+        workers = case.workers_to_saturate()
         rate, interval = digits(new.img_per_s), f"{digits(new.low)} to {digits(new.high)}"
         gain, busy = factor(new.img_per_s / base), percent(new.accelerator_utilization, 0)
         cells = (case.name, rate, interval, gain, new.bottleneck, busy, digits(workers or None))
@@ -145,7 +129,7 @@ def _change(case: Case, name: str, changes: Changes) -> Case:
             step = StepTime(0.0, 1 / rate)
             machine = replace(machine, shares_cores=False, forward_cores=1)
             assumed.append(source)
-        return Case(name, costs, step, machine, setup, "; ".join(assumed))
+        return Case(costs, step, machine, setup, name=name, assumed="; ".join(assumed))
     except (ValueError, ZeroDivisionError) as error:
         raise UserError(f"whatif: {error}") from error
 
@@ -183,7 +167,7 @@ def _baseline_case(out: Path, image_set: str, decoder: str) -> Case:
     machine = Machine(cores, None, shares, cores if shares else 1)
     setup = JobSetup(cores, int(_number(row, "batch_size")))
     assumed = f"{row['device']}; files in the page cache"
-    return Case("as it is", costs, step, machine, setup, assumed)
+    return Case(costs, step, machine, setup, name="as it is", assumed=assumed)
 
 
 def _number(row: Row, column: str) -> float:
