@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import experiments
 from experiments import _common
 from tests.reference import reference_records
+from wallclock.clock import STAGES
 from wallclock.records import Record
 
 MEASURED = ("_s", "_ms", "_share", "img_per_s", "_per_s", "_speedup", "_mib", "_gib", "repeats")
@@ -31,6 +33,84 @@ def tables(name: str, records: list[Record]) -> list[tuple[str, dict[str, object
 
 def no_numbers(row: dict[str, object]) -> bool:
     return not any(row[name] for name in row if name.endswith(MEASURED) and name != "service_ms")
+
+
+def repeated(name: str, *factors: int) -> list[Record]:
+    """The first repeat of every cell, once for each factor, with samples that much longer."""
+    records = []
+    for record in reference_records(name):
+        for repeat, factor in enumerate(factors if record.cell.repeat == 0 else ()):
+            samples = {key: [factor * ns for ns in record.samples[key]] for key in record.samples}
+            cell = replace(record.cell, repeat=repeat)
+            values = dict(record.values)
+            if "img_per_s" in values:
+                values["img_per_s"] /= factor
+            records.append(replace(record, cell=cell, samples=samples, values=values))
+    return records
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["cpu", "decoders", "frontier", "limits", "onnx", "scaling", "serial", "serialization", "t4"],
+)
+def test_a_row_is_the_median_repeat_with_the_spread(name: str) -> None:
+    rows = tables(name, repeated(name, 3, 1, 2))
+    fast, median, slow = (tables(name, repeated(name, factor)) for factor in (1, 2, 3))
+    for index, (csv, row) in enumerate(rows):
+        if row.get("status") != "ok" or "repeats" not in row:
+            continue
+        assert row["repeats"] == 3
+        for column, value in row.items():
+            of, _, end = column.rpartition("_")
+            if of in ("wall_s", "img_per_s", "mean_ms", "write_s"):
+                ends = [float(str(one[index][1][of])) for one in (fast, slow)]
+                assert value == pytest.approx((min if end == "min" else max)(ends)), column
+            elif column != "repeats":
+                assert value == pytest.approx(median[index][1][column]), (csv, column)
+
+
+def test_of_two_passes_the_faster_is_the_median() -> None:
+    both, fast = (tables("serial", repeated("serial", *n)) for n in ((3, 1), (1,)))
+    assert [row["wall_s"] for _, row in both] == [row["wall_s"] for _, row in fast]
+
+
+@pytest.mark.parametrize("name", ["serial", "cpu", "t4", "workers"])
+def test_stages_and_rates_add_up(name: str) -> None:
+    for csv, row in tables(name, reference_records(name)):
+        if csv.startswith("timeline"):
+            continue
+        values = {key: float(str(value)) for key, value in row.items() if isinstance(value, float)}
+        wall, stages = values["wall_s"], [values[f"{stage}_s"] for stage in STAGES]
+        whole = sum(stages) if "wait_s" in row else wall
+        assert sum(stages) + values.get("unattributed_s", 0) == pytest.approx(whole)
+        assert [values[f"{s}_share"] * whole for s in STAGES] == pytest.approx(stages)
+        assert values["img_per_s"] * wall == pytest.approx(row["n_images"])
+        assert values["seconds_per_100k"] * values["img_per_s"] == pytest.approx(1e5)
+        assert values.get("wait_s", 0) == pytest.approx(values.get("wait_share", 0) * wall)
+        if share := values.get("decode_resize_share_without_forward"):
+            loading = values["decode_s"] + values["resize_s"]
+            assert share == pytest.approx(loading / (wall - values["forward_s"]))
+
+
+def test_percentiles_and_means_of_samples() -> None:
+    (record,) = (r for r in repeated("decoders", 1) if r.cell.label == "pil-original")
+    ((_, row),) = tables("decoders", [record])
+    ms = np.array(record.samples["decode"]) / 1e6
+    assert row["p90_ms"] == pytest.approx(float(np.quantile(ms, 0.9)))
+    assert (row["mean_ms"], row["n_buffers"]) == (pytest.approx(float(ms.mean())), len(ms))
+    rate = record.values["megapixels"] / ms.sum() * 1e3
+    assert row["megapixels_per_s"] == pytest.approx(float(rate))
+
+
+def test_price_and_telemetry_of_a_pass() -> None:
+    (record,) = reference_records("t4")
+    sampled = {"cpu_cores": [1.0, 3.0], "throttle_reasons": ["power cap", "heat"]}
+    values, environment = {**record.values, "telemetry": sampled}, {**record.environment}
+    environment["cost"] = {"usd_per_hour": 3.6}
+    (_, row), *_ = tables("t4", [replace(record, values=values, environment=environment)])
+    assert row["usd_per_million"] == pytest.approx(1e3 / float(str(row["img_per_s"])))
+    assert (row["cpu_cores_used"], row["throttle_reasons"]) == (2.0, "power cap; heat")
+    assert (row["gpu_power_w"], row["gate"], row["dct_margin"]) == (None, "reference", None)
 
 
 @pytest.mark.parametrize("name", experiments.ORDER)
