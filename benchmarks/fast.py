@@ -16,8 +16,6 @@ does not.
     python -m benchmarks.fast parts [--rounds N]
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -16,8 +16,6 @@ and, where they differ from the defaults,
 Its options are in `conf/experiment/<name>.yaml`.
 """
 
-from __future__ import annotations
-
 import pkgutil
 from collections.abc import Mapping, Sequence
 from importlib import import_module

@@ -1,7 +1,5 @@
 """What the experiments share: the types of their interface, their cells, and their tables' rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any

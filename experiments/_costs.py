@@ -1,7 +1,5 @@
 """From records of small, separate measurements to the pipelines of `wallclock.predict`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log2

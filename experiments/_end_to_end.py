@@ -1,7 +1,5 @@
 """What the end-to-end experiments share: their cells and the rows of their tables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

@@ -3,11 +3,9 @@
 One table, `fixes`. A fix that this version cannot run is not in it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from experiments._common import Options, Recipe
 from experiments._costs import LOADER_FIELDS
@@ -50,11 +48,11 @@ class Scenario:
     cost: str = ""
     faithful: bool = True
 
-    @staticmethod
-    def from_json(plain: Mapping[str, Any]) -> Scenario:
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Self:
         """The inverse of `dataclasses.asdict`, by way of JSON."""
         recipe, stages = Recipe(**plain["recipe"]), tuple(plain["stages"])
-        return Scenario(**{**plain, "recipe": recipe, "stages": stages})
+        return cls(**{**plain, "recipe": recipe, "stages": stages})
 
 
 #: Stage → what to do where no measured fix shortens it, and what that costs.

@@ -11,8 +11,6 @@ third less than its own libjpeg-turbo sweep, which says that in those cells noth
 are shown, each with its assumption.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping
 

@@ -4,22 +4,13 @@ Method. The serial engine at batch 1 with torch and OpenCV limited to one thread
 and resize, small images. One row.
 """
 
-from __future__ import annotations
-
-from experiments import _common
+from experiments import _common, serial
 from experiments._common import Cell, Options, Plan, Records, Tables, cell
 
 RANK = 50
 QUICK = True
 CSV = "cpu-baseline-stages.csv"
-COLUMNS = _common.columns(
-    "recipe decoder resizer interpolation image_set corpus weights device device_kind",
-    "n_images repeats batch_size",
-    _common.STAGE_COLUMNS,
-    "unattributed_s wall_s wall_s_min wall_s_max img_per_s",
-    "seconds_per_100k seconds_per_100k_origin decode_resize_share_without_forward",
-    "n_failed median_kb median_megapixels origin status reason",
-)
+COLUMNS = tuple(name for name in serial.COLUMNS if name not in _common.FIDELITY_COLUMNS)
 TABLES = {CSV: COLUMNS}
 
 

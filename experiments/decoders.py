@@ -6,8 +6,6 @@ and their pixels are compared with Pillow's: a decoder whose pixels differ (`gat
 Only valid JPEGs of one or three components take part.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

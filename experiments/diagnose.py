@@ -7,8 +7,6 @@ and the step from h2d to the sink at a few batch sizes, are timed separately. Fr
 With `prove=true` every one of them is then run, as `t4` is.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, replace

@@ -8,8 +8,6 @@ gate is that of the recipe `fast`: every image within `max_loss_db` of full deco
 no worse than the paper's. It withholds no time here: the distance is an axis of the figure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial

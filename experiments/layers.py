@@ -7,8 +7,6 @@ what it calls. The trace of the profiled batches goes to `figures/trace-forward.
 ui.perfetto.dev. On a GPU all times are the device's.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from experiments import _common

@@ -12,8 +12,6 @@ process fetches its pages anew for each image and another does not, and the end-
 faster than its parts.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

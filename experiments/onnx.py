@@ -16,8 +16,6 @@ vectors are not the same within its dtype's limits (`gate`) gets no time. FP32 m
 off in both libraries.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

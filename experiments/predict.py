@@ -10,8 +10,6 @@ whose accelerator is a mock model that sleeps. No end-to-end time enters a predi
 The paper's own end-to-end numbers follow, predicted from the paper's own serial ones.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from itertools import product

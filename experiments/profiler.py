@@ -7,8 +7,6 @@ one serial pass under torch.profiler (each stage in a `record_function`) and one
 difference between our seconds and theirs; the row shows the largest, the median repeat of it.
 """
 
-from __future__ import annotations
-
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell
 from wallclock.summary import median

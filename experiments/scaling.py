@@ -6,8 +6,6 @@ are loaded. The line is fitted by least squares to the medians over repeats, wei
 the short runs count.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

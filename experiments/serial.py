@@ -12,8 +12,6 @@ recipe are compared with the first one's, untimed. A recipe whose output differs
 gets no time.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -10,8 +10,6 @@ equal and vectors equal bit for bit, or the row gets no time.
 repeat.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from itertools import product

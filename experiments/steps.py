@@ -5,8 +5,6 @@ resize, workers, batch, FP16. Every step is measured end to end, as `t4` is; the
 two ends and estimated the steps between them.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from experiments import _common, _end_to_end

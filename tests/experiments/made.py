@@ -1,7 +1,5 @@
 """Records with chosen samples, and a plan over a tiny folder."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

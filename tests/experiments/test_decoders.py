@@ -1,7 +1,5 @@
 """`decoders`: its grid, and its table."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`diagnose`: from the command line on files, and its fixes."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import asdict, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`frontier`: its grid, and its table."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from experiments import frontier

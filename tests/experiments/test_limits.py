@@ -1,7 +1,5 @@
 """`limits`: its grid, and its table."""
 
-from __future__ import annotations
-
 import pytest
 
 from experiments import limits

@@ -1,7 +1,5 @@
 """`onnx`: its grid on either device, and its table."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`predict`: its cells, its table, and the paper's own numbers."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from functools import partial

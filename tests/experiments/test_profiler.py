@@ -1,7 +1,5 @@
 """`profiler`: its cells, and its table."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from experiments import profiler

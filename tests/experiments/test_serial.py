@@ -1,7 +1,5 @@
 """`serial`: its grid, and its tables."""
 
-from __future__ import annotations
-
 import pytest
 
 from experiments import serial

@@ -1,7 +1,5 @@
 """`serialization`: its grid, its table, and the claims that it backs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The experiments with one recipe or one varying choice: their grids, ladder, timeline and fit."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any

@@ -1,6 +1,4 @@
-"""What holds for every experiment's tables, on the records of the reference run."""
-
-from __future__ import annotations
+"""What holds for every experiment, and for its tables on the records of the reference run."""
 
 from dataclasses import replace
 from typing import Any
@@ -205,3 +203,27 @@ def test_only_100k_images_are_measured_as_such() -> None:
     assert _common.rate_columns(100_000, 500.0)["seconds_per_100k_origin"] == "measured"
     scaled = _common.rate_columns(10, 0.5)
     assert (scaled["seconds_per_100k"], scaled["seconds_per_100k_origin"]) == (5000, "extrapolated")
+
+
+def test_order_is_by_rank_without_those_on_request() -> None:
+    assert experiments.ORDER[:3] == ("profiler", "decoders", "serialization")
+    assert experiments.ORDER[-2:] == ("predict", "layers")
+    assert experiments.ON_REQUEST == ("diagnose",)
+    assert experiments.QUICK == ("profiler", "decoders", "serialization", "serial", "cpu")
+
+
+def test_record_sources() -> None:
+    assert experiments.record_sources("predict")[:2] == ("predict", "t4")
+    assert experiments.record_sources("serial") == ("serial",)
+
+
+@pytest.mark.parametrize("name", [*experiments.ORDER, *experiments.ON_REQUEST])
+def test_every_table_has_a_constant(name: str) -> None:
+    module = vars(experiments.load(name))
+    constants = {
+        csv
+        for constant, value in module.items()
+        if constant.endswith(("CSV", "CSVS"))
+        for csv in (value.values() if isinstance(value, dict) else [value])
+    }
+    assert constants == set(module["TABLES"])

@@ -1,7 +1,5 @@
 """The textbook's case to the last digit, and mlsysim as the oracle on random inputs."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The inputs of a prediction: checked, and fitted from points."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

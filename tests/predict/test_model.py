@@ -1,7 +1,5 @@
 """A pipeline: the slowest sets the pace, sums where nothing overlaps, cores are used once."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import inf
 from typing import Any

@@ -1,7 +1,5 @@
 """A queue of finite depth: exact without variance; with it, shallow queues cost throughput."""
 
-from __future__ import annotations
-
 import math
 import random
 

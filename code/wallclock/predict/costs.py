@@ -1,12 +1,11 @@
 """The inputs of a prediction: costs of the stages, the device, the machine. Checked and frozen."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Self
 
 from wallclock.clock import LOADING_STAGES, STAGES
 from wallclock.spec import ENGINES
@@ -47,10 +46,10 @@ class StageCosts(_Checked):
     image_bytes: float = 0.0
     variation: float = 0.0
 
-    @staticmethod
+    @classmethod
     def of(
-        samples: Mapping[str, Sequence[int]], n_images: int, image_bytes: float = 0.0
-    ) -> StageCosts:
+        cls, samples: Mapping[str, Sequence[int]], n_images: int, image_bytes: float = 0.0
+    ) -> Self:
         """From a serial pass's samples: stage → nanoseconds of each call; absent stages cost 0.
 
         Raises:
@@ -64,7 +63,7 @@ class StageCosts(_Checked):
         loads = [sum(times) for times in zip(*per_image, strict=False)]
         varies = len(loads) > 1 and any(loads)
         variation = statistics.pstdev(loads) / statistics.fmean(loads) if varies else 0.0
-        return StageCosts(**seconds, image_bytes=image_bytes, variation=variation)
+        return cls(**seconds, image_bytes=image_bytes, variation=variation)
 
     @property
     def load_s(self) -> float:
@@ -87,8 +86,8 @@ class StepTime(_Checked):
         """Seconds of a batch of that many images."""
         return self.fixed_s + self.per_image_s * batch_size
 
-    @staticmethod
-    def fit(points: Iterable[tuple[int, float]]) -> StepTime:
+    @classmethod
+    def fit(cls, points: Iterable[tuple[int, float]]) -> Self:
         """Fixed part and slope from (batch size, seconds of a batch).
 
         Least squares of the relative error, so that a batch of one counts as much as one of 256;
@@ -109,7 +108,7 @@ class StepTime(_Checked):
         y = [size / seconds for size, seconds in measured]
         xx, yy = sum(p * p for p in x), sum(q * q for q in y)
         xy = sum(p * q for p, q in zip(x, y, strict=True))
-        only_slope = StepTime(0.0, sum(y) / yy)
+        only_slope = cls(0.0, sum(y) / yy)
         if len({size for size, _ in measured}) == 1:
             return only_slope
         determinant = xx * yy - xy * xy
@@ -117,7 +116,7 @@ class StepTime(_Checked):
         per_image = (sum(y) * xx - sum(x) * xy) / determinant
         if fixed < 0:
             return only_slope
-        return StepTime(fixed, per_image) if per_image >= 0 else StepTime(sum(x) / xx, 0.0)
+        return cls(fixed, per_image) if per_image >= 0 else cls(sum(x) / xx, 0.0)
 
 
 @dataclass(frozen=True)

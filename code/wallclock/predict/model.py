@@ -8,8 +8,6 @@ spent in a second than there are cores (work conservation; Kleinrock, "Queueing 
 chapter 3), and a forward pass that has to share one core is slowed down on all of its cores.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
