@@ -11,6 +11,7 @@ from experiments import _common
 from tests.reference import reference_records
 from wallclock.clock import STAGES
 from wallclock.records import Record
+from wallclock.spec import ModelSpec
 
 MEASURED = ("_s", "_ms", "_share", "img_per_s", "_per_s", "_speedup", "_mib", "_gib", "repeats")
 #: Experiment → protocol of its comparison, where the values are, values that fail its gate.
@@ -105,7 +106,12 @@ def test_price_and_telemetry_of_a_pass() -> None:
     sampled = {"cpu_cores": [1.0, 3.0], "throttle_reasons": ["power cap", "heat"]}
     values, environment = {**record.values, "telemetry": sampled}, {**record.environment}
     environment["cost"] = {"usd_per_hour": 3.6}
+    environment["machine"] = {"cpu": "CPU", "cores": 4, "gpus": [{"name": "Tesla T4"}]}
+    model = ModelSpec("null", "none", service_ms=8.0, service_ms_per_image=2.0)
+    record = replace(record, cell=replace(record.cell, model=model))
     (_, row), *_ = tables("t4", [replace(record, values=values, environment=environment)])
+    assert (row["weights"], row["service_ms"], row["batch_size"]) == ("none", 72.0, 32)
+    assert row["device"] == "CPU (4 cores, with Tesla T4)"
     assert row["usd_per_million"] == pytest.approx(1e3 / float(str(row["img_per_s"])))
     assert (row["cpu_cores_used"], row["throttle_reasons"]) == (2.0, "power cap; heat")
     assert (row["gpu_power_w"], row["gate"], row["dct_margin"]) == (None, "reference", None)

@@ -62,14 +62,11 @@ def test_seconds_of_an_image(arguments: Any, seconds: float, bottleneck: str) ->
     assert expected.bottleneck == bottleneck
 
 
-def test_prediction_without_workers() -> None:
+def test_prediction_with_and_without_workers() -> None:
     expected = Pipeline(COSTS, STEP, BIG, JobSetup(0, 8)).predict()
     assert expected.accelerator_utilization == pytest.approx(0.5)
     assert expected.accelerator_bound == pytest.approx(amdahl(0.5))
     assert Pipeline(COSTS, STEP, BIG, JobSetup(4, 8, "serial")).predict() == expected
-
-
-def test_prediction_with_workers() -> None:
     expected = Pipeline(COSTS, STEP, BIG, JobSetup(8, 8)).predict()
     assert expected.accelerator_utilization == pytest.approx(1)
     assert expected.supply["transform"] == pytest.approx(4000)
@@ -85,18 +82,16 @@ def test_crossover_batch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("costs", "step", "machine", "workers"),
+    ("parts", "workers"),
     [
-        (COSTS, STEP, BIG, 2),
-        (COSTS, STEP, Machine(1), None),
-        (LARGE, STEP, SLOW_DISK, None),
-        (COSTS, StepTime(0, 1e-2), SHARED, 1),
+        ((COSTS, STEP, BIG), 2),
+        ((COSTS, STEP, Machine(1)), None),
+        ((LARGE, STEP, SLOW_DISK), None),
+        ((COSTS, StepTime(0, 1e-2), SHARED), 1),
     ],
 )
-def test_workers_to_saturate(
-    costs: StageCosts, step: StepTime, machine: Machine, workers: int | None
-) -> None:
-    assert Pipeline(costs, step, machine, JobSetup(1, 64)).workers_to_saturate() == workers
+def test_workers_to_saturate(parts: Any, workers: int | None) -> None:
+    assert Pipeline(*parts, JobSetup(1, 64)).workers_to_saturate() == workers
 
 
 def test_zero_costs_are_not_predicted() -> None:
