@@ -23,7 +23,7 @@ FEWER = {
     "step.batch_sizes.cpu": "[1, 8]",
     "step.batches.cpu": 2,
     "better": "{workers: 1, batch_size: {cpu: 8}, dtype: {cpu: fp32}}",
-    "loaders": "[{name: turbojpeg, decoder: turbojpeg, resizer: opencv, interpolation: area}]",
+    "loaders": "[]",
     "checks": "[{workers: 0}]",
 }
 SHORT = (
