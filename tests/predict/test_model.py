@@ -90,7 +90,7 @@ def test_crossover_batch() -> None:
         ((COSTS, StepTime(0, 1e-2), SHARED), 1),
     ],
 )
-def test_workers_to_saturate(parts: Any, workers: int | None) -> None:
+def test_workers_to_saturate(parts: tuple[Any, Any, Any], workers: int | None) -> None:
     assert Pipeline(*parts, JobSetup(1, 64)).workers_to_saturate() == workers
 
 
