@@ -1,7 +1,5 @@
 """`layers`: a small real network from the command line to tables and a trace that opens."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

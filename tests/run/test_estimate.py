@@ -15,8 +15,8 @@ from wallclock.spec import Recipe
 
 
 def cell(n: int = 100) -> Record:
-    record = made.record("serial", "serial", "pil-small_256", Recipe("pil"))
-    return replace(record, cell=replace(record.cell, corpus=made.corpus(n=n)))
+    record = made.record("serial", "serial", "pil-small_256", {}, {}, recipe=Recipe("pil"))
+    return replace(record, cell=replace(record.cell, corpus=replace(record.cell.images, n=n)))
 
 
 def test_more_images_take_longer(tmp_path: Path) -> None:

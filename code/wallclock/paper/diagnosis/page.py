@@ -15,7 +15,7 @@ from wallclock.paper.diagnosis.words import TABLES, Diagnosis
 from wallclock.paper.format import percent
 from wallclock.paper.pages import render_page, segment
 from wallclock.paper.rendering import Rendering
-from wallclock.predict import UNCERTAINTY
+from wallclock.predict.model import UNCERTAINTY
 
 STEM = "diagnosis"
 

@@ -13,7 +13,7 @@ from wallclock.paper.figures import style
 from wallclock.paper.format import counted, digits, percent
 from wallclock.paper.labels import CORPORA
 from wallclock.paper.rendering import NothingToDrawError, Tables, output
-from wallclock.predict import UNCERTAINTY
+from wallclock.predict.model import UNCERTAINTY
 from wallclock.summary import median
 
 #: Label, fill and marker by experiment; told apart by shape and lightness.

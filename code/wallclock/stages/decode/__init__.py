@@ -13,7 +13,7 @@ One policy for all of them:
 
 A recipe may ask for less than the full size (`Scaling`): libjpeg then computes 4, 2 or 1 of each
 block's 8 rows and columns from its low frequencies. Other scales than these powers of two cost more
-than they save: libjpeg-turbo has no vector code for them (`benchmarks/fast_parts.py`).
+than they save: libjpeg-turbo has no vector code for them (`benchmarks/fast.py`).
 
 Importing this package imports no image library: a decoder imports its own when it is made.
 """
