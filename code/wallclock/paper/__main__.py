@@ -23,7 +23,10 @@ _FLAGS: dict[str, dict[str, Any]] = {
     "tolerance": {"type": float, "default": 0.25, "help": "relative, for timings (default 0.25)"},
     "reference": {"type": Path, "help": "one run; default: every one in data/reference"},
     "write": {"action": "store_true", "help": "write what the records make instead of comparing"},
-    "pack": {"type": Path, "help": "first pack the records in this folder into --reference; writes"},
+    "pack": {
+        "type": Path,
+        "help": "first pack the records in this folder into --reference; writes",
+    },
 }
 
 
