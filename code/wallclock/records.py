@@ -75,8 +75,7 @@ def key_of(cell: Cell, identity: Mapping[str, Any]) -> str:
 def write(target: Path, record: Record, extra_files: Iterable[Path] = ()) -> None:
     """Write a record atomically; `extra_files` (a trace, for instance) are moved into it.
 
-    Raises:
-        UserError: the disk is full.
+    Raises UserError: the disk is full.
     """
     temporary = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
@@ -101,11 +100,7 @@ def write(target: Path, record: Record, extra_files: Iterable[Path] = ()) -> Non
 
 
 def load(target: Path) -> Record:
-    """Read a record back.
-
-    Raises:
-        UserError: it is absent, incomplete, or was edited.
-    """
+    """Read a record back. Raises UserError: it is absent, incomplete, or was edited."""
     try:
         if (target / "COMPLETE").read_bytes() != _seal(target).encode():
             fix = "delete it and run again"
@@ -161,8 +156,7 @@ def pack(runs: Path, archive: Path) -> int:
 
     Equal records give equal bytes: sorted names, no owner, one mode, one time.
 
-    Raises:
-        UserError: there is no record, one was edited, or the disk is full.
+    Raises UserError: there is no record, one was edited, or the disk is full.
     """
     indices = list(runs.glob("*/index.json"))
     folders = [folder for index in indices for folder in _indexed(runs, index.parent.name)]
@@ -186,8 +180,7 @@ def pack(runs: Path, archive: Path) -> int:
 def unpack(archive: Path, runs: Path) -> None:
     """Extract what `pack` wrote. Digests are verified when a record is loaded, not here.
 
-    Raises:
-        UserError: the archive is absent, damaged, or holds an unsafe path.
+    Raises UserError: the archive is absent, damaged, or holds an unsafe path.
     """
     try:
         with tarfile.open(archive, "r:xz") as packed:

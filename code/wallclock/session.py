@@ -25,8 +25,7 @@ from wallclock.spec import Settings
 def run_session(settings: Settings, command: str) -> int:
     """Run what the settings ask for; return the exit status: 0, or 1 if a cell crashed.
 
-    Raises:
-        UserError: a request that cannot be met.
+    Raises UserError: a request that cannot be met.
     """
     console = Console()
     _print_lines(settings.notes, console)

@@ -23,7 +23,8 @@ from wallclock.paper.csvfile import read_columns, read_table
 FACTS = ROOT.parent / "shared" / "paper" / "claims.csv"
 SMALL, ORIGINAL = serial.CSVS["small_256"], serial.CSVS["original"]
 WALL, SHARE = "serial-small-pil-wall", "serial-small-pil-forward-share"
-SPEEDUP = "serial-original-speedup"
+SPEEDUP, DECODE = "serial-original-speedup", "decode-original-speedup"
+ON_CPU = {"device": "AMD EPYC", "device_kind": "cpu"}
 
 
 def claim(name: str) -> Claim:
@@ -160,42 +161,29 @@ class TestMachine:
         assert [verdict for verdict in verdicts if verdict.verdict != HELD] == []
 
     @pytest.mark.parametrize(
-        "device",
-        ["Tesla T4", "NVIDIA Tesla T4", "NVIDIA T400 4GB", "NVIDIA T4G", "NVIDIA H100 80GB"],
+        ("name", "changes", "expected", "reason"),
+        [
+            (WALL, {"device": "NVIDIA Tesla T4"}, HELD, "within"),
+            (WALL, {"device": "NVIDIA T400"}, NOT_APPLICABLE, "Tesla T4 only; here: NVIDIA T400"),
+            (WALL, {"device": "NVIDIA T4G"}, NOT_APPLICABLE, "a Tesla T4 only; here: NVIDIA T4G"),
+            (SHARE, {"device": "NVIDIA H100 80GB"}, HELD, "within"),
+            (SHARE, ON_CPU, NOT_APPLICABLE, "needs a CUDA GPU; here: AMD EPYC"),
+            (DECODE, ON_CPU | {"corpus": "synthetic"}, HELD, "on synthetic images"),
+            ("decode-original-pil", ON_CPU, NOT_APPLICABLE, "here: AMD EPYC"),
+            (WALL, {"weights": "none"}, NOT_APPLICABLE, "mock model"),
+        ],
     )
-    def test_absolute_claims_bind_on_a_t4(self, t4_copy: Copy, device: str) -> None:
-        folder = t4_copy(SMALL)
-        edit(folder / SMALL, device=device)
-        verdict = verdict_of(WALL, folder)
-        expected = HELD if device.endswith("Tesla T4") else NOT_APPLICABLE
-        assert (verdict.verdict, verdict.ours) == (expected, 588)
-        if expected == NOT_APPLICABLE:
-            assert verdict.reason.endswith(f"binds on a Tesla T4 only; here: {device}")
-        assert verdict_of(SHARE, folder).verdict == HELD
-
-    def test_share_with_forward_needs_a_gpu(self, t4_copy: Copy) -> None:
-        folder = t4_copy(SMALL)
-        edit(folder / SMALL, device="AMD EPYC", device_kind="cpu")
-        verdict = verdict_of(SHARE, folder)
-        assert verdict.verdict == NOT_APPLICABLE
-        assert verdict.reason == "needs a CUDA GPU; here: AMD EPYC"
-        assert verdict.ours == pytest.approx(0.58)
-
-    def test_decoders_are_judged_everywhere(self, t4_copy: Copy) -> None:
-        folder = t4_copy(decoders.CSV)
-        edit(folder / decoders.CSV, device="AMD EPYC", corpus="synthetic")
-        verdict = verdict_of("decode-original-speedup", folder)
-        assert verdict.verdict == HELD
-        assert verdict.ours == pytest.approx(24.8 / 10.2)
-        assert verdict.reason.endswith("on synthetic images")
-        assert verdict_of("decode-original-pil", folder).verdict == NOT_APPLICABLE
-
-    def test_mock_model_backs_nothing(self, t4_copy: Copy) -> None:
-        folder = t4_copy(SMALL)
-        edit(folder / SMALL, weights="none")
-        verdict = verdict_of(WALL, folder)
-        assert verdict.verdict == NOT_APPLICABLE
-        assert "mock model" in verdict.reason
+    def test_claim_is_about_a_machine(
+        self, t4_copy: Copy, name: str, changes: dict[str, str], expected: str, reason: str
+    ) -> None:
+        csv = claim(name).csv
+        folder = t4_copy(csv)
+        known = read_columns(folder / csv)
+        edit(folder / csv, **{column: changes[column] for column in changes if column in known})
+        verdict = verdict_of(name, folder)
+        assert verdict.verdict == expected
+        assert reason in verdict.reason
+        assert verdict.ours == pytest.approx({WALL: 588, SHARE: 0.58}.get(name, verdict.ours))
 
 
 class TestTolerance:

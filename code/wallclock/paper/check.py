@@ -13,7 +13,6 @@ depend on the versions of zlib and FreeType. `python -m wallclock.paper figures`
 
 from __future__ import annotations
 
-import os
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -86,7 +85,8 @@ def _first_difference(committed: bytes, rebuilt: bytes, width: int = 60) -> str:
     texts = [data.decode("utf-8", "replace").split("\n") for data in (committed, rebuilt)]
     for number, pair in enumerate(zip_longest(*texts, fillvalue="(no such line)"), start=1):
         if pair[0] != pair[1]:
-            start = max(0, len(os.path.commonprefix(pair)) - width // 3)
+            differing = (i for i, (a, b) in enumerate(zip_longest(*pair)) if a != b)
+            start = max(0, next(differing) - width // 3)
             one, other = (f"{'…' if start else ''}{line[start : start + width]}" for line in pair)
             return f"differs in line {number}\n  committed  {one}\n  rebuilt    {other}"
     return "differs"

@@ -42,8 +42,7 @@ class Plan:
     def slice(self, image_set: str, n: int) -> Slice:
         """The first `n` images of a set.
 
-        Raises:
-            UserError: the corpus cannot be prepared, or too many of its images are damaged.
+        Raises UserError: the corpus cannot be prepared, or too many of its images are damaged.
         """
         return self._slice(self.settings.corpus, image_set, n)
 
