@@ -69,14 +69,6 @@ def test_translate(arguments: str, overrides: list[str]) -> None:
     assert translate(arguments.split()) == overrides
 
 
-@pytest.mark.parametrize(
-    "arguments", ["--n", "--experiment", "--n --quick", "--export --n 1", "--n seed=1"]
-)
-def test_flag_without_value(arguments: str) -> None:
-    with pytest.raises(UserError, match=f"argument {arguments.split()[0]}: expected one argument"):
-        translate(arguments.split())
-
-
 @hypothesis_settings(max_examples=100, deadline=None)
 @given(
     st.text(
