@@ -96,11 +96,9 @@ def test_folder_without_a_valid_image_is_one_line(
 
 
 def test_max_failures_stops_before_measuring(images: Path, tmp_path: Path) -> None:
-    changes = {"max_failures": 6, "corpus": CorpusSpec("folder", path=str(images))}
-    plan = Plan(
-        replace(resolved("experiment=[cpu]"), out=tmp_path, **changes),
-        lambda done, total, step: None,
-    )
+    corpus = CorpusSpec("folder", path=str(images))
+    settings = replace(resolved("experiment=[cpu]"), out=tmp_path, max_failures=6, corpus=corpus)
+    plan = Plan(settings, lambda done, total, step: None)
     line = "7 of 15 images cannot be used, over max_failures=6; the first, b truncated.jpg"
     with pytest.raises(UserError, match=line):
         plan.slice("original", 20)

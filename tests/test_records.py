@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.reference import REFERENCE, reference_records
-from wallclock import records
+from wallclock import files, records
 from wallclock.errors import UserError
 from wallclock.records import Record
 from wallclock.spec import Cell, ModelSpec, Recipe, Slice
@@ -166,7 +166,7 @@ def test_killed_write_leaves_no_record(
 
         return call
 
-    monkeypatch.setattr(records, "write_text", limited(records.write_text))
+    monkeypatch.setattr(records, "write_text", limited(files.write_text))
     monkeypatch.setattr(Path, "rename", limited(Path.rename))
     with pytest.raises(Killed):
         records.write(target, RECORD)
