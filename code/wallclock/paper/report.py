@@ -140,7 +140,7 @@ def render(tables_dir: Path, figures_dir: Path) -> Rendering:
     path = tables_dir / claims.CSV
     verdicts = read_table(path) if path.is_file() else []
     metas = [json.loads(_text(path)) for path in sorted(tables_dir.glob("*.meta.json"))]
-    # Of no use to a reader: a corpus that is read from a pack holds the same images.
+    # The storage is left out: a corpus that is read from a pack holds the same images.
     corpora = [
         {name: value for name, value in corpus.items() if name != "storage"}
         for meta in metas
