@@ -89,9 +89,9 @@ def complete(out: Path) -> dict[Path, float]:
 def test_stopped_while_measuring(
     how: str, arguments: list[str], run_main: RunMain, tmp_path: Path
 ) -> None:
-    """In the middle of a cell of several seconds, after two short ones."""
+    """In the middle of a cell, after two others."""
     out = tmp_path / "data"
-    arguments += ["model.service_ms=1500", "experiment.decoders.decoders=[pil]"]
+    arguments += ["model.service_ms=500", "experiment.decoders.decoders=[pil]"]
     arguments += ["--experiment", "decoders,cpu"]
     with started(arguments) as process:
         wait_until(lambda: list(out.glob("runs/cpu/.*.work")), process)
