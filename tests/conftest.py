@@ -82,13 +82,12 @@ def run_main() -> RunMain:
 
 @pytest.fixture(scope="session")
 def tiny_run(run_main: RunMain, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Three experiments, once, on two generated images of each set, without a network."""
+    """Two experiments, once, on two generated images of each set, without a network."""
     base = tmp_path_factory.mktemp("tiny")
     out, figures = base / "data", base / "figures"
     arguments = (
-        *("--n", "2", "--experiment", "profiler,serial,cpu"),
-        *("repeats=1", "model=null", "device=cpu"),
-        *("experiment.profiler.rounds=3", "experiment.profiler.calls_per_round=2000"),
+        *("--n", "2", "--experiment", "serial,cpu", "repeats=1", "model=null", "device=cpu"),
+        "experiment.serial.recipes=[{name: pil, decoder: pil, resizer: pil}]",
         *(f"out={out}", f"figures={figures}"),
     )
     done = run_main(*arguments, timeout=300)

@@ -24,7 +24,7 @@ from wallclock.errors import UserError
 from wallclock.paper.csvfile import read_table, write_table
 from wallclock.paper.format import digits
 from wallclock.paper.terminal import print_table
-from wallclock.run.progress import CorpusProgress, Screen
+from wallclock.run.progress import CorpusProgress, bars
 from wallclock.spec import CorpusSpec
 from wallclock.summary import kolmogorov_smirnov, quantile
 
@@ -56,8 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.n < 1:
             raise UserError(f"--n {options.n}: compare at least one image of each folder")
-        with Screen(console).bars() as bars:
-            progress, cache = CorpusProgress(bars), options.out / "corpora"
+        with bars(console) as progress_bars:
+            progress, cache = CorpusProgress(progress_bars), options.out / "corpora"
             a = _measure(options.a, options.n, cache, progress)
             b = _measure(options.b, options.n, cache, progress)
         write_table(path, COLUMNS, compare(a, b))

@@ -274,11 +274,7 @@ class Cell:
 
     @property
     def images(self) -> Slice:
-        """The corpus slice.
-
-        Raises:
-            ValueError: the cell has none.
-        """
+        """The corpus slice. Raises ValueError: the cell has none."""
         if self.corpus is None:
             raise ValueError(f"{self.experiment}/{self.label} has no corpus")
         return self.corpus

@@ -12,8 +12,8 @@ from tests import making
 from tests.conftest import RunMain
 from tests.experiments import made
 from wallclock.clock import STAGES
+from wallclock.paper import diagnosis as words
 from wallclock.paper.csvfile import read_table
-from wallclock.paper.diagnosis import words
 from wallclock.run.plan import Plan
 
 #: As little of everything as still measures it.

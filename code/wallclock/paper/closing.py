@@ -8,8 +8,8 @@ from pathlib import Path
 
 import experiments
 from experiments import cpu, fast, frontier, layers, limits, opt, predict, scaling, t4
+from wallclock.paper import diagnosis as job
 from wallclock.paper.csvfile import Row, number, ok_rows, read_table
-from wallclock.paper.diagnosis import words
 from wallclock.paper.format import digits, factor, percent
 from wallclock.paper.labels import DECODERS, RUNTIMES, SHORT_SETS, STEPS, SYSTEMS
 from wallclock.paper.terminal import RESULTS
@@ -105,12 +105,12 @@ def _name(row: Row, names: Sequence[str]) -> str:
 
 
 def _diagnose(folder: Path) -> str:
-    diagnosis = words.load(folder)
+    diagnosis = job.load(folder)
     if diagnosis is None:
         return ""
     first = diagnosis.first()
     if first is None:
-        return words.headline(diagnosis)
+        return diagnosis.words[0]
     present, column = diagnosis.present, "measured_img_per_s"
     proof = f", {_over(first, present, column)} measured" if first[column] else ""
     return f"fix first: {first['fix']}, {factor(first['predicted_speedup'])} predicted{proof}"

@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from wallclock.clock import STAGES
-from wallclock.paper.check import Discrepancy
 from wallclock.paper.claims import DIFFERS, HELD, NOT_APPLICABLE, NOT_RUN, VERDICTS, Verdict
 from wallclock.paper.csvfile import Row, number, read_table
 from wallclock.paper.diff import Difference
@@ -92,22 +91,6 @@ def print_differences(differences: Sequence[Difference], console: Console) -> No
     rows = [(d.csv, d.row, d.column, d.a, d.b) for d in differences]
     print_table(("table", "row", "column", "a", "b"), rows, console, right=("a", "b"))
     console.print(Text(f"\n{counted(len(differences), 'difference')}", style="bold red"))
-
-
-def print_discrepancies(discrepancies: Sequence[Discrepancy], console: Console) -> None:
-    """Print each file in which a reference run and its records disagree, and how it differs."""
-    words = {"missing": "missing: its records make it", "extra": "extra: no record makes it"}
-    width = max(len(discrepancy.path) for discrepancy in discrepancies)
-    lines = []
-    for discrepancy in discrepancies:
-        where = f"differs in line {discrepancy.line}" if discrepancy.line else "differs"
-        lines.append(f"  {discrepancy.path:<{width}}  {words.get(discrepancy.what, where)}")
-        if discrepancy.line:
-            lines.append(f"      committed  {discrepancy.committed}")
-            lines.append(f"      rebuilt    {discrepancy.rebuilt}")
-    console.print(Text("\n".join(lines)), soft_wrap=True)
-    count = counted(len(discrepancies), "file")
-    console.print(Text(f"\n{count} not as the records make them", style="bold red"))
 
 
 def _name(row: Row) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from experiments import cpu
 from tests.conftest import RunMain
 from tests.corpus.abo import bucket
 from tests.corpus.abo.conftest import Corpus
@@ -22,7 +23,6 @@ from wallclock.spec import Cell, ModelSpec, Recipe
 #: Without a network a proxy is no way out either.
 OFFLINE = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "")
 SERIAL = ("t4-serial-stages.csv", "t4-serial-stages-original.csv")
-RECIPES = "[{name: pil, decoder: pil, resizer: pil, interpolation: bilinear}]"
 
 
 def abo(experiment: str, endpoint: str, n: int, folder: Path) -> tuple[str, ...]:
@@ -30,19 +30,17 @@ def abo(experiment: str, endpoint: str, n: int, folder: Path) -> tuple[str, ...]
     return ("--experiment", experiment, *corpus, f"out={folder}/data", f"figures={folder}/figures")
 
 
-def test_serial_from_an_empty_folder(run_main: RunMain, moto: str, tmp_path: Path) -> None:
+def test_pass_from_an_empty_folder(run_main: RunMain, moto: str, tmp_path: Path) -> None:
     settings = ("corpus.layout=tar", "model=null", "device=cpu", "repeats=1")
-    recipes = f"experiment.serial.recipes={RECIPES}"
-    done = run_main(*abo("serial", moto, 6, tmp_path), *settings, recipes)
+    done = run_main(*abo("cpu", moto, 6, tmp_path), *settings)
     assert done.returncode == 0, done.stdout + done.stderr
-    for name in SERIAL:
-        rows = read_table(tmp_path / "data" / name)
-        outcomes = {(row["corpus"], row["n_images"], row["status"]) for row in rows}
-        assert outcomes == {("abo (tar)", "6", "ok")}
-    meta = json.loads((tmp_path / "data/t4-serial-stages.meta.json").read_text(encoding="utf-8"))
-    for corpus in meta["corpora"]:
-        assert corpus["credit"]["licence"] == "CC BY 4.0"
-        assert corpus["credit"]["attribution"] == bucket.CREDIT
+    path = tmp_path / "data" / cpu.CSV
+    (row,) = read_table(path)
+    assert (row["corpus"], row["n_images"], row["status"]) == ("abo (tar)", "6", "ok")
+    meta = json.loads(path.with_suffix(".meta.json").read_text(encoding="utf-8"))
+    (corpus,) = meta["corpora"]
+    assert corpus["credit"]["licence"] == "CC BY 4.0"
+    assert corpus["credit"]["attribution"] == bucket.CREDIT
     assert bucket.CREDIT in (tmp_path / "figures/report.html").read_text(encoding="utf-8")
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from tests.experiments import made
 from wallclock import records
 from wallclock.records import Record
-from wallclock.run.estimate import Estimator, format_duration
+from wallclock.run import progress
+from wallclock.run.progress import Estimator, format_duration
 from wallclock.spec import Recipe
 
 
@@ -21,11 +24,7 @@ def cell(n: int = 100) -> Record:
 
 def test_more_images_take_longer(tmp_path: Path) -> None:
     estimator = Estimator(tmp_path, 2)
-    few, many = cell(100).cell, cell(1_000).cell
-    assert 0 < estimator.seconds(few) < estimator.seconds(many)
-    assert estimator.total([few, many]) == pytest.approx(
-        estimator.seconds(few) + estimator.seconds(many)
-    )
+    assert 0 < estimator.seconds(cell(100).cell) < estimator.seconds(cell(1_000).cell)
 
 
 def test_earlier_record_of_this_machine(tmp_path: Path) -> None:
@@ -41,16 +40,20 @@ def test_crash_is_ignored(tmp_path: Path) -> None:
     assert Estimator(tmp_path, 2).seconds(cell().cell) == before
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0 s"),
-        (89, "89 s"),
-        (90, "2 min"),
-        (5_399, "90 min"),
-        (5_400, "1.5 h"),
-        (36_000, "10.0 h"),
-    ],
-)
-def test_format_duration(seconds: float, text: str) -> None:
-    assert format_duration(seconds) == text
+def test_format_duration() -> None:
+    texts = {0: "0 s", 89: "89 s", 90: "2 min", 5399: "90 min", 5400: "1.5 h", 36_000: "10.0 h"}
+    assert {seconds: format_duration(seconds) for seconds in texts} == texts
+
+
+def test_corpus_lines_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_LINE_INTERVAL_S", -1.0)
+    output = io.StringIO()
+    with progress.bars(Console(file=output, width=100)) as bars:
+        report = progress.CorpusProgress(bars)
+        for step in ("download", "validate"):
+            for done in (1, 2):
+                report.add_bytes(10**6 if step == "download" else 0)
+                report(done, 2, step)
+    texts = [line.split(",")[0] for line in output.getvalue().splitlines()]
+    assert texts == [f"{step}: {n} of 2" for step in ("download", "validate") for n in (1, 2)]
+    assert "MB/s" in output.getvalue().splitlines()[1]
