@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageChops, ImageDraw, ImageFont
 
-from wallclock.corpus.products import PLAIN, PRODUCTS, Part, Skin
+from wallclock.corpus.products import PRODUCTS, SKINS, Part, Skin
 from wallclock.errors import check_name
 from wallclock.spec import IMAGE_SETS
 
@@ -251,7 +251,7 @@ def _label(surface: _Canvas, rng: _Rng, full: tuple[int, int]) -> None:
     box = (left, top, left + wide, top + high)
     if min(wide, high) < 16:
         return
-    paper = rng.choice(((250, 128, 128), _tone(rng, PLAIN)))
+    paper = rng.choice(((250, 128, 128), _tone(rng, SKINS["plain"])))
     ink = (20, 128, 128) if paper[0] > 110 else (245, 128, 128)
     surface.paste(paper, box, Image.new("L", (wide, high), 255))
     columns = rng.choice((80, 128, 180))

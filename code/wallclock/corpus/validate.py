@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import re
+import struct
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -116,37 +117,29 @@ def read_header(data: bytes, limits: Limits) -> Header:
 
 
 def _jpeg_header(data: bytes, limits: Limits) -> Header:
+    """Walk the segments as a decoder does, behind the first scan too.
+
+    A segment's payload may hold any bytes: a thumbnail, or the decoy of an end-of-image marker.
+    """
     header: Header | None = None
-    position = 2
-    while True:
-        marker, start, end = _segment(data, position)
-        if marker in _ALL_SOF:
-            header = _frame(data[start:end], marker)
+    scans, position = 0, 2
+    while match := _NEXT_MARKER.search(data, position):
+        marker, position = data[match.end() - 1], match.end()
+        if marker == 0xD9:
+            if header is None or not scans:
+                raise ImageError("decode", "JPEG ends before its first scan, or has no frame")
+            return replace(header, scans=scans)
+        if marker in _STANDALONE:
+            continue
+        end = position + max(2, int.from_bytes(data[position : position + 2], "big"))
+        if marker in _ALL_SOF and not scans:
+            header = _frame(data[position + 2 : end], marker)
         elif marker == 0xDA:
-            break
+            scans += 1
+            if scans > limits.max_scans:
+                raise ImageError("decode", f"more JPEG scans than the limit of {limits.max_scans}")
         position = end
-    if header is None:
-        raise ImageError("decode", "JPEG scan before any frame header")
-    return replace(header, scans=_count_scans(data, position, limits))
-
-
-def _segment(data: bytes, position: int) -> tuple[int, int, int]:
-    """The next header segment: its marker, and where its payload starts and ends."""
-    while data[position : position + 2] == b"\xff\xff":
-        position += 1
-    if len(data) < position + 4:
-        raise ImageError("decode", "JPEG cut off in its header")
-    if data[position] != 0xFF:
-        raise ImageError("decode", f"junk between JPEG header segments at byte {position}")
-    marker = data[position + 1]
-    if marker in _STANDALONE:
-        return marker, position + 2, position + 2
-    if marker == 0xD9:
-        raise ImageError("decode", "JPEG ends before its first scan")
-    length = int.from_bytes(data[position + 2 : position + 4], "big")
-    if length < 2 or position + 2 + length > len(data):
-        raise ImageError("decode", "JPEG cut off in its header")
-    return marker, position + 4, position + 2 + length
+    raise ImageError("decode", "truncated JPEG: cut off before its end-of-image marker")
 
 
 def _frame(payload: bytes, sof: int) -> Header:
@@ -155,8 +148,7 @@ def _frame(payload: bytes, sof: int) -> Header:
         raise ImageError("decode", f"{process} is read by few decoders")
     if len(payload) < 6:
         raise ImageError("decode", "JPEG frame header is too short")
-    precision, components = payload[0], payload[5]
-    height, width = int.from_bytes(payload[1:3], "big"), int.from_bytes(payload[3:5], "big")
+    precision, height, width, components = struct.unpack(">BHHB", payload[:6])
     if precision != 8:
         raise ImageError("decode", f"{precision}-bit JPEG; the decoders read 8-bit")
     if width == 0 or height == 0:
@@ -164,23 +156,6 @@ def _frame(payload: bytes, sof: int) -> Header:
     if components not in (1, 3, 4):
         raise ImageError("decode", f"JPEG with {components} components")
     return Header("jpeg", width, height, components, _READABLE_SOF[sof])
-
-
-def _count_scans(data: bytes, first_scan: int, limits: Limits) -> int:
-    # Segment by segment, as a decoder goes: a table or a comment between two scans may hold any
-    # bytes, those of an end-of-image marker too. A progressive file has about ten scans.
-    scans, position = 0, first_scan
-    while match := _NEXT_MARKER.search(data, position):
-        marker, position = data[match.end() - 1], match.end()
-        if marker == 0xD9:
-            return scans
-        if marker == 0xDA:
-            scans += 1
-            if scans > limits.max_scans:
-                raise ImageError("decode", f"more JPEG scans than the limit of {limits.max_scans}")
-        if marker not in _STANDALONE:
-            position += max(2, int.from_bytes(data[position : position + 2], "big"))
-    raise ImageError("decode", "truncated JPEG: no end-of-image marker after the scan")
 
 
 def _strict_jpeg(data: bytes) -> None:

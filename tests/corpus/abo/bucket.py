@@ -14,7 +14,6 @@ README = (
     b"# ABO\n\n## License\n\nCC BY 4.0\n\n"
     b"## Attribution\n\nCredit for all of it:\n\n> Someone\n\n## More\n"
 )
-CREDIT = "Credit for all of it: Someone"
 CATALOGUE = "images/metadata/images.csv.gz"
 
 #: (image_id, height, width, path), as in the catalogue.

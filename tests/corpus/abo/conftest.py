@@ -110,7 +110,6 @@ def _fresh_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget what another test verified; back off as a local store allows."""
     monkeypatch.setattr("wallclock.corpus.abo.prepare._verified", {})
     monkeypatch.setattr("wallclock.corpus.abo.store._MAX_BACKOFF_S", 0.1)
-    monkeypatch.setattr("wallclock.corpus.abo.fetch._PASS_PAUSE_S", 0.1)
     monkeypatch.setattr("wallclock.corpus.abo.fetch._SHUTDOWN_TIMEOUT_S", 0.1)
 
 

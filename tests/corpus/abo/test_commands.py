@@ -15,6 +15,7 @@ from tests.conftest import RunMain
 from tests.corpus.abo import bucket
 from tests.corpus.abo.conftest import Corpus
 from tests.corpus.abo.faulty_store import FaultyStore
+from wallclock.corpus.abo.prepare import ATTRIBUTION
 from wallclock.measure import registry
 from wallclock.paper.csvfile import read_table
 from wallclock.spec import Cell, ModelSpec, Recipe
@@ -42,8 +43,8 @@ def test_serial_from_an_empty_folder(run_main: RunMain, moto: str, tmp_path: Pat
     meta = json.loads((tmp_path / "data/t4-serial-stages.meta.json").read_text(encoding="utf-8"))
     for corpus in meta["corpora"]:
         assert corpus["credit"]["licence"] == "CC BY 4.0"
-        assert corpus["credit"]["attribution"] == bucket.CREDIT
-    assert bucket.CREDIT in (tmp_path / "figures/report.html").read_text(encoding="utf-8")
+        assert corpus["credit"]["attribution"] == ATTRIBUTION
+    assert ATTRIBUTION in (tmp_path / "figures/report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -66,7 +67,7 @@ def test_five_hundred_images_end_to_end(run_main: RunMain, tmp_path: Path) -> No
         outcomes = {(row["corpus"], row["n_images"], row["n_failed"]) for row in table}
         assert outcomes == {("abo", "500", "0")}
         assert {row["status"] for row in table} <= {"ok", "unavailable"}
-    assert bucket.CREDIT in (tmp_path / "figures/report.html").read_text(encoding="utf-8")
+    assert ATTRIBUTION in (tmp_path / "figures/report.html").read_text(encoding="utf-8")
 
 
 def test_only_data_prints_the_list(run_main: RunMain, moto: str, tmp_path: Path) -> None:

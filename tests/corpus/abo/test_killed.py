@@ -152,6 +152,6 @@ def test_file_size_limit_is_a_full_disk(
 def test_it_stops_before_the_disk_is_full(
     slow: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wallclock.corpus.abo.pacing._FREE_BYTES", 1 << 60)
+    monkeypatch.setattr("wallclock.corpus.abo.fetch._FREE_BYTES", 1 << 60)
     with pytest.raises(UserError, match="no space left in"):
         Corpus(tmp_path, slow.endpoint)(n=N, prefixes=ALL)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.corpus.abo.conftest import Corpus, N
 from tests.corpus.abo.faulty_store import FaultyStore
-from wallclock.corpus import page_cache, readers
+from wallclock.corpus import readers
 from wallclock.corpus.abo import pack
 from wallclock.corpus.manifest import Manifest
 from wallclock.errors import ImageError, UserError
@@ -168,8 +168,8 @@ def test_files_can_be_evicted_and_warmed(corpus: Corpus, layout: str, n_files: i
     reader = readers.make(packed.root)
     first = reader(packed.items[0])
     readers.release(packed.root)
-    page_cache.evict(files)
-    page_cache.warm(files)
+    readers.evict(packed.root, files)
+    readers.warm(files)
     assert reader(packed.items[0]) == first, "a reader reopens its database"
     readers.release(packed.root)
 

@@ -15,7 +15,6 @@ from tests.corpus.abo import bucket
 from wallclock.corpus.abo import plan
 from wallclock.corpus.abo.plan import Catalogue, Entry
 from wallclock.errors import UserError
-from wallclock.files import sha256_file
 
 ROWS = bucket.rows(3000)
 any_function = settings(
@@ -31,7 +30,8 @@ def file(tmp_path: Path) -> Path:
 
 
 def load(path: Path, prefixes: int = 256, seed: int = 0) -> Catalogue:
-    return plan.load(path, sha256_file(path), prefixes, seed)
+    plan.load.cache_clear()
+    return plan.load(path, prefixes, seed)
 
 
 def sample(path: Path, prefixes: int = 70, seed: int = 0, n: int = 500) -> tuple[Entry, ...]:

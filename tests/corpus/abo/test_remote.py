@@ -12,7 +12,7 @@ from tests.corpus.abo.conftest import Corpus, N
 from tests.corpus.abo.faulty_store import FaultyStore, always, first, never
 from wallclock.corpus import readers
 from wallclock.corpus.manifest import Manifest
-from wallclock.corpus.readers.remote import RemoteReader
+from wallclock.corpus.remote import RemoteReader
 from wallclock.errors import ImageError
 from wallclock.files import sha256_bytes
 

@@ -14,8 +14,8 @@ from tests.corpus.abo.conftest import ALL, OBJECTS, Corpus, N, intact
 from tests.corpus.abo.faulty_store import FaultyStore, first
 from wallclock.corpus.abo import fetch as fetching
 from wallclock.corpus.abo import store as stores
-from wallclock.corpus.abo.pacing import AdaptiveLimiter
-from wallclock.corpus.abo.store import TransientError
+from wallclock.corpus.abo.fetch import AdaptiveLimiter
+from wallclock.corpus.abo.store import Store, TransientError
 from wallclock.corpus.validate import Header
 from wallclock.errors import UserError
 
@@ -24,7 +24,7 @@ PATH = bucket.rows(N, 70)[2][3]
 
 
 def test_throttling_lowers_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wallclock.corpus.abo.pacing._CUT_INTERVAL_S", 0.0)
+    monkeypatch.setattr("wallclock.corpus.abo.fetch._CUT_INTERVAL_S", 0.0)
     limiter = AdaptiveLimiter(8)
 
     def limit_after(*errors: Exception) -> float:
@@ -129,7 +129,7 @@ def test_invalid_endpoint_is_one_line(tmp_path: Path, endpoint: str) -> None:
 
 def test_password_in_the_endpoint_is_not_shown(tmp_path: Path) -> None:
     spec = Corpus(tmp_path, "http://me:secret@127.0.0.1:9000").spec()
-    assert stores.StoreConfig.of(spec).host == "127.0.0.1:9000"
+    assert Store(spec).host == "127.0.0.1:9000"
 
 
 def test_large_images_are_decoded_one_at_a_time(

@@ -18,7 +18,7 @@ import lmdb
 
 from wallclock.corpus import Progress, readers
 from wallclock.corpus import manifest as manifests
-from wallclock.corpus.abo.local import check_space
+from wallclock.corpus.abo.fetch import check_space
 from wallclock.corpus.manifest import Item, Manifest
 from wallclock.errors import ImageError, UserError
 from wallclock.files import atomic_open, pretty_json, sha256_bytes, write_text
