@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,7 +17,7 @@ SPEC = CorpusSpec("synthetic")
 
 @pytest.fixture(autouse=True)
 def rendered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The indices that were rendered, in threads: new processes take a second to start."""
+    """The indices that were rendered."""
     seen: list[int] = []
     real = synthetic._render
 
@@ -27,11 +25,7 @@ def rendered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         seen.append(index)
         return real(spec, image_set, root, index)
 
-    def pool(workers: int, *_: Any) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(workers)
-
     monkeypatch.setattr(synthetic, "_render", render)
-    monkeypatch.setattr(synthetic, "ProcessPoolExecutor", pool)
     return seen
 
 

@@ -33,7 +33,7 @@ _open_lock = threading.Lock()
 class Reader:
     """Reads images; belongs to the process that opened it, whose threads may share it.
 
-    Files: one each; the kernel reads ahead, or does not.
+    This one reads files, each with three system calls; the kernel reads ahead, or does not.
     """
 
     #: files, tar, lmdb or remote.
@@ -48,7 +48,24 @@ class Reader:
         Raises:
             ImageError: they cannot be read, or are more or fewer than the manifest says.
         """
-        return read_file(self._root, item.path, item.bytes)
+        try:
+            descriptor = os.open(f"{self._root}/{item.path}", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                # One byte more than listed, so that a grown file is detected.
+                data = os.read(descriptor, item.bytes + 1)
+                while 0 < len(data) < item.bytes and (
+                    rest := os.read(descriptor, item.bytes + 1 - len(data))
+                ):
+                    data += rest
+            finally:
+                os.close(descriptor)
+        except (OSError, ValueError) as error:
+            raise _failure(error) from error
+        if len(data) != item.bytes:
+            length = f"more than {item.bytes}" if len(data) > item.bytes else len(data)
+            change = f"{length} bytes, the manifest says {item.bytes}: changed since it was listed"
+            raise ImageError("read", change)
+        return data
 
     def prefetch(self, items: Sequence[Item]) -> None:
         """Prefetch these, which will be read next in this order, where the storage allows it."""
@@ -70,8 +87,9 @@ class TarReader(Reader):
         """The member's bytes."""
         name, _, offset = item.path.partition("@")
         try:
-            if name not in self._shards:
-                self._open(name)
+            with _open_lock:
+                if name not in self._shards:
+                    self._shards[name] = os.open(self._root / name, os.O_RDONLY | os.O_CLOEXEC)
             return _complete(os.pread(self._shards[name], item.bytes, int(offset)), item)
         except (OSError, ValueError) as error:
             raise _failure(error) from error
@@ -79,11 +97,6 @@ class TarReader(Reader):
     def __del__(self) -> None:
         for descriptor in self._shards.values():
             os.close(descriptor)
-
-    def _open(self, name: str) -> None:
-        with _open_lock:
-            if name not in self._shards:
-                self._shards[name] = os.open(self._root / name, os.O_RDONLY | os.O_CLOEXEC)
 
 
 class LmdbReader(Reader):
@@ -107,32 +120,6 @@ class LmdbReader(Reader):
                 database = lmdb.open(str(self._root), readonly=True, lock=False, max_spare_txns=4)
                 _databases[self._root] = (process, database)
             return _databases[self._root][1]
-
-
-def read_file(root: Path | str, path: str, expected_bytes: int) -> bytes:
-    """Return the bytes of `root/path`, with three system calls and no file object.
-
-    Raises:
-        ImageError: it cannot be read, or its length is not what the manifest says.
-    """
-    try:
-        descriptor = os.open(f"{root}/{path}", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            # One byte more than listed, so that a grown file is detected.
-            data = os.read(descriptor, expected_bytes + 1)
-            while 0 < len(data) < expected_bytes and (
-                rest := os.read(descriptor, expected_bytes + 1 - len(data))
-            ):
-                data += rest
-        finally:
-            os.close(descriptor)
-    except (OSError, ValueError) as error:
-        raise _failure(error) from error
-    if len(data) != expected_bytes:
-        length = f"more than {expected_bytes}" if len(data) > expected_bytes else len(data)
-        change = f"{length} bytes, the manifest says {expected_bytes}: changed since it was listed"
-        raise ImageError("read", change)
-    return data
 
 
 def make(root: Path) -> Reader:

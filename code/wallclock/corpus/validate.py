@@ -25,11 +25,9 @@ from wallclock.errors import ImageError
 from wallclock.spec import Limits
 
 #: Formats by their first bytes; names and extensions are not trusted.
-_MAGIC = (
-    (b"\xff\xd8\xff", "jpeg"),
-    (b"\x89PNG\r\n\x1a\n", "png"),
-    (b"GIF87a", "gif"),
-    (b"GIF89a", "gif"),
+_MAGIC = re.compile(
+    rb"(?P<jpeg>\xff\xd8\xff)|(?P<png>\x89PNG\r\n\x1a\n)|(?P<gif>GIF8[79]a)|(?P<webp>RIFF.{4}WEBP)",
+    re.DOTALL,
 )
 
 #: SOF markers that every decoder reads: baseline, extended, progressive, and arithmetic coding.
@@ -53,15 +51,10 @@ class Header:
     scans: int = 1
 
     @property
-    def decodable_by_all(self) -> bool:
-        """Whether every JPEG decoder reads it."""
-        return decodable_by_all(self.format, self.components)
-
-    @property
     def row_decodable(self) -> bool:
         """Whether it decodes row by row; all but sequential JPEG is decoded in memory at once."""
         sequential = self.process in ("baseline", "extended") and self.scans == 1
-        return self.decodable_by_all and sequential
+        return sequential and decodable_by_all(self.format, self.components)
 
     def annotate(self, item: Item) -> Item:
         """The item with this header's fields."""
@@ -84,19 +77,15 @@ def check_body(data: bytes, header: Header) -> None:
     """Decode what follows the header; raise `ImageError` for damage."""
     if header.format == "jpeg":
         _strict_jpeg(data)
-    if not header.decodable_by_all:
+    if not decodable_by_all(header.format, header.components):
         with _pillow_errors("image"), Image.open(io.BytesIO(data)) as image:
             image.load()
 
 
 def sniff(head: bytes) -> str | None:
     """The image format that a file's first 16 bytes announce, or None."""
-    for magic, name in _MAGIC:
-        if head.startswith(magic):
-            return name
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return "webp"
-    return None
+    match = _MAGIC.match(head)
+    return match.lastgroup if match else None
 
 
 def read_header(data: bytes, limits: Limits) -> Header:

@@ -106,9 +106,8 @@ def corpus(store: FaultyStore, tmp_path: Path) -> Corpus:
 
 
 @pytest.fixture(autouse=True)
-def _fresh_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget what another test verified; back off as a local store allows."""
-    monkeypatch.setattr("wallclock.corpus.abo.prepare._verified", {})
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Back off as a local store allows."""
     monkeypatch.setattr("wallclock.corpus.abo.store._MAX_BACKOFF_S", 0.1)
     monkeypatch.setattr("wallclock.corpus.abo.fetch._SHUTDOWN_TIMEOUT_S", 0.1)
 

@@ -142,10 +142,11 @@ def test_hopeless_store_is_one_line(
     line: str,
 ) -> None:
     store.decide = always(fault, key)
-    with monkeypatch.context() as patch, pytest.raises(UserError, match=line) as caught:
+    with monkeypatch.context() as patch:
         for name, value in waits.items():
             patch.setattr(f"wallclock.corpus.abo.{name}", value)
-        corpus(read_timeout_s=20.0)
+        with pytest.raises(UserError, match=line) as caught:
+            corpus(read_timeout_s=20.0)
     assert "\n" not in str(caught.value)
     store.decide = never
     assert len(corpus().valid) == N, "nothing of this is final"

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from tests.corpus.abo import bucket
 from wallclock.corpus.abo import plan
-from wallclock.corpus.abo.plan import Catalogue, Entry
+from wallclock.corpus.abo.plan import Catalogue
+from wallclock.corpus.manifest import Item
 from wallclock.errors import UserError
 
 ROWS = bucket.rows(3000)
@@ -34,7 +35,7 @@ def load(path: Path, prefixes: int = 256, seed: int = 0) -> Catalogue:
     return plan.load(path, prefixes, seed)
 
 
-def sample(path: Path, prefixes: int = 70, seed: int = 0, n: int = 500) -> tuple[Entry, ...]:
+def sample(path: Path, prefixes: int = 70, seed: int = 0, n: int = 500) -> tuple[Item, ...]:
     return load(path, prefixes, seed).sample("small_256", n)
 
 
@@ -169,8 +170,8 @@ def test_real_layout(shared_images: Path) -> None:
 
 
 def test_list_digest_covers_paths() -> None:
-    one, other = Entry("a", "aa/a.jpg", 1, 1), Entry("a", "aa/b.jpg", 1, 1)
-    assert plan.list_digest([one]) == plan.list_digest([Entry("a", "aa/a.jpg", 2, 2)])
+    one, other = Item("a", "aa/a.jpg"), Item("a", "aa/b.jpg")
+    assert plan.list_digest([one]) == plan.list_digest([Item("a", "aa/a.jpg", 5)])
     assert plan.list_digest([one]) != plan.list_digest([other])
 
 

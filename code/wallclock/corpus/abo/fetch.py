@@ -21,10 +21,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from wallclock.corpus.abo.plan import Entry
 from wallclock.corpus.abo.store import CHUNK_BYTES, PermanentError, Store, TransientError, retry
 from wallclock.corpus.manifest import Item
 from wallclock.corpus.validate import check_body, read_header
@@ -37,8 +37,6 @@ _POLL_S = 0.02
 _MAX_RESULTS = 4096
 #: How long busy threads are joined when the fetch ends early, in seconds.
 _SHUTDOWN_TIMEOUT_S = 1.0
-#: Seconds between two cuts of the concurrency.
-_CUT_INTERVAL_S = 0.5
 #: Read timeouts without a new object after which the fetch is stuck.
 _STUCK_TIMEOUTS = 6
 #: Refusals in a row, without one image, that mean the store and not the objects; fewer if there
@@ -56,21 +54,21 @@ _RESUME = "what has arrived is kept, the same command goes on"
 
 
 class Fetch:
-    """Fetches each entry, `prefix + entry.path` of a store, to `root / entry.path`, once.
-
-    An entry's width and height are 0 where the image's size is not known beforehand.
-    """
+    """Fetches each entry, `prefix + entry.path` of a store, to `root / entry.path`, once."""
 
     def __init__(
-        self, store: Store, prefix: str, root: Path, limits: Limits, entries: Sequence[Entry]
+        self, store: Store, prefix: str, root: Path, limits: Limits, entries: Sequence[Item]
     ) -> None:
         self._store, self._prefix, self._root, self._limits = store, prefix, root, limits
         self._entries, self._waiting = entries, deque(entries)
         self._n_threads = min(store.spec.threads, len(entries))
-        self._limiter = AdaptiveLimiter(self._n_threads)
-        self._results: queue.Queue[tuple[Entry, Item | BaseException]] = queue.Queue(_MAX_RESULTS)
+        self._results: queue.Queue[tuple[Item, Item | BaseException]] = queue.Queue(_MAX_RESULTS)
         self._large_image_lock = threading.RLock()
         self._stop = threading.Event()
+        self._began = self._last_arrival = time.monotonic()
+        #: Objects without a row since the last image, objects refused, and why the last was.
+        self._failed, self._refused, self._reason = 0, 0, ""
+        self._any_image = False
 
     def run(self, arrived: Callable[[Sequence[Item]], None]) -> dict[str, Item]:
         """Return the rows of all entries by path; `arrived` gets them as they come.
@@ -82,10 +80,9 @@ class Fetch:
             UserError: the store is unreachable, keeps failing, or the disk is full.
         """
         items: dict[str, Item] = {}
-        failed: list[tuple[Entry, TransientError]] = []
+        failed: list[tuple[Item, TransientError]] = []
         # Daemons: a thread that hangs in the resolver must not keep the process alive.
         threads = [threading.Thread(target=self._work, daemon=True) for _ in range(self._n_threads)]
-        stall = _StallDetector(self._store, self._root, self._n_threads, len(self._entries))
         try:
             _remove_parts(self._root)
             for thread in threads:
@@ -95,7 +92,7 @@ class Fetch:
                 time.sleep(_POLL_S)
                 rows = []
                 for entry, result in [self._results.get() for _ in range(self._results.qsize())]:
-                    stall.record(result)
+                    self._count(result)
                     if isinstance(result, Item):
                         rows.append(result)
                     elif isinstance(result, TransientError):
@@ -104,7 +101,7 @@ class Fetch:
                         raise result
                 items |= {row.path: row for row in rows}
                 arrived(rows)
-                stall.check()
+                self._check_progress()
         except OSError as error:
             if error.errno not in _DISK_FULL:
                 raise
@@ -125,6 +122,35 @@ class Fetch:
             )
         return items
 
+    def _count(self, result: Item | BaseException) -> None:
+        if not isinstance(result, Item):
+            self._failed, self._reason = self._failed + 1, str(result)
+            return
+        self._last_arrival = time.monotonic()
+        if result.failed_stage == "read":
+            self._refused, self._reason = self._refused + 1, result.failed_reason
+        else:
+            self._failed, self._any_image = 0, True
+
+    def _check_progress(self) -> None:
+        """Raise `UserError` if there is none, `OSError` if the disk is almost full."""
+        now, host = time.monotonic(), self._store.host
+        self._store.check_reachable(math.inf if self._failed else now - self._began)
+        # Two failures of each thread are the store's, not an object's.
+        if self._failed >= max(2 * self._n_threads, _MIN_REFUSED):
+            raise UserError(f"{host} keeps failing: {self._reason}; {_RESUME}")
+        max_refused = min(_REFUSED_IN_A_ROW, max(len(self._entries), _MIN_REFUSED))
+        if self._refused >= max_refused and not self._any_image:
+            raise UserError(
+                f"{host} refused the first {self._refused} objects: {self._reason}; check "
+                "corpus.bucket, corpus.endpoint and who may read there"
+            )
+        stuck_s = _STUCK_TIMEOUTS * self._store.spec.read_timeout_s
+        if now - self._last_arrival > stuck_s:
+            raise UserError(f"nothing has arrived from {host} for {stuck_s:.0f} s; {_RESUME}")
+        if shutil.disk_usage(self._root).free < _FREE_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     def _work(self) -> None:
         attempts = self._store.spec.attempts
         with suppress(IndexError):
@@ -134,34 +160,30 @@ class Fetch:
                 try:
                     result = retry(partial(self._get, entry, set()), attempts, self._stop.wait)
                 except PermanentError as error:
-                    result = Item(entry.id, entry.path).with_failure(ImageError("read", str(error)))
+                    result = entry.with_failure(ImageError("read", str(error)))
                 except BaseException as error:  # noqa: BLE001 - raised again by `run`
                     result = error
                 if not self._stop.is_set():
                     self._results.put((entry, result))
 
-    def _get(self, entry: Entry, suspects: set[str]) -> Item:
+    def _get(self, entry: Item, suspects: set[str]) -> Item:
         """GET, validate, rename.
 
-        Without a checksum only the image itself can show corruption: one that is invalid, or not
-        of the expected size, must arrive twice with the same digest (`suspects`).
+        Without a checksum only the image itself can show corruption: an invalid one must arrive
+        twice with the same digest (`suspects`).
         """
         path = self._root / entry.path
         make_folder(path.parent)
         # In the same folder: threads that all write into one folder would contend for its lock.
         temporary = path.with_name(f".{path.name}.{threading.get_native_id()}{_PART}")
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-        with self._limiter, open(os.open(temporary, flags, 0o644), "wb") as file:
+        with open(os.open(temporary, flags, 0o644), "wb") as file:
             key = self._prefix + entry.path
             info = self._store.get(key, self._limits.max_bytes, file.write)
             file.flush()
             os.utime(file.fileno(), ns=(info.modified_ns, info.modified_ns))
-        item = Item(
-            *(entry.id, entry.path, info.bytes),
-            sha256=info.sha256,
-            etag=info.etag,
-            mtime_ns=info.modified_ns,
-        )
+        item = replace(entry, bytes=info.bytes, sha256=info.sha256, etag=info.etag)
+        item = replace(item, mtime_ns=info.modified_ns)
         large = self._large_image_lock
         try:
             with large if item.bytes > CHUNK_BYTES else nullcontext():
@@ -172,84 +194,12 @@ class Fetch:
             item = header.annotate(item)
         except ImageError as error:
             item = item.with_failure(error)
-        other_size = (item.width, item.height) != (entry.width, entry.height)
-        odd = not item.valid or (entry.width and other_size)
-        if odd and not info.verified and info.sha256 not in suspects:
+        if not item.valid and not info.verified and info.sha256 not in suspects:
             suspects.add(info.sha256)
             raise TransientError("corrupted in transit, as it seems; the store has no checksum")
         if not self._stop.is_set():
             os.replace(temporary, path)
         return item
-
-
-class AdaptiveLimiter:
-    """Bounds concurrent GETs by additive increase and multiplicative decrease, as TCP does.
-
-    A context manager around one GET: throttling halves the limit, a good round adds one.
-    """
-
-    def __init__(self, limit: int) -> None:
-        self._max = self.limit = float(limit)
-        self._active = 0
-        self._last_cut = 0.0
-        self._changed = threading.Condition()
-
-    def __enter__(self) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._active < self.limit)
-            self._active += 1
-
-    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
-        with self._changed:
-            self._active -= 1
-            now = time.monotonic()
-            if not isinstance(error, TransientError):
-                self.limit = min(self._max, self.limit + 1 / self.limit)
-            elif error.throttled and now - self._last_cut > _CUT_INTERVAL_S:
-                # Concurrent GETs are throttled together: that counts once.
-                self.limit, self._last_cut = max(1.0, self.limit / 2), now
-            self._changed.notify(2)
-
-
-class _StallDetector:
-    """Ends a fetch that makes no progress, or that fills the disk."""
-
-    def __init__(self, store: Store, root: Path, threads: int, total: int) -> None:
-        self._store, self._root = store, root
-        self._max_refused = min(_REFUSED_IN_A_ROW, max(total, _MIN_REFUSED))
-        # Two failures of each thread are the store's, not an object's.
-        self._max_failed = max(2 * threads, 8)
-        self._began = self._last_arrival = time.monotonic()
-        self._failed = self._refused = 0
-        self._any_image, self._reason = False, ""
-
-    def record(self, result: Item | BaseException) -> None:
-        """Count one outcome: an image's row, or why it has none."""
-        if not isinstance(result, Item):
-            self._failed, self._reason = self._failed + 1, str(result)
-            return
-        self._last_arrival = time.monotonic()
-        if result.failed_stage == "read":
-            self._refused, self._reason = self._refused + 1, result.failed_reason
-        else:
-            self._failed, self._any_image = 0, True
-
-    def check(self) -> None:
-        """Raise `UserError` if there is no progress, `OSError` if the disk is almost full."""
-        now, host = time.monotonic(), self._store.host
-        self._store.check_reachable(math.inf if self._failed else now - self._began)
-        if self._failed >= self._max_failed:
-            raise UserError(f"{host} keeps failing: {self._reason}; {_RESUME}")
-        if self._refused >= self._max_refused and not self._any_image:
-            raise UserError(
-                f"{host} refused the first {self._refused} objects: {self._reason}; check "
-                "corpus.bucket, corpus.endpoint and who may read there"
-            )
-        stuck_s = _STUCK_TIMEOUTS * self._store.spec.read_timeout_s
-        if now - self._last_arrival > stuck_s:
-            raise UserError(f"nothing has arrived from {host} for {stuck_s:.0f} s; {_RESUME}")
-        if shutil.disk_usage(self._root).free < _FREE_BYTES:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def make_folder(folder: Path) -> None:

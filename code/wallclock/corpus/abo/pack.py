@@ -64,15 +64,14 @@ def _build(files: Manifest, layout: str, root: Path, progress: Progress) -> dict
         sizes = {file.name: file.stat().st_size for file in written}
         marker = {"layout": layout, "n_images": len(locations), "files": sizes}
         write_text(building / readers.MARKER, pretty_json(marker))
-    except BaseException as error:
+        building.rename(root)
+    except lmdb.Error as error:
+        raise UserError(
+            f"cannot write {root}: {error}; free some space and run the same command again"
+        ) from error
+    finally:
         # Free the space: the disk may be full.
-        shutil.rmtree(building)
-        if isinstance(error, lmdb.Error):
-            raise UserError(
-                f"cannot write {root}: {error}; free some space and run the same command again"
-            ) from error
-        raise
-    building.rename(root)
+        shutil.rmtree(building, ignore_errors=True)
     return locations
 
 
@@ -125,12 +124,13 @@ def _contents(
     files: Manifest, start: int, n_rows: int, layout: str, progress: Progress
 ) -> Iterator[tuple[int, Item, bytes]]:
     """Row, item and bytes of the valid images among `n_rows` rows."""
+    reader = readers.Reader(files.root)
     for row, item in enumerate(files.items[start : start + n_rows], start):
         if not item.valid:
             continue
         path = files.root / item.path
         try:
-            data = readers.read_file(files.root, item.path, item.bytes)
+            data = reader(item)
         except ImageError as error:
             raise UserError(f"{path}: {error.reason}; run again with corpus.verify=true") from error
         if sha256_bytes(data) != item.sha256:

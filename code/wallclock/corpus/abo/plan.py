@@ -1,7 +1,7 @@
 """The list of images: a seeded sample of the catalogue, the same on every machine.
 
 The catalogue is `images/metadata/images.csv.gz`: image_id, height, width, path (relative to either
-set's folder; the sizes are the originals'). A set is sampled from the first so many of the 256
+set's folder). A set is sampled from the first so many of the 256
 two-hex-digit folders. There, images rank by sha256("<seed>/<image_id>"), and a list of n is the
 first n: a longer list keeps the shorter one, and no generator's version matters.
 
@@ -39,32 +39,22 @@ FOLDERS = {"small_256": "images/small/", "original": "images/original/"}
 #: An id, two sizes, a path of two hex digits, a slash and a plain name with one dot: none of it is
 #: ever quoted, and it cannot leave the folder.
 _ROW = re.compile(
-    r"([0-9A-Za-z+_-]{1,64}),([1-9][0-9]{0,5}),([1-9][0-9]{0,5}),"
+    r"([0-9A-Za-z+_-]{1,64}),[1-9][0-9]{0,5},[1-9][0-9]{0,5},"
     r"([0-9a-f]{2}/[0-9A-Za-z+_-]{1,64}\.(?:jpg|png))"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One row of the catalogue; width and height are the original's, in pixels."""
-
-    id: str
-    path: str
-    width: int
-    height: int
-
-
 @dataclass(frozen=True)
 class Catalogue:
-    """Entries in the first `prefixes` folders, ranked; rows refused in any folder."""
+    """Ids and paths in the first `prefixes` folders, ranked; rows refused in any folder."""
 
     prefixes: int
-    entries: tuple[Entry, ...]
+    entries: tuple[Item, ...]
     n_rows: int
     n_refused: int
     first_refused: str
 
-    def sample(self, image_set: str, n: int) -> tuple[Entry, ...]:
+    def sample(self, image_set: str, n: int) -> tuple[Item, ...]:
         """The first `n` entries by rank.
 
         Raises:
@@ -80,7 +70,7 @@ class Catalogue:
         return self.entries[:n]
 
 
-def list_digest(rows: Iterable[Entry | Item]) -> str:
+def list_digest(rows: Iterable[Item]) -> str:
     """sha256 of the ids and paths, in order."""
     return digest_of([[row.id, row.path] for row in rows])
 
@@ -92,7 +82,7 @@ def load(path: Path, prefixes: int, seed: int) -> Catalogue:
     Raises:
         UserError: its compression, columns or rows are not those of `images.csv.gz`.
     """
-    entries: dict[str, Entry] = {}
+    entries: dict[str, Item] = {}
     paths: set[str] = set()
     n_rows = n_refused = 0
     first_refused = ""
@@ -112,12 +102,12 @@ def load(path: Path, prefixes: int, seed: int) -> Catalogue:
     for n_rows, line in enumerate(lines, 1):
         row = _ROW.fullmatch(line)
         # Names that differ by case are one file on some disks; real names are hexadecimal.
-        if not row or row[1] in entries or row[4].lower() in paths:
+        if not row or row[1] in entries or row[2].lower() in paths:
             n_refused += 1
             first_refused = first_refused or f"row {n_rows + 1}: {line[:80]!r}"
-        elif int(row[4][:2], 16) < prefixes:
-            entries[row[1]] = Entry(row[1], row[4], int(row[3]), int(row[2]))
-            paths.add(row[4].lower())
+        elif int(row[2][:2], 16) < prefixes:
+            entries[row[1]] = Item(row[1], row[2])
+            paths.add(row[2].lower())
     if n_refused > MAX_REFUSED_SHARE * n_rows:
         raise UserError(
             f"{KEY} is not ABO's catalogue: {n_refused:,} of {n_rows:,} rows have no valid id, "

@@ -24,7 +24,7 @@ from typing import Any
 from wallclock.corpus import Progress
 from wallclock.corpus import manifest as manifests
 from wallclock.corpus.abo import fetch, pack, plan
-from wallclock.corpus.abo.plan import Catalogue, Entry
+from wallclock.corpus.abo.plan import Catalogue
 from wallclock.corpus.abo.store import SETTINGS, PermanentError, Store
 from wallclock.corpus.manifest import Item, Manifest
 from wallclock.corpus.readers import MARKER
@@ -52,10 +52,6 @@ ATTRIBUTION = (
     "(Amazon.com), Thomas Dideriksen (Amazon.com), Kenan Deng (Amazon.com), Himanshu Arora "
     "(Amazon.com), Jasmine Collins (UC Berkeley) and Jitendra Malik (UC Berkeley)"
 )
-_MAX_LICENCE_BYTES = 1_000_000
-
-#: Rows whose files were hashed in this process, by manifest.
-_verified: dict[Path, int] = {}
 
 
 @dataclass(frozen=True)
@@ -86,7 +82,7 @@ class _List:
     def catalogue(self) -> Catalogue:
         return plan.load(self.base / "images.csv.gz", self.prefixes, self.spec.seed)
 
-    def check_pinned(self, rows: Sequence[Entry | Item]) -> None:
+    def check_pinned(self, rows: Sequence[Item]) -> None:
         """Compare with the digest that the settings pin for this list, if any."""
         name = f"{self.image_set}-{len(rows)}"
         pinned = self.spec.lists.get(name)
@@ -108,20 +104,17 @@ def prepare(spec: CorpusSpec, image_set: str, n: int, cache: Path, progress: Pro
         fetch.make_folder(images.root)
         storage = "remote" if spec.source == "remote" else spec.layout
         path = images.file(".csv" if storage == "files" else f".{storage}.csv")
-        verify = spec.verify and _verified.get(path, 0) < n
-        files = _files(images, n, verify, progress)
+        files = _files(images, n, progress)
         if storage == "remote":
             files, storage = _remote(images, files, path)
         elif storage != "files":
-            files = pack.ensure(files, storage, path, verify, progress)
-        if verify:
-            _verified[path] = n
+            files = pack.ensure(files, storage, path, spec.verify, progress)
         return replace(files.head(n).slice(path), storage=storage)
 
 
-def _files(images: _List, n: int, verify: bool, progress: Progress) -> Manifest:
+def _files(images: _List, n: int, progress: Progress) -> Manifest:
     """The manifest of the image files, at least `n` rows of it, all of them on the disk."""
-    path, journal = images.file(".csv"), images.file(".journal")
+    path, journal, verify = images.file(".csv"), images.file(".journal"), images.spec.verify
     saved = manifests.load_or_none(path, images.root)
     before = saved.items if saved else ()
     known = {item.path: item for item in before} | fetch.read_journal(journal)
@@ -140,9 +133,6 @@ def _files(images: _List, n: int, verify: bool, progress: Progress) -> Manifest:
         missing = [entry for entry in entries if entry.path not in items]
         needed = len(missing) * OBJECT_BYTES[images.image_set] * SPACE_MARGIN
         fetch.check_space(images.base, needed, f"{len(missing):,} images of {images.image_set}")
-        if images.image_set != "original":
-            # The catalogue's sizes are the originals'.
-            missing = [replace(entry, width=0, height=0) for entry in missing]
         counter = itertools.count(n - len(missing) + 1)
         # A progress bar that shows MB/s counts bytes too.
         add_bytes = getattr(progress, "add_bytes", lambda n_bytes: None)
@@ -193,10 +183,10 @@ def _fetch_licence(store: Store, folder: Path) -> None:
     files = []
     for name in _LICENCES:
         with suppress(PermanentError):
-            data, info = store.download(name, _MAX_LICENCE_BYTES)
+            data, info = store.download(name, 1_000_000)
             write_bytes(folder / name, data)
-            entry = {"name": name, "bytes": info.bytes, "sha256": info.sha256, "etag": info.etag}
-            files.append(entry)
+            kept = {"name": name, "bytes": info.bytes, "sha256": info.sha256, "etag": info.etag}
+            files.append(kept)
     none = "none: this store has no licence file; ABO's own bucket says CC BY 4.0"
     relied_on = files[0]["name"] if files else none
     credit = {"source": f"{store.host}/{store.spec.bucket}", "files": files}

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from concurrent import futures
 from dataclasses import dataclass
-from email.utils import mktime_tz, parsedate_tz
 from functools import cache, partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -50,17 +49,13 @@ SETTINGS = (
 
 #: An ETag that is the body's MD5: a single part, not encrypted with a key of the store.
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
-_TRANSIENT_4XX, _THROTTLED = {408, 425, 429}, {429, 503}
+_TRANSIENT_4XX = {408, 425, 429}
 _TRANSIENT_CODES = {"RequestTimeout", "SlowDown", "Throttling", "ThrottlingException"}
 _NO_BUCKET = {"NoSuchBucket", "InvalidBucketName", "PermanentRedirect", "AllAccessDisabled"}
 
 
 class TransientError(Exception):
-    """A failed GET that a retry may mend; `throttled`: the store wants fewer at once."""
-
-    def __init__(self, reason: str, *, throttled: bool = False) -> None:
-        super().__init__(reason)
-        self.throttled = throttled
+    """A failed GET that a retry may mend."""
 
 
 class PermanentError(Exception):
@@ -182,24 +177,21 @@ class Store:
             return self._client.get_object(Bucket=self.spec.bucket, Key=key)
         except ClientError as error:
             self.reachable.set()
-            raise self._classify(error) from error
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            code = str(error.response.get("Error", {}).get("Code", ""))
+            reason = f"{status} {code}" if code != str(status) else f"HTTP {status}"
+            if code in _NO_BUCKET:
+                raise UserError(
+                    f"{self.host} has no bucket {self.spec.bucket} ({reason}); check "
+                    "corpus.bucket, corpus.region and corpus.endpoint"
+                ) from error
+            if status >= 500 or status in _TRANSIENT_4XX or code in _TRANSIENT_CODES:
+                raise TransientError(reason) from error
+            raise PermanentError(reason) from error
         except (ValueError, TypeError, ArithmeticError, LookupError) as error:
             # botocore's parsers fail on malformed headers.
             self.reachable.set()
             raise TransientError(f"malformed response: {first_line(error)}") from error
-
-    def _classify(self, error: ClientError) -> Exception:
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        code = str(error.response.get("Error", {}).get("Code", ""))
-        reason = f"{status} {code}" if code != str(status) else f"HTTP {status}"
-        if code in _NO_BUCKET:
-            return UserError(
-                f"{self.host} has no bucket {self.spec.bucket} ({reason}); check "
-                "corpus.bucket, corpus.region and corpus.endpoint"
-            )
-        if status >= 500 or status in _TRANSIENT_4XX or code in _TRANSIENT_CODES:
-            return TransientError(reason, throttled=status in _THROTTLED)
-        return PermanentError(reason)
 
 
 def retry(call: Callable[[], T], attempts: int, pause: Callable[[float], object] = time.sleep) -> T:
@@ -242,7 +234,8 @@ def _receive(response: Any, limit_bytes: int, write: Callable[[bytes], object]) 
     expected = None if encrypted else _MD5.fullmatch(etag)
     if expected and expected[1] != md5.hexdigest():
         raise TransientError("corrupted in transit: its MD5 is not its ETag")
-    modified_ns, verified = response.get("LastModified", 0), bool(expected) or checked
+    modified, verified = response.get("LastModified"), bool(expected) or checked
+    modified_ns = int(modified.timestamp()) * 10**9 if modified else 0
     return ObjectInfo(received, sha256.hexdigest(), etag.strip('"'), modified_ns, verified)
 
 
@@ -252,8 +245,6 @@ def _session() -> boto3.session.Session:
     # The user's own AWS files and profile must not change what is fetched.
     files = dict.fromkeys(("config_file", "credentials_file"), (None, None, os.devnull, None))
     core = botocore.session.Session({"profile": (None, None, None, None), **files})
-    # botocore's default date parser takes a tenth of a GET.
-    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_nanoseconds)
     return boto3.session.Session(botocore_session=core)
 
 
@@ -282,9 +273,3 @@ def _client(spec: CorpusSpec) -> Any:
             parameter_validation=False,  # of two constant names and a key
         ),
     )
-
-
-def _nanoseconds(http_date: Any) -> int:
-    """An HTTP date in nanoseconds since 1970; 0 if it is malformed."""
-    parsed = parsedate_tz(str(http_date))
-    return max(mktime_tz(parsed), 0) * 10**9 if parsed else 0
