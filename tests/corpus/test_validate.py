@@ -17,7 +17,7 @@ from PIL import Image
 
 from tests import making
 from tests.conftest import ROOT
-from wallclock.corpus.validate import Header, read_header, sniff, validate
+from wallclock.corpus.validate import Header, read_header, validate
 from wallclock.errors import ImageError
 from wallclock.spec import Limits
 
@@ -80,6 +80,7 @@ def test_real_photos_are_valid(photos: list[Path]) -> None:
     ("data", "header"),
     [
         (SOUND, Header("jpeg", 120, 90, 3, "baseline", 1)),
+        (making.oriented(6), Header("jpeg", 64, 48, 3, "baseline", 1)),
         (making.jpeg(mode="L"), Header("jpeg", 64, 48, 1, "baseline", 1)),
         (making.jpeg(mode="CMYK"), Header("jpeg", 64, 48, 4, "baseline", 1)),
         (making.jpeg(progressive=True), Header("jpeg", 64, 48, 3, "progressive", 10)),
@@ -93,12 +94,6 @@ def test_real_photos_are_valid(photos: list[Path]) -> None:
 )
 def test_headers_of_valid_files(data: bytes, header: Header) -> None:
     assert validate(data, Limits()) == header
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_orientation_changes_no_size(orientation: int) -> None:
-    header = validate(making.oriented(orientation), Limits())
-    assert (header.width, header.height) == (64, 48)
 
 
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"mode": "L"}, {"mode": "CMYK"}])
@@ -117,10 +112,10 @@ def test_jpeg_cut_anywhere_is_refused(length: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["PNG", "WEBP", "GIF"])
-@pytest.mark.parametrize("per_cent", [10, 50])
-def test_other_truncated_formats_are_refused(kind: str, per_cent: int) -> None:
+def test_other_truncated_formats_are_refused(kind: str) -> None:
     data = making.encode(making.picture(300, 200), kind, "P" if kind == "GIF" else "RGB")
-    assert refused(data[: len(data) * per_cent // 100]).stage == "decode"
+    for share in (10, 2):
+        assert refused(data[: len(data) // share]).stage == "decode"
 
 
 @given(st.binary(max_size=500))
@@ -201,16 +196,12 @@ def lying(kind: str, width: int = 60_000, height: int = 60_000) -> bytes:
     return data[:at] + size + data[at + 6 :]
 
 
-@pytest.mark.parametrize("name", ["made--sof-lies-30000x30000.jpg", "jpeg-decoder--max_size.jpg"])
-def test_guard_files_fit_into_little_memory(torture: list[tuple[Path, str]], name: str) -> None:
-    path = next(path for path, _ in torture if path.name == name)
-    assert validate_within(400, path.read_bytes()).startswith("decode: header claims")
-
-
-def test_largest_image_fits_into_bounded_memory() -> None:
-    """100 megapixels, progressive: the decoder keeps all coefficients, of two bytes each."""
+def test_large_claims_fit_into_bounded_memory() -> None:
+    """A progressive JPEG of 100 megapixels: the decoder keeps coefficients of two bytes each."""
     data = making.claiming(making.jpeg(progressive=True), 10_000, 10_000)
     assert validate_within(2_000, data).startswith("decode: damaged JPEG")
+    data = making.claiming(SOUND, 30_000, 30_000)
+    assert validate_within(400, data).startswith("decode: header claims")
 
 
 def validate_within(mib: int, data: bytes) -> str:
@@ -280,10 +271,3 @@ def test_damage_is_always_an_image_error(kind: str, edits: list[tuple[float, int
     for share, value in edits:
         data[int(share * len(data))] = value
     assert verdict(bytes(data), Limits(max_pixels=10**6)) in ("valid", "failed")
-
-
-def test_formats_by_first_bytes() -> None:
-    assert sniff(SOUND[:16]) == "jpeg"
-    assert sniff(b"GIF89a" + bytes(10)) == "gif"
-    assert sniff(b"RIFF\0\0\0\0WEBP") == "webp"
-    assert sniff(b"RIFF\0\0\0\0WAVE") is sniff(b"") is sniff(b"BM") is None

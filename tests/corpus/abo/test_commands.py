@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import RunMain
-from tests.corpus.abo import bucket
 from tests.corpus.abo.conftest import Corpus
-from tests.corpus.abo.faulty_store import FaultyStore
 from wallclock.corpus.abo.prepare import ATTRIBUTION
 from wallclock.measure import registry
 from wallclock.paper.csvfile import read_table
@@ -44,29 +42,6 @@ def test_serial_from_an_empty_folder(run_main: RunMain, moto: str, tmp_path: Pat
     for corpus in meta["corpora"]:
         assert corpus["credit"]["licence"] == "CC BY 4.0"
         assert corpus["credit"]["attribution"] == ATTRIBUTION
-    assert ATTRIBUTION in (tmp_path / "figures/report.html").read_text(encoding="utf-8")
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(2400)
-def test_five_hundred_images_end_to_end(run_main: RunMain, tmp_path: Path) -> None:
-    """As documented, but with one repeat: all recipes, the real model, both sets from a server."""
-    few, rows = bucket.objects(40, 50), bucket.rows(700, 50)
-    objects = {bucket.CATALOGUE: bucket.catalogue(rows), "README.md": bucket.README}
-    for number, row in enumerate(rows):
-        source = bucket.rows(40, 50)[number % 40][3]
-        for folder in ("small", "original"):
-            objects[f"images/{folder}/{row[3]}"] = few[f"images/{folder}/{source}"]
-    with FaultyStore(objects) as store:
-        arguments = abo("serial", store.endpoint, 500, tmp_path)
-        done = run_main(*arguments, "repeats=1", timeout=2300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    for name in SERIAL:
-        table = read_table(tmp_path / "data" / name)
-        assert len(table) >= 2
-        outcomes = {(row["corpus"], row["n_images"], row["n_failed"]) for row in table}
-        assert outcomes == {("abo", "500", "0")}
-        assert {row["status"] for row in table} <= {"ok", "unavailable"}
     assert ATTRIBUTION in (tmp_path / "figures/report.html").read_text(encoding="utf-8")
 
 

@@ -17,9 +17,6 @@ from wallclock.corpus.abo.store import Store, TransientError
 from wallclock.corpus.validate import Header
 from wallclock.errors import UserError
 
-#: The image that is listed third, in both sets.
-PATH = bucket.rows(N, 70)[2][3]
-
 
 def test_retry_backs_off_and_gives_up() -> None:
     pauses: list[float] = []
@@ -35,40 +32,30 @@ def test_retry_backs_off_and_gives_up() -> None:
         stores.retry(fail, 5, lambda seconds: True)
 
 
-class TestMirrorWithoutChecksums:
+@pytest.mark.parametrize("fault", ["", "short", "truncated", "html"])
+def test_mirror_without_checksums(corpus: Corpus, store: FaultyStore, fault: str) -> None:
     """Plain HTTP servers send no MD5: an invalid image must arrive twice the same."""
-
-    @pytest.fixture(autouse=True)
-    def _plain(self, store: FaultyStore) -> None:
-        store.checksum = "none"
-
-    def test_it_serves(self, corpus: Corpus, store: FaultyStore) -> None:
-        manifest = corpus()
-        assert intact(manifest)
-        assert {item.etag for item in manifest.items} == {""}
-        assert store.total == N + 4
-
-    @pytest.mark.parametrize("fault", ["short", "truncated", "html"])
-    def test_damaged_image_is_fetched_again(
-        self, corpus: Corpus, store: FaultyStore, fault: str
-    ) -> None:
-        store.decide = first((fault,), share=0.3)
-        manifest = corpus()
-        assert store.faults[fault]
-        assert intact(manifest)
-        assert len(manifest.valid) == N
+    store.checksum = "none"
+    store.decide = first((fault,), share=0.3)
+    manifest = corpus()
+    assert len(manifest.valid) == N
+    assert intact(manifest)
+    assert {item.etag for item in manifest.items} == {""}
+    assert store.total == N + 4 + store.faults[fault]
+    assert bool(store.faults[fault]) == bool(fault)
 
 
-@pytest.mark.parametrize(
-    ("checksum", "noticed"), [("etag", True), ("sha256", True), ("unknown", False)]
-)
+CHECKSUMS = [("etag", True), ("sha256", True), ("unknown", False)]
+
+
+@pytest.mark.parametrize(("checksum", "noticed"), CHECKSUMS)
 def test_checksum_notices_a_swapped_image(
     corpus: Corpus, store: FaultyStore, checksum: str, noticed: bool
 ) -> None:
     """The image itself cannot show it: the catalogue does not have the small ones' sizes."""
     store.checksum = checksum
-    other = OBJECTS[f"images/small/{bucket.rows(N, 70)[9][3]}"]
-    store.substitute = {f"images/small/{PATH}": other}
+    key, other = (f"images/small/{row[3]}" for row in bucket.rows(N, 70)[2:4])
+    store.substitute = {key: OBJECTS[other]}
     manifest = corpus()
     assert len(manifest.valid) == N
     assert intact(manifest) == noticed
