@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import os
+import struct
 import subprocess
 import sys
 import tracemalloc
@@ -163,10 +163,15 @@ def test_rare_jpeg_processes_are_refused(sof: int, precision: int, words: str) -
     assert words in refused(bytes(data)).reason
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "WEBP"])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 def test_lying_header_costs_no_memory(kind: str, no_decoder: None) -> None:
     """60,000 x 60,000 pixels claimed in a few KB are refused by the header."""
-    data = lying(kind)
+    if kind == "JPEG":
+        data = making.claiming(SOUND, 60_000, 60_000)
+    else:
+        data = making.encode(making.picture(), "PNG")
+        head = b"IHDR" + struct.pack(">II", 60_000, 60_000) + data[24:29]
+        data = data[:12] + head + struct.pack(">I", zlib.crc32(head)) + data[33:]
     tracemalloc.start()
     try:
         error = refused(data)
@@ -175,25 +180,6 @@ def test_lying_header_costs_no_memory(kind: str, no_decoder: None) -> None:
         tracemalloc.stop()
     assert any(word in error.reason for word in ("limit", "pixels")), error.reason
     assert peak < 5e6
-
-
-def lying(kind: str, width: int = 60_000, height: int = 60_000) -> bytes:
-    small = making.encode(making.picture(), kind, "P" if kind == "GIF" else "RGB")
-    if kind == "JPEG":
-        return making.claiming(small, width, height)
-    if kind == "PNG":
-        size = width.to_bytes(4, "big") + height.to_bytes(4, "big")
-        head = b"IHDR" + size + small[24:29]
-        return small[:12] + head + zlib.crc32(head).to_bytes(4, "big") + small[33:]
-    if kind == "GIF":
-        return small[:6] + width.to_bytes(2, "little") + height.to_bytes(2, "little") + small[10:]
-    two = io.BytesIO()
-    frames = [Image.fromarray(making.picture(seed=seed)) for seed in (1, 2)]
-    frames[0].save(two, "WEBP", save_all=True, append_images=frames[1:])
-    data = two.getvalue()
-    at = data.index(b"VP8X") + 12
-    size = (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
-    return data[:at] + size + data[at + 6 :]
 
 
 def test_large_claims_fit_into_bounded_memory() -> None:
@@ -241,9 +227,8 @@ def test_scans_are_counted_as_by_a_decoder() -> None:
     assert read_header(progressive[:first] + COMMENT + progressive[first:], Limits()).scans == 10
     assert read_header(progressive, Limits(max_scans=10)).scans == 10
     assert "limit of 9" in refused(progressive, Limits(max_scans=9)).reason
-    assert read_header(progressive + progressive, Limits(max_scans=10)).scans == 10, (
-        "the first image counts"
-    )
+    twice = progressive + progressive
+    assert read_header(twice, Limits(max_scans=10)).scans == 10, "the first image counts"
 
 
 def test_fill_bytes_take_linear_time() -> None:

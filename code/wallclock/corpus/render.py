@@ -87,11 +87,6 @@ class _Canvas:
         self.cb.paste(cb, half, small)
         self.cr.paste(cr, half, small)
 
-    def image(self) -> Image.Image:
-        size, nearest = self.y.size, Image.Resampling.NEAREST
-        planes = (self.y, self.cb.resize(size, nearest), self.cr.resize(size, nearest))
-        return Image.merge("YCbCr", planes)
-
 
 def size(seed: int, image_set: str, index: int) -> tuple[int, int]:
     """(width, height) of one image, in pixels."""
@@ -151,7 +146,9 @@ def _compose(rng: _Rng, wide: int, high: int) -> Image.Image:
             y0, y1 = (top + (bottom - top) * part.box[i] // 200 * 2 for i in (1, 3))
             box = (x0, y0, max(x1, x0 + 4), max(y1, y0 + 4))
             _paint(canvas, rng, part, skins[part.skin], tones[part.skin], box, lamp)
-    return canvas.image().crop((0, 0, wide, high))
+    full, nearest = canvas.y.size, Image.Resampling.NEAREST
+    planes = (canvas.y, canvas.cb.resize(full, nearest), canvas.cr.resize(full, nearest))
+    return Image.merge("YCbCr", planes).crop((0, 0, wide, high))
 
 
 def _layout(rng: _Rng, wide: int, high: int, shape: tuple[float, float]) -> Iterator[Box]:

@@ -31,19 +31,17 @@ def prepare(spec: CorpusSpec, image_set: str, n: int, cache: Path, progress: Pro
     root, path = cache / version / image_set, cache / version / f"{image_set}.csv"
     saved = manifests.load_or_none(path, root)
     items = list(saved.items) if saved else []
-    stale = [i for i, item in enumerate(items[:n]) if not _intact(root, item)]
-    missing = stale + list(range(len(items), n))
-    if missing:
-        make = partial(_render, spec, image_set, root)
-        # Rendering spends its time in Pillow, which releases the GIL.
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for start in range(0, len(missing), _CHUNK):
-                chunk = missing[start : start + _CHUNK]
-                for done, item in enumerate(pool.map(make, chunk), start + 1):
-                    index = missing[done - 1]
-                    items[index : index + 1] = [item]
-                    progress(done, len(missing), f"rendering {image_set}")
-                manifests.save(Manifest("synthetic", image_set, root, tuple(items)), path)
+    missing = [i for i in range(n) if i >= len(items) or not _intact(root, items[i])]
+    make = partial(_render, spec, image_set, root)
+    # Rendering spends its time in Pillow, which releases the GIL.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for start in range(0, len(missing), _CHUNK):
+            chunk = missing[start : start + _CHUNK]
+            for done, item in enumerate(pool.map(make, chunk), start + 1):
+                index = missing[done - 1]
+                items[index : index + 1] = [item]
+                progress(done, len(missing), f"rendering {image_set}")
+            manifests.save(Manifest("synthetic", image_set, root, tuple(items)), path)
     return Manifest("synthetic", image_set, root, tuple(items[:n])).slice(path)
 
 

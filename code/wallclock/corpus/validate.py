@@ -76,7 +76,14 @@ def validate(data: bytes, limits: Limits) -> Header:
 def check_body(data: bytes, header: Header) -> None:
     """Decode what follows the header; raise `ImageError` for damage."""
     if header.format == "jpeg":
-        _strict_jpeg(data)
+        try:
+            # The smallest image that libjpeg-turbo makes (1/8): all entropy-coded data is
+            # still decoded, and `strict` turns each of its warnings into an error.
+            simplejpeg.decode_jpeg(
+                data, "GRAY", min_height=1, min_width=1, min_factor=8, strict=True
+            )
+        except ValueError as error:
+            raise ImageError("decode", f"damaged JPEG: {error}") from error
     if not decodable_by_all(header.format, header.components):
         with _pillow_errors("image"), Image.open(io.BytesIO(data)) as image:
             image.load()
@@ -145,15 +152,6 @@ def _frame(payload: bytes, sof: int) -> Header:
     if components not in (1, 3, 4):
         raise ImageError("decode", f"JPEG with {components} components")
     return Header("jpeg", width, height, components, _READABLE_SOF[sof])
-
-
-def _strict_jpeg(data: bytes) -> None:
-    try:
-        # The smallest image that libjpeg-turbo makes (1/8): all entropy-coded data is
-        # still decoded, and `strict` turns each of its warnings into an error.
-        simplejpeg.decode_jpeg(data, "GRAY", min_height=1, min_width=1, min_factor=8, strict=True)
-    except ValueError as error:
-        raise ImageError("decode", f"damaged JPEG: {error}") from error
 
 
 def _pillow_header(data: bytes, format: str) -> Header:

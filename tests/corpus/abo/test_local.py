@@ -22,7 +22,7 @@ from wallclock.errors import ImageError, UserError
 LIST = "small_256-first70-seed0"
 
 
-def test_damaged_file_is_fetched_again(corpus: Corpus, store: FaultyStore) -> None:
+def test_damage_is_repaired(corpus: Corpus, store: FaultyStore) -> None:
     manifest = corpus()
     paths = [manifest.root / item.path for item in manifest.items]
     paths[0].unlink()
@@ -35,6 +35,9 @@ def test_damaged_file_is_fetched_again(corpus: Corpus, store: FaultyStore) -> No
     assert intact(manifest)
     assert not paths[3].is_symlink()
     assert store.total == before + 4
+    path = corpus.folder / f"{LIST}.csv"
+    path.write_bytes(path.read_bytes().replace(b"jpeg", b"jqeg", 1))
+    assert corpus() == manifest, "an edited manifest is rebuilt"
 
 
 def test_touched_file_and_damage_of_same_size_and_time(corpus: Corpus, store: FaultyStore) -> None:
@@ -63,29 +66,17 @@ def test_folder_that_is_a_link_is_refused(corpus: Corpus, tmp_path: Path) -> Non
     assert not list(elsewhere.iterdir())
 
 
-def test_leftovers_of_a_killed_write_are_removed(corpus: Corpus) -> None:
+def test_lock_and_leftovers_of_other_runs(corpus: Corpus) -> None:
     corpus(n=1)
     left = [corpus.folder / f".{LIST}.csv.x1.tmp", corpus.folder / "licence/.licence.json.x2.tmp"]
     for path in left:
         path.write_bytes(b"half")
     corpus(n=1)
     assert not any(path.exists() for path in left)
-
-
-def test_two_runs_do_not_share_a_folder(corpus: Corpus) -> None:
-    corpus(n=1)
     with (corpus.folder / ".lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(UserError, match="another run is active"):
             corpus()
-
-
-def test_edited_manifest_is_rebuilt(corpus: Corpus) -> None:
-    manifest = corpus()
-    path = corpus.folder / f"{LIST}.csv"
-    path.write_bytes(path.read_bytes().replace(b"jpeg", b"jqeg", 1))
-    assert corpus() == manifest
-    assert intact(manifest)
 
 
 def test_space_is_checked_before_any_request(

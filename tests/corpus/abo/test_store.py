@@ -79,9 +79,11 @@ def test_invalid_endpoint_is_one_line(tmp_path: Path, endpoint: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_password_in_the_endpoint_is_not_shown(tmp_path: Path) -> None:
-    spec = Corpus(tmp_path, "http://me:secret@127.0.0.1:9000").spec()
-    assert Store(spec).host == "127.0.0.1:9000"
+def test_host_of_aws_and_without_a_password(tmp_path: Path) -> None:
+    corpus = Corpus(tmp_path, "http://me:secret@127.0.0.1:9000")
+    assert Store(corpus.spec()).host == "127.0.0.1:9000"
+    aws = "amazon-berkeley-objects.s3.us-east-1.amazonaws.com"
+    assert Store(corpus.spec(endpoint="")).host == aws
 
 
 def test_large_images_are_decoded_one_at_a_time(

@@ -272,9 +272,8 @@ def verified(
     items = [known[path] for path in paths if path in known]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         # Hashing releases the GIL.
-        return {
-            item.path: item for item, ok in zip(items, pool.map(intact, items), strict=True) if ok
-        }
+        results = pool.map(intact, items)
+        return {item.path: item for item, ok in zip(items, results, strict=True) if ok}
 
 
 def _remove_parts(root: Path) -> None:

@@ -38,8 +38,8 @@ def ensure(files: Manifest, layout: str, path: Path, verify: bool, progress: Pro
     """
     root = path.with_suffix("")
     packed = manifests.load_or_none(path, root)
-    same = packed is not None and packed.head(len(files.items)).digest() == files.digest()
-    if packed is not None and same and _intact(packed, verify):
+    same = packed and packed.head(len(files.items)).digest() == files.digest()
+    if packed and same and _intact(packed, verify):
         return packed
     needed = sum(item.bytes + 2 * _BLOCK for item in files.valid) * (2 if layout == "lmdb" else 1)
     check_space(path.parent, needed, f"corpus.layout={layout}")

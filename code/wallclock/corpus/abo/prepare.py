@@ -35,8 +35,6 @@ from wallclock.spec import CorpusSpec, Slice
 #: Bytes an object, on average, over samples of the real bucket (the originals' larger sample), and
 #: half a block of 4 KiB, which a file system loses with each file.
 OBJECT_BYTES = {"small_256": 7_400 + 2_048, "original": 378_000 + 2_048}
-#: For a sample above the average.
-SPACE_MARGIN = 1.1
 
 #: The bucket's licence files, the licence before the file that mentions it. The dataset's paper
 #: says CC BY-NC 4.0, as did an earlier release: the file that was relied on is recorded.
@@ -131,7 +129,8 @@ def _files(images: _List, n: int, progress: Progress) -> Manifest:
         others = [path for path in paths if path not in items]
         items |= fetch.verified(known, others, images.root, verify)
         missing = [entry for entry in entries if entry.path not in items]
-        needed = len(missing) * OBJECT_BYTES[images.image_set] * SPACE_MARGIN
+        # A sample may be above the average.
+        needed = 1.1 * len(missing) * OBJECT_BYTES[images.image_set]
         fetch.check_space(images.base, needed, f"{len(missing):,} images of {images.image_set}")
         counter = itertools.count(n - len(missing) + 1)
         # A progress bar that shows MB/s counts bytes too.
@@ -183,10 +182,10 @@ def _fetch_licence(store: Store, folder: Path) -> None:
     files = []
     for name in _LICENCES:
         with suppress(PermanentError):
-            data, info = store.download(name, 1_000_000)
+            data, about = store.download(name, 1_000_000)
             write_bytes(folder / name, data)
-            kept = {"name": name, "bytes": info.bytes, "sha256": info.sha256, "etag": info.etag}
-            files.append(kept)
+            info = {"bytes": len(data), "sha256": about.sha256, "etag": about.etag}
+            files.append({"name": name, **info})
     none = "none: this store has no licence file; ABO's own bucket says CC BY 4.0"
     relied_on = files[0]["name"] if files else none
     credit = {"source": f"{store.host}/{store.spec.bucket}", "files": files}
