@@ -57,14 +57,6 @@ def test_damaged_file_is_rendered_again(tmp_path: Path, rendered: list[int], dam
     assert sorted(rendered) == [0, 1, 1, 2]
 
 
-def test_edited_list_is_rebuilt(tmp_path: Path, rendered: list[int]) -> None:
-    first = make(tmp_path, 2)
-    (path,) = tmp_path.rglob("small_256.csv")
-    path.write_bytes(path.read_bytes() + b"junk\n")
-    assert make(tmp_path, 2) == first
-    assert sorted(rendered) == [0, 0, 1, 1]
-
-
 def test_rows_and_files_are_the_same_everywhere(tmp_path: Path) -> None:
     one, other = make(tmp_path / "one", 3), make(tmp_path / "other", 3)
     assert one.items == other.items

@@ -19,9 +19,6 @@ from wallclock.corpus.readers import MARKER, Reader
 from wallclock.errors import ImageError
 from wallclock.spec import CorpusSpec
 
-#: Objects in flight or waiting to be read, per thread: bounds the memory.
-_PREFETCH_PER_THREAD = 2
-
 
 class RemoteReader(Reader):
     """GETs what is read, and prefetches up to twice `threads` of what was announced."""
@@ -33,9 +30,9 @@ class RemoteReader(Reader):
         settings = json.loads((root / MARKER).read_text(encoding="utf-8"))
         self._store = Store(CorpusSpec("abo", **settings["store"]))
         self._prefix = str(settings["prefix"])
-        threads = self._store.spec.threads
-        self._pool = ThreadPoolExecutor(threads, "remote-read")
-        self._window = _PREFETCH_PER_THREAD * threads
+        self._pool = ThreadPoolExecutor(self._store.spec.threads, "remote-read")
+        # Objects in flight or waiting to be read: bounds the memory.
+        self._window = 2 * self._store.spec.threads
         # By path, in the order of announcement; threads may read them in any order.
         self._announced: dict[str, Item] = {}
         self._prefetched: dict[str, Future[bytes]] = {}

@@ -103,7 +103,11 @@ def read_header(data: bytes, limits: Limits) -> Header:
     if format is None:
         start = data[:4].hex(" ")
         raise ImageError("decode", f"not a JPEG, PNG, WebP or GIF file: it starts with {start}")
-    header = _jpeg_header(data, limits) if format == "jpeg" else _pillow_header(data, format)
+    if format == "jpeg":
+        header = _jpeg_header(data, limits)
+    else:
+        with _pillow_errors(format), Image.open(io.BytesIO(data), formats=[format]) as image:
+            header = Header(format, image.width, image.height, len(image.getbands()))
     if header.width * header.height > limits.max_pixels:
         size = f"{header.width}x{header.height}"
         raise ImageError(
@@ -152,11 +156,6 @@ def _frame(payload: bytes, sof: int) -> Header:
     if components not in (1, 3, 4):
         raise ImageError("decode", f"JPEG with {components} components")
     return Header("jpeg", width, height, components, _READABLE_SOF[sof])
-
-
-def _pillow_header(data: bytes, format: str) -> Header:
-    with _pillow_errors(format), Image.open(io.BytesIO(data), formats=[format.upper()]) as image:
-        return Header(format, image.width, image.height, len(image.getbands()))
 
 
 @contextmanager

@@ -122,15 +122,11 @@ def test_changed_file_is_not_packed(corpus: Corpus) -> None:
     assert len(corpus(layout="tar", verify=True).valid) == N
 
 
-def test_no_space_for_a_pack_is_one_line(corpus: Corpus) -> None:
-    plain = corpus()
+def test_full_disk_leaves_no_partial_pack(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, open_database = corpus(), lmdb.open
     huge = replace(plain, items=tuple(replace(item, bytes=10**15) for item in plain.items))
     with pytest.raises(UserError, match=r"corpus\.layout=tar: 40,000,000\.00 GB are needed"):
         pack.ensure(huge, "tar", corpus.folder / "huge.csv", False, lambda *_: None)
-
-
-def test_full_disk_leaves_no_partial_pack(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain, open_database = corpus(), lmdb.open
 
     def small(path: str, map_size: int, **options: Any) -> lmdb.Environment:
         return open_database(path, map_size=20_000, **options)
