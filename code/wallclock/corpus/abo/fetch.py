@@ -45,7 +45,6 @@ _REFUSED_IN_A_ROW = 200
 _MIN_REFUSED = 8
 #: Bytes that stay free on the disk.
 _FREE_BYTES = 64 << 20
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 #: The suffix of temporary names; no path of the catalogue has it.
 _PART = ".part"
@@ -103,7 +102,7 @@ class Fetch:
                 arrived(rows)
                 self._check_progress()
         except OSError as error:
-            if error.errno not in _DISK_FULL:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise
             full = f"no space left in {self._root} ({error.strerror})"
             raise UserError(f"{full}; free some; {_RESUME}") from error
