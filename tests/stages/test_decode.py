@@ -94,7 +94,8 @@ def test_odd_files_that_decode(torture: list[tuple[Path, str]], decoders: Decode
         if expected == "decodes":
             data = path.read_bytes()
             header = validate(data, Limits())
-            pixels = agree(data, decoders) if header.decodable_by_all else decode.decode_other(data)
+            plain = header.format == "jpeg" and header.components < 4
+            pixels = agree(data, decoders) if plain else decode.decode_other(data)
             assert pixels.shape == (header.height, header.width, 3), path.name
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from wallclock.corpus import manifest as manifests
-from wallclock.corpus import page_cache, readers
+from wallclock.corpus import readers
 from wallclock.corpus.manifest import Manifest
 from wallclock.errors import UserError
 from wallclock.spec import Cell
@@ -76,10 +76,9 @@ def set_page_cache(cell: Cell, manifest: Manifest) -> dict[str, Any]:
     state = str(cell.params.get("page_cache", "warm"))
     files = readers.stored(manifest.root, manifest.valid)
     if state == "cold":
-        readers.release(manifest.root)
-        page_cache.evict(files)
+        readers.evict(manifest.root, files)
     else:
-        page_cache.warm(files)
+        readers.warm(files)
     return {"page_cache": state if files else "none", **manifest.size_stats()}
 
 
