@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from wallclock.errors import Unavailable
-from wallclock.measure.protocol import Measurement, Progress, open_corpus
-from wallclock.measure.runtimes import first_batch, timed
+from wallclock.measure.protocol import Measurement, Progress, no_progress, open_corpus
+from wallclock.measure.runtimes import first_batch, require_network, timed
 from wallclock.spec import Cell
 from wallclock.stages import forward, transfer
 from wallclock.thread_counts import set_threads
@@ -30,27 +30,44 @@ def layers(cell: Cell, work: Path, progress: Progress) -> Measurement:
     the batch's own time.
     """
     recipe, model = cell.recipe, cell.model
-    if model.weights == "none":
-        raise Unavailable("the model is a mock model without a network: it has no layers")
+    require_network(model)
     threads = set_threads(recipe, uses_torch=True)
     images, _ = first_batch(open_corpus(cell), recipe, model)
     move = transfer.make(recipe.device)
     eager = replace(recipe, runtime="pytorch", compile="none")
     request = forward.prepare(model, eager, None, forward.cache_of(work))
     run, network = forward.build(request).run, request.network
-    batch, batches = move.h2d(images), int(cell.params["batches"])
+    batch, n = move.h2d(images), int(cell.params["batches"])
     run(batch)
-    samples = timed(lambda: run(batch), move.synchronize, batches, lambda done: None)
-    progress(batches * recipe.batch_size)
+    samples = timed(lambda: run(batch), move.synchronize, n, no_progress)
+    progress(n * recipe.batch_size)
     on_gpu = recipe.device == "cuda"
-    profile = _profile(network, lambda: run(batch), batches, on_gpu)
+    profile = _profile(network, lambda: run(batch), n, on_gpu)
     profile.export_chrome_trace(str(work / TRACE))
-    events = [event for event in profile.key_averages() if event.count]
-    modules = _modules(events, network, batches, on_gpu)
+    events = {event.key: event for event in profile.key_averages() if event.count}
+    time_of = "device_time_total" if on_gpu else "cpu_time_total"
+
+    def row(key: str, attribute: str) -> dict[str, Any]:
+        ms = getattr(events[key], attribute) / 1e3 / n
+        return {"calls": events[key].count / n, "ms": ms}
+
+    names = [key for key in events if key.startswith("aten::")]
+    operators = [{"operator": key, **row(key, f"self_{time_of}")} for key in names]
+    modules = [
+        {
+            "layer": name,
+            "kind": type(module).__name__,
+            "depth": name.count(".") + 1 if name else 0,
+            "parameters": sum(value.numel() for value in module.parameters()),
+            **row(_PREFIX + name, time_of),
+        }
+        for name, module in network.named_modules()
+        if _PREFIX + name in events
+    ]
     values = {
         **threads,
         "weights_digest": request.weights_digest,
-        "operators": _operators(events, batches, on_gpu),
+        "operators": sorted(operators, key=lambda operator: -operator["ms"]),
         "modules": modules,
         "profiled_ms": max(module["ms"] for module in modules),
     }
@@ -80,57 +97,18 @@ def _labelled(network: Any) -> Iterator[None]:
     hooks = []
     open_calls: list[Any] = []
 
-    def enter(name: str) -> Any:
-        def hook(module: Any, arguments: Any, keywords: Any) -> None:
-            open_calls.append(record_function(_PREFIX + name))
-            open_calls[-1].__enter__()
-
-        return hook
+    def enter(name: str, module: Any, arguments: Any) -> None:
+        open_calls.append(record_function(_PREFIX + name))
+        open_calls[-1].__enter__()
 
     def leave(module: Any, arguments: Any, output: Any) -> None:
         open_calls.pop().__exit__(None, None, None)
 
     for name, module in network.named_modules():
-        hooks.append(module.register_forward_pre_hook(enter(name), with_kwargs=True))
+        hooks.append(module.register_forward_pre_hook(partial(enter, name)))
         hooks.append(module.register_forward_hook(leave))
     try:
         yield
     finally:
         for hook in hooks:
             hook.remove()
-
-
-def _operators(events: Sequence[Any], batches: int, on_gpu: bool) -> list[dict[str, Any]]:
-    time_of = "self_device_time_total" if on_gpu else "self_cpu_time_total"
-    rows = [
-        {
-            "operator": event.key,
-            "calls": event.count / batches,
-            "ms": getattr(event, time_of) / 1e3 / batches,
-        }
-        for event in events
-        if event.key.startswith("aten::")
-    ]
-    return sorted(rows, key=lambda row: -row["ms"])
-
-
-def _modules(
-    events: Sequence[Any], network: Any, batches: int, on_gpu: bool
-) -> list[dict[str, Any]]:
-    """In the order of the network."""
-    time_of = "device_time_total" if on_gpu else "cpu_time_total"
-    by_name = {
-        event.key.removeprefix(_PREFIX): event for event in events if event.key.startswith(_PREFIX)
-    }
-    return [
-        {
-            "layer": name,
-            "kind": type(module).__name__,
-            "depth": name.count(".") + 1 if name else 0,
-            "calls": by_name[name].count / batches,
-            "ms": getattr(by_name[name], time_of) / 1e3 / batches,
-            "parameters": sum(value.numel() for value in module.parameters()),
-        }
-        for name, module in network.named_modules()
-        if name in by_name
-    ]

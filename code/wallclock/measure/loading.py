@@ -14,21 +14,13 @@ from typing import Any
 import numpy as np
 
 from wallclock.clock import gc_disabled
-from wallclock.corpus.manifest import Manifest
 from wallclock.engines.loaders import CyclicPositions, Loader, cores, open_loader, to_pixels
 from wallclock.errors import UserError
-from wallclock.measure import fidelity
+from wallclock.measure import fidelity, protocol
 from wallclock.measure.loop import run_pass, steady
-from wallclock.measure.protocol import (
-    Measurement,
-    Progress,
-    open_corpus,
-    peak_memory_mib,
-    set_page_cache,
-)
+from wallclock.measure.protocol import Measurement, Progress
 from wallclock.spec import Cell, ModelSpec
 from wallclock.stages.pixels import Pixels
-from wallclock.thread_counts import set_threads
 
 #: Batches to measure, at least, and bursts: some workers are ahead of others when the clock starts.
 _MIN_BATCHES, _MIN_BURSTS = 8, 8
@@ -44,8 +36,8 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
     Pillow's.
     """
     subset = str(cell.params.get("subset", "all"))
-    manifest = open_corpus(cell, "jpeg" if subset == "all" else subset)
-    values = _conditions(cell, manifest)
+    manifest = protocol.open_corpus(cell, "jpeg" if subset == "all" else subset)
+    values = protocol.set_conditions(cell, manifest, uses_torch=False)
     check = cell.params.get("fidelity") if cell.repeat == 0 else None
     n_checked = min(check["images"], len(manifest.items)) if check else 0
     recipe, model, variant = cell.recipe, cell.model, str(cell.params.get("variant", ""))
@@ -69,8 +61,8 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
 def load_n(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Load `params.n` images, the corpus's again and again; `wall` includes the loader's start."""
-    manifest = open_corpus(cell, "jpeg")
-    values = _conditions(cell, manifest)
+    manifest = protocol.open_corpus(cell, "jpeg")
+    values = protocol.set_conditions(cell, manifest, uses_torch=False)
     n = int(cell.params["n"])
     positions = CyclicPositions(len(manifest.items), cell.recipe.batch_size, n)
     with gc_disabled():
@@ -83,20 +75,9 @@ def load_n(cell: Cell, work: Path, progress: Progress) -> Measurement:
     return Measurement({"wall": [wall]}, values | _described(loader, n))
 
 
-def _conditions(cell: Cell, manifest: Manifest) -> dict[str, Any]:
-    """Set thread counts and page cache; return them, with the sizes of what is loaded."""
-    values: dict[str, Any] = {**set_threads(cell.recipe, uses_torch=False)}
-    return values | set_page_cache(cell, manifest) | {"n_unique": len(manifest.items)}
-
-
 def _described(loader: Loader, n: int) -> dict[str, Any]:
-    return {
-        "library": loader.version,
-        "settings": loader.settings,
-        "n_loaded": n,
-        "cores": cores(),
-        "peak_memory_mib": peak_memory_mib(),
-    }
+    about = {"library": loader.version, "settings": loader.settings, "n_loaded": n}
+    return {**about, "cores": cores(), "peak_memory_mib": protocol.peak_memory_mib()}
 
 
 def _warm_up(loader: Loader, model: ModelSpec, n_checked: int) -> dict[int, Pixels]:

@@ -16,13 +16,8 @@ from wallclock.clock import STAGES, StageProfiler, gc_disabled
 from wallclock.corpus.manifest import Manifest
 from wallclock.engines import serial as engine
 from wallclock.engines.pipeline import DeviceStages, LoadStages, device_stages, load_stages
-from wallclock.measure.protocol import (
-    Measurement,
-    Progress,
-    no_progress,
-    open_corpus,
-    set_page_cache,
-)
+from wallclock.measure import protocol
+from wallclock.measure.protocol import Measurement, Progress, no_progress
 from wallclock.measure.serial import warm_up
 from wallclock.spec import Cell
 from wallclock.thread_counts import set_threads
@@ -45,12 +40,12 @@ def profiler(cell: Cell, work: Path, progress: Progress) -> Measurement:
     threads = set_threads(recipe, uses_torch=True)
     rounds, calls = int(cell.params["rounds"]), int(cell.params["calls_per_round"])
     samples = overhead(rounds, calls)
-    manifest = open_corpus(cell)
+    manifest = protocol.open_corpus(cell)
     stages = load_stages(recipe, model, manifest.root), device_stages(recipe, model, work)
     warm_up(cell, *stages, manifest.valid[: recipe.batch_size])
     values = {
         **threads,
-        **set_page_cache(cell, manifest),
+        **protocol.set_page_cache(cell, manifest),
         "calls_per_round": calls,
         "differences": {
             "torch.profiler": differences(*torch_pass(cell, manifest, stages)),
@@ -86,8 +81,7 @@ def _time_calls(stage: _OpenStage, calls: int) -> int:
 
 def _contextlib_stage() -> _OpenStage:
     """The plain way to write a stage profiler: totals and counts, no samples."""
-    totals: dict[str, int] = {}
-    counts: dict[str, int] = {}
+    totals, counts = dict[str, int](), dict[str, int]()
 
     @contextmanager
     def stage(name: str) -> Iterator[None]:

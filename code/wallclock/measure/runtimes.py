@@ -15,19 +15,17 @@ from time import perf_counter, perf_counter_ns
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from wallclock.clock import gc_disabled
-from wallclock.corpus import readers
 from wallclock.corpus.manifest import Manifest
+from wallclock.engines.pipeline import Floats, load_stages
 from wallclock.errors import Unavailable, UserError, check_name
-from wallclock.measure.protocol import Measurement, Progress, open_corpus, peak_memory_mib
+from wallclock.measure import protocol
+from wallclock.measure.protocol import Measurement, Progress, no_progress
 from wallclock.spec import Cell, ModelSpec, Recipe
-from wallclock.stages import assemble, decode, forward, normalize, resize, transfer
+from wallclock.stages import forward, transfer
 from wallclock.summary import cosine, median
 from wallclock.thread_counts import set_threads
-
-Floats = npt.NDArray[np.float32]
 
 #: A row's name → recipe.runtime, recipe.compile, and the device it needs.
 VARIANTS = {
@@ -49,10 +47,9 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
     from wallclock.stages.forward.pytorch import torch_dtype
 
     recipe, model = resolve(cell.recipe), cell.model
-    if model.weights == "none":
-        raise Unavailable("the model is a mock model without a network: there is nothing to run")
+    require_network(model)
     threads = set_threads(recipe, uses_torch=True)
-    images, n_unique = first_batch(open_corpus(cell), recipe, model)
+    images, n_unique = first_batch(protocol.open_corpus(cell), recipe, model)
     # A compiler cache that is warm from the last run would make compile_s a different figure.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(work / "inductor")
     os.environ["TRITON_CACHE_DIR"] = str(work / "triton")
@@ -71,7 +68,7 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
     warmup_batches, batches = (int(cell.params[name]) for name in ("warmup_batches", "batches"))
     began = perf_counter()
-    timed(run, move.synchronize, warmup_batches, lambda done: None)
+    timed(run, move.synchronize, warmup_batches, no_progress)
     warmup_s = perf_counter() - began
     samples = timed(run, move.synchronize, batches, lambda done: progress(done * recipe.batch_size))
     # Both libraries keep what they once allocated: what is in use at the end is the peak.
@@ -87,9 +84,15 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
         "n_compared": n_unique,
         **compare(move.d2h(last[0]), reference),
         "peak_gpu_mem_gib": after_gib and after_gib - (before_gib or 0),
-        "peak_memory_mib": peak_memory_mib(),
+        "peak_memory_mib": protocol.peak_memory_mib(),
     }
     return Measurement({"batch": samples}, values)
+
+
+def require_network(model: ModelSpec) -> None:
+    """Raise `Unavailable` for a mock model."""
+    if model.weights == "none":
+        raise Unavailable("the model is a mock model without a network: there is nothing to run")
 
 
 def resolve(recipe: Recipe) -> Recipe:
@@ -152,16 +155,12 @@ def first_batch(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> tuple[F
     items = manifest.valid[: recipe.batch_size]
     if not items:
         raise UserError("the corpus holds no valid image to run a network on")
-    decoder = decode.make(recipe.decoder)
-    resizer = resize.make(recipe.resizer, recipe.interpolation, model.input_px).resize
-    reader, to_float_chw = readers.make(manifest.root), normalize.make(*model.statistics)
-    images = []
-    for item in items:
-        data = reader(item)
-        pixels = decoder(data) if item.plain_jpeg else decode.decode_other(data)
-        images.append(to_float_chw(resizer(pixels)))
+    recipe = replace(recipe, normalize_on="host", dct_scale="full")
+    load = load_stages(recipe, model, manifest.root)
+    pixels = [load.resize(item, load.decode(item, load.read(item))) for item in items]
+    images = [load.normalize(image) for image in pixels]
     repeated = [images[position % len(images)] for position in range(recipe.batch_size)]
-    return assemble.stack(repeated), len(images)
+    return load.assemble(repeated), len(images)
 
 
 def _reference(request: forward.Request, move: transfer.Transfer, images: Floats) -> Floats:

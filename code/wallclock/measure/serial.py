@@ -13,23 +13,11 @@ import numpy as np
 from wallclock.clock import StageProfiler, gc_disabled
 from wallclock.corpus import manifest as manifests
 from wallclock.corpus.manifest import Item, Manifest
+from wallclock.engines import pipeline
 from wallclock.engines import serial as engine
-from wallclock.engines.pipeline import (
-    DeviceStages,
-    LoadStages,
-    device_stages,
-    load_stages,
-    null_stages,
-)
-from wallclock.errors import UserError, describe
-from wallclock.measure.protocol import (
-    Measurement,
-    Progress,
-    no_progress,
-    open_corpus,
-    peak_memory_mib,
-    set_page_cache,
-)
+from wallclock.engines.pipeline import DeviceStages, LoadStages
+from wallclock.measure import protocol
+from wallclock.measure.protocol import Measurement, Progress, no_progress
 from wallclock.spec import Cell
 from wallclock.stages import sinks
 from wallclock.thread_counts import set_threads
@@ -41,15 +29,16 @@ def serial(cell: Cell, work: Path, progress: Progress) -> Measurement:
     Samples: one a call of each stage, and `wall` for the pass. The first repeat keeps its vectors.
     """
     recipe, model = cell.recipe, cell.model
-    manifest = open_corpus(cell)
+    manifest = protocol.open_corpus(cell)
     threads = set_threads(recipe, uses_torch=model.weights != "none")
     started = perf_counter()
-    load, device = load_stages(recipe, model, manifest.root), device_stages(recipe, model, work)
+    load = pipeline.load_stages(recipe, model, manifest.root)
+    device = pipeline.device_stages(recipe, model, work)
     n_warm = recipe.batch_size * int(cell.params.get("warmup_batches", 1))
     warm_up(cell, load, device, manifest.valid[:n_warm])
     startup_s = perf_counter() - started
-    files = set_page_cache(cell, manifest)
-    measurement = timed_pass(cell, manifest, load, device, progress)
+    files = protocol.set_page_cache(cell, manifest)
+    measurement = _timed_pass(cell, manifest, load, device, progress)
     measurement.values |= {
         **threads,
         **files,
@@ -57,20 +46,20 @@ def serial(cell: Cell, work: Path, progress: Progress) -> Measurement:
         "weights_digest": device.weights_digest,
         "ran": {"engine": "serial", "workers": 0, **load.labels, **device.labels},
     }
-    if cell.repeat == 0 and device.output is not None:
+    if cell.repeat == 0:
         measurement.keep = sorted(work.iterdir())
     return measurement
 
 
 def floor(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """The same pass with null stages: the harness's own cost for as many images."""
-    manifest = open_corpus(cell)
-    measurement = timed_pass(cell, manifest, *null_stages(), progress)
+    manifest = protocol.open_corpus(cell)
+    measurement = _timed_pass(cell, manifest, *pipeline.null_stages(), progress)
     measurement.values |= manifest.size_stats()
     return measurement
 
 
-def timed_pass(
+def _timed_pass(
     cell: Cell, manifest: Manifest, load: LoadStages, device: DeviceStages, progress: Progress
 ) -> Measurement:
     """Run the serial engine once over the valid images, GC disabled, and keep every sample."""
@@ -83,11 +72,11 @@ def timed_pass(
         outcome = engine.run(items, load, device, profiler, size, max_failures, progress)
         wall = perf_counter_ns() - began
     if outcome.n_embedded == 0:
-        raise UserError(f"every image failed; the first, {describe(outcome.failures[0])}")
+        raise protocol.all_failed(outcome.failures)
     return Measurement(
-        samples={**profiler.samples(), "wall": [wall]},
-        values={"n_embedded": outcome.n_embedded, "peak_memory_mib": peak_memory_mib()},
-        failures=[*manifests.failure_rows(manifest.items), *outcome.failures],
+        {**profiler.samples(), "wall": [wall]},
+        {"n_embedded": outcome.n_embedded, "peak_memory_mib": protocol.peak_memory_mib()},
+        [*manifests.failure_rows(manifest.items), *outcome.failures],
     )
 
 

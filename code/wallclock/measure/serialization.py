@@ -20,8 +20,6 @@ from wallclock.spec import Cell
 from wallclock.stages import sinks
 from wallclock.stages.sinks import Vectors
 
-_MIB = 2**20
-
 #: An ABO image id: eleven characters of these.
 _ALPHABET = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-"))
 _ID_CHARACTERS = 11
@@ -35,26 +33,41 @@ def serialization(
     Samples: `write`, the complete time; `fsync`, the part of it that waits for the disk. Values:
     the bytes written, and whether ids and vectors read back exactly.
     """
-    name, params = cell.recipe.sink, cell.params
-    ids, vectors = synthetic_vectors(
-        int(params["n_vectors"]), int(params["dim"]), int(params["seed"])
-    )
-    size, dim, fsync = cell.recipe.batch_size, vectors.shape[1], bool(params["fsync"])
-    batches = [(ids[at : at + size], vectors[at : at + size]) for at in range(0, len(ids), size)]
+    name, size, fsync = cell.recipe.sink, cell.recipe.batch_size, bool(cell.params["fsync"])
+    n, dim, seed = (int(cell.params[key]) for key in ("n_vectors", "dim", "seed"))
+    ids, vectors = synthetic_vectors(n, dim, seed)
+    batches = [(ids[at : at + size], vectors[at : at + size]) for at in range(0, n, size)]
+
+    def write(folder: Path, batches: Sequence[tuple[list[str], Vectors]]) -> tuple[Path, int, int]:
+        """The file, ns from the first batch to the end, and those of the sync to disk."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        sink = sinks.make(name, folder, dim)
+        with gc_disabled():
+            began = clock()
+            for batch in batches:
+                sink.write(*batch)
+            sink.close()
+            closed = clock()
+            if fsync:
+                sinks.sync_folder(folder)
+            done = clock()
+        return sink.path, done - began, done - closed
+
     # The first file pays for the library's imports and first allocations.
-    warm_up, folder = _empty(work / "warm-up"), _empty(work / "timed")
-    _write(sinks.make(name, warm_up, dim), batches[:2], fsync, clock)
-    shutil.rmtree(warm_up)
+    write(work / "warm-up", batches[:2])
+    shutil.rmtree(work / "warm-up")
     os.sync()  # dirty pages of other processes would compete for the disk
     progress(0)
-    sink = sinks.make(name, folder, dim)
-    write_ns, fsync_ns = _write(sink, batches, fsync, clock)
-    progress(len(ids))
+    path, write_ns, fsync_ns = write(work / "timed", batches)
+    progress(n)
+    read_ids, read = sinks.READERS[name](path)
+    same = read.dtype == vectors.dtype and read.tobytes() == vectors.tobytes()
     values = {
-        "n_vectors": len(ids),
+        "n_vectors": n,
         "dim": dim,
-        "read_back": _reads_back(name, sink.path, ids, vectors),
-        "size_mib": folder_bytes(folder) / _MIB,
+        "read_back": read_ids == ids and same,
+        "size_mib": folder_bytes(path.parent) / 2**20,
         "peak_memory_mib": peak_memory_mib(),
     }
     return Measurement({"write": [write_ns], "fsync": [fsync_ns] if fsync else []}, values)
@@ -75,33 +88,3 @@ def folder_bytes(folder: Path) -> int:
     return sum(min(file.st_size, file.st_blocks * 512) for file in files)
 
 
-def _write(
-    sink: sinks.Sink,
-    batches: Sequence[tuple[list[str], Vectors]],
-    fsync: bool,
-    clock: Callable[[], int],
-) -> tuple[int, int]:
-    """Nanoseconds from the first batch to the end, and those of the sync to disk."""
-    with gc_disabled():
-        began = clock()
-        for ids, vectors in batches:
-            sink.write(ids, vectors)
-        sink.close()
-        closed = clock()
-        if fsync:
-            sinks.sync_folder(sink.path.parent)
-        done = clock()
-    return done - began, done - closed
-
-
-def _reads_back(name: str, path: Path, ids: Sequence[str], vectors: Vectors) -> bool:
-    """Whether the file holds the same ids and, bit for bit, the same vectors."""
-    read_ids, read = sinks.READERS[name](path)
-    same = read.dtype == vectors.dtype and read.tobytes() == vectors.tobytes()
-    return read_ids == list(ids) and same
-
-
-def _empty(folder: Path) -> Path:
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    return folder

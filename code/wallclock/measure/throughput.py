@@ -14,24 +14,16 @@ from typing import Any
 
 from wallclock.clock import gc_disabled
 from wallclock.corpus import manifest as manifests
+from wallclock.engines import pipeline
 from wallclock.engines.inference import open_inference
 from wallclock.engines.loaders import Loader, burst_of, open_loader, prefetched_batches
-from wallclock.engines.pipeline import DeviceStages, device_stages
+from wallclock.engines.pipeline import DeviceStages
 from wallclock.engines.writer import open_writer
-from wallclock.errors import UserError, describe
-from wallclock.measure import monitor, telemetry
+from wallclock.measure import monitor, protocol, telemetry
 from wallclock.measure.loop import PassResult, after, run_pass, workers_since
-from wallclock.measure.protocol import (
-    Measurement,
-    Progress,
-    no_progress,
-    open_corpus,
-    peak_memory_mib,
-    set_page_cache,
-)
+from wallclock.measure.protocol import Measurement, Progress, no_progress
 from wallclock.spec import Cell, Recipe
 from wallclock.stages import sinks
-from wallclock.thread_counts import set_threads
 
 #: Batches to measure, at least, beyond those that may be ready when the clock starts; and bursts,
 #: because some workers are ahead of others by a batch or two at either end.
@@ -46,38 +38,37 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
     Samples: busy time of every stage call in whatever process it ran; `wait`, the main process
     waiting for a batch; `batch`, from requesting one to its vectors in the sink; `wall`.
     """
-    recipe, model = cell.recipe, cell.model
-    manifest = open_corpus(cell)
-    n_valid = len(manifest.valid)
-    threads, files = set_threads(recipe, uses_torch=True), set_page_cache(cell, manifest)
-    warm, count, positions = plan_batches(n_valid, recipe, _batches_needed(cell))
+    import torch
+
+    recipe, model, on_gpu = cell.recipe, cell.model, cell.recipe.device == "cuda"
+    manifest = protocol.open_corpus(cell)
+    values = protocol.set_conditions(cell, manifest, uses_torch=True)
+    warm, count, positions = plan_batches(len(manifest.valid), recipe, _batches_needed(cell))
     began = perf_counter_ns()
     # Workers first: a fork after CUDA has started would copy a broken context.
     with open_loader(manifest, recipe, model, positions) as loader:
-        stages = device_stages(recipe, model, work)
+        stages = pipeline.device_stages(recipe, model, work)
         _warm_up(cell, loader, stages, warm)
-        startup_s = (perf_counter_ns() - began) / 1e9
-        _reset_gpu_memory(recipe.device)
+        values["startup_s"] = (perf_counter_ns() - began) / 1e9
+        if on_gpu:
+            torch.cuda.reset_peak_memory_stats()
         with telemetry.recorded(recipe.device) as recorded, gc_disabled():
             progress(0)
             result, loading = _timed_pass(cell, loader, stages, count, progress)
     if not result.images:
-        raise UserError(f"every image failed; the first, {describe(result.failures[0])}")
+        raise protocol.all_failed(result.failures)
+    if on_gpu:
+        values["peak_gpu_mem_gib"] = torch.cuda.max_memory_allocated() / 2**30
     ran = {"engine": loader.engine, "workers": loader.workers}
-    values: dict[str, Any] = {
-        **threads,
-        **files,
-        **_peak_gpu_memory(recipe.device),
+    values |= {
         **loading,
-        "startup_s": startup_s,
         "n_embedded": result.images,
-        "n_unique": n_valid,
         "n_batches": result.batches,
         "warmup_batches": warm,
         "steady": warm >= loader.prefetched,
         "weights_digest": stages.weights_digest,
         "telemetry": recorded.as_values(),
-        "peak_memory_mib": peak_memory_mib(),
+        "peak_memory_mib": protocol.peak_memory_mib(),
         "limited_by": result.limited_by,
         "main_s": result.main_s,
         "ran": {**ran, **result.labels, **stages.labels},
@@ -154,15 +145,3 @@ def plan_batches(n: int, recipe: Recipe, at_least: int) -> tuple[int, int, list[
     return warm, len(measured), [*([full] * warm), *measured, *([full] * prefetched)]
 
 
-def _reset_gpu_memory(device: str) -> None:
-    import torch
-
-    if device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-
-
-def _peak_gpu_memory(device: str) -> dict[str, float]:
-    import torch
-
-    gib = torch.cuda.max_memory_allocated() / 2**30
-    return {"peak_gpu_mem_gib": gib} if device == "cuda" else {}

@@ -15,7 +15,7 @@ from tests.conftest import RunMain
 from tests.corpus.abo import bucket
 from tests.corpus.abo.conftest import Corpus
 from tests.corpus.abo.faulty_store import FaultyStore
-from wallclock.measure import registry
+from wallclock.measure import protocol
 from wallclock.paper.csvfile import read_table
 from wallclock.spec import Cell, ModelSpec, Recipe
 
@@ -120,7 +120,7 @@ def test_serial_pass_reads_each_storage(
     recipe = Recipe("pil", batch_size=8)
     cell = Cell("serial", "serial", "pil", 0, recipe, images, model, params)
     (tmp_path / "work").mkdir()
-    measured = registry.find("serial")(cell, tmp_path / "work", lambda done: None)
+    measured = protocol.find("serial")(cell, tmp_path / "work", lambda done: None)
     assert len(measured.samples["read"]) == measured.values["n_embedded"] == 20
     assert measured.values["page_cache"] == ("none" if "source" in storage else page_cache)
     assert not measured.failures
