@@ -62,7 +62,7 @@ def run(
         items = manifest.items
         outcome = engine.run(items, load, device, profiler, batch, limit, done.append)
         assert device.output is not None
-        ids, vectors = sinks.READERS[sink](device.output)
+        ids, vectors = sinks.read(device.output)
     return outcome, profiler, ids, vectors, done
 
 
@@ -70,7 +70,7 @@ def run(
 @given(
     pattern=st.lists(st.sampled_from(["", "", *STAGES]), min_size=12, max_size=12),
     batch=st.integers(1, 14),
-    sink=st.sampled_from(list(sinks.READERS)),
+    sink=st.sampled_from(list(sinks.SINKS)),
 )
 def test_vectors_stay_with_their_ids(
     corpus: Manifest, pattern: list[str], batch: int, sink: str

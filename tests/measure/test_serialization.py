@@ -41,7 +41,7 @@ def test_vectors_read_back(tmp_path: Path, sink: str, fsync: bool) -> None:
     (write,), syncs = result.samples["write"], result.samples["fsync"]
     assert len(syncs) == fsync
     assert sum(syncs) < write
-    ids, vectors = sinks.READERS[sink](tmp_path / "timed" / f"vectors.{sink}")
+    ids, vectors = sinks.read(tmp_path / "timed" / f"vectors.{sink}")
     assert (len(set(ids)), vectors.shape) == (300, (300, 16))
 
 
@@ -50,7 +50,7 @@ def test_vectors_read_back(tmp_path: Path, sink: str, fsync: bool) -> None:
 def test_one_bit_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: str, spoil: str
 ) -> None:
-    read = sinks.READERS[sink]
+    read = sinks.SINKS[sink]
 
     def spoiled(path: Path) -> tuple[list[str], sinks.Vectors]:
         ids, vectors = read(path)
@@ -63,7 +63,7 @@ def test_one_bit_is_seen(
             vectors[[0, 1]] = vectors[[1, 0]]
         return ids, vectors
 
-    monkeypatch.setitem(sinks.READERS, sink, spoiled)
+    monkeypatch.setitem(sinks.SINKS, sink, spoiled)
     assert measured(cell_of(sink), tmp_path).values["read_back"] is False
 
 

@@ -67,7 +67,7 @@ def test_every_image_once_in_order(
 ) -> None:
     result = run(corpus, tmp_path, recipe)
     expected = [item.id for item in manifests.load(Path(corpus.manifest)).items]
-    ids, vectors = sinks.read_parquet(tmp_path / "vectors.parquet")
+    ids, vectors = sinks.read(tmp_path / "vectors.parquet")
     burst = max(recipe.workers, 1)
     n, n_batches = len(ids), -(-(prefetched + 12) // burst) * burst
     assert n == 4 * n_batches, "too few images for a steady state: they repeat, in full bursts"
@@ -141,7 +141,7 @@ def test_spans_lie_in_their_lanes(
 def test_failures_are_listed_and_limited(corpus: Slice, tmp_path: Path, name: str) -> None:
     broken = _with_vanished_files(corpus, tmp_path / "copy", every=3)
     result = run(broken, tmp_path / "work", RECIPES[name])
-    ids, _ = sinks.read_parquet(tmp_path / "work" / "vectors.parquet")
+    ids, _ = sinks.read(tmp_path / "work" / "vectors.parquet")
     failed = {failure["id"] for failure in result.failures}
     assert (len(failed), len(set(ids)), failed & set(ids)) == (6, 12, set())
     assert {failure["stage"] for failure in result.failures} == {"read"}
@@ -153,10 +153,10 @@ def test_engines_make_the_same_vectors(corpus: Slice, tmp_path: Path) -> None:
     recipe = replace(THREADS, engine="serial", workers=0)
     cell = Cell("serial", "serial", "test", 0, recipe, corpus, MODEL, {})
     serial(cell, tmp_path, no_progress)
-    ids, vectors = sinks.read_parquet(tmp_path / "vectors.parquet")
+    ids, vectors = sinks.read(tmp_path / "vectors.parquet")
     for name in RECIPES:
         run(corpus, tmp_path / name, replace(recipe, engine=name, workers=2 * (name != "serial")))
-        others, theirs = sinks.read_parquet(tmp_path / name / "vectors.parquet")
+        others, theirs = sinks.read(tmp_path / name / "vectors.parquet")
         assert others[: len(ids)] == ids
         np.testing.assert_array_equal(theirs[: len(ids)], vectors)
 

@@ -44,7 +44,7 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
     Samples: `batch`, one for each. Values: seconds of export, compilation and warm-up, the provider
     that ran, and the distance of its vectors from the reference.
     """
-    from wallclock.stages.forward.pytorch import torch_dtype
+    from wallclock.stages.forward.pytorch import TORCH_DTYPES
 
     recipe, model = resolve(cell.recipe), cell.model
     require_network(model)
@@ -60,7 +60,7 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
     before_gib = _gpu_gib(recipe.device)
     network = forward.build(request)
     # In the network's dtype, which spares every run a conversion.
-    batch = move.h2d(images).to(torch_dtype(network.dtype))
+    batch = move.h2d(images).to(TORCH_DTYPES[network.dtype])
     last: list[Any] = []
 
     def run() -> None:

@@ -61,7 +61,7 @@ def serialization(
     progress(0)
     path, write_ns, fsync_ns = write(work / "timed", batches)
     progress(n)
-    read_ids, read = sinks.READERS[name](path)
+    read_ids, read = sinks.read(path)
     same = read.dtype == vectors.dtype and read.tobytes() == vectors.tobytes()
     values = {
         "n_vectors": n,

@@ -25,6 +25,5 @@ def _make(scaling: Scaling | None, reuse: bool) -> Decode:
     return decode
 
 
-DECODER = Decoder(
-    "opencv", "OpenCV", ("opencv-python-headless",), _make, codec="libjpeg-turbo in opencv"
-)
+_CODEC = "libjpeg-turbo in opencv"
+DECODER = Decoder("opencv", "OpenCV", ("opencv-python-headless",), _make, codec=_CODEC)

@@ -35,6 +35,5 @@ def _make(scaling: Scaling | None, reuse: bool) -> Decode:
     return decode
 
 
-DECODER = Decoder(
-    "turbojpeg", "libjpeg-turbo", ("PyTurboJPEG",), _make, scales=True, codec="libturbojpeg"
-)
+_CODEC = "libturbojpeg"
+DECODER = Decoder("turbojpeg", "libjpeg-turbo", ("PyTurboJPEG",), _make, True, _CODEC)

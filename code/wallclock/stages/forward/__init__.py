@@ -6,19 +6,71 @@ There is no fallback: what cannot run as configured raises, before anything runs
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from wallclock.errors import Unavailable, UserError, check_name
 from wallclock.spec import COMPILERS, DTYPES, RUNTIMES, ModelSpec, Recipe
-from wallclock.stages.forward.base import Network, Request, Run
 from wallclock.stages.forward.networks import digest_of, load_network
 
-__all__ = ["Network", "Request", "build", "cache_of", "check", "make", "prepare"]
+#: A batch on the device to its vectors there.
+Run: TypeAlias = Callable[[Any], Any]
 
 #: Runtime → the module that builds it.
 _MODULES = {"pytorch": "pytorch", "onnxruntime": "ort", "tensorrt": "ort"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """A network and how to run it.
+
+    Attributes:
+        network: FP32, in host memory, in evaluation mode. A builder may change and move it.
+        weights_digest: sha256 of its parameters.
+        shape: (n, 3, h, w) of a batch.
+        normalize: uint8 (n, h, w, 3) → float32 (n, 3, h, w), on the device; None: batches are
+            normalized already.
+        cache: where exported graphs are kept from one process to the next.
+        opset: of exported graphs; 23 is the first with an operator for attention.
+    """
+
+    network: Any
+    weights_digest: str
+    shape: tuple[int, int, int, int]
+    runtime: str
+    dtype: str
+    device: str
+    compile: str
+    normalize: Run | None
+    cache: Path
+    opset: int = 23
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network that is ready to run. All labels are read back from the object that runs.
+
+    Attributes:
+        run: a batch on the device (n, 3, h, w), or uint8 (n, h, w, 3) where it normalizes, to
+            (n, dim) vectors there. On a GPU it may return before the device is done.
+        weights_digest: sha256 of the parameters.
+        runtime: pytorch, onnxruntime, tensorrt, or none for the mock model; `compile` likewise.
+        provider: library, device and precision, or ONNX Runtime's providers.
+        dtype: of the parameters or of the session.
+        values: for the record: `compile_s`, seconds of compilation, capture or session creation
+            (None where there is none); of an exported graph `export_s`, `operators`, `nodes`.
+    """
+
+    run: Run
+    weights_digest: str
+    runtime: str = "none"
+    provider: str = "none"
+    dtype: str = "none"
+    compile: str = "none"
+    values: Mapping[str, Any] = field(default_factory=lambda: {"compile_s": None})
 
 
 def check(recipe: Recipe, key: str = "recipe") -> None:
@@ -38,8 +90,7 @@ def make(model: ModelSpec, recipe: Recipe, normalize: Run | None, cache: Path) -
     """Load a model and make it ready to run as the recipe says.
 
     Args:
-        normalize: uint8 (n, h, w, 3) → float32 (n, 3, h, w), on the device; None: the batches that
-            `run` takes are normalized already.
+        normalize: as in `Request`.
         cache: the folder for exported graphs.
 
     Raises:
@@ -53,8 +104,19 @@ def make(model: ModelSpec, recipe: Recipe, normalize: Run | None, cache: Path) -
 
 def prepare(model: ModelSpec, recipe: Recipe, normalize: Run | None, cache: Path) -> Request:
     """Load a model's network; raises as `make` does."""
+    import torch
+
     check(recipe)
-    _check_device(recipe)
+    # ONNX Runtime's CPU provider would convert FP16 to FP32 and back around every operator.
+    for setting, needs_gpu in (
+        ("runtime=tensorrt", recipe.runtime == "tensorrt"),
+        ("compile=cuda_graphs", recipe.compile == "cuda_graphs"),
+        ("dtype=fp16", (recipe.runtime, recipe.dtype) == ("onnxruntime", "fp16")),
+    ):
+        if needs_gpu and recipe.device != "cuda":
+            raise Unavailable(f"{setting} needs a CUDA GPU, this run is on device={recipe.device}")
+    if recipe.device == "cuda" and not torch.cuda.is_available():
+        raise Unavailable(f"torch {torch.__version__} sees no CUDA device")
     network, shape = load_network(model), (recipe.batch_size, 3, model.input_px, model.input_px)
     how = recipe.runtime, recipe.dtype, recipe.device, recipe.compile
     return Request(network, digest_of(network), shape, *how, normalize, cache)
@@ -64,7 +126,7 @@ def build(request: Request) -> Network:
     """Export, compile or capture the network; on return it is ready for batches of any size.
 
     Raises:
-        Unavailable: a library, provider or device is missing.
+        Unavailable: a library or provider is missing.
     """
     builder: Any = import_module(f"{__name__}.{_MODULES[request.runtime]}")
     network: Network = builder.build(request)
@@ -74,17 +136,6 @@ def build(request: Request) -> Network:
 def cache_of(work: Path) -> Path:
     """`<out>/onnx`, for a cell's scratch folder `<out>/runs/<experiment>/<scratch>`."""
     return work.parent.parent.parent / "onnx"
-
-
-def _check_device(recipe: Recipe) -> None:
-    # ONNX Runtime's CPU provider would convert FP16 to FP32 and back around every operator.
-    for setting, needs_gpu in (
-        ("runtime=tensorrt", recipe.runtime == "tensorrt"),
-        ("compile=cuda_graphs", recipe.compile == "cuda_graphs"),
-        ("dtype=fp16", (recipe.runtime, recipe.dtype) == ("onnxruntime", "fp16")),
-    ):
-        if needs_gpu and recipe.device != "cuda":
-            raise Unavailable(f"{setting} needs a CUDA GPU, this run is on device={recipe.device}")
 
 
 def _mock(model: ModelSpec) -> Network:

@@ -17,7 +17,7 @@ import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -29,8 +29,8 @@ import torch
 
 from wallclock.errors import Unavailable
 from wallclock.files import digest_of, pretty_json, sha256_file, write_bytes, write_text
-from wallclock.stages.forward.base import Request
-from wallclock.stages.forward.pytorch import torch_dtype
+from wallclock.stages.forward import Request
+from wallclock.stages.forward.pytorch import TORCH_DTYPES
 
 INPUT, OUTPUT = "pixel_values", "pooled"
 
@@ -60,7 +60,18 @@ def exported(request: Request) -> Exported:
         UserError: the disk is full.
     """
     folder = request.cache / _key(request)
-    return _load(folder) or _make(folder, request)
+    model = folder / "model.onnx"
+    # Missing or damaged: made again.
+    with suppress(OSError, ValueError, KeyError):
+        about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+        if sha256_file(model) == about["sha256"]:
+            return Exported(model, about["export_s"], about["operators"])
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
+        export_s, operators = _write(request, Path(temporary) / "model.onnx")
+        shutil.rmtree(folder, ignore_errors=True)
+        os.rename(temporary, folder)
+    return Exported(model, export_s, operators)
 
 
 def _key(request: Request) -> str:
@@ -74,56 +85,32 @@ def _key(request: Request) -> str:
     return digest_of(identity)[:16]
 
 
-def _load(folder: Path) -> Exported | None:
-    """The graph in `folder`, or None where it is missing or damaged."""
-    model = folder / "model.onnx"
-    try:
-        about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
-        if sha256_file(model) != about["sha256"]:
-            return None
-    except (OSError, ValueError, KeyError):
-        return None
-    return Exported(model, about["export_s"], about["operators"])
-
-
-def _make(folder: Path, request: Request) -> Exported:
+def _write(request: Request, model: Path) -> tuple[float, dict[str, int]]:
     """Export, or quantize the FP32 graph; the seconds of an int8 graph include both."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
-        model, spent_s = Path(temporary) / "model.onnx", 0.0
-        source = None
+    export_s = 0.0
+    if request.dtype == "int8":
+        floats = exported(replace(request, dtype="fp32"))
+        export_s = floats.export_s
+    began = perf_counter()
+    with _quiet():
         if request.dtype == "int8":
-            source = exported(replace(request, dtype="fp32"))
-            spent_s = source.export_s
-        began = perf_counter()
-        with _quiet():
-            if source is None:
-                _write(request, model)
-            else:
-                _quantize(source.path, model)
-        export_s = spent_s + perf_counter() - began
-        operators = _operators(model)
-        about = {"export_s": export_s, "operators": operators, "sha256": sha256_file(model)}
-        write_text(model.with_name("about.json"), pretty_json(about))
-        shutil.rmtree(folder, ignore_errors=True)  # damaged: an intact one would have been loaded
-        os.rename(temporary, folder)
-    return Exported(folder / "model.onnx", export_s, operators)
-
-
-def _operators(model: Path) -> dict[str, int]:
-    """Operators by name; raises where the graph repeats work that never changes."""
-    graph = onnx.load(model, load_external_data=False).graph
-    operators = Counter(node.op_type for node in graph.node)
-    unwanted = [name for name in _UNWANTED if name in operators]
-    if unwanted:
+            _quantize(floats.path, model)
+        else:
+            _export(request, model)
+    export_s += perf_counter() - began
+    nodes = onnx.load(model, load_external_data=False).graph.node
+    operators = dict(sorted(Counter(node.op_type for node in nodes).items()))
+    if unwanted := ", ".join(name for name in _UNWANTED if name in operators):
         raise RuntimeError(
-            f"the exported graph still holds {', '.join(unwanted)}: shapes were meant to be fixed"
+            f"the exported graph still holds {unwanted}: shapes were meant to be fixed"
         )
-    return dict(sorted(operators.items()))
+    about = {"export_s": export_s, "operators": operators, "sha256": sha256_file(model)}
+    write_text(model.with_name("about.json"), pretty_json(about))
+    return export_s, operators
 
 
-def _write(request: Request, path: Path) -> None:
-    dtype = torch_dtype(request.dtype)
+def _export(request: Request, path: Path) -> None:
+    dtype = TORCH_DTYPES[request.dtype]
     program = torch.onnx.export(
         _Pooled(_prepared(request)).eval().to(dtype),
         (torch.zeros(request.shape, dtype=dtype),),

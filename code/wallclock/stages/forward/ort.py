@@ -20,33 +20,22 @@ import torch
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from wallclock.errors import Unavailable
-from wallclock.stages.forward.base import Network, Request
+from wallclock.stages.forward import Network, Request
 from wallclock.stages.forward.export import INPUT, OUTPUT, exported
-from wallclock.stages.forward.pytorch import fixed_shape, require_device, torch_dtype
+from wallclock.stages.forward.pytorch import TORCH_DTYPES, fixed_shape
 
 CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
 
-Provider = tuple[str, Mapping[str, str]]
+Provider = tuple[str, dict[str, str]]
 
 #: TF32 would compute FP32 products with ten bits of mantissa; PyTorch has it off, so has this.
 _CUDA: Provider = (CUDA, {"device_id": "0", "use_tf32": "0"})
 #: The CUDA provider takes the nodes that TensorRT leaves. The engine is built, never cached.
 _TENSORRT: Provider = (TENSORRT, {"device_id": "0", "trt_fp16_enable": "1"})
 
-_LIBRARIES = {
-    CUDA: "libonnxruntime_providers_cuda.so",
-    TENSORRT: "libonnxruntime_providers_tensorrt.so",
-}
-
 #: What a session raises; the library's own exceptions share no base class below Exception.
-_ERRORS = (
-    RuntimeError,
-    state.Fail,
-    state.EPFail,
-    state.RuntimeException,
-    state.NotImplemented,
-    state.InvalidGraph,
-)
+_NAMES = ("Fail", "EPFail", "RuntimeException", "NotImplemented", "InvalidGraph")
+_ERRORS = (RuntimeError, *(getattr(state, name) for name in _NAMES))
 
 #: A session's input type → its dtype.
 _DTYPES = {"tensor(float)": "fp32", "tensor(float16)": "fp16"}
@@ -61,7 +50,6 @@ def build(request: Request) -> Network:
     """
     providers: list[Provider] = [(CPU, {})]
     if request.device == "cuda":
-        require_device(request.device)
         preload: Any = onnxruntime.preload_dlls  # untyped in onnxruntime
         preload()  # the CUDA and cuDNN libraries that torch's wheels brought
         providers = [_CUDA]
@@ -72,22 +60,17 @@ def build(request: Request) -> Network:
     graph = exported(request)
     began = perf_counter()
     session, provider = open_session(graph.path, providers, torch.get_num_threads())
-    values = {
-        "compile_s": perf_counter() - began,
-        "export_s": graph.export_s,
-        "operators": graph.operators,
-        "nodes": _placement(session),
-    }
+    seconds = {"compile_s": perf_counter() - began, "export_s": graph.export_s}
     session_dtype = _DTYPES[session.get_inputs()[0].type]
-    run, normalize = _Bound(session, session_dtype, request.device), request.normalize
-    of_any_size = fixed_shape(run, request.shape[0])
+    run = fixed_shape(_Bound(session, session_dtype, request.device), request.shape[0])
+    normalize = request.normalize
     return Network(
-        of_any_size if normalize is None else lambda batch: of_any_size(normalize(batch)),
+        run if normalize is None else lambda batch: run(normalize(batch)),
         request.weights_digest,
         runtime="tensorrt" if provider.startswith(TENSORRT) else "onnxruntime",
         provider=provider,
         dtype="int8" if "MatMulInteger" in graph.operators else session_dtype,
-        values=values,
+        values={**seconds, "operators": graph.operators, "nodes": _placement(session)},
     )
 
 
@@ -104,13 +87,9 @@ def open_session(model: Path, providers: Sequence[Provider], threads: int) -> tu
     options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
     if wanted != CPU:
         options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    open_: Any = onnxruntime.InferenceSession
     try:
-        session = onnxruntime.InferenceSession(
-            model,
-            options,
-            providers=[(name, dict(choices)) for name, choices in providers],
-            enable_fallback=0,
-        )
+        session = open_(model, options, providers=list(providers), enable_fallback=0)
     except _ERRORS as error:
         if wanted == CPU:
             raise
@@ -125,9 +104,8 @@ def check_placement(nodes: Mapping[str, int], wanted: str) -> str:
         Unavailable: the wanted provider has none, or the CPU has some that were not meant for it.
     """
     if not nodes.get(wanted):
-        raise Unavailable(
-            f"{wanted} took no part of the graph; it went to {', '.join(nodes) or 'no provider'}"
-        )
+        others = ", ".join(nodes) or "no provider"
+        raise Unavailable(f"{wanted} took no part of the graph; it went to {others}")
     if wanted != CPU and nodes.get(CPU):
         raise Unavailable(f"{wanted} left {nodes[CPU]} nodes to the CPU: not a time of its own")
     return " + ".join(sorted(nodes, key=lambda name: (name != wanted, name)))
@@ -148,7 +126,7 @@ class _Bound:
 
     def __init__(self, session: Any, dtype: str, device: str) -> None:
         self._session, self._device = session, device
-        self._dtype = torch_dtype(dtype)
+        self._dtype = TORCH_DTYPES[dtype]
         self._element: Any = torch.empty(0, dtype=self._dtype).numpy().dtype.type
         self._shape = session.get_outputs()[0].shape
         self._binding = session.io_binding()
@@ -167,39 +145,34 @@ class _Bound:
         try:
             self._session.run_with_iobinding(self._binding)
         except _ERRORS as error:
-            if _out_of_memory(error):
-                raise torch.OutOfMemoryError(f"ONNX Runtime: {_one_line(error)}") from error
+            if full := _out_of_memory(error):
+                raise full from error
             raise
         return vectors
 
 
 def _explained(error: BaseException, provider: str) -> BaseException:
-    """Why a session could not be opened: no memory, a missing library, or the error's own words."""
-    if _out_of_memory(error):
-        return torch.OutOfMemoryError(f"ONNX Runtime: {_one_line(error)}")
-    missing = _missing_library(provider)
-    return Unavailable(
-        f"{provider} did not load: {missing}" if missing else f"{provider}: {_one_line(error)}"
-    )
+    """Why a session could not be opened: no memory, a missing library, or the error's own words.
 
-
-def _missing_library(provider: str) -> str:
-    """The dynamic linker's error for a provider's library; empty if it loads.
-
-    ONNX Runtime prints this on its own log and raises something else.
+    ONNX Runtime prints the dynamic linker's error on its own log and raises something else.
     """
     folder = Path(onnxruntime.__file__).parent / "capi"
+    name = provider.removesuffix("ExecutionProvider").lower()
+    reason = f": {_one_line(error)}"
     try:
         ctypes.CDLL(str(folder / "libonnxruntime_providers_shared.so"), mode=ctypes.RTLD_GLOBAL)
-        ctypes.CDLL(str(folder / _LIBRARIES[provider]))
-    except OSError as error:
-        return str(error)
-    return ""
+        ctypes.CDLL(str(folder / f"libonnxruntime_providers_{name}.so"))
+    except OSError as missing:
+        reason = f" did not load: {missing}"
+    return _out_of_memory(error) or Unavailable(f"{provider}{reason}")
 
 
-def _out_of_memory(error: BaseException) -> bool:
+def _out_of_memory(error: BaseException) -> BaseException | None:
+    """The error as torch's, if the device's memory is full."""
     text = str(error).lower()
-    return "out of memory" in text or "failed to allocate memory" in text
+    if "out of memory" in text or "failed to allocate memory" in text:
+        return torch.OutOfMemoryError(f"ONNX Runtime: {_one_line(error)}")
+    return None
 
 
 def _one_line(error: BaseException) -> str:
