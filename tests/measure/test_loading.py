@@ -13,8 +13,8 @@ from tests.measure.conftest import FORKS
 from wallclock.errors import Unavailable, UserError
 from wallclock.measure import ceilings
 from wallclock.measure.ceilings import ceiling
-from wallclock.measure.loading import load_n, loading
 from wallclock.measure.protocol import Measurement, no_progress
+from wallclock.measure.throughput import load_n, loading
 from wallclock.spec import Cell, ModelSpec, Recipe, Slice
 
 pytestmark = FORKS
@@ -112,5 +112,5 @@ def test_a_pinned_process_that_dies_stops_the_others(
         return real(*arguments, **named)
 
     monkeypatch.setattr(ceilings, "_decoding", dies)
-    with pytest.raises(RuntimeError, match="a pinned process ended with status"):
+    with pytest.raises(RuntimeError, match="a process ended with status"):
         run(ceiling, corpus, OURS, kind="decode_files", seconds=0.01)

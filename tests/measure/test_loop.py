@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.test_clock import FakeClock
 from wallclock.engines.batch import Batch, Marks
 from wallclock.engines.inference import HostInference
 from wallclock.engines.pipeline import DeviceStages
@@ -17,20 +18,10 @@ from wallclock.measure.loop import after, run_pass, steady, workers_since
 from wallclock.measure.protocol import no_progress
 
 
-class Clock:
-    """Nanoseconds that the test advances."""
-
-    def __init__(self) -> None:
-        self.now = 1_000
-
-    def __call__(self) -> int:
-        return self.now
-
-
 class FakeLoader:
     """Batches of two images, each of which takes `load_ns` in one worker."""
 
-    def __init__(self, clock: Clock, load_ns: int, failures: int = 0) -> None:
+    def __init__(self, clock: FakeClock, load_ns: int, failures: int = 0) -> None:
         self.clock, self.load_ns, self.failures = clock, load_ns, failures
         self.closed = False
 
@@ -53,7 +44,7 @@ class FakeLoader:
 class Inline(InlineWriter):
     """A writer whose sink takes `write_ns`."""
 
-    def __init__(self, clock: Clock, write_ns: int) -> None:
+    def __init__(self, clock: FakeClock, write_ns: int) -> None:
         super().__init__(lambda ids, vectors: None, lambda: None)
         self.clock, self.write_ns = clock, write_ns
         self.ids: list[str] = []
@@ -65,7 +56,7 @@ class Inline(InlineWriter):
         self.written.append(WriteSpan(requested, began, self.clock.now))
 
 
-def inference(clock: Clock, forward_ns: int, write_ns: int) -> HostInference:
+def inference(clock: FakeClock, forward_ns: int, write_ns: int) -> HostInference:
     def forward(batch: Any) -> Any:
         clock.now += forward_ns
         return batch
@@ -82,7 +73,7 @@ def inference(clock: Clock, forward_ns: int, write_ns: int) -> HostInference:
     [(100, 10, 1, "loader"), (10, 100, 1, "forward"), (10, 1, 100, "sink")],
 )
 def test_durations_add_up(load_ns: int, forward_ns: int, write_ns: int, limit: str) -> None:
-    clock = Clock()
+    clock = FakeClock()
     step = inference(clock, forward_ns, write_ns)
     result = run_pass(
         FakeLoader(clock, load_ns), after(5), no_progress, inference=step, clock=clock
@@ -107,7 +98,7 @@ def test_durations_add_up(load_ns: int, forward_ns: int, write_ns: int, limit: s
 
 
 def test_spans_start_at_the_pass() -> None:
-    clock = Clock()
+    clock = FakeClock()
     step = inference(clock, 20, 5)
     result = run_pass(
         FakeLoader(clock, 10), after(3), no_progress, inference=step, span_batches=2, clock=clock
@@ -121,7 +112,7 @@ def test_spans_start_at_the_pass() -> None:
 
 
 def test_without_inference_the_wall_is_the_waiting() -> None:
-    clock = Clock()
+    clock = FakeClock()
     result = run_pass(FakeLoader(clock, 10), after(4), no_progress, clock=clock)
     assert (result.wall_ns, list(result.samples["wait"])) == (40, [10] * 4)
     assert result.limited_by == ""
@@ -134,7 +125,7 @@ def test_without_inference_the_wall_is_the_waiting() -> None:
 def test_steady_stops_between_bursts(
     seconds: float, at_least: int, burst: int, batches: int
 ) -> None:
-    clock = Clock()
+    clock = FakeClock()
     until = steady(seconds, at_least, burst)
     assert run_pass(FakeLoader(clock, 10), until, no_progress, clock=clock).batches == batches
 
@@ -145,13 +136,13 @@ def test_a_loader_that_ends_ends_the_pass() -> None:
             stream = super().__iter__()
             return iter([next(stream), next(stream)])
 
-    clock = Clock()
+    clock = FakeClock()
     assert run_pass(Finite(clock, 10), None, no_progress, clock=clock).images == 4
 
 
 @pytest.mark.parametrize(("limit", "stops"), [(5, True), (6, False)])
 def test_max_failures(limit: int, stops: bool) -> None:
-    clock = Clock()
+    clock = FakeClock()
     loader = FakeLoader(clock, 10, failures=2)
     if not stops:
         result = run_pass(loader, after(3), no_progress, max_failures=limit, clock=clock)

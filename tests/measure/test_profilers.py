@@ -14,7 +14,7 @@ from tests.test_clock import FakeClock
 from wallclock.clock import STAGES, StageProfiler
 from wallclock.corpus.manifest import Item, Manifest
 from wallclock.engines.pipeline import null_stages
-from wallclock.measure import profilers
+from wallclock.measure import serial as profilers
 from wallclock.spec import Cell, ModelSpec, Recipe
 
 RECIPE = Recipe("baseline", batch_size=4)

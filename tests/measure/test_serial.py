@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from wallclock.engines import pipeline
 from wallclock.engines.pipeline import DeviceStages, device_stages
 from wallclock.measure import serial as protocol
 from wallclock.measure import throughput as throughput_protocol
@@ -38,8 +39,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         stages: dict[str, Any] = {name: logged(name, getattr(device, name)) for name in names}
         return replace(device, synchronize=lambda: log.append("sync"), **stages)
 
-    for module in (protocol, throughput_protocol):
-        monkeypatch.setattr(module, "device_stages", spy)
+    monkeypatch.setattr(pipeline, "device_stages", spy)
     return log
 
 

@@ -50,7 +50,7 @@ def test_vectors_read_back(tmp_path: Path, sink: str, fsync: bool) -> None:
 def test_one_bit_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: str, spoil: str
 ) -> None:
-    read = sinks.SINKS[sink]
+    read = sinks.read
 
     def spoiled(path: Path) -> tuple[list[str], sinks.Vectors]:
         ids, vectors = read(path)
@@ -63,15 +63,15 @@ def test_one_bit_is_seen(
             vectors[[0, 1]] = vectors[[1, 0]]
         return ids, vectors
 
-    monkeypatch.setitem(sinks.SINKS, sink, spoiled)
+    monkeypatch.setattr(sinks, "read", spoiled)
     assert measured(cell_of(sink), tmp_path).values["read_back"] is False
 
 
 def test_close_and_sync_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeClock()
-    close, sync = sinks.NpySink.close, sinks.sync_folder
+    close, sync = sinks._Npy.close, sinks.sync_folder
 
-    def slow_close(self: sinks.NpySink) -> None:
+    def slow_close(self: sinks._Npy) -> None:
         clock.now += 50
         close(self)
 
@@ -79,7 +79,7 @@ def test_close_and_sync_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         clock.now += 700
         sync(folder)
 
-    monkeypatch.setattr(sinks.NpySink, "close", slow_close)
+    monkeypatch.setattr(sinks._Npy, "close", slow_close)
     monkeypatch.setattr(sinks, "sync_folder", slow_sync)
     buffered, synced = (measured(cell_of("npy", fsync), tmp_path, clock) for fsync in (False, True))
     assert buffered.samples == {"write": [50], "fsync": []}
@@ -115,7 +115,7 @@ def test_lmdb_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """LMDB says "Input/output error" for both; only a disk without room makes it a full one."""
     import lmdb
 
-    writer = sinks.LmdbSink(tmp_path / "vectors.lmdb", 4)
+    writer = sinks._Lmdb(tmp_path / "vectors.lmdb", 4)
 
     def short(ids: Any, rows: Any) -> None:
         raise lmdb.Error("mdb_txn_commit: Input/output error")

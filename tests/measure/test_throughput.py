@@ -17,7 +17,6 @@ from wallclock.corpus import synthetic
 from wallclock.engines import loaders
 from wallclock.engines.ring import buffers_for
 from wallclock.errors import UserError
-from wallclock.measure import throughput as module
 from wallclock.measure.protocol import Measurement, no_progress
 from wallclock.measure.serial import serial
 from wallclock.measure.throughput import plan_batches, throughput
@@ -98,8 +97,9 @@ def test_labels_come_from_the_loader_that_ran(
     corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A recipe that another engine runs is labelled with that engine."""
+    real = loaders.open_loader
     monkeypatch.setattr(
-        module, "open_loader", lambda m, recipe, model, p: loaders.open_loader(m, SERIAL, model, p)
+        loaders, "open_loader", lambda m, recipe, model, p: real(m, SERIAL, model, p)
     )
     ran = run(corpus, tmp_path, replace(PROCESSES, decoder="opencv")).values["ran"]
     assert (ran["engine"], ran["workers"], ran["decoder"]) == ("serial", 0, "pil")

@@ -1,32 +1,35 @@
-"""Protocol `ceiling`: what one part could do if nothing else limited it.
+"""Protocols `ceiling` and `decode`: what one part could do if nothing else limited it.
 
 `decode_files`, `decode_memory`: read, decode and resize in one process a core, pinned to it,
 without a loader; bytes from files or from memory. `forward`: the model alone on a batch on the
 device. `h2d`: the copy to the device alone. `synthetic`: everything from h2d to the sink, on a
-batch that costs nothing to load.
+batch that costs nothing to load. `decode`, a protocol of its own: one decoder, image by image.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
+from array import array
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from time import perf_counter_ns
 from typing import Any, TypeAlias
 
 from wallclock.clock import gc_disabled
 from wallclock.corpus import readers
-from wallclock.corpus.manifest import Item
+from wallclock.corpus.manifest import Item, failure_rows
 from wallclock.engines import pipeline
 from wallclock.engines.batch import Batch
 from wallclock.engines.inference import open_inference
 from wallclock.engines.writer import open_writer
-from wallclock.errors import Unavailable, check_name
+from wallclock.errors import ImageError, Unavailable, check_name
 from wallclock.measure import protocol
 from wallclock.measure.protocol import Measurement, Progress
 from wallclock.spec import Cell
+from wallclock.stages import decode as decode_stage
 from wallclock.stages import transfer
 from wallclock.thread_counts import set_threads
 
@@ -35,6 +38,7 @@ Step: TypeAlias = Callable[[], int]
 
 _KINDS = ("decode_files", "decode_memory", "forward", "h2d", "synthetic")
 _WARM_UP_STEPS = 3
+_WARM_UP_BUFFERS = 8
 
 
 def ceiling(cell: Cell, work: Path, progress: Progress) -> Measurement:
@@ -158,3 +162,44 @@ def _synchronized(
         return size
 
     return step
+
+
+def decode(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """JPEG bytes in memory → RGB array, one sample for each buffer.
+
+    Only valid JPEGs of one or three components take part, which every decoder reads.
+    """
+    threads = set_threads(cell.recipe, uses_torch=False)
+    decoder = decode_stage.make(cell.recipe.decoder)
+    manifest = protocol.open_corpus(cell)
+    items = protocol.plain_jpegs(manifest)
+    reader = readers.make(manifest.root)
+    reader.prefetch(items)
+    samples = array("q")
+    failures: list[dict[str, str]] = []
+    megapixels = 0.0
+    for item in items[:_WARM_UP_BUFFERS]:
+        # The timed pass meets the same failure, and lists it.
+        with suppress(ImageError):
+            decoder(reader(item))
+    with gc_disabled():
+        for done, item in enumerate(items, 1):
+            # Bytes are read just before, outside the timer: thousands of originals need not fit
+            # into memory, and the decoder finds them in cache, as it does after `read`.
+            try:
+                data = reader(item)
+                began = perf_counter_ns()
+                pixels = decoder(data)
+                samples.append(perf_counter_ns() - began)
+            except ImageError as error:
+                failures.append({"id": item.id, "stage": error.stage, "reason": error.reason})
+                continue
+            # `pixels` lives until the next image replaces it, as in a pipeline: freed here, glibc
+            # would return its pages and every decode would fault them in again.
+            megapixels += pixels.shape[0] * pixels.shape[1] / 1e6
+            progress(done)
+    if not samples:
+        raise protocol.all_failed(failures)
+    values = {**threads, **manifest.size_stats(), "n_buffers": len(samples)}
+    values |= {"peak_memory_mib": protocol.peak_memory_mib(), "megapixels": megapixels}
+    return Measurement({"decode": samples}, values, [*failure_rows(manifest.items), *failures])

@@ -28,7 +28,7 @@ from wallclock.engines.pipeline import load_stages
 from wallclock.errors import ImageError, Unavailable, UserError, describe
 from wallclock.measure.protocol import Measurement, Progress, all_failed, open_corpus, plain_jpegs
 from wallclock.spec import Cell, ModelSpec, Recipe
-from wallclock.stages import assemble, decode, forward, normalize, transfer
+from wallclock.stages import decode, forward, normalize, transfer
 from wallclock.stages.pixels import Pixels
 from wallclock.summary import PSNR_CEILING_DB, cosine, median, psnr_db
 from wallclock.thread_counts import set_threads
@@ -53,7 +53,11 @@ def agreement(cell: Cell, work: Path, progress: Progress) -> Measurement:
     Values: for each decoder `max_abs_diff` (0 to 255, over all images), or why it is unavailable.
     """
     manifest = open_corpus(cell)
-    items, reader, reference = plain_jpegs(manifest), readers.make(manifest.root), decode.make("pil")
+    items, reader, reference = (
+        plain_jpegs(manifest),
+        readers.make(manifest.root),
+        decode.make("pil"),
+    )
     results: dict[str, Any] = {}
     failures: Failures = {}
     for name in decode.CPU_DECODERS:
@@ -230,7 +234,7 @@ def _embed(model: ModelSpec, recipe: Recipe, images: Sequence[Pixels]) -> Any:
     batches = []
     for start in range(0, len(images), size):
         batch = [to_float_chw(image) for image in images[start : start + size]]
-        batches.append(move.d2h(network.run(move.h2d(assemble.stack(batch)))))
+        batches.append(move.d2h(network.run(move.h2d(np.stack(batch)))))
     vectors = np.concatenate(batches)
     if not math.isfinite(float(np.abs(vectors).max())):
         raise FloatingPointError("the model returned vectors that are not finite")

@@ -30,10 +30,11 @@ T = TypeVar("T")
 _MODULES = {
     **dict.fromkeys(("fidelity", "agreement", "image_stats"), "fidelity"),
     **dict.fromkeys(("contention", "batch_transfer", "step"), "costs"),
-    **dict.fromkeys(("loading", "load_n"), "loading"),
-    **dict.fromkeys(("serial", "floor"), "serial"),
-    **{"ceiling": "ceilings", "decode": "decoders", "profiler": "profilers", "runtime": "runtimes"},
-    **{name: name for name in ("layers", "serialization", "throughput")},
+    **dict.fromkeys(("throughput", "loading", "load_n"), "throughput"),
+    **dict.fromkeys(("serial", "floor", "profiler"), "serial"),
+    **dict.fromkeys(("runtime", "layers"), "runtimes"),
+    **dict.fromkeys(("ceiling", "decode"), "ceilings"),
+    "serialization": "serialization",
 }
 
 

@@ -86,5 +86,3 @@ def folder_bytes(folder: Path) -> int:
     sinks.sync_folder(folder)  # a file system may allocate blocks only when it writes them
     files = [path.stat() for path in folder.iterdir()]
     return sum(min(file.st_size, file.st_blocks * 512) for file in files)
-
-

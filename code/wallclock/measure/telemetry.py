@@ -92,23 +92,23 @@ class Telemetry:
 def recorded(device: str) -> Iterator[Telemetry]:
     """Sample while the block runs."""
     telemetry, stop = Telemetry(), threading.Event()
-    thread = threading.Thread(target=_loop, args=(telemetry, device == "cuda", stop), daemon=True)
+
+    def loop() -> None:
+        with provenance.nvml_handles() as handles:
+            # The first reading of CPU use has no interval.
+            telemetry.sample_cpu()
+            telemetry.clear()
+            due = time.monotonic() + _PERIOD_S
+            while not stop.wait(max(due - time.monotonic(), 0)):
+                telemetry.sample_cpu()
+                for handle in handles[: device == "cuda"]:
+                    telemetry.sample_gpu(handle)
+                due += _PERIOD_S
+
+    thread = threading.Thread(target=loop, daemon=True)
     thread.start()
     try:
         yield telemetry
     finally:
         stop.set()
         thread.join()
-
-
-def _loop(telemetry: Telemetry, gpu: bool, stop: threading.Event) -> None:
-    with provenance.nvml_handles() as handles:
-        # The first reading of CPU use has no interval.
-        telemetry.sample_cpu()
-        telemetry.clear()
-        due = time.monotonic() + _PERIOD_S
-        while not stop.wait(max(due - time.monotonic(), 0)):
-            telemetry.sample_cpu()
-            for handle in handles[:gpu]:
-                telemetry.sample_gpu(handle)
-            due += _PERIOD_S

@@ -13,13 +13,10 @@ if TYPE_CHECKING:
     import torch
 
 
-def stack(images: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Copy n arrays of one shape, (3, h, w) or (h, w, 3), into one with n in front."""
-    return np.stack(images)
-
-
 def stack_shared(images: Sequence[npt.NDArray[Any]]) -> torch.Tensor:
-    """The same, float32 or uint8, into memory that other processes can map.
+    """Copy n arrays of one shape, float32 or uint8, into memory that other processes can map.
+
+    Shape (3, h, w) or (h, w, 3), n in front. In this process's own memory `numpy.stack` does.
 
     torch's `default_collate` does this in a DataLoader worker: the main process maps the batch
     where it lies, and the transfer copies nothing.

@@ -20,15 +20,59 @@ Importing this package imports no image library: a decoder imports its own when 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
+from typing import TypeAlias
 
 from wallclock.errors import Unavailable, check_name
-from wallclock.stages.decode.base import Decode, Decoder, Scaling
 from wallclock.stages.pixels import Pixels
 
-__all__ = ["CPU_DECODERS", "DECODERS", "NAMES", "Decode", "Decoder", "Scaling"]
+#: Bytes of a file to uint8 (h, w, 3); raises `ImageError` for damage.
+Decode: TypeAlias = Callable[[bytes], Pixels]
 
-#: The modules of this package that define a `DECODER`, in the order of tables and figures.
+
+@dataclass(frozen=True)
+class Scaling:
+    """Decode to the smallest of 1/8, 1/4, 1/2 and 1 with both sides >= `margin` * `target` px."""
+
+    target: int
+    margin: float
+
+    def denominator(self, width: int, height: int) -> int:
+        """8, 4, 2 or 1, for an image of this size in the file."""
+        least = max(self.margin, 1.0) * self.target
+        return next(
+            (n for n in (8, 4, 2) if -(-width // n) >= least and -(-height // n) >= least), 1
+        )
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A JPEG decoder. Each is defined in a module that has its name.
+
+    Attributes:
+        name: its value of `recipe.decoder`.
+        label: its name in figures and prose.
+        libraries: the distributions that it runs; requirements.lock pins them.
+        make: (scaling, reuse) → `Decode`, as `decode.make` describes them. Imports the library;
+            raises `Unavailable` where it is not installed.
+        scales: whether it supports `dct_scale=auto`.
+        codec: the entry of `provenance.versions()` for the codec it runs; empty: `libraries[0]`.
+        device: where it decodes; the comparison of decoders takes those of the CPU.
+    """
+
+    name: str
+    label: str
+    libraries: tuple[str, ...]
+    make: Callable[[Scaling | None, bool], Decode]
+    scales: bool = False
+    codec: str = ""
+    device: str = "cpu"
+
+
+#: The modules of this package that define a `DECODER`, in the order of tables
+#: and figures. They import the names above from it.
 _MODULES = ("pil", "opencv", "turbojpeg", "simplejpeg", "nvjpeg")
 
 DECODERS: dict[str, Decoder] = {

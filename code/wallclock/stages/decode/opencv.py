@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wallclock.errors import ImageError
-from wallclock.stages.decode.base import Decode, Decoder, Scaling
+from wallclock.stages.decode import Decode, Decoder, Scaling
 from wallclock.stages.pixels import Pixels
 
 

@@ -6,7 +6,7 @@ import io
 from typing import TYPE_CHECKING
 
 from wallclock.errors import ImageError
-from wallclock.stages.decode.base import Decode, Decoder, Scaling
+from wallclock.stages.decode import Decode, Decoder, Scaling
 from wallclock.stages.pixels import Pixels
 
 if TYPE_CHECKING:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from wallclock.errors import ImageError
-from wallclock.stages.decode.base import Decode, Decoder, Scaling
+from wallclock.stages.decode import Decode, Decoder, Scaling
 from wallclock.stages.pixels import Pixels
 
 
@@ -16,7 +18,7 @@ def _make(scaling: Scaling | None, reuse: bool) -> Decode:
 
     def decode(data: bytes) -> Pixels:
         nonlocal buffer
-        options = {"strict": True}
+        options: dict[str, Any] = {"strict": True}
         try:
             if scaling is not None or reuse:
                 height, width = parse(data)[:2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wallclock import native
 from wallclock.errors import ImageError, Unavailable
-from wallclock.stages.decode.base import Decode, Decoder, Scaling
+from wallclock.stages.decode import Decode, Decoder, Scaling
 from wallclock.stages.pixels import Pixels
 
 
@@ -36,4 +36,4 @@ def _make(scaling: Scaling | None, reuse: bool) -> Decode:
 
 
 _CODEC = "libturbojpeg"
-DECODER = Decoder("turbojpeg", "libjpeg-turbo", ("PyTurboJPEG",), _make, True, _CODEC)
+DECODER = Decoder("turbojpeg", "libjpeg-turbo", ("PyTurboJPEG",), _make, scales=True, codec=_CODEC)
