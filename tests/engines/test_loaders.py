@@ -29,15 +29,13 @@ pytestmark = pytest.mark.filterwarnings(
 
 PX = 32
 MODEL = ModelSpec("null", "none", input_px=PX)
+SERIAL = Recipe("serial", "simplejpeg", "opencv", "area", batch_size=3)
+THREADS = Recipe("t", "simplejpeg", "torch", "bilinear", "threads", 2, batch_size=3)
 OWN = {
-    "serial": Recipe("serial", "simplejpeg", "opencv", "area", batch_size=3),
-    "dataloader": Recipe("d", "simplejpeg", "opencv", "area", "dataloader", 2, batch_size=3),
-    "threads": Recipe(
-        "t", "simplejpeg", "torch", "bilinear", "threads", 2, batch_size=3, dct_scale="auto"
-    ),
-    "threads-uint8": Recipe(
-        "u", "opencv", "torch", engine="threads", workers=2, batch_size=3, normalize_on="device"
-    ),
+    "serial": SERIAL,
+    "dataloader": replace(SERIAL, engine="dataloader", workers=2),
+    "threads": replace(THREADS, dct_scale="auto"),
+    "threads-uint8": replace(THREADS, decoder="opencv", normalize_on="device"),
 }
 RECIPES = OWN | {name: Recipe(name, engine=name, batch_size=3) for name in third_party.LOADERS}
 #: Their first import takes as long as all other loaders together.
@@ -126,19 +124,13 @@ def test_a_stream_ends_after_n_images(images: Manifest, name: str) -> None:
 
 def test_absent_library_names_the_fix(images: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with (
-        pytest.raises(Unavailable, match="imagecodecs is not installed: make setup-peers"),
-        open_loader(images, RECIPES["imagecodecs"], MODEL, [[0]]),
-    ):
-        pass
+    with pytest.raises(Unavailable, match="imagecodecs is not installed: make setup-peers"):
+        open_loader(images, RECIPES["imagecodecs"], MODEL, [[0]]).__enter__()
 
 
 def test_unknown_engine_names_the_nearest(images: Manifest) -> None:
-    with (
-        pytest.raises(UserError, match="did you mean dali"),
-        open_loader(images, Recipe("x", engine="dalli"), MODEL, [[0]]),
-    ):
-        pass
+    with pytest.raises(UserError, match="did you mean dali"):
+        open_loader(images, Recipe("x", engine="dalli"), MODEL, [[0]]).__enter__()
 
 
 def test_denormalization_is_exact() -> None:
