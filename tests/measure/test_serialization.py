@@ -8,12 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from tests.test_clock import FakeClock
-from wallclock.measure import serialization as protocol
+from wallclock.measure import ceilings as protocol
 from wallclock.spec import Cell, ModelSpec, Recipe
 from wallclock.stages import sinks
 
@@ -114,10 +115,8 @@ def test_lmdb_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     writer = sinks._Lmdb(tmp_path / "vectors.lmdb", 4)
 
-    def short(ids: Any, rows: Any) -> None:
-        raise lmdb.Error("mdb_txn_commit: Input/output error")
-
-    monkeypatch.setattr(writer, "_append", short)
+    broken = Mock(begin=Mock(side_effect=lmdb.Error("mdb_txn_commit: Input/output error")))
+    monkeypatch.setattr(writer, "_environment", broken)
     with pytest.raises(lmdb.Error):
         writer.write(["a"], np.zeros((1, 4), np.float32))
 

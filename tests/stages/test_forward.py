@@ -17,7 +17,7 @@ from torch._dynamo.exc import TorchDynamoException
 from wallclock.errors import Unavailable, UserError
 from wallclock.spec import DTYPES, IMAGENET, RUNTIMES, ModelSpec, Recipe
 from wallclock.stages import forward, normalize
-from wallclock.stages.forward import Network, Request, export, networks, ort, pytorch
+from wallclock.stages.forward import Network, Request, networks, ort, pytorch
 from wallclock.summary import cosine
 
 #: DINOv2's shape with narrow layers, and two of them: seconds less.
@@ -114,7 +114,7 @@ class TestLabelsAreReadBack:
         assert (network.dtype, network.provider) == ("fp32", "torch cpu float32")
 
     def test_dtype_of_a_session(self, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        real = export.exported
+        real = ort.exported
         monkeypatch.setattr(ort, "exported", lambda request: real(replace(request, dtype="fp32")))
         assert make(runtime="onnxruntime", dtype="int8").dtype == "fp32"
 
@@ -237,10 +237,10 @@ class TestPyTorch:
 
 class TestExport:
     def test_graph_repeats_no_constant_work(self, request_for: Any) -> None:
-        graph = export.exported(request_for())
+        graph = ort.exported(request_for())
         assert not {"Resize", "Upsample", "Shape"} & set(graph.operators)
         assert graph.operators["Attention"] == 2
-        older = export.exported(request_for(opset=20))
+        older = ort.exported(request_for(opset=20))
         assert "Attention" not in older.operators
         assert not {"IsNaN", "Where", "Resize"} & set(older.operators)
         assert older.path != graph.path
@@ -248,18 +248,18 @@ class TestExport:
     def test_interpolation_in_the_graph_is_refused(
         self, request_for: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(export, "_prepared", lambda request: request.network)
+        monkeypatch.setattr(ort, "_prepared", lambda request: request.network)
         with pytest.raises(RuntimeError, match="still holds Resize"):
-            export.exported(request_for(cache=tmp_path / "graphs"))
+            ort.exported(request_for(cache=tmp_path / "graphs"))
         assert not list((tmp_path / "graphs").iterdir()), "a partial export was left behind"
 
     def test_cached_until_damaged(self, request_for: Any) -> None:
-        first = export.exported(request_for(dtype="int8"))
+        first = ort.exported(request_for(dtype="int8"))
         written = first.path.stat().st_mtime_ns
-        again = export.exported(request_for(dtype="int8"))
+        again = ort.exported(request_for(dtype="int8"))
         assert (again, again.path.stat().st_mtime_ns) == (first, written)
         first.path.write_bytes(first.path.read_bytes()[:-1])
-        repaired = export.exported(request_for(dtype="int8"))
+        repaired = ort.exported(request_for(dtype="int8"))
         assert repaired.path == first.path
         assert repaired.path.stat().st_mtime_ns != written
         ort.open_session(repaired.path, [(ort.CPU, {})], 1)
@@ -269,10 +269,10 @@ class TestExport:
         [{"weights_digest": "x"}, {"shape": (2, 3, 28, 28)}, {"dtype": "fp16"}, {"opset": 20}],
     )
     def test_key_depends_on_all_inputs(self, request_for: Any, change: Any) -> None:
-        assert export._key(request_for(**change)) != export._key(request_for())
+        assert ort._key(request_for(**change)) != ort._key(request_for())
 
     def test_int8_seconds_include_its_fp32_graph(self, request_for: Any) -> None:
-        int8, fp32 = (export.exported(request_for(dtype=name)) for name in ("int8", "fp32"))
+        int8, fp32 = (ort.exported(request_for(dtype=name)) for name in ("int8", "fp32"))
         assert int8.export_s > fp32.export_s
 
 
@@ -281,7 +281,7 @@ class TestExport:
 def test_missing_library_is_named(
     request_for: Any, provider: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    graph = export.exported(request_for())
+    graph = ort.exported(request_for())
     message = rf"{provider} did not load: lib\S+: cannot open shared object file"
     with pytest.raises(Unavailable, match=message):
         ort.open_session(graph.path, [(provider, {})], 1)

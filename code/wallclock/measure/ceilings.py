@@ -1,15 +1,17 @@
-"""Protocols `ceiling` and `decode`: what one part could do if nothing else limited it.
+"""Protocols `ceiling`, `decode` and `serialization`: one part, and nothing else that limits it.
 
 `decode_files`, `decode_memory`: read, decode and resize in one process a core, pinned to it,
 without a loader; bytes from files or from memory. `forward`: the model alone on a batch on the
 device. `h2d`: the copy to the device alone. `synthetic`: everything from h2d to the sink, on a
 batch that costs nothing to load. `decode`, a protocol of its own: one decoder, image by image.
+`serialization`: vectors into a sink, batch by batch as a job would, and back.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
+import shutil
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,6 +19,8 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any, TypeAlias
+
+import numpy as np
 
 from wallclock.clock import gc_disabled
 from wallclock.corpus import readers
@@ -30,7 +34,8 @@ from wallclock.measure import protocol
 from wallclock.measure.protocol import Measurement, Progress
 from wallclock.spec import Cell
 from wallclock.stages import decode as decode_stage
-from wallclock.stages import transfer
+from wallclock.stages import sinks, transfer
+from wallclock.stages.sinks import Vectors
 from wallclock.thread_counts import set_threads
 
 #: One iteration of a timed loop: processes some images and returns how many.
@@ -39,6 +44,10 @@ Step: TypeAlias = Callable[[], int]
 _KINDS = ("decode_files", "decode_memory", "forward", "h2d", "synthetic")
 _WARM_UP_STEPS = 3
 _WARM_UP_BUFFERS = 8
+
+#: An ABO image id: eleven characters of these.
+_ALPHABET = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-"))
+_ID_CHARACTERS = 11
 
 
 def ceiling(cell: Cell, work: Path, progress: Progress) -> Measurement:
@@ -203,3 +212,67 @@ def decode(cell: Cell, work: Path, progress: Progress) -> Measurement:
     values = {**threads, **manifest.size_stats(), "n_buffers": len(samples)}
     values |= {"peak_memory_mib": protocol.peak_memory_mib(), "megapixels": megapixels}
     return Measurement({"decode": samples}, values, [*failure_rows(manifest.items), *failures])
+
+
+def serialization(
+    cell: Cell, work: Path, progress: Progress, clock: Callable[[], int] = perf_counter_ns
+) -> Measurement:
+    """Write `params.n_vectors` vectors of `params.dim`, close; with `params.fsync` sync to disk.
+
+    Samples: `write`, the complete time; `fsync`, the part of it that waits for the disk. Values:
+    the bytes written, and whether ids and vectors read back exactly. The vectors are synthetic: the
+    time to write them depends on number and size only, because no format compresses noise.
+    """
+    name, size, fsync = cell.recipe.sink, cell.recipe.batch_size, bool(cell.params["fsync"])
+    n, dim, seed = (int(cell.params[key]) for key in ("n_vectors", "dim", "seed"))
+    ids, vectors = synthetic_vectors(n, dim, seed)
+    batches = [(ids[at : at + size], vectors[at : at + size]) for at in range(0, n, size)]
+
+    def write(folder: Path, batches: Sequence[tuple[list[str], Vectors]]) -> tuple[Path, int, int]:
+        """The file, ns from the first batch to the end, and those of the sync to disk."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        sink = sinks.make(name, folder, dim)
+        with gc_disabled():
+            began = clock()
+            for batch in batches:
+                sink.write(*batch)
+            sink.close()
+            closed = clock()
+            if fsync:
+                sinks.sync_folder(folder)
+            done = clock()
+        return sink.path, done - began, done - closed
+
+    # The first file pays for the library's imports and first allocations.
+    write(work / "warm-up", batches[:2])
+    shutil.rmtree(work / "warm-up")
+    os.sync()  # dirty pages of other processes would compete for the disk
+    progress(0)
+    path, write_ns, fsync_ns = write(work / "timed", batches)
+    progress(n)
+    read_ids, read = sinks.read(path)
+    same = read.dtype == vectors.dtype and read.tobytes() == vectors.tobytes()
+    values = {
+        "n_vectors": n,
+        "dim": dim,
+        "read_back": read_ids == ids and same,
+        "size_mib": folder_bytes(path.parent) / 2**20,
+        "peak_memory_mib": protocol.peak_memory_mib(),
+    }
+    return Measurement({"write": [write_ns], "fsync": [fsync_ns] if fsync else []}, values)
+
+
+def synthetic_vectors(n: int, dim: int, seed: int) -> tuple[list[str], Vectors]:
+    """`n` ids like ABO's and (n, dim) float32 vectors; the same for the same seed."""
+    rng = np.random.default_rng(seed)
+    vectors = rng.standard_normal((n, dim), dtype=np.float32)
+    letters = _ALPHABET[rng.integers(len(_ALPHABET), size=(n, _ID_CHARACTERS))]
+    return ["".join(row) for row in letters], vectors
+
+
+def folder_bytes(folder: Path) -> int:
+    """Bytes of a closed sink's files, ids included; of a sparse file, the allocated blocks."""
+    sinks.sync_folder(folder)  # a file system may allocate blocks only when it writes them
+    files = [path.stat() for path in folder.iterdir()]
+    return sum(min(file.st_size, file.st_blocks * 512) for file in files)

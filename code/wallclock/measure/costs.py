@@ -14,12 +14,12 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from time import perf_counter_ns, process_time_ns, thread_time_ns
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from torch.utils.data import Dataset
 
-from wallclock.clock import LOADING_STAGES, StageProfiler, gc_disabled
+from wallclock.clock import DEVICE_STAGES, LOADING_STAGES, StageProfiler, gc_disabled
 from wallclock.corpus.manifest import Manifest
 from wallclock.engines.batch import Batch, Marks
 from wallclock.engines.dataloader import ImageDataset, torch_loader
@@ -167,11 +167,10 @@ def step(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
 
 def _embed(stages: DeviceStages, images: Floats, profiler: StageProfiler) -> None:
-    with profiler.stage("h2d"):
-        on_device = stages.h2d(images)
-    with profiler.stage("forward"):
-        result = stages.forward(on_device)
-    with profiler.stage("d2h"):
-        vectors = stages.d2h(result)
+    batch: Any = images
+    for name in DEVICE_STAGES:
+        function = getattr(stages, name)
+        with profiler.stage(name):
+            batch = function(batch)
     with profiler.stage("serialize"):
-        stages.serialize([str(number) for number in range(len(images))], vectors)
+        stages.serialize([str(number) for number in range(len(images))], batch)

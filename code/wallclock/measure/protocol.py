@@ -33,8 +33,7 @@ _MODULES = {
     **dict.fromkeys(("throughput", "loading", "load_n"), "throughput"),
     **dict.fromkeys(("serial", "floor", "profiler"), "serial"),
     **dict.fromkeys(("runtime", "layers"), "runtimes"),
-    **dict.fromkeys(("ceiling", "decode"), "ceilings"),
-    "serialization": "serialization",
+    **dict.fromkeys(("ceiling", "decode", "serialization"), "ceilings"),
 }
 
 

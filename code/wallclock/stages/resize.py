@@ -26,15 +26,6 @@ from wallclock.stages.pixels import Pixels
 #: Height and width of an image in its file, where it may have been decoded to less; None: in full.
 Full: TypeAlias = tuple[int, int] | None
 
-_OPENCV = {
-    "nearest": "INTER_NEAREST",
-    "linear": "INTER_LINEAR",
-    "area": "INTER_AREA",
-    "cubic": "INTER_CUBIC",
-    "lanczos": "INTER_LANCZOS4",
-}
-_TORCH = {"bilinear": "_upsample_bilinear2d_aa", "bicubic": "_upsample_bicubic2d_aa"}
-
 
 class Resizer:
     """One resizer at one size; returns a new image, or writes into a row of a batch."""
@@ -104,7 +95,9 @@ class _OpenCV(Resizer):
         import cv2
 
         super().__init__(interpolation, size)
-        self._flag: int = getattr(cv2, _OPENCV[interpolation])
+        self._flag: int = getattr(
+            cv2, f"INTER_{interpolation.upper()}".replace("LANCZOS", "LANCZOS4")
+        )
         self._resize: Callable[..., Any] = cv2.resize
         self._error = cv2.error
 
@@ -124,7 +117,7 @@ class _Torch(Resizer):
         import torch
 
         super().__init__(interpolation, size)
-        self._operator = getattr(torch.ops.aten, _TORCH[interpolation]).out
+        self._operator = getattr(torch.ops.aten, f"_upsample_{interpolation}2d_aa").out
         self._from_numpy = torch.from_numpy
 
     def as_destination(self, row: Pixels) -> Any:

@@ -108,21 +108,18 @@ class _Lmdb(Sink):
 
     def write(self, ids: Sequence[str], vectors: Vectors) -> None:
         try:
-            self._append(ids, np.ascontiguousarray(vectors, dtype=np.float32))
+            with self._environment.begin(write=True) as transaction:
+                for identity, row in zip(ids, np.asarray(vectors, np.float32), strict=True):
+                    name = identity.encode()
+                    value = struct.pack("<I", len(name)) + name + row.tobytes()
+                    transaction.put(struct.pack(">Q", self._position), value, append=True)
+                    self._position += 1
         except self._error as error:
             # LMDB reports a full disk as an input/output error.
             disk = os.statvfs(self.path.parent)
             if disk.f_bavail * disk.f_frsize > vectors.nbytes:
                 raise
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path)) from error
-
-    def _append(self, ids: Sequence[str], rows: Vectors) -> None:
-        with self._environment.begin(write=True) as transaction:
-            for identity, row in zip(ids, rows, strict=True):
-                name = identity.encode()
-                value = struct.pack("<I", len(name)) + name + row.tobytes()
-                transaction.put(struct.pack(">Q", self._position), value, append=True)
-                self._position += 1
 
     def close(self) -> None:
         self._environment.close()

@@ -27,14 +27,10 @@ _MODULES = {"pytorch": "pytorch", "onnxruntime": "ort", "tensorrt": "ort"}
 class Request:
     """A network and how to run it.
 
-    Attributes:
-        network: FP32, in host memory, in evaluation mode. A builder may change and move it.
-        weights_digest: sha256 of its parameters.
-        shape: (n, 3, h, w) of a batch.
-        normalize: uint8 (n, h, w, 3) → float32 (n, 3, h, w), on the device; None: batches are
-            normalized already.
-        cache: where exported graphs are kept from one process to the next.
-        opset: of exported graphs; 23 is the first with an operator for attention.
+    `network`: FP32, in host memory, in evaluation mode; a builder may change and move it. `shape`:
+    (n, 3, h, w) of a batch. `normalize`: uint8 (n, h, w, 3) → float32 (n, 3, h, w), on the device;
+    None: batches are normalized already. `cache`: where exported graphs are kept from one process
+    to the next. `opset`: of exported graphs.
     """
 
     network: Any
@@ -53,15 +49,11 @@ class Request:
 class Network:
     """A network that is ready to run. All labels are read back from the object that runs.
 
-    Attributes:
-        run: a batch on the device (n, 3, h, w), or uint8 (n, h, w, 3) where it normalizes, to
-            (n, dim) vectors there. On a GPU it may return before the device is done.
-        weights_digest: sha256 of the parameters.
-        runtime: pytorch, onnxruntime, tensorrt, or none for the mock model; `compile` likewise.
-        provider: library, device and precision, or ONNX Runtime's providers.
-        dtype: of the parameters or of the session.
-        values: for the record: `compile_s`, seconds of compilation, capture or session creation
-            (None where there is none); of an exported graph `export_s`, `operators`, `nodes`.
+    `run` takes a batch on the device (n, 3, h, w), or uint8 (n, h, w, 3) where it normalizes, to
+    (n, dim) vectors there; on a GPU it may return before the device is done. `provider`: library,
+    device and precision, or ONNX Runtime's providers. `dtype`: of the parameters or the session.
+    `values`: for the record, `compile_s`, seconds of compilation, capture or session creation (None
+    where there is none); of an exported graph `export_s`, `operators`, `nodes`.
     """
 
     run: Run
