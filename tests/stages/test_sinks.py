@@ -85,7 +85,7 @@ def test_caller_may_reuse_its_array(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_empty_file_and_ids_longer_than_any_key(name: str, tmp_path: Path) -> None:
     ids, vectors = sinks.read(write(name, tmp_path, [], 5))
-    assert (ids, len(vectors), vectors.dtype) == ([], 0, np.float32)
+    assert (len(ids), len(vectors), vectors.dtype.name) == (0, 0, "float32")
     long = ["x" * 5000 + str(i) for i in range(3)]
     (tmp_path / "long").mkdir()
     path = write(name, tmp_path / "long", [(long, np.ones((3, 2), np.float32))], 2)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -145,12 +145,8 @@ def compare_loader_output(
 ) -> dict[str, float]:
     """The same measures of images that a loader delivered, which are not made again.
 
-    Args:
-        images: uint8 (px, px, 3) by position in `manifest.valid`.
-        n_vectors: how many of them go through the network.
-
-    Raises:
-        UserError: Pillow cannot read an image that passed validation.
+    `images`: uint8 (px, px, 3) by position in `manifest.valid`, of which `n_vectors` go through the
+    network. Raises `UserError` where Pillow cannot read an image that passed validation.
     """
     items = [manifest.valid[position] for position in sorted(images)]
     ours = {manifest.valid[position].id: image for position, image in images.items()}
@@ -171,7 +167,7 @@ def compare_loader_output(
 def _compare_pixels(
     images: Images, truth: Images, names: Sequence[str], baselines: Baselines
 ) -> dict[str, float]:
-    decibels = {name: _psnr_db(images[name], truth[name]) for name in names}
+    decibels = _decibels(images, truth, names)
     result = {"psnr_db": median(list(decibels.values())), "psnr_db_min": min(decibels.values())}
     differences = (np.abs(images[name].astype(np.int16) - truth[name]) for name in names)
     result["max_abs_diff"] = max(int(np.max(difference)) for difference in differences)
@@ -181,6 +177,10 @@ def _compare_pixels(
     if gains := [decibels[name] - paper[name] for name in names if name in paper]:
         result["psnr_gain_vs_paper_db"] = min(gains)
     return result
+
+
+def _decibels(images: Images, truth: Images, names: Iterable[str]) -> dict[str, float]:
+    return {name: min(psnr_db(images[name], truth[name]), PSNR_CEILING_DB) for name in names}
 
 
 def _compare_vectors(vectors: Any, reference: Any) -> dict[str, float]:
@@ -200,12 +200,8 @@ def _baselines_db(
     for name in ("area", "linear"):
         recipe = replace(reference, name=name, resizer="opencv", interpolation=name)
         images = _resized(recipe, model, manifest, {})
-        baselines[name] = {key: _psnr_db(images[key], truth[key]) for key in images if key in truth}
+        baselines[name] = _decibels(images, truth, images.keys() & truth.keys())
     return baselines
-
-
-def _psnr_db(image: Pixels, truth: Pixels) -> float:
-    return min(psnr_db(image, truth), PSNR_CEILING_DB)
 
 
 def _resized(

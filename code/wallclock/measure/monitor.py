@@ -65,9 +65,8 @@ class Monitor:
     ) -> None:
         """Write both files, if a second has passed since the last time or this is the last.
 
-        Args:
-            samples: stage → nanoseconds of each call so far; lists that only grow.
-            ready: counts the batches that are loaded; called only when something is written.
+        `samples`: stage → nanoseconds of each call so far, lists that only grow. `ready` counts the
+        batches that are loaded; called only when something is written.
         """
         now = self._clock()
         if now - self._last < _PERIOD_S and not final:

@@ -55,14 +55,10 @@ class Measurement:
     spans: Sequence[tuple[str, str, int, int, int]] = ()
 
 
-MeasureFunction = Callable[[Cell, Path, Progress], Measurement]
-
-
-def find(name: str) -> MeasureFunction:
+def find(name: str) -> Callable[[Cell, Path, Progress], Measurement]:
     """The function that measures a cell of this protocol."""
     module = import_module(f"wallclock.measure.{_MODULES[check_name(name, _MODULES, 'protocol')]}")
-    measure: MeasureFunction = getattr(module, name)
-    return measure
+    return getattr(module, name)  # type: ignore[no-any-return]
 
 
 def open_corpus(cell: Cell, subset: str = "") -> Manifest:
@@ -96,11 +92,7 @@ def plain_jpegs(manifest: Manifest, process: str = "") -> list[Item]:
 
 
 def set_page_cache(cell: Cell, manifest: Manifest) -> dict[str, Any]:
-    """Warm or evict the valid files as the cell asks.
-
-    Returns:
-        For the record: `page_cache`, the state, `none` without files; and the images' sizes.
-    """
+    """Warm or evict the valid files as the cell asks; the state, `none` without files, and sizes."""
     state = str(cell.params.get("page_cache", "warm"))
     files = readers.stored(manifest.root, manifest.valid)
     if state == "cold":
@@ -136,11 +128,7 @@ def noise_batch(n: int, input_px: int, *, uint8: bool) -> Any:
 
 
 def repeat_for(seconds: float, step: Callable[[], int]) -> tuple[int, int]:
-    """Call `step`, which returns how many images it processed, for so long.
-
-    Returns:
-        The images, and the nanoseconds they took.
-    """
+    """Call `step`, which returns how many images it processed; all images, and nanoseconds."""
     n, start = 0, perf_counter_ns()
     now = start
     while now - start < seconds * 1e9:
@@ -152,11 +140,7 @@ def repeat_for(seconds: float, step: Callable[[], int]) -> tuple[int, int]:
 def in_processes(tasks: Sequence[Callable[[], Callable[[], T]]]) -> list[T]:
     """Call each task in a forked process; when all have returned, run what they returned.
 
-    Returns:
-        The results, in the order of the tasks.
-
-    Raises:
-        RuntimeError: a process ended without one.
+    Returns these results in order; raises RuntimeError if a process ended without one.
     """
     context = multiprocessing.get_context("fork")
     barrier = context.Barrier(len(tasks))

@@ -106,9 +106,7 @@ def require_network(model: ModelSpec) -> None:
 def resolve(recipe: Recipe) -> Recipe:
     """The recipe of a row: its runtime is a name of `VARIANTS`.
 
-    Raises:
-        UserError: an unknown name, or a dtype that the runtime does not run.
-        Unavailable: it needs another device.
+    Raises `UserError` for an unknown name or dtype, `Unavailable` where it needs another device.
     """
     name = check_name(recipe.runtime, VARIANTS, "runtime")
     runtime, compiler, device = VARIANTS[name]
@@ -145,8 +143,7 @@ def compare(vectors: Floats, reference: Floats) -> dict[str, Any]:
     """How far vectors are from the reference's.
 
     `cosine` (median) and `cosine_min` over the images; `max_rel_error`: the largest difference of
-    any component, over the largest component of the reference. All None where a vector is not
-    finite.
+    any component over the reference's largest. All None where a vector is not finite.
     """
     if vectors.shape != reference.shape:
         raise ValueError(f"vectors of shape {vectors.shape}, the reference's is {reference.shape}")

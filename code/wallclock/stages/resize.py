@@ -54,8 +54,7 @@ class Resizer:
 def extent(pixels: Pixels, full: tuple[int, int]) -> tuple[float, float]:
     """How many rows and columns of a DCT-scaled array the full image covers.
 
-    Raises:
-        ImageError: it is no scale of that size, so that the file is another than the listed one.
+    Raises `ImageError` if it is no scale of that size: the file is not the listed one.
     """
     height, width = pixels.shape[:2]
     for n in (1, 2, 4, 8):

@@ -51,15 +51,11 @@ class Scaling:
 class Decoder:
     """A JPEG decoder. Each is defined in a module that has its name.
 
-    Attributes:
-        name: its value of `recipe.decoder`.
-        label: its name in figures and prose.
-        libraries: the distributions that it runs; requirements.lock pins them.
-        make: (scaling, reuse) → `Decode`, as `decode.make` describes them. Imports the library;
-            raises `Unavailable` where it is not installed.
-        scales: whether it supports `dct_scale=auto`.
-        codec: the entry of `provenance.versions()` for the codec it runs; empty: `libraries[0]`.
-        device: where it decodes; the comparison of decoders takes those of the CPU.
+    `name`: of `recipe.decoder`; `label`: in figures and prose. `libraries`: the distributions that
+    it runs, pinned by requirements.lock; `codec`: the codec's entry of `provenance.versions()`,
+    `libraries[0]` if empty. `make` is called as `decode.make` describes; it imports the library and
+    raises `Unavailable` where that is not installed. `scales`: whether it supports
+    `dct_scale=auto`. `device`: the comparison of decoders takes those of the CPU.
     """
 
     name: str
@@ -88,8 +84,6 @@ LIBRARY_OF = {name: decoder.codec or decoder.libraries[0] for name, decoder in D
 
 def make(name: str, scaling: Scaling | None = None, *, reuse: bool = False) -> Decode:
     """Return the decoder called `name`: bytes of a 1- or 3-component JPEG → uint8 (h, w, 3).
-
-    The decoder raises `ImageError` for damage.
 
     Args:
         scaling: how far below its full size an image may be decoded; None: not at all.

@@ -66,11 +66,7 @@ class Network:
 
 
 def check(recipe: Recipe, key: str = "recipe") -> None:
-    """Check runtime, dtype and compile of the recipe called `key`, without loading a library.
-
-    Raises:
-        UserError: an unknown name, or a combination that no machine can run.
-    """
+    """Raise `UserError` for an unknown name or a combination that no machine can run."""
     check_name(recipe.runtime, RUNTIMES, f"{key}.runtime")
     check_name(recipe.compile, COMPILERS, f"{key}.compile")
     check_name(recipe.dtype, DTYPES[recipe.runtime], f"{key}.dtype of runtime={recipe.runtime}")
@@ -79,11 +75,7 @@ def check(recipe: Recipe, key: str = "recipe") -> None:
 
 
 def make(model: ModelSpec, recipe: Recipe, normalize: Run | None, cache: Path) -> Network:
-    """Load a model and make it ready to run as the recipe says.
-
-    Args:
-        normalize: as in `Request`.
-        cache: the folder for exported graphs.
+    """Load a model and make it ready to run as the recipe says; arguments as in `Request`.
 
     Raises:
         UserError: unknown names, or weights that cannot be loaded; the message names the fix.
@@ -115,11 +107,7 @@ def prepare(model: ModelSpec, recipe: Recipe, normalize: Run | None, cache: Path
 
 
 def build(request: Request) -> Network:
-    """Export, compile or capture the network; on return it is ready for batches of any size.
-
-    Raises:
-        Unavailable: a library or provider is missing.
-    """
+    """Export, compile or capture the network for batches of any size; raises as `make` does."""
     builder: Any = import_module(f"{__name__}.{_MODULES[request.runtime]}")
     network: Network = builder.build(request)
     return network

@@ -67,12 +67,7 @@ _DTYPES = {"tensor(float)": "fp32", "tensor(float16)": "fp16"}
 
 
 def build(request: Request) -> Network:
-    """Export the network and open a session on it.
-
-    Raises:
-        Unavailable: the network cannot be exported, or the provider does not load or leaves nodes
-            to the CPU.
-    """
+    """Export the network and open a session on it."""
     providers: list[Provider] = [(CPU, {})]
     if request.device == "cuda":
         preload: Any = onnxruntime.preload_dlls  # untyped in onnxruntime
@@ -102,8 +97,7 @@ def build(request: Request) -> Network:
 def open_session(model: Path, providers: Sequence[Provider], threads: int) -> tuple[Any, str]:
     """A session on the first of `providers`, and the providers that its nodes really are on.
 
-    Raises:
-        Unavailable: the first provider runs none of the graph, or some of it fell to the CPU.
+    Raises `Unavailable` where the first does not load, or as `check_placement` does.
     """
     wanted = providers[0][0]
     options = onnxruntime.SessionOptions()
@@ -125,8 +119,7 @@ def open_session(model: Path, providers: Sequence[Provider], threads: int) -> tu
 def check_placement(nodes: Mapping[str, int], wanted: str) -> str:
     """Nodes by provider → the providers' names, the wanted one first.
 
-    Raises:
-        Unavailable: the wanted provider has none, or the CPU has some that were not meant for it.
+    Raises `Unavailable` where the wanted one has no nodes, or the CPU has some unasked.
     """
     if not nodes.get(wanted):
         others = ", ".join(nodes) or "no provider"
@@ -214,12 +207,7 @@ class Exported:
 
 
 def exported(request: Request) -> Exported:
-    """The request's network as a graph, from the cache or exported now.
-
-    Raises:
-        Unavailable: the network is not a DINOv2.
-        UserError: the disk is full.
-    """
+    """The network, which must be a DINOv2, as a graph: from the cache, or exported now."""
     folder = request.cache / _key(request)
     model = folder / "model.onnx"
     # Missing or damaged: made again.

@@ -21,11 +21,7 @@ _PASSES_BEFORE_CAPTURE = 3
 
 
 def build(request: Request) -> Network:
-    """Move the network to the device in its dtype, and compile or capture it.
-
-    Raises:
-        Unavailable: the compiler (a C++ compiler, Triton) is missing or fails.
-    """
+    """Move the network to the device in its dtype, and compile or capture it."""
     dtype, normalize, size = TORCH_DTYPES[request.dtype], request.normalize, request.shape[0]
     network = request.network.to(device=request.device, dtype=dtype)
 
