@@ -73,9 +73,7 @@ def run(
     batch=st.integers(1, 14),
     sink=st.sampled_from(list(sinks.SINKS)),
 )
-def test_vectors_stay_with_their_ids(
-    corpus: Manifest, pattern: list[str], batch: int, sink: str
-) -> None:
+def test_vectors_keep_ids(corpus: Manifest, pattern: list[str], batch: int, sink: str) -> None:
     items = corpus.items
     failures = {item.id: stage for item, stage in zip(items, pattern, strict=True) if stage}
     outcome, profiler, ids, vectors, done = run(corpus, sink, batch, failures)

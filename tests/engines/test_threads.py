@@ -93,9 +93,7 @@ def check(batch: Batch, truth: dict[str, Any]) -> None:
         np.testing.assert_array_equal(picture, truth[name])
 
 
-def test_a_crash_keeps_the_workers_traceback(
-    tiny: Manifest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_keeps_its_traceback(tiny: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
     disturb(monkeypatch, 0, set(), crash="image 17")
     with (
         pytest.raises(RuntimeError, match="made to crash") as caught,

@@ -93,9 +93,7 @@ def test_a_short_pass_takes_eight_bursts(corpus: Slice) -> None:
     assert len(result.samples["batch"]) == 8 * 4
 
 
-def test_a_pinned_process_that_dies_stops_the_others(
-    corpus: Slice, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_dies_stops_all(corpus: Slice, monkeypatch: pytest.MonkeyPatch) -> None:
     real, first = ceilings._decoding, min(os.sched_getaffinity(0))
 
     def dies(*arguments: Any, **named: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count, islice
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -115,21 +115,10 @@ def test_without_inference_the_wall_is_the_waiting() -> None:
     ("seconds", "at_least", "burst", "batches"),
     [(0.0, 9, 4, 12), (0.0, 8, 4, 8), (101e-9, 1, 1, 11), (101e-9, 1, 4, 12)],
 )
-def test_steady_stops_between_bursts(
-    seconds: float, at_least: int, burst: int, batches: int
-) -> None:
+def test_steady_stops_at_bursts(seconds: float, at_least: int, burst: int, batches: int) -> None:
     clock = FakeClock()
     until = steady(seconds, at_least, burst)
     assert run_pass(FakeLoader(clock, 10), until, no_progress, clock=clock).batches == batches
-
-
-def test_a_loader_that_ends_ends_the_pass() -> None:
-    class Finite(FakeLoader):
-        def __iter__(self) -> Iterator[Batch]:
-            return islice(super().__iter__(), 2)
-
-    clock = FakeClock()
-    assert run_pass(Finite(clock, 10), None, no_progress, clock=clock).images == 4
 
 
 def test_max_failures() -> None:

@@ -55,9 +55,7 @@ def test_the_option_reaches_the_run(run_main: RunMain, tmp_path: Path) -> None:
 
 
 @FORKS
-def test_a_run_exports_while_it_goes_on(
-    corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_exports_as_it_runs(corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, work = tmp_path / "watched", tmp_path / "work"
     work.mkdir()
     recipe = Recipe("baseline", engine="dataloader", workers=1, batch_size=4)
@@ -78,8 +76,7 @@ def test_a_run_exports_while_it_goes_on(
     assert n_images == value(folder, "stage_calls_total", stage="decode") == 60
     assert n_batches == value(folder, "stage_calls_total", stage="forward") == 15
     assert value(folder, "stage_seconds_total", stage="forward") >= 15 * 0.02
-    info = {"experiment": "t4", "cell": "baseline", "repeat": "0"}
-    assert value(folder, "run_info", **info) == 1
+    assert value(folder, "run_info", experiment="t4", cell="baseline", repeat="0") == 1
     lines = lines_in(folder)
     assert {line["images_total"] for line in lines} >= seen
     for before, after in pairwise(line["stage_seconds_total"] for line in lines):

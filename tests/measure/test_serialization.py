@@ -47,9 +47,7 @@ def test_vectors_read_back(tmp_path: Path, sink: str, fsync: bool) -> None:
 
 @pytest.mark.parametrize("spoil", ["id", "vector", "order"])
 @pytest.mark.parametrize("sink", FORMATS)
-def test_one_bit_is_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: str, spoil: str
-) -> None:
+def test_bit_is_seen(tmp_path: Path, monkeypatch: Any, sink: str, spoil: str) -> None:
     read = sinks.read
 
     def spoiled(path: Path) -> tuple[list[str], sinks.Vectors]:
@@ -87,9 +85,7 @@ def test_close_and_sync_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("sink", FORMATS)
-def test_sync_reaches_files_and_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: str
-) -> None:
+def test_sync_reaches_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: str) -> None:
     writer = sinks.make(sink, tmp_path, 4)
     writer.write(["a"], np.zeros((1, 4), np.float32))
     writer.close()

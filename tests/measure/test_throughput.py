@@ -53,9 +53,7 @@ def run(
     ],
     ids=["serial", "dataloader-0", "dataloader-fork", "dataloader-spawn", "threads"],
 )
-def test_every_image_once_in_order(
-    corpus: Slice, tmp_path: Path, recipe: Recipe, prefetched: int
-) -> None:
+def test_images_in_order(corpus: Slice, tmp_path: Path, recipe: Recipe, prefetched: int) -> None:
     result = run(corpus, tmp_path, recipe)
     expected = [item.id for item in manifests.load(Path(corpus.manifest)).items]
     ids, vectors = sinks.read(tmp_path / "vectors.parquet")
@@ -88,9 +86,7 @@ def test_every_image_once_in_order(
     }
 
 
-def test_labels_come_from_the_loader_that_ran(
-    corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_labels_of_loader(corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recipe that another engine runs is labelled with that engine."""
     real = loaders.open_loader
     monkeypatch.setattr(
@@ -153,9 +149,7 @@ def test_engines_make_the_same_vectors(corpus: Slice, tmp_path: Path) -> None:
         (4, 40, 21, (9, 24, 9 + 24 + 9)),
     ],
 )
-def test_warm_up_drains_the_prefetch(
-    workers: int, n: int, at_least: int, planned: tuple[int, int, int]
-) -> None:
+def test_warm_up_drains_the_prefetch(workers: int, n: int, at_least: int, planned: Any) -> None:
     recipe = replace(PROCESSES, workers=workers, batch_size=10)
     warm, count, positions = plan_batches(n, recipe, at_least)
     assert (warm, count, len(positions)) == planned

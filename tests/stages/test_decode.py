@@ -256,9 +256,7 @@ class TestScaling:
     """DCT-scaled decoding: never too small, the same shape in every library."""
 
     @given(st.integers(1, 9000), st.integers(1, 9000), st.integers(1, 600), st.floats(1, 5))
-    def test_smallest_scale_that_suffices(
-        self, width: int, height: int, target: int, margin: float
-    ) -> None:
+    def test_smallest_scale(self, width: int, height: int, target: int, margin: float) -> None:
         n = Scaling(target, margin).denominator(width, height)
         assert n in (1, 2, 4, 8)
         if n > 1:

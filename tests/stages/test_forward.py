@@ -202,9 +202,7 @@ class TestPyTorch:
             assert any_size(torch.ones(n, 3)).tolist() == [[3.0]] * n
         assert shapes == [(4, 3)] * 5
 
-    def test_missing_compiler_is_unavailable(
-        self, make: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_compiler_is_missing(self, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(batch: Any) -> Any:
             raise TorchDynamoException("\nNo working C++ compiler found\nSet TORCHDYNAMO_VERBOSE=1")
 
@@ -245,7 +243,7 @@ class TestExport:
         assert not {"IsNaN", "Where", "Resize"} & set(older.operators)
         assert older.path != graph.path
 
-    def test_interpolation_in_the_graph_is_refused(
+    def test_interpolation_is_refused(
         self, request_for: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(ort, "_prepared", lambda request: request.network)
@@ -278,9 +276,7 @@ class TestExport:
 
 @pytest.mark.skipif(HAS_GPU, reason="the provider loads here")
 @pytest.mark.parametrize("provider", [ort.CUDA, ort.TENSORRT])
-def test_missing_library_is_named(
-    request_for: Any, provider: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_missing_library_is_named(request_for: Any, provider: str, capfd: Any) -> None:
     graph = ort.exported(request_for())
     message = rf"{provider} did not load: lib\S+: cannot open shared object file"
     with pytest.raises(Unavailable, match=message):
