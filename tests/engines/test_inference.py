@@ -85,7 +85,7 @@ def sleeping(clock: Any, times_ms: tuple[int, int, int]) -> DeviceStages:
     return replace(null_stages()[1], h2d=h2d, forward=forward, d2h=d2h)
 
 
-def writer(clock: FakeClock) -> tuple[Writer, list[Any]]:
+def writer() -> tuple[Writer, list[Any]]:
     written: list[Any] = []
     return InlineWriter(lambda ids, vectors: written.append((ids, vectors)), lambda: None), written
 
@@ -103,7 +103,7 @@ def test_host_spans() -> None:
     def advance(ns: int) -> None:
         clock.now += ns
 
-    sink, written = writer(clock)
+    sink, written = writer()
     inference = HostInference(sleeping(advance, (1, 4, 2)), sink, clock)
     inference.submit(BATCH, 0)
     inference.finish()
@@ -129,7 +129,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
 def test_event_spans(cuda: FakeCuda, in_flight: int) -> None:
     times = (1, 4, 0)
     stages = sleeping(cuda.work, times)
-    sink, written = writer(cuda.clock)
+    sink, written = writer()
     inference = CudaInference(stages, sink, in_flight)
     batch = replace(BATCH, images=torch.zeros(1, 3))
     for number in range(5):
@@ -146,7 +146,7 @@ def test_event_spans(cuda: FakeCuda, in_flight: int) -> None:
 
 
 def test_only_threads_overlap_on_a_gpu(cuda: FakeCuda) -> None:
-    sink, _ = writer(cuda.clock)
+    sink, _ = writer()
     for engine, in_flight in (("serial", 0), ("dataloader", 0), ("threads", 2)):
         recipe = Recipe("x", engine=engine, device="cuda")
         inference = open_inference(null_stages()[1], recipe, sink)

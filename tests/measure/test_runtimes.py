@@ -66,8 +66,7 @@ def test_one_cell(
     assert len(result.samples["batch"]) == 3
     assert len(runs) == 1 + 2 + 3, "the reference, the warm-up, the samples"
     assert str(runs[-1]) == converted, "the batch is converted before the clock starts"
-    assert values["warmup_batches"] == 2
-    assert values["warmup_s"] > 0
+    assert (values["warmup_batches"], values["warmup_s"] > 0) == (2, True)
     assert values["n_compared"] == 18, "a batch of twenty from 18 images: two repeat"
     assert values["cosine_min"] > 0.99
     assert values["peak_gpu_mem_gib"] is None
@@ -75,8 +74,7 @@ def test_one_cell(
     assert values["weights_digest"] == network.weights_digest
     if runtime == "onnxruntime-cpu":
         assert values["nodes"] == {"CPUExecutionProvider": sum(values["nodes"].values())}
-        assert values["export_s"] > 0
-        assert values["compile_s"] > 0
+        assert min(values["export_s"], values["compile_s"]) > 0
         assert len(list((tmp_path / "onnx").iterdir())) == 1
 
 

@@ -49,20 +49,17 @@ def agree(data: bytes, decoders: Decoders) -> Pixels:
     reference = decoders["pil"](data)
     for name, decoder in decoders.items():
         pixels = decoder(data)
-        assert pixels.dtype == np.uint8
-        assert pixels.flags.c_contiguous
+        assert (pixels.dtype.name, pixels.flags.c_contiguous) == ("uint8", True)
         assert apart(pixels, reference) <= CLOSE, name
     return reference
 
 
 def test_decoders_state_themselves() -> None:
     assert decode.CPU_DECODERS == ("pil", "opencv", "turbojpeg", "simplejpeg")
-    versions = provenance.versions()
-    for name, decoder in decode.DECODERS.items():
-        assert decoder.name == name
-        assert decoder.label
-        if decoder.device == "cpu":
-            assert {*decoder.libraries, decode.LIBRARY_OF[name]} <= versions.keys()
+    assert all(decoder.name == name for name, decoder in decode.DECODERS.items())
+    for name in decode.CPU_DECODERS:
+        libraries = {*decode.DECODERS[name].libraries, decode.LIBRARY_OF[name]}
+        assert libraries <= provenance.versions().keys()
 
 
 def test_name_is_read_back(decoders: Decoders, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,11 +239,8 @@ def test_nvjpeg_copies_pixels_back() -> None:
 
 @pytest.mark.cuda
 def test_nvjpeg_pixels() -> None:
-    try:
-        decoder = decode.make("nvjpeg")
-    except Unavailable as error:
-        pytest.skip(str(error))
-    assert apart(decoder(JPEG), decode.make("pil")(JPEG)) <= 4
+    pytest.importorskip("torchvision")
+    assert apart(decode.make("nvjpeg")(JPEG), decode.make("pil")(JPEG)) <= 4
 
 
 SCALING = [name for name, decoder in decode.DECODERS.items() if decoder.scales]
@@ -282,8 +276,7 @@ class TestScaling:
         decoder = decode.make(name, scaling, reuse=reuse)
         pixels = decoder(making.jpeg(width, height, mode=mode, **options))
         assert pixels.shape == (-(-height // n), -(-width // n), 3)
-        assert pixels.dtype == np.uint8
-        assert pixels.flags.c_contiguous
+        assert (pixels.dtype.name, pixels.flags.c_contiguous) == ("uint8", True)
 
     def test_reused_buffer(self) -> None:
         decoder = decode.make("simplejpeg", reuse=True)

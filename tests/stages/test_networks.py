@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,7 @@ print(model.name, model.revision, model.dim, model.input_px)
         """The lines that a program prints about models."""
         environment = {name: text for name, text in os.environ.items() if name[:3] != "HF_"}
         environment |= {"HF_ENDPOINT": address, "HF_HOME": str(home)}
-        environment["PYTHONPATH"] = str(ROOT / "code")
+        environment |= {"PYTHONPATH": str(ROOT / "code")}
         command = [sys.executable, "-c", program, json.dumps([vars(model) for model in models])]
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, check=True, timeout=100
@@ -220,8 +221,7 @@ def test_any_architecture_from_a_folder(
     original = ARCHITECTURES[kind]().eval()
     original.save_pretrained(tmp_path)
     if preprocessor is not None:
-        text = json.dumps(preprocessor)
-        (tmp_path / "preprocessor_config.json").write_text(text, encoding="utf-8")
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps(preprocessor))
     model = completed(tmp_path)
     assert (model.input_px, model.dim, model.name) == (input_px, dim, tmp_path.name)
     assert model.statistics == statistics
@@ -237,18 +237,12 @@ def test_any_architecture_from_a_folder(
 
 
 def test_timm_configuration(tmp_path: Path) -> None:
-    config = {
-        "architecture": "resnet18",
-        "num_features": 512,
-        "num_classes": 0,
-        "pretrained_cfg": {"input_size": [3, 176, 176], "mean": [0.5] * 3, "std": [0.5] * 3},
-    }
-    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    pretrained = {"input_size": [3, 176, 176], "mean": [0.5] * 3, "std": [0.5] * 3}
+    config = {"architecture": "resnet18", "num_features": 512, "pretrained_cfg": pretrained}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "num_classes": 0}))
     model = completed(tmp_path)
     assert (model.input_px, model.dim, model.mean) == (176, 512, (0.5,) * 3)
-    try:
-        import timm  # type: ignore[import-not-found] # noqa: F401
-    except ImportError:
+    if find_spec("timm") is None:
         with pytest.raises(Unavailable, match="pip install timm"):
             networks.load_network(model)
 
