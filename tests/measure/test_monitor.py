@@ -62,7 +62,7 @@ def test_exports_as_it_runs(corpus: Slice, tmp_path: Path, monkeypatch: pytest.M
     model = ModelSpec("null", weights="none", input_px=32, service_ms=20.0)
     cell = Cell("t4", "throughput", "baseline", 0, recipe, corpus, model)
     monkeypatch.setattr(monitor, "_PERIOD_S", 0.05)
-    monkeypatch.setattr(monitor, "_current", [Monitor(folder, cell)])
+    monkeypatch.setattr(monitor, "current", Monitor(folder, cell))
     seen = set()
 
     def read(images: int) -> None:

@@ -16,7 +16,7 @@ from wallclock.corpus.manifest import Item, Manifest
 from wallclock.engines import pipeline
 from wallclock.engines.pipeline import DeviceStages, device_stages, null_stages
 from wallclock.measure import serial as protocol
-from wallclock.measure.protocol import Measurement, no_progress
+from wallclock.measure.protocol import no_progress
 from wallclock.measure.throughput import throughput
 from wallclock.spec import Cell, ModelSpec, Recipe, Slice
 
@@ -47,7 +47,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return log
 
 
-def measure(corpus: Slice, work: Path, run: Any = protocol.serial) -> Measurement:
+def measure(corpus: Slice, work: Path, run: Any = protocol.serial) -> Any:
     cell = Cell("serial", "serial", "test", 0, RECIPE, corpus, MODEL, {"max_failures": 0})
     return run(cell, work, no_progress)
 

@@ -55,7 +55,7 @@ def test_batches_in_own_and_shared_memory(dtype: str, shape: tuple[int, ...]) ->
     assert own.flags.c_contiguous
     for row, image in zip(own, images, strict=True):
         np.testing.assert_array_equal(row, image)
-    assert shared.is_shared()  # type: ignore[no-untyped-call]
+    assert shared.is_shared()
     assert not torch.from_numpy(own).is_shared()  # type: ignore[no-untyped-call]
     assert shared.dtype == getattr(torch, dtype)
     np.testing.assert_array_equal(shared.numpy(), own)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tests import making
-from tests.conftest import ROOT
+from tests.test_layers import loaded_by
 from wallclock import native, provenance
 from wallclock.corpus.validate import validate
 from wallclock.errors import ImageError, Unavailable, UserError
@@ -68,21 +68,9 @@ def test_name_is_read_back(decoders: Decoders, monkeypatch: pytest.MonkeyPatch) 
     assert decode.name_of(decode.make("pil")) == "opencv"
 
 
-def printed(program: str, **environment: str) -> str:
-    command, environment = [sys.executable, "-c", program], {**os.environ, **environment}
-    options: dict[str, Any] = {"cwd": ROOT / "code", "env": environment, "check": True}
-    done = subprocess.run(command, capture_output=True, text=True, **options)
-    return str(done.stdout)
-
-
 def test_package_imports_no_image_library() -> None:
-    program = """
-import sys
-from wallclock.stages.decode import DECODERS
-assert DECODERS["opencv"].label == "OpenCV"
-print(sorted({"numpy", "PIL", "cv2", "torch", "simplejpeg", "turbojpeg"} & set(sys.modules)))
-"""
-    assert printed(program) == "[]\n"
+    libraries = ("numpy", "PIL", "cv2", "torch", "simplejpeg", "turbojpeg")
+    assert loaded_by("from wallclock.stages.decode import DECODERS", *libraries) == "[]"
 
 
 def test_photos(photos: list[Path], decoders: Decoders) -> None:
@@ -193,15 +181,10 @@ def test_unknown_decoder() -> None:
         decode.make("turbo")
 
 
-def test_missing_libturbojpeg_says_what_to_type() -> None:
-    program = (
-        "from wallclock.errors import Unavailable; from wallclock.stages import decode\n"
-        "try: decode.make('turbojpeg')\n"
-        "except Unavailable as error: print(error)\n"
-        "print(decode.make('pil'))"
-    )
-    lines = printed(program, WALLCLOCK_LIBTURBOJPEG="/nonexistent/libturbojpeg.so").splitlines()
-    assert native.INSTALL_HINT in lines[0]
+def test_missing_libturbojpeg_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "find_libturbojpeg", lambda: None)
+    with pytest.raises(Unavailable, match=re.escape(native.INSTALL_HINT)):
+        decode.make("turbojpeg")
 
 
 def test_libjpeg_turbo_version_is_read_from_the_file() -> None:

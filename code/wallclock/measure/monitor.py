@@ -117,14 +117,11 @@ def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-_current: list[Monitor] = []
+#: The monitor of this process's run, if `--export` was set.
+current: Monitor | None = None
 
 
 def start(folder: Path, cell: Cell) -> None:
     """Export metrics of this process's run from now on."""
-    _current[:] = [Monitor(folder, cell)]
-
-
-def current() -> Monitor | None:
-    """The monitor of this process's run, if `--export` was set."""
-    return _current[0] if _current else None
+    global current
+    current = Monitor(folder, cell)

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from wallclock.clock import gc_disabled
+from wallclock.clock import Clock, gc_disabled
 from wallclock.corpus.manifest import Manifest
 from wallclock.engines.pipeline import Floats, load_stages
 from wallclock.errors import Unavailable, UserError, check_name
@@ -44,6 +44,9 @@ VARIANTS = {
 TRACE = "trace-forward.json.gz"
 
 _PREFIX = "module::"
+
+#: Runs a batch, or waits for the device.
+Run = Callable[[], object]
 
 
 def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
@@ -119,15 +122,11 @@ def resolve(recipe: Recipe) -> Recipe:
 
 
 def timed(
-    run: Callable[[], object],
-    synchronize: Callable[[], object] | None,
-    batches: int,
-    progress: Progress,
-    clock: Callable[[], int] = perf_counter_ns,
+    run: Run, wait: Run | None, batches: int, progress: Progress, clock: Clock = perf_counter_ns
 ) -> array[int]:
     """Nanoseconds of each of `batches` runs, the wait for the device included."""
     samples = array("q")
-    wait = synchronize or (lambda: None)
+    wait = wait or (lambda: None)
     with gc_disabled():
         wait()
         for done in range(1, batches + 1):
@@ -214,7 +213,7 @@ def layers(cell: Cell, work: Path, progress: Progress) -> Measurement:
     samples = timed(lambda: run(batch), move.synchronize, n, no_progress)
     progress(n * recipe.batch_size)
     on_gpu = recipe.device == "cuda"
-    profile = _profile(network, lambda: run(batch), n, on_gpu)
+    profile = _profile(network, lambda: run(batch), move.synchronize, n)
     profile.export_chrome_trace(str(work / TRACE))
     events = {event.key: event for event in profile.key_averages() if event.count}
     time_of = "device_time_total" if on_gpu else "cpu_time_total"
@@ -246,18 +245,17 @@ def layers(cell: Cell, work: Path, progress: Progress) -> Measurement:
     return Measurement({"batch": samples}, values, keep=[work / TRACE])
 
 
-def _profile(network: Any, run: Callable[[], object], batches: int, on_gpu: bool) -> Any:
-    import torch
+def _profile(network: Any, run: Run, synchronize: Run | None, batches: int) -> Any:
     from torch.profiler import ProfilerActivity, profile, record_function
 
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if synchronize else [])]
     with _labelled(network), profile(activities=activities) as recorded:
         with record_function("warm-up"):
             pass  # the first one costs milliseconds
         for _ in range(batches):
             run()
-        if on_gpu:
-            torch.cuda.synchronize()
+        if synchronize is not None:
+            synchronize()
     return recorded
 
 

@@ -72,7 +72,7 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
             options: dict[str, Any] = {
                 "max_failures": int(cell.params.get("max_failures", _UNLIMITED)),
                 "span_batches": loader.prefetched + _SPAN_BATCHES,
-                "watch": monitor.current(),
+                "watch": monitor.current,
             }
             result = _pass(cell, loader, stages, count, progress, **options)
             stats = loader.stats()
@@ -130,12 +130,10 @@ def plan_batches(n: int, recipe: Recipe, at_least: int) -> tuple[int, int, list[
 
     All `n` images are measured once, or again and again until `at_least` full batches are. What the
     workers prefetch while the model loads must be gone before the clock starts, or a run that waits
-    for its loader would be credited with it; where fewer batches are measured than that, half as
-    many warm up. Warm-up takes the same images from the start.
-
-    Workers that began together finish together: their batches arrive in bursts. Images that repeat
-    are therefore measured in complete bursts, and loading goes on behind the last measured batch as
-    it did before the first: what was half done when the clock started is half done when it stops.
+    for its loader would be credited with it; where fewer are measured, half as many warm up.
+    Batches of workers that began together arrive in bursts. Images that repeat are therefore
+    measured in complete bursts, and loading goes on behind the last measured batch as it did before
+    the first: what was half done when the clock started is half done when it stops.
     """
     size, burst = recipe.batch_size, loaders.burst_of(recipe)
     total = max(n, -(-at_least // burst) * burst * size if at_least > 1 else size)
