@@ -64,12 +64,9 @@ def find(name: str) -> Callable[[Cell, Path, Progress], Measurement]:
 def open_corpus(cell: Cell, subset: str = "") -> Manifest:
     """Load the manifest that a cell names and verify that it still lists the same images.
 
-    Args:
-        subset: of its valid images: empty for all; `jpeg` for those that every decoder reads;
-            `baseline` or `progressive` for such JPEGs of one process.
-
-    Raises:
-        UserError: the corpus changed, the cell has none, or the subset is empty.
+    `subset` of its valid images: `jpeg` for those that every decoder reads; `baseline` or
+    `progressive` for such JPEGs of one process. Raises `UserError` where the corpus changed, the
+    cell has none, or the subset is empty.
     """
     if cell.corpus is None:
         raise UserError(f"the cell {cell.label} of {cell.experiment} needs a corpus")

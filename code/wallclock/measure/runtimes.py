@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -264,7 +264,6 @@ def _labelled(network: Any) -> Iterator[None]:
     """Let every call of a module appear in the profile under its name."""
     from torch.profiler import record_function
 
-    hooks = []
     open_calls: list[Any] = []
 
     def enter(name: str, module: Any, arguments: Any) -> None:
@@ -274,11 +273,8 @@ def _labelled(network: Any) -> Iterator[None]:
     def leave(module: Any, arguments: Any, output: Any) -> None:
         open_calls.pop().__exit__(None, None, None)
 
-    for name, module in network.named_modules():
-        hooks.append(module.register_forward_pre_hook(partial(enter, name)))
-        hooks.append(module.register_forward_hook(leave))
-    try:
+    with ExitStack() as stack:
+        for name, module in network.named_modules():
+            stack.enter_context(module.register_forward_pre_hook(partial(enter, name)))
+            stack.enter_context(module.register_forward_hook(leave))
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()

@@ -7,7 +7,6 @@ profilers agree.
 from __future__ import annotations
 
 import cProfile
-import pstats
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -36,9 +35,7 @@ _MIN_SHARE = 0.01
 
 _PREFIX = "wallclock::"
 
-#: All nine stages.
 Stages = tuple[LoadStages, DeviceStages]
-#: Opens a stage by its name.
 _OpenStage = Callable[[str], AbstractContextManager[Any]]
 _Result = tuple[StageProfiler, dict[str, float]]
 
@@ -201,8 +198,8 @@ def c_profile_pass(cell: Cell, manifest: Manifest, stages: Stages) -> _Result:
     profiler = StageProfiler(stages[1].synchronize)
     recorder = cProfile.Profile()
     recorder.runcall(_pass, cell, manifest, _labelled(stages, nullcontext), profiler)
-    stats: Any = pstats.Stats(recorder)
-    cumulative = {key[2]: timing[3] for key, timing in stats.stats.items()}
+    entries = {getattr(entry.code, "co_name", ""): entry for entry in recorder.getstats()}
+    cumulative = {name: entry.totaltime for name, entry in entries.items()}
     return profiler, {name: cumulative.get(_PREFIX + name, 0.0) for name in STAGES}
 
 

@@ -48,7 +48,6 @@ class Resizer:
 
     def resize_into(self, destination: Any, pixels: Pixels, full: Full = None) -> None:
         """Like `resize`, into a destination."""
-        raise NotImplementedError
 
 
 def extent(pixels: Pixels, full: tuple[int, int]) -> tuple[float, float]:
@@ -65,10 +64,7 @@ def extent(pixels: Pixels, full: tuple[int, int]) -> tuple[float, float]:
 
 
 def make(name: str, interpolation: str, size: int) -> Resizer:
-    """Return the resizer called `name` for images of size × size.
-
-    An unknown resizer or interpolation is a `UserError` with the nearest names.
-    """
+    """The resizer called `name` for images of size × size; unknown names are a `UserError`."""
     check_name(name, RESIZERS, "resizer")
     check_name(interpolation, INTERPOLATIONS[name], f"interpolation of resizer={name}")
     return RESIZERS[name](interpolation, size)

@@ -38,11 +38,9 @@ class Sink:
 
     def write(self, ids: Sequence[str], vectors: Vectors) -> None:
         """Append n ids and their (n, dim) float32 vectors."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Finish the file."""
-        raise NotImplementedError
 
     @staticmethod
     def read(path: Path) -> tuple[list[str], Vectors]:

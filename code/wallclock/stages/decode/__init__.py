@@ -85,14 +85,10 @@ LIBRARY_OF = {name: decoder.codec or decoder.libraries[0] for name, decoder in D
 def make(name: str, scaling: Scaling | None = None, *, reuse: bool = False) -> Decode:
     """Return the decoder called `name`: bytes of a 1- or 3-component JPEG → uint8 (h, w, 3).
 
-    Args:
-        scaling: how far below its full size an image may be decoded; None: not at all.
-        reuse: decode into a buffer of the decoder's own where the library can; pixels are then
-            valid until the next call, and the decoder belongs to one thread.
-
-    Raises:
-        UserError: an unknown name.
-        Unavailable: the library is not installed, or `scaling` is given and it cannot scale.
+    `scaling`: how far below its full size an image may be decoded; None: not at all. `reuse`:
+    decode into a buffer of the decoder's own where the library can; pixels are then valid until the
+    next call, and the decoder belongs to one thread. Raises `UserError` for an unknown name,
+    `Unavailable` without the library or where it cannot scale.
     """
     decoder = DECODERS[check_name(name, NAMES, "decoder")]
     if scaling is not None and not decoder.scales:

@@ -77,9 +77,8 @@ def check(recipe: Recipe, key: str = "recipe") -> None:
 def make(model: ModelSpec, recipe: Recipe, normalize: Run | None, cache: Path) -> Network:
     """Load a model and make it ready to run as the recipe says; arguments as in `Request`.
 
-    Raises:
-        UserError: unknown names, or weights that cannot be loaded; the message names the fix.
-        Unavailable: a library, provider or device is missing.
+    Raises `UserError` for unknown names and for weights that cannot be loaded, with the fix;
+    `Unavailable` where a library, provider or device is missing.
     """
     if model.weights == "none":
         return _mock(model)

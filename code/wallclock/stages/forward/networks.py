@@ -19,10 +19,8 @@ def load_network(model: ModelSpec) -> Any:
     """The model's network: FP32, in host memory, in evaluation mode.
 
     Called with `pixel_values`, it returns a `pooler_output` of (n, dim), whatever the architecture.
-
-    Raises:
-        UserError: the weights cannot be loaded; the message names the fix.
-        Unavailable: a library that the model needs is not installed.
+    Raises `UserError` where the weights cannot be loaded, with the fix; `Unavailable` without a
+    library that the model needs.
     """
     check_name(model.weights, _LOADERS, "model.weights of a network")
     network = _pooled(_LOADERS[model.weights](model).eval().float(), model)

@@ -287,8 +287,7 @@ def _quiet() -> Iterator[None]:
     """Silence the exporters' deprecation warnings and progress messages."""
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         logging.disable(logging.NOTSET)
