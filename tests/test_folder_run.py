@@ -72,7 +72,7 @@ def test_valid_are_embedded_others_listed(images: Path, run_main: RunMain, tmp_p
     kept = sorted(out.rglob("vectors.parquet"))
     assert len(kept) == 3
     for path in kept:
-        ids, vectors = sinks.read_parquet(path)
+        ids, vectors = sinks.read(path)
         assert ids == list(VALID)
         assert len({vector.tobytes() for vector in vectors}) == len(VALID)
     rows = read_table(out / "t4-serial-stages-original.csv")
@@ -114,7 +114,7 @@ def test_torture_folder(shared_images: Path, run_main: RunMain, tmp_path: Path) 
     failed = {row["id"] for row in read_table(out / "failures.csv")}
     listed = {path.name for path in torture.iterdir()} - {"MANIFEST.csv"}
     for path in out.rglob("vectors.parquet"):
-        assert set(sinks.read_parquet(path)[0]) == listed - failed
+        assert set(sinks.read(path)[0]) == listed - failed
 
 
 @pytest.mark.slow

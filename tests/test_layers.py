@@ -127,6 +127,7 @@ APPLICATION = ("hydra", "omegaconf", "wallclock.paper", "experiments", "wallcloc
         ("clock predict corpus.folder corpus.prepare engines.loaders", APPLICATION),
         ("resolve constraints spec", ("hydra", "wallclock.run.runner", "wallclock.run.worker")),
         ("settings", ("wallclock.run.runner",)),
+        ("stages.decode", ("numpy", "PIL", "cv2", "torch", "simplejpeg", "turbojpeg")),
     ],
 )
 def test_never_loaded(modules: str, libraries: tuple[str, ...]) -> None:

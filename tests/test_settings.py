@@ -121,7 +121,7 @@ def test_choices_are_those_of_the_stages() -> None:
         with pytest.raises(UserError, match=re.escape(", ".join(sorted(names)))):
             resize.make(resizer, "zzz", 8)
     assert set(INTERPOLATIONS) == set(resize.RESIZERS)
-    assert set(SINKS) == set(sinks.READERS)
+    assert set(SINKS) == set(sinks.SINKS)
 
 
 def test_defaults_are_in_the_dataclass_only() -> None:

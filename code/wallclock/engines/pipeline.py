@@ -13,7 +13,7 @@ import numpy.typing as npt
 from wallclock.corpus import readers
 from wallclock.corpus.manifest import Item
 from wallclock.spec import ModelSpec, Recipe
-from wallclock.stages import assemble, decode, forward, normalize, resize, sinks, transfer
+from wallclock.stages import decode, forward, normalize, resize, sinks, transfer
 from wallclock.stages.pixels import Pixels
 
 Floats = npt.NDArray[np.float32]
@@ -84,7 +84,7 @@ def load_stages(recipe: Recipe, model: ModelSpec, root: Path) -> LoadStages:
         resize=lambda item, pixels: resizer.resize(pixels, (item.height, item.width)),
         # Left to the device, pixels pass unchanged.
         normalize=normalize.make(*model.statistics) if on_host else lambda pixels: pixels,
-        assemble=assemble.stack,
+        assemble=np.stack,
         labels={**labels, "layout": reader.layout},
     )
 

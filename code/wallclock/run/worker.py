@@ -19,7 +19,7 @@ from typing import Any
 
 from wallclock import provenance, records
 from wallclock.errors import Unavailable, UserError
-from wallclock.measure import monitor, registry
+from wallclock.measure import monitor, protocol
 from wallclock.measure.protocol import Measurement
 from wallclock.records import Record
 from wallclock.spec import Cell
@@ -66,7 +66,7 @@ def _measure(cell: Cell, work: Path, environment: dict[str, Any]) -> tuple[Recor
     before, start = provenance.current_state(), time.perf_counter()
     status, reason, measurement = "ok", "", Measurement()
     try:
-        measurement = registry.find(cell.protocol)(cell, work, _Reporter())
+        measurement = protocol.find(cell.protocol)(cell, work, _Reporter())
     except Unavailable as error:
         status, reason = "unavailable", str(error)
     except RuntimeError as error:

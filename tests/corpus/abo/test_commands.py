@@ -14,7 +14,7 @@ from experiments import cpu
 from tests.conftest import RunMain
 from tests.corpus.abo.conftest import Corpus
 from wallclock.corpus.abo.prepare import ATTRIBUTION
-from wallclock.measure import registry
+from wallclock.measure import protocol
 from wallclock.paper.csvfile import read_table
 from wallclock.spec import Cell, ModelSpec, Recipe
 
@@ -79,7 +79,7 @@ def test_serial_pass_reads_each_storage(
     recipe = Recipe("pil", batch_size=8)
     cell = Cell("serial", "serial", "pil", 0, recipe, images, model, params)
     (tmp_path / "work").mkdir()
-    measured = registry.find("serial")(cell, tmp_path / "work", lambda done: None)
+    measured = protocol.find("serial")(cell, tmp_path / "work", lambda done: None)
     assert len(measured.samples["read"]) == measured.values["n_embedded"] == 20
     assert measured.values["page_cache"] == ("none" if "source" in storage else page_cache)
     assert not measured.failures
