@@ -5,6 +5,8 @@ PROFILE ?= paper
 PY := .venv/bin/python
 READY := .venv/.ready
 .DEFAULT_GOAL := help
+# Every cell is a process of its own: without bytecode each would compile the package anew.
+export PYTHONDONTWRITEBYTECODE :=
 # The paper profile uses the paper's images, the quick one generated images. A corpus= in ARGS comes later and wins.
 FLAGS := $(if $(filter quick,$(PROFILE)),--quick,corpus=abo) --experiment all $(ARGS)
 # MODEL is a folder if there is one of that name, else a model on the hub.

@@ -85,7 +85,7 @@ def complete(out: Path) -> dict[Path, float]:
     return {path.parent: path.stat().st_mtime for path in out.glob("runs/*/[!.]*/COMPLETE")}
 
 
-@pytest.mark.parametrize("how", ["kill -9", "Ctrl-C"])
+@pytest.mark.parametrize("how", [pytest.param("kill -9", marks=pytest.mark.slow), "Ctrl-C"])
 def test_stopped_while_measuring(
     how: str, arguments: list[str], run_main: RunMain, tmp_path: Path
 ) -> None:
@@ -121,10 +121,8 @@ def test_stopped_while_rendering(how: str, tmp_path: Path) -> None:
     ]
     with started(arguments) as process:
         wait_until(lambda: len(list(cache.rglob("*.jpg"))) > 20, process)
-        renderers = psutil.Process(process.pid).children(recursive=True)
-        assert renderers
         stop(process, how)
-    assert all_end(renderers)
+    assert not list(cache.rglob("*.csv")), "a manifest of what was not rendered"
     for path in cache.rglob("*.jpg"):
         assert path.read_bytes()[-2:] == b"\xff\xd9"
     for path in cache.rglob("*.json"):
