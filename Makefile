@@ -5,11 +5,13 @@ PROFILE ?= paper
 PY := .venv/bin/python
 READY := .venv/.ready
 .DEFAULT_GOAL := help
+# Every cell is a process of its own: without bytecode each would compile the package anew.
+export PYTHONDONTWRITEBYTECODE :=
 # The paper profile uses the paper's images, the quick one generated images. A corpus= in ARGS comes later and wins.
 FLAGS := $(if $(filter quick,$(PROFILE)),--quick,corpus=abo) --experiment all $(ARGS)
 # MODEL is a folder if there is one of that name, else a model on the hub.
 MODEL_IS = $(if $(MODEL),model=any model.$(if $(wildcard $(MODEL)/.),path,hub_id)=$(MODEL))
-.PHONY: help setup quick data run figures diff report check all diagnose drift whatif frontier setup-peers test test-slow lint lock clean
+.PHONY: help setup quick data run figures diff report check all diagnose drift frontier setup-peers test test-slow lint lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -51,9 +53,6 @@ diagnose: $(READY) ## where your job spends its time, what to fix: IMAGES=dir/ [
 drift: $(READY) ## compare two folders of images (size, format, brightness): A=old/ B=new/
 	@$(if $(and $(A),$(B)),,echo "make drift compares two folders: make drift A=old/ B=new/" >&2; exit 2)
 	@$(PY) -m wallclock.drift --a "$(A)" --b "$(B)" $(ARGS)
-
-whatif: $(READY) ## predict another machine from a run's tables; ARGS="--cores 32 --accelerator H100 --image-mb 5"
-	@$(PY) -m wallclock.paper whatif $(ARGS)
 
 frontier: $(READY) ## throughput against fidelity of every loader; IMAGES=dir/ adds a folder of yours
 	@$(PY) code/main.py --experiment frontier $(if $(IMAGES),"experiment.frontier.folder='$(IMAGES)'") $(ARGS)

@@ -16,17 +16,12 @@ and, where they differ from the defaults,
 Its options are in `conf/experiment/<name>.yaml`.
 """
 
-from __future__ import annotations
-
 import pkgutil
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Protocol
 
-from experiments._rows import Row
-from wallclock.records import Record
-from wallclock.run.plan import Plan
-from wallclock.spec import Cell
+from experiments._common import Cell, Options, Plan, Records, Tables
 
 _LAST = 1000
 
@@ -36,10 +31,10 @@ class Experiment(Protocol):
 
     TABLES: Mapping[str, Sequence[str]]
 
-    def cells(self, plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
+    def cells(self, plan: Plan, options: Options) -> list[Cell]:
         """The grid, in table order."""
 
-    def tables(self, records: Sequence[Record]) -> dict[str, list[Row]]:
+    def tables(self, records: Records) -> Tables:
         """The rows of each CSV that these records can fill."""
 
 

@@ -1,18 +1,17 @@
-"""From records of small, separate measurements to the inputs of `wallclock.predict`."""
-
-from __future__ import annotations
+"""From records of small, separate measurements to the pipelines of `wallclock.predict`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log2
-from typing import NamedTuple
 
-from experiments import _rows
+import numpy as np
+
+from experiments import _common
+from experiments._common import Cell, Recipe, Record, Records, Row
 from wallclock.clock import LOADING_STAGES
-from wallclock.predict import BatchTransfer, JobSetup, Machine, StageCosts, StepTime, fit_step_time
-from wallclock.predict.costs import interpolate
-from wallclock.records import Record
-from wallclock.spec import ENGINES, Cell, ModelSpec, Recipe
+from wallclock.predict.costs import BatchTransfer, JobSetup, Machine, StageCosts, StepTime
+from wallclock.predict.model import Pipeline, Prediction
+from wallclock.spec import ENGINES, ModelSpec
 
 #: The choices of a recipe that the cost of loading an image depends on.
 LOADER_FIELDS = ("decoder", "resizer", "interpolation", "dct_scale", "normalize_on")
@@ -22,24 +21,14 @@ class NoCostsError(Exception):
     """A cost that a prediction needs was not measured. The message says which."""
 
 
-class Inputs(NamedTuple):
-    """The arguments of `wallclock.predict`'s functions for one cell."""
-
-    costs: StageCosts
-    step: StepTime
-    machine: Machine
-    setup: JobSetup
-    batch_transfer: BatchTransfer
-
-
 @dataclass(frozen=True)
 class Costs:
     """The costs of a run: records of the protocols `contention`, `batch_transfer` and `step`."""
 
-    records: Sequence[Record]
+    records: Records
 
-    def inputs(self, cell: Cell) -> Inputs:
-        """The inputs for an end-to-end cell, or a cell that only loads (protocol `loading`).
+    def pipeline(self, cell: Cell) -> Pipeline:
+        """The pipeline of an end-to-end cell, or of one that only loads (protocol `loading`).
 
         Raises:
             NoCostsError: a cost was not measured.
@@ -56,14 +45,13 @@ class Costs:
             if recipe.device == "cpu" and model.weights != "none":
                 forward_cores = int(step.values.get("torch_threads", 1))
         machine = Machine(cores, None, forward_cores > 0, max(forward_cores, 1), contention)
-        engine = "threads" if recipe.engine == "threads" else "dataloader"
         # Without a number, the threads engine takes one worker for each core.
-        workers = recipe.workers or (cores if engine == "threads" else 0)
+        workers = recipe.workers or (cores if recipe.engine == "threads" else 0)
         batch_transfer, assemble_s = self._batch_transfer(recipe.batch_size)
         if recipe.engine == "dataloader" and recipe.workers:
             costs = replace(costs, assemble_s=assemble_s)
-        setup = JobSetup(workers, recipe.batch_size, engine)
-        return Inputs(costs, step_time, machine, setup, batch_transfer)
+        setup = JobSetup(workers, recipe.batch_size, recipe.engine)
+        return Pipeline(costs, step_time, machine, setup, batch_transfer)
 
     def _loading(self, cell: Cell) -> Record:
         """The loading costs of this loader on these images, at the nearest batch size."""
@@ -74,52 +62,55 @@ class Costs:
             )
         if cell.params.get("subset", "all") != "all":
             raise NoCostsError(f"no cost of the {cell.params['subset']} images alone was measured")
+        loader = [getattr(recipe, name) for name in LOADER_FIELDS]
         # With larger batches the heap of a process gives its pages back and faults them in again.
         same = [
             record
             for record in self._of("contention")
-            if _corpus(record.cell) == _corpus(cell)
-            and _loader(record.cell.recipe) == _loader(recipe)
+            if (images.kind, images.image_set, images.storage)
+            == (record.cell.images.kind, record.cell.images.image_set, record.cell.images.storage)
+            and loader == [getattr(record.cell.recipe, name) for name in LOADER_FIELDS]
         ]
-        if not same:
-            loader = "/".join(_loader(recipe))
-            raise NoCostsError(f"no cost of loading {images.image_set} with {loader} was measured")
+        missing = f"no cost of loading {images.image_set} with {'/'.join(loader)} was measured"
         size = recipe.batch_size
-        return min(same, key=lambda record: abs(log2(record.cell.recipe.batch_size / size)))
+        return min(
+            _measured(same, missing), key=lambda r: abs(log2(r.cell.recipe.batch_size / size))
+        )
 
     def _step(self, recipe: Recipe, model: ModelSpec) -> Record:
         wanted = (model, recipe.dtype, recipe.device)
-        for record in self._of("step"):
-            timed = record.cell
-            if timed.model.weights == model.weights and (
+        same = [
+            record
+            for record in self._of("step")
+            for timed in [record.cell]
+            if timed.model.weights == model.weights
+            and (
                 model.weights == "none"
                 or (timed.model, timed.recipe.dtype, timed.recipe.device) == wanted
-            ):
-                return record
-        raise NoCostsError(
-            f"no step time of {model.name} in {recipe.dtype} on {recipe.device} was measured"
-        )
+            )
+        ]
+        missing = f"no step time of {model.name} in {recipe.dtype} on {recipe.device} was measured"
+        return _measured(same, missing)[0]
 
     def _batch_transfer(self, size: int) -> tuple[BatchTransfer, float]:
         """A batch's IPC cost, and seconds an image of assembling it in a worker, at this size."""
-        for record in self._of("batch_transfer"):
-            assembled, sent, received = (
-                _between([(n, record.seconds_in(f"{end}-{n}")) for n in _sizes(record)], size)
-                for end in ("assemble", "worker", "main")
-            )
-            return BatchTransfer(StepTime(sent), StepTime(received)), assembled / size
-        raise NoCostsError("no cost of transferring a batch between processes was measured")
+        missing = "no cost of transferring a batch between processes was measured"
+        record = _measured(self._of("batch_transfer"), missing)[0]
+        assembled, sent, received = (
+            _between([(n, record.seconds_in(f"{end}-{n}")) for n in _sizes(record)], size)
+            for end in ("assemble", "worker", "main")
+        )
+        return BatchTransfer(StepTime(sent), StepTime(received)), assembled / size
 
     def _of(self, protocol: str) -> list[Record]:
-        return [record for record in self.records if record.cell.protocol == protocol and record.ok]
+        return [record for record in self.records if record.cell.protocol == protocol]
 
 
-def _corpus(cell: Cell) -> tuple[str, str, str]:
-    return cell.images.kind, cell.images.image_set, cell.images.storage
-
-
-def _loader(recipe: Recipe) -> tuple[str, ...]:
-    return tuple(getattr(recipe, name) for name in LOADER_FIELDS)
+def _measured(records: Records, missing: str) -> list[Record]:
+    """Those with a measurement. Without one, NoCostsError: why they failed, or `missing`."""
+    if measured := _common.measured(records):
+        return measured
+    raise NoCostsError(next((record.reason for record in records), missing))
 
 
 def _sizes(record: Record) -> list[int]:
@@ -144,12 +135,13 @@ def _loading_costs(record: Record) -> tuple[StageCosts, tuple[tuple[int, float],
 
 def _between(points: Sequence[tuple[int, float]], size: int) -> float:
     """Seconds of a batch of that size: on lines between those measured, in proportion beyond."""
-    nearest = min(max(size, points[0][0]), points[-1][0])
-    return interpolate(points, nearest) * size / nearest
+    sizes, seconds = zip(*points, strict=True)
+    nearest = min(max(size, sizes[0]), sizes[-1])
+    return float(np.interp(nearest, sizes, seconds) * size / nearest)
 
 
 def _batch_s(record: Record, stage: str, size: int) -> float:
-    return _rows.mean_ms(record, f"{stage}-{size}") / 1e3
+    return _common.mean_ms(record, f"{stage}-{size}") / 1e3
 
 
 def _step_time(record: Record, model: ModelSpec, size: int) -> StepTime:
@@ -167,7 +159,7 @@ def _step_time(record: Record, model: ModelSpec, size: int) -> StepTime:
         return StepTime(configured + max(0.0, overhead), per_image)
     points = [(known, _batch_s(record, "forward", known)) for known in sizes]
     batch_s = _between(points, size)
-    fixed_s = min(fit_step_time(points).fixed_s, batch_s)
+    fixed_s = min(StepTime.fit(points).fixed_s, batch_s)
     return StepTime(fixed_s, (batch_s - fixed_s) / size)
 
 
@@ -176,4 +168,15 @@ def _around_forward(record: Record) -> dict[str, float]:
     size = _sizes(record)[-1]
     return {
         f"{stage}_s": _batch_s(record, stage, size) / size for stage in ("h2d", "d2h", "serialize")
+    }
+
+
+def prediction_columns(expected: Prediction) -> Row:
+    """A prediction in the columns of `prediction.csv`."""
+    names = ("img_per_s", "bottleneck", "accelerator_utilization", "accelerator_bound")
+    return {
+        **{name: getattr(expected, name) for name in names},
+        "img_per_s_low": expected.low,
+        "img_per_s_high": expected.high,
+        **{f"{name}_img_per_s": rate for name, rate in expected.supply.items()},
     }

@@ -3,18 +3,16 @@
 One table, `fixes`. A fix that this version cannot run is not in it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Self
 
+from experiments._common import Options, Recipe
 from experiments._costs import LOADER_FIELDS
 from wallclock.clock import LOADING_STAGES, STAGES
-from wallclock.spec import ENGINES, Recipe
+from wallclock.spec import ENGINES
 from wallclock.stages.decode import DECODERS
 
-PRESENT = "now"
 #: Not taken over from the recipe `fast`: its own fixes, or the user's business.
 _NOT_A_FIX = ("name", "device", "sink", "dtype")
 
@@ -50,84 +48,59 @@ class Scenario:
     cost: str = ""
     faithful: bool = True
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, for a record."""
-        return asdict(self)
-
-    @staticmethod
-    def from_json(plain: Mapping[str, Any]) -> Scenario:
-        """The inverse of `to_json`."""
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> Self:
+        """The inverse of `dataclasses.asdict`, by way of JSON."""
         recipe, stages = Recipe(**plain["recipe"]), tuple(plain["stages"])
-        return Scenario(**{**plain, "recipe": recipe, "stages": stages})
+        return cls(**{**plain, "recipe": recipe, "stages": stages})
 
 
 #: Stage → what to do where no measured fix shortens it, and what that costs.
 ADVICE: Mapping[str, tuple[str, str]] = {
-    "read": (
-        "local disk; pack files into tar or LMDB shards; more reads ahead",
-        "a copy of the images",
-    ),
-    "decode": (
-        "libjpeg-turbo at a reduced DCT scale",
-        "a native library; pixels differ by rounding",
-    ),
+    "read": ("local disk; tar or LMDB shards; more reads ahead", "a copy of the images"),
+    "decode": ("libjpeg-turbo at a reduced DCT scale", "a native library; pixels round otherwise"),
     "resize": ("torch's antialiased resize instead of PIL", "pixels differ by rounding"),
     "normalize": ("send uint8, normalize on the device", "a custom collate; the same numbers"),
     "assemble": ("write into one preallocated batch", "a custom collate"),
     "h2d": ("pinned memory; send uint8 instead of float32", "locked host memory"),
-    "forward": (
-        "half precision; a compiled or smaller network; a faster device",
-        "check the vectors on your task",
-    ),
+    "forward": ("half precision; a smaller network; a faster device", "check your own task"),
     "d2h": ("pool on the device; copy once a batch", "nothing"),
     "serialize": ("append to .npy, or write in a thread", "no schema, no compression"),
 }
 
 
-def fixes(options: Mapping[str, Any], recipe: Recipe, cores: int) -> list[Fix]:
+def fixes(options: Options, recipe: Recipe, cores: int) -> list[Fix]:
     """Every fix that changes this recipe, in the order of the checklist."""
-    better, device = options["better"], recipe.device
-    workers = better["workers"] or cores
-    batch, dtype = better["batch_size"][device], better["dtype"][device]
-    titles = {
-        "workers": f"{workers} DataLoader workers",
-        "batch": f"batches of {batch}",
-        "dtype": f"{dtype} forward pass",
-    }
-    check, device_memory = "check the vectors on your task", "memory on the device"
-    forward, per_process = ("forward",), "memory of a process each"
+    better = {"workers": options["better"]["workers"] or cores}
+    better |= {name: options["better"][name][recipe.device] for name in ("batch_size", "dtype")}
     offered = [_loader_fix(choice, options["stack"]) for choice in options["loaders"]]
     fast = options.get("fast")
     if fast is not None and fast.engine in ENGINES:
         offered.append(_fast_fix(fast, recipe, cores))
-    offered += [
-        Fix("workers", titles["workers"], LOADING_STAGES, {"workers": workers}, per_process, 2),
-        Fix("batch", titles["batch"], forward, {"batch_size": batch}, device_memory, 3),
-        Fix("dtype", titles["dtype"], forward, {"dtype": dtype}, check, 4),
-    ]
+    words = (
+        ("workers", "{} DataLoader workers", "memory of a process each", LOADING_STAGES),
+        ("batch_size", "batches of {}", "memory on the device", ("forward",)),
+        ("dtype", "{} forward pass", "check the vectors on your task", ("forward",)),
+    )
+    for order, (field, title, cost, stages) in enumerate(words, start=2):
+        name, changes = field.removesuffix("_size"), {field: better[field]}
+        offered.append(Fix(name, title.format(better[field]), stages, changes, cost, order))
     return [fix for fix in offered if replace(recipe, **fix.changes) != recipe]
 
 
 def _loader_fix(choice: Mapping[str, Any], stacked: str) -> Fix:
     faithful = choice["interpolation"] != "linear"
-    decoder, resizer = (_label(choice[name]) for name in ("decoder", "resizer"))
-    scaled = " to a reduced DCT scale" if choice.get("dct_scale") == "auto" else ""
-    resampling = choice["interpolation"]
-    return Fix(
-        name=choice["name"],
-        title=f"decode{scaled} with {decoder}, resize with {resizer} ({resampling})",
-        stages=("decode", "resize"),
-        changes={name: choice[name] for name in LOADER_FIELDS if name in choice},
-        cost="a dependency; pixels differ slightly"
-        if faithful
-        else "different pixels: no antialiasing; check on your task",
-        order=1 if choice["name"] == stacked else 0,
-        faithful=faithful,
+    decoder, resizer = (
+        DECODERS[choice[name]].label if choice[name] in DECODERS else choice[name]
+        for name in ("decoder", "resizer")
     )
-
-
-def _label(library: str) -> str:
-    return DECODERS[library].label if library in DECODERS else library
+    scaled = " to a reduced DCT scale" if choice.get("dct_scale") == "auto" else ""
+    how = f"decode{scaled} with {decoder}, resize with {resizer} ({choice['interpolation']})"
+    changes = {name: choice[name] for name in LOADER_FIELDS if name in choice}
+    dependency = "a dependency; pixels differ slightly"
+    cost = dependency if faithful else "different pixels: no antialiasing; check on your task"
+    order = 1 if choice["name"] == stacked else 0
+    return Fix(choice["name"], how, ("decode", "resize"), changes, cost, order, faithful)
 
 
 def _fast_fix(fast: Recipe, recipe: Recipe, cores: int) -> Fix:
@@ -142,10 +115,10 @@ def _fast_fix(fast: Recipe, recipe: Recipe, cores: int) -> Fix:
     return Fix("fast", title, (*LOADING_STAGES, "h2d"), changes, "another loader")
 
 
-def scenarios(options: Mapping[str, Any], recipe: Recipe, cores: int) -> list[Scenario]:
+def scenarios(options: Options, recipe: Recipe, cores: int) -> list[Scenario]:
     """The present recipe, every fix alone, the fixes stacked in order, and the checks."""
     offered = fixes(options, recipe, cores)
-    planned = [Scenario("present", "your recipe as it is", replace(recipe, name=PRESENT))]
+    planned = [Scenario("present", "your recipe as it is", replace(recipe, name="now"))]
     for fix in offered:
         changed = replace(recipe, name=f"alone-{fix.name}", **fix.changes)
         planned.append(Scenario("alone", fix.title, changed, fix.stages, fix.cost, fix.faithful))

@@ -11,19 +11,16 @@ third less than its own libjpeg-turbo sweep, which says that in those cells noth
 are shown, each with its assumption.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 
-from experiments._rows import Row
+from experiments._common import Row, columns
+from experiments._costs import prediction_columns
 from wallclock import provenance
-from wallclock.predict import JobSetup, Machine, Prediction, StageCosts, StepTime, predict
+from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
+from wallclock.predict.model import Pipeline
 
 CLAIMS = provenance.ROOT / "data" / "paper" / "claims.csv"
-#: The paper's box.
-MACHINE = Machine(cores=16)
 
 OVERLAPPED = "workers load while the device computes"
 SEQUENTIAL = "nothing overlaps, as the baseline's wall says"
@@ -46,25 +43,13 @@ _SMALL_BATCH = (
     "the paper gives the forward pass at batch 64 only: what a small batch pays more is not in it"
 )
 
-
-@dataclass(frozen=True)
-class _Cited:
-    """One end-to-end number of the paper: the claim that holds it, and how it was run."""
-
-    experiment: str
-    recipe: str
-    claim: str
-    decoder: str
-    workers: int
-    batch_size: int
-    dtype: str = "fp32"
-
-
-CELLS = (
-    _Cited("t4", "baseline", "baseline-rate", "pil", 4, 32),
-    _Cited("opt", "optimized", "optimized-rate", "turbojpeg", 8, 64, "fp16"),
-    *(_Cited("batch", f"batch-{n}", f"batch-{n}", "pil", 4, n) for n in (1, 8, 32, 256)),
-    *(_Cited("workers", f"workers-{n}", f"workers-{n}", "turbojpeg", n, 64) for n in (0, 2)),
+#: The paper's end-to-end numbers: how each was run, and at last the claim that holds it.
+_CHOICES = columns("experiment recipe decoder workers batch_size dtype")
+_CELLS = (
+    ("t4", "baseline", "pil", 4, 32, "fp32", "baseline-rate"),
+    ("opt", "optimized", "turbojpeg", 8, 64, "fp16", "optimized-rate"),
+    *(("batch", f"batch-{n}", "pil", 4, n, "fp32", f"batch-{n}") for n in (1, 8, 32, 256)),
+    *(("workers", f"workers-{n}", "turbojpeg", n, 64, "fp32", f"workers-{n}") for n in (0, 2)),
 )
 
 
@@ -72,11 +57,26 @@ def rows() -> list[Row]:
     """A row for each of the paper's end-to-end numbers, under each assumption that fits it."""
     values = _values()
     predicted = []
-    for cited in CELLS:
-        overlaps = cited.workers > 0
-        if overlaps and cited.decoder == "pil":
-            predicted.append(_row(cited, values, "serial", SEQUENTIAL))
-        predicted.append(_row(cited, values, "dataloader", OVERLAPPED if overlaps else ""))
+    for cell in _CELLS:
+        _, _, decoder, workers, size, dtype, claim = cell
+        engines = {"dataloader": OVERLAPPED if workers else ""}
+        if workers and decoder == "pil":
+            engines = {"serial": SEQUENTIAL, **engines}
+        for engine, assumption in engines.items():
+            step = StepTime(0.0, 1 / values[f"runtime-pytorch-{dtype}"])
+            setup, machine = JobSetup(workers, size, engine), Machine(cores=16)
+            expected = Pipeline(costs(values, decoder), step, machine, setup).predict()
+            row = {
+                **_SHARED,
+                **dict(zip(_CHOICES, cell, strict=False)),
+                **prediction_columns(expected),
+                "assumption": assumption,
+                "resizer": "pil" if decoder == "pil" else "opencv",
+                "measured_img_per_s": values[claim],
+                "error": expected.img_per_s / values[claim] - 1,
+                "reason": _SMALL_BATCH if size < 32 else "",
+            }
+            predicted.append(row)
     return predicted
 
 
@@ -95,35 +95,6 @@ def costs(values: Mapping[str, float], decoder: str) -> StageCosts:
     saved = (values["decode-small-opencv"] - values["decode-small-turbojpeg"]) / 1e3
     decoded = values["decode-small-turbojpeg"] / 1e3
     return StageCosts(decode_s=decoded, resize_s=with_opencv - saved - decoded)
-
-
-def prediction_columns(expected: Prediction) -> Row:
-    """A prediction in the columns of `prediction.csv`."""
-    names = ("img_per_s", "bottleneck", "accelerator_utilization", "accelerator_bound")
-    return {
-        **{name: getattr(expected, name) for name in names},
-        "img_per_s_low": expected.low,
-        "img_per_s_high": expected.high,
-        **{f"{name}_img_per_s": rate for name, rate in expected.supply.items()},
-    }
-
-
-def _row(cited: _Cited, values: Mapping[str, float], engine: str, assumption: str) -> Row:
-    step = StepTime(0.0, 1 / values[f"runtime-pytorch-{cited.dtype}"])
-    setup = JobSetup(cited.workers, cited.batch_size, engine)
-    expected = predict(costs(values, cited.decoder), step, MACHINE, setup)
-    choices = asdict(cited)
-    measured = values[choices.pop("claim")]
-    return {
-        **_SHARED,
-        **choices,
-        **prediction_columns(expected),
-        "assumption": assumption,
-        "resizer": "pil" if cited.decoder == "pil" else "opencv",
-        "measured_img_per_s": measured,
-        "error": expected.img_per_s / measured - 1,
-        "reason": _SMALL_BATCH if cited.batch_size < 32 else "",
-    }
 
 
 def _values() -> dict[str, float]:

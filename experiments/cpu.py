@@ -4,33 +4,17 @@ Method. The serial engine at batch 1 with torch and OpenCV limited to one thread
 and resize, small images. One row.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from experiments import _rows
-from experiments._cells import cell
-from experiments._rows import Row
-from wallclock.records import Record
-from wallclock.run.plan import Plan
-from wallclock.spec import Cell
+from experiments import _common, serial
+from experiments._common import Cell, Options, Plan, Records, Tables, cell
 
 RANK = 50
 QUICK = True
 CSV = "cpu-baseline-stages.csv"
-COLUMNS = _rows.columns(
-    "recipe decoder resizer interpolation image_set corpus weights device device_kind",
-    "n_images repeats batch_size",
-    _rows.STAGE_COLUMNS,
-    "unattributed_s wall_s wall_s_min wall_s_max img_per_s",
-    "seconds_per_100k seconds_per_100k_origin decode_resize_share_without_forward",
-    "n_failed median_kb median_megapixels origin status reason",
-)
+COLUMNS = tuple(name for name in serial.COLUMNS if name not in _common.FIDELITY_COLUMNS)
 TABLES = {CSV: COLUMNS}
 
 
-def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
+def cells(plan: Plan, options: Options) -> list[Cell]:
     """One cell per repeat, on the first image set that the corpus has."""
     corpus = plan.first_slice(options["images"])
     label = f"cpu-{corpus.image_set}"
@@ -40,11 +24,8 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     ]
 
 
-def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
+def tables(records: Records) -> Tables:
     """One row."""
-    return {CSV: [_row(repeats) for repeats in _rows.groups(records, "serial").values()]}
-
-
-def _row(repeats: Sequence[Record]) -> Row:
-    row = _rows.new_row(repeats, COLUMNS)
-    return row | _rows.stage_columns(repeats) if row["status"] == "ok" else row
+    repeats = _common.groups(records, "serial").values()
+    rows = [(_common.new_row(of_one, COLUMNS), of_one) for of_one in repeats]
+    return {CSV: [_common.complete(*row, _common.stage_columns) for row in rows]}

@@ -6,25 +6,17 @@ and their pixels are compared with Pillow's: a decoder whose pixels differ (`gat
 Only valid JPEGs of one or three components take part.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
-from experiments import _rows
-from experiments._cells import cell
-from experiments._rows import Row
-from wallclock.records import Record
-from wallclock.run.plan import Plan
-from wallclock.spec import Cell
+from experiments import _common
+from experiments._common import Cell, Options, Plan, Records, Row, Tables, cell
 from wallclock.stages.decode import CPU_DECODERS, DECODERS, LIBRARY_OF
 
 RANK = 20
 QUICK = True
 CSV = "decoder-comparison.csv"
-COLUMNS = _rows.columns(
+COLUMNS = _common.columns(
     "image_set decoder library corpus device device_kind n_buffers repeats",
     "mean_ms p50_ms p90_ms mean_ms_min mean_ms_max megapixels_per_s max_abs_diff gate",
     "median_kb median_megapixels origin status reason",
@@ -32,7 +24,7 @@ COLUMNS = _rows.columns(
 TABLES = {CSV: COLUMNS}
 
 
-def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
+def cells(plan: Plan, options: Options) -> list[Cell]:
     """For each image set: agreement once; then each decoder, repeated."""
     base = plan.recipe(engine="serial", workers=0, device="cpu", batch_size=1)
     limits = options["agreement"]
@@ -48,31 +40,31 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     return grid
 
 
-def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
+def tables(records: Records) -> Tables:
     """One row per decoder and image set."""
-    return {CSV: [_row(repeats, records) for repeats in _rows.groups(records, "decode").values()]}
+    return {CSV: [_row(repeats, records) for repeats in _common.groups(records, "decode").values()]}
 
 
-def _row(repeats: Sequence[Record], records: Sequence[Record]) -> Row:
+def _row(repeats: Records, records: Records) -> Row:
     decoder = repeats[0].cell.recipe.decoder
     version = repeats[0].environment["versions"].get(LIBRARY_OF[decoder], "")
     library = "libjpeg-turbo" if DECODERS[decoder].codec else LIBRARY_OF[decoder]
-    row = _rows.new_row(repeats, COLUMNS) | {"library": f"{library} {version}".strip()}
+    row = _common.new_row(repeats, COLUMNS) | {"library": f"{library} {version}".strip()}
     row |= _gate(records, decoder, repeats[0].cell.images.image_set)
-    if row["status"] != "ok":
-        return row
-    if row["gate"] == "failed":
-        return row | _rows.withheld("its pixels are not Pillow's")
-    shown = _rows.median_repeat(repeats, partial(_rows.mean_ms, samples="decode"))
+    wrong = "its pixels are not Pillow's" if row["gate"] == "failed" else ""
+    return _common.complete(row, repeats, _measured, wrong)
+
+
+def _measured(repeats: Records) -> Row:
+    shown = _common.median_repeat(repeats, partial(_common.mean_ms, samples="decode"))
+    row = _common.value_columns(shown) | _common.timing_columns(repeats, "decode", (50, 90))
     rate = shown.values["megapixels"] / shown.seconds_in("decode")
-    row |= {"n_buffers": len(shown.samples["decode"]), "megapixels_per_s": rate}
-    row |= _rows.size_columns(shown.values)
-    return row | _rows.timing_columns(repeats, "decode", (50, 90))
+    return row | {"n_buffers": len(shown.samples["decode"]), "megapixels_per_s": rate}
 
 
-def _gate(records: Sequence[Record], decoder: str, image_set: str) -> Row:
+def _gate(records: Records, decoder: str, image_set: str) -> Row:
     for record in records:
-        if record.cell.protocol == "agreement" and _rows.image_set_of(record) == image_set:
+        if record.cell.protocol == "agreement" and _common.image_set_of(record) == image_set:
             compared = record.values.get("agreement", {}).get(decoder, {})
             if "max_abs_diff" not in compared:
                 break

@@ -7,22 +7,17 @@ and the step from h2d to the sink at a few batch sizes, are timed separately. Fr
 With `prove=true` every one of them is then run, as `t4` is.
 """
 
-from __future__ import annotations
-
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
-from experiments import _rows
-from experiments._cells import cell
-from experiments._estimates import Estimates
+from experiments import _common
+from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
+from experiments._costs import Costs, NoCostsError
 from experiments._fixes import ADVICE, Scenario, loaders, scenarios
-from experiments._rows import Row
 from wallclock.clock import STAGES
-from wallclock.records import Record
-from wallclock.run.plan import Plan
-from wallclock.spec import Cell, Recipe
+from wallclock.predict.model import Pipeline
 
 ON_REQUEST = True
 STAGES_CSV = "diagnosis.csv"
@@ -30,17 +25,17 @@ IMAGES_CSV = "diagnosis-images.csv"
 PREDICTIONS_CSV = "diagnosis-predictions.csv"
 
 _SHARED = "image_set corpus weights model device device_kind n_images origin status reason"
-_CHOICES = _rows.columns("decoder resizer interpolation engine workers batch_size dtype")
+_CHOICES = _common.columns("decoder resizer interpolation engine workers batch_size dtype")
 TABLES = {
-    STAGES_CSV: _rows.columns(
+    STAGES_CSV: _common.columns(
         "stage ms_per_image share is_bottleneck at_most_speedup fix predicted_speedup fix_cost",
         _SHARED,
     ),
-    IMAGES_CSV: _rows.columns(
+    IMAGES_CSV: _common.columns(
         "source n_images median_kb p90_kb median_megapixels p90_megapixels bytes_per_pixel",
         "median_longest_px brightness formats corpus origin status reason",
     ),
-    PREDICTIONS_CSV: _rows.columns(
+    PREDICTIONS_CSV: _common.columns(
         "kind fix",
         _CHOICES,
         "predicted_img_per_s low_img_per_s high_img_per_s predicted_speedup bottleneck",
@@ -54,18 +49,18 @@ TABLES = {
 _MIN_SPEEDUP = 1.005
 
 
-def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
+def cells(plan: Plan, options: Options) -> list[Cell]:
     """The images; loading, batch transfer and steps; with `prove`, every prediction end to end."""
     recipe, device = options["recipe"], options["recipe"].device
     corpus = plan.sample(options["images"])
     planned = scenarios(options, recipe, len(os.sched_getaffinity(0)))
 
-    def one(protocol: str, label: str, of: Recipe, params: Mapping[str, Any]) -> Cell:
+    def one(protocol: str, label: str, of: Recipe, params: Options) -> Cell:
         params = {**plan.params, **params}
         return cell(plan, "diagnose", protocol, label, of, corpus, params=params)
 
     # The tables are made from records alone: the first cell carries the scenarios.
-    described = {"setups": [scenario.to_json() for scenario in planned]}
+    described = {"setups": [asdict(scenario) for scenario in planned]}
     grid = [one("image_stats", "images", recipe, described)]
     for loader in loaders(planned):
         grid.append(one("contention", f"loading-{loader.name}", loader, options["loading"]))
@@ -81,42 +76,52 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     return grid
 
 
-def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
+def tables(records: Records) -> Tables:
     """The nine stages, the images, the predictions; empty where the sample was not measured."""
     described = next((r for r in records if r.cell.protocol == "image_stats" and r.ok), None)
     if described is None:
         return {}
     planned = [Scenario.from_json(plain) for plain in described.cell.params["setups"]]
-    estimates = Estimates(records, described.cell, planned[0].recipe)
-    predicted = [_prediction(scenario, estimates, records, described) for scenario in planned]
+    costs, predicted = Costs(records), list[Row]()
+    for scenario in planned:
+        row = _new_row(described, PREDICTIONS_CSV) | {"kind": scenario.kind, "origin": "predicted"}
+        row |= {name: getattr(scenario.recipe, name) for name in _CHOICES}
+        row |= {"fix": scenario.title, "fix_cost": scenario.cost, "faithful": scenario.faithful}
+        try:
+            pipeline = costs.pipeline(replace(described.cell, recipe=scenario.recipe))
+        except NoCostsError as error:
+            predicted.append(row | {"status": "unavailable", "reason": str(error)})
+            continue
+        row |= _prediction(pipeline, predicted[0] if predicted else {})
+        predicted.append(row | _proof(scenario.recipe, row, records))
     return {
-        STAGES_CSV: _stages(planned, estimates, predicted, described),
+        STAGES_CSV: _stages(planned, costs, predicted, described),
         IMAGES_CSV: [_images(described)],
         PREDICTIONS_CSV: predicted,
     }
 
 
 def _new_row(described: Record, csv: str) -> Row:
-    return _rows.new_row([described], TABLES[csv]) | {"n_images": described.values["n_sound"]}
+    return _common.new_row([described], TABLES[csv]) | {"n_images": described.values["n_sound"]}
 
 
 def _stages(
-    planned: Sequence[Scenario], estimates: Estimates, predicted: Sequence[Row], described: Record
+    planned: Sequence[Scenario], costs: Costs, predicted: Sequence[Row], described: Record
 ) -> list[Row]:
     """One row per stage, in their order."""
-    present, base = planned[0].recipe, _new_row(described, STAGES_CSV)
-    if reason := estimates.missing(present):
-        base |= {"status": "unavailable", "reason": reason}
+    base = _new_row(described, STAGES_CSV)
+    if predicted[0]["predicted_img_per_s"] is None:
+        base |= {name: predicted[0][name] for name in ("status", "reason")}
         return [base | {"stage": stage} for stage in STAGES]
-    seconds, bottleneck = estimates.seconds(present), estimates.bottleneck_stage(present)
-    total = sum(seconds.values())
+    pipeline = costs.pipeline(replace(described.cell, recipe=planned[0].recipe))
+    seconds, bottleneck = pipeline.stage_seconds(), pipeline.bottleneck_stage()
     rows = []
     for stage in STAGES:
         fix, cost, speedup = _best_fix(stage, planned, predicted)
         row = base | {"stage": stage, "fix": fix, "fix_cost": cost, "predicted_speedup": speedup}
-        row |= {"ms_per_image": 1e3 * seconds[stage], "share": seconds[stage] / total}
-        row |= {"is_bottleneck": stage == bottleneck}
-        rows.append(row | {"at_most_speedup": estimates.without(present, stage)})
+        row |= {"ms_per_image": 1e3 * seconds[stage], "is_bottleneck": stage == bottleneck}
+        row["share"] = seconds[stage] / sum(seconds.values())
+        rows.append(row | {"at_most_speedup": pipeline.speedup_without(stage)})
     return rows
 
 
@@ -127,10 +132,8 @@ def _best_fix(
     candidates = [
         (float(str(row["predicted_speedup"])), scenario)
         for scenario, row in zip(planned, predicted, strict=True)
-        if scenario.kind == "alone"
-        and scenario.faithful
+        if (scenario.kind, scenario.faithful, row["status"]) == ("alone", True, "ok")
         and stage in scenario.stages
-        and row["status"] == "ok"
     ]
     speedup, best = max(candidates, key=lambda pair: pair[0], default=(0.0, planned[0]))
     if speedup < _MIN_SPEEDUP:
@@ -151,37 +154,36 @@ def _images(described: Record) -> Row:
     }
 
 
-def _prediction(
-    scenario: Scenario, estimates: Estimates, records: Sequence[Record], described: Record
-) -> Row:
-    recipe = scenario.recipe
-    row = _new_row(described, PREDICTIONS_CSV)
-    row |= {name: getattr(recipe, name) for name in _CHOICES}
-    row |= {"kind": scenario.kind, "fix": scenario.title, "fix_cost": scenario.cost}
-    row |= {"faithful": scenario.faithful, "origin": "predicted"}
-    if reason := estimates.missing(recipe):
-        return row | {"status": "unavailable", "reason": reason}
-    expected = estimates.prediction(recipe)
-    row |= {
+def _prediction(pipeline: Pipeline, present: Row) -> Row:
+    expected = pipeline.predict()
+    now = present["predicted_img_per_s"] if present else expected.img_per_s
+    return {
         "predicted_img_per_s": expected.img_per_s,
         "low_img_per_s": expected.low,
         "high_img_per_s": expected.high,
-        "predicted_speedup": expected.img_per_s / estimates.prediction(estimates.present).img_per_s,
+        "predicted_speedup": expected.img_per_s / now if isinstance(now, float) else None,
         "bottleneck": expected.bottleneck,
         "accelerator_utilization": expected.accelerator_utilization,
         "faster_accelerator_speedup": expected.accelerator_bound,
-        **estimates.limits(recipe),
+        "workers_to_saturate": pipeline.workers_to_saturate(),
+        "crossover_batch": pipeline.crossover_batch(),
     }
+
+
+def _proof(recipe: Recipe, row: Row, records: Records) -> Row:
+    """What the recipe measured end to end, if it has run."""
     for record in records:
         if record.cell.protocol == "throughput" and record.cell.label == recipe.name:
             if not record.ok:
-                return row | {"status": record.status, "reason": record.reason}
-            rate = record.values["n_embedded"] / _rows.wall_s(record)
-            others = record.values["telemetry"].get("other_cores")
-            return row | {
+                return {"status": record.status, "reason": record.reason}
+            rate, others = _common.rate(record), record.values["telemetry"].get("other_cores")
+            low, predicted, high = (
+                float(str(row[f"{name}_img_per_s"])) for name in ("low", "predicted", "high")
+            )
+            return {
                 "measured_img_per_s": rate,
-                "error": expected.img_per_s / rate - 1,
-                "within_interval": expected.low <= rate <= expected.high,
+                "error": predicted / rate - 1,
+                "within_interval": low <= rate <= high,
                 "other_cores": sum(others) / len(others) if others else None,
             }
-    return row
+    return {}

@@ -7,33 +7,25 @@ what it calls. The trace of the profiled batches goes to `figures/trace-forward.
 ui.perfetto.dev. On a GPU all times are the device's.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from experiments import _rows
-from experiments._cells import cell
-from experiments._rows import Row
-from wallclock.records import Record
-from wallclock.run.plan import Plan
-from wallclock.spec import Cell
+from experiments import _common
+from experiments._common import Cell, Options, Plan, Records, Tables, cell
 from wallclock.summary import median
 
 RANK = 170
 LAYERS_CSV, OPERATORS_CSV = "layers.csv", "operators.csv"
-_SHARED = _rows.columns(
+_SHARED = _common.columns(
     "model corpus weights device device_kind dtype batch_size forward_ms profiled_ms",
     "origin status reason",
 )
 TABLES = {
-    LAYERS_CSV: _rows.columns("layer kind depth calls ms share parameters", _SHARED),
-    OPERATORS_CSV: _rows.columns("operator calls ms share", _SHARED),
+    LAYERS_CSV: _common.columns("layer kind depth calls ms share parameters", _SHARED),
+    OPERATORS_CSV: _common.columns("operator calls ms share", _SHARED),
 }
 
 
-def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
+def cells(plan: Plan, options: Options) -> list[Cell]:
     """One cell."""
     device = options["recipe"].device
     size = options["batch_size"][device]
@@ -43,13 +35,13 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     return [cell(plan, "layers", "layers", "layers", recipe, corpus, params=params)]
 
 
-def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
+def tables(records: Records) -> Tables:
     """The modules in the network's order; the operators, the longest first."""
     (record,) = records
     if not record.ok:
-        return {csv: [_rows.new_row(records, columns)] for csv, columns in TABLES.items()}
+        return {csv: [_common.new_row(records, columns)] for csv, columns in TABLES.items()}
     total_ms = record.values["profiled_ms"]
-    shared = _rows.new_row(records, _SHARED) | {
+    shared = _common.new_row(records, _SHARED) | {
         "forward_ms": median(record.samples["batch"]) / 1e6,
         "profiled_ms": total_ms,
     }

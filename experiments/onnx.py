@@ -16,23 +16,15 @@ vectors are not the same within its dtype's limits (`gate`) gets no time. FP32 m
 off in both libraries.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
-from experiments import _rows
-from experiments._cells import cell
-from experiments._rows import Row
-from wallclock.records import Record
-from wallclock.run.plan import Plan
-from wallclock.spec import Cell
+from experiments import _common
+from experiments._common import Cell, Options, Plan, Records, Row, Tables, cell
 
 RANK = 60
 CSV = "onnx-vs-pytorch.csv"
-COLUMNS = _rows.columns(
+COLUMNS = _common.columns(
     "runtime dtype provider device device_kind corpus weights batch_size n_batches repeats",
     "mean_ms p50_ms p95_ms p99_ms mean_ms_min mean_ms_max img_per_s",
     "warmup_batches warmup_s compile_s export_s cosine_min cosine max_rel_error gate",
@@ -40,10 +32,10 @@ COLUMNS = _rows.columns(
 )
 TABLES = {CSV: COLUMNS}
 
-_mean_ms = partial(_rows.mean_ms, samples="batch")
+_mean_ms = partial(_common.mean_ms, samples="batch")
 
 
-def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
+def cells(plan: Plan, options: Options) -> list[Cell]:
     """Each runtime and dtype, repeated; on a CPU the GPU's rows too, which say why they cannot."""
     device = plan.settings.recipe.device
     size = options["batch_size"][device]
@@ -56,7 +48,8 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     grid = []
     for repeat in plan.repeats("onnx"):
         for choice in [*options["rows"], *(options["cpu_rows"] if device == "cpu" else ())]:
-            runtime, dtype = choice["runtime"], _on(device, choice["dtype"])
+            runtime, dtype = choice["runtime"], choice["dtype"]
+            dtype = dtype if isinstance(dtype, str) else dtype[device]
             name = f"{runtime}-{dtype}"
             recipe = replace(base, name=name, runtime=runtime, dtype=dtype, batch_size=size)
             judged = {**params, "opset": options["opset"], "gate": options["gate"][dtype]}
@@ -65,55 +58,42 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     return grid
 
 
-def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
+def tables(records: Records) -> Tables:
     """One row per runtime and dtype."""
-    return {CSV: [_row(repeats) for repeats in _rows.groups(records, "runtime").values()]}
+    return {CSV: [_row(repeats) for repeats in _common.groups(records, "runtime").values()]}
 
 
-def _on(device: str, dtype: str | Mapping[str, str]) -> str:
-    return dtype if isinstance(dtype, str) else dtype[device]
-
-
-def _row(repeats: Sequence[Record]) -> Row:
-    row = _rows.new_row(repeats, COLUMNS) | {"gate": "not checked"}
+def _row(repeats: Records) -> Row:
+    row = _common.new_row(repeats, COLUMNS) | {"gate": "not checked"}
     if row["status"] != "ok":
         return row
-    shown = _rows.median_repeat(repeats, _mean_ms)
-    row |= {"provider": shown.values["provider"], "export_s": shown.values.get("export_s")}
-    row |= _gate(_rows.measured(repeats))
-    if row["gate"] == "failed":
-        return row | _rows.withheld(_why(row, shown.cell.params["gate"]))
+    values = _common.median_repeat(repeats, _mean_ms).values
+    row |= {"provider": values["provider"], "export_s": values.get("export_s")}
+    gate, wrong = _gate(_common.measured(repeats))
+    return _common.complete(row | gate, repeats, _measured, wrong)
+
+
+def _measured(repeats: Records) -> Row:
+    shown = _common.median_repeat(repeats, _mean_ms)
     names = ("warmup_batches", "warmup_s", "compile_s", "peak_gpu_mem_gib")
-    row |= {name: shown.values[name] for name in names}
-    row["n_batches"] = len(shown.samples["batch"])
+    row = {name: shown.values[name] for name in names} | {"n_batches": len(shown.samples["batch"])}
     row["img_per_s"] = shown.cell.recipe.batch_size / _mean_ms(shown) * 1e3
-    return row | _rows.timing_columns(repeats, "batch", (50, 95, 99))
+    return row | _common.timing_columns(repeats, "batch", (50, 95, 99))
 
 
-def _gate(measured: Sequence[Record]) -> Row:
-    """The worst agreement of any repeat, and whether it is good enough for the dtype."""
-    timed = measured[0].cell
-    values = [record.values for record in measured]
+def _gate(measured: Records) -> tuple[Row, str]:
+    """The worst agreement of any repeat; and, where it is too bad for the dtype, the reason."""
+    timed, values = measured[0].cell, [record.values for record in measured]
     if any(compared["cosine_min"] is None for compared in values):
-        return {"gate": "failed"}
-    cosine_min = min(compared["cosine_min"] for compared in values)
-    error = max(compared["max_rel_error"] for compared in values)
-    limits = timed.params["gate"]
-    passed = cosine_min >= limits["min_cosine"] and error <= limits["max_rel_error"]
+        return {"gate": "failed"}, "its vectors are not finite"
+    lowest, mean = (min(compared[name] for compared in values) for name in ("cosine_min", "cosine"))
+    error, limits = max(compared["max_rel_error"] for compared in values), timed.params["gate"]
+    row: Row = {"cosine_min": lowest, "cosine": mean, "max_rel_error": error}
+    if lowest < limits["min_cosine"] or error > limits["max_rel_error"]:
+        return row | {"gate": "failed"}, (
+            "not PyTorch FP32's vectors: "
+            f"cosine_min {lowest:.6g} (at least {limits['min_cosine']}), "
+            f"max_rel_error {error:.6g} (at most {limits['max_rel_error']})"
+        )
     is_reference = (timed.recipe.runtime, timed.recipe.dtype) == ("pytorch", "fp32")
-    return {
-        "cosine_min": cosine_min,
-        "cosine": min(compared["cosine"] for compared in values),
-        "max_rel_error": error,
-        "gate": "failed" if not passed else "reference" if is_reference else "passed",
-    }
-
-
-def _why(row: Row, limits: Mapping[str, float]) -> str:
-    if row["cosine_min"] is None:
-        return "its vectors are not finite"
-    return (
-        "not PyTorch FP32's vectors: "
-        f"cosine_min {row['cosine_min']:.6g} (at least {limits['min_cosine']}), "
-        f"max_rel_error {row['max_rel_error']:.6g} (at most {limits['max_rel_error']})"
-    )
+    return row | {"gate": "reference" if is_reference else "passed"}, ""

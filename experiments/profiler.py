@@ -7,23 +7,14 @@ one serial pass under torch.profiler (each stage in a `record_function`) and one
 difference between our seconds and theirs; the row shows the largest, the median repeat of it.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from experiments import _rows
-from experiments._cells import cell
-from experiments._rows import Row
-from wallclock.records import Record
-from wallclock.run.plan import Plan
-from wallclock.spec import Cell
+from experiments import _common
+from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell
 from wallclock.summary import median
 
 RANK = 10
 QUICK = True
 CSV = "profiler-overhead.csv"
-COLUMNS = _rows.columns(
+COLUMNS = _common.columns(
     "what ns_per_call ns_per_call_min ns_per_call_max ratio_to_contextlib",
     "max_relative_difference n_calls repeats corpus device device_kind origin status reason",
 )
@@ -33,7 +24,7 @@ _CALLS = {"stage call": "stage_calls", "contextlib call": "contextlib_calls"}
 _PROFILERS = ("torch.profiler", "cProfile")
 
 
-def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
+def cells(plan: Plan, options: Options) -> list[Cell]:
     """One cell per repeat, on originals if the corpus has them: their stages are long enough."""
     corpus = plan.first_slice(options["images"])
     recipe = plan.recipe(engine="serial", workers=0, dtype="fp32", batch_size=8)
@@ -44,25 +35,22 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     ]
 
 
-def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
+def tables(records: Records) -> Tables:
     """Two rows of cost, three of agreement."""
     if not records:
         return {}
-    measured = _rows.measured(records)
+    measured = _common.measured(records)
     if not measured:
-        return {CSV: [_rows.new_row(records, COLUMNS) | {"what": what} for what in _CALLS]}
-    base = _rows.new_row(measured, COLUMNS) | {"repeats": len(measured)}
-    rows = [*_costs(measured), *_agreement(measured)]
-    return {CSV: [base | row for row in rows]}
+        return {CSV: [_common.new_row(records, COLUMNS) | {"what": what} for what in _CALLS]}
+    base = _common.new_row(measured, COLUMNS) | {"repeats": len(measured)}
+    return {CSV: [base | row for row in (*_costs(measured), *_agreement(measured))]}
 
 
-def _costs(records: Sequence[Record]) -> list[Row]:
+def _costs(records: Records) -> list[Row]:
     costs = {
         what: [_ns_per_call(record, name) for record in records] for what, name in _CALLS.items()
     }
-    n_calls = sum(
-        record.values["calls_per_round"] * len(record.samples["bare_loop"]) for record in records
-    )
+    counts = [r.values["calls_per_round"] * len(r.samples["bare_loop"]) for r in records]
     return [
         {
             "what": what,
@@ -70,26 +58,23 @@ def _costs(records: Sequence[Record]) -> list[Row]:
             "ns_per_call_min": min(cost),
             "ns_per_call_max": max(cost),
             "ratio_to_contextlib": median(cost) / median(costs["contextlib call"]),
-            "n_calls": n_calls,
+            "n_calls": sum(counts),
         }
         for what, cost in costs.items()
     ]
 
 
-def _agreement(records: Sequence[Record]) -> list[Row]:
+def _agreement(records: Records) -> list[Row]:
     worst = {
         name: median([max(record.values["differences"][name].values()) for record in records])
         for name in _PROFILERS
     }
     worst[" and ".join(_PROFILERS)] = max(worst.values())
-    return [
-        {"what": name, "max_relative_difference": difference} for name, difference in worst.items()
-    ]
+    return [{"what": name, "max_relative_difference": worst[name]} for name in worst]
 
 
 def _ns_per_call(record: Record, name: str) -> float:
     """Median over the rounds of one call's cost, the bare loop subtracted."""
-    bare, calls = record.samples["bare_loop"], record.values["calls_per_round"]
-    return median(
-        [(ours - loop) / calls for ours, loop in zip(record.samples[name], bare, strict=True)]
-    )
+    rounds = zip(record.samples[name], record.samples["bare_loop"], strict=True)
+    calls = record.values["calls_per_round"]
+    return median([(ours - loop) / calls for ours, loop in rounds])

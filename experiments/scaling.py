@@ -6,24 +6,18 @@ are loaded. The line is fitted by least squares to the medians over repeats, wei
 the short runs count.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
-from experiments import _rows
-from experiments._cells import cell
-from experiments._rows import Row
+from experiments import _common
+from experiments._common import Cell, Options, Plan, Records, Row, Tables, cell
 from wallclock import provenance
-from wallclock.records import Record
-from wallclock.run.plan import Plan
-from wallclock.spec import Cell, Slice
 from wallclock.summary import linear_fit, median
 
 RANK = 150
 CSV = "scaling.csv"
-COLUMNS = _rows.columns(
+COLUMNS = _common.columns(
     "what image_set corpus device device_kind cores threads batch_size settings",
     "n_images n_unique repeats wall_s wall_s_min wall_s_max img_per_s peak_memory_mib",
     "fit_startup_s fit_ms_per_image fit_r2 speedup_vs_one_thread median_kb median_megapixels",
@@ -32,46 +26,34 @@ COLUMNS = _rows.columns(
 TABLES = {CSV: COLUMNS}
 
 
-def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
+def cells(plan: Plan, options: Options) -> list[Cell]:
     """Every n with all threads, then every number of threads at one n, repeated."""
+    new, cores = partial(cell, plan, "scaling", "load_n"), int(provenance.machine()["cores"])
+    longest = plan.settings.scaling_max_images
+    longest = min(longest, plan.settings.n or longest)
     grid = []
     for repeat in plan.repeats("scaling"):
         for image_set, corpus in plan.slices(options["images"]).items():
-            counts = _counts(plan, options["n"][image_set])
-            at_most = min(options["threads_n"][image_set], counts[-1])
+            recipe = replace(options["recipe"], batch_size=options["batch_size"][image_set])
+            counts = [n for n in options["n"][image_set] if n <= longest] or [longest]
             runs = [("images", n, 0) for n in counts]
-            runs += [("threads", at_most, threads) for threads in _threads()]
-            grid += [_cell(plan, options, run, corpus, repeat) for run in runs]
+            at_most = min(options["threads_n"][image_set], counts[-1])
+            powers = (2**i for i in range(cores.bit_length()))
+            runs += [("threads", at_most, threads) for threads in sorted({*powers, cores})]
+            for what, n, threads in runs:
+                used = replace(recipe, workers=threads or recipe.workers)
+                label, params = f"{what}-{threads or 'all'}-{n}", {"what": what, "n": n}
+                params |= plan.params
+                grid.append(new(label, used, corpus, repeat=repeat, params=params))
     return grid
 
 
-def _counts(plan: Plan, wanted: Sequence[int]) -> list[int]:
-    """The configured counts, up to the longest run that is allowed."""
-    longest = plan.settings.scaling_max_images
-    limit = min(longest, plan.settings.n or longest)
-    return [n for n in wanted if n <= limit] or [limit]
-
-
-def _threads() -> list[int]:
-    cores = int(provenance.machine()["cores"])
-    return sorted({*(2**i for i in range(cores.bit_length())), cores})
-
-
-def _cell(
-    plan: Plan, options: Mapping[str, Any], run: tuple[str, int, int], corpus: Slice, repeat: int
-) -> Cell:
-    what, n, threads = run
-    recipe = replace(options["recipe"], batch_size=options["batch_size"][corpus.image_set])
-    if threads:
-        recipe = replace(recipe, workers=threads)
-    label = f"{what}-{threads or 'all'}-{n}"
-    params = {**plan.params, "what": what, "n": n}
-    return cell(plan, "scaling", "load_n", label, recipe, corpus, repeat=repeat, params=params)
-
-
-def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
+def tables(records: Records) -> Tables:
     """One row per run, with the line that its series fits."""
-    rows = [_row(repeats) for repeats in _rows.groups(records, "load_n").values()]
+    rows = []
+    for repeats in _common.groups(records, "load_n").values():
+        row = _common.new_row(repeats, COLUMNS) | {"what": repeats[0].cell.params["what"]}
+        rows.append(_common.complete(row, repeats, _measured))
     for image_set in dict.fromkeys(row["image_set"] for row in rows):
         series = [row for row in rows if row["image_set"] == image_set and row["status"] == "ok"]
         _fit([row for row in series if row["what"] == "images"])
@@ -79,18 +61,14 @@ def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
     return {CSV: rows}
 
 
-def _row(repeats: Sequence[Record]) -> Row:
-    row = _rows.new_row(repeats, COLUMNS) | {"what": repeats[0].cell.params["what"]}
-    if row["status"] != "ok":
-        return row
-    measured = _rows.measured(repeats)
-    values = _rows.median_pass(repeats).values
-    n, wall = int(values["n_loaded"]), median([_rows.wall_s(record) for record in measured])
-    return row | {
-        **{name: values[name] for name in ("settings", "cores", "n_unique")},
-        **_rows.size_columns(values),
-        **_rows.wall_columns(repeats),
-        "threads": repeats[0].cell.recipe.workers or values["cores"],
+def _measured(repeats: Records) -> Row:
+    measured = _common.measured(repeats)
+    shown = _common.median_repeat(repeats)
+    n, wall = _common.count(shown), median([_common.wall_s(record) for record in measured])
+    return {
+        **_common.value_columns(shown, "settings", "cores", "n_unique"),
+        **_common.wall_columns(repeats),
+        "threads": repeats[0].cell.recipe.workers or shown.values["cores"],
         "n_images": n,
         "wall_s": wall,
         "img_per_s": n / wall,

@@ -12,76 +12,67 @@ recipe are compared with the first one's, untimed. A recipe whose output differs
 gets no time.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
-from experiments import _rows
-from experiments._cells import cell
-from experiments._rows import Row
-from wallclock.records import Record
-from wallclock.run.plan import Plan
-from wallclock.spec import Cell, Recipe, Slice
+from experiments import _common
+from experiments._common import Cell, Options, Plan, Records, Row, Tables, cell
 
 RANK = 40
 QUICK = True
 #: Image set → table.
 CSVS = {"small_256": "t4-serial-stages.csv", "original": "t4-serial-stages-original.csv"}
-COLUMNS = _rows.columns(
+COLUMNS = _common.columns(
     "recipe decoder resizer interpolation image_set corpus weights device device_kind",
     "n_images repeats batch_size",
-    _rows.STAGE_COLUMNS,
+    _common.STAGE_COLUMNS,
     "unattributed_s wall_s wall_s_min wall_s_max img_per_s",
     "seconds_per_100k seconds_per_100k_origin decode_resize_share_without_forward",
-    _rows.FIDELITY_COLUMNS,
+    _common.FIDELITY_COLUMNS,
     "n_failed median_kb median_megapixels origin status reason",
 )
 TABLES = dict.fromkeys(CSVS.values(), COLUMNS)
 
 
-def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
+def cells(plan: Plan, options: Options) -> list[Cell]:
     """For each image set: fidelity once; then each recipe and the floor, repeated."""
     recipes = [
         plan.recipe(**choice, engine="serial", workers=0, dtype="fp32")
         for choice in options["recipes"]
     ]
-    floor = replace(recipes[0], name="floor")
+    passes = [
+        *((recipe, "serial") for recipe in recipes),
+        (replace(recipes[0], name="floor"), "floor"),
+    ]
+    fidelity = {"recipes": options["recipes"], **options["fidelity"]}
+    new = partial(cell, plan, "serial")
     grid = []
-    for corpus in plan.slices(options["images"]).values():
-        grid.append(_fidelity(plan, options, recipes[0], corpus))
+    for image_set, corpus in plan.slices(options["images"]).items():
+        sample = plan.slice(image_set, min(fidelity["images"], corpus.n))
+        label = f"fidelity-{image_set}"
+        grid.append(new("fidelity", label, recipes[0], sample, params=fidelity))
         for repeat in plan.repeats("serial"):
-            for protocol, recipe in [*(("serial", recipe) for recipe in recipes), ("floor", floor)]:
-                label = f"{recipe.name}-{corpus.image_set}"
-                grid.append(cell(plan, "serial", protocol, label, recipe, corpus, repeat=repeat))
+            for recipe, protocol in passes:
+                label = f"{recipe.name}-{image_set}"
+                grid.append(new(protocol, label, recipe, corpus, repeat=repeat))
     return grid
 
 
-def _fidelity(plan: Plan, options: Mapping[str, Any], reference: Recipe, corpus: Slice) -> Cell:
-    sample = plan.slice(corpus.image_set, min(options["fidelity"]["images"], corpus.n))
-    params = {"recipes": options["recipes"], **options["fidelity"]}
-    label = f"fidelity-{corpus.image_set}"
-    return cell(plan, "serial", "fidelity", label, reference, sample, params=params)
-
-
-def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
+def tables(records: Records) -> Tables:
     """One row per recipe, the floor last."""
-    filled: dict[str, list[Row]] = {}
+    filled: Tables = {}
     for protocol in ("serial", "floor"):
-        for (image_set, _), repeats in _rows.groups(records, protocol).items():
+        for (image_set, _), repeats in _common.groups(records, protocol).items():
             filled.setdefault(CSVS[image_set], []).append(_row(repeats, records))
     return filled
 
 
-def _row(repeats: Sequence[Record], records: Sequence[Record]) -> Row:
-    row = _rows.new_row(repeats, COLUMNS)
+def _row(repeats: Records, records: Records) -> Row:
+    row = _common.new_row(repeats, COLUMNS)
     if repeats[0].cell.protocol == "floor":
         row |= dict.fromkeys(("decoder", "resizer", "interpolation"), "null")
     else:
-        row |= _rows.fidelity_gate(records, repeats[0].cell)
-    if row["status"] != "ok":
-        return row
-    if row["gate"] == "failed":
-        return row | _rows.withheld("not the same output as the reference recipe's")
-    return row | _rows.stage_columns(repeats)
+        row |= _common.fidelity_gate(records, repeats[0].cell)
+    failed = row["gate"] == "failed"
+    wrong = "not the same output as the reference recipe's" if failed else ""
+    return _common.complete(row, repeats, _common.stage_columns, wrong)

@@ -10,25 +10,18 @@ equal and vectors equal bit for bit, or the row gets no time.
 repeat.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any
 
-from experiments import _rows
-from experiments._cells import cell
-from experiments._rows import Row
-from wallclock.records import Record
-from wallclock.run.plan import Plan
-from wallclock.spec import Cell, ModelSpec
+from experiments import _common
+from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell
+from wallclock.spec import ModelSpec
 
 RANK = 30
 QUICK = True
 CSV = "serialization-comparison.csv"
-COLUMNS = _rows.columns(
+COLUMNS = _common.columns(
     "format fsync n_vectors dim repeats write_s write_s_min write_s_max",
     "vectors_per_s mib_per_s size_mib read_back device device_kind origin status reason",
 )
@@ -38,10 +31,10 @@ TABLES = {CSV: COLUMNS}
 NO_MODEL = ModelSpec("none", weights="none")
 
 
-def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
+def cells(plan: Plan, options: Options) -> list[Cell]:
     """Each format without and with fsync, repeated. Neither corpus nor model takes part."""
-    shared = {"n_vectors": options["n_vectors"], "dim": plan.settings.model.dim}
-    shared["seed"] = options["seed"]
+    shared = {name: options[name] for name in ("n_vectors", "seed")}
+    shared["dim"] = plan.settings.model.dim
     size = options["batch_size"]
     base = plan.recipe(engine="serial", workers=0, device="cpu", batch_size=size)
     new = partial(cell, plan, "serialization", "serialization", corpus=None, model=NO_MODEL)
@@ -54,27 +47,28 @@ def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
     return grid
 
 
-def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
+def tables(records: Records) -> Tables:
     """One row per format, without and with fsync."""
-    return {CSV: [_row(repeats) for repeats in _rows.groups(records, "serialization").values()]}
+    return {CSV: [_row(repeats) for repeats in _common.groups(records, "serialization").values()]}
 
 
-def _row(repeats: Sequence[Record]) -> Row:
-    timed = repeats[0].cell
-    row = _rows.new_row(repeats, COLUMNS)
+def _row(repeats: Records) -> Row:
+    timed, measured = repeats[0].cell, _common.measured(repeats)
+    row = _common.new_row(repeats, COLUMNS)
     row |= {"format": timed.recipe.sink, "fsync": bool(timed.params["fsync"])}
     row |= {name: timed.params[name] for name in ("n_vectors", "dim")}
-    if row["status"] != "ok":
-        return row
-    measured = _rows.measured(repeats)
-    row["read_back"] = all(record.values["read_back"] for record in measured)
-    if not row["read_back"]:
-        return row | _rows.withheld("what was read back is not what was written")
-    shown = _rows.median_repeat(repeats, _write_s)
-    seconds = [_write_s(record) for record in measured]
+    if measured:
+        row["read_back"] = all(record.values["read_back"] for record in measured)
+    wrong = "" if row["read_back"] else "what was read back is not what was written"
+    return _common.complete(row, repeats, _measured, wrong)
+
+
+def _measured(repeats: Records) -> Row:
+    shown = _common.median_repeat(repeats, _write_s)
+    seconds = [_write_s(record) for record in _common.measured(repeats)]
     values, write_s = shown.values, _write_s(shown)
-    return row | {
-        "repeats": len(measured),
+    return {
+        "repeats": len(seconds),
         "write_s": write_s,
         "write_s_min": min(seconds),
         "write_s_max": max(seconds),

@@ -5,21 +5,14 @@ resize, workers, batch, FP16. Every step is measured end to end, as `t4` is; the
 two ends and estimated the steps between them.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from experiments import _end_to_end, _rows
-from experiments._rows import Row
-from wallclock.records import Record
-from wallclock.run.plan import Plan
-from wallclock.spec import Cell, Recipe
+from experiments import _common, _end_to_end
+from experiments._common import Cell, Options, Plan, Recipe, Records, Tables
 
 RANK = 100
 CSV = "throughput-steps.csv"
-TABLES = {CSV: _rows.columns("step", _end_to_end.COLUMNS)}
+TABLES = {CSV: _common.columns("step", _end_to_end.COLUMNS)}
 
 #: The fields that each step takes from the optimized recipe.
 _LADDER = {
@@ -31,14 +24,14 @@ _LADDER = {
 }
 
 
-def cells(plan: Plan, options: Mapping[str, Any]) -> list[Cell]:
+def cells(plan: Plan, options: Options) -> list[Cell]:
     """Fidelity once, then every configured step, repeated."""
     ladder = _recipes(options["baseline"], options["optimized"])
     measured = [recipe for recipe in ladder if recipe.name in options["steps"]]
     return _end_to_end.cells(plan, "steps", measured, options)
 
 
-def tables(records: Sequence[Record]) -> dict[str, list[Row]]:
+def tables(records: Records) -> Tables:
     """One row per step."""
     rows = _end_to_end.tables(CSV)(records)[CSV]
     return {CSV: [{"step": row["recipe"], **row} for row in rows]}

@@ -53,8 +53,8 @@ def test_toys_run(tree: Path) -> None:
     command = [sys.executable, "code/main.py", "--quick", "model=null", "device=cpu", "repeats=1"]
     command += ["corpus=folder", f"corpus.path={images}", "corpus.image_set=small_256"]
     command += ["--experiment", "toy,decoders,frontier", "loader_seconds=0.01"]
-    command += ["experiment.toy.decoders=[pil,toy]", "experiment.toy.recipe.workers=0"]
-    command += ["experiment.frontier.systems=[toy]", "experiment.decoders.decoders=[pil,toy]"]
+    command += ["experiment.toy.decoders=[toy]", "experiment.toy.recipe.workers=0"]
+    command += ["experiment.frontier.systems=[toy]", "experiment.decoders.decoders=[toy]"]
     environment = {**os.environ, "PYTHONPATH": paths}
     done = subprocess.run(
         command, cwd=tree, env=environment, capture_output=True, text=True, check=False
@@ -64,6 +64,6 @@ def test_toys_run(tree: Path) -> None:
     def statuses(csv: str, column: str) -> set[tuple[str, str]]:
         return {(row[column], row["status"]) for row in read_table(tree / "data" / csv)}
 
-    assert statuses("toy.csv", "decoder") == {("pil", "ok"), ("toy", "ok")}
-    assert statuses("decoder-comparison.csv", "decoder") == {("pil", "ok"), ("toy", "ok")}
+    assert statuses("toy.csv", "decoder") == {("toy", "ok")}
+    assert statuses("decoder-comparison.csv", "decoder") == {("toy", "ok")}
     assert statuses("frontier.csv", "library") == {("toy 1.0", "ok")}

@@ -29,76 +29,62 @@ def lines(name: str) -> list[str]:
     return [line for line in stripped if line]
 
 
-@pytest.fixture(scope="module")
-def lock() -> dict[str, str]:
-    pins = [_PIN.match(line) for line in lines("requirements.lock")]
-    assert all(pins), "every line of requirements.lock is a name and an exact version"
-    versions = {normal(pin[1]): pin[2] for pin in pins if pin}
-    assert len(versions) == len(pins), "no name is pinned twice"
-    return versions
+PINS = [_PIN.match(line) for line in lines("requirements.lock")]
+LOCK = {normal(pin[1]): pin[2] for pin in PINS if pin}
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+CONDA: dict[str, Any] = yaml.safe_load((ROOT / "environment.yml").read_text("utf-8"))
 
 
-@pytest.fixture(scope="module")
-def project() -> dict[str, Any]:
-    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-
-
-@pytest.fixture(scope="module")
-def conda() -> dict[str, Any]:
-    environment: dict[str, Any] = yaml.safe_load(
-        (ROOT / "environment.yml").read_text(encoding="utf-8")
-    )
-    return environment
-
-
-def test_requirements_are_locked_within_bounds(lock: dict[str, str]) -> None:
+def test_requirements_are_locked_within_bounds() -> None:
+    assert all(PINS), "every line of requirements.lock is a name and an exact version"
+    assert len(PINS) == len(LOCK), "no name is pinned twice"
     requirements = [Requirement(line) for line in lines("requirements.in")]
     assert len(requirements) > 20
     for requirement in requirements:
-        assert requirement.specifier.contains(lock[normal(requirement.name)]), requirement
+        assert requirement.specifier.contains(LOCK[normal(requirement.name)]), requirement
 
 
-def test_installed_versions_are_locked(lock: dict[str, str]) -> None:
-    for name, version in lock.items():
+def test_installed_versions_are_locked() -> None:
+    for name, version in LOCK.items():
         assert metadata.version(name).partition("+")[0] == version, name
 
 
-def test_conda_installs_the_lock(conda: dict[str, Any], project: dict[str, Any]) -> None:
-    (pip,) = [part["pip"] for part in conda["dependencies"] if isinstance(part, dict)]
+def test_conda_installs_the_lock() -> None:
+    (pip,) = [part["pip"] for part in CONDA["dependencies"] if isinstance(part, dict)]
     assert pip == ["-r requirements.lock", "--editable ."]
-    plain = [part for part in conda["dependencies"] if isinstance(part, str)]
+    plain = [part for part in CONDA["dependencies"] if isinstance(part, str)]
     names = sorted(re.split(r"[<>=]", part)[0] for part in plain)
     assert names == ["libjpeg-turbo", "pip", "python"]
     assert "libjpeg-turbo>=3" in plain
     (python,) = [part.partition("=")[2] for part in plain if part.startswith("python=")]
-    assert SpecifierSet(project["project"]["requires-python"]).contains(f"{python}.0")
-    assert conda["channels"] == ["conda-forge"]
+    assert SpecifierSet(PROJECT["project"]["requires-python"]).contains(f"{python}.0")
+    assert CONDA["channels"] == ["conda-forge"]
 
 
-def test_versions_are_pinned_in_the_lock_only(project: dict[str, Any]) -> None:
-    assert project["project"]["dynamic"] == ["dependencies"]
-    dynamic = project["tool"]["setuptools"]["dynamic"]
+def test_versions_are_pinned_in_the_lock_only() -> None:
+    assert PROJECT["project"]["dynamic"] == ["dependencies"]
+    dynamic = PROJECT["tool"]["setuptools"]["dynamic"]
     assert dynamic == {"dependencies": {"file": ["requirements.lock"]}}
     for name in ("pyproject.toml", "environment.yml", "Makefile", "scripts/setup.sh", ".ci/run"):
         pins = [line for line in lines(name) if re.search(r"[A-Za-z0-9_.-]==\d", line)]
         assert not pins, f"{name}: {pins}"
 
 
-def test_every_package_is_installed(project: dict[str, Any]) -> None:
+def test_every_package_is_installed() -> None:
     bases = {"wallclock": ROOT / "code", "experiments": ROOT}
     packages = {
         ".".join(path.parent.relative_to(base).parts)
         for name, base in bases.items()
         for path in (base / name).rglob("__init__.py")
     }
-    assert set(project["tool"]["setuptools"]["packages"]) == packages
+    assert set(PROJECT["tool"]["setuptools"]["packages"]) == packages
 
 
-def test_citation(project: dict[str, Any]) -> None:
+def test_citation() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["cff-version"] == "1.2.0"
     assert {"message", "title", "authors"} <= set(citation)
-    assert citation["version"] == project["project"]["version"]
+    assert citation["version"] == PROJECT["project"]["version"]
     (paper,) = citation["references"]
     assert {"type", "title", "authors"} <= set(paper)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests import making
 from tests.conftest import RunMain
+from tests.experiments.made import resolved
+from wallclock import records
+from wallclock.errors import UserError
 from wallclock.paper.csvfile import read_table
+from wallclock.run.plan import Plan
+from wallclock.spec import CorpusSpec
 from wallclock.stages import sinks
 
 BROKEN = {
@@ -53,8 +59,7 @@ def run_folder(
 
 
 def test_valid_are_embedded_others_listed(images: Path, run_main: RunMain, tmp_path: Path) -> None:
-    decoders = "experiment.decoders.decoders=[pil,opencv]"
-    done = run_folder(run_main, "serial,decoders", images, tmp_path, decoders)
+    done = run_folder(run_main, "serial", images, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "7 images could not be used" in done.stdout
     out = tmp_path / "data"
@@ -67,13 +72,12 @@ def test_valid_are_embedded_others_listed(images: Path, run_main: RunMain, tmp_p
     kept = sorted(out.rglob("vectors.parquet"))
     assert len(kept) == 3
     for path in kept:
-        ids, vectors = sinks.read_parquet(path)
+        ids, vectors = sinks.read(path)
         assert ids == list(VALID)
         assert len({vector.tobytes() for vector in vectors}) == len(VALID)
     rows = read_table(out / "t4-serial-stages-original.csv")
     assert [row["recipe"] for row in rows] == ["pil", "opencv", "turbojpeg", "floor"]
     assert {(row["n_images"], row["n_failed"]) for row in rows} == {("8", "7")}
-    assert {row["n_buffers"] for row in read_table(out / "decoder-comparison.csv")} == {"5"}
 
 
 @pytest.mark.parametrize("broken", [0, 2], ids=["empty", "all broken"])
@@ -91,13 +95,13 @@ def test_folder_without_a_valid_image_is_one_line(
     assert line.startswith(f"wallclock: {images} under {folder}")
 
 
-def test_max_failures_stops_before_measuring(
-    images: Path, run_main: RunMain, tmp_path: Path
-) -> None:
-    done = run_folder(run_main, "decoders", images, tmp_path, "max_failures=6")
-    assert done.returncode == 1
-    (line,) = done.stderr.strip().splitlines()
-    assert "7 of 15 images cannot be used, over max_failures=6; the first, b truncated.jpg" in line
+def test_max_failures_stops_before_measuring(images: Path, tmp_path: Path) -> None:
+    corpus = CorpusSpec("folder", path=str(images))
+    settings = replace(resolved("experiment=[cpu]"), out=tmp_path, max_failures=6, corpus=corpus)
+    plan = Plan(settings, lambda done, total, step: None)
+    line = "7 of 15 images cannot be used, over max_failures=6; the first, b truncated.jpg"
+    with pytest.raises(UserError, match=line):
+        plan.slice("original", 20)
 
 
 @pytest.mark.slow
@@ -110,4 +114,33 @@ def test_torture_folder(shared_images: Path, run_main: RunMain, tmp_path: Path) 
     failed = {row["id"] for row in read_table(out / "failures.csv")}
     listed = {path.name for path in torture.iterdir()} - {"MANIFEST.csv"}
     for path in out.rglob("vectors.parquet"):
-        assert set(sinks.read_parquet(path)[0]) == listed - failed
+        assert set(sinks.read(path)[0]) == listed - failed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_peak_memory_is_flat_from_500_to_5000_images(run_main: RunMain, tmp_path: Path) -> None:
+    """Small images, no forward pass: memory is one batch and one row group of vectors."""
+    images = tmp_path / "images"
+    images.mkdir()
+    data = [making.jpeg(256, 192, seed=seed, quality=80) for seed in range(50)]
+    for index in range(5_000):
+        (images / f"{index:04}.jpg").write_bytes(data[index % 50])
+    peaks: dict[int, dict[str, float]] = {}
+    for n in (500, 5_000):
+        out = tmp_path / f"data {n}"
+        done = run_main(
+            *("--experiment", "serial", "--n", f"{n}", "corpus=folder", f"corpus.path={images}"),
+            *("corpus.image_set=small_256", "repeats=1", "model=null", "device=cpu"),
+            *(f"out={out}", f"figures={tmp_path / 'figures'}"),
+            timeout=600,
+        )
+        assert done.returncode == 0, done.stderr
+        peaks[n] = {
+            record.cell.label: record.values["peak_memory_mib"]
+            for record in records.load_experiment(out / "runs", "serial")
+            if record.cell.protocol == "serial"
+        }
+    assert len(peaks[500]) == 3
+    for label, few in peaks[500].items():
+        assert peaks[5_000][label] <= few * 1.1, label

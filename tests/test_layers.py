@@ -1,16 +1,19 @@
-"""The structure, read from the source: who imports whom, who touches which files."""
+"""The structure, read from the source: who imports whom, who touches which files, what is timed."""
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
+from wallclock import provenance
 
 _GROUND = "clock constraints summary files errors spec native thread_counts predict"
 #: Lowest first. A module belongs to the longest prefix that fits; imports point down or stay level.
@@ -89,14 +92,6 @@ def strings(path: Path) -> Iterator[str]:
             yield node.value
 
 
-def loaded_by(statement: str, *libraries: str) -> str:
-    """Those of the libraries that a fresh process has loaded after a statement."""
-    program = f"import sys; {statement}; print([n for n in {libraries!r} if n in sys.modules])"
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-    return done.stdout.strip()
-
-
 @pytest.mark.parametrize("module", SOURCES)
 def test_imports_point_down(module: str) -> None:
     upward = [name for name in ours(SOURCES[module]) if rank(name) > rank(module)]
@@ -121,27 +116,27 @@ def test_stages_never_import_each_other(module: str) -> None:
     assert {name.split(".")[2] for name in names} <= {module.split(".")[2], "pixels"}
 
 
-@pytest.mark.parametrize(
-    "module", ["wallclock.session", "wallclock.run.runner", "wallclock.settings"]
-)
-def test_runner_process_never_loads_torch(module: str) -> None:
-    assert loaded_by(f"import {module}", "torch", "transformers") == "[]"
+APPLICATION = ("hydra", "omegaconf", "wallclock.paper", "experiments", "wallclock.run")
 
 
 @pytest.mark.parametrize(
-    "module", ["clock", "predict", "corpus.folder", "corpus.prepare", "engines.loaders"]
+    ("modules", "libraries"),
+    [
+        ("session run.runner settings", ("torch", "transformers")),
+        # What a user's own code imports.
+        ("clock predict corpus.folder corpus.prepare engines.loaders", APPLICATION),
+        ("resolve constraints spec", ("hydra", "wallclock.run.runner", "wallclock.run.worker")),
+        ("settings", ("wallclock.run.runner",)),
+        ("stages.decode", ("numpy", "PIL", "cv2", "torch", "simplejpeg", "turbojpeg")),
+    ],
 )
-def test_library_needs_no_application(module: str) -> None:
-    """What a user's own code imports brings neither Hydra nor the paper nor the experiments."""
-    statement = f"import wallclock.{module}"
-    application = ("hydra", "omegaconf", "wallclock.paper", "experiments", "wallclock.run")
-    assert loaded_by(statement, *application) == "[]"
-
-
-def test_settings_never_import_the_runner() -> None:
-    code = "import wallclock.resolve, wallclock.constraints, wallclock.spec"
-    assert loaded_by(code, "hydra", "wallclock.run.runner", "wallclock.run.worker") == "[]"
-    assert loaded_by("import wallclock.settings", "wallclock.run.runner") == "[]"
+def test_never_loaded(modules: str, libraries: tuple[str, ...]) -> None:
+    """A fresh process that imports the modules has loaded none of the libraries."""
+    statement = "; ".join(f"import wallclock.{module}" for module in modules.split())
+    program = f"import sys; {statement}; print([n for n in {libraries!r} if n in sys.modules])"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
 
 
 def test_only_records_touches_run_records() -> None:
@@ -198,3 +193,43 @@ def test_experiments_helpers_are_underscored() -> None:
     modules = {path.stem for path in (ROOT / "experiments").glob("*.py")}
     public = {name for name in modules if not name.startswith("_")}
     assert public == {path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml")}
+
+
+# --- what identifies a measurement: the code that it depends on, and the libraries --------------
+
+MEASURED = set(provenance.measured_code(provenance.PACKAGE))
+
+#: Measured code imports these, and no figure depends on them: messages, file formats, live metrics.
+NOT_MEASURED = {"constraints", "errors", "files", "provenance", "records", "measure/monitor"}
+
+
+def test_measured_code_covers_its_imports() -> None:
+    files = {
+        module: path.relative_to(provenance.PACKAGE).as_posix()
+        for module, path in SOURCES.items()
+        if path.is_relative_to(provenance.PACKAGE)
+    }
+    measured = [SOURCES[module] for module, file in files.items() if file in MEASURED]
+    imported = {files[name] for path in measured for name in ours(path)}
+    others = {name.removesuffix(".py") for name in imported - MEASURED}
+    assert {name for name in others if not name.startswith("corpus/abo/")} == NOT_MEASURED
+
+
+def test_measured_code_covers_nothing_else() -> None:
+    ground = ("checkpoint", "clock", "native", "spec", "summary", "thread_counts")
+    alone = {*(f"{name}.py" for name in ground), "run/worker.py"}
+    packages = ("corpus/", "stages/", "engines/", "measure/")
+    assert {name for name in MEASURED if not name.startswith(packages)} == alone
+    assert {"corpus/folder.py", "measure/throughput.py", "stages/decode/pil.py"} <= MEASURED
+    assert not [name for name in MEASURED if name.startswith(("corpus/abo/", "measure/monitor"))]
+
+
+def test_versions_are_those_of_the_lock() -> None:
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    pinned = set(re.findall(r"^([\w.-]+)==", lock, flags=re.MULTILINE))
+    versions = provenance.versions()
+    assert {"torch", "numpy", "pillow", "simplejpeg", "onnxruntime-gpu"} <= versions.keys()
+    bundled = {f"libjpeg-turbo in {name}" for name in ("pillow", "opencv", "simplejpeg")}
+    assert versions.keys() - pinned == {"libturbojpeg", *bundled}
+    for name in versions.keys() & pinned:
+        assert versions[name] == metadata.version(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import shutil
@@ -18,7 +17,7 @@ from tests.conftest import ROOT, Run, RunMain
 from wallclock.clock import STAGES
 from wallclock.paper.csvfile import read_columns, read_table
 
-QUICK_ANSWERS = ("profiler", "serial", "cpu")
+RAN = ("serial", "cpu")
 
 
 def one_line(done: subprocess.CompletedProcess[str]) -> str:
@@ -42,9 +41,8 @@ def digests(*folders: Path, without: tuple[str, ...] = ("runs", "corpora")) -> d
 
 class TestWithoutRunning:
     def test_cfg_job(self, run_main: RunMain) -> None:
-        done = run_main(
-            "--quick", "--n", "7", "--experiment", "serial", "--cfg", "job", "recipe.batch_size=5"
-        )
+        words = "--quick --n 7 --experiment serial --cfg job recipe.batch_size=5"
+        done = run_main(*words.split())
         assert done.returncode == 0, done.stderr
         shown = yaml.safe_load(done.stdout)
         assert (shown["n"], shown["profile_repeats"], shown["recipe"]["batch_size"]) == (7, 3, 5)
@@ -61,13 +59,7 @@ class TestWithoutRunning:
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
-            (["--experiment", "seriall"], "did you mean serial"),
             (["--multirun", "recipe=baseline,optimised"], "did you mean optimized"),
-            (["--n"], "argument --n: expected one argument"),
-            (["experiment.t4.recipe.runtime=nonsense"], "valid: onnxruntime, pytorch, tensorrt"),
-            (["model.service_ms=nan"], "model.service_ms=nan: give a number"),
-            (["cost=null"], "cost=None: it has settings of its own"),
-            (["--experiment", "t4", "recipe.batch_size=3"], "t4 does not use it"),
             (["corpus=folder", "corpus.path=/nowhere/at all"], "/nowhere/at all does not exist"),
             (["out=/etc/passwd/data"], "out=/etc/passwd/data: cannot write there"),
             (["{"], "wallclock: "),
@@ -101,7 +93,7 @@ class TestTinyRun:
         assert "claims:" in out
 
     def test_tables(self, tiny_run: Run) -> None:
-        for name in QUICK_ANSWERS:
+        for name in RAN:
             for table, columns in experiments.load(name).TABLES.items():
                 path = tiny_run.out / table
                 assert read_columns(path) == list(columns)
@@ -118,7 +110,7 @@ class TestTinyRun:
     @pytest.mark.parametrize("name", ["t4-serial-stages.csv", "t4-serial-stages-original.csv"])
     def test_stages_add_up_to_the_wall_time(self, tiny_run: Run, name: str) -> None:
         rows = read_table(tiny_run.out / name)
-        assert [row["recipe"] for row in rows] == ["pil", "opencv", "turbojpeg", "floor"]
+        assert [row["recipe"] for row in rows] == ["pil", "floor"]
         for row in rows:
             total = sum(float(row[f"{stage}_s"]) for stage in STAGES)
             assert total <= float(row["wall_s"]) * 1.00001
@@ -128,32 +120,19 @@ class TestTinyRun:
             assert row["n_images"] == "2"
             assert row["seconds_per_100k_origin"] == "extrapolated"
 
-    def test_records_are_complete(self, tiny_run: Run) -> None:
-        folders = [path for path in (tiny_run.out / "runs").glob("*/*") if path.is_dir()]
-        assert folders
-        for folder in folders:
-            assert (folder / "COMPLETE").is_file(), folder
-        assert not list(tiny_run.out.rglob(".*"))
-
     def test_verdicts_and_figures(self, tiny_run: Run) -> None:
         verdicts = read_table(tiny_run.out / "claims.csv")
-        judged = [row for row in verdicts if row["experiment"] in QUICK_ANSWERS]
-        assert judged
-        for row in verdicts:
-            assert (row["verdict"] == "not run") == (row["experiment"] not in QUICK_ANSWERS)
+        judged = {row["experiment"] for row in verdicts if row["verdict"] != "not run"}
+        assert judged == set(RAN)
         for stem in ("fig-01-stacked-stage-time", "fig-01b-stacked-stage-time-original"):
             for suffix in (".png", ".svg"):
                 assert (tiny_run.figures / f"{stem}{suffix}").stat().st_size > 1_000
 
     def test_vectors_are_kept_once_per_recipe(self, tiny_run: Run) -> None:
-        kept = sorted(
-            path.parent.name.rpartition("-r0-")[0] for path in tiny_run.out.rglob("vectors.parquet")
-        )
-        sets = ("original", "small_256")
-        assert kept == [
-            "cpu-small_256",
-            *sorted(f"{name}-{s}" for name in ("opencv", "pil", "turbojpeg") for s in sets),
-        ]
+        paths = tiny_run.out.rglob("vectors.parquet")
+        kept = sorted(path.parent.name.rpartition("-r0-")[0] for path in paths)
+        assert kept == ["cpu-small_256", "pil-original", "pil-small_256"]
+        assert not list(tiny_run.out.rglob(".*")), "scratch folders and partial records are left"
 
 
 class TestAgain:
@@ -202,11 +181,3 @@ class TestAgain:
             *("--n", "2", "--experiment", "cpu", "repeats=1", "model=null", "device=cpu"),
             *(f"out={tmp_path / 'data'}", f"figures={tmp_path / 'figures'}"),
         )
-
-
-def test_csvs_are_rectangular(tiny_run: Run) -> None:
-    for path in tiny_run.out.glob("*.csv"):
-        with path.open(encoding="utf-8", newline="") as handle:
-            header, *rows = list(csv.reader(handle))
-        assert all(len(row) == len(header) for row in rows)
-        assert path.read_bytes().endswith(b"\n")

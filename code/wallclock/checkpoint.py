@@ -25,8 +25,7 @@ _Json = Mapping[str, Any]
 def complete(model: ModelSpec) -> ModelSpec:
     """Fill in what the settings left open (0, empty): `input_px`, `dim`, `mean`, `std`, the commit.
 
-    Raises:
-        UserError: neither folder nor hub id, files that cannot be loaded, or a size that they lack.
+    Raises UserError: no folder nor hub id, files that cannot be loaded, or a size that they lack.
     """
     if model.input_px and model.dim and model.mean and model.std:
         return model

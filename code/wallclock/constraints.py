@@ -43,8 +43,7 @@ class OneOf:
 def build(cls: type[T], values: Any, key: str) -> T:
     """Return `cls(**values)` after checking each value against its field's annotation.
 
-    Raises:
-        UserError: one line that names the setting (`key`, a dot, the field) and what it may be.
+    Raises UserError: one line that names the setting (`key`, a dot, the field) and what it may be.
     """
     hints = get_type_hints(cls, include_extras=True)
     if not isinstance(values, Mapping):

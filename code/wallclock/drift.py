@@ -24,7 +24,7 @@ from wallclock.errors import UserError
 from wallclock.paper.csvfile import read_table, write_table
 from wallclock.paper.format import digits
 from wallclock.paper.terminal import print_table
-from wallclock.run.progress import CorpusProgress, Screen
+from wallclock.run.progress import CorpusProgress, bars
 from wallclock.spec import CorpusSpec
 from wallclock.summary import kolmogorov_smirnov, quantile
 
@@ -56,8 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.n < 1:
             raise UserError(f"--n {options.n}: compare at least one image of each folder")
-        with Screen(console).bars() as bars:
-            progress, cache = CorpusProgress(bars), options.out / "corpora"
+        with bars(console) as progress_bars:
+            progress, cache = CorpusProgress(progress_bars), options.out / "corpora"
             a = _measure(options.a, options.n, cache, progress)
             b = _measure(options.b, options.n, cache, progress)
         write_table(path, COLUMNS, compare(a, b))
@@ -80,34 +80,28 @@ def compare(a: ImageStats, b: ImageStats) -> list[_Row]:
     limit = math.sqrt(-math.log(_ALPHA / 2) / 2 * (n + m) / (n * m))
     rows = [_measure_row(name, a.values[name], b.values[name], limit) for name in MEASURES]
     for name in sorted({*a.formats, *b.formats}):
-        shares = a.formats.get(name, 0) / n, b.formats.get(name, 0) / m
-        rows.append(_share_row(name, *shares, limit))
-    counts = {"a_images": n, "b_images": m, "origin": "measured", "status": "ok", "reason": ""}
-    return [{**dict.fromkeys(COLUMNS), **row, **counts} for row in rows]
+        old, new = a.formats.get(name, 0) / n, b.formats.get(name, 0) / m
+        # Of two values, the Kolmogorov-Smirnov statistic is the difference of the shares.
+        ks = abs(new - old)
+        drifted = ks > limit and ks >= _NOTICEABLE_SHARE
+        verdict = f"drifted: {old:.0%} to {new:.0%} of the images" if drifted else "no drift"
+        row = {"measure": f"share of {name}", "a_p50": old, "b_p50": new, "shift": new - old}
+        rows.append({**row, "ks": ks, "drifted": drifted, "verdict": verdict})
+    shared: _Row = {"ks_limit": limit, "a_images": n, "b_images": m}
+    shared |= {"origin": "measured", "status": "ok", "reason": ""}
+    return [{**dict.fromkeys(COLUMNS), **row, **shared} for row in rows]
 
 
 def _measure_row(name: str, a: Sequence[float], b: Sequence[float], limit: float) -> _Row:
     a50, a90, b50, b90 = (quantile(values, q) for values in (a, b) for q in (0.5, 0.9))
-    shift, tail, ks = _change(a50, b50), _change(a90, b90), kolmogorov_smirnov(a, b)
+    shift, tail = (new / old - 1 if old else math.inf for old, new in ((a50, b50), (a90, b90)))
+    ks = kolmogorov_smirnov(a, b)
     drifted = ks > limit and max(abs(shift), abs(tail)) >= _NOTICEABLE
     verdict = "differs, too little to matter" if ks > limit else "no drift"
     if drifted:
         verdict = f"drifted: median {shift:+.0%}, p90 {tail:+.0%}"
     row = {"measure": name, "a_p50": a50, "a_p90": a90, "b_p50": b50, "b_p90": b90, "shift": shift}
-    return {**row, "ks": ks, "ks_limit": limit, "drifted": drifted, "verdict": verdict}
-
-
-def _change(old: float, new: float) -> float:
-    return new / old - 1 if old else math.inf
-
-
-def _share_row(name: str, a: float, b: float, limit: float) -> _Row:
-    # Of two values, the Kolmogorov-Smirnov statistic is the difference of the shares.
-    ks = abs(b - a)
-    drifted = ks > limit and ks >= _NOTICEABLE_SHARE
-    verdict = f"drifted: {a:.0%} to {b:.0%} of the images" if drifted else "no drift"
-    row = {"measure": f"share of {name}", "a_p50": a, "b_p50": b, "shift": b - a, "ks": ks}
-    return {**row, "ks_limit": limit, "drifted": drifted, "verdict": verdict}
+    return {**row, "ks": ks, "drifted": drifted, "verdict": verdict}
 
 
 def print_drift(rows: Sequence[dict[str, str]], console: Console) -> None:
@@ -115,9 +109,9 @@ def print_drift(rows: Sequence[dict[str, str]], console: Console) -> None:
     numbers = ("A median", "A p90", "B median", "B p90", "shift", "KS", "limit")
     lines = []
     for row in rows:
-        quantiles = [digits(row[name]) for name in ("a_p50", "a_p90", "b_p50", "b_p90")]
-        statistic = [f"{float(row['shift']):+.1%}", digits(row["ks"]), digits(row["ks_limit"])]
-        cells = (row["measure"], *quantiles, *statistic, row["verdict"].split(":")[0])
+        shown = {name: digits(row[name]) for name in COLUMNS[1:8]}
+        shown["shift"] = f"{float(row['shift']):+.1%}"
+        cells = (row["measure"], *shown.values(), row["verdict"].split(":")[0])
         style = "bold red" if row["drifted"] == "yes" else ""
         lines.append([Text(cell, style) for cell in cells])
     print_table(("", *numbers, "verdict"), lines, console, right=numbers)

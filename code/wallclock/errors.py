@@ -74,19 +74,12 @@ def first_line(error: BaseException) -> str:
     return next((line for line in lines if line), type(error).__name__)
 
 
-def nearest(name: str, valid: Iterable[str], kind: str) -> str:
-    """One line that says that `name` is no `kind` and offers the closest valid names first."""
-    names = sorted(valid)
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    message = f"no {kind} is called '{name}'"
-    if close:
-        return f"{message}; did you mean {' or '.join(close)}? (all: {', '.join(names)})"
-    return f"{message}; valid: {', '.join(names)}"
-
-
 def check_name(name: str, valid: Iterable[str], kind: str) -> str:
     """Return `name` if it is one of `valid`; raise `UserError` with the nearest names otherwise."""
-    names = list(valid)
+    names = sorted(valid)
     if name not in names:
-        raise UserError(nearest(name, names, kind))
+        close = " or ".join(difflib.get_close_matches(str(name), names, n=3, cutoff=0.5))
+        hint = f"did you mean {close}? (all: " if close else "valid: "
+        hint += ", ".join(names) + ")" * bool(close)
+        raise UserError(f"no {kind} is called '{name}'; {hint}")
     return name

@@ -51,8 +51,7 @@ def atomic_open(path: Path, mode: str = "w", *, sync: bool = True) -> Iterator[I
     are on disk before the rename, which also survives a power cut; without, many small files that
     can be made again cost no flush each.
 
-    Raises:
-        UserError: the disk is full.
+    Raises UserError: the disk is full.
     """
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     name = ""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
-import mmap
 import os
 import re
 import sys
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -17,10 +17,7 @@ INSTALL_HINT = (
 )
 
 _FOLDERS = (
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib64",
-    "/usr/lib",
+    *("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"),
     "/opt/libjpeg-turbo/lib64",
 )
 
@@ -33,21 +30,13 @@ def find_libturbojpeg() -> str | None:
     is the only candidate.
     """
     forced = os.environ.get("WALLCLOCK_LIBTURBOJPEG")
-    folders = (str(Path(sys.prefix) / "lib"), *_FOLDERS)
-    usual = [
-        *(f"{folder}/libturbojpeg.so.0" for folder in folders),
-        ctypes.util.find_library("turbojpeg"),
-    ]
-    candidates = usual if forced is None else [forced]
-    return next((path for path in candidates if path and _loads(path)), None)
-
-
-def _loads(path: str) -> bool:
-    try:
-        ctypes.CDLL(path)
-    except OSError:
-        return False
-    return True
+    usual = [f"{folder}/libturbojpeg.so.0" for folder in (f"{sys.prefix}/lib", *_FOLDERS)]
+    usual.append(ctypes.util.find_library("turbojpeg") or "")
+    for path in filter(None, usual if forced is None else [forced]):
+        with suppress(OSError):
+            ctypes.CDLL(path)
+            return path
+    return None
 
 
 @cache
@@ -56,13 +45,8 @@ def libjpeg_turbo_version(path: str) -> str:
 
     The TurboJPEG 2 API does not report its version; every release has the string.
     """
-    try:
-        with (
-            open(path, "rb") as handle,
-            mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as content,
-        ):
-            match = re.search(rb"libjpeg-turbo version (\d+\.\d+(?:\.\d+)?)", content)
-            # The match reads from the mapping: take the text before it closes.
-            return match.group(1).decode() if match else "unknown"
-    except (OSError, ValueError):
-        return "unknown"
+    match = None
+    with suppress(OSError):
+        text = re.compile(rb"libjpeg-turbo version (\d+\.\d+(?:\.\d+)?)")
+        match = text.search(Path(path).read_bytes())
+    return match[1].decode() if match else "unknown"

@@ -104,11 +104,12 @@ def measured_code(package: Path) -> list[str]:
 
 def current_state() -> dict[str, Any]:
     """The state of the machine now: time, load, clocks, temperatures, the commit."""
+    frequency, sensors = psutil.cpu_freq(), psutil.sensors_temperatures()
     return {
         "utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "load_average": [round(value, 2) for value in os.getloadavg()],
-        "cpu_mhz": _cpu_mhz(),
-        "temperature_c": _temperatures(),
+        "cpu_mhz": round(frequency.current) if frequency else None,
+        "temperature_c": {name: max(s.current for s in ss) for name, ss in sensors.items() if ss},
         "gpu": _gpu_state(),
         "git": git_state(),
     }
@@ -151,16 +152,6 @@ def _cpu_model() -> str:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
         match = re.search(r"^(?:model name|Model)[^:]*:(.*)", text, re.MULTILINE)
     return match[1].strip() if match else platform.processor() or "unknown CPU"
-
-
-def _cpu_mhz() -> float | None:
-    frequency = psutil.cpu_freq()
-    return round(frequency.current) if frequency else None
-
-
-def _temperatures() -> dict[str, float]:
-    sensors = psutil.sensors_temperatures()
-    return {name: max(one.current for one in ones) for name, ones in sensors.items() if ones}
 
 
 def _gpu_state() -> list[dict[str, Any]]:

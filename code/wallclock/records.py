@@ -23,15 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from wallclock import files
 from wallclock.errors import UserError
-from wallclock.files import (
-    atomic_open,
-    canonical_json,
-    digest_of,
-    pretty_json,
-    sha256_file,
-    write_text,
-)
+from wallclock.files import canonical_json, pretty_json, write_text
 from wallclock.spec import Cell
 
 SCHEMA = 1
@@ -74,36 +68,27 @@ class Record:
 def key_of(cell: Cell, identity: Mapping[str, Any]) -> str:
     """The cell's name on disk: its label and repeat, then a digest of all that identifies it."""
     label = re.sub(r"[^A-Za-z0-9._-]+", "-", cell.label)
-    digest = digest_of({"schema": SCHEMA, "cell": cell.identity(), "identity": identity})
+    digest = files.digest_of({"schema": SCHEMA, "cell": cell.identity(), "identity": identity})
     return f"{label}-r{cell.repeat}-{digest[:12]}"
-
-
-def directory(runs: Path, cell: Cell, key: str) -> Path:
-    """The directory of a cell's record."""
-    return runs / cell.experiment / key
 
 
 def write(target: Path, record: Record, extra_files: Iterable[Path] = ()) -> None:
     """Write a record atomically; `extra_files` (a trace, for instance) are moved into it.
 
-    Raises:
-        UserError: the disk is full.
+    Raises UserError: the disk is full.
     """
     temporary = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    plain = {
-        "schema": SCHEMA,
-        "cell": record.cell.identity(),
-        "status": record.status,
-        "reason": record.reason,
-        "values": record.values,
-        "failures": list(record.failures),
-        "environment": record.environment,
-        "seconds": round(record.seconds, 3),
-    }
+    names = ("status", "reason", "values", "environment")
+    plain = {"schema": SCHEMA, "cell": record.cell.identity(), "failures": list(record.failures)}
+    plain |= {name: getattr(record, name) for name in names}
+    plain["seconds"] = round(record.seconds, 3)
     write_text(temporary / "record.json", pretty_json(plain))
-    write_text(temporary / "samples.json", _samples_text(record.samples))
+    # One line per stage, so that a diff shows which stage differs.
+    samples = {name: canonical_json(list(record.samples[name])) for name in sorted(record.samples)}
+    text = ",\n".join(f"{canonical_json(name)}:{ns}" for name, ns in samples.items())
+    write_text(temporary / "samples.json", f"{{{text}}}\n")
     if record.spans:
         spans = ",\n".join(canonical_json(span) for span in record.spans)
         write_text(temporary / "spans.json", f"[{spans}]\n")
@@ -115,11 +100,7 @@ def write(target: Path, record: Record, extra_files: Iterable[Path] = ()) -> Non
 
 
 def load(target: Path) -> Record:
-    """Read a record back.
-
-    Raises:
-        UserError: it is absent, incomplete, or was edited.
-    """
+    """Read a record back. Raises UserError: it is absent, incomplete, or was edited."""
     try:
         if (target / "COMPLETE").read_bytes() != _seal(target).encode():
             fix = "delete it and run again"
@@ -135,8 +116,6 @@ def load(target: Path) -> Record:
 
 def reusable(target: Path) -> Record | None:
     """The record at `target` if it is complete, unedited and final; else None."""
-    if not (target / "COMPLETE").exists():
-        return None
     try:
         record = load(target)
     except UserError:
@@ -177,57 +156,46 @@ def pack(runs: Path, archive: Path) -> int:
 
     Equal records give equal bytes: sorted names, no owner, one mode, one time.
 
-    Raises:
-        UserError: there is no record, one was edited, or the disk is full.
+    Raises UserError: there is no record, one was edited, or the disk is full.
     """
-    files: list[Path] = []
-    count = 0
-    for index in sorted(runs.glob("*/index.json")):
-        folders = _indexed(runs, index.parent.name)
-        for folder in folders:
-            load(folder)
-            files += (path for path in folder.iterdir() if path.is_file())
-        files.append(index)
-        count += len(folders)
-    if not count:
+    indices = list(runs.glob("*/index.json"))
+    folders = [folder for index in indices for folder in _indexed(runs, index.parent.name)]
+    for folder in folders:
+        load(folder)
+    if not folders:
         raise UserError(f"no records under {runs}")
+    paths = [path for folder in folders for path in folder.iterdir() if path.is_file()]
     with (
-        atomic_open(archive, "wb") as handle,
+        files.atomic_open(archive, "wb") as handle,
         tarfile.open(fileobj=handle, mode="w:xz", format=tarfile.USTAR_FORMAT, preset=9) as packed,
     ):
-        for path in sorted(files):
+        for path in sorted([*indices, *paths]):
             member = tarfile.TarInfo(path.relative_to(runs).as_posix())
             member.size = path.stat().st_size
             with path.open("rb") as content:
                 packed.addfile(member, content)
-    return count
+    return len(folders)
 
 
 def unpack(archive: Path, runs: Path) -> None:
     """Extract what `pack` wrote. Digests are verified when a record is loaded, not here.
 
-    Raises:
-        UserError: the archive is absent, damaged, or holds an unsafe path.
+    Raises UserError: the archive is absent, damaged, or holds an unsafe path.
     """
     try:
         with tarfile.open(archive, "r:xz") as packed:
             for member in packed:
-                _extract(packed, member, runs)
+                # Debian 12's Python 3.11.2 has no extractall(filter="data").
+                path = PurePosixPath(member.name)
+                content = packed.extractfile(member) if member.isreg() else None
+                if content is None or path.is_absolute() or ".." in path.parts:
+                    raise tarfile.ReadError(f"{member.name!r} is not a plain file in it")
+                (runs / path).parent.mkdir(parents=True, exist_ok=True)
+                (runs / path).write_bytes(content.read())
     except FileNotFoundError as error:
         raise UserError(f"no archive of records at {archive}") from error
     except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
         raise UserError(f"the archive {archive} is damaged: {error}") from error
-
-
-def _extract(packed: tarfile.TarFile, member: tarfile.TarInfo, runs: Path) -> None:
-    # Stricter than extractall's filter="data", which Python 3.11 has from 3.11.4 only.
-    path = PurePosixPath(member.name)
-    content = packed.extractfile(member) if member.isreg() else None
-    if content is None or path.is_absolute() or ".." in path.parts:
-        raise tarfile.ReadError(f"{member.name!r} is not a plain file in it")
-    target = runs / path
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(content.read())
 
 
 def _indexed(runs: Path, experiment: str) -> list[Path]:
@@ -246,10 +214,4 @@ def _json(path: Path) -> Any:
 def _seal(folder: Path) -> str:
     spans = ["spans.json"] if (folder / "spans.json").exists() else []
     names = ["record.json", "samples.json", *spans]
-    return "".join(f"{sha256_file(folder / name)}  {name}\n" for name in names)
-
-
-def _samples_text(samples: Mapping[str, Sequence[int]]) -> str:
-    # One line per stage, so that a diff shows which stage differs.
-    named = [(canonical_json(name), list(samples[name])) for name in sorted(samples)]
-    return "{" + ",\n".join(f"{name}:{canonical_json(ns)}" for name, ns in named) + "}\n"
+    return "".join(f"{files.sha256_file(folder / name)}  {name}\n" for name in names)

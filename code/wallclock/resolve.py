@@ -16,7 +16,7 @@ from experiments import ORDER
 from wallclock import checkpoint, provenance, spec
 from wallclock.constraints import Range, build, check
 from wallclock.errors import UserError, check_name
-from wallclock.spec import CorpusSpec, ModelSpec, Positive, Recipe, Settings
+from wallclock.spec import CorpusSpec, Count, ModelSpec, Positive, Recipe, Settings
 from wallclock.stages import decode, forward
 
 #: Options of experiments: lists of changes to a recipe, and lists of names.
@@ -29,13 +29,13 @@ _NAME_LISTS = {
 }
 _MAX_IMAGES = Mapping[str, Mapping[str, Positive | None]]
 _REPEATS = Mapping[str, Positive]
+_NOT_NEGATIVE = Annotated[float, Range(0)]
 
 
 def resolved(plain: Mapping[str, Any], option_defaults: Mapping[str, Any]) -> Settings:
     """Resolve a configuration; `option_defaults`: experiment → the options in its file.
 
-    Raises:
-        UserError: a value outside its setting's range or choices, or one that nothing would use.
+    Raises UserError: a value outside its setting's range or choices, or one that nothing would use.
     """
     plain, notes = dict(plain), list[str]()
     device = plain["device"] = resolve_device(plain["device"], "device")
@@ -137,10 +137,10 @@ def _check_option(value: Any, default: Any, key: str) -> None:
     elif default is None:
         check(Positive | None, value, key)
     elif isinstance(default, float) or "seconds" in key or "_ms" in key:
-        check(Annotated[float, Range(0)], value, key)
+        check(_NOT_NEGATIVE, value, key)
     elif type(default) is int:
         may_be_zero = default == 0 or name.startswith(("max_", "warmup_", "vectors"))
-        check(Annotated[int, Range(0 if may_be_zero else 1)], value, key)
+        check(Count if may_be_zero else Positive, value, key)
     else:
         check(type(default), value, key)
 
@@ -156,20 +156,18 @@ def _check_item(item: Any, default: Sequence[Any], key: str) -> None:
     elif name in _RECIPE_LISTS:
         _recipe({**asdict(Recipe("")), **item}, "cpu", key, [])
     else:
-        names = {name for choices in default for name in choices}
         for name, value in item.items():
-            check_name(name, names, f"setting of {key}")
+            check_name(name, set().union(*default), f"setting of {key}")
             if isinstance(value, float):
-                check(Annotated[float, Range(0)], value, f"{key}.{name}")
+                check(_NOT_NEGATIVE, value, f"{key}.{name}")
 
 
 def _corpus(choices: Any) -> CorpusSpec:
     corpus = build(CorpusSpec, choices, "corpus")
     check_name(corpus.kind, spec.CORPUS_SETTINGS, "corpus")
+    valid = ("kind", *spec.CORPUS_SETTINGS[corpus.kind])
     for name in choices:
-        check_name(
-            name, ("kind", *spec.CORPUS_SETTINGS[corpus.kind]), f"setting of corpus={corpus.kind}"
-        )
+        check_name(name, valid, f"setting of corpus={corpus.kind}")
     for name in corpus.prefixes:
         check_name(name, spec.IMAGE_SETS, "corpus.prefixes")
     if corpus.source == "remote" and corpus.layout != "files":

@@ -56,8 +56,7 @@ def translate(arguments: Sequence[str]) -> list[str]:
     experiment=[a,b], or all of them for `all`. Without an experiment: all, or with profile=quick
     the short ones. `model=null` names the mock model; Hydra would take null for no model at all.
 
-    Raises:
-        UserError: a flag without its value.
+    Raises UserError: a flag without its value.
     """
     try:
         flags, rest = _FLAGS.parse_known_args(arguments)
@@ -99,8 +98,7 @@ def _quoted(path: str) -> str:
 def load(overrides: Sequence[str]) -> Settings:
     """Compose the configuration and resolve it.
 
-    Raises:
-        UserError: the overrides do not fit the configuration; one line with the nearest names.
+    Raises UserError: the overrides do not fit the configuration; one line with the nearest names.
     """
     check_names(overrides)
     try:
@@ -126,8 +124,7 @@ def check_names(overrides: Sequence[str]) -> None:
 def resolve(config: DictConfig, overrides: Sequence[str] = ()) -> Settings:
     """Turn a composed configuration into checked settings; nothing `auto` is left.
 
-    Raises:
-        UserError: a value outside its setting's range or choices, or one that nothing would use.
+    Raises UserError: a value outside its setting's range or choices, or one that nothing would use.
     """
     try:
         plain: Any = OmegaConf.to_container(config, resolve=True)

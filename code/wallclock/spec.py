@@ -125,7 +125,7 @@ class CorpusSpec:
     endpoint: str = ""
     bucket: str = ""
     region: str = ""
-    #: Concurrent GETs at most (fewer while the store says SlowDown), and tries per object.
+    #: Concurrent GETs, and tries per object.
     threads: Annotated[int, Range(1, 1024)] = 32
     attempts: Positive = 6
     connect_timeout_s: float = 5.0
@@ -274,11 +274,7 @@ class Cell:
 
     @property
     def images(self) -> Slice:
-        """The corpus slice.
-
-        Raises:
-            ValueError: the cell has none.
-        """
+        """The corpus slice. Raises ValueError: the cell has none."""
         if self.corpus is None:
             raise ValueError(f"{self.experiment}/{self.label} has no corpus")
         return self.corpus

@@ -62,11 +62,9 @@ def test_broken_companion_is_refused(saved: Path, text: str) -> None:
     with pytest.raises(UserError, match="manifest"):
         manifests.load(saved)
     assert manifests.load_or_none(saved) is None
-
-
-def test_missing_list_is_one_line(tmp_path: Path) -> None:
+    saved.unlink()
     with pytest.raises(UserError, match="no readable manifest"):
-        manifests.load(tmp_path / "manifest.csv")
+        manifests.load(saved)
 
 
 def test_digest_covers_ids_contents_and_failures_only() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import os
+import struct
 import subprocess
 import sys
 import tracemalloc
@@ -17,7 +17,7 @@ from PIL import Image
 
 from tests import making
 from tests.conftest import ROOT
-from wallclock.corpus.validate import Header, read_header, sniff, validate
+from wallclock.corpus.validate import Header, read_header, validate
 from wallclock.errors import ImageError
 from wallclock.spec import Limits
 
@@ -80,6 +80,7 @@ def test_real_photos_are_valid(photos: list[Path]) -> None:
     ("data", "header"),
     [
         (SOUND, Header("jpeg", 120, 90, 3, "baseline", 1)),
+        (making.oriented(6), Header("jpeg", 64, 48, 3, "baseline", 1)),
         (making.jpeg(mode="L"), Header("jpeg", 64, 48, 1, "baseline", 1)),
         (making.jpeg(mode="CMYK"), Header("jpeg", 64, 48, 4, "baseline", 1)),
         (making.jpeg(progressive=True), Header("jpeg", 64, 48, 3, "progressive", 10)),
@@ -93,12 +94,6 @@ def test_real_photos_are_valid(photos: list[Path]) -> None:
 )
 def test_headers_of_valid_files(data: bytes, header: Header) -> None:
     assert validate(data, Limits()) == header
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_orientation_changes_no_size(orientation: int) -> None:
-    header = validate(making.oriented(orientation), Limits())
-    assert (header.width, header.height) == (64, 48)
 
 
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"mode": "L"}, {"mode": "CMYK"}])
@@ -117,22 +112,15 @@ def test_jpeg_cut_anywhere_is_refused(length: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["PNG", "WEBP", "GIF"])
-@pytest.mark.parametrize("per_cent", [10, 50])
-def test_other_truncated_formats_are_refused(kind: str, per_cent: int) -> None:
+def test_other_truncated_formats_are_refused(kind: str) -> None:
     data = making.encode(making.picture(300, 200), kind, "P" if kind == "GIF" else "RGB")
-    assert refused(data[: len(data) * per_cent // 100]).stage == "decode"
+    for share in (10, 2):
+        assert refused(data[: len(data) // share]).stage == "decode"
 
 
 @given(st.binary(max_size=500))
 def test_junk_after_the_end_is_ignored(junk: bytes) -> None:
     assert validate(SOUND + junk, Limits()) == validate(SOUND, Limits())
-
-
-@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
-def test_hole_in_the_entropy_coded_data(mode: str) -> None:
-    data = making.jpeg(400, 300, mode=mode)
-    middle = len(data) * 2 // 3
-    assert "damaged" in refused(data[:middle] + bytes(200) + data[middle + 200 :]).reason
 
 
 @pytest.mark.parametrize(
@@ -141,14 +129,15 @@ def test_hole_in_the_entropy_coded_data(mode: str) -> None:
         (b"", "read", "empty"),
         (b"this is text named .jpg", "decode", "not a JPEG"),
         (b"\xff\xd8\xff", "decode", "cut off"),
-        (b"\xff\xd8\xff\xd9", "decode", "ends before its first scan|cut off"),
+        (b"\xff\xd8\xff\xd9", "decode", "ends before its first scan"),
         (b"\n" + SOUND, "decode", "not a JPEG"),
         (SOUND[:2] + b"junk" + SOUND[2:], "decode", "not a JPEG"),
-        (SOUND[:20] + b"junk" + SOUND[20:], "decode", "junk between|cut off"),
+        (SOUND[:20] + b"junk" + SOUND[20:], "decode", "damaged JPEG"),
         (b"\x89PNG\r\n\x1a\n" + bytes(30), "decode", "damaged png"),
         (making.claiming(SOUND, 0, 40), "decode", "header claims 0x40 pixels"),
         (making.claiming(SOUND, 40, 0), "decode", "header claims 40x0 pixels"),
         (SOUND[:TABLE] + b"\xff" * 16 + SOUND[TABLE + 16 :], "decode", "damaged JPEG"),
+        (SOUND[:-600] + bytes(200) + SOUND[-400:], "decode", "damaged JPEG"),
     ],
 )
 def test_no_image_has_a_reason(data: bytes, stage: str, words: str) -> None:
@@ -168,10 +157,15 @@ def test_rare_jpeg_processes_are_refused(sof: int, precision: int, words: str) -
     assert words in refused(bytes(data)).reason
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "WEBP"])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
 def test_lying_header_costs_no_memory(kind: str, no_decoder: None) -> None:
     """60,000 x 60,000 pixels claimed in a few KB are refused by the header."""
-    data = lying(kind)
+    if kind == "JPEG":
+        data = making.claiming(SOUND, 60_000, 60_000)
+    else:
+        data = making.encode(making.picture(), "PNG")
+        head = b"IHDR" + struct.pack(">II", 60_000, 60_000) + data[24:29]
+        data = data[:12] + head + struct.pack(">I", zlib.crc32(head)) + data[33:]
     tracemalloc.start()
     try:
         error = refused(data)
@@ -182,35 +176,12 @@ def test_lying_header_costs_no_memory(kind: str, no_decoder: None) -> None:
     assert peak < 5e6
 
 
-def lying(kind: str, width: int = 60_000, height: int = 60_000) -> bytes:
-    small = making.encode(making.picture(), kind, "P" if kind == "GIF" else "RGB")
-    if kind == "JPEG":
-        return making.claiming(small, width, height)
-    if kind == "PNG":
-        size = width.to_bytes(4, "big") + height.to_bytes(4, "big")
-        head = b"IHDR" + size + small[24:29]
-        return small[:12] + head + zlib.crc32(head).to_bytes(4, "big") + small[33:]
-    if kind == "GIF":
-        return small[:6] + width.to_bytes(2, "little") + height.to_bytes(2, "little") + small[10:]
-    two = io.BytesIO()
-    frames = [Image.fromarray(making.picture(seed=seed)) for seed in (1, 2)]
-    frames[0].save(two, "WEBP", save_all=True, append_images=frames[1:])
-    data = two.getvalue()
-    at = data.index(b"VP8X") + 12
-    size = (width - 1).to_bytes(3, "little") + (height - 1).to_bytes(3, "little")
-    return data[:at] + size + data[at + 6 :]
-
-
-@pytest.mark.parametrize("name", ["made--sof-lies-30000x30000.jpg", "jpeg-decoder--max_size.jpg"])
-def test_guard_files_fit_into_little_memory(torture: list[tuple[Path, str]], name: str) -> None:
-    path = next(path for path, _ in torture if path.name == name)
-    assert validate_within(400, path.read_bytes()).startswith("decode: header claims")
-
-
-def test_largest_image_fits_into_bounded_memory() -> None:
-    """100 megapixels, progressive: the decoder keeps all coefficients, of two bytes each."""
+def test_large_claims_fit_into_bounded_memory() -> None:
+    """A progressive JPEG of 100 megapixels: the decoder keeps coefficients of two bytes each."""
     data = making.claiming(making.jpeg(progressive=True), 10_000, 10_000)
     assert validate_within(2_000, data).startswith("decode: damaged JPEG")
+    data = making.claiming(SOUND, 30_000, 30_000)
+    assert validate_within(400, data).startswith("decode: header claims")
 
 
 def validate_within(mib: int, data: bytes) -> str:
@@ -250,9 +221,8 @@ def test_scans_are_counted_as_by_a_decoder() -> None:
     assert read_header(progressive[:first] + COMMENT + progressive[first:], Limits()).scans == 10
     assert read_header(progressive, Limits(max_scans=10)).scans == 10
     assert "limit of 9" in refused(progressive, Limits(max_scans=9)).reason
-    assert read_header(progressive + progressive, Limits(max_scans=10)).scans == 10, (
-        "the first image counts"
-    )
+    twice = progressive + progressive
+    assert read_header(twice, Limits(max_scans=10)).scans == 10, "the first image counts"
 
 
 def test_fill_bytes_take_linear_time() -> None:
@@ -280,10 +250,3 @@ def test_damage_is_always_an_image_error(kind: str, edits: list[tuple[float, int
     for share, value in edits:
         data[int(share * len(data))] = value
     assert verdict(bytes(data), Limits(max_pixels=10**6)) in ("valid", "failed")
-
-
-def test_formats_by_first_bytes() -> None:
-    assert sniff(SOUND[:16]) == "jpeg"
-    assert sniff(b"GIF89a" + bytes(10)) == "gif"
-    assert sniff(b"RIFF\0\0\0\0WEBP") == "webp"
-    assert sniff(b"RIFF\0\0\0\0WAVE") is sniff(b"") is sniff(b"BM") is None

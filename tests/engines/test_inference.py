@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.test_clock import FakeClock
 from wallclock.engines import inference as module
 from wallclock.engines.batch import Batch, Span
 from wallclock.engines.inference import CudaInference, HostInference, open_inference
@@ -24,23 +25,13 @@ BATCH = Batch(["a"], [0], np.zeros((1, 3, 2, 2), np.float32))
 MS = 1_000_000
 
 
-class Clock:
-    """A clock that the test turns, in ns."""
-
-    def __init__(self) -> None:
-        self.now = 0
-
-    def __call__(self) -> int:
-        return self.now
-
-
 class FakeCuda:
     """CUDA streams and events over a clock; an event must be waited for before it is read.
 
     Work is queued: the host's clock does not move when the device works, `device_ms` does.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: FakeClock) -> None:
         self.clock, self.device_ns, self.waits = clock, 0, 0
 
     def work(self, ns: int) -> None:
@@ -94,7 +85,7 @@ def sleeping(clock: Any, times_ms: tuple[int, int, int]) -> DeviceStages:
     return replace(null_stages()[1], h2d=h2d, forward=forward, d2h=d2h)
 
 
-def writer(clock: Clock) -> tuple[Writer, list[Any]]:
+def writer() -> tuple[Writer, list[Any]]:
     written: list[Any] = []
     return InlineWriter(lambda ids, vectors: written.append((ids, vectors)), lambda: None), written
 
@@ -107,12 +98,12 @@ def check(spans: list[Span], times_ms: tuple[int, int, int]) -> None:
 
 
 def test_host_spans() -> None:
-    clock = Clock()
+    clock = FakeClock()
 
     def advance(ns: int) -> None:
         clock.now += ns
 
-    sink, written = writer(clock)
+    sink, written = writer()
     inference = HostInference(sleeping(advance, (1, 4, 2)), sink, clock)
     inference.submit(BATCH, 0)
     inference.finish()
@@ -123,7 +114,7 @@ def test_host_spans() -> None:
 
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
-    clock = Clock()
+    clock = FakeClock()
     fake = FakeCuda(clock)
     for name in ("Event", "Stream", "stream", "synchronize"):
         monkeypatch.setattr(torch.cuda, name, getattr(fake, name))
@@ -138,7 +129,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
 def test_event_spans(cuda: FakeCuda, in_flight: int) -> None:
     times = (1, 4, 0)
     stages = sleeping(cuda.work, times)
-    sink, written = writer(cuda.clock)
+    sink, written = writer()
     inference = CudaInference(stages, sink, in_flight)
     batch = replace(BATCH, images=torch.zeros(1, 3))
     for number in range(5):
@@ -155,7 +146,7 @@ def test_event_spans(cuda: FakeCuda, in_flight: int) -> None:
 
 
 def test_only_threads_overlap_on_a_gpu(cuda: FakeCuda) -> None:
-    sink, _ = writer(cuda.clock)
+    sink, _ = writer()
     for engine, in_flight in (("serial", 0), ("dataloader", 0), ("threads", 2)):
         recipe = Recipe("x", engine=engine, device="cuda")
         inference = open_inference(null_stages()[1], recipe, sink)

@@ -18,9 +18,7 @@ from wallclock.engines.ring import CHUNK, Chunk, Ring, buffers_for, compact
     failed=st.sets(st.integers(0, 400)),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_batches_are_ordered_and_complete(
-    sizes: list[int], buffers: int, failed: set[int], seed: int
-) -> None:
+def test_ordered_and_complete(sizes: list[int], buffers: int, failed: set[int], seed: int) -> None:
     rng, positions, start = random.Random(seed), [], 0
     for size in sizes:
         positions.append(list(range(start, start + size)))

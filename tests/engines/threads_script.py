@@ -55,11 +55,8 @@ def main() -> None:
                 vectors = loaded.images.reshape(len(loaded.ids), -1).astype("float32")
                 sink.put(loaded.ids, vectors, 0)
     except KeyboardInterrupt:
-        alive = [
-            thread.name
-            for thread in threading.enumerate()
-            if thread.name.startswith(("loader", "sink"))
-        ]
+        names = [thread.name for thread in threading.enumerate()]
+        alive = [name for name in names if name.startswith(("loader", "sink"))]
         print("interrupted" if not alive else f"still alive: {alive}", flush=True)
 
 

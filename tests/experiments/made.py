@@ -1,7 +1,5 @@
 """Records with chosen samples, and a plan over a tiny folder."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,38 +13,27 @@ from wallclock.run.plan import Plan
 from wallclock.spec import Cell, ModelSpec, Recipe, Settings, Slice
 
 MACHINE = {"cpu": "Test CPU", "cores": 4, "gpus": [], "memory_gib": 8}
-VERSIONS = {
-    "libjpeg-turbo in pillow": "3.1.0",
-    "libjpeg-turbo in opencv": "3.1.1",
-    "libjpeg-turbo in simplejpeg": "3.1.2",
-    "libturbojpeg": "2.1.5",
-}
-ENVIRONMENT = {"machine": MACHINE, "versions": VERSIONS, "cost": {"usd_per_hour": 3.6}}
 MODEL = ModelSpec("dinov2-small", "random")
+RECIPE = Recipe("fast", engine="threads")
 MS = 1_000_000
 S = 1000 * MS
-
-
-def corpus(image_set: str = "small_256", n: int = 10) -> Slice:
-    return Slice("synthetic", image_set, n, f"digest of {image_set}", "")
 
 
 def record(
     experiment: str,
     protocol: str,
     label: str,
-    recipe: Recipe,
-    repeat: int = 0,
-    image_set: str = "small_256",
+    values: Mapping[str, Any],
+    params: Mapping[str, Any],
     samples: Mapping[str, Sequence[int]] | None = None,
-    values: Mapping[str, Any] | None = None,
-    params: Mapping[str, Any] | None = None,
+    recipe: Recipe = RECIPE,
     model: ModelSpec = MODEL,
 ) -> Record:
-    images = corpus(image_set)
-    cell = Cell(experiment, protocol, label, repeat, recipe, images, model, params or {})
-    sizes = {"median_kb": 7.4, "median_megapixels": 0.06, **(values or {})}
-    return Record(cell, samples=samples or {}, values=sizes, environment=ENVIRONMENT)
+    """A record of ten small images; without samples, ten seconds long."""
+    corpus = Slice("synthetic", "small_256", 10, "digest", "")
+    cell = Cell(experiment, protocol, label, 0, recipe, corpus, model, params)
+    samples = samples or {"wall": [10 * S]}
+    return Record(cell, samples=samples, values=values, environment={"machine": MACHINE})
 
 
 def resolved(*overrides: str) -> Settings:

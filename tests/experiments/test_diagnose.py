@@ -1,7 +1,5 @@
 """`diagnose`: from the command line on files, and its fixes."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,29 +12,28 @@ from tests import making
 from tests.conftest import RunMain
 from tests.experiments import made
 from wallclock.clock import STAGES
+from wallclock.paper import diagnosis as words
 from wallclock.paper.csvfile import read_table
-from wallclock.paper.diagnosis import words
 from wallclock.run.plan import Plan
 
 #: As little of everything as still measures it.
+FEWER = {
+    "loading.seconds": 0.05,
+    "batch_transfer": "{batches: 4, batch_sizes: [1, 8]}",
+    "step.batch_sizes.cpu": "[1, 8]",
+    "step.batches.cpu": 2,
+    "better": "{workers: 1, batch_size: {cpu: 8}, dtype: {cpu: fp32}}",
+    "loaders": "[]",
+    "checks": "[{workers: 0}]",
+}
 SHORT = (
     *("--experiment=diagnose", "corpus=folder", "model=null", "model.service_ms=20", "device=cpu"),
-    *("experiment.diagnose.loading.seconds=0.05", "experiment.diagnose.batch_transfer.batches=4"),
-    "experiment.diagnose.batch_transfer.batch_sizes=[1,8]",
-    "experiment.diagnose.step.batch_sizes.cpu=[1,8]",
-    *("experiment.diagnose.step.batches.cpu=2", "experiment.diagnose.better.dtype.cpu=fp32"),
-    "experiment.diagnose.loaders=[{name: turbojpeg, decoder: turbojpeg, resizer: opencv,"
-    " interpolation: area}]",
-    *("experiment.diagnose.checks=[{workers: 0}]", "experiment.diagnose.better.workers=1"),
+    *(f"experiment.diagnose.{option}={value}" for option, value in FEWER.items()),
 )
+FIRST = "Where the time of an image goes"
 #: On screen, in this order; the page has all parts.
-ON_SCREEN = (
-    "Where the time of an image goes",
-    "Expect ",
-    "what it costs",
-    "Predicted, not measured",
-)
-PARTS = ("Verdict", "Checklist", "What each fix will bring", "Proof")
+ON_SCREEN = (FIRST, "Expect ", "what it costs", "Predicted, not measured")
+PARTS = (FIRST, "Verdict", "Checklist", "What each fix will bring", "Proof")
 
 
 def folder(path: Path, count: int) -> Path:
@@ -49,12 +46,8 @@ def folder(path: Path, count: int) -> Path:
 def test_one_image_gives_five_parts(run_main: RunMain, tmp_path: Path) -> None:
     images = folder(tmp_path / "my images", 1)
     out, figures = tmp_path / "data", tmp_path / "figures"
-    sizes = (
-        "experiment.diagnose.recipe.batch_size=8",
-        "experiment.diagnose.better.batch_size.cpu=8",
-    )
-    paths = (f"corpus.path={images}", f"out={out}", f"figures={figures}")
-    done = run_main(*SHORT, *sizes, *paths)
+    size = "experiment.diagnose.recipe.batch_size=8"
+    done = run_main(*SHORT, size, f"corpus.path={images}", f"out={out}", f"figures={figures}")
     assert done.returncode == 0, done.stdout + done.stderr
     positions = [done.stdout.find(part) for part in ON_SCREEN]
     assert -1 not in positions
@@ -63,7 +56,7 @@ def test_one_image_gives_five_parts(run_main: RunMain, tmp_path: Path) -> None:
     assert str(figures / "diagnosis.html") in done.stdout
     assert done.stdout.splitlines()[-1].startswith("fix first: ")
     page = (figures / "diagnosis.html").read_text(encoding="utf-8")
-    for number, heading in enumerate(("Where the time of an image goes", *PARTS), start=1):
+    for number, heading in enumerate(PARTS, start=1):
         assert f"{number}. {heading}" in page
     assert "± 15 % on every cost" in page
     assert not re.search(r"(?:src|href)=\"(?!#|data:)", page), "it must open without a network"
@@ -72,9 +65,8 @@ def test_one_image_gives_five_parts(run_main: RunMain, tmp_path: Path) -> None:
     assert [row["stage"] for row in stages] == list(STAGES)
     assert sum(float(row["share"]) for row in stages) == pytest.approx(1, rel=1e-4)
     assert sum(row["is_bottleneck"] == "yes" for row in stages) == 1
-    assert all(
-        row["fix"] and row["fix_cost"] and float(row["at_most_speedup"]) >= 0.999 for row in stages
-    )
+    assert all(row["fix"] and row["fix_cost"] for row in stages)
+    assert min(float(row["at_most_speedup"]) for row in stages) >= 1
     predictions = read_table(out / diagnose.PREDICTIONS_CSV)
     assert {row["origin"] for row in predictions} == {"predicted"}
     assert not any(row["measured_img_per_s"] for row in predictions)
@@ -115,7 +107,7 @@ def test_prediction_and_proof(run_main: RunMain, tmp_path: Path) -> None:
     done = run_main(
         *(*SHORT, f"corpus.path={images}", f"out={out}", f"figures={figures}"),
         *("experiment.diagnose.prove=true", "experiment.diagnose.recipe.batch_size=4"),
-        *("experiment.diagnose.recipe.workers=2", "experiment.diagnose.better.batch_size.cpu=8"),
+        "experiment.diagnose.recipe.workers=2",
         timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr

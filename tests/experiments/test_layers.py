@@ -1,7 +1,5 @@
 """`layers`: a small real network from the command line to tables and a trace that opens."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path
@@ -12,8 +10,8 @@ import pytest
 from experiments.layers import LAYERS_CSV, OPERATORS_CSV
 from tests.conftest import RunMain
 from wallclock.errors import Unavailable
-from wallclock.measure.layers import layers
 from wallclock.measure.protocol import no_progress
+from wallclock.measure.runtimes import layers
 from wallclock.paper.csvfile import read_table
 from wallclock.spec import Cell, ModelSpec, Recipe
 

@@ -1,29 +1,18 @@
 """`limits`: its grid, and its table."""
 
-from __future__ import annotations
-
 import pytest
 
 from experiments import limits
 from tests.experiments import made
 from tests.experiments.conftest import Grid
-from tests.experiments.made import S
 from wallclock.records import Record
-from wallclock.spec import ModelSpec, Recipe
+from wallclock.spec import ModelSpec
 
 
 def limit(what: str, rate: float, ms: float = 0.0) -> Record:
+    model = ModelSpec("null", "none", service_ms_per_image=ms)
     values = {"n_loaded": round(rate * 10), "n_unique": 4}
-    return made.record(
-        "limits",
-        "ceiling",
-        f"{what}-{ms}",
-        Recipe("fast", engine="threads"),
-        samples={"wall": [10 * S]},
-        values=values,
-        params={"what": what},
-        model=ModelSpec("null", "none", service_ms_per_image=ms),
-    )
+    return made.record("limits", "ceiling", f"{what}-{ms}", values, {"what": what}, model=model)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +30,6 @@ def test_efficiency_is_over_the_lowest_ceiling(
     records += [limit("forward", 100, 10.0), limit("forward", 5000, 0.2)]
     records.append(limit("end_to_end", rate, ms))
     rows = {row["what"]: row for row in limits.tables(records)[limits.CSV]}
-    assert tuple(rows["loader"]) == limits.COLUMNS
     assert rows["loader"]["efficiency"] == pytest.approx(0.9)
     assert rows["end_to_end"]["efficiency"] == pytest.approx(efficiency)
     assert rows["end_to_end"]["limited_by"] == stage
@@ -51,16 +39,9 @@ def test_efficiency_is_over_the_lowest_ceiling(
 def test_grid_has_mock_models_without_a_gpu(grid: Grid) -> None:
     cells = grid("limits", "repeats=1")
     assert len({cell.label for cell in cells}) == len(cells)
-    passes = [
-        (cell.recipe.name, cell.model.service_ms_per_image)
-        for cell in cells
-        if cell.params["what"] == "end_to_end"
-    ]
+    ends = [cell for cell in cells if cell.params["what"] == "end_to_end"]
+    passes = [(cell.recipe.name, cell.model.service_ms_per_image) for cell in ends]
     assert passes == [("fast", 10.0), ("fast", 0.2), ("optimized", 0.2)]
     assert {cell.params["allocator"] for cell in cells} == {"keep"}
-    rounds = [
-        cell.params["batches"] / cell.recipe.workers
-        for cell in cells
-        if cell.recipe.workers > 1 and "batches" in cell.params
-    ]
+    rounds = [cell.params["batches"] / cell.recipe.workers for cell in ends if cell.recipe.workers]
     assert min(rounds) >= 10, "work in progress at either end must be negligible"

@@ -1,7 +1,6 @@
 """The experiments with one recipe or one varying choice: their grids, ladder, timeline and fit."""
 
-from __future__ import annotations
-
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -13,7 +12,6 @@ from tests.experiments import made
 from tests.experiments.conftest import Grid
 from tests.experiments.made import S
 from tests.reference import reference_records
-from wallclock.records import Record
 from wallclock.spec import Recipe
 
 
@@ -93,25 +91,21 @@ def test_a_row_per_step() -> None:
     assert [row["step"] for row in rows] == [row["recipe"] for row in rows] == list(steps._LADDER)
 
 
-def loaded(what: str, n: int, seconds: float, threads: int) -> Record:
-    values = {"n_loaded": n, "n_unique": 4, "settings": "", "cores": 2, "peak_memory_mib": 300.0}
-    recipe, label = Recipe("fast", engine="threads", workers=threads), f"{what}-{threads}-{n}"
-    samples, params = {"wall": [round(seconds * S)]}, {"what": what}
-    return made.record(
-        "scaling", "load_n", label, recipe, samples=samples, values=values, params=params
-    )
-
-
 def test_fit_over_counts_and_speedup_of_threads() -> None:
-    records = [loaded("images", n, 0.5 + 0.002 * n, 0) for n in (100, 1000, 10_000)]
-    records += [loaded("threads", 1000, 4.0, 1), loaded("threads", 1000, 2.1, 2)]
-    rows = scaling.tables(records)[scaling.CSV]
-    assert tuple(rows[0]) == scaling.COLUMNS
-    for row in rows[:3]:
-        fit = (row["fit_startup_s"], row["fit_ms_per_image"], row["fit_r2"])
-        assert fit == pytest.approx((0.5, 2.0, 1.0))
-    assert rows[3]["fit_r2"] is None
-    assert rows[4]["speedup_vs_one_thread"] == pytest.approx(4.0 / 2.1)
+    """A run takes 0.5 s and 2 ms an image; a single thread, 4 ms."""
+    records = []
+    for record in reference_records("scaling"):
+        ms = 4 if record.cell.recipe.workers == 1 else 2
+        wall_s = 0.5 + ms / 1e3 * record.values["n_loaded"]
+        records.append(replace(record, samples={"wall": [round(wall_s * S)]}))
+    for row in scaling.tables(records)[scaling.CSV]:
+        counts, fit = row["what"] == "images", (row["fit_startup_s"], row["fit_ms_per_image"])
+        assert fit == (pytest.approx((0.5, 2.0)) if counts else (None, None))
+        assert row["fit_r2"] == (pytest.approx(1.0) if counts else None)
+        if row["threads"] == 2 and not counts:
+            n = int(str(row["n_images"]))
+            speedup = (0.5 + 0.004 * n) / (0.5 + 0.002 * n)
+            assert row["speedup_vs_one_thread"] == pytest.approx(speedup)
 
 
 def test_scaling_grid_stops_at_the_longest_run(grid: Grid) -> None:

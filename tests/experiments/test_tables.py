@@ -1,16 +1,17 @@
-"""What holds for every experiment's tables, on the records of the reference run."""
-
-from __future__ import annotations
+"""What holds for every experiment, and for its tables on the records of the reference run."""
 
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import experiments
-from experiments import _rows
+from experiments import _common
 from tests.reference import reference_records
+from wallclock.clock import STAGES
 from wallclock.records import Record
+from wallclock.spec import ModelSpec
 
 MEASURED = ("_s", "_ms", "_share", "img_per_s", "_per_s", "_speedup", "_mib", "_gib", "repeats")
 #: Experiment → protocol of its comparison, where the values are, values that fail its gate.
@@ -31,6 +32,89 @@ def tables(name: str, records: list[Record]) -> list[tuple[str, dict[str, object
 
 def no_numbers(row: dict[str, object]) -> bool:
     return not any(row[name] for name in row if name.endswith(MEASURED) and name != "service_ms")
+
+
+def repeated(name: str, *factors: int) -> list[Record]:
+    """The first repeat of every cell, once for each factor, with samples that much longer."""
+    records = []
+    for record in reference_records(name):
+        for repeat, factor in enumerate(factors if record.cell.repeat == 0 else ()):
+            samples = {key: [factor * ns for ns in record.samples[key]] for key in record.samples}
+            cell = replace(record.cell, repeat=repeat)
+            values = dict(record.values)
+            if "img_per_s" in values:
+                values["img_per_s"] /= factor
+            records.append(replace(record, cell=cell, samples=samples, values=values))
+    return records
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["cpu", "decoders", "frontier", "limits", "onnx", "scaling", "serial", "serialization", "t4"],
+)
+def test_a_row_is_the_median_repeat_with_the_spread(name: str) -> None:
+    rows = tables(name, repeated(name, 3, 1, 2))
+    fast, median, slow = (tables(name, repeated(name, factor)) for factor in (1, 2, 3))
+    for index, (csv, row) in enumerate(rows):
+        if row.get("status") != "ok" or "repeats" not in row:
+            continue
+        assert row["repeats"] == 3
+        for column, value in row.items():
+            of, _, end = column.rpartition("_")
+            if of in ("wall_s", "img_per_s", "mean_ms", "write_s"):
+                ends = [float(str(one[index][1][of])) for one in (fast, slow)]
+                assert value == pytest.approx((min if end == "min" else max)(ends)), column
+            elif column != "repeats":
+                assert value == pytest.approx(median[index][1][column]), (csv, column)
+
+
+def test_of_two_passes_the_faster_is_the_median() -> None:
+    both, fast = (tables("serial", repeated("serial", *n)) for n in ((3, 1), (1,)))
+    assert [row["wall_s"] for _, row in both] == [row["wall_s"] for _, row in fast]
+
+
+@pytest.mark.parametrize("name", ["serial", "cpu", "t4", "workers"])
+def test_stages_and_rates_add_up(name: str) -> None:
+    for csv, row in tables(name, reference_records(name)):
+        if csv.startswith("timeline"):
+            continue
+        values = {key: float(str(value)) for key, value in row.items() if isinstance(value, float)}
+        wall, stages = values["wall_s"], [values[f"{stage}_s"] for stage in STAGES]
+        whole = sum(stages) if "wait_s" in row else wall
+        assert sum(stages) + values.get("unattributed_s", 0) == pytest.approx(whole)
+        assert [values[f"{s}_share"] * whole for s in STAGES] == pytest.approx(stages)
+        assert values["img_per_s"] * wall == pytest.approx(row["n_images"])
+        assert values["seconds_per_100k"] * values["img_per_s"] == pytest.approx(1e5)
+        assert values.get("wait_s", 0) == pytest.approx(values.get("wait_share", 0) * wall)
+        if share := values.get("decode_resize_share_without_forward"):
+            loading = values["decode_s"] + values["resize_s"]
+            assert share == pytest.approx(loading / (wall - values["forward_s"]))
+
+
+def test_percentiles_and_means_of_samples() -> None:
+    (record,) = (r for r in repeated("decoders", 1) if r.cell.label == "pil-original")
+    ((_, row),) = tables("decoders", [record])
+    ms = np.array(record.samples["decode"]) / 1e6
+    assert row["p90_ms"] == pytest.approx(float(np.quantile(ms, 0.9)))
+    assert (row["mean_ms"], row["n_buffers"]) == (pytest.approx(float(ms.mean())), len(ms))
+    rate = record.values["megapixels"] / ms.sum() * 1e3
+    assert row["megapixels_per_s"] == pytest.approx(float(rate))
+
+
+def test_price_and_telemetry_of_a_pass() -> None:
+    (record,) = reference_records("t4")
+    sampled = {"cpu_cores": [1.0, 3.0], "throttle_reasons": ["power cap", "heat"]}
+    values, environment = {**record.values, "telemetry": sampled}, {**record.environment}
+    environment["cost"] = {"usd_per_hour": 3.6}
+    environment["machine"] = {"cpu": "CPU", "cores": 4, "gpus": [{"name": "Tesla T4"}]}
+    model = ModelSpec("null", "none", service_ms=8.0, service_ms_per_image=2.0)
+    record = replace(record, cell=replace(record.cell, model=model))
+    (_, row), *_ = tables("t4", [replace(record, values=values, environment=environment)])
+    assert (row["weights"], row["service_ms"], row["batch_size"]) == ("none", 72.0, 32)
+    assert row["device"] == "CPU (4 cores, with Tesla T4)"
+    assert row["usd_per_million"] == pytest.approx(1e3 / float(str(row["img_per_s"])))
+    assert (row["cpu_cores_used"], row["throttle_reasons"]) == (2.0, "power cap; heat")
+    assert (row["gpu_power_w"], row["gate"], row["dct_margin"]) == (None, "reference", None)
 
 
 @pytest.mark.parametrize("name", experiments.ORDER)
@@ -108,7 +192,7 @@ def test_without_a_comparison_the_gate_is_not_checked(name: str) -> None:
     ],
 )
 def test_fidelity_gate(values: dict[str, Any], gate: str) -> None:
-    row = _rows.judge_fidelity(values, {"min_psnr_db": 25.0, "min_cosine": 0.9})
+    row = _common.judge_fidelity(values, {"min_psnr_db": 25.0, "min_cosine": 0.9})
     assert row["gate"] == gate
 
 
@@ -118,10 +202,34 @@ def test_fidelity_gate(values: dict[str, Any], gate: str) -> None:
 def test_fidelity_gate_of_an_antialiased_recipe(loss: float, gain: float, gate: str) -> None:
     values = {"psnr_db": 40.0, "psnr_loss_vs_area_db": loss, "psnr_gain_vs_paper_db": gain}
     limits = {"min_psnr_db": 25, "min_cosine": 0.9, "max_loss_db": 1, "not_below_paper": True}
-    assert _rows.judge_fidelity(values, limits)["gate"] == gate
+    assert _common.judge_fidelity(values, limits)["gate"] == gate
 
 
 def test_only_100k_images_are_measured_as_such() -> None:
-    assert _rows.rate_columns(100_000, 500.0)["seconds_per_100k_origin"] == "measured"
-    scaled = _rows.rate_columns(10, 0.5)
+    assert _common.rate_columns(100_000, 500.0)["seconds_per_100k_origin"] == "measured"
+    scaled = _common.rate_columns(10, 0.5)
     assert (scaled["seconds_per_100k"], scaled["seconds_per_100k_origin"]) == (5000, "extrapolated")
+
+
+def test_order_is_by_rank_without_those_on_request() -> None:
+    assert experiments.ORDER[:3] == ("profiler", "decoders", "serialization")
+    assert experiments.ORDER[-2:] == ("predict", "layers")
+    assert experiments.ON_REQUEST == ("diagnose",)
+    assert experiments.QUICK == ("profiler", "decoders", "serialization", "serial", "cpu")
+
+
+def test_record_sources() -> None:
+    assert experiments.record_sources("predict")[:2] == ("predict", "t4")
+    assert experiments.record_sources("serial") == ("serial",)
+
+
+@pytest.mark.parametrize("name", [*experiments.ORDER, *experiments.ON_REQUEST])
+def test_every_table_has_a_constant(name: str) -> None:
+    module = vars(experiments.load(name))
+    constants = {
+        csv
+        for constant, value in module.items()
+        if constant.endswith(("CSV", "CSVS"))
+        for csv in (value.values() if isinstance(value, dict) else [value])
+    }
+    assert constants == set(module["TABLES"])

@@ -10,11 +10,9 @@ import pytest
 
 from tests.measure.conftest import FORKS
 from wallclock.errors import UserError
-from wallclock.measure import contention as contention_protocol
-from wallclock.measure.batch_transfer import batch_transfer
-from wallclock.measure.contention import contention, process_counts
+from wallclock.measure import costs
+from wallclock.measure.costs import batch_transfer, contention, process_counts, step
 from wallclock.measure.protocol import no_progress
-from wallclock.measure.step import step
 from wallclock.spec import Cell, ModelSpec, Recipe, Slice
 
 pytestmark = FORKS
@@ -28,10 +26,8 @@ def cell_of(protocol: str, corpus: Slice | None = None, **params: Any) -> Cell:
     return Cell("predict", protocol, "test", 0, RECIPE, corpus, MODEL, params)
 
 
-def test_loading_alone_and_concurrently(
-    corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(contention_protocol, "process_counts", lambda cores: [1, 2])
+def test_contention_rates(corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(costs, "process_counts", lambda cores: [1, 2])
     result = contention(cell_of("contention", corpus, seconds=0.2), tmp_path, no_progress)
     n, values = result.values["n_embedded"], result.values
     per_image = dict.fromkeys(("read", "decode", "resize", "normalize"), n)
@@ -43,24 +39,16 @@ def test_loading_alone_and_concurrently(
 
 
 def test_process_counts_end_at_twice_the_cores() -> None:
-    assert [process_counts(cores) for cores in (1, 2, 4, 6, 16)] == [
-        [1, 2],
-        [1, 2, 4],
-        [1, 2, 4, 8],
-        [1, 2, 4, 6, 12],
-        [1, 2, 4, 8, 16, 32],
-    ]
+    counts = {1: [1, 2], 2: [1, 2, 4], 6: [1, 2, 4, 6, 12], 16: [1, 2, 4, 8, 16, 32]}
+    assert {cores: process_counts(cores) for cores in counts} == counts
 
 
-def test_a_loading_process_that_dies_is_an_error(
-    corpus: Slice,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+def test_a_loading_process_dies(
+    corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:
     cell = cell_of("contention", corpus, seconds=0.1)
     cell = replace(cell, recipe=replace(RECIPE, decoder="none"))
-    monkeypatch.setattr(contention_protocol, "process_counts", lambda cores: [1])
+    monkeypatch.setattr(costs, "process_counts", lambda cores: [1])
     with pytest.raises(RuntimeError, match="ended with status"):
         contention(cell, tmp_path, no_progress)
     assert "none" in capfd.readouterr().err

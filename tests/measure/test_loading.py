@@ -1,4 +1,4 @@
-"""Protocols `loading`, `load_n` and `ceiling` on real files and processes."""
+"""Protocols `loading`, `load_n`, `ceiling` and `fidelity` on real files and processes."""
 
 from __future__ import annotations
 
@@ -13,23 +13,16 @@ from tests.measure.conftest import FORKS
 from wallclock.errors import Unavailable, UserError
 from wallclock.measure import ceilings
 from wallclock.measure.ceilings import ceiling
-from wallclock.measure.loading import load_n, loading
+from wallclock.measure.fidelity import fidelity
 from wallclock.measure.protocol import Measurement, no_progress
+from wallclock.measure.throughput import load_n, loading
 from wallclock.spec import Cell, ModelSpec, Recipe, Slice
 
 pytestmark = FORKS
 
 MODEL = ModelSpec("null", weights="none", input_px=32, service_ms_per_image=1.0)
-OURS = Recipe(
-    "fast",
-    "simplejpeg",
-    "torch",
-    "bilinear",
-    "threads",
-    batch_size=4,
-    dct_scale="auto",
-    normalize_on="device",
-)
+OURS = Recipe("fast", "simplejpeg", "torch", engine="threads", batch_size=4, dct_scale="auto")
+OURS = replace(OURS, normalize_on="device")
 PAPER = Recipe("paper", "simplejpeg", "opencv", "linear", "dataloader", workers=1, batch_size=4)
 FIDELITY = {"images": 6, "vectors": 0}
 
@@ -41,9 +34,8 @@ def run(measure: Any, corpus: Slice, recipe: Recipe, repeat: int = 0, **params: 
 
 
 def test_a_loaders_rate_and_its_own_images(corpus: Slice) -> None:
-    ours, paper = (
-        run(loading, corpus, recipe, seconds=0.05, fidelity=FIDELITY) for recipe in (OURS, PAPER)
-    )
+    options: dict[str, Any] = {"seconds": 0.05, "fidelity": FIDELITY}
+    ours, paper = (run(loading, corpus, recipe, **options) for recipe in (OURS, PAPER))
     assert ours.samples["wall"][0] >= 50_000_000
     assert sum(ours.samples["batch"]) <= ours.samples["wall"][0]
     assert ours.values["n_loaded"] == 4 * len(ours.samples["batch"])
@@ -101,9 +93,7 @@ def test_a_short_pass_takes_eight_bursts(corpus: Slice) -> None:
     assert len(result.samples["batch"]) == 8 * 4
 
 
-def test_a_pinned_process_that_dies_stops_the_others(
-    corpus: Slice, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_dies_stops_all(corpus: Slice, monkeypatch: pytest.MonkeyPatch) -> None:
     real, first = ceilings._decoding, min(os.sched_getaffinity(0))
 
     def dies(*arguments: Any, **named: Any) -> Any:
@@ -112,5 +102,20 @@ def test_a_pinned_process_that_dies_stops_the_others(
         return real(*arguments, **named)
 
     monkeypatch.setattr(ceilings, "_decoding", dies)
-    with pytest.raises(RuntimeError, match="a pinned process ended with status"):
+    with pytest.raises(RuntimeError, match="a process ended with status"):
         run(ceiling, corpus, OURS, kind="decode_files", seconds=0.01)
+
+
+def test_fidelity_is_judged_image_by_image(corpus: Slice, tmp_path: Path) -> None:
+    recipes = [
+        {"name": "fast", "decoder": "simplejpeg", "resizer": "torch", "dct_scale": "auto"},
+        {"name": "area", "decoder": "pil", "resizer": "opencv", "interpolation": "area"},
+        {"name": "paper", "decoder": "pil", "resizer": "opencv", "interpolation": "linear"},
+    ]
+    reference, params = Recipe("reference"), {"recipes": recipes}
+    cell = Cell("fast", "fidelity", "fidelity", 0, reference, corpus, MODEL, params)
+    result = fidelity(cell, tmp_path, no_progress).values["fidelity"]
+    assert result["area"]["psnr_loss_vs_area_db"] == 0.0
+    assert result["paper"]["psnr_gain_vs_paper_db"] == 0.0
+    assert result["fast"]["psnr_loss_vs_area_db"] < 0 < result["fast"]["psnr_gain_vs_paper_db"]
+    assert 0 < result["fast"]["max_abs_diff"] < result["paper"]["max_abs_diff"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import count
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.test_clock import FakeClock
 from wallclock.engines.batch import Batch, Marks
 from wallclock.engines.inference import HostInference
 from wallclock.engines.pipeline import DeviceStages
@@ -17,26 +19,14 @@ from wallclock.measure.loop import after, run_pass, steady, workers_since
 from wallclock.measure.protocol import no_progress
 
 
-class Clock:
-    """Nanoseconds that the test advances."""
-
-    def __init__(self) -> None:
-        self.now = 1_000
-
-    def __call__(self) -> int:
-        return self.now
-
-
 class FakeLoader:
     """Batches of two images, each of which takes `load_ns` in one worker."""
 
-    def __init__(self, clock: Clock, load_ns: int, failures: int = 0) -> None:
+    def __init__(self, clock: FakeClock, load_ns: int, failures: int = 0) -> None:
         self.clock, self.load_ns, self.failures = clock, load_ns, failures
-        self.closed = False
 
     def __iter__(self) -> Iterator[Batch]:
-        number = 0
-        while True:
+        for number in count():
             began = self.clock.now
             self.clock.now += self.load_ns
             times = np.array([[began, began + 3, began + self.load_ns]] * 2, dtype=np.int64)
@@ -44,7 +34,6 @@ class FakeLoader:
             marks = [Marks("worker 0", ("read", "decode"), times)]
             ids = [f"{number}-0", f"{number}-1"]
             yield Batch(ids, [0, 1], np.zeros((2, 1)), failed, marks, {"decoder": "fake"})
-            number += 1
 
     def ready(self) -> int:
         return 0
@@ -53,7 +42,7 @@ class FakeLoader:
 class Inline(InlineWriter):
     """A writer whose sink takes `write_ns`."""
 
-    def __init__(self, clock: Clock, write_ns: int) -> None:
+    def __init__(self, clock: FakeClock, write_ns: int) -> None:
         super().__init__(lambda ids, vectors: None, lambda: None)
         self.clock, self.write_ns = clock, write_ns
         self.ids: list[str] = []
@@ -65,7 +54,7 @@ class Inline(InlineWriter):
         self.written.append(WriteSpan(requested, began, self.clock.now))
 
 
-def inference(clock: Clock, forward_ns: int, write_ns: int) -> HostInference:
+def inference(clock: FakeClock, forward_ns: int, write_ns: int) -> HostInference:
     def forward(batch: Any) -> Any:
         clock.now += forward_ns
         return batch
@@ -82,11 +71,10 @@ def inference(clock: Clock, forward_ns: int, write_ns: int) -> HostInference:
     [(100, 10, 1, "loader"), (10, 100, 1, "forward"), (10, 1, 100, "sink")],
 )
 def test_durations_add_up(load_ns: int, forward_ns: int, write_ns: int, limit: str) -> None:
-    clock = Clock()
+    clock = FakeClock()
     step = inference(clock, forward_ns, write_ns)
-    result = run_pass(
-        FakeLoader(clock, load_ns), after(5), no_progress, inference=step, clock=clock
-    )
+    loader = FakeLoader(clock, load_ns)
+    result = run_pass(loader, after(5), no_progress, inference=step, clock=clock)
     assert (result.batches, result.images) == (5, 10)
     one = load_ns + forward_ns + write_ns
     assert result.wall_ns == 5 * one
@@ -94,12 +82,9 @@ def test_durations_add_up(load_ns: int, forward_ns: int, write_ns: int, limit: s
     assert samples == {
         "read": [3] * 10,
         "decode": [load_ns - 3] * 10,
-        "wait": [load_ns] * 5,
-        "h2d": [0] * 5,
-        "forward": [forward_ns] * 5,
-        "d2h": [0] * 5,
-        "serialize": [write_ns] * 5,
-        "batch": [one] * 5,
+        **dict.fromkeys(("h2d", "d2h"), [0] * 5),
+        **{"wait": [load_ns] * 5, "forward": [forward_ns] * 5},
+        **{"serialize": [write_ns] * 5, "batch": [one] * 5},
     }
     assert result.limited_by == limit
     assert sum(result.main_s.values()) == pytest.approx(result.wall_ns / 1e9)
@@ -107,11 +92,10 @@ def test_durations_add_up(load_ns: int, forward_ns: int, write_ns: int, limit: s
 
 
 def test_spans_start_at_the_pass() -> None:
-    clock = Clock()
+    clock = FakeClock()
     step = inference(clock, 20, 5)
-    result = run_pass(
-        FakeLoader(clock, 10), after(3), no_progress, inference=step, span_batches=2, clock=clock
-    )
+    options: Any = {"inference": step, "span_batches": 2, "clock": clock}
+    result = run_pass(FakeLoader(clock, 10), after(3), no_progress, **options)
     assert {span[2] for span in result.spans} == {0, 1}, "of two batches"
     first = [span for span in result.spans if span[2] == 0]
     assert ("worker 0", "decode", 0, 3, 7) in first
@@ -121,7 +105,7 @@ def test_spans_start_at_the_pass() -> None:
 
 
 def test_without_inference_the_wall_is_the_waiting() -> None:
-    clock = Clock()
+    clock = FakeClock()
     result = run_pass(FakeLoader(clock, 10), after(4), no_progress, clock=clock)
     assert (result.wall_ns, list(result.samples["wait"])) == (40, [10] * 4)
     assert result.limited_by == ""
@@ -131,34 +115,19 @@ def test_without_inference_the_wall_is_the_waiting() -> None:
     ("seconds", "at_least", "burst", "batches"),
     [(0.0, 9, 4, 12), (0.0, 8, 4, 8), (101e-9, 1, 1, 11), (101e-9, 1, 4, 12)],
 )
-def test_steady_stops_between_bursts(
-    seconds: float, at_least: int, burst: int, batches: int
-) -> None:
-    clock = Clock()
+def test_steady_stops_at_bursts(seconds: float, at_least: int, burst: int, batches: int) -> None:
+    clock = FakeClock()
     until = steady(seconds, at_least, burst)
     assert run_pass(FakeLoader(clock, 10), until, no_progress, clock=clock).batches == batches
 
 
-def test_a_loader_that_ends_ends_the_pass() -> None:
-    class Finite(FakeLoader):
-        def __iter__(self) -> Iterator[Batch]:
-            stream = super().__iter__()
-            return iter([next(stream), next(stream)])
-
-    clock = Clock()
-    assert run_pass(Finite(clock, 10), None, no_progress, clock=clock).images == 4
-
-
-@pytest.mark.parametrize(("limit", "stops"), [(5, True), (6, False)])
-def test_max_failures(limit: int, stops: bool) -> None:
-    clock = Clock()
+def test_max_failures() -> None:
+    clock = FakeClock()
     loader = FakeLoader(clock, 10, failures=2)
-    if not stops:
-        result = run_pass(loader, after(3), no_progress, max_failures=limit, clock=clock)
-        assert len(result.failures) == 6
-        return
+    result = run_pass(loader, after(3), no_progress, max_failures=6, clock=clock)
+    assert len(result.failures) == 6
     with pytest.raises(UserError, match="max_failures=5 images failed; the last, x, in read: gone"):
-        run_pass(loader, after(3), no_progress, max_failures=limit, clock=clock)
+        run_pass(loader, after(3), no_progress, max_failures=5, clock=clock)
 
 
 def test_worker_times_are_of_the_pass_alone() -> None:

@@ -1,19 +1,23 @@
-"""Live metrics: what a real run exports while it goes on, read as Prometheus reads it."""
+"""Live metrics as Prometheus reads them, and the sampler of GPU and CPU use."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.conftest import RunMain
 from tests.measure.conftest import FORKS
 from wallclock.clock import STAGES
-from wallclock.measure import monitor
+from wallclock.measure import monitor, telemetry
 from wallclock.measure.monitor import METRICS, Monitor
 from wallclock.measure.throughput import throughput
 from wallclock.spec import Cell, ModelSpec, Recipe, Slice
@@ -51,16 +55,14 @@ def test_the_option_reaches_the_run(run_main: RunMain, tmp_path: Path) -> None:
 
 
 @FORKS
-def test_a_run_exports_while_it_goes_on(
-    corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_exports_as_it_runs(corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, work = tmp_path / "watched", tmp_path / "work"
     work.mkdir()
     recipe = Recipe("baseline", engine="dataloader", workers=1, batch_size=4)
     model = ModelSpec("null", weights="none", input_px=32, service_ms=20.0)
     cell = Cell("t4", "throughput", "baseline", 0, recipe, corpus, model)
     monkeypatch.setattr(monitor, "_PERIOD_S", 0.05)
-    monkeypatch.setattr(monitor, "_current", [Monitor(folder, cell)])
+    monkeypatch.setattr(monitor, "current", Monitor(folder, cell))
     seen = set()
 
     def read(images: int) -> None:
@@ -74,8 +76,7 @@ def test_a_run_exports_while_it_goes_on(
     assert n_images == value(folder, "stage_calls_total", stage="decode") == 60
     assert n_batches == value(folder, "stage_calls_total", stage="forward") == 15
     assert value(folder, "stage_seconds_total", stage="forward") >= 15 * 0.02
-    info = {"experiment": "t4", "cell": "baseline", "repeat": "0"}
-    assert value(folder, "run_info", **info) == 1
+    assert value(folder, "run_info", experiment="t4", cell="baseline", repeat="0") == 1
     lines = lines_in(folder)
     assert {line["images_total"] for line in lines} >= seen
     for before, after in pairwise(line["stage_seconds_total"] for line in lines):
@@ -102,9 +103,47 @@ def test_one_line_a_second_counts_each_call_once(tmp_path: Path) -> None:
     lines = lines_in(tmp_path)
     assert [line["batches_total"] for line in lines] == [4, 8, 12]
     for line in lines:
-        assert line["stage_seconds_total"]["forward"] == pytest.approx(
-            line["batches_total"] * 0.125
-        )
-        assert line["images_per_second"] == 32
+        forward_s = line["stage_seconds_total"]["forward"]
+        assert forward_s == pytest.approx(line["batches_total"] * 0.125)
+        assert (line["images_per_second"], line["queue_batches"]) == (32, 3)
         assert line["accelerator_utilization_ratio"] == 0.5
-        assert line["queue_batches"] == 3
+
+
+def test_cpu_use_of_a_child() -> None:
+    sampler = telemetry.Telemetry()
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as child:
+        try:
+            sampler.sample_cpu()
+            sampler.clear()
+            before = psutil.Process(child.pid).cpu_times().user
+            while psutil.Process(child.pid).cpu_times().user < before + 0.1:
+                time.sleep(0.01)
+            sampler.sample_cpu()
+        finally:
+            child.kill()
+    values = sampler.as_values()
+    (total,), (other,) = values["cpu_cores"], values["other_cores"]
+    own, *children = (cores for (cores,) in values["cpu_cores_by_process"])
+    assert max(children) > 0, "the child's CPU use"
+    assert total == pytest.approx(own + sum(children), abs=1e-3)
+    assert other >= 0
+    assert "gpu_util" not in values
+    assert values["throttle_reasons"] == []
+
+
+def test_sampling_ends_with_its_block() -> None:
+    with pytest.raises(ZeroDivisionError), telemetry.recorded("cpu") as sampler:  # noqa: PT012
+        while not sampler.samples.get("cpu_cores"):
+            time.sleep(0.01)
+        1 / 0  # noqa: B018
+    count = len(sampler.samples["cpu_cores"])
+    time.sleep(0.3)
+    assert len(sampler.samples["cpu_cores"]) == count
+
+
+@pytest.mark.cuda
+def test_gpu_samples() -> None:
+    with telemetry.recorded("cuda") as sampler:
+        while len(sampler.samples.get("gpu_util", ())) < 2:
+            time.sleep(0.05)
+    assert sampler.samples["gpu_mem_mib"][0] > 0

@@ -10,28 +10,21 @@ import numpy as np
 import pytest
 
 from tests.test_clock import FakeClock
-from wallclock.corpus import synthetic
 from wallclock.errors import Unavailable, UserError
 from wallclock.measure import runtimes as protocol
-from wallclock.spec import Cell, CorpusSpec, ModelSpec, Recipe, Slice
+from wallclock.spec import Cell, ModelSpec, Recipe, Slice
 from wallclock.stages import forward
+from wallclock.stages.forward import networks
 
 MODEL = ModelSpec("tiny", dim=48, input_px=28)
 
 
 @pytest.fixture(autouse=True)
 def _compiler_caches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The protocol sets these to its scratch folder: restore them."""
+    """The protocol sets these to its scratch folder: restore them. Two layers are faster."""
+    monkeypatch.setattr(networks, "_LAYERS", 2)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")
     monkeypatch.setenv("TRITON_CACHE_DIR", "")
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Slice:
-    folder = tmp_path_factory.mktemp("corpus")
-    return synthetic.prepare(
-        CorpusSpec("synthetic"), "small_256", 3, folder, lambda done, total, what: None
-    )
 
 
 @pytest.fixture
@@ -41,7 +34,7 @@ def measure(corpus: Slice, tmp_path: Path) -> Any:
     work.mkdir(parents=True)
 
     def run(runtime: str, dtype: str = "fp32", model: ModelSpec = MODEL) -> Any:
-        recipe = Recipe("test", runtime=runtime, dtype=dtype, batch_size=4)
+        recipe = Recipe("test", runtime=runtime, dtype=dtype, batch_size=20)
         params = {"batches": 3, "warmup_batches": 2, "opset": 23}
         cell = Cell("onnx", "runtime", "test", 0, recipe, corpus, model, params)
         return protocol.runtime(cell, work, lambda done: None)
@@ -54,12 +47,7 @@ def measure(corpus: Slice, tmp_path: Path) -> Any:
     [("pytorch", "bf16", "torch.bfloat16"), ("onnxruntime-cpu", "fp32", "torch.float32")],
 )
 def test_one_cell(
-    measure: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    runtime: str,
-    dtype: str,
-    converted: str,
+    measure: Any, tmp_path: Path, monkeypatch: Any, runtime: str, dtype: str, converted: str
 ) -> None:
     build, runs = forward.build, list[Any]()
 
@@ -78,17 +66,15 @@ def test_one_cell(
     assert len(result.samples["batch"]) == 3
     assert len(runs) == 1 + 2 + 3, "the reference, the warm-up, the samples"
     assert str(runs[-1]) == converted, "the batch is converted before the clock starts"
-    assert values["warmup_batches"] == 2
-    assert values["warmup_s"] > 0
-    assert values["n_compared"] == 3, "a batch of four from three images: one repeats"
+    assert (values["warmup_batches"], values["warmup_s"] > 0) == (2, True)
+    assert values["n_compared"] == 18, "a batch of twenty from 18 images: two repeat"
     assert values["cosine_min"] > 0.99
     assert values["peak_gpu_mem_gib"] is None
     network = forward.make(MODEL, Recipe("test"), None, tmp_path)
     assert values["weights_digest"] == network.weights_digest
     if runtime == "onnxruntime-cpu":
         assert values["nodes"] == {"CPUExecutionProvider": sum(values["nodes"].values())}
-        assert values["export_s"] > 0
-        assert values["compile_s"] > 0
+        assert min(values["export_s"], values["compile_s"]) > 0
         assert len(list((tmp_path / "onnx").iterdir())) == 1
 
 
@@ -109,8 +95,8 @@ def test_wrong_vectors_are_seen(measure: Any, monkeypatch: pytest.MonkeyPatch) -
     ("runtime", "error", "message"),
     [
         ("onnxruntime", Unavailable, "onnxruntime runs on a CUDA GPU only"),
-        ("onnxruntime-tensorrt", Unavailable, "onnxruntime-tensorrt runs on a CUDA GPU only"),
-        ("pytorch-cudagraph", Unavailable, "pytorch-cudagraph runs on a CUDA GPU only"),
+        ("onnxruntime-tensorrt", Unavailable, "tensorrt runs on a CUDA GPU only"),
+        ("pytorch-cudagraph", Unavailable, "cudagraph runs on a CUDA GPU only"),
         ("pytroch", UserError, "did you mean pytorch"),
         ("onnxruntime-cpu", UserError, "no recipe.dtype of runtime=onnxruntime is called 'bf16'"),
     ],

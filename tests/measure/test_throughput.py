@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from tests.measure.conftest import FORKS
-from wallclock.clock import STAGES
+from wallclock.clock import DEVICE_STAGES, STAGES
 from wallclock.corpus import manifest as manifests
 from wallclock.corpus import synthetic
 from wallclock.engines import loaders
 from wallclock.engines.ring import buffers_for
 from wallclock.errors import UserError
-from wallclock.measure import throughput as module
 from wallclock.measure.protocol import Measurement, no_progress
 from wallclock.measure.serial import serial
 from wallclock.measure.throughput import plan_batches, throughput
@@ -29,16 +28,8 @@ pytestmark = FORKS
 
 MODEL = ModelSpec("null", weights="none", input_px=32)
 PROCESSES = Recipe("test", engine="dataloader", workers=2, batch_size=4)
-THREADS = Recipe(
-    "fast",
-    "simplejpeg",
-    "torch",
-    engine="threads",
-    workers=2,
-    batch_size=4,
-    dct_scale="auto",
-    normalize_on="device",
-)
+THREADS = Recipe("fast", "simplejpeg", "torch", engine="threads", workers=2, batch_size=4)
+THREADS = replace(THREADS, dct_scale="auto", normalize_on="device")
 SERIAL = replace(PROCESSES, engine="serial", workers=0)
 RECIPES = {"serial": SERIAL, "dataloader": PROCESSES, "threads": THREADS}
 
@@ -62,12 +53,10 @@ def run(
     ],
     ids=["serial", "dataloader-0", "dataloader-fork", "dataloader-spawn", "threads"],
 )
-def test_every_image_once_in_order(
-    corpus: Slice, tmp_path: Path, recipe: Recipe, prefetched: int
-) -> None:
+def test_images_in_order(corpus: Slice, tmp_path: Path, recipe: Recipe, prefetched: int) -> None:
     result = run(corpus, tmp_path, recipe)
     expected = [item.id for item in manifests.load(Path(corpus.manifest)).items]
-    ids, vectors = sinks.read_parquet(tmp_path / "vectors.parquet")
+    ids, vectors = sinks.read(tmp_path / "vectors.parquet")
     burst = max(recipe.workers, 1)
     n, n_batches = len(ids), -(-(prefetched + 12) // burst) * burst
     assert n == 4 * n_batches, "too few images for a steady state: they repeat, in full bursts"
@@ -80,7 +69,10 @@ def test_every_image_once_in_order(
     ran |= {"decoder": recipe.decoder, "resizer": recipe.resizer}
     assert values["ran"] | ran == values["ran"], "labels are read back"
     counts = {name: len(result.samples[name]) for name in (*STAGES, "wait", "batch")}
-    in_thread = recipe.engine == "threads"
+    wall, in_thread = result.samples["wall"][0], recipe.engine == "threads"
+    if recipe.start_method == "spawn":
+        assert values["startup_s"] * 1e9 > wall, "two interpreters take longer than 17 batches"
+        assert sum(result.samples["batch"]) <= wall
     if in_thread:
         assert (values["ring_batches"], len(values["workers"])) == (prefetched, 2)
         assert sum(worker["images"] for worker in values["workers"]) > 0
@@ -88,51 +80,37 @@ def test_every_image_once_in_order(
         **dict.fromkeys(("read", "decode", "resize"), n),
         "normalize": 0 if in_thread else n,
         "assemble": 0 if in_thread else n_batches,
-        **dict.fromkeys(("h2d", "forward", "d2h", "wait", "batch"), n_batches),
+        **dict.fromkeys((*DEVICE_STAGES, "wait", "batch"), n_batches),
         # Closing the file is a call of the sink's thread.
         "serialize": n_batches + 1 if in_thread else n_batches,
     }
 
 
-def test_labels_come_from_the_loader_that_ran(
-    corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_labels_of_loader(corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recipe that another engine runs is labelled with that engine."""
+    real = loaders.open_loader
     monkeypatch.setattr(
-        module, "open_loader", lambda m, recipe, model, p: loaders.open_loader(m, SERIAL, model, p)
+        loaders, "open_loader", lambda m, recipe, model, p: real(m, SERIAL, model, p)
     )
     ran = run(corpus, tmp_path, replace(PROCESSES, decoder="opencv")).values["ran"]
     assert (ran["engine"], ran["workers"], ran["decoder"]) == ("serial", 0, "pil")
 
 
-def test_the_clock_starts_after_warm_up(corpus: Slice, tmp_path: Path) -> None:
-    slow_start = replace(PROCESSES, start_method="spawn")
-    result = run(corpus, tmp_path, slow_start, replace(MODEL, service_ms=5.0))
-    wall = result.samples["wall"][0]
-    assert result.values["startup_s"] * 1e9 > wall, "two interpreters take longer than 17 batches"
-    assert sum(result.samples["batch"]) <= wall
-    assert min(result.samples["forward"]) >= 5_000_000, "the mock model takes 5 ms a batch"
-
-
 @pytest.mark.parametrize(
-    ("name", "lanes", "on_main"),
+    ("name", "others", "on_main"),
     [
-        ("serial", {"main"}, {*STAGES, "wait"}),
-        (
-            "dataloader",
-            {"main", "worker 0", "worker 1"},
-            {"wait", "h2d", "forward", "d2h", "serialize"},
-        ),
-        ("threads", {"main", "sink", "thread 0", "thread 1"}, {"wait", "h2d", "forward", "d2h"}),
+        ("serial", set(), {*STAGES, "wait"}),
+        ("dataloader", {"worker 0", "worker 1"}, {"wait", *DEVICE_STAGES, "serialize"}),
+        ("threads", {"sink", "thread 0", "thread 1"}, {"wait", *DEVICE_STAGES}),
     ],
 )
 def test_spans_lie_in_their_lanes(
-    corpus: Slice, tmp_path: Path, name: str, lanes: set[str], on_main: set[str]
+    corpus: Slice, tmp_path: Path, name: str, others: set[str], on_main: set[str]
 ) -> None:
     spans = run(corpus, tmp_path, RECIPES[name]).spans
-    assert {"main"} <= {span[0] for span in spans} <= lanes
+    assert {"main"} <= {span[0] for span in spans} <= {"main", *others}
     assert {stage for lane, stage, *_ in spans if lane == "main"} == on_main
-    for lane in lanes - {"main"} if name == "serial" else lanes:
+    for lane in {"main", *others} if others else ():
         times = sorted((at, at + took) for where, _, _, at, took in spans if where == lane)
         assert all(after >= end for (_, end), (after, _) in pairwise(times)), f"overlap in {lane}"
 
@@ -141,7 +119,7 @@ def test_spans_lie_in_their_lanes(
 def test_failures_are_listed_and_limited(corpus: Slice, tmp_path: Path, name: str) -> None:
     broken = _with_vanished_files(corpus, tmp_path / "copy", every=3)
     result = run(broken, tmp_path / "work", RECIPES[name])
-    ids, _ = sinks.read_parquet(tmp_path / "work" / "vectors.parquet")
+    ids, _ = sinks.read(tmp_path / "work" / "vectors.parquet")
     failed = {failure["id"] for failure in result.failures}
     assert (len(failed), len(set(ids)), failed & set(ids)) == (6, 12, set())
     assert {failure["stage"] for failure in result.failures} == {"read"}
@@ -153,38 +131,36 @@ def test_engines_make_the_same_vectors(corpus: Slice, tmp_path: Path) -> None:
     recipe = replace(THREADS, engine="serial", workers=0)
     cell = Cell("serial", "serial", "test", 0, recipe, corpus, MODEL, {})
     serial(cell, tmp_path, no_progress)
-    ids, vectors = sinks.read_parquet(tmp_path / "vectors.parquet")
+    ids, vectors = sinks.read(tmp_path / "vectors.parquet")
     for name in RECIPES:
         run(corpus, tmp_path / name, replace(recipe, engine=name, workers=2 * (name != "serial")))
-        others, theirs = sinks.read_parquet(tmp_path / name / "vectors.parquet")
+        others, theirs = sinks.read(tmp_path / name / "vectors.parquet")
         assert others[: len(ids)] == ids
         np.testing.assert_array_equal(theirs[: len(ids)], vectors)
 
 
-def test_warm_up_drains_the_prefetch() -> None:
-    four = replace(PROCESSES, workers=4, batch_size=10)
-    warm, count, positions = plan_batches(1000, four, at_least=1)
-    assert (warm, count, len(positions)) == (9, 100, 9 + 100 + 9)
-    warm, count, positions = plan_batches(40, four, at_least=1)
-    assert (warm, count, len(positions)) == (2, 4, 2 + 4 + 9)
-    none = replace(PROCESSES, workers=0, batch_size=10)
-    warm, count, positions = plan_batches(13, none, at_least=1)
-    full = list(range(10))
-    assert (warm, count, positions[1:]) == (1, 2, [full, [10, 11, 12], full])
+@pytest.mark.parametrize(
+    ("workers", "n", "at_least", "planned"),
+    [
+        (4, 1000, 1, (9, 100, 9 + 100 + 9)),
+        (4, 40, 1, (2, 4, 2 + 4 + 9)),
+        (0, 13, 1, (1, 2, 1 + 2 + 1)),
+        # Four workers that began together bring four batches: 21 would end inside a burst.
+        (4, 40, 21, (9, 24, 9 + 24 + 9)),
+    ],
+)
+def test_warm_up_drains_the_prefetch(workers: int, n: int, at_least: int, planned: Any) -> None:
+    recipe = replace(PROCESSES, workers=workers, batch_size=10)
+    warm, count, positions = plan_batches(n, recipe, at_least)
+    assert (warm, count, len(positions)) == planned
+    assert positions[warm + count - 1][-1] == max(n, 10 * count * (at_least > 1)) - 1
+    assert {len(batch) for batch in (*positions[:warm], *positions[warm + count :])} == {10}
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker processes:UserWarning")
 def test_a_pass_takes_eight_bursts(corpus: Slice, tmp_path: Path) -> None:
     result = run(corpus, tmp_path, replace(PROCESSES, workers=4))
     assert result.values["n_batches"] == 8 * 4
-
-
-def test_repeated_images_take_full_bursts() -> None:
-    """Four workers that began together bring four batches: 21 would end inside a burst."""
-    four = replace(PROCESSES, workers=4, batch_size=10)
-    warm, count, positions = plan_batches(40, four, at_least=21)
-    assert (warm, count, len(positions)) == (9, 24, 9 + 24 + 9)
-    assert positions[warm + count - 1][-1] == 239
 
 
 @pytest.mark.slow

@@ -17,12 +17,6 @@ def copy(tmp_path: Path) -> Copy:
     return lambda *names: copy_tables(tmp_path / "data", *names)
 
 
-@pytest.fixture
-def svg_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Save figures as SVG alone, which takes a fifth of the time."""
-    monkeypatch.setattr(style, "_METADATA", {"svg": style._METADATA["svg"]})
-
-
 @pytest.fixture(scope="session")
 def t4_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tables of the paper's machine. Not to be changed."""

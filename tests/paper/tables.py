@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +9,10 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from experiments import cpu, decoders, opt, profiler, serialization, t4
+from experiments import cpu, decoders, profiler, serialization
 from tests.reference import REFERENCE as REFERENCE
 from wallclock.paper import claims
-from wallclock.paper.csvfile import read_columns, read_table
+from wallclock.paper.csvfile import read_columns, read_table, write_table
 from wallclock.paper.figures import FIGURES
 from wallclock.paper.figures.style import styled
 from wallclock.paper.rendering import measured_sources
@@ -37,12 +36,9 @@ def copy_tables(target: Path, *names: str, source: Path = REFERENCE) -> Path:
 
 
 def save(path: Path, rows: list[Row], columns: list[str] | None = None) -> None:
-    """Write rows as a table, each cell as it is."""
+    """Write rows as a table; a column that a row lacks is empty."""
     columns = columns or read_columns(path)
-    with path.open("w", encoding="utf-8", newline="") as handle:
-        writer = csv.DictWriter(handle, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    write_table(path, columns, [{**dict.fromkeys(columns, ""), **row} for row in rows])
 
 
 def edit(path: Path, where: str = "", **changes: object) -> None:
@@ -75,32 +71,26 @@ def as_on_t4(target: Path) -> Path:
         kind = "cpu" if path.name in on_cpu else "cuda"
         device = "Xeon (16 cores, beside Tesla T4)" if kind == "cpu" else "Tesla T4"
         machine = {"device": device, "device_kind": kind, "corpus": "abo"}
-        if path.name in (t4.TIMELINE_CSV, opt.TIMELINE_CSV):
-            rows = [row | {"lane": _lane(row)} for row in rows]
-        rows = [row | {name: machine[name] for name in machine if name in row} for row in rows]
+        for row in rows:
+            row.update({name: machine[name] for name in machine if name in row})
+            if row.get("stage") in ("h2d", "forward", "d2h") and "lane" in row:
+                row["lane"] = "gpu"
         save(path, rows, columns)
     cited = claims.load(claims.CLAIMS)
     for claim in sorted(cited, key=lambda claim: claim.kind == "ratio"):
-        path = target / claim.csv
-        rows = read_table(path)
-        value = claim.paper_value
+        path, value = target / claim.csv, claim.paper_value
         if claim.kind == "ratio":
             over = claims.select(read_table(target / claim.over_csv), claim.over_row)
-            row = claims.select(rows, claim.row)
+            own = claims.select(read_table(path), claim.row)
+            assert own is not None
             assert over is not None
-            assert row is not None
-            ratio = float(row[claim.column] or 0) / float(over[claim.column])
-            if abs(ratio / value - 1) < 0.2:
+            if abs(float(own[claim.column] or 0) / float(over[claim.column]) / value - 1) < 0.2:
                 continue
             value *= float(over[claim.column])
         _measured(path, claim.row)
         edit(path, claim.row, **{claim.column: f"{value:.6g}"})
     claims.write(claims.judge(cited, target), target / claims.CSV)
     return target
-
-
-def _lane(row: Row) -> str:
-    return "gpu" if row["stage"] in ("h2d", "forward", "d2h") else row["lane"]
 
 
 def _measured(path: Path, where: str) -> None:

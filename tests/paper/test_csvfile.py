@@ -61,20 +61,17 @@ def test_float_round_trips_to_six_digits(path: Path, value: float) -> None:
     assert number(read_table(path)[0]["value"]) == pytest.approx(value, rel=1e-5, abs=0)
 
 
-@pytest.mark.parametrize("row", [{"a": 1}, {"a": 1, "b": 2, "c": 3}, {"a": 1, "c": 2}])
-def test_rows_must_have_the_declared_columns(tmp_path: Path, row: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="row 1"):
-        write_table(tmp_path / "t.csv", ["a", "b"], [row])
+BAD = [{"a": 1}, {"a": 1, "b": 2, "c": 3}, {"a": 1, "c": 2}, {"a": 1, "b": [1]}]
+
+
+@pytest.mark.parametrize("row", BAD)
+def test_refused_row_keeps_the_old_table(path: Path, row: dict[str, object]) -> None:
+    write_table(path, ["a", "b"], [{"a": 1, "b": 2}])
+    with pytest.raises(ValueError, match=r"row 1|list"):
+        write_table(path, ["a", "b"], [row])
     with pytest.raises(ValueError, match="twice"):
-        write_table(tmp_path / "t.csv", ["a", "a"], [])
-    assert not list(tmp_path.iterdir())
-
-
-def test_refused_value_keeps_the_old_table(tmp_path: Path) -> None:
-    write_table(tmp_path / "t.csv", ["a"], [{"a": 1}])
-    with pytest.raises(ValueError, match="list"):
-        write_table(tmp_path / "t.csv", ["a"], [{"a": [1]}])
-    assert (tmp_path / "t.csv").read_text() == "a\n1\n"
+        write_table(path, ["a", "a"], [])
+    assert path.read_text() == "a,b\n1,2\n"
 
 
 @pytest.mark.parametrize("text", ["", "a,b\n1\n", "a,b\n1,2,3\n"])
@@ -84,15 +81,10 @@ def test_damaged_table_is_a_user_error(path: Path, text: str) -> None:
         read_table(path)
 
 
-def test_number() -> None:
-    assert number("") is None
-    assert number("nan") is None
-    assert number("1e+06") == 1_000_000
+def test_cells_and_rows() -> None:
+    assert (number(""), number("nan"), number("1e+06")) == (None, None, 1_000_000)
     with pytest.raises(ValueError, match="pil"):
         number("pil")
-
-
-def test_rows() -> None:
     rows = [{"status": "ok"}, {"status": "unavailable"}, {"status": ""}, {"status": "ok"}]
     assert ok_rows(rows) == [{"status": "ok"}] * 2
     assert distinct(rows, "status") == ["ok", "unavailable"]

@@ -13,10 +13,10 @@ from experiments import diagnose
 from tests.conftest import ROOT
 from tests.paper.tables import Row, save
 from wallclock.clock import STAGES
+from wallclock.paper import diagnosis as job
 from wallclock.paper.closing import closing_sentence
 from wallclock.paper.csvfile import read_table
-from wallclock.paper.diagnosis import page, screen, words
-from wallclock.paper.diagnosis.words import Diagnosis
+from wallclock.paper.diagnosis import Diagnosis
 
 #: Predictions of a real run, proved: DINOv2 on two CPU cores, 200 photos.
 REFERENCE = ROOT / "data" / "reference" / "diagnosis" / "amd-epyc-2-cores.csv"
@@ -73,8 +73,8 @@ def test_starved_gpu() -> None:
         prediction("alone", "libjpeg-turbo", 1.9),
         prediction("alone", "more workers", 1.7),
     )
-    assert words.headline(diagnosis) == "First: libjpeg-turbo. Predicted: 1.90 times as fast."
-    text = " ".join(words.verdict(diagnosis))
+    assert diagnosis.words[0] == "First: libjpeg-turbo. Predicted: 1.90 times as fast."
+    text = " ".join(diagnosis.words[1])
     assert "above all decode: 25 ms an image, 51 % of its time" in text
     assert "The GPU starves: it is busy 30 % of the time" in text
     assert "A faster GPU would bring next to nothing: at most 1.00 times" in text
@@ -89,8 +89,8 @@ def test_network_that_takes_all_the_time() -> None:
         bottleneck="forward",
     )
     assert diagnosis.first() is None
-    assert "no change of the loader helps" in words.headline(diagnosis)
-    text = " ".join(words.verdict(diagnosis))
+    assert "no change of the loader helps" in diagnosis.words[0]
+    text = " ".join(diagnosis.words[1])
     assert "it is not starved" in text
     assert "A GPU instead of this CPU would bring at most 10.3 times" in text
 
@@ -101,7 +101,7 @@ def test_few_images_and_unavailable_fixes() -> None:
         prediction("alone", "simplejpeg", 0, status="unavailable", predicted_speedup=""),
     )
     assert diagnosis.first() is None
-    assert "This rests on 7 images" in words.verdict(diagnosis)[-1]
+    assert "This rests on 7 images" in diagnosis.words[1][-1]
 
 
 def test_proof_counts_absolute_errors() -> None:
@@ -111,20 +111,20 @@ def test_proof_counts_absolute_errors() -> None:
         prediction("alone", "b", 1.0, error=0.3, **{**measured, "within_interval": "no"}),
         prediction("alone", "c", 1.0, error=0.02, **measured),
     )
-    assert words.proof(diagnosis) == (
+    assert diagnosis.words[2] == (
         "3 predictions measured end to end: median error 10.0 %, worst 30.0 %; "
         "2 inside their interval."
     )
     busy = case(prediction("present", "a", 1.0, error=0.9, **{**measured, "other_cores": 1.4}))
-    assert "Other processes took 1.4 cores meanwhile" in words.proof(busy)
-    assert words.proof(case(prediction("present", "a", 1.0))) == ""
+    assert "Other processes took 1.4 cores meanwhile" in busy.words[2]
+    assert case(prediction("present", "a", 1.0)).words[2] == ""
 
 
 def test_screen_ranks_fixes_and_names_the_page(folder: Path) -> None:
-    diagnosis = words.load(folder)
+    diagnosis = job.load(folder)
     assert diagnosis is not None
     console = Console(file=io.StringIO(), width=160, color_system=None)
-    screen.print_diagnosis(diagnosis, Path("figures/diagnosis.html"), console)
+    job.print_diagnosis(diagnosis, Path("figures/diagnosis.html"), console)
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     assert "First: bf16 forward pass. Predicted: 1.92 times as fast." in text
@@ -136,14 +136,14 @@ def test_screen_ranks_fixes_and_names_the_page(folder: Path) -> None:
 
 
 def test_page_holds_every_prediction(folder: Path) -> None:
-    (path,) = page.render(folder, folder / "figures").paths
+    (path,) = job.render(folder, folder / "figures").paths
     text = path.read_text(encoding="utf-8")
     for row in read_table(REFERENCE):
         assert row["fix"].replace("'", "&#39;") in text
     for number in range(1, 6):
         assert f">{number}. " in text
     assert "± 15 % on every cost" in text
-    assert page.render(folder, folder / "figures").paths == (path,)
+    assert job.render(folder, folder / "figures").paths == (path,)
     assert path.read_text(encoding="utf-8") == text
 
 
@@ -151,6 +151,6 @@ def test_closing_sentence_and_absence(folder: Path) -> None:
     expected = "fix first: bf16 forward pass, 1.92× predicted, 1.94× measured"
     assert closing_sentence(folder, ["diagnose"]) == expected
     (folder / diagnose.IMAGES_CSV).unlink()
-    assert words.load(folder) is None
+    assert job.load(folder) is None
     assert closing_sentence(folder, ["diagnose"]) == ""
-    assert page.render(folder, folder).skipped == f"no {diagnose.STAGES_CSV}"
+    assert job.render(folder, folder).skipped == f"no {diagnose.STAGES_CSV}"

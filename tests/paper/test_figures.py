@@ -31,6 +31,7 @@ BATCH, WORKERS = "fig-02-batch-sweep", "fig-04-workers-sweep"
 PIPELINE, FRONTIER = "fig-07-pipeline", "fig-11-frontier"
 RUNTIMES, PREDICTION = "fig-05-onnx-vs-pytorch", "fig-12-predicted-vs-measured"
 STEPS = "fig-10-throughput-summary"
+QUEUE_FULL, PIL = "its queue was full at the start", "decoder=pil"
 
 
 def markers(lines: Sequence[Line2D], marker: str) -> list[tuple[float, float]]:
@@ -63,25 +64,25 @@ class TestRendering:
         assert render(BARS, folder, tmp_path) == Rendering(BARS, (), f"no {decoders.CSV}")
         skipped = render("fig-06-cpu-gpu-timeline", folder, tmp_path).skipped
         assert skipped == f"no {t4.TIMELINE_CSV} nor {opt.TIMELINE_CSV}"
+        with pytest.raises(UserError, match="did you mean fig-03-decoder-comparison"):
+            render("fig-03-decoders", folder, tmp_path)
 
     def test_tables_without_measurement(self, copy: Copy, tmp_path: Path) -> None:
-        folder = copy(SMALL, ORIGINAL, decoders.CSV)
+        folder = copy(SMALL, decoders.CSV)
         edit(folder / decoders.CSV, status="failed")
         save(folder / SMALL, read_table(folder / SMALL)[-1:])
-        edit(folder / ORIGINAL, "decoder=pil", wall_s="")
-        stems = (STACKED, "fig-01b-stacked-stage-time-original", BARS)
-        reasons = [render(stem, folder, tmp_path / "out").skipped for stem in stems]
+        reasons = [render(stem, folder, tmp_path / "out").skipped for stem in (STACKED, BARS)]
         assert "no recipe" in reasons[0]
-        assert "no wall time" in reasons[1]
-        assert reasons[2] == f"no row with status ok in {decoders.CSV}"
+        assert reasons[1] == f"no row with status ok in {decoders.CSV}"
         assert not (tmp_path / "out").exists()
 
     @pytest.mark.parametrize(
         ("stem", "csv", "where", "column", "reason"),
         [
+            (STACKED, SMALL, PIL, "wall_s", "no wall time"),
             (WORKERS, workers.CSV, "", "img_per_s", "no row .* has a rate"),
-            (RUNTIMES, onnx.CSV, "1", "p95_ms", "PyTorch FP32 has status ok but an empty time"),
-            (PIPELINE, SMALL, "decoder=pil", "status", "no row of decoder pil"),
+            (RUNTIMES, onnx.CSV, "1", "p95_ms", "row 1 has status ok but lacks one of .*p95_ms"),
+            (PIPELINE, SMALL, PIL, "status", "no row of decoder pil"),
             (FRONTIER, frontier.CSV, "", "psnr_db", "both a rate and a PSNR"),
             (PREDICTION, predict.CSV, "", "measured_img_per_s", "both predicted and measured"),
         ],
@@ -94,14 +95,58 @@ class TestRendering:
         with pytest.raises(NothingToDrawError, match=reason):
             drawn(stem, folder)
 
-    def test_unknown_stem(self, tmp_path: Path) -> None:
-        with pytest.raises(UserError, match="did you mean fig-03-decoder-comparison"):
-            render("fig-03-decoders", REFERENCE, tmp_path)
-
     def test_stages_differ_in_luminance(self) -> None:
         assert tuple(STAGE_STYLES) == STAGES
         fills = np.array([to_rgb(fill) for fill, _ in STAGE_STYLES.values()])
         assert np.all(np.diff(fills**2.2 @ [0.2126, 0.7152, 0.0722]) > 0)
+
+
+GATED = {"status": "gate failed", "reason": "vectors too far"}
+TEXTS: list[tuple[str, str, str, dict[str, Any], str, str]] = [
+    (STACKED, "", "", {}, f"98 %|37 %|{CPU}|harness floor 0.261 s|extrapolated from n = 48", "GiB"),
+    (BARS, "", "", {}, "19.6|0.221|(libjpeg-turbo 3.2.0)|median 367 KB|p50 to p90", "GiB"),
+    (BATCH, "", "", {}, "PIL decode, 4 workers, FP32", "GiB"),
+    (RUNTIMES, "", "", {}, "ONNX Runtime, CPU, INT8|398 ms · 40.2 img/s|batch of 16", "GiB"),
+    (FRONTIER, "", "", {}, "DALI (GPU): unavailable (no NVIDIA GPU is here)", "GiB"),
+    (PREDICTION, "", "", {}, "median 5 %, worst 23 %|20 cells not predicted or not", "GiB"),
+    (STACKED, t4.CSV, "", {}, "baseline: 4 workers, batch 32|overlap; diamond", QUEUE_FULL),
+    (STACKED, t4.CSV, "", {"wall_s": 0.7}, QUEUE_FULL, "†"),
+    (STACKED, t4.CSV, "", {"image_set": "original"}, "floor", "workers"),
+    (STACKED, t4.CSV, "", {"status": "error"}, "floor", "workers"),
+    (
+        STACKED,
+        SMALL,
+        PIL,
+        {"gate": "not checked"},
+        "PIL bilinear resize †|OpenCV 47 dB",
+        "linear †",
+    ),
+    (STACKED, SMALL, PIL, GATED, "PIL: gate failed (vectors too far)", "†"),
+    (BATCH, batch.CSV, "", {"weights": "none", "service_ms": 8}, "model of 8 ms a batch", "GiB"),
+    (
+        STEPS,
+        steps.CSV,
+        "step=batch",
+        GATED,
+        "Baseline PIL, 4 workers, batch 32|3.35 0.27×",
+        "1.08×",
+    ),
+    (STEPS, steps.CSV, "step=batch", GATED, "gate failed (vec|PSNR 47 dB|cosine 1.0000", "1.08×"),
+    (STEPS, steps.CSV, "step=baseline", GATED, "gate failed (vectors too far)", "×"),
+]
+
+
+@pytest.mark.parametrize(("stem", "csv", "where", "changes", "present", "absent"), TEXTS)
+def test_text(
+    copy: Copy, stem: str, csv: str, where: str, changes: dict[str, Any], present: str, absent: str
+) -> None:
+    """Words in a figure, `|` between them, and one that is not, after a change of its tables."""
+    folder = copy()
+    if csv and changes:
+        (fail if "reason" in changes else edit)(folder / csv, where, **changes)
+    text = words(drawn(stem, folder)).replace("  ", " ")
+    assert not [expected for expected in present.split("|") if expected not in text]
+    assert absent not in text
 
 
 class TestStacked:
@@ -109,19 +154,12 @@ class TestStacked:
         for row in read_table(REFERENCE / SMALL):
             seconds = stage_seconds(row)
             assert sum(seconds.values()) == pytest.approx(float(row["seconds_per_100k"]), rel=1e-3)
-            assert "forward" not in stage_seconds(row, excluded=("forward",))
+            assert "forward" not in stage_seconds(row, excluded="forward")
 
     def test_cpu_has_a_panel_without_forward(self) -> None:
         figure = drawn(STACKED, REFERENCE)
         whole, rest = figure.axes
-        assert "without forward" in rest.get_title(loc="left")
         assert rest.get_xlim()[1] < whole.get_xlim()[1] / 10
-        text = words(figure)
-        for expected in (
-            *("7,425 s", "98 %", "37 %", CPU, "harness floor 0.261 s", "random weights"),
-            *("extrapolated from n = 48", "synthetic images", "median of 2 / 1 repeats"),
-        ):
-            assert expected in text
         (legend,) = figure.legends
         assert [item.get_text() for item in legend.get_texts()] == [*STAGES, "unattributed"]
 
@@ -133,64 +171,32 @@ class TestStacked:
         assert len(drawn(STACKED, folder).axes) == 1
 
     def test_baseline_marks_wall_time(self, t4_tables: Path) -> None:
-        figure = drawn(STACKED, t4_tables)
-        assert "baseline: 4 workers, batch 32" in words(figure)
-        assert "busy seconds of all processes, which overlap; diamond: wall time" in words(figure)
-        ((wall, _),) = markers(figure.axes[0].lines, "D")
+        ((wall, _),) = markers(drawn(STACKED, t4_tables).axes[0].lines, "D")
         assert wall == pytest.approx(595)
 
-    def test_unlike_failed_and_short_baselines(self, copy: Copy) -> None:
-        folder = copy(SMALL, t4.CSV)
-        assert "its queue was full" not in words(drawn(STACKED, folder))
-        edit(folder / t4.CSV, wall_s=0.7, seconds_per_100k=1500)
-        assert "its queue was full at the start" in words(drawn(STACKED, folder))
-        edit(folder / t4.CSV, image_set="original")
-        assert "workers" not in words(drawn(STACKED, folder))
-        edit(folder / t4.CSV, image_set="small_256", status="error")
-        assert "workers" not in words(drawn(STACKED, folder))
 
-    def test_failed_and_unchecked_recipes_are_named(self, copy: Copy) -> None:
-        folder = copy(SMALL)
-        edit(folder / SMALL, "decoder=pil", gate="not checked")
-        fail(folder / SMALL, "decoder=turbojpeg", "unavailable", "set $LIBTURBOJPEG or $PATH")
-        text = words(drawn(STACKED, folder))
-        assert "PIL bilinear resize †" in text
-        assert "OpenCV linear resize †" not in text
-        assert "not compared" in text
-        assert "PSNR against the first recipe: OpenCV 47 dB" in text
-        assert "libjpeg-turbo: unavailable (set $LIBTURBOJPEG or $PATH)" in text
-
-
-class TestDecoders:
+class TestBars:
     def test_a_panel_for_each_image_set(self, copy: Copy) -> None:
-        both = drawn(BARS, REFERENCE)
-        assert len(both.axes) == 2
-        for expected in ("19.6", "0.221", "(libjpeg-turbo 3.2.0)", "median 367 KB", "p50 to p90"):
-            assert expected in words(both)
-        folder = copy(decoders.CSV)
-        rows = [row for row in read_table(folder / decoders.CSV) if row["image_set"] == "original"]
-        save(folder / decoders.CSV, rows)
-        fail(folder / decoders.CSV, "decoder=turbojpeg", "unavailable", "no libturbojpeg")
-        (axes,) = drawn(BARS, folder).axes
+        assert len(drawn(BARS, REFERENCE).axes) == 2
+        path = copy(decoders.CSV) / decoders.CSV
+        save(path, [row for row in read_table(path) if row["image_set"] == "original"])
+        fail(path, "decoder=turbojpeg", "unavailable", "no libturbojpeg")
+        (axes,) = drawn(BARS, path.parent).axes
         assert "unavailable" in [item.get_text() for item in axes.texts]
+
+    def test_reasons_replace_missing_times(self) -> None:
+        texts = drawn(RUNTIMES, REFERENCE).axes[0].texts
+        grey = [item for item in texts if "unavailable" in item.get_text()]
+        assert len(grey) == 4
+        assert all(item.get_color() == "#666666" and len(item.get_text()) < 80 for item in grey)
 
 
 class TestSweeps:
-    def test_memory_only_on_a_gpu(self, t4_tables: Path) -> None:
+    def test_ticks_are_the_batch_sizes(self, t4_tables: Path) -> None:
         on_gpu, on_cpu = drawn(BATCH, t4_tables), drawn(BATCH, REFERENCE)
         assert (len(on_gpu.axes), len(on_cpu.axes)) == (2, 1)
-        assert "GiB" in words(on_gpu)
-        assert "GiB" not in words(on_cpu)
         ticks = [tick.get_text() for tick in on_cpu.axes[0].get_xticklabels()]
         assert ticks == ["1", "8", "16", "32", "64", "128", "256"]
-        assert "PIL decode, 4 workers, FP32" in words(on_cpu)
-
-    def test_mock_model_names_its_times(self, copy: Copy) -> None:
-        folder = copy(batch.CSV)
-        edit(folder / batch.CSV, weights="none")
-        for size in (1, 8, 256):
-            edit(folder / batch.CSV, f"batch_size={size}", service_ms=8 + 1.2 * size)
-        assert "mock model of 9.2 to 315.2 ms a batch" in words(drawn(BATCH, folder))
 
     def test_failed_batches_are_marked_at_the_axis(self, copy: Copy) -> None:
         folder = copy(batch.CSV)
@@ -212,51 +218,15 @@ class TestSweeps:
         assert len(drawn(WORKERS, folder).axes) == 1
 
 
-class TestRuntimes:
-    def test_reasons_replace_missing_times(self) -> None:
-        figure = drawn(RUNTIMES, REFERENCE)
-        for expected in (
-            *("PyTorch FP32", "torch.compile FP32", "ONNX Runtime, CPU, INT8"),
-            *("398 ms · 40.2 img/s", "milliseconds per batch of 16", "p50 to p95", "3 batches"),
-        ):
-            assert expected in words(figure)
-        grey = [item for item in figure.axes[0].texts if "unavailable" in item.get_text()]
-        assert len(grey) == 4
-        assert all(item.get_color() == "#666666" and len(item.get_text()) < 80 for item in grey)
-
-
-class TestPipeline:
-    def test_shares_of_both_sets(self, t4_tables: Path) -> None:
-        text = words(drawn(PIPELINE, t4_tables))
-        for expected in ("58.0 %", "51.3 %", "8.0 %", "< 0.1 %", "256 px images", "originals"):
-            assert expected in text
-
-    def test_mermaid(self, t4_run: Path, copy: Copy) -> None:
-        text = (t4_run / "figures" / f"{PIPELINE}.mmd").read_text(encoding="utf-8")
-        assert 'decode["<b>decode</b><br/>256 px images 8.0 %<br/>originals 51.3 %"]' in text
-        assert " --> ".join(STAGES) in text
-        assert "&lt; 0.1 %" in text
-        assert text.count("style ") == 9
-        output = FIGURES[PIPELINE]
-        one = mermaid(measured_sources(copy(ORIGINAL), output.required, output.optional))
-        assert "256 px" not in one
-        assert "originals 21.7 %" in one
-
-
-class TestSteps:
-    def test_factors_over_the_baseline(self, copy: Copy) -> None:
-        folder = copy(steps.CSV)
-        fail(folder / steps.CSV, "step=batch", "gate failed", "vectors too far from reference")
-        text = words(drawn(STEPS, folder))
-        for expected in (
-            *("Baseline PIL, 4 workers, batch 32, FP32", "3.35 0.27×", "measured end to end"),
-            *("+ FP16 libjpeg-turbo/OpenCV, 8 workers, batch 64, FP16", "gate failed (vectors"),
-            "PSNR 47 dB against PIL, vectors' cosine 1.0000",
-        ):
-            assert expected in text.replace("  ", " ")
-        assert "1.08×" not in text
-        fail(folder / steps.CSV, "step=baseline", "error", "killed")
-        assert "×" not in words(drawn(STEPS, folder))
+def test_mermaid(t4_run: Path, copy: Copy) -> None:
+    text = (t4_run / "figures" / f"{PIPELINE}.mmd").read_text(encoding="utf-8")
+    assert 'decode["<b>decode</b><br/>256 px images 8.0 %<br/>originals 51.3 %"]' in text
+    assert " --> ".join(STAGES) in text
+    assert "&lt; 0.1 %" in text
+    assert text.count("style ") == 9
+    one = mermaid(measured_sources(copy(ORIGINAL), (), FIGURES[PIPELINE].optional))
+    assert "256 px" not in one
+    assert "originals 21.7 %" in one
 
 
 class TestFrontier:
@@ -265,7 +235,6 @@ class TestFrontier:
         titles = [axes.get_title(loc="left") for axes in figure.axes]
         assert titles == ["Images of 256 px", "Originals at full resolution"]
         assert markers(figure.axes[1].lines, "*") == [pytest.approx((47.5894, 608.05))]
-        assert "DALI (GPU): unavailable (no NVIDIA GPU is here)" in words(figure)
 
     def test_names_do_not_overlap(self) -> None:
         figure = drawn(FRONTIER, REFERENCE)
@@ -288,17 +257,13 @@ class TestFrontier:
         assert titles == [f"A folder's photos{ending}" for ending in endings]
 
 
-class TestPrediction:
-    def test_points_are_the_tables(self) -> None:
-        figure = drawn(PREDICTION, REFERENCE)
-        (axes,) = figure.axes
-        rows = [r for r in ok_rows(read_table(REFERENCE / predict.CSV)) if r["measured_img_per_s"]]
-        expected = [(float(r["measured_img_per_s"]), float(r["img_per_s"])) for r in rows]
-        lines = [line for line in axes.lines if line.get_marker() not in ("None", None, "")]
-        shown: Any = np.concatenate([line.get_xydata() for line in lines])
-        assert sorted(map(tuple, shown.tolist())) == sorted(expected)
-        hollow: Any = [line.get_xydata() for line in lines if line.get_markerfacecolor() == "white"]
-        of_paper = [row for row in rows if row["measured_origin"] == "paper"]
-        assert len(np.concatenate(hollow)) == len(of_paper)
-        assert "median 5 %, worst 23 %" in words(figure)
-        assert "20 cells not predicted or not measured" in words(figure)
+def test_predictions_are_the_tables() -> None:
+    (axes,) = drawn(PREDICTION, REFERENCE).axes
+    rows = [r for r in ok_rows(read_table(REFERENCE / predict.CSV)) if r["measured_img_per_s"]]
+    expected = [(float(r["measured_img_per_s"]), float(r["img_per_s"])) for r in rows]
+    lines = [line for line in axes.lines if line.get_marker() not in ("None", None, "")]
+    shown: Any = np.concatenate([line.get_xydata() for line in lines])
+    assert sorted(map(tuple, shown.tolist())) == sorted(expected)
+    hollow: Any = [line.get_xydata() for line in lines if line.get_markerfacecolor() == "white"]
+    of_paper = [row for row in rows if row["measured_origin"] == "paper"]
+    assert len(np.concatenate(hollow)) == len(of_paper)

@@ -13,7 +13,7 @@ import pytest
 
 from experiments import onnx, serial, t4
 from tests.paper.tables import CPU, REFERENCE, copy_tables, edit
-from wallclock.paper import evidence, report, svg
+from wallclock.paper import report
 from wallclock.paper.csvfile import read_table
 from wallclock.paper.figures import FIGURES
 from wallclock.paper.tables.table import Source
@@ -101,7 +101,7 @@ def test_figures_tables_and_claims_are_on_the_page(run: tuple[Path, Path]) -> No
     assert {f"claim-{claim['id']}" for claim in claims} <= set(page.ids)
     for claim in claims:
         assert claim["statement"] in page.words
-    for csv in evidence.collect(data).csvs:
+    for csv in report.collect(data).csvs.values():
         assert csv.anchor in page.ids
         assert all(csv.row_anchor(index) in page.ids for index in range(1, len(csv.rows) + 1))
 
@@ -160,14 +160,14 @@ def test_one_table_is_enough(tmp_path: Path) -> None:
 
 
 def test_only_the_first_spans_are_shown() -> None:
-    run = evidence.collect(REFERENCE)
-    (timeline,) = [csv for csv in run.csvs if csv.name == t4.TIMELINE_CSV]
+    run = report.collect(REFERENCE)
+    timeline = run.csvs[t4.TIMELINE_CSV]
     assert len(timeline.rows) == 40 < timeline.n_rows
+    cells = [(timeline.name, 200, "start_ms"), (timeline.name, 40, "start_ms")]
+    cells += [(timeline.name, 40, "no_such_column"), ("no-such.csv", 1, "x")]
     anchor = "#csv-timeline-baseline"
-    assert run.href(Source(timeline.name, 200, "start_ms")) == anchor
-    assert run.href(Source(timeline.name, 40, "start_ms")) == f"{anchor}-row-40-start_ms"
-    assert run.href(Source(timeline.name, 40, "no_such_column")) == ""
-    assert run.href(Source("no-such.csv", 1, "x")) == ""
+    hrefs = run.hrefs(Source(*cell) for cell in cells)
+    assert hrefs == [anchor, f"{anchor}-row-40-start_ms"]
 
 
 def test_markup_in_a_table_is_escaped(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_inlined_svg_loses_what_would_clash() -> None:
         "<metadata>http://elsewhere</metadata><defs>\n<style>*{}</style>\n</defs><!-- a -->"
         '<g id="a" clip-path="url(#p)"><use xlink:href="#b"/></g></svg>\n'
     )
-    assert svg.inline(source, "f1", 'so "it" is') == (
+    assert report.inline(source, "f1", 'so "it" is') == (
         '<svg viewBox="0 0 10 20" role="img" aria-label="so &#34;it&#34; is">'
         '<g id="f1-a" clip-path="url(#f1-p)"><use href="#f1-b"/></g></svg>'
     )

@@ -14,7 +14,7 @@ from wallclock.errors import UserError
 from wallclock.paper.csvfile import read_table
 from wallclock.paper.rendering import NothingToDrawError
 from wallclock.paper.tables import TABLES, build, render
-from wallclock.paper.tables.table import NUMBER, Column, Source, Table, Value, to_latex, to_markdown
+from wallclock.paper.tables.table import Column, Source, Table, Value
 from wallclock.paper.tables.table import save as save_table
 
 SINKS, END_TO_END, CHECKLIST, CLAIMS = TABLES
@@ -25,25 +25,21 @@ def values(table: Table, column: str) -> list[str | float | None]:
 
 
 class TestForms:
-    def test_special_characters_survive(self, tmp_path: Path) -> None:
+    def test_special_characters_survive_and_csv_only_columns(self, tmp_path: Path) -> None:
         odd = r"50 % of $PATH & a_b {x} \n #1 ~ ^ | <p> *"
-        columns = (Column("name", "na|me_1"), Column("value", "value", NUMBER))
-        table = Table(columns, ({"name": Value(odd), "value": Value(1234.5)},), "About 100 %.")
+        hidden = Column("reason", "reason", csv_only=True)
+        columns = (Column("name", "na|me_1"), Column("value", "value", "number"), hidden)
+        row = {"name": Value(odd), "value": Value(1234.5), "reason": Value("because")}
+        table = Table(columns, (row,), "About 100 %.")
         csv, markdown, latex = save_table(table, "A & B", "table-x", tmp_path)
-        assert read_table(csv) == [{"name": odd, "value": "1234.5"}]
+        assert read_table(csv) == [{"name": odd, "value": "1234.5", "reason": "because"}]
         text = markdown.read_text(encoding="utf-8")
         assert len(re.findall(r"(?<!\\)\|", text.split("\n")[4])) == 3
         assert r"na\|me_1" in text
         source = latex.read_text(encoding="utf-8")
         assert r"50 \% of \$PATH \& a\_\allowbreak{}b \{x\} \textbackslash{}n \#1" in source
         assert r"\caption{A \& B. About 100 \%.}" in source
-
-    def test_csv_only_columns_are_not_printed(self, tmp_path: Path) -> None:
-        columns = (Column("name", "name"), Column("reason", "reason", csv_only=True))
-        table = Table(columns, ({"name": Value("n"), "reason": Value("because")},), "")
-        assert "because" not in to_markdown(table, "T") + to_latex(table, "T", "t")
-        csv = save_table(table, "T", "t", tmp_path)[0]
-        assert read_table(csv) == [{"name": "n", "reason": "because"}]
+        assert "because" not in text + source
 
     def test_three_forms_agree(self, t4_run: Path, tmp_path: Path) -> None:
         for stem in TABLES:
@@ -113,14 +109,11 @@ class TestEndToEnd:
         assert values(table, "speed_up") == [1.0, pytest.approx(3.379 / 11.186, rel=1e-3), None]
         assert "forward: mock model of 40 ms a batch" in table.caption
 
-    @pytest.mark.parametrize("change", [{"corpus": "abo"}, {"image_set": "original"}])
-    def test_speed_up_is_of_like_images(self, change: dict[str, str], copy: Copy) -> None:
+    def test_unlike_failed_and_missing_runs_keep_their_row(self, copy: Copy) -> None:
         folder = copy(t4.CSV, opt.CSV)
-        edit(folder / opt.CSV, **change)
-        assert values(build(END_TO_END, folder), "speed_up")[1] is None
-
-    def test_failed_and_missing_runs_keep_their_row(self, copy: Copy) -> None:
-        folder = copy(t4.CSV, opt.CSV)
+        for change in ({"corpus": "abo"}, {"image_set": "original"}):
+            edit(copy(t4.CSV, opt.CSV) / opt.CSV, **change)
+            assert values(build(END_TO_END, folder), "speed_up")[1] is None
         fail(folder / t4.CSV, "1", "error", "killed")
         table = build(END_TO_END, folder)
         assert values(table, "status") == ["error", "ok", "not run"]
@@ -152,17 +145,15 @@ class TestChecklist:
         assert values(table, "gain_of").count("not run") == 5
         assert "No shares" in table.caption
 
-    def test_needs_a_measurement(self, copy: Copy) -> None:
-        folder = copy(t4.CSV)
-        fail(folder / t4.CSV, "1", "error", "killed")
-        with pytest.raises(NothingToDrawError, match="no row with status ok"):
-            build(CHECKLIST, folder)
-
     def test_unlike_runs_have_no_gain_together(self, copy: Copy) -> None:
         folder = copy(t4.CSV, opt.CSV)
         edit(folder / opt.CSV, device="NVIDIA L4")
         last = build(CHECKLIST, folder).rows[-1]
         assert (last["gain"].value, last["gain_of"].value) == (None, "the two runs are not alike")
+        fail(folder / t4.CSV, "1", "error", "killed")
+        fail(folder / opt.CSV, "1", "error", "killed")
+        with pytest.raises(NothingToDrawError, match="no row with status ok"):
+            build(CHECKLIST, folder)
 
 
 def test_failed_sinks_are_in_the_caption(copy: Copy) -> None:

@@ -6,11 +6,13 @@ import json
 from collections import defaultdict
 from dataclasses import astuple
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from experiments import opt, t4
 from tests.paper.tables import REFERENCE, Copy, Row, drawn, edit, save, words
+from wallclock.clock import STAGES
 from wallclock.paper import perfetto, spans
 from wallclock.paper.csvfile import read_columns, read_table
 from wallclock.paper.rendering import NothingToDrawError
@@ -32,42 +34,40 @@ def loading(start: float, n: int = 20) -> list[Span]:
 def timeline(workers: int = 4, n: int = 20, image_ms: float = 0.5, step_ms: float = 100) -> Rows:
     """Rows of a GPU run in which each worker loads every `workers`-th batch of 32 images."""
     machine = {"corpus": "abo", "weights": "pretrained", "device": "Tesla T4"}
-    machine |= {"device_kind": "cuda", "n_images": "20000", "batch_size": "32"}
-    machine["workers"] = str(workers)
+    machine |= {"n_images": "20000", "batch_size": "32", "workers": str(workers)}
     recorded = []
     for batch in range(n):
-        start = step_ms * batch
+        start, lane = step_ms * batch, f"worker {batch % workers}"
         for index in range(64):
-            at = start - step_ms * workers + image_ms * index
-            stage, lane = ("decode", "resize")[index % 2], f"worker {batch % workers}"
+            at, stage = start - step_ms * workers + image_ms * index, STAGES[1 + index % 2]
             recorded.append(Span(lane, stage, batch, at, image_ms))
         recorded.append(Span("main", "wait", batch, start, step_ms * 0.1))
         recorded.append(Span("gpu", "forward", batch, start + step_ms * 0.1, step_ms * 0.8))
     names = ("lane", "stage", "batch", "start_ms", "duration_ms")
-    cells = [map(str, astuple(span)) for span in recorded]
-    return [machine | dict(zip(names, values, strict=True)) for values in cells]
+    return [machine | dict(zip(names, map(str, astuple(span)), strict=True)) for span in recorded]
 
 
-class TestWindow:
-    def test_complete_periods_of_all_lanes(self) -> None:
-        window = spans.choose_window([*forward_passes(20), *loading(-25)])
-        assert window == Window(0.0, 80.0, 8, complete=True)
+#: A loader whose recording ends early.
+EARLY = [*forward_passes(20), *loading(-180)]
 
-    def test_faster_run_shows_more_periods(self) -> None:
-        for n, expected in ((20, 12), (10, 9)):
-            window = spans.choose_window(forward_passes(n), at_least_ms=125)
-            assert window == Window(0.0, 10.0 * expected, expected, complete=True)
 
-    def test_loader_whose_recording_ends_early(self) -> None:
-        recorded = [*forward_passes(20), *loading(-180)]
-        window = spans.choose_window(recorded, at_least_ms=1000)
-        assert window == Window(0.0, 80.0, 8, complete=False)
+@pytest.mark.parametrize(
+    ("recorded", "options", "window"),
+    [
+        ([*forward_passes(20), *loading(-25)], {}, Window(0.0, 80.0, 8, complete=True)),
+        (forward_passes(20), {"at_least_ms": 125}, Window(0.0, 120.0, 12, complete=True)),
+        (forward_passes(10), {"at_least_ms": 125}, Window(0.0, 90.0, 9, complete=True)),
+        (EARLY, {"at_least_ms": 1000}, Window(0.0, 80.0, 8, complete=False)),
         # Unless the run itself ended.
-        assert spans.choose_window(recorded, total=20) == Window(0.0, 80.0, 8, complete=True)
-
-    def test_two_passes_are_a_window_one_is_none(self) -> None:
-        assert spans.choose_window(forward_passes(2)) == Window(0.0, 10.0, 1, complete=True)
-        assert spans.choose_window(forward_passes(1)) is None
+        (EARLY, {"total": 20}, Window(0.0, 80.0, 8, complete=True)),
+        (forward_passes(2), {}, Window(0.0, 10.0, 1, complete=True)),
+        (forward_passes(1), {}, None),
+    ],
+)
+def test_window_is_complete_periods(
+    recorded: list[Span], options: dict[str, Any], window: Window | None
+) -> None:
+    assert spans.choose_window(recorded, **options) == window
 
 
 class TestLanes:
@@ -104,39 +104,39 @@ class TestLanes:
 
 
 class TestFigure:
-    def test_device_lane_is_last_and_states_utilization(self, tmp_path: Path) -> None:
-        save(tmp_path / t4.TIMELINE_CSV, timeline(), COLUMNS)
-        save(tmp_path / opt.TIMELINE_CSV, timeline(workers=8, n=40, step_ms=57), COLUMNS)
+    @pytest.mark.parametrize(
+        ("baseline", "optimized", "present", "absent"),
+        [
+            ({}, {"workers": 8, "n": 40, "step_ms": 57}, "drawn together, batch", "not recorded"),
+            ({"step_ms": 4000}, {"step_ms": 5, "image_ms": 0.05}, "different scales", "hatched"),
+            ({"image_ms": 12}, None, "recorded spans, not a model", "drawn together"),
+        ],
+    )
+    def test_remarks(
+        self, tmp_path: Path, baseline: Any, optimized: Any, present: str, absent: str
+    ) -> None:
+        save(tmp_path / t4.TIMELINE_CSV, timeline(**baseline), COLUMNS)
+        if optimized:
+            save(tmp_path / opt.TIMELINE_CSV, timeline(**optimized), COLUMNS)
         figure = drawn(STEM, tmp_path)
-        above, below = figure.axes
-        assert above.get_xlim() == below.get_xlim()
-        for axes in (above, below):
-            labels = [tick.get_text() for tick in axes.get_yticklabels()]
-            assert labels[0] == "worker 0"
-            assert labels[-1] == "gpu, 80 % busy"
-        title = above.get_title(loc="left")
-        assert title == "Baseline: 4 workers, batch 32 · 8 batches, 256 images in 800 ms"
-        assert "recorded spans, not a model" in words(figure)
-        assert "drawn together, batch by batch" in words(figure)
-        assert "not recorded" not in words(figure)
+        assert present in words(figure)
+        assert absent not in words(figure)
+        limits = [axes.get_xlim()[1] for axes in figure.axes]
+        assert (limits[0] > 20 * limits[-1]) == ("different scales" in words(figure))
+
+    def test_title_and_lanes(self, tmp_path: Path) -> None:
+        save(tmp_path / t4.TIMELINE_CSV, timeline(), COLUMNS)
+        (axes,) = drawn(STEM, tmp_path).axes
+        title = "Baseline: 4 workers, batch 32 · 8 batches, 256 images in 800 ms"
+        assert axes.get_title(loc="left") == title
+        labels = [tick.get_text() for tick in axes.get_yticklabels()]
+        assert labels[::4] == ["worker 0", "main"]
+        assert labels[-1] == "gpu, 80 % busy"
 
     def test_cpu_run_has_its_device_in_the_main_process(self) -> None:
         figure = drawn(STEM, REFERENCE)
-        for axes in figure.axes:
-            assert [t.get_text() for t in axes.get_yticklabels()][-1] == "main, 100 % busy"
+        assert figure.axes[0].get_yticklabels()[-1].get_text() == "main, 100 % busy"
         assert "hatched: not recorded" in words(figure)
-
-    def test_very_different_windows_have_own_scales(self, tmp_path: Path) -> None:
-        save(tmp_path / t4.TIMELINE_CSV, timeline(step_ms=4000), COLUMNS)
-        save(tmp_path / opt.TIMELINE_CSV, timeline(step_ms=5, image_ms=0.05), COLUMNS)
-        figure = drawn(STEM, tmp_path)
-        above, below = figure.axes
-        assert above.get_xlim()[1] > 20 * below.get_xlim()[1]
-        assert "different scales" in words(figure)
-
-    def test_long_stages_are_not_grouped(self, tmp_path: Path) -> None:
-        save(tmp_path / t4.TIMELINE_CSV, timeline(image_ms=12), COLUMNS)
-        assert "drawn together" not in words(drawn(STEM, tmp_path))
 
     def test_too_few_batches(self, copy: Copy) -> None:
         folder = copy(t4.TIMELINE_CSV, opt.TIMELINE_CSV)

@@ -1,7 +1,5 @@
 """The inputs of a prediction: checked, and fitted from points."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 
@@ -9,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wallclock.predict import JobSetup, Machine, StageCosts, StepTime, fit_step_time
+from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
 
 
 @pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
@@ -43,7 +41,7 @@ def test_impossible_setups_are_refused() -> None:
     st.lists(st.integers(1, 1024), min_size=2, max_size=8, unique=True),
 )
 def test_points_on_a_line_give_the_line(startup: float, per_image: float, sizes: list[int]) -> None:
-    step = fit_step_time([(size, startup + per_image * size) for size in sizes])
+    step = StepTime.fit([(size, startup + per_image * size) for size in sizes])
     for size in (1, 77, 1024):
         assert step.batch_s(size) == pytest.approx(
             startup + per_image * size, rel=1e-4, abs=1e-4 * startup
@@ -52,17 +50,17 @@ def test_points_on_a_line_give_the_line(startup: float, per_image: float, sizes:
 
 @given(st.lists(st.tuples(st.integers(1, 512), st.floats(1e-6, 10)), min_size=1, max_size=8))
 def test_a_fit_is_never_negative(points: list[tuple[int, float]]) -> None:
-    step = fit_step_time(points)
+    step = StepTime.fit(points)
     assert step.fixed_s >= 0
     assert step.per_image_s >= 0
     assert step.batch_s(1) > 0
 
 
 def test_points_that_cannot_be_fitted() -> None:
-    assert fit_step_time([(64, 0.242)]).batch_s(32) == pytest.approx(0.121)
+    assert StepTime.fit([(64, 0.242)]).batch_s(32) == pytest.approx(0.121)
     for points in ([], [(0, 1.0)], [(1, 0.0)], [(1, math.nan)]):
         with pytest.raises(ValueError, match=r"no points|give a finite number"):
-            fit_step_time(points)
+            StepTime.fit(points)
 
 
 def test_costs_of_a_serial_pass() -> None:

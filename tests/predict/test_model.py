@@ -1,26 +1,16 @@
 """A pipeline: the slowest sets the pace, sums where nothing overlaps, cores are used once."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from math import inf, nan
+from math import inf
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wallclock.predict import (
-    BatchTransfer,
-    JobSetup,
-    Machine,
-    StageCosts,
-    StepTime,
-    amdahl,
-    crossover_batch,
-    predict,
-    workers_to_saturate,
-)
+from wallclock.predict.analytic import amdahl
+from wallclock.predict.costs import BatchTransfer, JobSetup, Machine, StageCosts, StepTime
+from wallclock.predict.model import Pipeline
 
 #: 2 ms of loading an image; a step of 8 ms and 1 ms an image.
 COSTS = StageCosts(read_s=1e-4, decode_s=1e-3, resize_s=5e-4, normalize_s=3e-4, assemble_s=1e-4)
@@ -67,20 +57,17 @@ SECONDS = st.floats(1e-5, 1e-1)
     ],
 )
 def test_seconds_of_an_image(arguments: Any, seconds: float, bottleneck: str) -> None:
-    expected = predict(*arguments)
+    expected = Pipeline(*arguments).predict()
     assert 1 / expected.img_per_s == pytest.approx(seconds)
     assert expected.bottleneck == bottleneck
 
 
-def test_prediction_without_workers() -> None:
-    expected = predict(COSTS, STEP, BIG, JobSetup(0, 8))
+def test_prediction_with_and_without_workers() -> None:
+    expected = Pipeline(COSTS, STEP, BIG, JobSetup(0, 8)).predict()
     assert expected.accelerator_utilization == pytest.approx(0.5)
     assert expected.accelerator_bound == pytest.approx(amdahl(0.5))
-    assert predict(COSTS, STEP, BIG, JobSetup(4, 8, "serial")) == expected
-
-
-def test_prediction_with_workers() -> None:
-    expected = predict(COSTS, STEP, BIG, JobSetup(8, 8))
+    assert Pipeline(COSTS, STEP, BIG, JobSetup(4, 8, "serial")).predict() == expected
+    expected = Pipeline(COSTS, STEP, BIG, JobSetup(8, 8)).predict()
     assert expected.accelerator_utilization == pytest.approx(1)
     assert expected.supply["transform"] == pytest.approx(4000)
     assert expected.accelerator_bound == pytest.approx(8)
@@ -88,37 +75,29 @@ def test_prediction_with_workers() -> None:
 
 
 def test_crossover_batch() -> None:
-    assert crossover_batch(COSTS, STEP, BIG, JobSetup(1, 1)) == pytest.approx(8)
-    assert crossover_batch(COSTS, STEP, BIG, JobSetup(4, 1)) is None
-    assert predict(COSTS, STEP, BIG, JobSetup(1, 6)).bottleneck == "accelerator"
-    assert predict(COSTS, STEP, BIG, JobSetup(1, 10)).bottleneck == "transform"
+    assert Pipeline(COSTS, STEP, BIG, JobSetup(1, 1)).crossover_batch() == pytest.approx(8)
+    assert Pipeline(COSTS, STEP, BIG, JobSetup(4, 1)).crossover_batch() is None
+    assert Pipeline(COSTS, STEP, BIG, JobSetup(1, 6)).predict().bottleneck == "accelerator"
+    assert Pipeline(COSTS, STEP, BIG, JobSetup(1, 10)).predict().bottleneck == "transform"
 
 
 @pytest.mark.parametrize(
-    ("costs", "step", "machine", "workers"),
+    ("parts", "workers"),
     [
-        (COSTS, STEP, BIG, 2),
-        (COSTS, STEP, Machine(1), None),
-        (LARGE, STEP, SLOW_DISK, None),
-        (COSTS, StepTime(0, 1e-2), SHARED, 1),
+        ((COSTS, STEP, BIG), 2),
+        ((COSTS, STEP, Machine(1)), None),
+        ((LARGE, STEP, SLOW_DISK), None),
+        ((COSTS, StepTime(0, 1e-2), SHARED), 1),
     ],
 )
-def test_workers_to_saturate(
-    costs: StageCosts, step: StepTime, machine: Machine, workers: int | None
-) -> None:
-    assert workers_to_saturate(costs, step, machine, JobSetup(1, 64)) == workers
+def test_workers_to_saturate(parts: tuple[Any, Any, Any], workers: int | None) -> None:
+    assert Pipeline(*parts, JobSetup(1, 64)).workers_to_saturate() == workers
 
 
 def test_zero_costs_are_not_predicted() -> None:
     with pytest.raises(ValueError, match="nothing sets the pace"):
-        predict(StageCosts(), StepTime(), BIG, JobSetup(1, 8))
-    assert predict(StageCosts(), STEP, BIG, JobSetup(1, 8)).accelerator_bound == inf
-
-
-@pytest.mark.parametrize("uncertainty", [-0.1, 1.0, nan])
-def test_uncertainty_is_below_1(uncertainty: float) -> None:
-    with pytest.raises(ValueError, match="uncertainty"):
-        predict(COSTS, STEP, BIG, JobSetup(), uncertainty=uncertainty)
+        Pipeline(StageCosts(), StepTime(), BIG, JobSetup(1, 8)).predict()
+    assert Pipeline(StageCosts(), STEP, BIG, JobSetup(1, 8)).predict().accelerator_bound == inf
 
 
 @settings(deadline=None, max_examples=60)
@@ -131,9 +110,9 @@ def test_laws(
 
     def rate(cores: int = cores, setup: JobSetup = setup, faster: int = 1) -> float:
         step = StepTime(fixed / faster, per_image / faster)
-        return predict(costs, step, Machine(cores), setup).img_per_s
+        return Pipeline(costs, step, Machine(cores), setup).rate()
 
-    expected = predict(costs, StepTime(fixed, per_image), Machine(cores), setup)
+    expected = Pipeline(costs, StepTime(fixed, per_image), Machine(cores), setup).predict()
     assert 0 < expected.accelerator_utilization <= 1
     assert rate() <= min(expected.supply.values()) * 1.02
     assert rate() >= rate(setup=JobSetup(0, size)) * 0.7

@@ -20,7 +20,6 @@ from wallclock.errors import UserError
 from wallclock.records import Record
 from wallclock.run import runner
 from wallclock.run.plan import Plan
-from wallclock.run.progress import Screen
 from wallclock.run.runner import Report
 from wallclock.spec import Cell, ModelSpec, Recipe
 
@@ -28,8 +27,8 @@ from wallclock.spec import Cell, ModelSpec, Recipe
 def measure(cells: Sequence[Cell], plan: Plan) -> tuple[Report, str]:
     """Run cells; return the report and what was printed."""
     output = io.StringIO()
-    screen = Screen(Console(file=output, width=200))
-    report = runner.run(cells, plan.settings, {"command": "test"}, screen)
+    console = Console(file=output, width=200)
+    report = runner.run(cells, plan.settings, {"command": "test"}, console)
     return report, output.getvalue()
 
 
@@ -126,7 +125,7 @@ def test_changed_corpus_is_refused(plan: Plan, decoder_cells: list[Cell], tmp_pa
 def tasks(blocks: Sequence[tuple[str, int, int]]) -> list[runner._Task]:
     rest = Recipe("x"), None, ModelSpec("m")
     return [
-        runner._Task(Cell(experiment, "serial", f"{i}", repeat, *rest), "", Path())
+        runner._Task(Cell(experiment, "serial", f"{i}", repeat, *rest), Path())
         for experiment, repeat, size in blocks
         for i in range(size)
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tests import making
-from tests.conftest import ROOT
 from wallclock import native, provenance
 from wallclock.corpus.validate import validate
 from wallclock.errors import ImageError, Unavailable, UserError
@@ -28,6 +27,7 @@ Decoders = dict[str, decode.Decode]
 
 #: Builds of libjpeg-turbo differ in the last bit of some SIMD paths.
 CLOSE = 2
+JPEG = making.jpeg(400, 300)
 
 
 @pytest.fixture(scope="module")
@@ -48,20 +48,17 @@ def agree(data: bytes, decoders: Decoders) -> Pixels:
     reference = decoders["pil"](data)
     for name, decoder in decoders.items():
         pixels = decoder(data)
-        assert pixels.dtype == np.uint8
-        assert pixels.flags.c_contiguous
+        assert (pixels.dtype.name, pixels.flags.c_contiguous) == ("uint8", True)
         assert apart(pixels, reference) <= CLOSE, name
     return reference
 
 
 def test_decoders_state_themselves() -> None:
     assert decode.CPU_DECODERS == ("pil", "opencv", "turbojpeg", "simplejpeg")
-    versions = provenance.versions()
-    for name, decoder in decode.DECODERS.items():
-        assert decoder.name == name
-        assert decoder.label
-        if decoder.device == "cpu":
-            assert {*decoder.libraries, decode.LIBRARY_OF[name]} <= versions.keys()
+    assert all(decoder.name == name for name, decoder in decode.DECODERS.items())
+    for name in decode.CPU_DECODERS:
+        libraries = {*decode.DECODERS[name].libraries, decode.LIBRARY_OF[name]}
+        assert libraries <= provenance.versions().keys()
 
 
 def test_name_is_read_back(decoders: Decoders, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,19 +67,6 @@ def test_name_is_read_back(decoders: Decoders, monkeypatch: pytest.MonkeyPatch) 
     assert decode.name_of(decode.make("pil")) == "opencv"
 
 
-def test_package_imports_no_image_library() -> None:
-    program = """
-import sys
-from wallclock.stages.decode import DECODERS
-assert DECODERS["opencv"].label == "OpenCV"
-print(sorted({"numpy", "PIL", "cv2", "torch", "simplejpeg", "turbojpeg"} & set(sys.modules)))
-"""
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, cwd=ROOT / "code", capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
-
-
-#: CONTRIBUTING.md's example: the file, and the line in `decode/__init__.py`.
 def test_photos(photos: list[Path], decoders: Decoders) -> None:
     for path in photos[::3]:
         agree(path.read_bytes(), decoders)
@@ -94,7 +78,8 @@ def test_odd_files_that_decode(torture: list[tuple[Path, str]], decoders: Decode
         if expected == "decodes":
             data = path.read_bytes()
             header = validate(data, Limits())
-            pixels = agree(data, decoders) if header.decodable_by_all else decode.decode_other(data)
+            plain = header.format == "jpeg" and header.components < 4
+            pixels = agree(data, decoders) if plain else decode.decode_other(data)
             assert pixels.shape == (header.height, header.width, 3), path.name
 
 
@@ -137,80 +122,53 @@ def test_trailing_bytes_change_nothing(decoders: Decoders) -> None:
     assert apart(agree(data + bytes(range(256)), decoders), agree(data, decoders)) == 0
 
 
-@pytest.mark.parametrize("per_cent", [10, 50, 99])
-@pytest.mark.parametrize("name", ["pil", "turbojpeg", "simplejpeg"])
-def test_truncated_file(name: str, per_cent: int, decoders: Decoders) -> None:
-    data = making.jpeg(400, 300)
-    with pytest.raises(ImageError) as caught:
-        decoders[name](data[: len(data) * per_cent // 100])
-    assert caught.value.stage == "decode"
-
-
 @pytest.mark.parametrize("name", ["turbojpeg", "simplejpeg"])
 def test_warning_is_an_error(name: str, decoders: Decoders) -> None:
-    data = making.jpeg(400, 300)
-    middle = len(data) // 2
+    middle = len(JPEG) // 2
     with pytest.raises(ImageError, match=r"Corrupt|extraneous|premature"):
-        decoders[name](data[:middle] + bytes(100) + data[middle + 100 :])
+        decoders[name](JPEG[:middle] + bytes(100) + JPEG[middle + 100 :])
 
 
-@pytest.mark.parametrize("name", decode.CPU_DECODERS)
-@pytest.mark.parametrize("data", [b"", b"\xff\xd8\xff", b"text", making.jpeg()[:60]])
-def test_no_jpeg(name: str, data: bytes, decoders: Decoders) -> None:
-    with pytest.raises(ImageError) as caught:
-        decoders[name](data)
-    assert caught.value.stage == "decode"
-    assert caught.value.reason
+@pytest.mark.parametrize("end", [0, 3, 60, 0.1, 0.5, 0.99])
+def test_truncated_file(end: float, decoders: Decoders) -> None:
+    data = JPEG[: int(len(JPEG) * end) if end < 1 else int(end)]
+    # OpenCV makes the rest gray; validation refuses such files.
+    for name in set(decoders) - ({"opencv"} if len(data) > 60 else set()):
+        with pytest.raises(ImageError, match=r".") as caught:
+            decoders[name](data)
+        assert caught.value.stage == "decode"
 
 
-def test_damaged_files_fail_validation(torture: list[tuple[Path, str]]) -> None:
-    """OpenCV accepts some damage that the others refuse: validation must not."""
-    damaged = [path for path, expected in torture if expected.startswith("damaged")]
-    assert damaged
-    for path in damaged:
-        with pytest.raises(ImageError):
-            validate(path.read_bytes(), Limits())
+FRAMES = {"save_all": True, "append_images": [Image.fromarray(making.picture(seed=2))]}
 
 
-class TestOther:
-    """PNG, WebP, GIF and CMYK, in every recipe by Pillow."""
+@pytest.mark.parametrize(
+    ("kind", "options", "levels"),
+    [
+        ("PNG RGB", {}, 0),
+        ("PNG P", {}, 20),
+        ("GIF P", {}, 20),
+        ("WEBP RGB", {}, 6),
+        ("JPEG CMYK", {}, 6),
+        ("WEBP RGB", {"lossless": True, **FRAMES}, 0),
+        *((f"PNG {mode}", {}, 255) for mode in ("L", "1", "LA")),
+    ],
+)
+def test_other_formats_become_rgb(kind: str, options: dict[str, Any], levels: float) -> None:
+    """PNG, WebP, GIF and CMYK, in every recipe by Pillow; of several frames the first counts."""
+    pixels = decode.decode_other(making.encode(making.picture(), *kind.split(), **options))
+    assert (pixels.dtype.name, pixels.shape) == ("uint8", (48, 64, 3))
+    assert np.abs(pixels.astype(float) - making.picture()).mean() <= levels
 
-    @pytest.mark.parametrize(
-        ("kind", "levels"),
-        [("PNG RGB", 0), ("PNG P", 20), ("GIF P", 20), ("WEBP RGB", 6), ("JPEG CMYK", 6)],
-    )
-    def test_becomes_rgb(self, kind: str, levels: float) -> None:
-        pixels = decode.decode_other(making.encode(making.picture(), *kind.split()))
-        assert pixels.dtype == np.uint8
-        assert pixels.shape == (48, 64, 3)
-        assert np.abs(pixels.astype(float) - making.picture()).mean() <= levels
 
-    @pytest.mark.parametrize("mode", ["L", "1", "LA"])
-    def test_gray(self, mode: str) -> None:
-        pixels = decode.decode_other(making.encode(making.picture(), "PNG", mode))
-        assert pixels.shape == (48, 64, 3)
+def test_alpha_is_dropped() -> None:
+    pixels = np.dstack([making.picture(), np.arange(64, dtype=np.uint8)[None].repeat(48, 0)])
+    assert apart(decode.decode_other(making.encode(pixels, "PNG")), making.picture()) == 0
 
-    def test_alpha_is_dropped(self) -> None:
-        image = Image.fromarray(making.picture())
-        image.putalpha(Image.linear_gradient("L").resize(image.size))
-        data = making.encode(np.asarray(image), "PNG", "RGBA")
-        assert apart(decode.decode_other(data), making.picture()) == 0
 
-    def test_sixteen_bits_are_not_clipped(self) -> None:
-        row = decode.decode_other(making.png_16_bit(width=5))[0, :, 0]
-        assert row.tolist() == [0, 63, 127, 191, 255]
-
-    def test_first_frame_counts(self) -> None:
-        frames = [Image.fromarray(making.picture(seed=seed)) for seed in (1, 2)]
-        data = making.encode(
-            making.picture(seed=1), "WEBP", save_all=True, append_images=frames[1:], lossless=True
-        )
-        assert apart(decode.decode_other(data), making.picture(seed=1)) == 0
-
-    def test_damage_is_an_image_error(self) -> None:
-        data = making.encode(making.picture(200, 200), "PNG")
-        with pytest.raises(ImageError, match="Pillow"):
-            decode.decode_other(data[: len(data) // 2])
+def test_sixteen_bits_are_not_clipped() -> None:
+    row = decode.decode_other(making.png_16_bit(width=5))[0, :, 0]
+    assert row.tolist() == [0, 63, 127, 191, 255]
 
 
 def test_unknown_decoder() -> None:
@@ -218,19 +176,10 @@ def test_unknown_decoder() -> None:
         decode.make("turbo")
 
 
-def test_missing_libturbojpeg_says_what_to_type() -> None:
-    program = (
-        "from wallclock.errors import Unavailable; from wallclock.stages import decode\n"
-        "try: decode.make('turbojpeg')\n"
-        "except Unavailable as error: print(error)\n"
-        "print(decode.make('pil'))"
-    )
-    absent = {"WALLCLOCK_LIBTURBOJPEG": "/nonexistent/libturbojpeg.so"}
-    command, environment = [sys.executable, "-c", program], {**os.environ, **absent}
-    done = subprocess.run(
-        command, cwd=ROOT / "code", env=environment, capture_output=True, text=True, check=True
-    )
-    assert native.INSTALL_HINT in done.stdout.splitlines()[0]
+def test_missing_libturbojpeg_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "find_libturbojpeg", lambda: None)
+    with pytest.raises(Unavailable, match=re.escape(native.INSTALL_HINT)):
+        decode.make("turbojpeg")
 
 
 def test_libjpeg_turbo_version_is_read_from_the_file() -> None:
@@ -268,12 +217,8 @@ def test_nvjpeg_copies_pixels_back() -> None:
 
 @pytest.mark.cuda
 def test_nvjpeg_pixels() -> None:
-    try:
-        decoder = decode.make("nvjpeg")
-    except Unavailable as error:
-        pytest.skip(str(error))
-    data = making.jpeg(640, 480, quality=92, subsampling=0)
-    assert apart(decoder(data), decode.make("pil")(data)) <= 4
+    pytest.importorskip("torchvision")
+    assert apart(decode.make("nvjpeg")(JPEG), decode.make("pil")(JPEG)) <= 4
 
 
 SCALING = [name for name, decoder in decode.DECODERS.items() if decoder.scales]
@@ -282,15 +227,8 @@ SCALING = [name for name, decoder in decode.DECODERS.items() if decoder.scales]
 class TestScaling:
     """DCT-scaled decoding: never too small, the same shape in every library."""
 
-    @given(
-        width=st.integers(1, 9000),
-        height=st.integers(1, 9000),
-        target=st.integers(1, 600),
-        margin=st.floats(1, 5),
-    )
-    def test_smallest_scale_that_suffices(
-        self, width: int, height: int, target: int, margin: float
-    ) -> None:
+    @given(st.integers(1, 9000), st.integers(1, 9000), st.integers(1, 600), st.floats(1, 5))
+    def test_smallest_scale(self, width: int, height: int, target: int, margin: float) -> None:
         n = Scaling(target, margin).denominator(width, height)
         assert n in (1, 2, 4, 8)
         if n > 1:
@@ -316,8 +254,7 @@ class TestScaling:
         decoder = decode.make(name, scaling, reuse=reuse)
         pixels = decoder(making.jpeg(width, height, mode=mode, **options))
         assert pixels.shape == (-(-height // n), -(-width // n), 3)
-        assert pixels.dtype == np.uint8
-        assert pixels.flags.c_contiguous
+        assert (pixels.dtype.name, pixels.flags.c_contiguous) == ("uint8", True)
 
     def test_reused_buffer(self) -> None:
         decoder = decode.make("simplejpeg", reuse=True)
@@ -327,14 +264,13 @@ class TestScaling:
         assert np.shares_memory(large, small)
         np.testing.assert_array_equal(small, decode.make("simplejpeg")(data))
 
-    @pytest.mark.parametrize("scaling", [None, Scaling(100, 1.0)])
+    @pytest.mark.parametrize(("scaling", "height"), [(None, 300), (Scaling(70, 1.0), 75)])
     @pytest.mark.parametrize("name", SCALING)
-    def test_damage_is_an_error(self, name: str, scaling: Scaling | None) -> None:
-        data = making.jpeg(900, 700, quality=95)
+    def test_damage_is_an_error(self, name: str, scaling: Scaling | None, height: int) -> None:
         decoder = decode.make(name, scaling, reuse=True)
         with pytest.raises(ImageError, match="decode"):
-            decoder(data[: len(data) // 2])
-        assert decoder(data).shape[0] == (700 if scaling is None else 175)
+            decoder(JPEG[: len(JPEG) // 2])
+        assert decoder(JPEG).shape[0] == height
 
     def test_opencv_cannot(self) -> None:
         with pytest.raises(Unavailable, match="pil, turbojpeg, simplejpeg"):

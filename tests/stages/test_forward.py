@@ -17,7 +17,7 @@ from torch._dynamo.exc import TorchDynamoException
 from wallclock.errors import Unavailable, UserError
 from wallclock.spec import DTYPES, IMAGENET, RUNTIMES, ModelSpec, Recipe
 from wallclock.stages import forward, normalize
-from wallclock.stages.forward import Network, Request, export, networks, ort, pytorch
+from wallclock.stages.forward import Network, Request, networks, ort, pytorch
 from wallclock.summary import cosine
 
 #: DINOv2's shape with narrow layers, and two of them: seconds less.
@@ -98,29 +98,24 @@ def test_runtime_end_to_end(
 @pytest.mark.parametrize("runtime", ["pytorch", "onnxruntime"])
 def test_normalize_on_device(make: Any, images: Any, runtime: str) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (2, 28, 28, 3), np.uint8)
-    host = np.stack([normalize.to_float_chw(image) for image in pixels])
+    host = np.stack([normalize.make(*IMAGENET)(image) for image in pixels])
     on_device = normalize.on_device(*IMAGENET, "cpu")
-    torch.testing.assert_close(
-        make(on_device, runtime=runtime).run(torch.from_numpy(pixels)),
-        make(runtime=runtime).run(torch.from_numpy(host)),
-        atol=1e-4,
-        rtol=1e-4,
-    )
+    ours = make(on_device, runtime=runtime).run(torch.from_numpy(pixels))
+    theirs = make(runtime=runtime).run(torch.from_numpy(host))
+    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
 
 
 class TestLabelsAreReadBack:
     """What a row says ran is asked of the object that ran: a builder that does otherwise shows."""
 
     def test_dtype(self, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(pytorch, "torch_dtype", lambda name: torch.float32)
+        monkeypatch.setitem(pytorch.TORCH_DTYPES, "fp16", torch.float32)
         network = make(dtype="fp16")
         assert (network.dtype, network.provider) == ("fp32", "torch cpu float32")
 
     def test_dtype_of_a_session(self, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        original = export.exported
-        monkeypatch.setattr(
-            ort, "exported", lambda request: original(replace(request, dtype="fp32"))
-        )
+        real = ort.exported
+        monkeypatch.setattr(ort, "exported", lambda request: real(replace(request, dtype="fp32")))
         assert make(runtime="onnxruntime", dtype="int8").dtype == "fp32"
 
     def test_runtime(self, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,20 +143,14 @@ class TestLabelsAreReadBack:
         ({"dtype": "int8"}, "dtype of runtime=pytorch is called 'int8'; valid: bf16, fp16, fp32"),
         ({"runtime": "onnxruntime", "dtype": "bf16"}, "dtype of runtime=onnxruntime is called"),
         ({"runtime": "tensorrt"}, "dtype of runtime=tensorrt is called 'fp32'"),
-        (
-            {"runtime": "onnxruntime", "compile": "compile"},
-            "compile=compile: needs runtime=pytorch",
-        ),
+        ({"runtime": "onnxruntime", "compile": "compile"}, "=compile: needs runtime=pytorch"),
     ],
 )
 def test_check_refuses_in_one_line(changes: dict[str, Any], message: str) -> None:
+    assert tuple(forward._MODULES) == RUNTIMES == tuple(DTYPES)
     with pytest.raises(UserError, match=message) as caught:
         forward.check(replace(RECIPE, **changes))
     assert "\n" not in str(caught.value)
-
-
-def test_check_knows_every_name() -> None:
-    assert tuple(forward._MODULES) == RUNTIMES == tuple(DTYPES)
 
 
 @pytest.mark.parametrize(
@@ -187,23 +176,17 @@ def test_only_dinov2_is_exported(request_for: Any, cache: Path) -> None:
         forward.build(request)
 
 
-class TestMock:
-    """weights=none: a forward stage without a network."""
-
-    def test_vectors_identify_their_images(self) -> None:
-        images = np.random.default_rng(0).normal(size=(4, 3, 8, 8)).astype(np.float32)
-        model = ModelSpec("null", "none", input_px=8, dim=16)
-        network = forward.make(model, replace(RECIPE, compile="compile"), None, Path())
-        np.testing.assert_array_equal(network.run(images), images.reshape(4, -1)[:, :16])
-        labels = (network.runtime, network.dtype, network.compile, network.weights_digest)
-        assert set(labels) == {"none"}
-
-    def test_service_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        slept: list[float] = []
-        monkeypatch.setattr("wallclock.stages.forward.time.sleep", slept.append)
-        model = ModelSpec("null", "none", dim=4, service_ms=30, service_ms_per_image=5)
-        forward.make(model, RECIPE, None, Path()).run(np.zeros((2, 3, 4, 4), np.float32))
-        assert slept == [0.04]
+def test_mock_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vectors identify their images; a batch takes its service time."""
+    slept: list[float] = []
+    monkeypatch.setattr("wallclock.stages.forward.time.sleep", slept.append)
+    images = np.random.default_rng(0).normal(size=(4, 3, 8, 8)).astype(np.float32)
+    model = ModelSpec("null", "none", dim=16, service_ms=30, service_ms_per_image=5)
+    network = forward.make(model, replace(RECIPE, compile="compile"), None, Path())
+    np.testing.assert_array_equal(network.run(images), images.reshape(4, -1)[:, :16])
+    assert slept == [0.05]
+    labels = (network.runtime, network.dtype, network.compile, network.weights_digest)
+    assert set(labels) == {"none"}
 
 
 class TestPyTorch:
@@ -219,9 +202,7 @@ class TestPyTorch:
             assert any_size(torch.ones(n, 3)).tolist() == [[3.0]] * n
         assert shapes == [(4, 3)] * 5
 
-    def test_missing_compiler_is_unavailable(
-        self, make: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_compiler_is_missing(self, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(batch: Any) -> Any:
             raise TorchDynamoException("\nNo working C++ compiler found\nSet TORCHDYNAMO_VERBOSE=1")
 
@@ -239,45 +220,44 @@ class TestPyTorch:
             assert error_of(network.run(images[:n]), reference[:n]) < 1e-4
 
     @pytest.mark.cuda
-    @pytest.mark.parametrize("dtype", ["fp32", "fp16"])
+    @pytest.mark.parametrize(("dtype", "error"), [("fp32", 1e-3), ("fp16", 0.03)])
     @pytest.mark.parametrize("how", ["none", "compile", "cuda_graphs", "onnxruntime"])
-    def test_vectors_on_a_gpu(
-        self, make: Any, images: Any, reference: Any, how: str, dtype: str
+    def test_on_a_gpu(
+        self, make: Any, images: Any, reference: Any, how: str, dtype: str, error: float
     ) -> None:
         choice = {"runtime": how} if how == "onnxruntime" else {"compile": how}
         network = make(device="cuda", dtype=dtype, **choice)
         for n in (3, 2, 3):
-            vectors = network.run(images[:n].cuda())
-            assert error_of(vectors, reference[:n]) < {"fp32": 1e-3, "fp16": 0.03}[dtype]
+            assert error_of(network.run(images[:n].cuda()), reference[:n]) < error
         assert network.dtype == dtype
         assert how in (network.compile, network.runtime)
 
 
 class TestExport:
     def test_graph_repeats_no_constant_work(self, request_for: Any) -> None:
-        graph = export.exported(request_for())
+        graph = ort.exported(request_for())
         assert not {"Resize", "Upsample", "Shape"} & set(graph.operators)
         assert graph.operators["Attention"] == 2
-        older = export.exported(request_for(opset=20))
+        older = ort.exported(request_for(opset=20))
         assert "Attention" not in older.operators
         assert not {"IsNaN", "Where", "Resize"} & set(older.operators)
         assert older.path != graph.path
 
-    def test_interpolation_in_the_graph_is_refused(
+    def test_interpolation_is_refused(
         self, request_for: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(export, "_prepared", lambda request: request.network)
+        monkeypatch.setattr(ort, "_prepared", lambda request: request.network)
         with pytest.raises(RuntimeError, match="still holds Resize"):
-            export.exported(request_for(cache=tmp_path / "graphs"))
+            ort.exported(request_for(cache=tmp_path / "graphs"))
         assert not list((tmp_path / "graphs").iterdir()), "a partial export was left behind"
 
     def test_cached_until_damaged(self, request_for: Any) -> None:
-        first = export.exported(request_for())
+        first = ort.exported(request_for(dtype="int8"))
         written = first.path.stat().st_mtime_ns
-        again = export.exported(request_for())
+        again = ort.exported(request_for(dtype="int8"))
         assert (again, again.path.stat().st_mtime_ns) == (first, written)
         first.path.write_bytes(first.path.read_bytes()[:-1])
-        repaired = export.exported(request_for())
+        repaired = ort.exported(request_for(dtype="int8"))
         assert repaired.path == first.path
         assert repaired.path.stat().st_mtime_ns != written
         ort.open_session(repaired.path, [(ort.CPU, {})], 1)
@@ -287,46 +267,40 @@ class TestExport:
         [{"weights_digest": "x"}, {"shape": (2, 3, 28, 28)}, {"dtype": "fp16"}, {"opset": 20}],
     )
     def test_key_depends_on_all_inputs(self, request_for: Any, change: Any) -> None:
-        assert export._key(request_for(**change)) != export._key(request_for())
+        assert ort._key(request_for(**change)) != ort._key(request_for())
 
     def test_int8_seconds_include_its_fp32_graph(self, request_for: Any) -> None:
-        int8, fp32 = (export.exported(request_for(dtype=name)) for name in ("int8", "fp32"))
+        int8, fp32 = (ort.exported(request_for(dtype=name)) for name in ("int8", "fp32"))
         assert int8.export_s > fp32.export_s
 
 
-class TestProviders:
-    @pytest.mark.skipif(HAS_GPU, reason="the provider loads here")
-    @pytest.mark.parametrize("provider", [ort.CUDA, ort.TENSORRT])
-    def test_missing_library_is_named(
-        self, request_for: Any, provider: str, capfd: pytest.CaptureFixture[str]
-    ) -> None:
-        graph = export.exported(request_for())
-        message = rf"{provider} did not load: lib\S+: cannot open shared object file"
+@pytest.mark.skipif(HAS_GPU, reason="the provider loads here")
+@pytest.mark.parametrize("provider", [ort.CUDA, ort.TENSORRT])
+def test_missing_library_is_named(request_for: Any, provider: str, capfd: Any) -> None:
+    graph = ort.exported(request_for())
+    message = rf"{provider} did not load: lib\S+: cannot open shared object file"
+    with pytest.raises(Unavailable, match=message):
+        ort.open_session(graph.path, [(provider, {})], 1)
+
+
+def test_placement_decides() -> None:
+    check = ort.check_placement
+    assert check({ort.CUDA: 400}, ort.CUDA) == ort.CUDA
+    assert check({ort.CUDA: 3, ort.TENSORRT: 1}, ort.TENSORRT) == f"{ort.TENSORRT} + {ort.CUDA}"
+    assert check({ort.CPU: 7}, ort.CPU) == ort.CPU
+    for nodes, wanted, message in (
+        ({ort.CUDA: 398, ort.CPU: 2}, ort.CUDA, "left 2 nodes to the CPU"),
+        ({ort.CUDA: 400}, ort.TENSORRT, f"took no part of the graph; it went to {ort.CUDA}"),
+        ({}, ort.CUDA, "went to no provider"),
+    ):
         with pytest.raises(Unavailable, match=message):
-            ort.open_session(graph.path, [(provider, {})], 1)
+            check(nodes, wanted)
 
-    def test_placement_decides(self) -> None:
-        check = ort.check_placement
-        assert check({ort.CUDA: 400}, ort.CUDA) == ort.CUDA
-        both = {ort.CUDA: 3, ort.TENSORRT: 1}
-        assert check(both, ort.TENSORRT) == f"{ort.TENSORRT} + {ort.CUDA}"
-        assert check({ort.CPU: 7}, ort.CPU) == ort.CPU
-        for nodes, wanted, message in (
-            ({ort.CUDA: 398, ort.CPU: 2}, ort.CUDA, "left 2 nodes to the CPU"),
-            ({ort.CUDA: 400}, ort.TENSORRT, f"took no part of the graph; it went to {ort.CUDA}"),
-            ({}, ort.CUDA, "went to no provider"),
-        ):
-            with pytest.raises(Unavailable, match=message):
-                check(nodes, wanted)
 
-    @pytest.mark.parametrize(
-        "text",
-        [
-            "CUDA failure 2: out of memory ; GPU=0",
-            "BFCArena: Failed to allocate memory for requested buffer",
-        ],
-    )
-    def test_full_device_is_out_of_memory(self, text: str) -> None:
-        error = ort._explained(ort_state.RuntimeException(text), ort.CUDA)
-        assert isinstance(error, torch.OutOfMemoryError)
-        assert text.split(" ;")[0] in str(error)
+@pytest.mark.parametrize(
+    "text", ["CUDA failure 2: out of memory", "BFCArena: Failed to allocate memory for a buffer"]
+)
+def test_full_device_is_out_of_memory(text: str) -> None:
+    error = ort._explained(ort_state.RuntimeException(text), ort.CUDA)
+    assert isinstance(error, torch.OutOfMemoryError)
+    assert text in str(error)

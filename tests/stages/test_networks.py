@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,23 +25,15 @@ from wallclock.errors import Unavailable, UserError
 from wallclock.spec import IMAGENET, ModelSpec
 from wallclock.stages.forward import networks
 
-SMALL: dict[str, Any] = {
-    "hidden_size": 24,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 48,
-    "image_size": 32,
-    "patch_size": 16,
-}
+SMALL: dict[str, Any] = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+SMALL |= {"intermediate_size": 48, "image_size": 32, "patch_size": 16}
 BLOCKS: dict[str, Any] = {"hidden_sizes": [8, 8, 8, 16], "depths": [1, 1, 1, 1]}
 ARCHITECTURES: dict[str, Callable[[], Any]] = {
     "vit": lambda: t.ViTModel(t.ViTConfig(**SMALL)),
     "vit classifier": lambda: t.ViTForImageClassification(t.ViTConfig(**SMALL)),
     "convnext": lambda: t.ConvNextModel(t.ConvNextConfig(**BLOCKS)),
     "resnet": lambda: t.ResNetModel(t.ResNetConfig(embedding_size=8, **BLOCKS)),
-    "clip": lambda: t.CLIPModel(
-        t.CLIPConfig(vision_config=SMALL, text_config={**SMALL, "num_hidden_layers": 1})
-    ),
+    "clip": lambda: t.CLIPModel(t.CLIPConfig(vision_config=SMALL, text_config=SMALL)),
     "clip vision": lambda: t.CLIPVisionModel(t.CLIPVisionConfig(**SMALL)),
 }
 RANDOM = ModelSpec("tiny", "random", input_px=28, dim=24)
@@ -51,17 +45,12 @@ PRETRAINED = ModelSpec("tiny", "pretrained", hub_id=REPO, revision=REVISION, inp
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny DINOv2 in a folder, as the hub would hold it; and the same with pickled weights."""
     folder = tmp_path_factory.mktemp("model")
-    torch.manual_seed(7)
-    config: Any = t.Dinov2Config(
-        hidden_size=24, num_hidden_layers=2, num_attention_heads=2, patch_size=14, image_size=28
-    )
-    model = t.Dinov2Model(config)
+    sizes: dict[str, Any] = {**SMALL, "patch_size": 14, "image_size": 28}
+    model = t.Dinov2Model(t.Dinov2Config(**sizes))
     model.save_pretrained(folder / "safetensors")
     (folder / "pickled").mkdir()
     torch.save(model.state_dict(), folder / "pickled" / "pytorch_model.bin")
-    (folder / "pickled" / "config.json").write_bytes(
-        (folder / "safetensors" / "config.json").read_bytes()
-    )
+    shutil.copy(folder / "safetensors" / "config.json", folder / "pickled")
     return folder
 
 
@@ -70,10 +59,14 @@ def digest(saved: Path) -> str:
     return networks.digest_of(t.Dinov2Model.from_pretrained(saved / "safetensors"))
 
 
+def digest_of(model: ModelSpec) -> str:
+    return networks.digest_of(networks.load_network(model))
+
+
 class TestRandom:
     def test_seed_decides_the_weights(self) -> None:
         models = (RANDOM, RANDOM, replace(RANDOM, seed=1))
-        one, same, other = (networks.digest_of(networks.load_network(model)) for model in models)
+        one, same, other = map(digest_of, models)
         assert one == same != other
 
     def test_images_do_not_affect_each_other(self) -> None:
@@ -102,10 +95,10 @@ class TestFolder:
 
     def test_its_weights_are_loaded(self, saved: Path, digest: str) -> None:
         model = replace(PRETRAINED, path=str(saved / "safetensors"))
-        assert networks.digest_of(networks.load_network(model)) == digest
+        assert digest_of(model) == digest
 
     @pytest.mark.parametrize(
-        ("name", "message"),
+        ("name", "words"),
         [
             ("pickled", "no file named model.safetensors"),
             ("missing", "is no folder"),
@@ -113,16 +106,14 @@ class TestFolder:
             ("damaged", "cannot load"),
         ],
     )
-    def test_refused_in_one_line(
-        self, saved: Path, tmp_path: Path, name: str, message: str
-    ) -> None:
+    def test_refused_in_one_line(self, saved: Path, tmp_path: Path, name: str, words: str) -> None:
         folder = saved / name
         if name == "damaged":
             folder = tmp_path
             for path in (saved / "safetensors").iterdir():
                 end = 5000 if path.suffix == ".safetensors" else None
                 (folder / path.name).write_bytes(path.read_bytes()[:end])
-        with pytest.raises(UserError, match=message) as caught:
+        with pytest.raises(UserError, match=words) as caught:
             networks.load_network(replace(PRETRAINED, path=str(folder)))
         assert "\n" not in str(caught.value)
 
@@ -159,7 +150,7 @@ print(model.name, model.revision, model.dim, model.input_px)
         """The lines that a program prints about models."""
         environment = {name: text for name, text in os.environ.items() if name[:3] != "HF_"}
         environment |= {"HF_ENDPOINT": address, "HF_HOME": str(home)}
-        environment["PYTHONPATH"] = str(ROOT / "code")
+        environment |= {"PYTHONPATH": str(ROOT / "code")}
         command = [sys.executable, "-c", program, json.dumps([vars(model) for model in models])]
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, check=True, timeout=100
@@ -229,8 +220,7 @@ def test_any_architecture_from_a_folder(
     original = ARCHITECTURES[kind]().eval()
     original.save_pretrained(tmp_path)
     if preprocessor is not None:
-        text = json.dumps(preprocessor)
-        (tmp_path / "preprocessor_config.json").write_text(text, encoding="utf-8")
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps(preprocessor))
     model = completed(tmp_path)
     assert (model.input_px, model.dim, model.name) == (input_px, dim, tmp_path.name)
     assert model.statistics == statistics
@@ -246,18 +236,12 @@ def test_any_architecture_from_a_folder(
 
 
 def test_timm_configuration(tmp_path: Path) -> None:
-    config = {
-        "architecture": "resnet18",
-        "num_features": 512,
-        "num_classes": 0,
-        "pretrained_cfg": {"input_size": [3, 176, 176], "mean": [0.5] * 3, "std": [0.5] * 3},
-    }
-    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    pretrained = {"input_size": [3, 176, 176], "mean": [0.5] * 3, "std": [0.5] * 3}
+    config = {"architecture": "resnet18", "num_features": 512, "pretrained_cfg": pretrained}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "num_classes": 0}))
     model = completed(tmp_path)
     assert (model.input_px, model.dim, model.mean) == (176, 512, (0.5,) * 3)
-    try:
-        import timm  # type: ignore[import-not-found] # noqa: F401
-    except ImportError:
+    if find_spec("timm") is None:
         with pytest.raises(Unavailable, match="pip install timm"):
             networks.load_network(model)
 

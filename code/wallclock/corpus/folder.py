@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -84,12 +85,8 @@ def _items(
 
 
 def _candidates(root: Path) -> Iterator[str]:
-    unreadable: list[str] = []
-
-    def note(error: OSError) -> None:
-        unreadable.append(os.path.relpath(error.filename, root))
-
-    for folder, subfolders, files in os.walk(root, onerror=note):
+    errors: list[OSError] = []
+    for folder, subfolders, files in os.walk(root, onerror=errors.append):
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         for name in files:
             path = os.path.join(folder, name)
@@ -97,17 +94,15 @@ def _candidates(root: Path) -> Iterator[str]:
             if not name.startswith(".") and (extension in _EXTENSIONS or _is_image(path)):
                 yield os.path.relpath(path, root)
     # An unreadable folder becomes a failure row.
-    yield from unreadable
+    yield from (os.path.relpath(error.filename, root) for error in errors)
 
 
 def _is_image(path: str) -> bool:
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            return False
-        with open(path, "rb") as file:
-            return sniff(file.read(16)) is not None
-    except OSError:
-        return False
+    with suppress(OSError):
+        if stat.S_ISREG(os.stat(path).st_mode):
+            with open(path, "rb") as file:
+                return sniff(file.read(16)) is not None
+    return False
 
 
 def _item(root: Path, name: str, limits: Limits, known: Item | None) -> Item:

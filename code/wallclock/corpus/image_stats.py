@@ -29,23 +29,21 @@ class ImageStats:
 
     def summary(self) -> dict[str, float]:
         """Median and 90th percentile of each measure."""
-        return {
-            f"{name}_{suffix}": quantile(self.values[name], q)
-            for name in MEASURES
-            for suffix, q in (("p50", 0.5), ("p90", 0.9))
-        }
+        pairs = [(name, q) for name in MEASURES for q in (50, 90)]
+        return {f"{name}_p{q}": quantile(self.values[name], q / 100) for name, q in pairs}
 
 
 def measure(manifest: Manifest) -> ImageStats:
     """Statistics of every valid image of a corpus stored as files."""
-    values: dict[str, list[float]] = {name: [] for name in MEASURES}
+    rows = []
     for item in manifest.valid:
         pixels, longest = item.width * item.height, max(item.width, item.height)
-        row = (item.bytes / 1e3, pixels / 1e6, item.bytes / pixels, float(longest))
         brightness = _brightness((manifest.root / item.path).read_bytes())
-        for name, value in zip(MEASURES, (*row, brightness), strict=True):
-            values[name].append(value)
+        rows.append(
+            (item.bytes / 1e3, pixels / 1e6, item.bytes / pixels, float(longest), brightness)
+        )
     formats = Counter(_format_name(item) for item in manifest.valid)
+    values = {name: [row[i] for row in rows] for i, name in enumerate(MEASURES)}
     return ImageStats(values, dict(sorted(formats.items())))
 
 

@@ -10,11 +10,12 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 
 from wallclock.errors import ImageError, UserError
-from wallclock.files import digest_of, pretty_json, sha256_bytes, write_bytes
+from wallclock.files import digest_of, sha256_bytes, write_bytes, write_text
 from wallclock.spec import Slice
 from wallclock.summary import median
 
@@ -123,11 +124,9 @@ def save(manifest: Manifest, path: Path) -> None:
     # File names need not be UTF-8; Python carries their stray bytes as surrogates.
     rows = text.getvalue().encode("utf-8", "surrogateescape")
     write_bytes(path, rows)
-    companion = {"version": VERSION, "kind": manifest.kind, "image_set": manifest.image_set}
-    companion |= {"root": str(manifest.root), "n_images": len(manifest.items)}
-    companion |= {"digest": manifest.digest(), "sha256": sha256_bytes(rows)}
-    data = pretty_json(companion).encode("utf-8", "surrogateescape")
-    write_bytes(path.with_suffix(".json"), data)
+    about = {"version": VERSION, "kind": manifest.kind, "image_set": manifest.image_set}
+    about |= {"root": str(manifest.root), "digest": manifest.digest(), "sha256": sha256_bytes(rows)}
+    write_text(path.with_suffix(".json"), json.dumps(about, indent=1) + "\n")
 
 
 def load(path: Path, root: Path | None = None) -> Manifest:
@@ -137,17 +136,16 @@ def load(path: Path, root: Path | None = None) -> Manifest:
         UserError: there is none, or its rows are not those that were written.
     """
     try:
-        text = path.with_suffix(".json").read_bytes().decode("utf-8", "surrogateescape")
-        companion = json.loads(text)
+        about = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         rows = path.read_bytes()
-        if companion["version"] != VERSION or companion["sha256"] != sha256_bytes(rows):
+        if about["version"] != VERSION or about["sha256"] != sha256_bytes(rows):
             raise UserError(f"the manifest {path} was edited; delete it and run again")
         table = csv.reader(io.StringIO(rows.decode("utf-8", "surrogateescape"), newline=""))
         types: list[type] = [int if field.type == "int" else str for field in fields(Item)]
         next(table)
         items = [Item(*(f(text) for f, text in zip(types, row, strict=True))) for row in table]
-        folder = root or Path(companion["root"])
-        return Manifest(companion["kind"], companion["image_set"], folder, tuple(items))
+        folder = root or Path(about["root"])
+        return Manifest(about["kind"], about["image_set"], folder, tuple(items))
     except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"no readable manifest at {path}; run the same command again to make it"
@@ -156,10 +154,9 @@ def load(path: Path, root: Path | None = None) -> Manifest:
 
 def load_or_none(path: Path, root: Path | None = None) -> Manifest | None:
     """Like `load`, but None for a missing or edited manifest, which can be made again."""
-    try:
+    with suppress(UserError):
         return load(path, root)
-    except UserError:
-        return None
+    return None
 
 
 def failure_rows(items: Iterable[Item]) -> Sequence[dict[str, str]]:

@@ -48,6 +48,6 @@ def credit(spec: CorpusSpec, cache: Path) -> dict[str, Any]:
     """Licence and attribution as the source states them; empty if it states none."""
     if spec.kind != "abo":
         return {}
-    from wallclock.corpus.abo import local
+    from wallclock.corpus.abo import prepare as abo
 
-    return local.credit(spec, cache)
+    return abo.credit(spec, cache)

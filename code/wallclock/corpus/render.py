@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageChops, ImageDraw, ImageFont
 
-from wallclock.corpus.products import PLAIN, PRODUCTS, Part, Skin
+from wallclock.corpus.products import PRODUCTS, SKINS, Part, Skin
 from wallclock.errors import check_name
 from wallclock.spec import IMAGE_SETS
 
@@ -87,11 +87,6 @@ class _Canvas:
         self.cb.paste(cb, half, small)
         self.cr.paste(cr, half, small)
 
-    def image(self) -> Image.Image:
-        size, nearest = self.y.size, Image.Resampling.NEAREST
-        planes = (self.y, self.cb.resize(size, nearest), self.cr.resize(size, nearest))
-        return Image.merge("YCbCr", planes)
-
 
 def size(seed: int, image_set: str, index: int) -> tuple[int, int]:
     """(width, height) of one image, in pixels."""
@@ -151,7 +146,9 @@ def _compose(rng: _Rng, wide: int, high: int) -> Image.Image:
             y0, y1 = (top + (bottom - top) * part.box[i] // 200 * 2 for i in (1, 3))
             box = (x0, y0, max(x1, x0 + 4), max(y1, y0 + 4))
             _paint(canvas, rng, part, skins[part.skin], tones[part.skin], box, lamp)
-    return canvas.image().crop((0, 0, wide, high))
+    full, nearest = canvas.y.size, Image.Resampling.NEAREST
+    planes = (canvas.y, canvas.cb.resize(full, nearest), canvas.cr.resize(full, nearest))
+    return Image.merge("YCbCr", planes).crop((0, 0, wide, high))
 
 
 def _layout(rng: _Rng, wide: int, high: int, shape: tuple[float, float]) -> Iterator[Box]:
@@ -251,7 +248,7 @@ def _label(surface: _Canvas, rng: _Rng, full: tuple[int, int]) -> None:
     box = (left, top, left + wide, top + high)
     if min(wide, high) < 16:
         return
-    paper = rng.choice(((250, 128, 128), _tone(rng, PLAIN)))
+    paper = rng.choice(((250, 128, 128), _tone(rng, SKINS["plain"])))
     ink = (20, 128, 128) if paper[0] > 110 else (245, 128, 128)
     surface.paste(paper, box, Image.new("L", (wide, high), 255))
     columns = rng.choice((80, 128, 180))

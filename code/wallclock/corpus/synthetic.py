@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
-import threading
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -33,35 +31,18 @@ def prepare(spec: CorpusSpec, image_set: str, n: int, cache: Path, progress: Pro
     root, path = cache / version / image_set, cache / version / f"{image_set}.csv"
     saved = manifests.load_or_none(path, root)
     items = list(saved.items) if saved else []
-    stale = [i for i, item in enumerate(items[:n]) if not _intact(root, item)]
-    missing = stale + list(range(len(items), n))
-    if missing:
-        make = partial(_render, spec, image_set, root)
-        # spawn: the parent has threads (the progress display), which fork would copy mid-operation.
-        context = multiprocessing.get_context("spawn")
-        workers = min(os.cpu_count() or 1, len(missing))
-        with ProcessPoolExecutor(workers, context, _exit_with_parent) as pool:
-            for start in range(0, len(missing), _CHUNK):
-                chunk = missing[start : start + _CHUNK]
-                rendered = zip(chunk, pool.map(make, chunk, chunksize=4), strict=True)
-                for done, (index, item) in enumerate(rendered, start + 1):
-                    items[index : index + 1] = [item]
-                    progress(done, len(missing), f"rendering {image_set}")
-                manifests.save(Manifest("synthetic", image_set, root, tuple(items)), path)
+    missing = [i for i in range(n) if i >= len(items) or not _intact(root, items[i])]
+    make = partial(_render, spec, image_set, root)
+    # Rendering spends its time in Pillow, which releases the GIL.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for start in range(0, len(missing), _CHUNK):
+            chunk = missing[start : start + _CHUNK]
+            for done, item in enumerate(pool.map(make, chunk), start + 1):
+                index = missing[done - 1]
+                items[index : index + 1] = [item]
+                progress(done, len(missing), f"rendering {image_set}")
+            manifests.save(Manifest("synthetic", image_set, root, tuple(items)), path)
     return Manifest("synthetic", image_set, root, tuple(items[:n])).slice(path)
-
-
-def _exit_with_parent() -> None:
-    """Leave Ctrl-C to the parent, and exit when it exits, killed or not."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def wait() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
 
 
 def _render(spec: CorpusSpec, image_set: str, root: Path, index: int) -> Item:
@@ -76,7 +57,6 @@ def _render(spec: CorpusSpec, image_set: str, root: Path, index: int) -> Item:
 
 
 def _intact(root: Path, item: Item) -> bool:
-    try:
+    with suppress(OSError):
         return (root / item.path).stat().st_size == item.bytes
-    except OSError:
-        return False
+    return False

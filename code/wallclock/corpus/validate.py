@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import re
+import struct
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,11 +25,9 @@ from wallclock.errors import ImageError
 from wallclock.spec import Limits
 
 #: Formats by their first bytes; names and extensions are not trusted.
-_MAGIC = (
-    (b"\xff\xd8\xff", "jpeg"),
-    (b"\x89PNG\r\n\x1a\n", "png"),
-    (b"GIF87a", "gif"),
-    (b"GIF89a", "gif"),
+_MAGIC = re.compile(
+    rb"(?P<jpeg>\xff\xd8\xff)|(?P<png>\x89PNG\r\n\x1a\n)|(?P<gif>GIF8[79]a)|(?P<webp>RIFF.{4}WEBP)",
+    re.DOTALL,
 )
 
 #: SOF markers that every decoder reads: baseline, extended, progressive, and arithmetic coding.
@@ -52,15 +51,10 @@ class Header:
     scans: int = 1
 
     @property
-    def decodable_by_all(self) -> bool:
-        """Whether every JPEG decoder reads it."""
-        return decodable_by_all(self.format, self.components)
-
-    @property
     def row_decodable(self) -> bool:
         """Whether it decodes row by row; all but sequential JPEG is decoded in memory at once."""
         sequential = self.process in ("baseline", "extended") and self.scans == 1
-        return self.decodable_by_all and sequential
+        return sequential and decodable_by_all(self.format, self.components)
 
     def annotate(self, item: Item) -> Item:
         """The item with this header's fields."""
@@ -82,20 +76,23 @@ def validate(data: bytes, limits: Limits) -> Header:
 def check_body(data: bytes, header: Header) -> None:
     """Decode what follows the header; raise `ImageError` for damage."""
     if header.format == "jpeg":
-        _strict_jpeg(data)
-    if not header.decodable_by_all:
+        try:
+            # The smallest image that libjpeg-turbo makes (1/8): all entropy-coded data is
+            # still decoded, and `strict` turns each of its warnings into an error.
+            simplejpeg.decode_jpeg(
+                data, "GRAY", min_height=1, min_width=1, min_factor=8, strict=True
+            )
+        except ValueError as error:
+            raise ImageError("decode", f"damaged JPEG: {error}") from error
+    if not decodable_by_all(header.format, header.components):
         with _pillow_errors("image"), Image.open(io.BytesIO(data)) as image:
             image.load()
 
 
 def sniff(head: bytes) -> str | None:
     """The image format that a file's first 16 bytes announce, or None."""
-    for magic, name in _MAGIC:
-        if head.startswith(magic):
-            return name
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return "webp"
-    return None
+    match = _MAGIC.match(head)
+    return match.lastgroup if match else None
 
 
 def read_header(data: bytes, limits: Limits) -> Header:
@@ -106,7 +103,11 @@ def read_header(data: bytes, limits: Limits) -> Header:
     if format is None:
         start = data[:4].hex(" ")
         raise ImageError("decode", f"not a JPEG, PNG, WebP or GIF file: it starts with {start}")
-    header = _jpeg_header(data, limits) if format == "jpeg" else _pillow_header(data, format)
+    if format == "jpeg":
+        header = _jpeg_header(data, limits)
+    else:
+        with _pillow_errors(format), Image.open(io.BytesIO(data), formats=[format]) as image:
+            header = Header(format, image.width, image.height, len(image.getbands()))
     if header.width * header.height > limits.max_pixels:
         size = f"{header.width}x{header.height}"
         raise ImageError(
@@ -116,37 +117,29 @@ def read_header(data: bytes, limits: Limits) -> Header:
 
 
 def _jpeg_header(data: bytes, limits: Limits) -> Header:
+    """Walk the segments as a decoder does, behind the first scan too.
+
+    A segment's payload may hold any bytes: a thumbnail, or the decoy of an end-of-image marker.
+    """
     header: Header | None = None
-    position = 2
-    while True:
-        marker, start, end = _segment(data, position)
-        if marker in _ALL_SOF:
-            header = _frame(data[start:end], marker)
+    scans, position = 0, 2
+    while match := _NEXT_MARKER.search(data, position):
+        marker, position = data[match.end() - 1], match.end()
+        if marker == 0xD9:
+            if header is None or not scans:
+                raise ImageError("decode", "JPEG ends before its first scan, or has no frame")
+            return replace(header, scans=scans)
+        if marker in _STANDALONE:
+            continue
+        end = position + max(2, int.from_bytes(data[position : position + 2], "big"))
+        if marker in _ALL_SOF and not scans:
+            header = _frame(data[position + 2 : end], marker)
         elif marker == 0xDA:
-            break
+            scans += 1
+            if scans > limits.max_scans:
+                raise ImageError("decode", f"more JPEG scans than the limit of {limits.max_scans}")
         position = end
-    if header is None:
-        raise ImageError("decode", "JPEG scan before any frame header")
-    return replace(header, scans=_count_scans(data, position, limits))
-
-
-def _segment(data: bytes, position: int) -> tuple[int, int, int]:
-    """The next header segment: its marker, and where its payload starts and ends."""
-    while data[position : position + 2] == b"\xff\xff":
-        position += 1
-    if len(data) < position + 4:
-        raise ImageError("decode", "JPEG cut off in its header")
-    if data[position] != 0xFF:
-        raise ImageError("decode", f"junk between JPEG header segments at byte {position}")
-    marker = data[position + 1]
-    if marker in _STANDALONE:
-        return marker, position + 2, position + 2
-    if marker == 0xD9:
-        raise ImageError("decode", "JPEG ends before its first scan")
-    length = int.from_bytes(data[position + 2 : position + 4], "big")
-    if length < 2 or position + 2 + length > len(data):
-        raise ImageError("decode", "JPEG cut off in its header")
-    return marker, position + 4, position + 2 + length
+    raise ImageError("decode", "truncated JPEG: cut off before its end-of-image marker")
 
 
 def _frame(payload: bytes, sof: int) -> Header:
@@ -155,8 +148,7 @@ def _frame(payload: bytes, sof: int) -> Header:
         raise ImageError("decode", f"{process} is read by few decoders")
     if len(payload) < 6:
         raise ImageError("decode", "JPEG frame header is too short")
-    precision, components = payload[0], payload[5]
-    height, width = int.from_bytes(payload[1:3], "big"), int.from_bytes(payload[3:5], "big")
+    precision, height, width, components = struct.unpack(">BHHB", payload[:6])
     if precision != 8:
         raise ImageError("decode", f"{precision}-bit JPEG; the decoders read 8-bit")
     if width == 0 or height == 0:
@@ -164,37 +156,6 @@ def _frame(payload: bytes, sof: int) -> Header:
     if components not in (1, 3, 4):
         raise ImageError("decode", f"JPEG with {components} components")
     return Header("jpeg", width, height, components, _READABLE_SOF[sof])
-
-
-def _count_scans(data: bytes, first_scan: int, limits: Limits) -> int:
-    # Segment by segment, as a decoder goes: a table or a comment between two scans may hold any
-    # bytes, those of an end-of-image marker too. A progressive file has about ten scans.
-    scans, position = 0, first_scan
-    while match := _NEXT_MARKER.search(data, position):
-        marker, position = data[match.end() - 1], match.end()
-        if marker == 0xD9:
-            return scans
-        if marker == 0xDA:
-            scans += 1
-            if scans > limits.max_scans:
-                raise ImageError("decode", f"more JPEG scans than the limit of {limits.max_scans}")
-        if marker not in _STANDALONE:
-            position += max(2, int.from_bytes(data[position : position + 2], "big"))
-    raise ImageError("decode", "truncated JPEG: no end-of-image marker after the scan")
-
-
-def _strict_jpeg(data: bytes) -> None:
-    try:
-        # The smallest image that libjpeg-turbo makes (1/8): all entropy-coded data is
-        # still decoded, and `strict` turns each of its warnings into an error.
-        simplejpeg.decode_jpeg(data, "GRAY", min_height=1, min_width=1, min_factor=8, strict=True)
-    except ValueError as error:
-        raise ImageError("decode", f"damaged JPEG: {error}") from error
-
-
-def _pillow_header(data: bytes, format: str) -> Header:
-    with _pillow_errors(format), Image.open(io.BytesIO(data), formats=[format.upper()]) as image:
-        return Header(format, image.width, image.height, len(image.getbands()))
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from wallclock.corpus import readers
 from wallclock.corpus.manifest import Item
 from wallclock.errors import image_errors
 from wallclock.spec import ModelSpec, Recipe
-from wallclock.stages import assemble, decode, forward, normalize, resize, sinks, transfer
+from wallclock.stages import decode, forward, normalize, resize, sinks, transfer
 from wallclock.stages.pixels import Pixels
 
 Floats = npt.NDArray[np.float32]
@@ -89,7 +89,7 @@ def load_stages(recipe: Recipe, model: ModelSpec, root: Path) -> LoadStages:
         resize=image_errors("resize", resizer.name, resize_one),
         # Left to the device, pixels pass unchanged.
         normalize=normalize.make(*model.statistics) if on_host else lambda pixels: pixels,
-        assemble=assemble.stack,
+        assemble=np.stack,
         labels={**labels, "layout": reader.layout},
     )
 

@@ -1,46 +1,53 @@
-"""Protocol `ceiling`: what one part could do if nothing else limited it.
+"""Protocols `ceiling`, `decode` and `serialization`: one part, and nothing else that limits it.
 
 `decode_files`, `decode_memory`: read, decode and resize in one process a core, pinned to it,
 without a loader; bytes from files or from memory. `forward`: the model alone on a batch on the
 device. `h2d`: the copy to the device alone. `synthetic`: everything from h2d to the sink, on a
-batch that costs nothing to load.
+batch that costs nothing to load. `decode`, a protocol of its own: one decoder, image by image.
+`serialization`: vectors into a sink, batch by batch as a job would, and back.
 """
 
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 import os
+import shutil
+from array import array
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from wallclock.clock import gc_disabled
 from wallclock.corpus import readers
-from wallclock.corpus.manifest import Item, Manifest
+from wallclock.corpus.manifest import Item, failure_rows
 from wallclock.engines import pipeline
 from wallclock.engines.batch import Batch
 from wallclock.engines.inference import open_inference
 from wallclock.engines.writer import open_writer
-from wallclock.errors import Unavailable, check_name
-from wallclock.measure.protocol import (
-    Measurement,
-    Progress,
-    noise_batch,
-    open_corpus,
-    peak_memory_mib,
-    set_page_cache,
-)
-from wallclock.spec import Cell, ModelSpec, Recipe
-from wallclock.stages import transfer
+from wallclock.errors import ImageError, Unavailable, check_name
+from wallclock.measure import protocol
+from wallclock.measure.protocol import Measurement, Progress
+from wallclock.spec import Cell
+from wallclock.stages import decode as decode_stage
+from wallclock.stages import sinks, transfer
+from wallclock.stages.sinks import Vectors
 from wallclock.thread_counts import set_threads
 
 #: One iteration of a timed loop: processes some images and returns how many.
-Step = Callable[[], int]
+Step: TypeAlias = Callable[[], int]
 
+_KINDS = ("decode_files", "decode_memory", "forward", "h2d", "synthetic")
 _WARM_UP_STEPS = 3
+_WARM_UP_BUFFERS = 8
+
+#: An ABO image id: eleven characters of these.
+_ALPHABET = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-"))
+_ID_CHARACTERS = 11
 
 
 def ceiling(cell: Cell, work: Path, progress: Progress) -> Measurement:
@@ -48,24 +55,28 @@ def ceiling(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
     Samples: `wall`. Values: `n_loaded`; of `decode`, the rate of each core too.
     """
-    recipe, model = cell.recipe, cell.model
     kind = check_name(str(cell.params["kind"]), _KINDS, "ceiling")
     seconds = float(cell.params["seconds"])
-    manifest = open_corpus(cell, "jpeg")
-    values: dict[str, Any] = {**set_threads(recipe, uses_torch=kind in ("forward", "synthetic"))}
-    values |= set_page_cache(cell, manifest) | {"n_unique": len(manifest.items)}
+    manifest = protocol.open_corpus(cell, "jpeg")
+    uses_torch = kind in ("forward", "synthetic")
+    values = protocol.set_conditions(cell, manifest, uses_torch=uses_torch)
     progress(0)
     if kind.startswith("decode"):
-        in_memory = kind == "decode_memory"
-        passes = _on_every_core(recipe, model, manifest, in_memory, seconds)
+        cores, items, tasks = sorted(os.sched_getaffinity(0)), manifest.items, []
+        for number, core in enumerate(cores):
+            # Every core starts elsewhere in the list, so that all cores see the same mix.
+            start = len(items) * number // len(cores)
+            share = [*items[start:], *items[:start]]
+            tasks.append(partial(_pinned, core, cell, manifest.root, share, seconds))
+        passes = protocol.in_processes(tasks)
         rates = [n / ns * 1e9 for n, ns in passes]
         n, wall = sum(n for n, _ in passes), max(ns for _, ns in passes)
         values |= {"img_per_s": sum(rates), "core_img_per_s": rates}
     else:
-        with _DEVICE_SIDE[kind](recipe, model, work) as step:
+        with _device_side(kind, cell, work) as step:
             n, wall = _timed(step, seconds)
         values["img_per_s"] = n / wall * 1e9
-    values |= {"n_loaded": n, "peak_memory_mib": peak_memory_mib()}
+    values |= {"n_loaded": n, "peak_memory_mib": protocol.peak_memory_mib()}
     return Measurement({"wall": [wall]}, values)
 
 
@@ -73,92 +84,81 @@ def _timed(step: Step, seconds: float) -> tuple[int, int]:
     """Images and nanoseconds of a loop over `step`, after a few steps of warm-up."""
     for _ in range(_WARM_UP_STEPS):
         step()
-    n = 0
     with gc_disabled():
-        start = now = perf_counter_ns()
-        while now - start < seconds * 1e9:
-            n += step()
-            now = perf_counter_ns()
-    return n, now - start
+        return protocol.repeat_for(seconds, step)
 
 
-def _on_every_core(
-    recipe: Recipe, model: ModelSpec, manifest: Manifest, in_memory: bool, seconds: float
-) -> list[tuple[int, int]]:
-    """Images and nanoseconds of each core's process."""
-    context = multiprocessing.get_context("fork")
-    cores = sorted(os.sched_getaffinity(0))
-    items = manifest.items
-    ready = context.Barrier(len(cores))
-    results: Any = context.SimpleQueue()
-
-    def work(core: int, share: Sequence[Item]) -> None:
-        os.sched_setaffinity(0, {core})
-        set_threads(recipe, uses_torch=False)
-        try:
-            step = _decoding(recipe, model, manifest.root, share, in_memory=in_memory)
-            step()
-        except BaseException:
-            # Or the others would wait for this one forever.
-            ready.abort()
-            raise
-        ready.wait()
-        results.put(_timed(step, seconds))
-
-    workers = []
-    for number, core in enumerate(cores):
-        # Every core starts elsewhere in the list, so that all cores see the same mix.
-        start = len(items) * number // len(cores)
-        share = [*items[start:], *items[:start]]
-        workers.append(context.Process(target=work, args=(core, share), daemon=True))
-        workers[-1].start()
-    for worker in workers:
-        worker.join()
-    codes = [worker.exitcode for worker in workers]
-    if any(codes):
-        raise RuntimeError(f"a pinned process ended with status {codes}")
-    return [results.get() for _ in workers]
+def _pinned(
+    core: int, cell: Cell, root: Path, share: Sequence[Item], seconds: float
+) -> Callable[[], tuple[int, int]]:
+    """A loop over a share of the images on one core, of which all steps but the first are timed."""
+    os.sched_setaffinity(0, {core})
+    set_threads(cell.recipe, uses_torch=False)
+    step = _decoding(cell, root, share)
+    step()
+    return lambda: _timed(step, seconds)
 
 
-def _decoding(
-    recipe: Recipe, model: ModelSpec, root: Path, items: Sequence[Item], *, in_memory: bool
-) -> Step:
+def _decoding(cell: Cell, root: Path, items: Sequence[Item]) -> Step:
     """One image a step, into a row of the batch that the recipe's loader would deliver."""
-    reader = readers.make(root)
+    recipe, model, reader = cell.recipe, cell.model, readers.make(root)
     reader.prefetch(items)
-    in_ram = [reader(item) for item in items] if in_memory else []
-    load_row = _load_row(recipe, model, root, reader)
+    in_memory = {}
+    if cell.params["kind"] == "decode_memory":
+        in_memory = {item.id: reader(item) for item in items}
+    batch = _noise(cell)
+    if recipe.engine == "threads":
+        in_place = pipeline.in_place_stages(recipe, model, reader)
+        destinations = [in_place.as_destination(row) for row in batch]
+    else:
+        load = pipeline.load_stages(recipe, model, root)
     numbers = itertools.count()
 
     def step() -> int:
         number = next(numbers)
-        at = number % len(items)
-        data = in_ram[at] if in_memory else reader(items[at])
-        load_row(items[at], data, number % recipe.batch_size)
+        item, row = items[number % len(items)], number % recipe.batch_size
+        data = in_memory[item.id] if in_memory else reader(item)
+        if recipe.engine == "threads":
+            in_place.resize_into(item, in_place.decode(item, data), destinations[row])
+        else:
+            batch[row] = load.normalize(load.resize(item, load.decode(item, data)))
         return 1
 
     return step
 
 
-def _load_row(
-    recipe: Recipe, model: ModelSpec, root: Path, reader: readers.Reader
-) -> Callable[[Item, bytes, int], None]:
-    """Decode and resize bytes into the batch's row of that number."""
-    batch = noise_batch(recipe.batch_size, model.input_px, uint8=recipe.normalize_on == "device")
-    if recipe.engine == "threads":
-        in_place = pipeline.in_place_stages(recipe, model, reader)
-        destinations = [in_place.as_destination(row) for row in batch]
+def _noise(cell: Cell) -> Any:
+    uint8 = cell.recipe.normalize_on == "device"
+    return protocol.noise_batch(cell.recipe.batch_size, cell.model.input_px, uint8=uint8)
 
-        def into_place(item: Item, data: bytes, row: int) -> None:
-            in_place.resize_into(item, in_place.decode(item, data), destinations[row])
 
-        return into_place
-    load = pipeline.load_stages(recipe, model, root)
+@contextmanager
+def _device_side(kind: str, cell: Cell, work: Path) -> Iterator[Step]:
+    """A step of one batch of noise, which the recipe's loader would deliver."""
+    import torch
 
-    def into_batch(item: Item, data: bytes, row: int) -> None:
-        batch[row] = load.normalize(load.resize(item, load.decode(item, data)))
-
-    return into_batch
+    recipe, size = cell.recipe, cell.recipe.batch_size
+    if kind == "h2d" and recipe.device != "cuda":
+        raise Unavailable("the device is the host: nothing is copied")
+    images = torch.from_numpy(_noise(cell))
+    if recipe.device == "cuda":
+        images = images.pin_memory()
+    host = images.numpy() if recipe.engine == "threads" else images
+    if kind == "h2d":
+        move = transfer.make(recipe.device)
+        yield _synchronized(lambda: move.h2d(host), move.synchronize, size)
+        return
+    stages = pipeline.device_stages(recipe, cell.model, work)
+    if kind == "forward":
+        on_device = stages.h2d(host)
+        yield _synchronized(lambda: stages.forward(on_device), stages.synchronize, size)
+        return
+    batch = Batch([f"synthetic-{i}" for i in range(size)], range(size), host)
+    in_thread = recipe.engine == "threads"
+    with open_writer(stages.serialize, stages.finish, in_thread=in_thread) as writer:
+        inference = open_inference(stages, recipe, writer)
+        yield _synchronized(lambda: inference.submit(batch, 0), None, size)
+        inference.finish()
 
 
 def _synchronized(
@@ -173,51 +173,106 @@ def _synchronized(
     return step
 
 
-@contextmanager
-def _forward(recipe: Recipe, model: ModelSpec, work: Path) -> Iterator[Step]:
-    stages = pipeline.device_stages(recipe, model, work)
-    on_device = stages.h2d(_host_batch(recipe, model).images)
-    yield _synchronized(lambda: stages.forward(on_device), stages.synchronize, recipe.batch_size)
+def decode(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """JPEG bytes in memory → RGB array, one sample for each buffer.
+
+    Only valid JPEGs of one or three components take part, which every decoder reads.
+    """
+    threads = set_threads(cell.recipe, uses_torch=False)
+    decoder = decode_stage.make(cell.recipe.decoder)
+    manifest = protocol.open_corpus(cell)
+    items = protocol.plain_jpegs(manifest)
+    reader = readers.make(manifest.root)
+    reader.prefetch(items)
+    samples = array("q")
+    failures: list[dict[str, str]] = []
+    megapixels = 0.0
+    for item in items[:_WARM_UP_BUFFERS]:
+        # The timed pass meets the same failure, and lists it.
+        with suppress(ImageError):
+            decoder(reader(item))
+    with gc_disabled():
+        for done, item in enumerate(items, 1):
+            # Bytes are read just before, outside the timer: thousands of originals need not fit
+            # into memory, and the decoder finds them in cache, as it does after `read`.
+            try:
+                data = reader(item)
+                began = perf_counter_ns()
+                pixels = decoder(data)
+                samples.append(perf_counter_ns() - began)
+            except ImageError as error:
+                failures.append({"id": item.id, "stage": error.stage, "reason": error.reason})
+                continue
+            # `pixels` lives until the next image replaces it, as in a pipeline: freed here, glibc
+            # would return its pages and every decode would fault them in again.
+            megapixels += pixels.shape[0] * pixels.shape[1] / 1e6
+            progress(done)
+    if not samples:
+        raise protocol.all_failed(failures)
+    values = {**threads, **manifest.size_stats(), "n_buffers": len(samples)}
+    values |= {"peak_memory_mib": protocol.peak_memory_mib(), "megapixels": megapixels}
+    return Measurement({"decode": samples}, values, [*failure_rows(manifest.items), *failures])
 
 
-@contextmanager
-def _h2d(recipe: Recipe, model: ModelSpec, work: Path) -> Iterator[Step]:
-    if recipe.device != "cuda":
-        raise Unavailable("the device is the host: nothing is copied")
-    move, images = transfer.make(recipe.device), _host_batch(recipe, model).images
-    yield _synchronized(lambda: move.h2d(images), move.synchronize, recipe.batch_size)
+def serialization(
+    cell: Cell, work: Path, progress: Progress, clock: Callable[[], int] = perf_counter_ns
+) -> Measurement:
+    """Write `params.n_vectors` vectors of `params.dim`, close; with `params.fsync` sync to disk.
+
+    Samples: `write`, the complete time; `fsync`, the part of it that waits for the disk. Values:
+    the bytes written, and whether ids and vectors read back exactly. The vectors are synthetic: the
+    time to write them depends on number and size only, because no format compresses noise.
+    """
+    name, size, fsync = cell.recipe.sink, cell.recipe.batch_size, bool(cell.params["fsync"])
+    n, dim, seed = (int(cell.params[key]) for key in ("n_vectors", "dim", "seed"))
+    ids, vectors = synthetic_vectors(n, dim, seed)
+    batches = [(ids[at : at + size], vectors[at : at + size]) for at in range(0, n, size)]
+
+    def write(folder: Path, batches: Sequence[tuple[list[str], Vectors]]) -> tuple[Path, int, int]:
+        """The file, ns from the first batch to the end, and those of the sync to disk."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        sink = sinks.make(name, folder, dim)
+        with gc_disabled():
+            began = clock()
+            for batch in batches:
+                sink.write(*batch)
+            sink.close()
+            closed = clock()
+            if fsync:
+                sinks.sync_folder(folder)
+            done = clock()
+        return sink.path, done - began, done - closed
+
+    # The first file pays for the library's imports and first allocations.
+    write(work / "warm-up", batches[:2])
+    shutil.rmtree(work / "warm-up")
+    os.sync()  # dirty pages of other processes would compete for the disk
+    progress(0)
+    path, write_ns, fsync_ns = write(work / "timed", batches)
+    progress(n)
+    read_ids, read = sinks.read(path)
+    same = read.dtype == vectors.dtype and read.tobytes() == vectors.tobytes()
+    values = {
+        "n_vectors": n,
+        "dim": dim,
+        "read_back": read_ids == ids and same,
+        "size_mib": folder_bytes(path.parent) / 2**20,
+        "peak_memory_mib": protocol.peak_memory_mib(),
+    }
+    return Measurement({"write": [write_ns], "fsync": [fsync_ns] if fsync else []}, values)
 
 
-@contextmanager
-def _synthetic(recipe: Recipe, model: ModelSpec, work: Path) -> Iterator[Step]:
-    stages, batch = pipeline.device_stages(recipe, model, work), _host_batch(recipe, model)
-    in_thread = recipe.engine == "threads"
-    with open_writer(stages.serialize, stages.finish, in_thread=in_thread) as writer:
-        inference = open_inference(stages, recipe, writer)
-
-        def step() -> int:
-            inference.submit(batch, 0)
-            return recipe.batch_size
-
-        yield step
-        inference.finish()
+def synthetic_vectors(n: int, dim: int, seed: int) -> tuple[list[str], Vectors]:
+    """`n` ids like ABO's and (n, dim) float32 vectors; the same for the same seed."""
+    rng = np.random.default_rng(seed)
+    vectors = rng.standard_normal((n, dim), dtype=np.float32)
+    letters = _ALPHABET[rng.integers(len(_ALPHABET), size=(n, _ID_CHARACTERS))]
+    return ["".join(row) for row in letters], vectors
 
 
-def _host_batch(recipe: Recipe, model: ModelSpec) -> Batch:
-    """Noise as the recipe's loader delivers it, pinned where there is a GPU."""
-    import torch
-
-    uint8 = recipe.normalize_on == "device"
-    images = torch.from_numpy(noise_batch(recipe.batch_size, model.input_px, uint8=uint8))
-    if recipe.device == "cuda":
-        images = images.pin_memory()
-    ids = [f"synthetic-{i}" for i in range(recipe.batch_size)]
-    return Batch(ids, range(len(ids)), images.numpy() if recipe.engine == "threads" else images)
-
-
-_DEVICE_SIDE: dict[str, Callable[[Recipe, ModelSpec, Path], AbstractContextManager[Step]]] = {
-    "forward": _forward,
-    "h2d": _h2d,
-    "synthetic": _synthetic,
-}
-_KINDS = ("decode_files", "decode_memory", *_DEVICE_SIDE)
+def folder_bytes(folder: Path) -> int:
+    """Bytes of a closed sink's files, ids included; of a sparse file, the allocated blocks."""
+    sinks.sync_folder(folder)  # a file system may allocate blocks only when it writes them
+    files = [path.stat() for path in folder.iterdir()]
+    return sum(min(file.st_size, file.st_blocks * 512) for file in files)

@@ -1,8 +1,8 @@
-"""Protocol `fidelity`: how far a recipe's pixels and vectors are from the reference recipe's.
+"""Protocols `fidelity`, `agreement` and `image_stats`: what pixels are like; nothing is timed.
 
-The reference is Pillow's decode and Pillow's antialiased bilinear resize. PSNR and the largest
-difference of a channel are taken after the resize, image by image; the cosine between the model's
-vectors, after the forward pass. Nothing here is timed.
+The reference of `fidelity` is Pillow's decode and Pillow's antialiased bilinear resize. PSNR and
+the largest difference of a channel are taken after the resize, image by image; the cosine between
+the model's vectors, after the forward pass.
 
 Some photos are hard for every filter, so each image has two baselines of its own: what full decode
 and OpenCV's area average reach on it, and what the paper's recipe does. A recipe's loss against the
@@ -13,28 +13,92 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from wallclock.corpus.manifest import Manifest
+from wallclock.corpus import image_stats as corpus_stats
+from wallclock.corpus import readers
+from wallclock.corpus.manifest import Item, Manifest, failure_rows
 from wallclock.engines.pipeline import load_stages
 from wallclock.errors import ImageError, Unavailable, UserError, describe
-from wallclock.measure.protocol import Measurement, Progress, open_corpus
+from wallclock.measure.protocol import Measurement, Progress, all_failed, open_corpus, plain_jpegs
 from wallclock.spec import Cell, ModelSpec, Recipe
-from wallclock.stages import assemble, forward, normalize, transfer
+from wallclock.stages import decode, forward, normalize, transfer
 from wallclock.stages.pixels import Pixels
 from wallclock.summary import PSNR_CEILING_DB, cosine, median, psnr_db
 from wallclock.thread_counts import set_threads
 
 #: Resized images, uint8 (px, px, 3), by image id.
-Images: TypeAlias = dict[str, Pixels]
+Images: TypeAlias = Mapping[str, Pixels]
 Failures: TypeAlias = dict[str, dict[str, str]]
 Baselines: TypeAlias = Mapping[str, Mapping[str, float]]
+
+
+def image_stats(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """Median and p90 of each measure of an image, and how many there are of each format."""
+    manifest = open_corpus(cell)
+    stats = corpus_stats.measure(manifest)
+    values = {**manifest.size_stats(), "image_stats": stats.summary(), "formats": stats.formats}
+    return Measurement(values=values, failures=failure_rows(manifest.items))
+
+
+def agreement(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """Compare every decoder's pixels with Pillow's, image by image.
+
+    Values: for each decoder `max_abs_diff` (0 to 255, over all images), or why it is unavailable.
+    """
+    manifest = open_corpus(cell)
+    items, reader, reference = (
+        plain_jpegs(manifest),
+        readers.make(manifest.root),
+        decode.make("pil"),
+    )
+    results: dict[str, Any] = {}
+    failures: Failures = {}
+    for name in decode.CPU_DECODERS:
+        try:
+            difference = partial(_difference, reader, reference, decode.make(name))
+        except Unavailable as error:
+            results[name] = {"unavailable": str(error)}
+            continue
+        differences = _of_each(items, failures, difference)
+        failed = {"unavailable": "every image failed in it"}
+        worst = max(differences.values(), default=None)
+        results[name] = failed if worst is None else {"max_abs_diff": worst}
+    compared = len(items) - len(failures)
+    if not compared:
+        raise all_failed([*failures.values()])
+    values = {"agreement": results, "n_compared": compared}
+    return Measurement(values=values, failures=list(failures.values()))
+
+
+def _difference(
+    reader: readers.Reader, reference: decode.Decode, decoder: decode.Decode, item: Item
+) -> int:
+    """The largest difference of any channel of any pixel; 255 where the shapes differ."""
+    data = reader(item)
+    ours, theirs = decoder(data), reference(data)
+    if ours.shape != theirs.shape:
+        return 255
+    return int(np.max(np.maximum(ours, theirs) - np.minimum(ours, theirs)))
+
+
+def _of_each(
+    items: Sequence[Item], failures: Failures, function: Callable[[Item], Any]
+) -> dict[str, Any]:
+    """A function's results by image id; an image that fails in it goes to `failures`."""
+    results = {}
+    for item in items:
+        try:
+            results[item.id] = function(item)
+        except ImageError as error:
+            failures[item.id] = {"id": item.id, "stage": error.stage, "reason": error.reason}
+    return results
 
 
 def fidelity(cell: Cell, work: Path, progress: Progress) -> Measurement:
@@ -49,16 +113,16 @@ def fidelity(cell: Cell, work: Path, progress: Progress) -> Measurement:
     set_threads(reference, uses_torch=model.weights != "none")
     manifest = open_corpus(cell)
     failures: Failures = {}
-    truth = resized_images(reference, model, manifest, failures)
+    truth = _resized(reference, model, manifest, failures)
     if not truth:
-        raise UserError(f"every image failed; the first, {describe(next(iter(failures.values())))}")
+        raise all_failed([*failures.values()])
     baselines = _baselines_db(reference, model, manifest, truth)
     truth_vectors = dict(zip(truth, _embed(model, reference, list(truth.values())), strict=True))
     results: dict[str, Any] = {}
     for done, choice in enumerate(cell.params["recipes"], 1):
         recipe = replace(reference, **choice)
         try:
-            images = resized_images(recipe, model, manifest, failures)
+            images = _resized(recipe, model, manifest, failures)
         except Unavailable as error:
             results[recipe.name] = {"unavailable": str(error)}
             continue
@@ -81,45 +145,42 @@ def compare_loader_output(
 ) -> dict[str, float]:
     """The same measures of images that a loader delivered, which are not made again.
 
-    Args:
-        images: uint8 (px, px, 3) by position in `manifest.valid`.
-        n_vectors: how many of them go through the network.
-
-    Raises:
-        UserError: Pillow cannot read an image that passed validation.
+    `images`: uint8 (px, px, 3) by position in `manifest.valid`, of which `n_vectors` go through the
+    network. Raises `UserError` where Pillow cannot read an image that passed validation.
     """
     items = [manifest.valid[position] for position in sorted(images)]
     ours = {manifest.valid[position].id: image for position, image in images.items()}
     compared = replace(manifest, items=tuple(items))
     reference = Recipe("reference", device=device, batch_size=max(n_vectors, 1))
     failures: Failures = {}
-    truth = resized_images(reference, model, compared, failures)
-    if failures:
-        first = describe(next(iter(failures.values())))
-        raise UserError(f"an image that passed validation failed: {first}")
+    truth = _resized(reference, model, compared, failures)
+    for failure in failures.values():
+        raise UserError(f"an image that passed validation failed: {describe(failure)}")
     names = [item.id for item in items]
-    baselines = _baselines_db(reference, model, compared, truth)
-    result = _compare_pixels(ours, truth, names, baselines)
+    result = _compare_pixels(ours, truth, names, _baselines_db(reference, model, compared, truth))
     if model.weights != "none" and n_vectors:
-        embedded = names[:n_vectors]
-        vectors = _embed(model, reference, [ours[name] for name in embedded])
-        result |= _compare_vectors(vectors, _embed(model, reference, [truth[n] for n in embedded]))
+        ours_and_truth = ([some[name] for name in names[:n_vectors]] for some in (ours, truth))
+        result |= _compare_vectors(*(_embed(model, reference, some) for some in ours_and_truth))
     return result
 
 
 def _compare_pixels(
     images: Images, truth: Images, names: Sequence[str], baselines: Baselines
 ) -> dict[str, float]:
-    decibels = {name: _psnr_db(images[name], truth[name]) for name in names}
+    decibels = _decibels(images, truth, names)
     result = {"psnr_db": median(list(decibels.values())), "psnr_db_min": min(decibels.values())}
     differences = (np.abs(images[name].astype(np.int16) - truth[name]) for name in names)
     result["max_abs_diff"] = max(int(np.max(difference)) for difference in differences)
-    area, paper = baselines["area"], baselines["paper"]
+    area, paper = baselines["area"], baselines["linear"]
     if losses := [area[name] - decibels[name] for name in names if name in area]:
         result["psnr_loss_vs_area_db"] = max(losses)
     if gains := [decibels[name] - paper[name] for name in names if name in paper]:
         result["psnr_gain_vs_paper_db"] = min(gains)
     return result
+
+
+def _decibels(images: Images, truth: Images, names: Iterable[str]) -> dict[str, float]:
+    return {name: min(psnr_db(images[name], truth[name]), PSNR_CEILING_DB) for name in names}
 
 
 def _compare_vectors(vectors: Any, reference: Any) -> dict[str, float]:
@@ -130,40 +191,29 @@ def _compare_vectors(vectors: Any, reference: Any) -> dict[str, float]:
 def _baselines_db(
     reference: Recipe, model: ModelSpec, manifest: Manifest, truth: Images
 ) -> Baselines:
-    """PSNR of each image by full decode + INTER_AREA, and by the paper's recipe.
+    """PSNR of each image by full decode + INTER_AREA, and by the paper's recipe, INTER_LINEAR.
 
     Both decode to Pillow's pixels (`agreement` checks that), so Pillow decodes for them: no library
     needs to be here that the compared recipes do not need.
     """
     baselines = {}
-    for name, interpolation in (("area", "area"), ("paper", "linear")):
-        recipe = replace(reference, name=name, resizer="opencv", interpolation=interpolation)
-        images = resized_images(recipe, model, manifest, {})
-        baselines[name] = {
-            image_id: _psnr_db(image, truth[image_id])
-            for image_id, image in images.items()
-            if image_id in truth
-        }
+    for name in ("area", "linear"):
+        recipe = replace(reference, name=name, resizer="opencv", interpolation=name)
+        images = _resized(recipe, model, manifest, {})
+        baselines[name] = _decibels(images, truth, images.keys() & truth.keys())
     return baselines
 
 
-def _psnr_db(image: Pixels, truth: Pixels) -> float:
-    return min(psnr_db(image, truth), PSNR_CEILING_DB)
-
-
-def resized_images(
+def _resized(
     recipe: Recipe, model: ModelSpec, manifest: Manifest, failures: Failures
-) -> Images:
-    """The recipe's resized images by id; an image that fails in it goes to `failures`."""
+) -> dict[str, Pixels]:
     stages = load_stages(recipe, model, manifest.root)
     stages.prefetch(manifest.valid)
-    images = {}
-    for item in manifest.valid:
-        try:
-            images[item.id] = stages.resize(item, stages.decode(item, stages.read(item)))
-        except ImageError as error:
-            failures[item.id] = {"id": item.id, "stage": error.stage, "reason": error.reason}
-    return images
+    return _of_each(
+        manifest.valid,
+        failures,
+        lambda item: stages.resize(item, stages.decode(item, stages.read(item))),
+    )
 
 
 @lru_cache(maxsize=1)
@@ -180,7 +230,7 @@ def _embed(model: ModelSpec, recipe: Recipe, images: Sequence[Pixels]) -> Any:
     batches = []
     for start in range(0, len(images), size):
         batch = [to_float_chw(image) for image in images[start : start + size]]
-        batches.append(move.d2h(network.run(move.h2d(assemble.stack(batch)))))
+        batches.append(move.d2h(network.run(move.h2d(np.stack(batch)))))
     vectors = np.concatenate(batches)
     if not math.isfinite(float(np.abs(vectors).max())):
         raise FloatingPointError("the model returned vectors that are not finite")

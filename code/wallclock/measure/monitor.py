@@ -35,13 +35,7 @@ METRICS: Mapping[str, tuple[str, str]] = {
 
 
 class Monitor:
-    """Writes both files at most once a second; between two writes it only reads the clock.
-
-    Args:
-        folder: where they go; created if absent.
-        cell: what is measured.
-        clock: seconds that never go back.
-    """
+    """Writes both files into `folder` at most once a second; between, it only reads the clock."""
 
     def __init__(
         self, folder: Path, cell: Cell, clock: Callable[[], float] = time.monotonic
@@ -71,9 +65,8 @@ class Monitor:
     ) -> None:
         """Write both files, if a second has passed since the last time or this is the last.
 
-        Args:
-            samples: stage → nanoseconds of each call so far; lists that only grow.
-            ready: counts the batches that are loaded; called only when something is written.
+        `samples`: stage → nanoseconds of each call so far, lists that only grow. `ready` counts the
+        batches that are loaded; called only when something is written.
         """
         now = self._clock()
         if now - self._last < _PERIOD_S and not final:
@@ -96,28 +89,25 @@ class Monitor:
             "update_timestamp_seconds": time.time(),
         }
         self._last, self._images, self._busy = now, images, busy
-        self._write({name: round(value, 6) for name, value in values.items()})
-
-    def _write(self, values: Mapping[str, float]) -> None:
+        rounded = {name: round(value, 6) for name, value in values.items()}
         seconds = {name: round(self._seconds[name], 6) for name in STAGES}
-        line = {**self._info, **values, "stage_seconds_total": seconds}
+        line = {**self._info, **rounded, "stage_seconds_total": seconds}
         with self._lines.open("a", encoding="utf-8") as handle:
             handle.write(json.dumps(line) + "\n")
         with atomic_open(self._prom, sync=False) as handle:
-            handle.write(self._text(values, seconds))
+            handle.write(self._text(rounded, seconds))
 
     def _text(self, values: Mapping[str, float], seconds: Mapping[str, float]) -> str:
         info = ",".join(f'{name}="{_escaped(value)}"' for name, value in self._info.items())
-        by_stage = [(f'{{stage="{name}"}}', name) for name in STAGES]
-        series: dict[str, list[tuple[str, float]]] = {
-            "run_info": [(f"{{{info}}}", 1)],
-            "stage_seconds_total": [(label, seconds[name]) for label, name in by_stage],
-            "stage_calls_total": [(label, self._calls[name]) for label, name in by_stage],
+        series: dict[str, dict[str, float]] = {
+            "run_info": {f"{{{info}}}": 1},
+            "stage_seconds_total": {f'{{stage="{name}"}}': seconds[name] for name in STAGES},
+            "stage_calls_total": {f'{{stage="{name}"}}': self._calls[name] for name in STAGES},
         }
         lines = []
         for name, (kind, text) in METRICS.items():
             lines += [f"# HELP wallclock_{name} {text}", f"# TYPE wallclock_{name} {kind}"]
-            for label, value in series.get(name) or [("", values[name])]:
+            for label, value in (series.get(name) or {"": values[name]}).items():
                 lines.append(f"wallclock_{name}{label} {value:.17g}")
         return "\n".join(lines) + "\n"
 
@@ -127,14 +117,11 @@ def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
 
 
-_current: list[Monitor] = []
+#: The monitor of this process's run, if `--export` was set.
+current: Monitor | None = None
 
 
 def start(folder: Path, cell: Cell) -> None:
     """Export metrics of this process's run from now on."""
-    _current[:] = [Monitor(folder, cell)]
-
-
-def current() -> Monitor | None:
-    """The monitor of this process's run, if `--export` was set."""
-    return _current[0] if _current else None
+    global current
+    current = Monitor(folder, cell)

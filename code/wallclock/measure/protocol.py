@@ -1,23 +1,40 @@
-"""What every protocol takes and returns, and the steps that protocols share."""
+"""What every protocol takes and returns, how one is found, and the steps that they share."""
 
 from __future__ import annotations
 
+import multiprocessing
 import resource
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from time import perf_counter_ns
+from typing import Any, TypeVar
 
 import numpy as np
 
 from wallclock.corpus import manifest as manifests
-from wallclock.corpus import page_cache, readers
-from wallclock.corpus.manifest import Manifest
-from wallclock.errors import UserError
+from wallclock.corpus import readers
+from wallclock.corpus.manifest import Item, Manifest
+from wallclock.errors import UserError, check_name, describe
 from wallclock.spec import Cell
+from wallclock.thread_counts import set_threads
 
 #: Called with the number of images (or calls) done so far.
 Progress = Callable[[int], None]
+
+T = TypeVar("T")
+
+#: Protocol → the module that defines it, imported when needed: a decoder's cell loads no torch.
+_MODULES = {
+    **dict.fromkeys(("fidelity", "agreement", "image_stats"), "fidelity"),
+    **dict.fromkeys(("contention", "batch_transfer", "step"), "costs"),
+    **dict.fromkeys(("throughput", "loading", "load_n"), "throughput"),
+    **dict.fromkeys(("serial", "floor", "profiler"), "serial"),
+    **dict.fromkeys(("runtime", "layers"), "runtimes"),
+    **dict.fromkeys(("ceiling", "decode", "serialization"), "ceilings"),
+}
 
 
 def no_progress(done: int) -> None:
@@ -38,49 +55,59 @@ class Measurement:
     spans: Sequence[tuple[str, str, int, int, int]] = ()
 
 
-MeasureFunction = Callable[[Cell, Path, Progress], Measurement]
+def find(name: str) -> Callable[[Cell, Path, Progress], Measurement]:
+    """The function that measures a cell of this protocol."""
+    module = import_module(f"wallclock.measure.{_MODULES[check_name(name, _MODULES, 'protocol')]}")
+    return getattr(module, name)  # type: ignore[no-any-return]
 
 
 def open_corpus(cell: Cell, subset: str = "") -> Manifest:
     """Load the manifest that a cell names and verify that it still lists the same images.
 
-    Args:
-        subset: of its valid images: empty for all; `jpeg` for those that every decoder reads;
-            `baseline` or `progressive` for such JPEGs of one process.
-
-    Raises:
-        UserError: the corpus changed, the cell has none, or the subset is empty.
+    `subset` of its valid images: `jpeg` for those that every decoder reads; `baseline` or
+    `progressive` for such JPEGs of one process. Raises `UserError` where the corpus changed, the
+    cell has none, or the subset is empty.
     """
     if cell.corpus is None:
         raise UserError(f"the cell {cell.label} of {cell.experiment} needs a corpus")
     manifest = manifests.load(Path(cell.corpus.manifest)).head(cell.corpus.n)
     if manifest.digest() != cell.corpus.digest:
         raise UserError("the corpus changed during the run; run the same command again")
-    if not subset:
-        return manifest
-    items = [item for item in manifest.valid if item.plain_jpeg]
-    if subset != "jpeg":
-        items = [item for item in items if item.process == subset]
+    if subset:
+        process = "" if subset == "jpeg" else subset
+        manifest = replace(manifest, items=tuple(plain_jpegs(manifest, process)))
+    return manifest
+
+
+def plain_jpegs(manifest: Manifest, process: str = "") -> list[Item]:
+    """The valid images that every decoder reads, of one JPEG process if it is given."""
+    items = [item for item in manifest.valid if item.plain_jpeg and process in ("", item.process)]
     if not items:
-        name = "" if subset == "jpeg" else f"{subset} "
-        raise UserError(f"the corpus holds no {name}JPEG of one or three components")
-    return replace(manifest, items=tuple(items))
+        name = f"{process} JPEG".strip()
+        raise UserError(f"the corpus holds no {name} of one or three components")
+    return items
 
 
 def set_page_cache(cell: Cell, manifest: Manifest) -> dict[str, Any]:
-    """Warm or evict the valid files as the cell asks.
-
-    Returns:
-        For the record: `page_cache`, the state, `none` without files; and the images' sizes.
-    """
+    """Warm or evict the valid files as the cell asks; the state (none without files), and sizes."""
     state = str(cell.params.get("page_cache", "warm"))
     files = readers.stored(manifest.root, manifest.valid)
     if state == "cold":
-        readers.release(manifest.root)
-        page_cache.evict(files)
+        readers.evict(manifest.root, files)
     else:
-        page_cache.warm(files)
+        readers.warm(files)
     return {"page_cache": state if files else "none", **manifest.size_stats()}
+
+
+def set_conditions(cell: Cell, manifest: Manifest, *, uses_torch: bool) -> dict[str, Any]:
+    """Set thread counts and page cache; return them and what is loaded, for the record."""
+    threads = set_threads(cell.recipe, uses_torch=uses_torch)
+    return {**threads, **set_page_cache(cell, manifest), "n_unique": len(manifest.valid)}
+
+
+def all_failed(failures: Sequence[Mapping[str, str]]) -> UserError:
+    """The error of a pass that no image survived."""
+    return UserError(f"every image failed; the first, {describe(failures[0])}")
 
 
 def peak_memory_mib() -> float:
@@ -94,3 +121,47 @@ def noise_batch(n: int, input_px: int, *, uint8: bool) -> Any:
     if uint8:
         return rng.integers(0, 256, (n, input_px, input_px, 3), dtype=np.uint8)
     return rng.standard_normal((n, 3, input_px, input_px), dtype=np.float32)
+
+
+def repeat_for(seconds: float, step: Callable[[], int]) -> tuple[int, int]:
+    """Call `step`, which returns how many images it processed; all images, and nanoseconds."""
+    n, start = 0, perf_counter_ns()
+    now = start
+    while now - start < seconds * 1e9:
+        n += step()
+        now = perf_counter_ns()
+    return n, now - start
+
+
+def in_processes(tasks: Sequence[Callable[[], Callable[[], T]]]) -> list[T]:
+    """Call each task in a forked process; when all have returned, run what they returned.
+
+    Returns these results in order; raises RuntimeError if a process ended without one.
+    """
+    context = multiprocessing.get_context("fork")
+    barrier = context.Barrier(len(tasks))
+
+    def work(prepare: Callable[[], Callable[[], T]], sender: Any) -> None:
+        try:
+            run = prepare()
+        except BaseException:
+            # Or the others would wait for this one forever.
+            barrier.abort()
+            raise
+        barrier.wait()
+        sender.send(run())
+
+    started, results = [], list[T]()
+    for task in tasks:
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=work, args=(task, sender), daemon=True)
+        process.start()
+        sender.close()
+        started.append((process, receiver))
+    for process, receiver in started:
+        with suppress(EOFError):
+            results.append(receiver.recv())
+        process.join()
+    if codes := [process.exitcode for process, _ in started if process.exitcode]:
+        raise RuntimeError(f"a process ended with status {codes}")
+    return results

@@ -1,33 +1,34 @@
-"""Protocol `runtime`: one batch through the network, repeatedly, by one runtime.
+"""Protocols `runtime` and `layers`: one batch through the network, repeatedly.
 
-The batch is real images of the corpus and lies on the device before the clock starts. The last
-run's vectors are compared with those of PyTorch in FP32, computed in this process before.
+`runtime`: by one runtime. The batch is real images of the corpus and lies on the device before the
+clock starts. The last run's vectors are compared with those of PyTorch in FP32, computed in this
+process before. `layers`: by operator and module, with a trace.
 """
 
 from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter, perf_counter_ns
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from wallclock.clock import gc_disabled
-from wallclock.corpus import readers
+from wallclock.clock import Clock, gc_disabled
 from wallclock.corpus.manifest import Manifest
+from wallclock.engines.pipeline import Floats, load_stages
 from wallclock.errors import Unavailable, UserError, check_name
-from wallclock.measure.protocol import Measurement, Progress, open_corpus, peak_memory_mib
+from wallclock.measure import protocol
+from wallclock.measure.protocol import Measurement, Progress, no_progress
 from wallclock.spec import Cell, ModelSpec, Recipe
-from wallclock.stages import assemble, decode, forward, normalize, resize, transfer
+from wallclock.stages import forward, transfer
 from wallclock.summary import cosine, median
 from wallclock.thread_counts import set_threads
-
-Floats = npt.NDArray[np.float32]
 
 #: A row's name → recipe.runtime, recipe.compile, and the device it needs.
 VARIANTS = {
@@ -39,6 +40,14 @@ VARIANTS = {
     "onnxruntime-cpu": ("onnxruntime", "none", "cpu"),
 }
 
+#: The trace that is kept with the record; chrome://tracing and ui.perfetto.dev open it.
+TRACE = "trace-forward.json.gz"
+
+_PREFIX = "module::"
+
+#: Runs a batch, or waits for the device.
+Run = Callable[[], object]
+
 
 def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Build the runtime, warm it up, time `params.batches` batches, compare its vectors.
@@ -46,13 +55,12 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
     Samples: `batch`, one for each. Values: seconds of export, compilation and warm-up, the provider
     that ran, and the distance of its vectors from the reference.
     """
-    from wallclock.stages.forward.pytorch import torch_dtype
+    from wallclock.stages.forward.pytorch import TORCH_DTYPES
 
     recipe, model = resolve(cell.recipe), cell.model
-    if model.weights == "none":
-        raise Unavailable("the model is a mock model without a network: there is nothing to run")
+    require_network(model)
     threads = set_threads(recipe, uses_torch=True)
-    images, n_unique = first_batch(open_corpus(cell), recipe, model)
+    images, n_unique = first_batch(protocol.open_corpus(cell), recipe, model)
     # A compiler cache that is warm from the last run would make compile_s a different figure.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(work / "inductor")
     os.environ["TRITON_CACHE_DIR"] = str(work / "triton")
@@ -63,7 +71,7 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
     before_gib = _gpu_gib(recipe.device)
     network = forward.build(request)
     # In the network's dtype, which spares every run a conversion.
-    batch = move.h2d(images).to(torch_dtype(network.dtype))
+    batch = move.h2d(images).to(TORCH_DTYPES[network.dtype])
     last: list[Any] = []
 
     def run() -> None:
@@ -71,7 +79,7 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
     warmup_batches, batches = (int(cell.params[name]) for name in ("warmup_batches", "batches"))
     began = perf_counter()
-    timed(run, move.synchronize, warmup_batches, lambda done: None)
+    timed(run, move.synchronize, warmup_batches, no_progress)
     warmup_s = perf_counter() - began
     samples = timed(run, move.synchronize, batches, lambda done: progress(done * recipe.batch_size))
     # Both libraries keep what they once allocated: what is in use at the end is the peak.
@@ -87,17 +95,21 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
         "n_compared": n_unique,
         **compare(move.d2h(last[0]), reference),
         "peak_gpu_mem_gib": after_gib and after_gib - (before_gib or 0),
-        "peak_memory_mib": peak_memory_mib(),
+        "peak_memory_mib": protocol.peak_memory_mib(),
     }
     return Measurement({"batch": samples}, values)
+
+
+def require_network(model: ModelSpec) -> None:
+    """Raise `Unavailable` for a mock model."""
+    if model.weights == "none":
+        raise Unavailable("the model is a mock model without a network: there is nothing to run")
 
 
 def resolve(recipe: Recipe) -> Recipe:
     """The recipe of a row: its runtime is a name of `VARIANTS`.
 
-    Raises:
-        UserError: an unknown name, or a dtype that the runtime does not run.
-        Unavailable: it needs another device.
+    Raises `UserError` for an unknown name or dtype, `Unavailable` where it needs another device.
     """
     name = check_name(recipe.runtime, VARIANTS, "runtime")
     runtime, compiler, device = VARIANTS[name]
@@ -110,15 +122,11 @@ def resolve(recipe: Recipe) -> Recipe:
 
 
 def timed(
-    run: Callable[[], object],
-    synchronize: Callable[[], object] | None,
-    batches: int,
-    progress: Progress,
-    clock: Callable[[], int] = perf_counter_ns,
+    run: Run, wait: Run | None, batches: int, progress: Progress, clock: Clock = perf_counter_ns
 ) -> array[int]:
     """Nanoseconds of each of `batches` runs, the wait for the device included."""
     samples = array("q")
-    wait = synchronize or (lambda: None)
+    wait = wait or (lambda: None)
     with gc_disabled():
         wait()
         for done in range(1, batches + 1):
@@ -134,8 +142,7 @@ def compare(vectors: Floats, reference: Floats) -> dict[str, Any]:
     """How far vectors are from the reference's.
 
     `cosine` (median) and `cosine_min` over the images; `max_rel_error`: the largest difference of
-    any component, over the largest component of the reference. All None where a vector is not
-    finite.
+    any component over the reference's largest. All None where a vector is not finite.
     """
     if vectors.shape != reference.shape:
         raise ValueError(f"vectors of shape {vectors.shape}, the reference's is {reference.shape}")
@@ -152,16 +159,12 @@ def first_batch(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> tuple[F
     items = manifest.valid[: recipe.batch_size]
     if not items:
         raise UserError("the corpus holds no valid image to run a network on")
-    decoder = decode.make(recipe.decoder)
-    resizer = resize.make(recipe.resizer, recipe.interpolation, model.input_px).resize
-    reader, to_float_chw = readers.make(manifest.root), normalize.make(*model.statistics)
-    images = []
-    for item in items:
-        data = reader(item)
-        pixels = decoder(data) if item.plain_jpeg else decode.decode_other(data)
-        images.append(to_float_chw(resizer(pixels)))
+    recipe = replace(recipe, normalize_on="host", dct_scale="full")
+    load = load_stages(recipe, model, manifest.root)
+    pixels = [load.resize(item, load.decode(item, load.read(item))) for item in items]
+    images = [load.normalize(image) for image in pixels]
     repeated = [images[position % len(images)] for position in range(recipe.batch_size)]
-    return assemble.stack(repeated), len(images)
+    return load.assemble(repeated), len(images)
 
 
 def _reference(request: forward.Request, move: transfer.Transfer, images: Floats) -> Floats:
@@ -187,3 +190,91 @@ def _gpu_gib(device: str) -> float | None:
     torch.cuda.synchronize()
     free, total = torch.cuda.mem_get_info()
     return float(total - free) / 2**30
+
+
+def layers(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """Time `params.batches` batches without torch.profiler, then profile as many.
+
+    Samples: `batch`, one for each batch without the profiler. Values: `operators` and `modules`,
+    milliseconds of a batch under the profiler: on a GPU of the device, elsewhere of the CPU; an
+    operator's own, a module's with all that it calls. The profiler's overhead is `profiled_ms` over
+    the batch's own time.
+    """
+    recipe, model = cell.recipe, cell.model
+    require_network(model)
+    threads = set_threads(recipe, uses_torch=True)
+    images, _ = first_batch(protocol.open_corpus(cell), recipe, model)
+    move = transfer.make(recipe.device)
+    eager = replace(recipe, runtime="pytorch", compile="none")
+    request = forward.prepare(model, eager, None, forward.cache_of(work))
+    run, network = forward.build(request).run, request.network
+    batch, n = move.h2d(images), int(cell.params["batches"])
+    run(batch)
+    samples = timed(lambda: run(batch), move.synchronize, n, no_progress)
+    progress(n * recipe.batch_size)
+    on_gpu = recipe.device == "cuda"
+    profile = _profile(network, lambda: run(batch), move.synchronize, n)
+    profile.export_chrome_trace(str(work / TRACE))
+    events = {event.key: event for event in profile.key_averages() if event.count}
+    time_of = "device_time_total" if on_gpu else "cpu_time_total"
+
+    def row(key: str, attribute: str) -> dict[str, Any]:
+        ms = getattr(events[key], attribute) / 1e3 / n
+        return {"calls": events[key].count / n, "ms": ms}
+
+    names = [key for key in events if key.startswith("aten::")]
+    operators = [{"operator": key, **row(key, f"self_{time_of}")} for key in names]
+    modules = [
+        {
+            "layer": name,
+            "kind": type(module).__name__,
+            "depth": name.count(".") + 1 if name else 0,
+            "parameters": sum(value.numel() for value in module.parameters()),
+            **row(_PREFIX + name, time_of),
+        }
+        for name, module in network.named_modules()
+        if _PREFIX + name in events
+    ]
+    values = {
+        **threads,
+        "weights_digest": request.weights_digest,
+        "operators": sorted(operators, key=lambda operator: -operator["ms"]),
+        "modules": modules,
+        "profiled_ms": max(module["ms"] for module in modules),
+    }
+    return Measurement({"batch": samples}, values, keep=[work / TRACE])
+
+
+def _profile(network: Any, run: Run, synchronize: Run | None, batches: int) -> Any:
+    from torch.profiler import ProfilerActivity, profile, record_function
+
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if synchronize else [])]
+    with _labelled(network), profile(activities=activities) as recorded:
+        with record_function("warm-up"):
+            pass  # the first one costs milliseconds
+        for _ in range(batches):
+            run()
+        if synchronize is not None:
+            synchronize()
+    return recorded
+
+
+@contextmanager
+def _labelled(network: Any) -> Iterator[None]:
+    """Let every call of a module appear in the profile under its name."""
+    from torch.profiler import record_function
+
+    open_calls: list[Any] = []
+
+    def enter(name: str, module: Any, arguments: Any) -> None:
+        open_calls.append(record_function(_PREFIX + name))
+        open_calls[-1].__enter__()
+
+    def leave(module: Any, arguments: Any, output: Any) -> None:
+        open_calls.pop().__exit__(None, None, None)
+
+    with ExitStack() as stack:
+        for name, module in network.named_modules():
+            stack.enter_context(module.register_forward_pre_hook(partial(enter, name)))
+            stack.enter_context(module.register_forward_hook(leave))
+        yield

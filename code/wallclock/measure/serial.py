@@ -1,38 +1,43 @@
-"""Protocol `serial`: the stage profiler around every step of a serial pass; and its floor."""
+"""Protocols `serial`, `floor` and `profiler`: the stage profiler around every step of a pass.
+
+`floor`: what the harness itself costs. `profiler`: what a stage call costs, and how far two other
+profilers agree.
+"""
 
 from __future__ import annotations
 
+import cProfile
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter, perf_counter_ns
+from types import FunctionType
+from typing import Any
 
 import numpy as np
 
-from wallclock.clock import StageProfiler, gc_disabled
+from wallclock.clock import STAGES, StageProfiler, gc_disabled
 from wallclock.corpus import manifest as manifests
 from wallclock.corpus.manifest import Item, Manifest
+from wallclock.engines import pipeline
 from wallclock.engines import serial as engine
-from wallclock.engines.pipeline import (
-    DeviceStages,
-    LoadStages,
-    device_stages,
-    load_stages,
-    null_stages,
-)
-from wallclock.errors import UserError, describe
-from wallclock.measure.protocol import (
-    Measurement,
-    Progress,
-    no_progress,
-    open_corpus,
-    peak_memory_mib,
-    set_page_cache,
-)
+from wallclock.engines.pipeline import DeviceStages, LoadStages
+from wallclock.measure import protocol
+from wallclock.measure.protocol import Measurement, Progress, no_progress
 from wallclock.spec import Cell
 from wallclock.stages import sinks
 from wallclock.thread_counts import set_threads
+
+#: Stages below this share of the wall time are too short for three clocks to agree on.
+_MIN_SHARE = 0.01
+
+_PREFIX = "wallclock::"
+
+Stages = tuple[LoadStages, DeviceStages]
+_OpenStage = Callable[[str], AbstractContextManager[Any]]
+_Result = tuple[StageProfiler, dict[str, float]]
 
 
 def serial(cell: Cell, work: Path, progress: Progress) -> Measurement:
@@ -41,15 +46,16 @@ def serial(cell: Cell, work: Path, progress: Progress) -> Measurement:
     Samples: one a call of each stage, and `wall` for the pass. The first repeat keeps its vectors.
     """
     recipe, model = cell.recipe, cell.model
-    manifest = open_corpus(cell)
+    manifest = protocol.open_corpus(cell)
     threads = set_threads(recipe, uses_torch=model.weights != "none")
     started = perf_counter()
-    load, device = load_stages(recipe, model, manifest.root), device_stages(recipe, model, work)
+    load = pipeline.load_stages(recipe, model, manifest.root)
+    device = pipeline.device_stages(recipe, model, work)
     n_warm = recipe.batch_size * int(cell.params.get("warmup_batches", 1))
     warm_up(cell, load, device, manifest.valid[:n_warm])
     startup_s = perf_counter() - started
-    files = set_page_cache(cell, manifest)
-    measurement = timed_pass(cell, manifest, load, device, progress)
+    files = protocol.set_page_cache(cell, manifest)
+    measurement = _timed_pass(cell, manifest, load, device, progress)
     measurement.values |= {
         **threads,
         **files,
@@ -57,20 +63,20 @@ def serial(cell: Cell, work: Path, progress: Progress) -> Measurement:
         "weights_digest": device.weights_digest,
         "ran": {"engine": "serial", "workers": 0, **load.labels, **device.labels},
     }
-    if cell.repeat == 0 and device.output is not None:
+    if cell.repeat == 0:
         measurement.keep = sorted(work.iterdir())
     return measurement
 
 
 def floor(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """The same pass with null stages: the harness's own cost for as many images."""
-    manifest = open_corpus(cell)
-    measurement = timed_pass(cell, manifest, *null_stages(), progress)
+    manifest = protocol.open_corpus(cell)
+    measurement = _timed_pass(cell, manifest, *pipeline.null_stages(), progress)
     measurement.values |= manifest.size_stats()
     return measurement
 
 
-def timed_pass(
+def _timed_pass(
     cell: Cell, manifest: Manifest, load: LoadStages, device: DeviceStages, progress: Progress
 ) -> Measurement:
     """Run the serial engine once over the valid images, GC disabled, and keep every sample."""
@@ -83,11 +89,11 @@ def timed_pass(
         outcome = engine.run(items, load, device, profiler, size, max_failures, progress)
         wall = perf_counter_ns() - began
     if outcome.n_embedded == 0:
-        raise UserError(f"every image failed; the first, {describe(outcome.failures[0])}")
+        raise protocol.all_failed(outcome.failures)
     return Measurement(
-        samples={**profiler.samples(), "wall": [wall]},
-        values={"n_embedded": outcome.n_embedded, "peak_memory_mib": peak_memory_mib()},
-        failures=[*manifests.failure_rows(manifest.items), *outcome.failures],
+        {**profiler.samples(), "wall": [wall]},
+        {"n_embedded": outcome.n_embedded, "peak_memory_mib": protocol.peak_memory_mib()},
+        [*manifests.failure_rows(manifest.items), *outcome.failures],
     )
 
 
@@ -102,3 +108,128 @@ def warm_up(cell: Cell, load: LoadStages, device: DeviceStages, items: Sequence[
         device = replace(device, serialize=sink.write, finish=sink.close)
         profiler = StageProfiler(device.synchronize)
         engine.run(items, load, device, profiler, recipe.batch_size, len(items), no_progress)
+
+
+def profiler(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """Overhead in interleaved rounds, then one pass under torch.profiler and one under cProfile."""
+    recipe, model = cell.recipe, cell.model
+    threads = set_threads(recipe, uses_torch=True)
+    rounds, calls = int(cell.params["rounds"]), int(cell.params["calls_per_round"])
+    samples = overhead(rounds, calls)
+    manifest = protocol.open_corpus(cell)
+    load = pipeline.load_stages(recipe, model, manifest.root)
+    stages = load, pipeline.device_stages(recipe, model, work)
+    warm_up(cell, *stages, manifest.valid[: recipe.batch_size])
+    values = {
+        **threads,
+        **protocol.set_page_cache(cell, manifest),
+        "calls_per_round": calls,
+        "differences": {
+            "torch.profiler": differences(*torch_pass(cell, manifest, stages)),
+            "cProfile": differences(*c_profile_pass(cell, manifest, stages)),
+        },
+        "n_embedded": len(manifest.valid),
+        "weights_digest": stages[1].weights_digest,
+    }
+    return Measurement(samples, values)
+
+
+def overhead(rounds: int, calls: int) -> dict[str, list[int]]:
+    """Nanoseconds a round for `calls` stage calls, the same with contextlib, and the bare loop."""
+    samples: dict[str, list[int]] = {"stage_calls": [], "contextlib_calls": [], "bare_loop": []}
+    with gc_disabled():
+        for _ in range(rounds):
+            samples["stage_calls"].append(_time_calls(StageProfiler().stage, calls))
+            samples["contextlib_calls"].append(_time_calls(_contextlib_stage(), calls))
+            began = perf_counter_ns()
+            for _ in range(calls):
+                pass
+            samples["bare_loop"].append(perf_counter_ns() - began)
+    return samples
+
+
+def _time_calls(stage: _OpenStage, calls: int) -> int:
+    began = perf_counter_ns()
+    for _ in range(calls):
+        with stage("decode"):
+            pass
+    return perf_counter_ns() - began
+
+
+def _contextlib_stage() -> _OpenStage:
+    """The plain way to write a stage profiler: totals and counts, no samples."""
+    totals, counts = dict[str, int](), dict[str, int]()
+
+    @contextmanager
+    def stage(name: str) -> Iterator[None]:
+        began = perf_counter_ns()
+        try:
+            yield
+        finally:
+            totals[name] = totals.get(name, 0) + perf_counter_ns() - began
+            counts[name] = counts.get(name, 0) + 1
+
+    return stage
+
+
+def differences(profiler: StageProfiler, theirs: dict[str, float]) -> dict[str, float]:
+    """|ours - theirs| / theirs of each stage that takes at least 1 % of all stages' seconds."""
+    ours = profiler.seconds()
+    least = _MIN_SHARE * sum(ours.values())
+    compared = [name for name in STAGES if ours.get(name, 0) >= least]
+    return {name: abs(ours[name] - theirs[name]) / theirs[name] for name in compared}
+
+
+def torch_pass(cell: Cell, manifest: Manifest, stages: Stages) -> _Result:
+    """One pass under torch.profiler: our profiler, and its seconds by stage."""
+    from torch.profiler import ProfilerActivity, profile, record_function
+
+    profiler = StageProfiler(stages[1].synchronize)
+    with profile(activities=[ProfilerActivity.CPU]) as recorded:
+        with record_function("warm-up"):
+            pass  # the first one costs milliseconds, before its own clock starts
+        _pass(cell, manifest, _labelled(stages, record_function), profiler)
+    events = {event.key: event.cpu_time_total / 1e6 for event in recorded.key_averages()}
+    return profiler, {name: events.get(_PREFIX + name, 0.0) for name in STAGES}
+
+
+def c_profile_pass(cell: Cell, manifest: Manifest, stages: Stages) -> _Result:
+    """One pass under cProfile: our profiler, and its seconds by stage."""
+    profiler = StageProfiler(stages[1].synchronize)
+    recorder = cProfile.Profile()
+    recorder.runcall(_pass, cell, manifest, _labelled(stages, nullcontext), profiler)
+    entries = {getattr(entry.code, "co_name", ""): entry for entry in recorder.getstats()}
+    cumulative = {name: entry.totaltime for name, entry in entries.items()}
+    return profiler, {name: cumulative.get(_PREFIX + name, 0.0) for name in STAGES}
+
+
+def _labelled(stages: Stages, annotate: _OpenStage) -> Stages:
+    """The stages under names by which another profiler can tell them apart."""
+
+    def label(name: str, function: Callable[..., Any]) -> Any:
+        arguments_of_last_call: list[Any] = []
+
+        def labelled(*arguments: Any) -> Any:
+            with annotate(_PREFIX + name):
+                # The last call's arguments are freed here, inside both timers: a full-size image
+                # takes a millisecond, which the engine spends between the two.
+                arguments_of_last_call[:] = arguments
+                return function(*arguments)
+
+        # cProfile identifies a function by file, line and name.
+        code = labelled.__code__.replace(co_name=_PREFIX + name)
+        return FunctionType(code, labelled.__globals__, closure=labelled.__closure__)
+
+    def changes(part: LoadStages | DeviceStages) -> dict[str, Any]:
+        return {name: label(name, getattr(part, name)) for name in STAGES if hasattr(part, name)}
+
+    load, device = stages
+    # The sink stays open for the next pass.
+    open_sink = replace(device, finish=lambda: None, **changes(device))
+    return replace(load, **changes(load)), open_sink
+
+
+def _pass(cell: Cell, manifest: Manifest, stages: Stages, profiler: StageProfiler) -> None:
+    items = manifest.valid
+    with gc_disabled():
+        engine.run(items, *stages, profiler, cell.recipe.batch_size, len(items), no_progress)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import psutil
-import pynvml
+import pynvml as nvml
 
 from wallclock import provenance
 
@@ -21,11 +22,11 @@ _PERIOD_S = 0.1
 
 #: NVML's clock event reasons that mean "slower than it could be", by bit.
 _THROTTLE = {
-    pynvml.nvmlClocksThrottleReasonSwPowerCap: "power cap",
-    pynvml.nvmlClocksThrottleReasonHwSlowdown: "hardware slowdown",
-    pynvml.nvmlClocksThrottleReasonSwThermalSlowdown: "software thermal",
-    pynvml.nvmlClocksThrottleReasonHwThermalSlowdown: "hardware thermal",
-    pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "power brake",
+    nvml.nvmlClocksThrottleReasonSwPowerCap: "power cap",
+    nvml.nvmlClocksThrottleReasonHwSlowdown: "hardware slowdown",
+    nvml.nvmlClocksThrottleReasonSwThermalSlowdown: "software thermal",
+    nvml.nvmlClocksThrottleReasonHwThermalSlowdown: "hardware thermal",
+    nvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "power brake",
 }
 
 
@@ -38,24 +39,24 @@ class Telemetry:
     """
 
     def __init__(self) -> None:
-        self.samples: dict[str, list[float]] = {}
-        self.throttle_reasons: set[str] = set()
-        self.by_process: dict[int, list[float]] = {}
+        self.samples: dict[str, list[float]] = defaultdict(list)
+        self._throttled: set[str] = set()
         self._processes: dict[int, psutil.Process] = {}
+        self._by_process: dict[int, list[float]] = defaultdict(list)
 
     def as_values(self) -> dict[str, Any]:
         """All samples as plain data. Processes are numbered from 0, the main one first."""
         return {
-            **self.samples,
-            "throttle_reasons": sorted(self.throttle_reasons),
-            "cpu_cores_by_process": list(self.by_process.values()),
+            **{name: [round(float(x), 3) for x in values] for name, values in self.samples.items()},
+            "throttle_reasons": sorted(self._throttled),
+            "cpu_cores_by_process": list(self._by_process.values()),
             "period_s": _PERIOD_S,
         }
 
     def clear(self) -> None:
         """Drop all samples; the next ones count from now."""
         self.samples.clear()
-        self.by_process.clear()
+        self._by_process.clear()
 
     def sample_cpu(self) -> None:
         """Add one sample of every process's CPU use since the last one."""
@@ -69,48 +70,45 @@ class Telemetry:
             except psutil.NoSuchProcess:
                 del self._processes[pid]
                 continue
-            self.by_process.setdefault(pid, []).append(cores)
+            self._by_process[pid].append(cores)
             total += cores
-        self._add("cpu_cores", total)
+        self.samples["cpu_cores"].append(total)
         # Load that competes with what is measured.
         everything = psutil.cpu_percent(None) / 100 * (psutil.cpu_count() or 1)
-        self._add("other_cores", max(0.0, everything - total))
+        self.samples["other_cores"].append(max(0.0, everything - total))
 
     def sample_gpu(self, handle: Any) -> None:
         """Add one sample of a GPU."""
-        self._add("gpu_util", pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-        self._add("gpu_mem_mib", pynvml.nvmlDeviceGetMemoryInfo(handle).used / 2**20)
-        self._add("gpu_power_w", pynvml.nvmlDeviceGetPowerUsage(handle) / 1e3)
-        self._add("sm_mhz", pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM))
-        reasons = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
-        self.throttle_reasons |= {name for bit, name in _THROTTLE.items() if reasons & bit}
-
-    def _add(self, name: str, value: float) -> None:
-        self.samples.setdefault(name, []).append(round(float(value), 3))
+        samples = self.samples
+        samples["gpu_util"].append(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+        samples["gpu_mem_mib"].append(nvml.nvmlDeviceGetMemoryInfo(handle).used / 2**20)
+        samples["gpu_power_w"].append(nvml.nvmlDeviceGetPowerUsage(handle) / 1e3)
+        samples["sm_mhz"].append(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
+        reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+        self._throttled |= {name for bit, name in _THROTTLE.items() if reasons & bit}
 
 
 @contextmanager
 def recorded(device: str) -> Iterator[Telemetry]:
     """Sample while the block runs."""
-    telemetry = Telemetry()
-    stop = threading.Event()
-    thread = threading.Thread(target=_loop, args=(telemetry, device == "cuda", stop), daemon=True)
+    telemetry, stop = Telemetry(), threading.Event()
+
+    def loop() -> None:
+        with provenance.nvml_handles() as handles:
+            # The first reading of CPU use has no interval.
+            telemetry.sample_cpu()
+            telemetry.clear()
+            due = time.monotonic() + _PERIOD_S
+            while not stop.wait(max(due - time.monotonic(), 0)):
+                telemetry.sample_cpu()
+                for handle in handles[: device == "cuda"]:
+                    telemetry.sample_gpu(handle)
+                due += _PERIOD_S
+
+    thread = threading.Thread(target=loop, daemon=True)
     thread.start()
     try:
         yield telemetry
     finally:
         stop.set()
         thread.join()
-
-
-def _loop(telemetry: Telemetry, gpu: bool, stop: threading.Event) -> None:
-    with provenance.nvml_handles() as handles:
-        # The first reading of CPU use has no interval.
-        telemetry.sample_cpu()
-        telemetry.clear()
-        due = time.monotonic() + _PERIOD_S
-        while not stop.wait(max(due - time.monotonic(), 0)):
-            telemetry.sample_cpu()
-            for handle in handles[:gpu]:
-                telemetry.sample_gpu(handle)
-            due += _PERIOD_S

@@ -1,41 +1,44 @@
-"""Protocol `throughput`: a recipe end to end, in steady state.
+"""Protocols `throughput`, `loading` and `load_n`: a recipe end to end, or its loader alone.
 
-The clock starts when the last warm-up batch is complete, so that starting processes, loading the
-model and filling the queues are not in the rate; they are `startup_s`. It stops when the sink's
-file is complete.
+`throughput` and `loading` are the steady state. The clock starts when the last warm-up batch is
+complete and what was loaded ahead is drained, so that starting processes, loading the model and
+filling the queues are not in the rate; they are `startup_s`. It stops when the sink's file is
+complete, or for `loading` at the first batch after so many seconds. `load_n` loads a fixed number
+of images and includes the start. No batch of a loader alone is used for anything.
 """
 
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
+import numpy as np
+
 from wallclock.clock import gc_disabled
 from wallclock.corpus import manifest as manifests
+from wallclock.engines import loaders, pipeline
 from wallclock.engines.inference import open_inference
-from wallclock.engines.loaders import Loader, burst_of, open_loader, prefetched_batches
-from wallclock.engines.pipeline import DeviceStages, device_stages
+from wallclock.engines.loaders import CyclicPositions, Loader
+from wallclock.engines.pipeline import DeviceStages
 from wallclock.engines.writer import open_writer
-from wallclock.errors import UserError, describe
-from wallclock.measure import monitor, telemetry
-from wallclock.measure.loop import PassResult, after, run_pass, workers_since
-from wallclock.measure.protocol import (
-    Measurement,
-    Progress,
-    no_progress,
-    open_corpus,
-    peak_memory_mib,
-    set_page_cache,
-)
-from wallclock.spec import Cell, Recipe
+from wallclock.errors import UserError
+from wallclock.measure import fidelity, monitor, protocol, telemetry
+from wallclock.measure.loop import PassResult, after, run_pass, steady, workers_since
+from wallclock.measure.protocol import Measurement, Progress, no_progress
+from wallclock.spec import Cell, ModelSpec, Recipe
 from wallclock.stages import sinks
-from wallclock.thread_counts import set_threads
+from wallclock.stages.pixels import Pixels
 
 #: Batches to measure, at least, beyond those that may be ready when the clock starts; and bursts,
 #: because some workers are ahead of others by a batch or two at either end.
 _MIN_BATCHES, _MIN_BURSTS = 12, 8
+#: The same of a loader alone.
+_MIN_LOADER_BATCHES = 8
+#: Images of a stream that is effectively endless: minutes at any rate measured so far.
+_UNLIMITED = 1_000_000
 #: Batches whose spans are kept, beyond those that were loaded before the clock started.
 _SPAN_BATCHES = 16
 
@@ -46,38 +49,49 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
     Samples: busy time of every stage call in whatever process it ran; `wait`, the main process
     waiting for a batch; `batch`, from requesting one to its vectors in the sink; `wall`.
     """
-    recipe, model = cell.recipe, cell.model
-    manifest = open_corpus(cell)
-    n_valid = len(manifest.valid)
-    threads, files = set_threads(recipe, uses_torch=True), set_page_cache(cell, manifest)
-    warm, count, positions = plan_batches(n_valid, recipe, _batches_needed(cell))
+    import torch
+
+    recipe, model, on_gpu = cell.recipe, cell.model, cell.recipe.device == "cuda"
+    manifest = protocol.open_corpus(cell)
+    values = protocol.set_conditions(cell, manifest, uses_torch=True)
+    warm, count, positions = plan_batches(len(manifest.valid), recipe, _batches_needed(cell))
     began = perf_counter_ns()
     # Workers first: a fork after CUDA has started would copy a broken context.
-    with open_loader(manifest, recipe, model, positions) as loader:
-        stages = device_stages(recipe, model, work)
-        _warm_up(cell, loader, stages, warm)
-        startup_s = (perf_counter_ns() - began) / 1e9
-        _reset_gpu_memory(recipe.device)
+    with loaders.open_loader(manifest, recipe, model, positions) as loader:
+        stages = pipeline.device_stages(recipe, model, work)
+        with tempfile.TemporaryDirectory() as folder:
+            sink = sinks.make(recipe.sink, Path(folder), model.dim)
+            to_sink = replace(stages, serialize=sink.write, finish=sink.close)
+            _pass(cell, loader, to_sink, warm, no_progress, max_failures=_UNLIMITED)
+        values["startup_s"] = (perf_counter_ns() - began) / 1e9
+        if on_gpu:
+            torch.cuda.reset_peak_memory_stats()
         with telemetry.recorded(recipe.device) as recorded, gc_disabled():
             progress(0)
-            result, loading = _timed_pass(cell, loader, stages, count, progress)
+            before = loader.stats()
+            options: dict[str, Any] = {
+                "max_failures": int(cell.params.get("max_failures", _UNLIMITED)),
+                "span_batches": loader.prefetched + _SPAN_BATCHES,
+                "watch": monitor.current,
+            }
+            result = _pass(cell, loader, stages, count, progress, **options)
+            stats = loader.stats()
+    if "workers" in stats:
+        stats["workers"] = workers_since(before["workers"], stats["workers"])
     if not result.images:
-        raise UserError(f"every image failed; the first, {describe(result.failures[0])}")
+        raise protocol.all_failed(result.failures)
+    if on_gpu:
+        values["peak_gpu_mem_gib"] = torch.cuda.max_memory_allocated() / 2**30
     ran = {"engine": loader.engine, "workers": loader.workers}
-    values: dict[str, Any] = {
-        **threads,
-        **files,
-        **_peak_gpu_memory(recipe.device),
-        **loading,
-        "startup_s": startup_s,
+    values |= {
+        **stats,
         "n_embedded": result.images,
-        "n_unique": n_valid,
         "n_batches": result.batches,
         "warmup_batches": warm,
         "steady": warm >= loader.prefetched,
         "weights_digest": stages.weights_digest,
         "telemetry": recorded.as_values(),
-        "peak_memory_mib": peak_memory_mib(),
+        "peak_memory_mib": protocol.peak_memory_mib(),
         "limited_by": result.limited_by,
         "main_s": result.main_s,
         "ran": {**ran, **result.labels, **stages.labels},
@@ -88,35 +102,13 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
     return Measurement(samples, values, failures, keep, result.spans)
 
 
-def _timed_pass(
-    cell: Cell, loader: Loader, stages: DeviceStages, count: int, progress: Progress
-) -> tuple[PassResult, dict[str, Any]]:
-    before = loader.stats()
+def _pass(
+    cell: Cell, loader: Loader, stages: DeviceStages, count: int, progress: Progress, **options: Any
+) -> PassResult:
     in_thread = cell.recipe.engine == "threads"
     with open_writer(stages.serialize, stages.finish, in_thread=in_thread) as writer:
-        result = run_pass(
-            loader,
-            after(count),
-            progress,
-            inference=open_inference(stages, cell.recipe, writer),
-            max_failures=int(cell.params.get("max_failures", 1_000_000)),
-            span_batches=loader.prefetched + _SPAN_BATCHES,
-            watch=monitor.current(),
-        )
-    stats = loader.stats()
-    if "workers" in stats:
-        stats["workers"] = workers_since(before["workers"], stats["workers"])
-    return result, stats
-
-
-def _warm_up(cell: Cell, loader: Loader, stages: DeviceStages, count: int) -> None:
-    """Take the first `count` batches all the way, to a temporary sink."""
-    in_thread = cell.recipe.engine == "threads"
-    with tempfile.TemporaryDirectory() as folder:
-        sink = sinks.make(cell.recipe.sink, Path(folder), cell.model.dim)
-        with open_writer(sink.write, sink.close, in_thread=in_thread) as writer:
-            inference = open_inference(stages, cell.recipe, writer)
-            run_pass(loader, after(count), no_progress, inference=inference, max_failures=1_000_000)
+        inference = open_inference(stages, cell.recipe, writer)
+        return run_pass(loader, after(count), progress, inference=inference, **options)
 
 
 def _batches_needed(cell: Cell) -> int:
@@ -129,7 +121,7 @@ def _batches_needed(cell: Cell) -> int:
     recipe = cell.recipe
     if recipe.device == "cpu" and cell.model.weights != "none":
         return 1
-    minimum = max(prefetched_batches(recipe) + _MIN_BATCHES, _MIN_BURSTS * recipe.workers)
+    minimum = max(loaders.prefetched_batches(recipe) + _MIN_BATCHES, _MIN_BURSTS * recipe.workers)
     return max(minimum, int(cell.params.get("batches", 0)))
 
 
@@ -138,31 +130,82 @@ def plan_batches(n: int, recipe: Recipe, at_least: int) -> tuple[int, int, list[
 
     All `n` images are measured once, or again and again until `at_least` full batches are. What the
     workers prefetch while the model loads must be gone before the clock starts, or a run that waits
-    for its loader would be credited with it; where fewer batches are measured than that, half as
-    many warm up. Warm-up takes the same images from the start.
-
-    Workers that began together finish together: their batches arrive in bursts. Images that repeat
-    are therefore measured in complete bursts, and loading goes on behind the last measured batch as
-    it did before the first: what was half done when the clock started is half done when it stops.
+    for its loader would be credited with it; where fewer are measured, half as many warm up.
+    Batches of workers that began together arrive in bursts. Images that repeat are therefore
+    measured in complete bursts, and loading goes on behind the last measured batch as it did before
+    the first: what was half done when the clock started is half done when it stops.
     """
-    size, burst = recipe.batch_size, burst_of(recipe)
+    size, burst = recipe.batch_size, loaders.burst_of(recipe)
     total = max(n, -(-at_least // burst) * burst * size if at_least > 1 else size)
     measured = [list(range(start, min(start + size, total))) for start in range(0, total, size)]
-    prefetched = prefetched_batches(recipe)
+    prefetched = loaders.prefetched_batches(recipe)
     warm = prefetched if len(measured) >= prefetched else max(1, len(measured) // 2)
     full = list(range(size))
     return warm, len(measured), [*([full] * warm), *measured, *([full] * prefetched)]
 
 
-def _reset_gpu_memory(device: str) -> None:
-    import torch
+def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """One loader in steady state for `params.seconds`, the images again and again.
 
-    if device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
+    Samples: `batch`, from requesting one to having it, and `wall`. Values: `n_loaded`; in the first
+    repeat also how far the first `params.fidelity.images` of the loader's own images are from
+    Pillow's.
+    """
+    subset = str(cell.params.get("subset", "all"))
+    manifest = protocol.open_corpus(cell, "jpeg" if subset == "all" else subset)
+    values = protocol.set_conditions(cell, manifest, uses_torch=False)
+    check = cell.params.get("fidelity") if cell.repeat == 0 else None
+    n_checked = min(check["images"], len(manifest.items)) if check else 0
+    recipe, model, variant = cell.recipe, cell.model, str(cell.params.get("variant", ""))
+    positions = CyclicPositions(len(manifest.items), recipe.batch_size, _UNLIMITED)
+    began = perf_counter_ns()
+    with loaders.open_loader(manifest, recipe, model, positions, variant) as loader:
+        pixels = _drain(loader, model, n_checked)
+        values["startup_s"] = (perf_counter_ns() - began) / 1e9
+        at_least = max(_MIN_LOADER_BATCHES, loader.prefetched, _MIN_BURSTS * loader.burst)
+        until = steady(float(cell.params["seconds"]), at_least, loader.burst)
+        progress(0)
+        with gc_disabled():
+            result = run_pass(loader, until, progress)
+        values |= _described(loader, result.images)
+    if check:
+        values["fidelity"] = fidelity.compare_loader_output(
+            pixels, manifest, model, recipe.device, int(check["vectors"])
+        )
+    return Measurement({"batch": result.samples["wait"], "wall": [result.wall_ns]}, values)
 
 
-def _peak_gpu_memory(device: str) -> dict[str, float]:
-    import torch
+def load_n(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """Load `params.n` images, the corpus's again and again; `wall` includes the loader's start."""
+    manifest = protocol.open_corpus(cell, "jpeg")
+    values = protocol.set_conditions(cell, manifest, uses_torch=False)
+    n = int(cell.params["n"])
+    positions = CyclicPositions(len(manifest.items), cell.recipe.batch_size, n)
+    with gc_disabled():
+        start = perf_counter_ns()
+        with loaders.open_loader(manifest, cell.recipe, cell.model, positions) as loader:
+            result = run_pass(loader, None, progress)
+        wall = perf_counter_ns() - start
+    if result.images != n:
+        raise UserError(f"the loader delivered {result.images} images of {n}")
+    return Measurement({"wall": [wall]}, values | _described(loader, n))
 
-    gib = torch.cuda.max_memory_allocated() / 2**30
-    return {"peak_gpu_mem_gib": gib} if device == "cuda" else {}
+
+def _described(loader: Loader, n: int) -> dict[str, Any]:
+    about = {"library": loader.version, "settings": loader.settings, "n_loaded": n}
+    return {**about, "cores": loaders.cores(), "peak_memory_mib": protocol.peak_memory_mib()}
+
+
+def _drain(loader: Loader, model: ModelSpec, n_checked: int) -> dict[int, Pixels]:
+    """Drain what was loaded ahead; return the loader's own first images by position."""
+    images: dict[int, Pixels] = {}
+    drained = 0
+    while drained < loader.prefetched or len(images) < n_checked:
+        batch = next(loader)
+        rows = [row for row, position in enumerate(batch.positions) if position < n_checked]
+        if rows:
+            pixels = loaders.to_pixels(batch.images[rows], model.statistics)
+            for row, image in zip(rows, pixels, strict=True):
+                images[batch.positions[row]] = np.array(image)
+        drained += 1
+    return images

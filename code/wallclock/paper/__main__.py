@@ -1,4 +1,4 @@
-"""`python -m wallclock.paper figures|diff|report|check|whatif`: from records and tables alone."""
+"""`python -m wallclock.paper figures|diff|report|check`: from records and tables alone."""
 
 from __future__ import annotations
 
@@ -6,79 +6,54 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from wallclock import provenance, records
 from wallclock.errors import UserError
-from wallclock.paper import check, claims, diff, publish, report, terminal, whatif
+from wallclock.paper import check, claims, diff, publish, report, terminal
 
-_DATA, _FIGURES = provenance.ROOT / "data", provenance.ROOT / "figures"
+_DATA = provenance.ROOT / "data"
+_FLAGS: dict[str, dict[str, Any]] = {
+    "out": {"type": Path, "default": _DATA, "help": "the folder of tables"},
+    "figures": {"type": Path, "default": provenance.ROOT / "figures"},
+    "a": {"type": Path, "help": "a folder of CSVs"},
+    "b": {"type": Path, "help": "another"},
+    "tolerance": {"type": float, "default": 0.25, "help": "relative, for timings (default 0.25)"},
+    "reference": {"type": Path, "help": "one run; default: every one in data/reference"},
+    "write": {"action": "store_true", "help": "write what the records make instead of comparing"},
+    "pack": {
+        "type": Path,
+        "help": "first pack the records in this folder into --reference; writes",
+    },
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; 0, or 1 where folders differ or the request cannot be met."""
-    options = _parser().parse_args(arguments)
-    console = Console()
+    parser = argparse.ArgumentParser(prog="python -m wallclock.paper", description=__doc__)
+    commands = parser.add_subparsers(required=True)
+    for run, flags in {
+        _figures: ("out", "figures"),
+        _diff: ("out", "a", "b", "tolerance"),
+        _report: ("out", "figures"),
+        _check: ("reference", "write", "pack"),
+    }.items():
+        command = commands.add_parser(run.__name__.strip("_"), help=run.__doc__)
+        command.set_defaults(run=run)
+        for name in flags:
+            command.add_argument(f"--{name}", **_FLAGS[name])
+    options = parser.parse_args(arguments)
     try:
-        return int(options.run(options, console))
+        return int(options.run(options, Console()))
     except UserError as error:
         print(f"wallclock: {error}", file=sys.stderr)
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m wallclock.paper", description=__doc__)
-    commands = parser.add_subparsers(required=True)
-
-    helps = {
-        _figures: "rebuild CSVs, verdicts, figures, tables and report from the records",
-        _diff: "our CSVs against the paper's numbers, or two folders of CSVs",
-        _report: "one HTML file, from the CSVs and figures that are there",
-        _check: "rebuild reference runs and compare with what is committed",
-        _whatif: "what another machine would bring, predicted from the serial tables",
-    }
-    parsers = []
-    for run, text in helps.items():
-        parsers.append(commands.add_parser(run.__name__.strip("_"), help=text))
-        parsers[-1].set_defaults(run=run)
-    figures, compare, single, rebuild, machine = parsers
-    for added in (figures, compare, single, machine):
-        added.add_argument("--out", type=Path, default=_DATA, help="the folder of tables")
-    for added in (figures, single):
-        added.add_argument("--figures", type=Path, default=_FIGURES)
-    compare.add_argument("--a", type=Path, help="a folder of CSVs")
-    compare.add_argument("--b", type=Path, help="another")
-    text = "relative, for timings (default 0.25)"
-    compare.add_argument("--tolerance", type=float, default=0.25, help=text)
-    text = "one run; default: every one in data/reference"
-    rebuild.add_argument("--reference", type=Path, help=text)
-    text = "write what the records make instead of comparing"
-    rebuild.add_argument("--write", action="store_true", help=text)
-    text = "first pack these records into --reference; writes"
-    rebuild.add_argument("--pack", type=Path, metavar="RUNS", help=text)
-    text = "original (default) or small_256"
-    machine.add_argument("--image-set", default="original", help=text)
-    text = "a decoder of the serial table (default pil)"
-    machine.add_argument("--decoder", default="pil", help=text)
-    for name in ("cores", "workers", "batch"):
-        machine.add_argument(f"--{name}", type=int)
-    machine.add_argument("--storage-gbit", type=float, help="gigabits a second")
-    machine.add_argument("--image-mb", type=float, help="megabytes of an image")
-    text = "T4, H100, or how many times faster than this run's device"
-    machine.add_argument("--accelerator", help=text)
-    return parser
-
-
-def _whatif(options: argparse.Namespace, console: Console) -> int:
-    names = vars(whatif.Changes())
-    changes = whatif.Changes(**{name: getattr(options, name) for name in names})
-    answers = whatif.cases(options.out.resolve(), options.image_set, options.decoder, changes)
-    whatif.print_cases(answers, options.image_set, options.decoder, console)
-    return 0
-
-
 def _figures(options: argparse.Namespace, console: Console) -> int:
+    """Rebuild CSVs, verdicts, figures, tables and report from the records."""
     published = publish.publish(options.out.resolve(), options.figures.resolve())
     if not published.tables:
         raise UserError(f"no records under {options.out}/runs; run `make quick` first")
@@ -91,6 +66,7 @@ def _figures(options: argparse.Namespace, console: Console) -> int:
 
 
 def _diff(options: argparse.Namespace, console: Console) -> int:
+    """Compare our CSVs with the paper's numbers, or two folders of CSVs."""
     if (options.a is None) != (options.b is None):
         raise UserError("comparing two folders needs both: make diff A=dir B=dir")
     if options.a is not None:
@@ -104,6 +80,7 @@ def _diff(options: argparse.Namespace, console: Console) -> int:
 
 
 def _report(options: argparse.Namespace, console: Console) -> int:
+    """Write one HTML file from the CSVs and figures that are there."""
     rendering = report.render(options.out.resolve(), options.figures.resolve())
     if rendering.skipped:
         raise UserError(f"no report: {rendering.skipped}; run `make quick` first")
@@ -112,6 +89,7 @@ def _report(options: argparse.Namespace, console: Console) -> int:
 
 
 def _check(options: argparse.Namespace, console: Console) -> int:
+    """Rebuild reference runs and compare with what is committed."""
     folder = _DATA / "reference"
     references = [options.reference] if options.reference else check.references(folder)
     if not references:
@@ -123,16 +101,15 @@ def _check(options: argparse.Namespace, console: Console) -> int:
     status = 0
     for reference in references:
         if options.write or options.pack:
-            written = check.write(reference)
-            line = f"{reference}: {len(written)} files written from its records"
-            terminal.print_line(line, console)
+            n_files = len(check.write(reference))
+            terminal.print_line(f"{reference}: {n_files} files written from its records", console)
             continue
-        discrepancies = check.check(reference)
-        words = ", byte for byte" if not discrepancies else ", but for these files:"
+        differences = check.check(reference)
+        status |= bool(differences)
+        words = ", but for these files:" if differences else ", byte for byte"
         terminal.print_line(f"{reference}: as its records make it{words}", console)
-        if discrepancies:
-            terminal.print_discrepancies(discrepancies, console)
-            status = 1
+        for name, difference in differences.items():
+            terminal.print_line(f"{name}  {difference}", console)
     return status
 
 

@@ -56,7 +56,7 @@ def compare(dir_a: Path, dir_b: Path, tolerance: float) -> list[Difference]:
         if name in names_a & names_b:
             differences += _compare_tables(name, dir_a / name, dir_b / name, tolerance)
         else:
-            differences += _one_sided(name, "", name in names_a)
+            differences.append(_one_sided(name, "", name in names_a))
     return differences
 
 
@@ -67,16 +67,18 @@ def _tables(folder: Path) -> set[str]:
     return names
 
 
-def _one_sided(csv: str, column: str, in_a: bool) -> list[Difference]:
+def _one_sided(csv: str, column: str, in_a: bool) -> Difference:
     """A table, or a column of one, that only one folder has."""
     a, b = ("present", "missing") if in_a else ("missing", "present")
-    return [Difference(csv, "", column, a, b)]
+    return Difference(csv, "", column, a, b)
 
 
 def _compare_tables(name: str, path_a: Path, path_b: Path, tolerance: float) -> list[Difference]:
     columns_a, columns_b = read_columns(path_a), read_columns(path_b)
     if columns_a != columns_b:
-        return _compare_headers(name, columns_a, columns_b)
+        only = sorted({*columns_a} ^ {*columns_b})
+        ordered = Difference(name, "", "", "columns in one order", "in another")
+        return [_one_sided(name, column, column in columns_a) for column in only] or [ordered]
     rows_a, rows_b = read_table(path_a), read_table(path_b)
     if len(rows_a) != len(rows_b):
         return [Difference(name, "", "", f"{len(rows_a)} rows", f"{len(rows_b)} rows")]
@@ -86,12 +88,6 @@ def _compare_tables(name: str, path_a: Path, path_b: Path, tolerance: float) -> 
         for column in columns_a
         if not _same(column, a, b, tolerance)
     ]
-
-
-def _compare_headers(name: str, a: list[str], b: list[str]) -> list[Difference]:
-    only = [column for column in (*a, *b) if (column in a) != (column in b)]
-    differences = [_one_sided(name, column, column in a)[0] for column in only]
-    return differences or [Difference(name, "", "", "columns in one order", "in another")]
 
 
 def _label(index: int, row: Row) -> str:

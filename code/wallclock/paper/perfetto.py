@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from wallclock.files import canonical_json, write_bytes, write_text
 from wallclock.paper import spans as recorded
 from wallclock.paper.csvfile import Row
 from wallclock.paper.rendering import NothingToDrawError, Rendering, read_sources
-from wallclock.paper.spans import Span
 
 #: Name of the file, without `.json`, and the table that it is made from.
 TRACES = {
@@ -32,12 +31,17 @@ def render(stem: str, tables_dir: Path, out_dir: Path) -> Rendering:
     """Write the trace of one timeline, or say why there is none."""
     csv = TRACES[stem]
     try:
-        text = _text(read_sources(tables_dir, (csv,), ())[csv], csv)
+        rows = read_sources(tables_dir, (csv,), ())[csv]
     except NothingToDrawError as nothing:
         return Rendering(stem, (), str(nothing))
-    path = out_dir / f"{stem}.json"
-    write_text(path, text)
-    return Rendering(stem, (path,))
+    if not recorded.parse(rows):
+        return Rendering(stem, (), f"no span in {csv}")
+    head = canonical_json({name: rows[0][name] for name in rows[0] if name not in _SPAN_COLUMNS})
+    # One event a line: a diff shows which span differs.
+    lines = ",\n".join(canonical_json(event) for event in events(rows))
+    text = f'{{"displayTimeUnit":"ms","otherData":{head},"traceEvents":[\n{lines}\n]}}\n'
+    write_text(out_dir / f"{stem}.json", text)
+    return Rendering(stem, (out_dir / f"{stem}.json",))
 
 
 def render_forward(out: Path, figures_dir: Path) -> Rendering:
@@ -61,36 +65,17 @@ def events(rows: Sequence[Row]) -> list[dict[str, Any]]:
         trace.append(_event("M", tid, "thread_name", name=lane))
         trace.append(_event("M", tid, "thread_sort_index", sort_index=tid))
     for tid, lane in enumerate(lanes, start=1):
-        for span in _without_overlap([span for span in spans if span.lane == lane]):
-            start, duration = round(1e3 * (span.start - zero), 3), round(1e3 * span.duration, 3)
-            event = _event("X", tid, span.stage, batch=span.batch)
-            trace.append(event | {"ts": start, "dur": duration})
+        own = [span for span in spans if span.lane == lane]
+        # Rounding makes neighbours overlap, and Perfetto drops an event that overlaps another of
+        # its thread without lying inside it.
+        for span, after in zip(own, [*(span.start for span in own[1:]), inf], strict=True):
+            duration = span.duration if span.end <= after else after - span.start
+            if duration:
+                event = _event("X", tid, span.stage, batch=span.batch)
+                times = {"ts": 1e3 * (span.start - zero), "dur": 1e3 * duration}
+                trace.append(event | {name: round(us, 3) for name, us in times.items()})
     return trace
-
-
-def _text(rows: Sequence[Row], csv: str) -> str:
-    if not recorded.parse(rows):
-        raise NothingToDrawError(f"no span in {csv}")
-    head = canonical_json({name: rows[0][name] for name in rows[0] if name not in _SPAN_COLUMNS})
-    # One event a line: a diff shows which span differs.
-    lines = ",\n".join(canonical_json(event) for event in events(rows))
-    return f'{{"displayTimeUnit":"ms","otherData":{head},"traceEvents":[\n{lines}\n]}}\n'
 
 
 def _event(phase: str, tid: int, name: str, /, **arguments: Any) -> dict[str, Any]:
     return {"ph": phase, "pid": 1, "tid": tid, "name": name, "args": arguments}
-
-
-def _without_overlap(spans: Sequence[Span]) -> list[Span]:
-    """Spans of one lane, cut where the rounding of their times makes neighbours overlap.
-
-    Perfetto drops an event that overlaps another of its thread without lying inside it.
-    """
-    cut: list[Span] = []
-    for span in spans:
-        if cut and span.start < cut[-1].end:
-            previous = cut.pop()
-            if span.start > previous.start:
-                cut.append(replace(previous, duration=span.start - previous.start))
-        cut.append(span)
-    return cut

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -14,10 +14,9 @@ import experiments
 from experiments import layers
 from wallclock import records
 from wallclock.files import pretty_json, write_text
-from wallclock.paper import claims, figures, perfetto, report, tables
+from wallclock.paper import claims, diagnosis, figures, perfetto, report, tables
 from wallclock.paper.claims import Verdict
 from wallclock.paper.csvfile import write_table
-from wallclock.paper.diagnosis import page, words
 from wallclock.paper.rendering import Rendering
 from wallclock.records import Record
 
@@ -30,10 +29,9 @@ _Render = Callable[[Path, Path], Rendering]
 
 @dataclass(frozen=True)
 class Published:
-    """What a run left behind: its CSVs, the figures' folder, the verdict on every claim."""
+    """What a run left behind: its CSVs, the outputs, the verdict on every claim."""
 
     tables: list[Path]
-    failures: Path
     n_failures: int
     #: Figures, tables for people, traces, diagnosis, report; also those that could not be made.
     renderings: list[Rendering]
@@ -52,10 +50,9 @@ def publish(out: Path, figures_dir: Path, ran: Collection[str] | None = None) ->
     by_name = {name: records.load_experiment(out / "runs", name) for name in names}
     written = []
     for name in names:
-        loaded = [by_name.get(source, ()) for source in experiments.record_sources(name)]
+        loaded = (by_name.get(source, ()) for source in experiments.record_sources(name))
         written += _write_tables(name, list(chain.from_iterable(loaded)), out)
-    everything = chain.from_iterable(by_name.values())
-    n_failures = _write_failures(everything, out / "failures.csv")
+    n_failures = _write_failures(chain.from_iterable(by_name.values()), out / "failures.csv")
     verdicts = claims.judge(claims.load(claims.CLAIMS), out)
     claims.write(verdicts, out / claims.CSV)
     after = _contents(out)
@@ -68,7 +65,7 @@ def publish(out: Path, figures_dir: Path, ran: Collection[str] | None = None) ->
         renderings.append(Rendering(stem, existing) if keep else render(out, figures_dir))
     _remove_stale(renderings, figures_dir)
     renderings.append(report.render(out, figures_dir))
-    return Published(written, out / "failures.csv", n_failures, renderings, verdicts)
+    return Published(written, n_failures, renderings, verdicts)
 
 
 def _outputs() -> Iterator[tuple[str, tuple[str, ...], _Render]]:
@@ -80,7 +77,7 @@ def _outputs() -> Iterator[tuple[str, tuple[str, ...], _Render]]:
     for stem, csv in perfetto.TRACES.items():
         yield stem, (csv,), partial(perfetto.render, stem)
     yield perfetto.FORWARD_STEM, tuple(layers.TABLES), perfetto.render_forward
-    yield page.STEM, words.TABLES, page.render
+    yield diagnosis.STEM, diagnosis.TABLES, diagnosis.render
 
 
 def _contents(out: Path) -> dict[str, bytes]:
@@ -90,9 +87,8 @@ def _contents(out: Path) -> dict[str, bytes]:
 def _remove_stale(renderings: Sequence[Rendering], figures_dir: Path) -> None:
     """Outputs of an earlier run that no record backs any more must not survive."""
     for rendering in renderings:
-        for path in figures_dir.glob(f"{rendering.stem}.*"):
-            if path not in rendering.paths:
-                path.unlink()
+        for path in {*figures_dir.glob(f"{rendering.stem}.*")} - {*rendering.paths}:
+            path.unlink()
 
 
 def _write_tables(name: str, sources: Sequence[Record], out: Path) -> list[Path]:
@@ -116,17 +112,15 @@ def _about(name: str, csv_name: str, sources: Sequence[Record]) -> dict[str, Any
     """The provenance of a table."""
     first = sources[0].environment
     commits = {record.environment["before"]["git"].get("commit", "") for record in sources}
-    weights = {record.values.get("weights_digest") for record in sources}
+    weights = {record.values.get("weights_digest") for record in sources} - {None}
     return {
+        **{name: first[name] for name in ("machine", "versions", "code")},
         "csv": csv_name,
         "experiment": name,
         "command": first.get("command", ""),
-        "machine": first["machine"],
-        "versions": first["versions"],
-        "code": first["code"],
         "commits": sorted(commits),
         "corpora": _corpora(sources),
-        "weights": sorted(digest for digest in weights if digest is not None),
+        "weights": sorted(weights),
         "records": [
             {"label": record.cell.label, "repeat": record.cell.repeat, "status": record.status}
             for record in sources
@@ -134,21 +128,17 @@ def _about(name: str, csv_name: str, sources: Sequence[Record]) -> dict[str, Any
     }
 
 
-def _corpora(sources: Sequence[Record]) -> list[Mapping[str, Any]]:
+def _corpora(sources: Sequence[Record]) -> list[dict[str, Any]]:
     by_digest: dict[str, dict[str, Any]] = {}
     for record in sources:
-        corpus = record.cell.corpus
-        if corpus is None:
-            continue
-        sizes = {name: record.values[name] for name in record.values if _SIZE.match(name)}
-        about: dict[str, Any] = {"kind": corpus.kind, "image_set": corpus.image_set}
-        about |= {"n": corpus.n, "digest": corpus.digest}
-        if corpus.storage != "files":
-            about["storage"] = corpus.storage
-        if record.environment.get("credit"):
-            about["credit"] = record.environment["credit"]
-        if sizes or corpus.digest not in by_digest:
-            by_digest[corpus.digest] = {**about, **sizes}
+        if corpus := record.cell.corpus:
+            names = ["kind", "image_set", "n", "digest"] + ["storage"] * (corpus.storage != "files")
+            about = {name: getattr(corpus, name) for name in names}
+            if record.environment.get("credit"):
+                about["credit"] = record.environment["credit"]
+            sizes = {name: record.values[name] for name in record.values if _SIZE.match(name)}
+            if sizes or corpus.digest not in by_digest:
+                by_digest[corpus.digest] = about | sizes
     return list(by_digest.values())
 
 

@@ -75,8 +75,8 @@ def discover(package: str, prefix: str) -> dict[str, Output[Any]]:
 def read_sources(folder: Path, required: Sequence[str], optional: Sequence[str]) -> Tables:
     """Read the CSVs of one output: all of `required`, and those of `optional` that are present.
 
-    Raises NothingToDrawError if a required table or every optional one is absent; its message names
-    no folder, as the report prints it. Raises UserError if a table is damaged.
+    Raises NothingToDrawError if a required table or every optional one is absent, or all are empty;
+    its message names no folder, as the report prints it. Raises UserError if a table is damaged.
     """
     missing = [name for name in required if not (folder / name).is_file()]
     if missing:
@@ -84,7 +84,10 @@ def read_sources(folder: Path, required: Sequence[str], optional: Sequence[str])
     present = [name for name in (*required, *optional) if (folder / name).is_file()]
     if not present:
         raise NothingToDrawError(f"no {' nor '.join(optional)}")
-    return {name: read_table(folder / name) for name in present}
+    tables = {name: read_table(folder / name) for name in present}
+    if not any(tables.values()):
+        raise NothingToDrawError(f"no row in {', '.join(tables)}")
+    return tables
 
 
 def measured_sources(folder: Path, required: Sequence[str], optional: Sequence[str]) -> Tables:

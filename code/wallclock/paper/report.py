@@ -2,169 +2,235 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from markupsafe import Markup, escape
+
+import experiments
 from experiments import serial
 from wallclock.clock import STAGES
 from wallclock.files import write_text
-from wallclock.paper import claims, environment, evidence, figures, svg, tables
-from wallclock.paper.claims import VERDICTS
-from wallclock.paper.csvfile import Row, number, read_table
-from wallclock.paper.evidence import Evidence
-from wallclock.paper.format import factor, with_unit
-from wallclock.paper.labels import SETS
+from wallclock.paper import claims, figures, labels, tables
+from wallclock.paper import format as formats
+from wallclock.paper.csvfile import Row, number, read_columns, read_table
 from wallclock.paper.pages import render_page, segment
 from wallclock.paper.rendering import NothingToDrawError, Rendering
-from wallclock.paper.tables.table import TEXT, Source, Table, Value, find, shown
+from wallclock.paper.tables.table import Source, Table, find, shown
 
 STEM = "report"
 
-#: The verdict list restates table 4.
-_TABLES_SHOWN = tuple(stem for stem in tables.TABLES if stem != "table-4-reproducibility")
+#: Rows of a table of spans that the report shows; the rest is in the file.
+_MAX_ROWS = 40
+#: A table with more columns than this is shown transposed.
+_MAX_COLUMNS = 13
 #: Claims for a reader in a hurry, in this order.
 _HEADLINES = (
-    "serial-original-pil-decode-share",
-    "serial-small-pil-forward-share",
-    "decode-original-speedup",
-    "serial-original-speedup",
-    "optimized-speedup",
+    *("serial-original-pil-decode-share", "serial-small-pil-forward-share"),
+    *("decode-original-speedup", "serial-original-speedup", "optimized-speedup"),
     "runtime-fp16-speedup",
 )
 _VERDICT_MEANS = {
-    "held": "our number agrees with the paper’s, within the claim’s tolerance",
-    "differs": "our number lies outside the claim’s tolerance",
-    "not applicable": "we have a number, but of a machine that the claim is not about",
-    "not run": "we have no number",
+    claims.HELD: "our number agrees with the paper’s, within the claim’s tolerance",
+    claims.DIFFERS: "our number lies outside the claim’s tolerance",
+    claims.NOT_APPLICABLE: "we have a number, but of a machine that the claim is not about",
+    claims.NOT_RUN: "we have no number",
 }
+
+#: What in a figure's SVG would clash on a page: the prolog, matplotlib's metadata, its style rule
+#: (which would apply to the whole page), its comments.
+_UNWANTED = re.compile(
+    r"\A.*?(?=<svg\b)|\s*(?:<metadata>.*?</metadata>"
+    r"|<defs>\s*<style\b.*?</style>\s*</defs>|<!--.*?-->)",
+    re.DOTALL,
+)
+#: Of its opening tag: the size and the namespaces.
+_ATTRIBUTES = re.compile(r'\s(?:(?:width|height)="[^"]*pt"|xmlns(?::xlink)?="[^"]*")')
+_REFERENCE = re.compile(r'(?:xlink:)?(\bid="|href="#|url\(#)')
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Link:
-    """A number as the page shows it, and the cell that it comes from."""
+class Csv:
+    """One CSV as the report shows it: every cell has an address that a number can link to."""
 
-    text: str
-    href: str = ""
-    #: Of a ratio: the cell of the denominator.
-    over: str = ""
+    name: str
+    anchor: str
+    columns: list[str]
+    rows: list[dict[str, str]]
+    n_rows: int
+    experiment: str
+
+    @property
+    def transposed(self) -> bool:
+        """Whether it is shown with a line for each column and a column for each row."""
+        return len(self.columns) > _MAX_COLUMNS and self.n_rows <= _MAX_COLUMNS
+
+    def row_anchor(self, index: int) -> str:
+        """The address of a row, counted from 1."""
+        return f"{self.anchor}-row-{index}"
+
+    def cell_anchor(self, index: int, column: str) -> str:
+        """The address of a cell."""
+        return f"{self.row_anchor(index)}-{column}"
+
+
+@dataclass
+class Evidence:
+    """The CSVs of a run by name, in the order of the experiments; the cells that are linked to."""
+
+    csvs: dict[str, Csv]
+    cited: set[str] = field(default_factory=set)
+
+    def hrefs(self, sources: Iterable[Source]) -> list[str]:
+        """The links to cells; to the table, where the row is not shown; to absent ones none."""
+        links = []
+        for source in sources:
+            csv = self.csvs.get(source.csv)
+            if csv is None or source.row > csv.n_rows or source.column not in csv.columns:
+                continue
+            anchor = csv.anchor
+            if source.row <= len(csv.rows):
+                anchor = csv.cell_anchor(source.row, source.column)
+                self.cited.add(anchor)
+            links.append(f"#{anchor}")
+        return links
+
+    def cells_cited_by(self, verdict: Row) -> Iterator[Source]:
+        """The cells that a verdict names: `a.csv / b.csv`, `row / row`, column; absent ones not."""
+        selectors, names = verdict["row"].split(" / "), verdict["csv"].split(" / ")
+        for index, selector in enumerate(selectors if verdict["ours"] else ()):
+            csv = self.csvs.get(names[min(index, len(names) - 1)])
+            row = claims.select(csv.rows, selector) if csv else None
+            if csv is not None and row is not None:
+                yield Source(csv.name, csv.rows.index(dict(row)) + 1, verdict["column"])
+
+
+def collect(tables_dir: Path) -> Evidence:
+    """Read every CSV of a run but the verdicts, which the report lists themselves.
+
+    Raises UserError if one is damaged.
+    """
+    names = (*experiments.ORDER, *experiments.ON_REQUEST)
+    owners = {csv: name for name in names for csv in experiments.load(name).TABLES}
+    paths = {path.name: path for path in sorted(tables_dir.glob("*.csv"))}
+    csvs = {}
+    for name in dict.fromkeys((*owners, *paths)):
+        if name in paths and name != claims.CSV:
+            rows, columns = read_table(paths[name]), read_columns(paths[name])
+            first = rows if "status" in columns else rows[:_MAX_ROWS]
+            anchor = f"csv-{paths[name].stem}"
+            csvs[name] = Csv(name, anchor, columns, first, len(rows), owners.get(name, ""))
+    return Evidence(csvs)
 
 
 def render(tables_dir: Path, figures_dir: Path) -> Rendering:
     """Write `report.html` from the CSVs in `tables_dir` and the SVGs in `figures_dir`.
 
-    Raises UserError if a CSV is damaged.
+    Equal files always give equal text. Raises UserError if a CSV is damaged.
     """
-    run = evidence.collect(tables_dir)
-    if not any(csv.n_rows for csv in run.csvs):
+    run = collect(tables_dir)
+    if not any(csv.n_rows for csv in run.csvs.values()):
         return Rendering(STEM, (), f"no table in {tables_dir.name}/")
-    path = figures_dir / f"{STEM}.html"
-    write_text(path, build(run, tables_dir, figures_dir))
-    return Rendering(STEM, (path,))
-
-
-def build(run: Evidence, tables_dir: Path, figures_dir: Path) -> str:
-    """The page. Equal files always give equal text."""
-    verdicts = _verdicts(run, tables_dir)
-    by_id = {verdict["id"]: verdict for verdict in verdicts}
-    counts = Counter(verdict["verdict"] for verdict in verdicts)
-    return render_page(
-        "report.html.jinja",
-        verdicts=verdicts,
-        counts=[(word, counts[word], _VERDICT_MEANS[word]) for word in VERDICTS],
-        experiments=list(dict.fromkeys(verdict["experiment"] for verdict in verdicts)),
-        headlines=[by_id[name] for name in _HEADLINES if name in by_id],
-        bars=[bar for image_set in serial.CSVS for bar in _bar(run, image_set)],
-        figures=[_figure(stem, run, figures_dir) for stem in figures.FIGURES],
-        tables=[_table(stem, run, tables_dir) for stem in _TABLES_SHOWN],
-        notes=_notes(verdicts),
-        machine=environment.describe(evidence.about(tables_dir)),
-        csvs=run.csvs,
-        cited=run.cited,
-    )
-
-
-def _verdicts(run: Evidence, tables_dir: Path) -> list[dict[str, Any]]:
-    """Every claim with its numbers linked to the cells behind them."""
     path = tables_dir / claims.CSV
-    return [_verdict(run, row) for row in (read_table(path) if path.is_file() else [])]
+    verdicts = read_table(path) if path.is_file() else []
+    metas = [json.loads(_text(path)) for path in sorted(tables_dir.glob("*.meta.json"))]
+    # The storage is left out: a corpus that is read from a pack holds the same images.
+    corpora = [
+        {name: value for name, value in corpus.items() if name != "storage"}
+        for meta in metas
+        for corpus in meta["corpora"]
+    ]
+    image_sets: dict[tuple[str, str], set[int]] = {}
+    for corpus in corpora:
+        image_sets.setdefault((corpus["kind"], corpus["image_set"]), set()).add(corpus["n"])
+    by_id = {verdict["id"]: verdict for verdict in verdicts}
+    words = [verdict["verdict"] for verdict in verdicts]
+    # Table 4 is the list of verdicts.
+    stems = [stem for stem in tables.TABLES if stem != "table-4-reproducibility"]
+    page = render_page(
+        "report.html.jinja",
+        run=run,
+        verdicts=verdicts,
+        counts=[(word, words.count(word), means) for word, means in _VERDICT_MEANS.items()],
+        headlines=[by_id[name] for name in _HEADLINES if name in by_id],
+        bars=list(_bars(run)),
+        figures=figures.FIGURES,
+        text_of=lambda name: _text(figures_dir / name),
+        tables=[(stem, tables.TABLES[stem].title, *_table(stem, tables_dir)) for stem in stems],
+        notes=_notes(verdicts),
+        metas=metas,
+        corpora=once(corpora),
+        image_sets=image_sets,
+        versions=_versions([meta["versions"] for meta in metas]),
+        formats=formats,
+        labels=labels,
+        inline=inline,
+        once=once,
+        shown=shown,
+    )
+    write_text(figures_dir / f"{STEM}.html", page)
+    return Rendering(STEM, (figures_dir / f"{STEM}.html",))
 
 
-def _verdict(run: Evidence, row: Row) -> dict[str, Any]:
-    sources = run.cells_cited_by(row["csv"], row["row"], row["column"]) if row["ours"] else []
-    searched = ("id", "statement", "csv", "column", "reason", "note")
-    return {
-        **row,
-        "paper": with_unit(row["paper_value"], row["unit"]),
-        "ours": _link(with_unit(row["ours"], row["unit"]), sources, run),
-        "ratio": factor(row["ratio"]),
-        "key": row["verdict"].replace(" ", "-"),
-        "search": " ".join(row[name] for name in searched).lower(),
-    }
+def inline(text: str, prefix: str, label: str) -> Markup:
+    """A figure's SVG with a label for screen readers, ids unique on the page, and no size."""
+    opening, rest = _UNWANTED.sub("", text).split(">", 1)
+    opening = _ATTRIBUTES.sub("", opening)
+    drawing = f'{opening} role="img" aria-label="{escape(label)}">{rest}'
+    return Markup(_REFERENCE.sub(rf"\g<1>{prefix}-", drawing).strip())
 
 
-def _link(text: str, sources: Sequence[Source], run: Evidence) -> Link:
-    hrefs = [href for href in map(run.href, sources) if href]
-    return Link(text, *hrefs[:2])
-
-
-def _bar(run: Evidence, image_set: str) -> list[dict[str, Any]]:
-    """The wall time of one image in PIL's serial recipe by stage; none if it was not measured."""
-    pil = find({csv.name: csv.rows for csv in run.csvs}, serial.CSVS[image_set], decoder="pil")
-    if pil is None:
-        return []
-    segments = []
-    for stage in STAGES:
-        if share := number(pil.row[f"{stage}_share"]):
-            href = run.href(Source(pil.csv, pil.index, f"{stage}_share"))
-            segments.append(segment(stage, share, href))
-    mock = "; forward is a mock model of fixed time" if pil.row.get("weights") == "none" else ""
-    about = f"on {pil.row['device']}{mock}"
-    return [{"name": SETS[image_set], "segments": segments, "about": about}]
-
-
-def _figure(stem: str, run: Evidence, figures_dir: Path) -> dict[str, Any]:
-    output = figures.FIGURES[stem]
-    figure_number = stem.split("-")[1].lstrip("0")
-    source = _text(figures_dir / f"{stem}.svg")
-    return {
-        "id": stem,
-        "number": figure_number,
-        "title": output.title,
-        "svg": source and svg.inline(source, f"f{figure_number}", output.title),
-        "sources": [(name, run.href_of_table(name)) for name in output.sources],
-        "text": _text(figures_dir / f"{stem}{output.text[0]}") if output.text else "",
-    }
+def once(items: Iterable[T]) -> list[T]:
+    """Each item once, in order of appearance; items may be unhashable."""
+    distinct: list[T] = []
+    for item in items:
+        if item not in distinct:
+            distinct.append(item)
+    return distinct
 
 
 def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
-def _table(stem: str, run: Evidence, tables_dir: Path) -> dict[str, Any]:
-    about = {"id": stem, "number": stem.split("-")[1], "title": tables.TABLES[stem].title}
+def _bars(run: Evidence) -> Iterator[dict[str, Any]]:
+    """The wall time of one image in PIL's serial recipe by stage, for each set measured."""
+    rows = {name: csv.rows for name, csv in run.csvs.items()}
+    for image_set, csv in serial.CSVS.items():
+        if pil := find(rows, csv, decoder="pil"):
+            segments = []
+            for stage in STAGES:
+                if share := number(pil.row[f"{stage}_share"]):
+                    (href,) = run.hrefs([Source(csv, pil.index, f"{stage}_share")])
+                    segments.append(segment(stage, share, href))
+            yield {"name": labels.SETS[image_set], "segments": segments, "row": pil.row}
+
+
+def _table(stem: str, tables_dir: Path) -> tuple[Table, str]:
+    """A table, and why it is empty."""
     try:
-        table, skipped = tables.build(stem, tables_dir), ""
+        return tables.build(stem, tables_dir), ""
     except NothingToDrawError as nothing:
-        table, skipped = Table((), (), ""), str(nothing)
-    columns = table.shown
-    rows = [[_cell(row[column.name], column.kind, run) for column in columns] for row in table.rows]
-    about |= {"caption": table.caption, "skipped": skipped}
-    return {**about, "columns": columns, "rows": rows}
+        return Table((), (), ""), str(nothing)
 
 
-def _cell(value: Value, kind: str, run: Evidence) -> tuple[str, Link]:
-    """Kind and value; a number is linked."""
-    link = _link(shown(value.value, kind), value.sources, run)
-    return "text" if kind == TEXT else "number", link
+def _versions(versions: Sequence[Mapping[str, str]]) -> list[tuple[str, str]]:
+    """The version of each library; where tables differ, all."""
+    names = sorted({name for known in versions for name in known}, key=str.lower)
+    by_name = {name: [known[name] for known in versions if known.get(name)] for name in names}
+    return [(name, " / ".join(once(known))) for name, known in by_name.items()]
 
 
-def _notes(verdicts: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
+def _notes(verdicts: Sequence[Row]) -> list[tuple[str, list[str]]]:
     """Inconsistencies of the paper, each once, with the ids of the claims that it touches."""
-    notes = list(dict.fromkeys(verdict["note"] for verdict in verdicts if verdict["note"]))
+    noted = [verdict for verdict in verdicts if verdict["note"]]
+    notes = dict.fromkeys(verdict["note"] for verdict in noted)
     # A note may be the beginning of a longer one, which then stands for both.
     longest = [note for note in notes if not any(note != n and note in n for n in notes)]
-    noted = [verdict for verdict in verdicts if verdict["note"]]
     return [(note, [v["id"] for v in noted if v["note"] in note]) for note in longest]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from rich.console import Console
@@ -11,18 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from wallclock.clock import STAGES
-from wallclock.paper.check import Discrepancy
 from wallclock.paper.claims import DIFFERS, HELD, NOT_APPLICABLE, NOT_RUN, VERDICTS, Verdict
 from wallclock.paper.csvfile import Row, number, read_table
 from wallclock.paper.diff import Difference
 from wallclock.paper.format import counted, digits, factor, percent, with_unit
 
 _STYLES = {HELD: "green", DIFFERS: "bold red", NOT_APPLICABLE: "yellow", NOT_RUN: "dim"}
-#: A reason longer than this that several claims share is printed once, below the table.
-_SHORT = 24
-#: On a narrower terminal all reasons are printed below the table.
-_WIDE = 100
-
 #: Of a longer table only the number of rows is printed.
 _MAX_ROWS = 100
 #: Columns that name a row, in the order in which they are shown.
@@ -40,22 +35,17 @@ def print_line(text: str, console: Console) -> None:
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def make_table(headings: Sequence[str], right: Collection[str] = (), gap: int = 2) -> Table:
-    """An aligned table without lines; columns in `right` are right-aligned."""
-    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
-    for heading in headings:
-        table.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
-    return table
-
-
 def print_table(
     headings: Sequence[str],
     rows: Sequence[Sequence[str | Text]],
     console: Console,
     right: Collection[str] = (),
+    gap: int = 2,
 ) -> None:
-    """Print rows under headings; columns in `right` are right-aligned."""
-    table = make_table(headings, right)
+    """Print rows under headings, aligned, without lines; columns in `right` are right-aligned."""
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
     console.print(table)
@@ -78,30 +68,19 @@ def print_results(paths: Sequence[Path], console: Console) -> None:
 
 
 def print_verdicts(verdicts: Sequence[Verdict], console: Console) -> None:
-    """Print a line for each verdict, grouped by experiment, then shared reasons and counts."""
-    wide = console.width >= _WIDE
-    notes = _notes(verdicts, wide)
+    """Print a line for each verdict, grouped by experiment; below, the reasons and the counts."""
     numbers = ("paper", "ours", "ratio")
-    headings = ("claim", *numbers, "verdict", "reason" if wide else "")
-    table = make_table(headings, numbers, gap=2 if wide else 1)
-    for column in table.columns[:-1]:
-        column.no_wrap = True
-    table.columns[-1].min_width = 4
-    previous = ""
-    for verdict in verdicts:
-        if previous and previous != verdict.claim.experiment:
-            table.add_row()
-        previous = verdict.claim.experiment
-        table.add_row(*_cells(verdict, notes))
-    console.print(table)
-    if notes:
-        console.print()
-    for reason, mark in notes.items():
-        console.print(Text(f"[{mark}] {reason}"))
-    console.print()
+    reasons = list(dict.fromkeys(verdict.reason for verdict in verdicts if verdict.reason))
+    rows: list[list[Text]] = []
+    for _, group in groupby(verdicts, key=lambda verdict: verdict.claim.experiment):
+        rows += [_cells(verdict, reasons) for verdict in group]
+        rows.append([])
+    print_table(("claim", *numbers, "verdict"), rows, console, numbers, gap=1)
+    for mark, reason in enumerate(reasons, start=1):
+        console.print(Text(f"{mark}: {reason}"))
     counts = Counter(verdict.verdict for verdict in verdicts)
     parts = [Text(f"{counts[word]} {word}", style=_STYLES[word]) for word in VERDICTS]
-    console.print(Text(f"{len(verdicts)} claims: ") + Text(" · ").join(parts))
+    console.print(Text(f"\n{len(verdicts)} claims: ") + Text(" · ").join(parts))
 
 
 def print_differences(differences: Sequence[Difference], console: Console) -> None:
@@ -112,22 +91,6 @@ def print_differences(differences: Sequence[Difference], console: Console) -> No
     rows = [(d.csv, d.row, d.column, d.a, d.b) for d in differences]
     print_table(("table", "row", "column", "a", "b"), rows, console, right=("a", "b"))
     console.print(Text(f"\n{counted(len(differences), 'difference')}", style="bold red"))
-
-
-def print_discrepancies(discrepancies: Sequence[Discrepancy], console: Console) -> None:
-    """Print each file in which a reference run and its records disagree, and how it differs."""
-    words = {"missing": "missing: its records make it", "extra": "extra: no record makes it"}
-    width = max(len(discrepancy.path) for discrepancy in discrepancies)
-    lines = []
-    for discrepancy in discrepancies:
-        where = f"differs in line {discrepancy.line}" if discrepancy.line else "differs"
-        lines.append(f"  {discrepancy.path:<{width}}  {words.get(discrepancy.what, where)}")
-        if discrepancy.line:
-            lines.append(f"      committed  {discrepancy.committed}")
-            lines.append(f"      rebuilt    {discrepancy.rebuilt}")
-    console.print(Text("\n".join(lines)), soft_wrap=True)
-    count = counted(len(discrepancies), "file")
-    console.print(Text(f"\n{count} not as the records make them", style="bold red"))
 
 
 def _name(row: Row) -> str:
@@ -154,24 +117,16 @@ def _detail(row: Row) -> str:
     return " · ".join(largest)
 
 
-def _cells(verdict: Verdict, notes: Mapping[str, int]) -> list[Text]:
+def _cells(verdict: Verdict, reasons: Sequence[str]) -> list[Text]:
     claim = verdict.claim
-    mark = notes.get(verdict.reason)
     # The unit is in the column before; a terminal of 80 characters has no room to repeat it.
     relative = claim.unit in ("fraction", "ratio")
     ours = with_unit(verdict.ours, claim.unit) if relative else digits(verdict.ours)
+    mark = f" {reasons.index(verdict.reason) + 1}" if verdict.reason else ""
     return [
         Text(claim.id),
         Text(with_unit(claim.paper_value, claim.unit)),
         Text("" if verdict.ours is None else ours),
         Text("" if verdict.ratio is None else factor(verdict.ratio)),
-        Text(verdict.verdict, style=_STYLES[verdict.verdict]),
-        Text(verdict.reason if mark is None else f"[{mark}]"),
+        Text(verdict.verdict + mark, style=_STYLES[verdict.verdict]),
     ]
-
-
-def _notes(verdicts: Sequence[Verdict], wide: bool) -> dict[str, int]:
-    """Reasons to print below the table, numbered in order of appearance."""
-    counts = Counter(verdict.reason for verdict in verdicts)
-    shared = [reason for reason in counts if counts[reason] > 1 and len(reason) > _SHORT]
-    return {reason: mark for mark, reason in enumerate(shared if wide else counts, start=1)}

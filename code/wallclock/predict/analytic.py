@@ -5,8 +5,6 @@ After Mohan et al., "Analyzing and Mitigating Data Bottlenecks in Deep Learning 
 compute the same, but for a supply of zero, which is an error here and not infinite utilization.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,14 +1,13 @@
 """The inputs of a prediction: costs of the stages, the device, the machine. Checked and frozen."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Self
 
-from wallclock.clock import LOADING_STAGES
+from wallclock.clock import LOADING_STAGES, STAGES
 from wallclock.spec import ENGINES
 
 
@@ -19,31 +18,21 @@ def check(name: str, value: float, *, above_zero: bool = False) -> None:
         raise ValueError(f"{name}={value}: give a finite number {least} 0")
 
 
-def _check_fields(instance: object) -> None:
-    for field in fields(instance):  # type: ignore[arg-type]
-        value = getattr(instance, field.name)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            check(f"{type(instance).__name__}.{field.name}", value)
+class _Checked:
+    """Raises ValueError for a number that is negative, infinite or NaN."""
 
-
-def interpolate(points: Sequence[tuple[int, float]], x: int) -> float:
-    """The value at x on straight lines between sorted points; flat beyond them."""
-    for (low, at_low), (high, at_high) in pairwise(points):
-        if low <= x <= high:
-            return at_low + (at_high - at_low) * (x - low) / (high - low)
-    return points[0][1] if x < points[0][0] else points[-1][1]
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            check(f"{type(self).__name__}.{name}", value)
 
 
 @dataclass(frozen=True)
-class StageCosts:
+class StageCosts(_Checked):
     """Core seconds per image, as a serial pass measures them; batch stages divided by their images.
 
     `h2d_s` and `d2h_s` are seconds of the link rather than of a core where the device is a GPU.
     `image_bytes`: what `read` takes from the storage. `variation`: standard deviation over mean of
     one image's loading time.
-
-    Raises:
-        ValueError: a number is negative, infinite or NaN.
     """
 
     read_s: float = 0.0
@@ -57,27 +46,24 @@ class StageCosts:
     image_bytes: float = 0.0
     variation: float = 0.0
 
-    def __post_init__(self) -> None:
-        _check_fields(self)
-
-    @staticmethod
+    @classmethod
     def of(
-        samples: Mapping[str, Sequence[int]], n_images: int, image_bytes: float = 0.0
-    ) -> StageCosts:
+        cls, samples: Mapping[str, Sequence[int]], n_images: int, image_bytes: float = 0.0
+    ) -> Self:
         """From a serial pass's samples: stage → nanoseconds of each call; absent stages cost 0.
 
         Raises:
             ValueError: no image.
         """
         check("n_images", n_images, above_zero=True)
-        stages = [f.name.removesuffix("_s") for f in fields(StageCosts) if f.name.endswith("_s")]
-        seconds = {f"{name}_s": sum(samples.get(name, ())) / 1e9 / n_images for name in stages}
+        names = set(STAGES) - {"forward"}
+        seconds = {f"{name}_s": sum(samples.get(name, ())) / 1e9 / n_images for name in names}
         # `assemble` is once a batch.
         per_image = [samples[stage] for stage in LOADING_STAGES[:-1] if samples.get(stage)]
         loads = [sum(times) for times in zip(*per_image, strict=False)]
         varies = len(loads) > 1 and any(loads)
         variation = statistics.pstdev(loads) / statistics.fmean(loads) if varies else 0.0
-        return StageCosts(**seconds, image_bytes=image_bytes, variation=variation)
+        return cls(**seconds, image_bytes=image_bytes, variation=variation)
 
     @property
     def load_s(self) -> float:
@@ -86,25 +72,51 @@ class StageCosts:
 
 
 @dataclass(frozen=True)
-class StepTime:
+class StepTime(_Checked):
     """Seconds of a batch: a fixed part, and a part for each image.
 
     `variation`: standard deviation over mean of one batch's time.
-
-    Raises:
-        ValueError: a number is negative, infinite or NaN.
     """
 
     fixed_s: float = 0.0
     per_image_s: float = 0.0
     variation: float = 0.0
 
-    def __post_init__(self) -> None:
-        _check_fields(self)
-
     def batch_s(self, batch_size: int) -> float:
         """Seconds of a batch of that many images."""
         return self.fixed_s + self.per_image_s * batch_size
+
+    @classmethod
+    def fit(cls, points: Iterable[tuple[int, float]]) -> Self:
+        """Fixed part and slope from (batch size, seconds of a batch).
+
+        Least squares of the relative error, so that a batch of one counts as much as one of 256;
+        neither part may be negative. Points of a single batch size cannot separate the two: all is
+        then per image.
+
+        Raises:
+            ValueError: no point, an empty batch, or a time that is not a finite number above 0.
+        """
+        measured = list(points)
+        if not measured:
+            raise ValueError("no points to fit a step time to")
+        for size, seconds in measured:
+            check("batch size", size, above_zero=True)
+            check(f"seconds at batch {size}", seconds, above_zero=True)
+        # Minimize sum((a x + b y - 1)^2) with x = 1/t, y = B/t: two normal equations.
+        x = [1 / seconds for _, seconds in measured]
+        y = [size / seconds for size, seconds in measured]
+        xx, yy = sum(p * p for p in x), sum(q * q for q in y)
+        xy = sum(p * q for p, q in zip(x, y, strict=True))
+        only_slope = cls(0.0, sum(y) / yy)
+        if len({size for size, _ in measured}) == 1:
+            return only_slope
+        determinant = xx * yy - xy * xy
+        fixed = (sum(x) * yy - sum(y) * xy) / determinant
+        per_image = (sum(y) * xx - sum(x) * xy) / determinant
+        if fixed < 0:
+            return only_slope
+        return cls(fixed, per_image) if per_image >= 0 else cls(sum(x) / xx, 0.0)
 
 
 @dataclass(frozen=True)
@@ -148,7 +160,11 @@ class Machine:
 
     def slowdown(self, busy: int) -> float:
         """The factor on an image's loading with `busy` processes loading."""
-        return interpolate(sorted(self.contention), busy) if self.contention else 1.0
+        points = sorted(self.contention) or [(1, 1.0)]
+        for (low, at_low), (high, at_high) in pairwise(points):
+            if low <= busy <= high:
+                return at_low + (at_high - at_low) * (busy - low) / (high - low)
+        return points[0][1] if busy < points[0][0] else points[-1][1]
 
 
 @dataclass(frozen=True)
@@ -174,38 +190,3 @@ class JobSetup:
     def overlaps(self) -> bool:
         """Whether anything loads while the device computes."""
         return self.engine != "serial" and self.workers > 0
-
-
-def fit_step_time(points: Iterable[tuple[int, float]]) -> StepTime:
-    """Fixed part and slope from (batch size, seconds of a batch).
-
-    Least squares of the relative error, so that a batch of one counts as much as one of 256;
-    neither part may be negative. Points of a single batch size cannot separate the two: all is then
-    per image.
-
-    Raises:
-        ValueError: no point, an empty batch, or a time that is not a finite number above 0.
-    """
-    measured = list(points)
-    if not measured:
-        raise ValueError("no points to fit a step time to")
-    for size, seconds in measured:
-        check("batch size", size, above_zero=True)
-        check(f"seconds at batch {size}", seconds, above_zero=True)
-    # Minimize sum((a x + b y - 1)^2) with x = 1/t, y = B/t: two normal equations.
-    x = [1 / seconds for _, seconds in measured]
-    y = [size / seconds for size, seconds in measured]
-    xx, yy, xy = _dot(x, x), _dot(y, y), _dot(x, y)
-    only_slope = StepTime(0.0, sum(y) / yy)
-    if len({size for size, _ in measured}) == 1:
-        return only_slope
-    determinant = xx * yy - xy * xy
-    fixed = (sum(x) * yy - sum(y) * xy) / determinant
-    per_image = (sum(y) * xx - sum(x) * xy) / determinant
-    if fixed < 0:
-        return only_slope
-    return StepTime(fixed, per_image) if per_image >= 0 else StepTime(sum(x) / xx, 0.0)
-
-
-def _dot(a: Sequence[float], b: Sequence[float]) -> float:
-    return sum(p * q for p, q in zip(a, b, strict=True))

@@ -13,8 +13,6 @@ Lindley's (1952). Without variance its rate is that of the slower side; with var
 queue loses part of it.
 """
 
-from __future__ import annotations
-
 import math
 import random
 

@@ -20,7 +20,9 @@ class Plan:
     def __init__(self, settings: Settings, progress: prepare.Progress) -> None:
         self.settings = settings
         self._progress = progress
-        self._prepared: dict[tuple[str, bool, str, int], tuple[Manifest, Slice]] = {}
+        #: The folder of the prepared corpora, and the list of each slice.
+        self.cache = settings.out / "corpora"
+        self.prepared: dict[tuple[str, bool, str, int], tuple[Manifest, Slice]] = {}
 
     def count(self, image_set: str, n: int) -> int:
         """How many images of a set an experiment that asks for `n` gets, within the limits."""
@@ -29,10 +31,8 @@ class Plan:
 
     def slices(self, sizes: Mapping[str, int]) -> dict[str, Slice]:
         """Image set → its prepared slice, of those in `sizes` that this corpus has."""
-        return {
-            name: self.slice(name, self.count(name, sizes[name]))
-            for name in self._available_sets(sizes)
-        }
+        names = self._available_sets(sizes)
+        return {name: self.slice(name, self.count(name, sizes[name])) for name in names}
 
     def first_slice(self, sizes: Mapping[str, int]) -> Slice:
         """The slice of the first image set that this corpus has; the others are not prepared."""
@@ -42,8 +42,7 @@ class Plan:
     def slice(self, image_set: str, n: int) -> Slice:
         """The first `n` images of a set.
 
-        Raises:
-            UserError: the corpus cannot be prepared, or too many of its images are damaged.
+        Raises UserError: the corpus cannot be prepared, or too many of its images are damaged.
         """
         return self._slice(self.settings.corpus, image_set, n)
 
@@ -60,16 +59,7 @@ class Plan:
 
     def manifest(self, corpus: Slice) -> Manifest:
         """The list of a prepared slice."""
-        return next(manifest for manifest, slice_ in self._prepared.values() if slice_ == corpus)
-
-    def manifests(self) -> list[Manifest]:
-        """The lists of all prepared slices."""
-        return [manifest for manifest, _ in self._prepared.values()]
-
-    @property
-    def cache(self) -> Path:
-        """The folder of the prepared corpora."""
-        return self.settings.out / "corpora"
+        return next(manifest for manifest, slice_ in self.prepared.values() if slice_ == corpus)
 
     def recipe(self, **changes: Any) -> Recipe:
         """The configured recipe with some choices replaced."""
@@ -97,19 +87,16 @@ class Plan:
 
     def _slice(self, spec: CorpusSpec, image_set: str, n: int) -> Slice:
         key = (spec.path, spec.sample, image_set, n)
-        if key not in self._prepared:
-            prepared = prepare.prepare(spec, image_set, n, self.cache, self._progress)
-            manifest = manifests.load(Path(prepared.manifest)).head(prepared.n)
-            self._check(manifest)
-            self._prepared[key] = (manifest, prepared)
-        return self._prepared[key][1]
-
-    def _check(self, manifest: Manifest) -> None:
-        failed, limit = manifest.failed, self.settings.max_failures
-        if len(failed) > limit:
-            refused = manifest.kind == "abo" and failed[0].failed_stage == "read"
-            raise UserError(
-                f"{len(failed)} of {len(manifest.items)} images cannot be used, over "
-                f"max_failures={limit}; the first, {failed[0].id}: {failed[0].failed_reason}"
-                f"{'; corpus.verify=true asks the store for them once more' if refused else ''}"
-            )
+        if key not in self.prepared:
+            corpus = prepare.prepare(spec, image_set, n, self.cache, self._progress)
+            manifest = manifests.load(Path(corpus.manifest)).head(corpus.n)
+            failed, limit = manifest.failed, self.settings.max_failures
+            if len(failed) > limit:
+                refused = manifest.kind == "abo" and failed[0].failed_stage == "read"
+                raise UserError(
+                    f"{len(failed)} of {len(manifest.items)} images cannot be used, over "
+                    f"max_failures={limit}; the first, {failed[0].id}: {failed[0].failed_reason}"
+                    f"{'; corpus.verify=true asks the store for them once more' if refused else ''}"
+                )
+            self.prepared[key] = (manifest, corpus)
+        return self.prepared[key][1]

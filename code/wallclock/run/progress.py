@@ -1,47 +1,48 @@
-"""Progress on the terminal while a run goes on: one bar for the corpus, one for the cells."""
+"""How far a run is and how long it will take: bars on a terminal, lines elsewhere, estimates.
+
+A cell's duration is estimated from earlier records of this machine, else from the paper's figures.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
 
 from rich import progress as rich
 from rich.console import Console
 from rich.progress import Progress, TaskID, TextColumn
 
-from wallclock.run.estimate import format_duration
+from wallclock import records
+from wallclock.spec import Cell
 
 #: Redraws a second. More would take time from what is being measured.
 _REFRESH_HZ = 2
 #: Without a terminal, the interval of lines about a long corpus step, in seconds.
 _LINE_INTERVAL_S = 30.0
 
+#: Process start, imports and model load, in seconds, with and without torch.
+_START_S = {True: 5.0, False: 1.0}
+#: Seconds an image, from the paper: decode + resize by image set, and the forward pass of a T4. A
+#: CPU's forward is the paper's 1.3 img/s on one thread.
+_LOAD_S = {"small_256": 0.0025, "original": 0.046}
+_FORWARD_S = {"cuda": 1 / 264, "cpu": 1 / 1.3}
+#: Protocols that run the model.
+_EMBEDS = frozenset({"serial", "fidelity", "profiler", "throughput", "runtime", "layers"})
 
-class Screen:
-    """Progress bars on a terminal; a line per finished step elsewhere."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
-
-    @contextmanager
-    def bars(self) -> Iterator[Progress]:
-        """Show bars while the block runs."""
-        progress = Progress(
-            TextColumn("{task.description}"),
-            rich.BarColumn(bar_width=24),
-            rich.MofNCompleteColumn(),
-            rich.TimeElapsedColumn(),
-            TextColumn("{task.fields[note]}"),
-            console=self.console,
-            refresh_per_second=_REFRESH_HZ,
-            transient=True,
-        )
-        if not self.console.is_terminal:
-            yield progress
-            return
-        with progress:
-            yield progress
+def bars(console: Console) -> AbstractContextManager[Progress]:
+    """Show bars while the block runs; without a terminal they are counted and not drawn."""
+    columns = (rich.BarColumn(bar_width=24), rich.MofNCompleteColumn(), rich.TimeElapsedColumn())
+    texts = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
+    progress = Progress(
+        *(texts[0], *columns, texts[1]),
+        console=console,
+        refresh_per_second=_REFRESH_HZ,
+        transient=True,
+    )
+    return progress if console.is_terminal else nullcontext(progress)
 
 
 class CorpusProgress:
@@ -49,11 +50,7 @@ class CorpusProgress:
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
-        self._task: TaskID | None = None
-        self._step = ""
-        self._total = -1
-        self._start = 0.0
-        self._done_before = 0
+        self._tasks: dict[str, TaskID] = {}
         self._bytes = 0
         self._last_line = time.monotonic()
 
@@ -63,37 +60,29 @@ class CorpusProgress:
 
     def __call__(self, done: int, total: int, step: str) -> None:
         """`done` of `total` images have passed the step."""
-        now = time.monotonic()
-        if self._task is None or step != self._step:
-            self._task = self._progress.add_task(step, total=total, note="")
-            self._step, self._total = step, -1
-        if total != self._total:
-            # Images that were there before this step began do not count in its rate.
-            self._total, self._start, self._bytes = total, now, 0
-            self._done_before = done - 1
-        seconds = max(now - self._start, 1e-9)
-        rate = (done - self._done_before) / seconds
-        note = f"{rate:,.0f} images/s · {format_duration((total - done) / rate)} left"
-        if self._bytes:
-            note = f"{self._bytes / 1e6 / seconds:,.1f} MB/s · {note}"
-        console = self._progress.console
+        if step not in self._tasks:
+            self._tasks[step], self._bytes = self._progress.add_task(step, total=total, note=""), 0
+        task_id, console, now = self._tasks[step], self._progress.console, time.monotonic()
+        self._progress.update(task_id, completed=done, total=total)
+        # The first image, which may stand for many of an earlier run, is not in rich's rate.
+        task = self._progress.tasks[task_id]
+        left = format_duration(task.time_remaining or 0)
+        note = f"{task.speed or 0:,.0f} images/s · {left} left"
+        if self._bytes and task.elapsed:
+            note = f"{self._bytes / 1e6 / task.elapsed:,.1f} MB/s · {note}"
         if not console.is_terminal and now - self._last_line > _LINE_INTERVAL_S:
             self._last_line = now
             console.print(f"{step}: {done:,} of {total:,}, {note}", markup=False, highlight=False)
-        self._progress.update(self._task, completed=done, total=total, note=note)
+        self._progress.update(task_id, note=note)
 
 
 class CellProgress:
     """Progress of the cells: how many are done, the current one's img/s, the time left."""
 
     def __init__(self, progress: Progress, total: int) -> None:
-        self._progress = progress
+        self._progress, self._total, self._done = progress, total, 0
         self._task = progress.add_task("cells", total=total, note="")
-        self._name = ""
-        self._done = 0
-        self._total = total
-        self._start = 0.0
-        self._left = ""
+        self._name, self._left, self._start = "", "", 0.0
 
     def start(self, name: str, seconds_left: float) -> None:
         """A cell begins; the run is expected to take `seconds_left` more."""
@@ -110,8 +99,58 @@ class CellProgress:
         """The current cell ended."""
         self._done += 1
         self._progress.update(self._task, completed=self._done)
-        console = self._progress.console
-        if not console.is_terminal:
+        if not self._progress.console.is_terminal:
             duration = format_duration(time.monotonic() - self._start)
             line = f"[{self._done}/{self._total}] {self._name}: {outcome}, {duration}"
-            console.print(line, markup=False)
+            self._progress.console.print(line, markup=False)
+
+
+class Estimator:
+    """Estimates a cell's seconds, from the records of similar cells where there are any."""
+
+    def __init__(self, runs: Path, cores: int) -> None:
+        self._known = {
+            _similarity_key(cell): (_images(cell), seconds)
+            for cell, seconds in records.durations(runs)
+        }
+        self._cores = max(cores, 1)
+
+    def seconds(self, cell: Cell) -> float:
+        """Expected wall time of one cell, its process included."""
+        known_n, known_s = self._known.get(_similarity_key(cell), (0, 0.0))
+        if not known_s:
+            return self._from_paper(cell)
+        fixed = min(_START_S[True], known_s)
+        return fixed + (known_s - fixed) * (_images(cell) / known_n if known_n else 1)
+
+    def _from_paper(self, cell: Cell) -> float:
+        embeds, n, recipe = cell.protocol in _EMBEDS, _images(cell), cell.recipe
+        seconds = _LOAD_S[cell.corpus.image_set] if cell.corpus else 0.0
+        if cell.protocol == "throughput":
+            # At least one batch is measured, and up to half as many warm up.
+            n = max(n, recipe.batch_size) * 3 // 2
+        if embeds and cell.model.weights == "none":
+            batch_ms, image_ms = cell.model.service_ms, cell.model.service_ms_per_image
+            seconds += (batch_ms / recipe.batch_size + image_ms) / 1e3
+        elif embeds:
+            one_core = recipe.device == "cuda" or recipe.torch_threads == 1
+            slow_type = 4 if (recipe.device, recipe.dtype) == ("cpu", "fp16") else 1
+            seconds += _FORWARD_S[recipe.device] * slow_type / (1 if one_core else self._cores)
+        return _START_S[embeds] + n * seconds
+
+
+def _images(cell: Cell) -> int:
+    return cell.corpus.n if cell.corpus else 0
+
+
+def _similarity_key(cell: Cell) -> tuple[Any, ...]:
+    image_set = cell.corpus.image_set if cell.corpus else ""
+    measured = (cell.experiment, cell.protocol, cell.label, image_set)
+    return (*measured, cell.model.weights, cell.recipe.device, cell.recipe.torch_threads)
+
+
+def format_duration(seconds: float) -> str:
+    """'45 s', '12 min', '3.4 h'."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -20,11 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from wallclock import provenance, records
 from wallclock.errors import UserError
 from wallclock.records import Record
-from wallclock.run.estimate import Estimator, format_duration
-from wallclock.run.progress import CellProgress, Screen
+from wallclock.run.progress import CellProgress, Estimator, bars, format_duration
 from wallclock.run.worker import USER_ERROR, work_dir
 from wallclock.spec import ALLOCATORS, Cell, Settings
 
@@ -46,7 +47,6 @@ class Report:
 @dataclass(frozen=True)
 class _Task:
     cell: Cell
-    key: str
     target: Path
 
     @property
@@ -56,7 +56,7 @@ class _Task:
 
 
 def run(
-    cells: Sequence[Cell], settings: Settings, context: Mapping[str, Any], screen: Screen
+    cells: Sequence[Cell], settings: Settings, context: Mapping[str, Any], console: Console
 ) -> Report:
     """Measure every cell that has no final record yet, then index the experiments.
 
@@ -70,27 +70,27 @@ def run(
         KeyboardInterrupt: after the running worker was stopped.
     """
     runs, identity = settings.runs, provenance.identity()
-    tasks = []
-    for cell in cells:
-        key = records.key_of(cell, identity)
-        tasks.append(_Task(cell, key, records.directory(runs, cell, key)))
+    targets = [runs / cell.experiment / records.key_of(cell, identity) for cell in cells]
+    tasks = [_Task(cell, target) for cell, target in zip(cells, targets, strict=True)]
     todo = [task for task in tasks if records.reusable(task.target) is None]
     report = Report(reused=len(tasks) - len(todo))
     if todo:
         estimator = Estimator(runs, provenance.machine()["cores"])
-        seconds_left = estimator.total([task.cell for task in todo])
+        seconds_left = sum(estimator.seconds(task.cell) for task in todo)
         reused = f", {report.reused} reused" if report.reused else ""
         line = f"{len(todo)} cells to measure{reused}: about {format_duration(seconds_left)}"
-        screen.console.print(line, highlight=False)
-        with screen.bars() as bars:
-            progress = CellProgress(bars, len(todo))
+        console.print(line, highlight=False)
+        export = str(settings.export) if settings.export else None
+        shared = {"export": export, "environment": {**identity, **context}}
+        with bars(console) as progress_bars:
+            progress = CellProgress(progress_bars, len(todo))
             for task in _shuffled(todo, settings.seed):
                 progress.start(task.name, seconds_left)
-                _measure(task, {**identity, **context}, settings.export, progress, report)
+                _measure(task, shared, progress, report)
                 seconds_left -= estimator.seconds(task.cell)
     for experiment in dict.fromkeys(cell.experiment for cell in cells):
-        keys = [task.key for task in tasks if task.cell.experiment == experiment]
-        records.write_index(runs, experiment, keys)
+        names = [target.name for target in targets if target.parent.name == experiment]
+        records.write_index(runs, experiment, names)
     return report
 
 
@@ -103,20 +103,14 @@ def _shuffled(tasks: Sequence[_Task], seed: int) -> list[_Task]:
     for task in tasks:
         blocks.setdefault((task.cell.experiment, task.cell.repeat), []).append(task)
     rng = random.Random(seed)
-    for block in blocks.values():
-        rng.shuffle(block)
-    return [task for block in blocks.values() for task in block]
+    return [task for block in blocks.values() for task in rng.sample(block, len(block))]
 
 
 def _measure(
-    task: _Task,
-    environment: dict[str, Any],
-    export: Path | None,
-    progress: CellProgress,
-    report: Report,
+    task: _Task, shared: Mapping[str, Any], progress: CellProgress, report: Report
 ) -> None:
     with tempfile.TemporaryFile() as errors:
-        worker = _start(task, environment, export, errors.fileno())
+        worker = _start(task, shared, errors.fileno())
         try:
             message = _listen(worker, progress)
         finally:
@@ -134,14 +128,12 @@ def _measure(
     ended = "was killed (out of memory?)" if killed else f"ended with status {worker.returncode}"
     reason = stderr.splitlines()[-1] if stderr else f"the worker {ended}"
     report.crashed.append((task.name, stderr or reason))
-    environment = {**environment, "before": provenance.current_state()}
+    environment = {**shared["environment"], "before": provenance.current_state()}
     records.write(task.target, Record(task.cell, "error", reason, environment=environment))
     progress.finish(f"error: {reason}")
 
 
-def _start(
-    task: _Task, environment: dict[str, Any], export: Path | None, stderr: int
-) -> subprocess.Popen[str]:
+def _start(task: _Task, shared: Mapping[str, Any], stderr: int) -> subprocess.Popen[str]:
     import_paths = f"{provenance.PACKAGE.parent}{os.pathsep}{provenance.ROOT}"
     allocator = ALLOCATORS[task.cell.params.get("allocator", "default")]
     worker = subprocess.Popen(
@@ -155,9 +147,8 @@ def _start(
         env={**os.environ, **allocator, "PYTHONPATH": import_paths},
     )
     assert worker.stdin is not None
-    folder = str(export) if export else None
-    message = {"cell": task.cell.to_json(), "target": str(task.target), "export": folder}
-    worker.stdin.write(json.dumps({**message, "environment": environment}) + "\n")
+    message = {**shared, "cell": task.cell.to_json(), "target": str(task.target)}
+    worker.stdin.write(json.dumps(message) + "\n")
     worker.stdin.flush()
     return worker
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from wallclock import provenance, records
 from wallclock.errors import Unavailable, UserError
-from wallclock.measure import monitor, registry
+from wallclock.measure import monitor, protocol
 from wallclock.measure.protocol import Measurement
 from wallclock.records import Record
 from wallclock.spec import Cell
@@ -42,15 +42,14 @@ def main() -> int:
         if task["export"]:
             monitor.start(Path(task["export"]), cell)
         records.write(target, *_measure(cell, work, task["environment"]))
-    except UserError as error:
-        _emit("error", message=str(error))
-        return USER_ERROR
     except Exception as error:
-        # pyarrow, LMDB and the file system each have their own error for a full disk.
-        if not _disk_is_full(error):
+        message = str(error)
+        if _disk_is_full(error) and not isinstance(error, UserError):
+            disk = f"no space left on the disk of {target.parent}"
+            message = f"{disk}; free some and run the same command again"
+        elif not isinstance(error, UserError):
             raise
-        disk = f"no space left on the disk of {target.parent}"
-        _emit("error", message=f"{disk}; free some and run the same command again")
+        _emit("error", message=message)
         return USER_ERROR
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -64,15 +63,15 @@ def work_dir(target: Path) -> Path:
 
 def _measure(cell: Cell, work: Path, environment: dict[str, Any]) -> tuple[Record, list[Path]]:
     """Run the cell's protocol; return its record and the files to keep with it."""
-    before = provenance.current_state()
-    start = time.perf_counter()
+    before, start = provenance.current_state(), time.perf_counter()
     status, reason, measurement = "ok", "", Measurement()
     try:
-        measurement = registry.find(cell.protocol)(cell, work, _Reporter())
+        measurement = protocol.find(cell.protocol)(cell, work, _Reporter())
     except Unavailable as error:
         status, reason = "unavailable", str(error)
     except RuntimeError as error:
-        if not _out_of_device_memory(error):
+        torch = sys.modules.get("torch")
+        if torch is None or not isinstance(error, torch.OutOfMemoryError):
             raise
         status, reason = "oom", " ".join(str(error).split())[:300]
     record = Record(
@@ -114,12 +113,8 @@ def _exit_with_parent() -> None:
     os._exit(3)
 
 
-def _out_of_device_memory(error: RuntimeError) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(error, torch.OutOfMemoryError)
-
-
 def _disk_is_full(error: BaseException) -> bool:
+    # pyarrow, LMDB and the file system each have their own error for a full disk.
     code = getattr(error, "errno", None)
     return code in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
 

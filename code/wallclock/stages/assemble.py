@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    import torch
 
+def stack_shared(images: Sequence[npt.NDArray[Any]]) -> Any:
+    """Copy n arrays of one shape, float32 or uint8, into a tensor that other processes can map.
 
-def stack(images: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Copy n arrays of one shape, (3, h, w) or (h, w, 3), into one with n in front."""
-    return np.stack(images)
-
-
-def stack_shared(images: Sequence[npt.NDArray[Any]]) -> torch.Tensor:
-    """The same, float32 or uint8, into memory that other processes can map.
-
-    torch's `default_collate` does this in a DataLoader worker: the main process maps the batch
-    where it lies, and the transfer copies nothing.
+    Shape (3, h, w) or (h, w, 3), n in front. In this process's own memory `numpy.stack` does. As
+    torch's `default_collate` in a worker: the main process maps the batch where it lies, and the
+    transfer copies nothing.
     """
     batch = empty_shared((len(images), *images[0].shape), images[0].dtype.name)
     np.stack(images, out=batch.numpy())

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from wallclock.spec import IMAGENET_MEAN, IMAGENET_STD
 from wallclock.stages.pixels import Pixels
 
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -28,10 +27,6 @@ def make(mean: Sequence[float], std: Sequence[float]) -> Callable[[Pixels], Floa
         return np.ascontiguousarray(normalized.transpose(2, 0, 1))
 
     return to_float_chw
-
-
-#: With ImageNet's statistics.
-to_float_chw = make(IMAGENET_MEAN, IMAGENET_STD)
 
 
 def on_device(mean: Sequence[float], std: Sequence[float], device: str) -> Callable[[Any], Any]:

@@ -14,7 +14,7 @@ all 469 would shift the image by up to half a pixel of the result. OpenCV cannot
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from PIL import Image
@@ -27,17 +27,24 @@ from wallclock.stages.pixels import Pixels
 Full: TypeAlias = tuple[int, int] | None
 
 
-class Resizer(Protocol):
+class Resizer:
     """One resizer at one size; returns a new image, or writes into a row of a batch."""
 
-    name: str
-    interpolation: str
+    name = ""
+
+    def __init__(self, interpolation: str, size: int) -> None:
+        self.interpolation = interpolation
+        self._size = (size, size)
 
     def resize(self, pixels: Pixels, full: Full = None) -> Pixels:
         """Uint8 (h, w, 3) → uint8 (size, size, 3); raises `ImageError`."""
+        resized = np.empty((*self._size, 3), dtype=np.uint8)
+        self.resize_into(self.as_destination(resized), pixels, full)
+        return resized
 
     def as_destination(self, row: Pixels) -> Any:
         """A row (size, size, 3) as `resize_into` takes it: once for a row, not for each image."""
+        return row
 
     def resize_into(self, destination: Any, pixels: Pixels, full: Full = None) -> None:
         """Like `resize`, into a destination."""
@@ -46,8 +53,7 @@ class Resizer(Protocol):
 def extent(pixels: Pixels, full: tuple[int, int]) -> tuple[float, float]:
     """How many rows and columns of a DCT-scaled array the full image covers.
 
-    Raises:
-        ImageError: it is no scale of that size, so that the file is another than the listed one.
+    Raises `ImageError` if it is no scale of that size: the file is not the listed one.
     """
     height, width = pixels.shape[:2]
     for n in (1, 2, 4, 8):
@@ -57,76 +63,47 @@ def extent(pixels: Pixels, full: tuple[int, int]) -> tuple[float, float]:
     raise ImageError("resize", f"{width} × {height} px were decoded {listed}")
 
 
-_OPENCV = {
-    "nearest": "INTER_NEAREST",
-    "linear": "INTER_LINEAR",
-    "area": "INTER_AREA",
-    "cubic": "INTER_CUBIC",
-    "lanczos": "INTER_LANCZOS4",
-}
-_TORCH = {"bilinear": "_upsample_bilinear2d_aa", "bicubic": "_upsample_bicubic2d_aa"}
-
-
 def make(name: str, interpolation: str, size: int) -> Resizer:
-    """Return the resizer called `name` for images of size × size.
-
-    An unknown resizer or interpolation is a `UserError` with the nearest names.
-    """
+    """The resizer called `name` for images of size × size; unknown names are a `UserError`."""
     check_name(name, RESIZERS, "resizer")
     check_name(interpolation, INTERPOLATIONS[name], f"interpolation of resizer={name}")
     return RESIZERS[name](interpolation, size)
 
 
-class _Pillow:
+class _Pillow(Resizer):
     name = "pil"
-
-    def __init__(self, interpolation: str, size: int) -> None:
-        self.interpolation = interpolation
-        self._resample = Image.Resampling[interpolation.upper()]
-        self._size = (size, size)
 
     def resize(self, pixels: Pixels, full: Full = None) -> Pixels:
         height, width = extent(pixels, full) if full else pixels.shape[:2]
-        box = (0, 0, width, height)
-        return np.asarray(Image.fromarray(pixels).resize(self._size, self._resample, box))
-
-    def as_destination(self, row: Pixels) -> Pixels:
-        return row
+        resample = Image.Resampling[self.interpolation.upper()]
+        image = Image.fromarray(pixels)
+        return np.asarray(image.resize(self._size, resample, (0, 0, width, height)))
 
     def resize_into(self, destination: Pixels, pixels: Pixels, full: Full = None) -> None:
         destination[...] = self.resize(pixels, full)
 
 
-class _OpenCV:
+class _OpenCV(Resizer):
     name = "opencv"
 
     def __init__(self, interpolation: str, size: int) -> None:
         import cv2
 
-        self.interpolation = interpolation
-        self._flag: int = getattr(cv2, _OPENCV[interpolation])
-        self._size = (size, size)
+        super().__init__(interpolation, size)
+        self._flag: int = getattr(
+            cv2, f"INTER_{interpolation.upper()}".replace("LANCZOS", "LANCZOS4")
+        )
         self._resize: Callable[..., Any] = cv2.resize
         self._error = cv2.error
 
-    def resize(self, pixels: Pixels, full: Full = None) -> Pixels:
-        return self._into(None, pixels)
-
-    def as_destination(self, row: Pixels) -> Pixels:
-        return row
-
     def resize_into(self, destination: Pixels, pixels: Pixels, full: Full = None) -> None:
-        self._into(destination, pixels)
-
-    def _into(self, destination: Pixels | None, pixels: Pixels) -> Pixels:
         try:
-            resized = self._resize(pixels, self._size, destination, interpolation=self._flag)
+            self._resize(pixels, self._size, destination, interpolation=self._flag)
         except self._error as error:
             raise ImageError("resize", f"OpenCV: {error.err or error}") from error
-        return resized  # type: ignore[no-any-return]
 
 
-class _Torch:
+class _Torch(Resizer):
     """The operator behind `torch.nn.functional.interpolate(antialias=True)`, which has no `out`."""
 
     name = "torch"
@@ -134,15 +111,9 @@ class _Torch:
     def __init__(self, interpolation: str, size: int) -> None:
         import torch
 
-        self.interpolation = interpolation
-        self._operator = getattr(torch.ops.aten, _TORCH[interpolation]).out
+        super().__init__(interpolation, size)
+        self._operator = getattr(torch.ops.aten, f"_upsample_{interpolation}2d_aa").out
         self._from_numpy = torch.from_numpy
-        self._size = [size, size]
-
-    def resize(self, pixels: Pixels, full: Full = None) -> Pixels:
-        resized = np.empty((*self._size, 3), dtype=np.uint8)
-        self.resize_into(self.as_destination(resized), pixels, full)
-        return resized
 
     def as_destination(self, row: Pixels) -> Any:
         # Shape (1, 3, h, w) over memory of (h, w, 3): the layout that the vector code is for.
@@ -158,5 +129,4 @@ class _Torch:
         self._operator(view, self._size, False, *scales, out=destination)
 
 
-_Factory: TypeAlias = Callable[[str, int], Resizer]
-RESIZERS: dict[str, _Factory] = {"pil": _Pillow, "opencv": _OpenCV, "torch": _Torch}
+RESIZERS: dict[str, type[Resizer]] = {"pil": _Pillow, "opencv": _OpenCV, "torch": _Torch}

@@ -13,9 +13,9 @@ import errno
 import json
 import os
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,10 +29,12 @@ ROW_GROUP = 4096
 _LMDB_MAP_BYTES = 1 << 40  # a sparse map: address space, not disk
 
 
-class Sink(Protocol):
+class Sink:
     """A file of vectors. It is complete after `close`; to survive a power cut, `sync_folder` it."""
 
-    path: Path
+    def __init__(self, path: Path, dim: int) -> None:
+        self.path, self._dim = path, dim
+        self._ids: list[str] = []
 
     def write(self, ids: Sequence[str], vectors: Vectors) -> None:
         """Append n ids and their (n, dim) float32 vectors."""
@@ -40,25 +42,25 @@ class Sink(Protocol):
     def close(self) -> None:
         """Finish the file."""
 
+    @staticmethod
+    def read(path: Path) -> tuple[list[str], Vectors]:
+        """Ids and (n, dim) float32 vectors of a closed file."""
+        raise NotImplementedError
 
-class ParquetSink:
-    """Chunked, snappy-compressed parquet."""
 
+class _Parquet(Sink):
     def __init__(self, path: Path, dim: int) -> None:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        self.path = path
+        super().__init__(path, dim)
         self._pa: Any = pa
-        self._dim = dim
         vector = pa.list_(pa.field("element", pa.float32(), nullable=False), dim)
         self._schema = pa.schema([pa.field("id", pa.string()), pa.field("vector", vector)])
         self._writer: Any = pq.ParquetWriter(path, self._schema, compression="snappy")
-        self._ids: list[str] = []
         self._chunks: list[Vectors] = []
 
     def write(self, ids: Sequence[str], vectors: Vectors) -> None:
-        """Append; a full row group goes to the file at once."""
         self._ids.extend(ids)
         # A copy: a view would keep its batch alive until the row group is full.
         self._chunks.append(np.array(vectors, dtype=np.float32))
@@ -66,7 +68,6 @@ class ParquetSink:
             self._flush()
 
     def close(self) -> None:
-        """Write the last row group and the footer."""
         if self._ids:
             self._flush()
         self._writer.close()
@@ -79,14 +80,24 @@ class ParquetSink:
         self._writer.write_table(pa.Table.from_arrays(columns, schema=schema))
         self._ids, self._chunks = [], []
 
+    @staticmethod
+    def read(path: Path) -> tuple[list[str], Vectors]:
+        import pyarrow.parquet as pq
 
-class LmdbSink:
-    """One LMDB file, one transaction a batch."""
+        table = pq.read_table(path)
+        column = table.column("vector").combine_chunks()
+        flat = column.flatten().to_numpy(zero_copy_only=False)
+        vectors = np.asarray(flat, dtype=np.float32).reshape(-1, column.type.list_size)
+        return table.column("id").to_pylist(), vectors
+
+
+class _Lmdb(Sink):
+    """One transaction a batch."""
 
     def __init__(self, path: Path, dim: int) -> None:
         import lmdb
 
-        self.path = path
+        super().__init__(path, dim)
         self._error: type[Exception] = lmdb.Error
         self._environment = lmdb.open(
             str(path), subdir=False, map_size=_LMDB_MAP_BYTES, sync=False, lock=False
@@ -94,9 +105,13 @@ class LmdbSink:
         self._position = 0
 
     def write(self, ids: Sequence[str], vectors: Vectors) -> None:
-        """Append in one transaction; raises OSError where the disk is full."""
         try:
-            self._append(ids, np.ascontiguousarray(vectors, dtype=np.float32))
+            with self._environment.begin(write=True) as transaction:
+                for identity, row in zip(ids, np.asarray(vectors, np.float32), strict=True):
+                    name = identity.encode()
+                    value = struct.pack("<I", len(name)) + name + row.tobytes()
+                    transaction.put(struct.pack(">Q", self._position), value, append=True)
+                    self._position += 1
         except self._error as error:
             # LMDB reports a full disk as an input/output error.
             disk = os.statvfs(self.path.parent)
@@ -104,87 +119,54 @@ class LmdbSink:
                 raise
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path)) from error
 
-    def _append(self, ids: Sequence[str], rows: Vectors) -> None:
-        with self._environment.begin(write=True) as transaction:
-            for identity, row in zip(ids, rows, strict=True):
-                name = identity.encode()
-                value = struct.pack("<I", len(name)) + name + row.tobytes()
-                transaction.put(struct.pack(">Q", self._position), value, append=True)
-                self._position += 1
-
     def close(self) -> None:
-        """Close; like the other sinks, without syncing to disk."""
         self._environment.close()
 
+    @staticmethod
+    def read(path: Path) -> tuple[list[str], Vectors]:
+        import lmdb
 
-class NpySink:
-    """Raw float32 rows behind a .npy header, which numpy pads so that it can be rewritten."""
+        ids, rows = [], []
+        environment = lmdb.open(str(path), subdir=False, readonly=True, lock=False)
+        with environment, environment.begin() as view:
+            for _, value in view.cursor():
+                end = 4 + struct.unpack_from("<I", value)[0]
+                ids.append(bytes(value[4:end]).decode())
+                rows.append(np.frombuffer(bytes(value[end:]), dtype=np.float32))
+        # An empty file does not know its width.
+        return ids, np.stack(rows) if rows else np.empty((0, 0), np.float32)
+
+
+class _Npy(Sink):
+    """Raw rows behind a .npy header, which numpy pads so that it can be rewritten."""
 
     def __init__(self, path: Path, dim: int) -> None:
-        self.path = path
-        self._dim = dim
-        self._ids: list[str] = []
-        self._file: BinaryIO = path.open("wb")
+        super().__init__(path, dim)
+        self._file = path.open("wb")
         self._write_header()
 
     def write(self, ids: Sequence[str], vectors: Vectors) -> None:
-        """Append the rows' bytes."""
         self._ids.extend(ids)
         self._file.write(np.ascontiguousarray(vectors, dtype=np.float32).tobytes())
 
     def close(self) -> None:
-        """Write the final shape into the header, and the ids into a file of their own."""
         self._file.seek(0)
         self._write_header()
         self._file.close()
-        _ids_path(self.path).write_text(json.dumps(self._ids), encoding="utf-8")
+        self.path.with_suffix(".ids.json").write_text(json.dumps(self._ids), encoding="utf-8")
 
     def _write_header(self) -> None:
         shape = (len(self._ids), self._dim)
         header = {"descr": "<f4", "fortran_order": False, "shape": shape}
         np.lib.format.write_array_header_1_0(self._file, header)
 
-
-def read_parquet(path: Path) -> tuple[list[str], Vectors]:
-    """Ids and (n, dim) float32 vectors of a file that `ParquetSink` wrote."""
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(path)
-    column = table.column("vector").combine_chunks()
-    dim = column.type.list_size
-    flat = column.flatten().to_numpy(zero_copy_only=False)
-    return table.column("id").to_pylist(), np.asarray(flat, dtype=np.float32).reshape(-1, dim)
+    @staticmethod
+    def read(path: Path) -> tuple[list[str], Vectors]:
+        ids = json.loads(path.with_suffix(".ids.json").read_text(encoding="utf-8"))
+        return ids, np.load(path)
 
 
-def read_lmdb(path: Path) -> tuple[list[str], Vectors]:
-    """Ids and (n, dim) float32 vectors of a file that `LmdbSink` wrote."""
-    import lmdb
-
-    ids, rows = [], []
-    environment = lmdb.open(str(path), subdir=False, readonly=True, lock=False)
-    with environment, environment.begin() as view:
-        for _, value in view.cursor():
-            length = struct.unpack_from("<I", value)[0]
-            ids.append(bytes(value[4 : 4 + length]).decode())
-            rows.append(np.frombuffer(bytes(value[4 + length :]), dtype=np.float32))
-    # An empty file does not know its width.
-    return ids, np.stack(rows) if rows else np.empty((0, 0), np.float32)
-
-
-def read_npy(path: Path) -> tuple[list[str], Vectors]:
-    """Ids and (n, dim) float32 vectors of a file that `NpySink` wrote."""
-    ids: list[str] = json.loads(_ids_path(path).read_text(encoding="utf-8"))
-    return ids, np.load(path)
-
-
-def _ids_path(path: Path) -> Path:
-    return path.with_suffix(".ids.json")
-
-
-_Open = Callable[[Path, int], Sink]
-_Read = Callable[[Path], tuple[list[str], Vectors]]
-_SINKS: dict[str, _Open] = {"parquet": ParquetSink, "lmdb": LmdbSink, "npy": NpySink}
-READERS: dict[str, _Read] = {"parquet": read_parquet, "lmdb": read_lmdb, "npy": read_npy}
+SINKS: dict[str, type[Sink]] = {"parquet": _Parquet, "lmdb": _Lmdb, "npy": _Npy}
 
 
 def sync_folder(folder: Path) -> None:
@@ -199,5 +181,9 @@ def sync_folder(folder: Path) -> None:
 
 def make(name: str, folder: Path, dim: int) -> Sink:
     """Open `folder/vectors.<name>` for writing; an unknown name is a `UserError`."""
-    check_name(name, _SINKS, "sink")
-    return _SINKS[name](folder / f"vectors.{name}", dim)
+    return SINKS[check_name(name, SINKS, "sink")](folder / f"vectors.{name}", dim)
+
+
+def read(path: Path) -> tuple[list[str], Vectors]:
+    """Ids and (n, dim) float32 vectors of a closed sink's file, by its name's suffix."""
+    return SINKS[path.suffix[1:]].read(path)

@@ -16,12 +16,10 @@ _DEVICES = ("cpu", "cuda", "null")
 
 @dataclass(frozen=True)
 class Transfer:
-    """How a batch reaches the device and its vectors come back.
+    """How a batch reaches the device and its vectors come back, as float32 (n, dim).
 
-    Attributes:
-        h2d: an array or a tensor of a batch in host memory → a tensor on the device.
-        d2h: vectors on the device → float32 (n, dim) in host memory.
-        synchronize: waits for the device; None where nothing is queued.
+    `h2d` takes an array or a tensor in host memory. `synchronize` waits for the device; None where
+    nothing is queued.
     """
 
     h2d: Callable[[Any], Any]
@@ -32,8 +30,7 @@ class Transfer:
 def make(device: str) -> Transfer:
     """Return the transfers of `device`: cpu, cuda, or null (arrays pass unchanged, without torch).
 
-    Raises:
-        Unavailable: the device is missing.
+    Raises `Unavailable` where the device is missing.
     """
     check_name(device, _DEVICES, "device")
     if device == "null":

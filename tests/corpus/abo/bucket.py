@@ -10,11 +10,7 @@ from tests import making
 
 NAME = "amazon-berkeley-objects"
 LICENCE = b"Creative Commons Attribution 4.0 International Public License\n"
-README = (
-    b"# ABO\n\n## License\n\nCC BY 4.0\n\n"
-    b"## Attribution\n\nCredit for all of it:\n\n> Someone\n\n## More\n"
-)
-CREDIT = "Credit for all of it: Someone"
+README = b"# ABO\n\n## License\n\nCC BY 4.0\n"
 CATALOGUE = "images/metadata/images.csv.gz"
 
 #: (image_id, height, width, path), as in the catalogue.

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
+from moto.server import ThreadedMotoServer
 
 from tests.corpus.abo import bucket
 from tests.corpus.abo.faulty_store import FaultyStore
@@ -30,26 +27,12 @@ ALL = {"small_256": 70, "original": 70}
 @pytest.fixture(scope="session")
 def moto() -> Iterator[str]:
     """The endpoint of moto's server with the small ABO in it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-p", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        end = time.monotonic() + 30
-        while not listens(port):
-            assert time.monotonic() < end
-            time.sleep(0.05)
-        fill(f"http://127.0.0.1:{port}", bucket.NAME, OBJECTS)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.kill()
-        process.wait()
-
-
-def listens(port: int) -> bool:
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    endpoint = f"http://127.0.0.1:{server.get_host_and_port()[1]}"
+    fill(endpoint, bucket.NAME, OBJECTS)
+    yield endpoint
+    server.stop()
 
 
 def fill(endpoint: str, name: str, objects: Mapping[str, bytes], acl: str = "public-read") -> None:
@@ -106,11 +89,9 @@ def corpus(store: FaultyStore, tmp_path: Path) -> Corpus:
 
 
 @pytest.fixture(autouse=True)
-def _fresh_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget what another test verified; back off as a local store allows."""
-    monkeypatch.setattr("wallclock.corpus.abo.prepare._verified", {})
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Back off as a local store allows."""
     monkeypatch.setattr("wallclock.corpus.abo.store._MAX_BACKOFF_S", 0.1)
-    monkeypatch.setattr("wallclock.corpus.abo.fetch._PASS_PAUSE_S", 0.1)
     monkeypatch.setattr("wallclock.corpus.abo.fetch._SHUTDOWN_TIMEOUT_S", 0.1)
 
 

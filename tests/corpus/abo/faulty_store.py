@@ -17,14 +17,8 @@ from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
-from tests.corpus.abo import bucket
-
-#: Faults that a retry mends.
-#: reset: half of the body, then RST. truncated: half, then FIN, under the right length.
-#: short: half under its own length. wrong-bytes: the right length, some bytes changed.
-#: too-long: a Content-Length beyond the body's. too-short: one below it, and the complete body.
-#: stall: half of the body, then silence. silent: no response. html: another page, status 200.
-#: nonsense: malformed headers.
+#: Faults that a retry mends: those of `broken`, and
+#: silent: no response. nonsense: malformed headers.
 MENDABLE = (
     *("reset", "truncated", "short", "wrong-bytes", "too-long", "too-short", "stall", "silent"),
     *("500", "503", "slowdown", "html", "nonsense"),
@@ -43,9 +37,21 @@ _HTML = b"<html><body>Sign in to this network</body></html>"
 Decide = Callable[[str, int], str]
 
 
-def never(path: str, count: int) -> str:
-    """Break nothing."""
-    return ""
+def broken(fault: str, body: bytes) -> tuple[bytes, int, str]:
+    """What is sent for `body`, the Content-Length, and how the connection ends: "" keeps it."""
+    n, half, at = len(body), body[: len(body) // 2], len(body) // 3
+    changed = body[:at] + bytes(byte ^ 0x5A for byte in body[at : at + 64]) + body[at + 64 :]
+    responses = {
+        "reset": (half, n, "reset"),
+        "truncated": (half, n, "close"),
+        "stall": (half, n, "stall"),
+        "short": (half, len(half), ""),
+        "wrong-bytes": (changed, n, ""),
+        "too-long": (body, n + 100, "close"),
+        "too-short": (body, max(n - 100, 0), ""),
+        "html": (_HTML, len(_HTML), ""),
+    }
+    return responses.get(fault, (body, n, ""))
 
 
 def first(faults: tuple[str, ...], times: int = 1, share: float = 1.0) -> Decide:
@@ -62,11 +68,7 @@ def first(faults: tuple[str, ...], times: int = 1, share: float = 1.0) -> Decide
 
 def always(fault: str, *fragments: str) -> Decide:
     """Break every response for a path that contains one of the fragments; for any if none."""
-
-    def decide(path: str, count: int) -> str:
-        return fault if not fragments or any(fragment in path for fragment in fragments) else ""
-
-    return decide
+    return lambda path, count: fault if any(text in path for text in fragments or ("/",)) else ""
 
 
 class FaultyStore(ThreadingHTTPServer):
@@ -88,7 +90,7 @@ class FaultyStore(ThreadingHTTPServer):
     def __init__(self, objects: Mapping[str, bytes]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.objects = objects
-        self.decide: Decide = never
+        self.decide = always("")
         self.checksum = "etag"
         self.substitute: dict[str, bytes] = {}
         self.delay_s = 0.0
@@ -127,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         store, path = self.server, unquote(self.path)
-        _, name, key = path.split("/", 2)
+        _, _, key = path.split("/", 2)
         with store.lock:
             store.counts[path] += 1
             fault = store.decide(path, store.counts[path])
@@ -136,56 +138,24 @@ class _Handler(BaseHTTPRequestHandler):
             body, substitute = store.objects.get(key), store.substitute.pop(key, None)
         time.sleep(store.delay_s)
         if fault == "silent":
-            self._wait_for_close()
-        elif fault in _ERRORS or name != bucket.NAME or body is None:
-            missing = "404" if name == bucket.NAME else "bucket"
-            self._error(*_ERRORS[fault if fault in _ERRORS else missing])
-        elif fault == "html":
-            self._respond(_HTML)
-        elif substitute is not None:
-            self._respond(substitute, checksums_of=body)
+            self._end("stall")
+        elif fault in _ERRORS or body is None:
+            status, code = _ERRORS.get(fault, _ERRORS["404"])
+            xml = f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()
+            self._send(status, xml, len(xml), {"Content-Type": "application/xml"})
         else:
-            self._object(fault, body)
-
-    def _object(self, fault: str, body: bytes) -> None:
-        half = body[: len(body) // 2]
-        if fault in ("reset", "truncated", "stall"):
-            self._respond(half, len(body), checksums_of=body)
-            self.wfile.flush()
-            if fault == "stall":
-                self._wait_for_close()
-            if fault == "reset":
-                # Without lingering, closing resets the connection.
-                linger = struct.pack("ii", 1, 0)
-                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-                self.connection.close()
-            self.close_connection = True
-        elif fault == "short":
-            self._respond(half, checksums_of=body)
-        elif fault == "wrong-bytes":
-            at = len(body) // 3
-            changed = bytes(byte ^ 0x5A for byte in body[at : at + 64])
-            self._respond(body[:at] + changed + body[at + 64 :], checksums_of=body)
-        elif fault == "too-long":
-            self._respond(body, len(body) + 100)
-            self.close_connection = True
-        elif fault == "too-short":
-            self._respond(body, max(len(body) - 100, 0))
-        else:
-            self._respond(body, nonsense=fault == "nonsense")
-
-    def _respond(
-        self, sent: bytes, length: int = -1, checksums_of: bytes = b"", nonsense: bool = False
-    ) -> None:
-        modified = "Fri, 99 Foo 99999 99:99:99" if nonsense else "Wed, 01 Jan 2020 00:00:00"
-        headers = self._checksums(checksums_of or sent) | {"Last-Modified": f"{modified} GMT"}
-        if nonsense:
-            headers["X-Amz-Missing-Meta"] = "many"
-        self._send(200, sent, len(sent) if length < 0 else length, headers)
+            sent, length, end = broken(fault, substitute or body)
+            headers = {"Last-Modified": "Wed, 01 Jan 2020 00:00:00 GMT"}
+            if fault == "nonsense":
+                headers = {"Last-Modified": "Fri, 99 Foo 99999 99:99:99 GMT"}
+                headers["X-Amz-Missing-Meta"] = "many"
+            checksums = {} if fault == "html" else self._checksums(body)
+            self._send(200, sent, length, headers | checksums)
+            self._end(end)
 
     def _checksums(self, body: bytes) -> dict[str, str]:
         checksum = self.server.checksum
-        if checksum == "none" or body == _HTML:
+        if checksum == "none":
             return {}
         if checksum == "etag":
             return {"ETag": f'"{hashlib.md5(body).hexdigest()}"'}
@@ -193,17 +163,21 @@ class _Handler(BaseHTTPRequestHandler):
         digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
         return {"ETag": f'"{7:032x}-2"', f"X-Amz-Checksum-{name}": digest}
 
-    def _error(self, status: int, code: str) -> None:
-        xml = f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()
-        self._send(status, xml, len(xml), {"Content-Type": "application/xml"})
-
     def _send(self, status: int, body: bytes, length: int, headers: Mapping[str, str]) -> None:
         self.send_response(status)
         for name, value in {"Content-Length": f"{length}", **headers}.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
+        self.wfile.flush()
 
-    def _wait_for_close(self) -> None:
-        self.rfile.read(1)
-        self.close_connection = True
+    def _end(self, end: str) -> None:
+        if end == "stall":
+            # Until the client closes.
+            self.rfile.read(1)
+        elif end == "reset":
+            # Without lingering, closing resets the connection.
+            linger = struct.pack("ii", 1, 0)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            self.connection.close()
+        self.close_connection = self.close_connection or bool(end)

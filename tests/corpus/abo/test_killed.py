@@ -72,12 +72,9 @@ def finish(process: subprocess.Popen[str]) -> str:
 
 def contents(cache: Path) -> dict[str, bytes]:
     """Every file by path, but for the manifest's companion, which contains the cache's path."""
-    (folder,) = cache.glob("abo-*")
-    paths = [path for path in folder.rglob("*") if path.is_file()]
-    companion = "small_256-first256-seed0.json"
-    return {
-        str(path.relative_to(folder)): path.read_bytes() for path in paths if path.name != companion
-    }
+    files = {path for path in cache.rglob("*") if path.is_file()}
+    files -= {*cache.glob("abo-*/small_256-first256-seed0.json")}
+    return {str(path.relative_to(cache)): path.read_bytes() for path in files}
 
 
 def wait_for_images(process: subprocess.Popen[str], cache: Path, n: int) -> None:
@@ -90,21 +87,6 @@ def arrived(cache: Path) -> int:
     return len(list(cache.glob("abo-*/small_256/??/*.jpg")))
 
 
-def kill_and_resume(store: FaultyStore, cache: Path, kills: int, seed: int) -> list[int]:
-    """Kill runs at random moments, then let one finish; return the images after each kill."""
-    rng = random.Random(seed)
-    left = [0]
-    for _ in range(kills):
-        process = start(store, cache)
-        wait_for_images(process, cache, rng.randint(left[-1], N))
-        time.sleep(rng.uniform(0, 0.02))
-        process.kill()
-        process.communicate()
-        left.append(arrived(cache))
-    assert finish(start(store, cache)) == ""
-    return left[1:]
-
-
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(("corpora", "kills"), [(1, 3), pytest.param(10, 2, marks=SLOW)])
 def test_killed_at_random_moments(
@@ -113,10 +95,18 @@ def test_killed_at_random_moments(
     """Early, midway, or while the manifest is written."""
     interrupted = 0
     for number in range(1, corpora + 1):
-        left = kill_and_resume(slow, tmp_path / str(number), kills, seed=number)
+        cache, rng, left = tmp_path / f"{number}", random.Random(number), [0]
+        for _ in range(kills):
+            process = start(slow, cache)
+            wait_for_images(process, cache, rng.randint(left[-1], N))
+            time.sleep(rng.uniform(0, 0.02))
+            process.kill()
+            process.communicate()
+            left.append(arrived(cache))
         assert left == sorted(left), "nothing that arrived is lost"
         interrupted += sum(0 < count < N for count in left)
-        assert contents(tmp_path / str(number)) == uninterrupted
+        finish(start(slow, cache))
+        assert contents(cache) == uninterrupted
     assert interrupted >= corpora / 2, "the kills missed the fetch"
 
 
@@ -152,6 +142,6 @@ def test_file_size_limit_is_a_full_disk(
 def test_it_stops_before_the_disk_is_full(
     slow: FaultyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wallclock.corpus.abo.pacing._FREE_BYTES", 1 << 60)
+    monkeypatch.setattr("wallclock.corpus.abo.fetch._FREE_BYTES", 1 << 60)
     with pytest.raises(UserError, match="no space left in"):
         Corpus(tmp_path, slow.endpoint)(n=N, prefixes=ALL)

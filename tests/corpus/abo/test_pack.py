@@ -14,12 +14,11 @@ import pytest
 
 from tests.corpus.abo.conftest import Corpus, N
 from tests.corpus.abo.faulty_store import FaultyStore
-from wallclock.corpus import page_cache, readers
+from wallclock.corpus import readers
 from wallclock.corpus.abo import pack
 from wallclock.corpus.manifest import Manifest
 from wallclock.errors import ImageError, UserError
 from wallclock.files import sha256_bytes
-from wallclock.spec import Slice
 
 both_layouts = pytest.mark.parametrize("layout", ["tar", "lmdb"])
 
@@ -44,39 +43,24 @@ def test_same_bytes_under_the_same_digest(corpus: Corpus, tmp_path: Path, layout
     for item in packed.items:
         assert sha256_bytes(reader(item)) == item.sha256
     assert readers.storage_of(packed.root) == layout
+    prepared, files = corpus.slice(layout=layout), corpus.slice()
+    assert (prepared.storage, prepared.label) == (layout, f"abo ({layout})")
+    assert (files.storage, files.label) == ("files", "abo")
+    assert replace(prepared, storage="files", manifest=files.manifest) == files
     readers.release(packed.root)
     again = Corpus(tmp_path / "again", corpus.settings["endpoint"])(layout=layout)
     assert files_of(packed) == files_of(again)
 
 
 @both_layouts
-def test_slice_names_the_layout(corpus: Corpus, layout: str) -> None:
-    packed = corpus.slice(layout=layout)
-    assert packed.storage == layout
-    assert packed.label == f"abo ({layout})"
-    assert corpus.slice().storage == "files"
-    assert replace(packed, storage="files", manifest="") == replace(corpus.slice(), manifest="")
-    assert Slice("abo", "original", 1, "", "").label == "abo"
-
-
-@both_layouts
-def test_packed_again_only_for_more(
-    corpus: Corpus, layout: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packed_again_only_for_more(corpus: Corpus, layout: str) -> None:
     packed = corpus(n=20, layout=layout)
-    builds: list[str] = []
-    build = pack._build
-
-    def counted(files: Manifest, layout: str, *rest: Any) -> dict[str, str]:
-        builds.append(layout)
-        return build(files, layout, *rest)
-
-    monkeypatch.setattr(pack, "_build", counted)
+    built = packed.root.stat().st_mtime_ns
     assert corpus(n=20, layout=layout) == packed
-    assert corpus(n=4, layout=layout) == packed.head(4)
-    assert not builds
+    assert corpus(n=7, layout=layout) == packed.head(7)
+    assert packed.root.stat().st_mtime_ns == built
     assert corpus(n=N, layout=layout).head(20).digest() == packed.digest()
-    assert builds == [layout]
+    assert packed.root.stat().st_mtime_ns > built
 
 
 def test_shard_is_a_standard_tar(corpus: Corpus) -> None:
@@ -138,15 +122,11 @@ def test_changed_file_is_not_packed(corpus: Corpus) -> None:
     assert len(corpus(layout="tar", verify=True).valid) == N
 
 
-def test_no_space_for_a_pack_is_one_line(corpus: Corpus) -> None:
-    plain = corpus()
+def test_full_disk_leaves_no_partial_pack(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, open_database = corpus(), lmdb.open
     huge = replace(plain, items=tuple(replace(item, bytes=10**15) for item in plain.items))
     with pytest.raises(UserError, match=r"corpus\.layout=tar: 40,000,000\.00 GB are needed"):
         pack.ensure(huge, "tar", corpus.folder / "huge.csv", False, lambda *_: None)
-
-
-def test_full_disk_leaves_no_partial_pack(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain, open_database = corpus(), lmdb.open
 
     def small(path: str, map_size: int, **options: Any) -> lmdb.Environment:
         return open_database(path, map_size=20_000, **options)
@@ -168,8 +148,8 @@ def test_files_can_be_evicted_and_warmed(corpus: Corpus, layout: str, n_files: i
     reader = readers.make(packed.root)
     first = reader(packed.items[0])
     readers.release(packed.root)
-    page_cache.evict(files)
-    page_cache.warm(files)
+    readers.evict(packed.root, files)
+    readers.warm(files)
     assert reader(packed.items[0]) == first, "a reader reopens its database"
     readers.release(packed.root)
 

@@ -18,7 +18,7 @@ import lmdb
 
 from wallclock.corpus import Progress, readers
 from wallclock.corpus import manifest as manifests
-from wallclock.corpus.abo.local import check_space
+from wallclock.corpus.abo.fetch import check_space
 from wallclock.corpus.manifest import Item, Manifest
 from wallclock.errors import ImageError, UserError
 from wallclock.files import atomic_open, pretty_json, sha256_bytes, write_text
@@ -38,8 +38,8 @@ def ensure(files: Manifest, layout: str, path: Path, verify: bool, progress: Pro
     """
     root = path.with_suffix("")
     packed = manifests.load_or_none(path, root)
-    same = packed is not None and packed.head(len(files.items)).digest() == files.digest()
-    if packed is not None and same and _intact(packed, verify):
+    same = packed and packed.head(len(files.items)).digest() == files.digest()
+    if packed and same and _intact(packed, verify):
         return packed
     needed = sum(item.bytes + 2 * _BLOCK for item in files.valid) * (2 if layout == "lmdb" else 1)
     check_space(path.parent, needed, f"corpus.layout={layout}")
@@ -64,15 +64,14 @@ def _build(files: Manifest, layout: str, root: Path, progress: Progress) -> dict
         sizes = {file.name: file.stat().st_size for file in written}
         marker = {"layout": layout, "n_images": len(locations), "files": sizes}
         write_text(building / readers.MARKER, pretty_json(marker))
-    except BaseException as error:
+        building.rename(root)
+    except lmdb.Error as error:
+        raise UserError(
+            f"cannot write {root}: {error}; free some space and run the same command again"
+        ) from error
+    finally:
         # Free the space: the disk may be full.
-        shutil.rmtree(building)
-        if isinstance(error, lmdb.Error):
-            raise UserError(
-                f"cannot write {root}: {error}; free some space and run the same command again"
-            ) from error
-        raise
-    building.rename(root)
+        shutil.rmtree(building, ignore_errors=True)
     return locations
 
 
@@ -125,12 +124,13 @@ def _contents(
     files: Manifest, start: int, n_rows: int, layout: str, progress: Progress
 ) -> Iterator[tuple[int, Item, bytes]]:
     """Row, item and bytes of the valid images among `n_rows` rows."""
+    reader = readers.Reader(files.root)
     for row, item in enumerate(files.items[start : start + n_rows], start):
         if not item.valid:
             continue
         path = files.root / item.path
         try:
-            data = readers.read_file(files.root, item.path, item.bytes)
+            data = reader(item)
         except ImageError as error:
             raise UserError(f"{path}: {error.reason}; run again with corpus.verify=true") from error
         if sha256_bytes(data) != item.sha256:

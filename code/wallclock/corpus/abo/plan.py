@@ -1,7 +1,7 @@
 """The list of images: a seeded sample of the catalogue, the same on every machine.
 
 The catalogue is `images/metadata/images.csv.gz`: image_id, height, width, path (relative to either
-set's folder; the sizes are the originals'). A set is sampled from the first so many of the 256
+set's folder). A set is sampled from the first so many of the 256
 two-hex-digit folders. There, images rank by sha256("<seed>/<image_id>"), and a list of n is the
 first n: a longer list keeps the shorter one, and no generator's version matters.
 
@@ -11,9 +11,7 @@ refused and counted.
 
 from __future__ import annotations
 
-import csv
 import gzip
-import hashlib
 import io
 import re
 import zlib
@@ -24,10 +22,10 @@ from pathlib import Path
 
 from wallclock.corpus.manifest import Item
 from wallclock.errors import UserError
-from wallclock.files import digest_of
+from wallclock.files import digest_of, sha256_bytes
 
 KEY = "images/metadata/images.csv.gz"
-COLUMNS = ["image_id", "height", "width", "path"]
+COLUMNS = "image_id,height,width,path"
 
 #: The real catalogue has 398,212 rows: about 6 MB packed, 16 MB unpacked.
 MAX_PACKED_BYTES = 64_000_000
@@ -38,33 +36,25 @@ MAX_REFUSED_SHARE = 0.01
 #: The folder of each image set in the bucket.
 FOLDERS = {"small_256": "images/small/", "original": "images/original/"}
 
-_ID = re.compile(r"[0-9A-Za-z+_-]{1,64}")
-#: Two lower-case hex digits, a slash, a plain name with one dot: it cannot leave the folder.
-_PATH = re.compile(r"([0-9a-f]{2})/[0-9A-Za-z+_-]{1,64}\.(?:jpg|png)")
-_SIZE = re.compile(r"[1-9][0-9]{0,5}")
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One row of the catalogue; width and height are the original's, in pixels."""
-
-    id: str
-    path: str
-    width: int
-    height: int
+#: An id, two sizes, a path of two hex digits, a slash and a plain name with one dot: none of it is
+#: ever quoted, and it cannot leave the folder.
+_ROW = re.compile(
+    r"([0-9A-Za-z+_-]{1,64}),[1-9][0-9]{0,5},[1-9][0-9]{0,5},"
+    r"([0-9a-f]{2}/[0-9A-Za-z+_-]{1,64}\.(?:jpg|png))"
+)
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Entries in the first `prefixes` folders, ranked; rows refused in any folder."""
+    """Ids and paths in the first `prefixes` folders, ranked; rows refused in any folder."""
 
     prefixes: int
-    entries: tuple[Entry, ...]
+    entries: tuple[Item, ...]
     n_rows: int
     n_refused: int
     first_refused: str
 
-    def sample(self, image_set: str, n: int) -> tuple[Entry, ...]:
+    def sample(self, image_set: str, n: int) -> tuple[Item, ...]:
         """The first `n` entries by rank.
 
         Raises:
@@ -80,68 +70,48 @@ class Catalogue:
         return self.entries[:n]
 
 
-def list_digest(rows: Iterable[Entry | Item]) -> str:
+def list_digest(rows: Iterable[Item]) -> str:
     """sha256 of the ids and paths, in order."""
     return digest_of([[row.id, row.path] for row in rows])
 
 
 @lru_cache(maxsize=2)
-def load(path: Path, digest: str, prefixes: int, seed: int) -> Catalogue:
-    """Read the catalogue of that sha256: what is in the first `prefixes` of the 256 folders.
+def load(path: Path, prefixes: int, seed: int) -> Catalogue:
+    """Read the catalogue: what is in the first `prefixes` of the 256 folders.
 
     Raises:
         UserError: its compression, columns or rows are not those of `images.csv.gz`.
     """
-    entries: dict[str, Entry] = {}
+    entries: dict[str, Item] = {}
     paths: set[str] = set()
     n_rows = n_refused = 0
     first_refused = ""
-    last = f"{prefixes - 1:02x}"
     try:
-        rows = csv.reader(io.StringIO(_unpack(path), newline=""), strict=True)
-        header = next(rows, [])
-        if header != COLUMNS:
-            raise csv.Error(f"its columns are {','.join(header)[:80]!r}, not {','.join(COLUMNS)!r}")
-        for n_rows, row in enumerate(rows, 1):
-            entry = _entry(row)
-            # Names that differ by case are one file on some disks; real names are hexadecimal.
-            if entry is None or entry.id in entries or entry.path.lower() in paths:
-                n_refused += 1
-                first_refused = first_refused or f"row {n_rows + 1}: {','.join(row)[:80]!r}"
-            elif entry.path[:2] <= last:
-                entries[entry.id] = entry
-                paths.add(entry.path.lower())
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
+        with gzip.open(path) as packed:
+            # One byte more than allowed: a gzip bomb is not unpacked to its end.
+            data = packed.read(MAX_UNPACKED_BYTES + 1)
+        if len(data) > MAX_UNPACKED_BYTES:
+            raise OSError(f"it unpacks to more than {MAX_UNPACKED_BYTES:,} bytes")
+        lines = (line.rstrip("\n") for line in io.StringIO(data.decode(), newline=None))
+        if (header := next(lines, "")) != COLUMNS:
+            raise ValueError(f"its columns are {header[:80]!r}, not {COLUMNS!r}")
+    except (OSError, EOFError, zlib.error, ValueError) as error:
         raise UserError(
             f"{KEY} cannot be read: {error}; check corpus.endpoint and corpus.bucket"
         ) from error
+    for n_rows, line in enumerate(lines, 1):
+        row = _ROW.fullmatch(line)
+        # Names that differ by case are one file on some disks; real names are hexadecimal.
+        if not row or row[1] in entries or row[2].lower() in paths:
+            n_refused += 1
+            first_refused = first_refused or f"row {n_rows + 1}: {line[:80]!r}"
+        elif int(row[2][:2], 16) < prefixes:
+            entries[row[1]] = Item(row[1], row[2])
+            paths.add(row[2].lower())
     if n_refused > MAX_REFUSED_SHARE * n_rows:
         raise UserError(
             f"{KEY} is not ABO's catalogue: {n_refused:,} of {n_rows:,} rows have no valid id, "
             f"size and path; the first, {first_refused}"
         )
-
-    def rank(entry: Entry) -> bytes:
-        return hashlib.sha256(f"{seed}/{entry.id}".encode()).digest()
-
-    ranked = tuple(sorted(entries.values(), key=rank))
-    return Catalogue(prefixes, ranked, n_rows, n_refused, first_refused)
-
-
-def _unpack(path: Path) -> str:
-    with gzip.open(path) as packed:
-        # One byte more than allowed: a gzip bomb is not unpacked to its end.
-        data = packed.read(MAX_UNPACKED_BYTES + 1)
-    if len(data) > MAX_UNPACKED_BYTES:
-        raise OSError(f"it unpacks to more than {MAX_UNPACKED_BYTES:,} bytes")
-    return data.decode()
-
-
-def _entry(row: list[str]) -> Entry | None:
-    if len(row) != len(COLUMNS):
-        return None
-    identity, height, width, path = row
-    sizes = _SIZE.fullmatch(height) and _SIZE.fullmatch(width)
-    if not (_ID.fullmatch(identity) and sizes and _PATH.fullmatch(path)):
-        return None
-    return Entry(identity, path, int(width), int(height))
+    ranked = sorted(entries.values(), key=lambda entry: sha256_bytes(f"{seed}/{entry.id}".encode()))
+    return Catalogue(prefixes, tuple(ranked), n_rows, n_refused, first_refused)

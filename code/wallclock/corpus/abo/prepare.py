@@ -2,8 +2,7 @@
 
     <cache>/abo-<key>/images.csv.gz                          the catalogue
                       licence/                               the licence files, licence.json
-                      small_256-first70-seed0.list.csv       the sample; .list.json: its digest
-                      small_256-first70-seed0.csv            the manifest
+                      small_256-first70-seed0.csv            the manifest: the sample's ids, files
                       small_256-first70-seed0.journal        what arrived since the manifest
                       small_256/<two hex digits>/<name>.jpg  the images
                       small_256-first70-seed0.tar/           packed, if `corpus.layout` says so
@@ -17,24 +16,40 @@ import fcntl
 import itertools
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, replace
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from wallclock.corpus import Progress
 from wallclock.corpus import manifest as manifests
-from wallclock.corpus.abo import local, pack, plan
-from wallclock.corpus.abo.fetch import Job, fetch
-from wallclock.corpus.abo.plan import Catalogue, Entry
-from wallclock.corpus.abo.store import PermanentError, Store, StoreConfig
+from wallclock.corpus.abo import fetch, pack, plan
+from wallclock.corpus.abo.plan import Catalogue
+from wallclock.corpus.abo.store import SETTINGS, PermanentError, Store
 from wallclock.corpus.manifest import Item, Manifest
 from wallclock.corpus.readers import MARKER
 from wallclock.errors import UserError
-from wallclock.files import digest_of, pretty_json, write_bytes, write_text
+from wallclock.files import digest_of, pretty_json, sha256_file, write_bytes, write_text
 from wallclock.spec import CorpusSpec, Slice
 
-#: Rows whose files were hashed in this process, by manifest.
-_verified: dict[Path, int] = {}
+#: Bytes an object, on average, over samples of the real bucket (the originals' larger sample), and
+#: half a block of 4 KiB, which a file system loses with each file.
+OBJECT_BYTES = {"small_256": 7_400 + 2_048, "original": 378_000 + 2_048}
+
+#: The bucket's licence files, the licence before the file that mentions it. The dataset's paper
+#: says CC BY-NC 4.0, as did an earlier release: the file that was relied on is recorded.
+_LICENCES = {
+    "LICENSE-CC-BY-4.0.txt": "CC BY 4.0",
+    "LICENSE-CC-BY-NC-4.0.txt": "CC BY-NC 4.0",
+    "README.md": "as its README.md says",
+}
+#: The credit that the README asks for.
+ATTRIBUTION = (
+    "Credit for the data, including all images and 3d models, must be given to: Amazon.com. Credit "
+    "for building the dataset, archives and benchmark sets must be given to: Matthieu Guillaumin "
+    "(Amazon.com), Thomas Dideriksen (Amazon.com), Kenan Deng (Amazon.com), Himanshu Arora "
+    "(Amazon.com), Jasmine Collins (UC Berkeley) and Jitendra Malik (UC Berkeley)"
+)
 
 
 @dataclass(frozen=True)
@@ -43,20 +58,29 @@ class _List:
 
     spec: CorpusSpec
     image_set: str
-    base: Path
+    cache: Path
 
     @property
-    def prefixes(self) -> int:
-        return self.spec.prefixes[self.image_set]
+    def base(self) -> Path:
+        """This store's folder: another store, or other limits, is another folder."""
+        store = [self.spec.endpoint, self.spec.bucket, vars(self.spec.limits)]
+        return self.cache / f"abo-{digest_of(store)[:12]}"
 
     @property
     def root(self) -> Path:
         return self.base / self.image_set
 
+    @property
+    def prefixes(self) -> int:
+        return self.spec.prefixes[self.image_set]
+
     def file(self, suffix: str) -> Path:
         return self.base / f"{self.image_set}-first{self.prefixes}-seed{self.spec.seed}{suffix}"
 
-    def check_pinned(self, rows: Sequence[Entry | Item]) -> None:
+    def catalogue(self) -> Catalogue:
+        return plan.load(self.base / "images.csv.gz", self.prefixes, self.spec.seed)
+
+    def check_pinned(self, rows: Sequence[Item]) -> None:
         """Compare with the digest that the settings pin for this list, if any."""
         name = f"{self.image_set}-{len(rows)}"
         pinned = self.spec.lists.get(name)
@@ -73,120 +97,112 @@ def prepare(spec: CorpusSpec, image_set: str, n: int, cache: Path, progress: Pro
     Raises:
         UserError: the store is unreachable or holds too few, no space, or another run is active.
     """
-    images = _List(spec, image_set, local.folder(spec, cache))
+    images = _List(spec, image_set, cache)
     with _exclusive_lock(images.base):
-        local.make_folder(images.root)
-        path, storage = images.file(".csv"), spec.layout
+        fetch.make_folder(images.root)
+        storage = "remote" if spec.source == "remote" else spec.layout
+        path = images.file(".csv" if storage == "files" else f".{storage}.csv")
         files = _files(images, n, progress)
-        if spec.source == "remote":
-            path, files, storage = _remote(images, files)
-        elif spec.layout != "files":
-            path = images.file(f".{spec.layout}.csv")
-            verify = spec.verify and _verified.get(path, 0) < n
-            files = pack.ensure(files, spec.layout, path, verify, progress)
-            _verified[path] = max(n, _verified.get(path, 0)) if spec.verify else 0
+        if storage == "remote":
+            files, storage = _remote(images, files, path)
+        elif storage != "files":
+            files = pack.ensure(files, storage, path, spec.verify, progress)
         return replace(files.head(n).slice(path), storage=storage)
 
 
 def _files(images: _List, n: int, progress: Progress) -> Manifest:
     """The manifest of the image files, at least `n` rows of it, all of them on the disk."""
-    path, journal = images.file(".csv"), images.file(".journal")
+    path, journal, verify = images.file(".csv"), images.file(".journal"), images.spec.verify
     saved = manifests.load_or_none(path, images.root)
     before = saved.items if saved else ()
-    known = {item.path: item for item in before} | local.read_journal(journal)
-    verify = images.spec.verify and _verified.get(path, 0) < n
+    known = {item.path: item for item in before} | fetch.read_journal(journal)
     listed = [item.path for item in before[:n]]
-    items = local.verified(known, listed, images.root, verify)
+    items = fetch.verified(known, listed, images.root, verify)
     if saved is not None and len(items) == n and not journal.exists():
         images.check_pinned(before[:n])
-        _verified[path] = n if verify else _verified.get(path, 0)
         return saved
-    with closing(Store(StoreConfig.of(images.spec))) as store:
-        catalogue = _catalogue(images, store)
-        entries = catalogue.sample(images.image_set, n)
+    with closing(Store(images.spec)) as store:
+        entries = _catalogue(images, store).sample(images.image_set, n)
         images.check_pinned(entries)
-        _write_list(images, catalogue, min(max(n, len(before)), len(catalogue.entries)))
-        local.fetch_licence(store, images.base / "licence")
+        _fetch_licence(store, images.base / "licence")
         paths = [entry.path for entry in entries]
         others = [path for path in paths if path not in items]
-        items |= local.verified(known, others, images.root, verify)
+        items |= fetch.verified(known, others, images.root, verify)
         missing = [entry for entry in entries if entry.path not in items]
-        if images.image_set != "original":
-            # The catalogue's sizes are the originals'.
-            missing = [replace(entry, width=0, height=0) for entry in missing]
-        needed = local.space_for(images.image_set, len(missing))
-        local.check_space(images.base, needed, f"{len(missing):,} images of {images.image_set}")
+        # A sample may be above the average.
+        needed = 1.1 * len(missing) * OBJECT_BYTES[images.image_set]
+        fetch.check_space(images.base, needed, f"{len(missing):,} images of {images.image_set}")
         counter = itertools.count(n - len(missing) + 1)
         # A progress bar that shows MB/s counts bytes too.
         add_bytes = getattr(progress, "add_bytes", lambda n_bytes: None)
-        job = Job(store, plan.FOLDERS[images.image_set], images.root, images.spec.limits)
-        with local.open_journal(journal) as append:
+        prefix, limits = plan.FOLDERS[images.image_set], images.spec.limits
+        with open(journal, "ab", buffering=0) as file:
 
             def arrived(rows: Sequence[Item]) -> None:
                 # A refusal is final only at the end: if the store failed, the next run retries.
-                append([item for item in rows if item.failed_stage != "read"])
+                fetch.append(file, [item for item in rows if item.failed_stage != "read"])
                 for item in rows:
                     progress(next(counter), n, f"fetching {images.image_set}")
                     add_bytes(item.bytes)
 
-            items |= fetch(job, missing, arrived)
+            items |= fetch.Fetch(store, prefix, images.root, limits, missing).run(arrived)
     # An earlier, longer list keeps its rows.
     tail = before[n:] if listed == paths else ()
     rows = tuple(items[path] for path in paths) + tail
     manifest = Manifest("abo", images.image_set, images.root, rows)
     manifests.save(manifest, path)
     journal.unlink(missing_ok=True)
-    _verified[path] = n if verify else 0
     return manifest
 
 
 def _catalogue(images: _List, store: Store) -> Catalogue:
-    """The catalogue on the disk, or downloaded now."""
+    """The catalogue on the disk if it is intact (gzip has a checksum), or downloaded now."""
     path = images.base / "images.csv.gz"
-    source = path.with_name("images.csv.gz.json")
-    digest = local.read_json(source).get("sha256", "")
-    if not local.has_digest(path, digest):
-        try:
-            data, info = store.download(plan.KEY, plan.MAX_PACKED_BYTES)
-        except PermanentError as error:
-            raise UserError(
-                f"{store.config.host} has no {plan.KEY} in {store.config.bucket} ({error}); check "
-                "corpus.endpoint and corpus.bucket"
-            ) from error
-        write_bytes(path, data)
-        digest, config = info.sha256, store.config
-        origin = {"host": config.host, "bucket": config.bucket, "key": plan.KEY}
-        write_text(source, pretty_json({**origin, "sha256": digest, "etag": info.etag}))
+    if path.exists():
+        with suppress(UserError):
+            return images.catalogue()
     try:
-        return plan.load(path, digest, images.prefixes, images.spec.seed)
-    except UserError:
-        source.unlink()  # the next run downloads it again
-        raise
+        data, _ = store.download(plan.KEY, plan.MAX_PACKED_BYTES)
+    except PermanentError as error:
+        raise UserError(
+            f"{store.host} has no {plan.KEY} in {store.spec.bucket} ({error}); check "
+            "corpus.endpoint and corpus.bucket"
+        ) from error
+    write_bytes(path, data)
+    return images.catalogue()
 
 
-def _write_list(images: _List, catalogue: Catalogue, n: int) -> None:
-    """Write the longest list so far next to the data."""
-    entries = catalogue.entries[:n]
-    # Ids and paths are plain words: no value needs quotes.
-    rows = "".join(f"{entry.id},{entry.path}\n" for entry in entries)
-    write_text(images.file(".list.csv"), "image_id,path\n" + rows)
-    summary = {"image_set": images.image_set, "n_images": n, "digest": plan.list_digest(entries)}
-    summary |= {"prefixes": images.prefixes, "seed": images.spec.seed, "n_rows": catalogue.n_rows}
-    refused = {"n_refused_rows": catalogue.n_refused, "first_refused_row": catalogue.first_refused}
-    summary |= {"available": len(catalogue.entries), **refused}
-    write_text(images.file(".list.json"), pretty_json(summary))
+def _fetch_licence(store: Store, folder: Path) -> None:
+    """Keep the bucket's licence files and `licence.json` in `folder`, unless they are intact."""
+    summary = folder / "licence.json"
+    with suppress(OSError, ValueError, LookupError):
+        files = json.loads(summary.read_text(encoding="utf-8"))["files"]
+        if all(sha256_file(folder / file["name"]) == file["sha256"] for file in files):
+            return
+    files = []
+    for name in _LICENCES:
+        with suppress(PermanentError):
+            data, about = store.download(name, 1_000_000)
+            write_bytes(folder / name, data)
+            info = {"bytes": len(data), "sha256": about.sha256, "etag": about.etag}
+            files.append({"name": name, **info})
+    none = "none: this store has no licence file; ABO's own bucket says CC BY 4.0"
+    relied_on = files[0]["name"] if files else none
+    credit = {"source": f"{store.host}/{store.spec.bucket}", "files": files}
+    credit |= {"relied_on": relied_on, "attribution": ATTRIBUTION}
+    credit |= {"licence": _LICENCES.get(relied_on, "CC BY 4.0")}
+    write_text(summary, pretty_json(credit))
 
 
-def _remote(images: _List, files: Manifest) -> tuple[Path, Manifest, str]:
+def _remote(images: _List, files: Manifest, path: Path) -> tuple[Manifest, str]:
     """The same list, read from the store; the local copy, which validated it, is not read."""
     root = images.file(".remote")
-    config = asdict(StoreConfig.of(images.spec))
+    store = {name: getattr(images.spec, name) for name in SETTINGS}
     prefix = plan.FOLDERS[images.image_set]
-    write_text(root / MARKER, pretty_json({"layout": "remote", "prefix": prefix, "store": config}))
-    path = images.file(".remote.csv")
+    write_text(root / MARKER, pretty_json({"layout": "remote", "prefix": prefix, "store": store}))
     remote = replace(files, root=root)
     manifests.save(remote, path)
-    return path, remote, f"remote:{digest_of(config)[:12]}"
+    return remote, f"remote:{digest_of(store)[:12]}"
 
 
 @contextmanager
@@ -206,20 +222,23 @@ def _exclusive_lock(base: Path) -> Iterator[None]:
         yield
 
 
+def credit(spec: CorpusSpec, cache: Path) -> dict[str, Any]:
+    """Licence, attribution and the files they rest on; empty before the corpus was fetched."""
+    with suppress(OSError, ValueError):
+        path = _List(spec, "", cache).base / "licence" / "licence.json"
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    return {}
+
+
 def remarks(spec: CorpusSpec, image_set: str, n: int, cache: Path) -> list[str]:
     """Lines about a set's first `n`: the list's digest, refused rows, the licence."""
-    images = _List(spec, image_set, local.folder(spec, cache))
-    summary = json.loads(images.file(".list.json").read_text(encoding="utf-8"))
+    images = _List(spec, image_set, cache)
+    catalogue, licence = images.catalogue(), credit(spec, cache)
     digest = plan.list_digest(manifests.load(images.file(".csv")).items[:n])
     lines = [
-        f"  list {image_set}-{n}: {digest}, of {summary['available']:,} images in the first "
-        f"{summary['prefixes']} prefixes, seed {summary['seed']}"
+        f"  list {image_set}-{n}: {digest}, of {len(catalogue.entries):,} images in the first "
+        f"{catalogue.prefixes} prefixes, seed {spec.seed}"
     ]
-    refused = summary["n_refused_rows"]
-    if refused:
-        first = summary["first_refused_row"]
-        lines.append(f"  {refused:,} catalogue rows refused; the first, {first}")
-    licence = local.credit(spec, cache)
-    if licence:
-        lines.append(f"  licence: {licence['licence']} ({licence['relied_on']})")
-    return lines
+    if refused := catalogue.n_refused:
+        lines.append(f"  {refused:,} catalogue rows refused; the first, {catalogue.first_refused}")
+    return [*lines, f"  licence: {licence['licence']} ({licence['relied_on']})"]

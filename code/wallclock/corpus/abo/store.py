@@ -7,16 +7,16 @@ Errors are classified here: transient (`TransientError`, a retry may help), perm
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import random
 import re
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent import futures
 from dataclasses import dataclass
-from email.utils import mktime_tz, parsedate_tz
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -41,48 +41,25 @@ _DOWNLOAD_TIMEOUT_S = 600.0
 #: The longest pause between two tries, in seconds.
 _MAX_BACKOFF_S = 8.0
 
+#: What a spec says about its store: which one, concurrent GETs, tries per object, timeouts.
+SETTINGS = (
+    *("endpoint", "bucket", "region", "threads", "attempts"),
+    *("connect_timeout_s", "read_timeout_s"),
+)
+
 #: An ETag that is the body's MD5: a single part, not encrypted with a key of the store.
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
-_TRANSIENT_4XX, _THROTTLED = {408, 425, 429}, {429, 503}
+_TRANSIENT_4XX = {408, 425, 429}
 _TRANSIENT_CODES = {"RequestTimeout", "SlowDown", "Throttling", "ThrottlingException"}
 _NO_BUCKET = {"NoSuchBucket", "InvalidBucketName", "PermanentRedirect", "AllAccessDisabled"}
 
 
 class TransientError(Exception):
-    """A failed GET that a retry may mend; `throttled`: the store wants fewer at once."""
-
-    def __init__(self, reason: str, *, throttled: bool = False) -> None:
-        super().__init__(reason)
-        self.throttled = throttled
+    """A failed GET that a retry may mend."""
 
 
 class PermanentError(Exception):
     """A GET that the store refuses for good: no such key, forbidden."""
-
-
-@dataclass(frozen=True)
-class StoreConfig:
-    """A store, and its limits: `threads` GETs at once, `attempts` per object, timeouts."""
-
-    endpoint: str
-    bucket: str
-    region: str
-    threads: int
-    attempts: int
-    connect_timeout_s: float
-    read_timeout_s: float
-
-    @staticmethod
-    def of(spec: CorpusSpec) -> StoreConfig:
-        """The store that a corpus is configured with."""
-        return StoreConfig(**{name: getattr(spec, name) for name in StoreConfig.__annotations__})
-
-    @property
-    def host(self) -> str:
-        """The store's name in messages: without a password."""
-        if not self.endpoint:
-            return f"{self.bucket}.s3.{self.region}.amazonaws.com"
-        return urlsplit(self.endpoint).netloc.rpartition("@")[2]
 
 
 @dataclass(frozen=True)
@@ -106,17 +83,24 @@ class Store:
         UserError: the endpoint is no URL.
     """
 
-    def __init__(self, config: StoreConfig) -> None:
-        self.config = config
+    def __init__(self, spec: CorpusSpec) -> None:
+        self.spec = spec
         #: Set once the store has answered anything at all.
         self.reachable = threading.Event()
         self.last_error = ""
         try:
-            self._client = _client(config)
+            self._client = _client(spec)
         except ValueError as error:
             raise UserError(
-                f"corpus.endpoint={config.endpoint}: {error}; give http://host:port"
+                f"corpus.endpoint={spec.endpoint}: {error}; give http://host:port"
             ) from error
+
+    @property
+    def host(self) -> str:
+        """The store's name in messages: without a password."""
+        if not self.spec.endpoint:
+            return f"{self.spec.bucket}.s3.{self.spec.region}.amazonaws.com"
+        return urlsplit(self.spec.endpoint).netloc.rpartition("@")[2]
 
     def close(self) -> None:
         """Close every pooled connection."""
@@ -156,65 +140,58 @@ class Store:
             PermanentError: there is no such object.
             UserError: the store is unreachable, keeps failing, or is too slow.
         """
-        result: Future[tuple[bytes, ObjectInfo]] = Future()
+        result: futures.Future[tuple[bytes, ObjectInfo]] = futures.Future()
 
         def run() -> None:
             try:
-                get = retry(lambda: self.get_bytes(key, limit_bytes), self.config.attempts)
-                result.set_result(get)
+                get = partial(self.get_bytes, key, limit_bytes)
+                result.set_result(retry(get, self.spec.attempts))
             except BaseException as error:  # noqa: BLE001 - raised by result()
                 result.set_exception(error)
 
         # A daemon thread: the system's resolver may hang for longer than the time limit.
         threading.Thread(target=run, daemon=True).start()
-        failure, began = f"{self.config.host} fails to send {key}", time.monotonic()
-        while not result.done():
-            time.sleep(0.01)
-            waited = time.monotonic() - began
-            if not self.reachable.is_set() and waited > CONNECT_DEADLINE_S:
-                raise self.unreachable()
-            if waited > _DOWNLOAD_TIMEOUT_S:
-                seconds = f"in {_DOWNLOAD_TIMEOUT_S:.0f} s"
-                raise UserError(f"{failure} {seconds}; run the same command again")
         try:
-            return result.result()
-        except TransientError as error:
-            if not self.reachable.is_set():
-                raise self.unreachable() from error
-            raise UserError(f"{failure}: {error}; run the same command again") from error
+            if not futures.wait([result], CONNECT_DEADLINE_S).done:
+                self.check_reachable()
+            return result.result(_DOWNLOAD_TIMEOUT_S)
+        except (TransientError, TimeoutError) as error:
+            self.check_reachable()
+            reason = str(error) or f"not complete in {_DOWNLOAD_TIMEOUT_S:.0f} s"
+            failure = f"{self.host} fails to send {key}: {reason}; run the same command again"
+            raise UserError(failure) from error
 
-    def unreachable(self) -> UserError:
-        """The error for a store that does not answer."""
+    def check_reachable(self, waited_s: float = math.inf) -> None:
+        """Raise `UserError` if the store has not answered for so long."""
+        if self.reachable.is_set() or waited_s <= CONNECT_DEADLINE_S:
+            return
         reason = self.last_error or f"no answer in {CONNECT_DEADLINE_S:g} s"
-        return UserError(
-            f"cannot reach {self.config.host}: {reason}; check the network (and HTTPS_PROXY), or "
+        raise UserError(
+            f"cannot reach {self.host}: {reason}; check the network (and HTTPS_PROXY), or "
             "set corpus.endpoint to a mirror; without a network: corpus=synthetic, or "
             "corpus=folder corpus.path=DIR"
         )
 
     def _get_object(self, key: str) -> Any:
         try:
-            return self._client.get_object(Bucket=self.config.bucket, Key=key)
+            return self._client.get_object(Bucket=self.spec.bucket, Key=key)
         except ClientError as error:
             self.reachable.set()
-            raise self._classify(error) from error
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            code = str(error.response.get("Error", {}).get("Code", ""))
+            reason = f"{status} {code}" if code != str(status) else f"HTTP {status}"
+            if code in _NO_BUCKET:
+                raise UserError(
+                    f"{self.host} has no bucket {self.spec.bucket} ({reason}); check "
+                    "corpus.bucket, corpus.region and corpus.endpoint"
+                ) from error
+            if status >= 500 or status in _TRANSIENT_4XX or code in _TRANSIENT_CODES:
+                raise TransientError(reason) from error
+            raise PermanentError(reason) from error
         except (ValueError, TypeError, ArithmeticError, LookupError) as error:
             # botocore's parsers fail on malformed headers.
             self.reachable.set()
             raise TransientError(f"malformed response: {first_line(error)}") from error
-
-    def _classify(self, error: ClientError) -> Exception:
-        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        code = str(error.response.get("Error", {}).get("Code", ""))
-        reason = f"{status} {code}" if code != str(status) else f"HTTP {status}"
-        if code in _NO_BUCKET:
-            return UserError(
-                f"{self.config.host} has no bucket {self.config.bucket} ({reason}); check "
-                "corpus.bucket, corpus.region and corpus.endpoint"
-            )
-        if status >= 500 or status in _TRANSIENT_4XX or code in _TRANSIENT_CODES:
-            return TransientError(reason, throttled=status in _THROTTLED)
-        return PermanentError(reason)
 
 
 def retry(call: Callable[[], T], attempts: int, pause: Callable[[float], object] = time.sleep) -> T:
@@ -257,7 +234,8 @@ def _receive(response: Any, limit_bytes: int, write: Callable[[bytes], object]) 
     expected = None if encrypted else _MD5.fullmatch(etag)
     if expected and expected[1] != md5.hexdigest():
         raise TransientError("corrupted in transit: its MD5 is not its ETag")
-    modified_ns, verified = response.get("LastModified", 0), bool(expected) or checked
+    modified, verified = response.get("LastModified"), bool(expected) or checked
+    modified_ns = int(modified.timestamp()) * 10**9 if modified else 0
     return ObjectInfo(received, sha256.hexdigest(), etag.strip('"'), modified_ns, verified)
 
 
@@ -267,28 +245,26 @@ def _session() -> boto3.session.Session:
     # The user's own AWS files and profile must not change what is fetched.
     files = dict.fromkeys(("config_file", "credentials_file"), (None, None, os.devnull, None))
     core = botocore.session.Session({"profile": (None, None, None, None), **files})
-    # botocore's default date parser takes a tenth of a GET.
-    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_nanoseconds)
     return boto3.session.Session(botocore_session=core)
 
 
-def _client(config: StoreConfig) -> Any:
+def _client(spec: CorpusSpec) -> Any:
     return _session().client(
         "s3",
-        endpoint_url=config.endpoint or None,
-        region_name=config.region,
+        endpoint_url=spec.endpoint or None,
+        region_name=spec.region,
         config=Config(
             signature_version=UNSIGNED,
-            max_pool_connections=config.threads,
+            max_pool_connections=spec.threads,
             # Retries are done by the caller, which alone detects a corrupt body. botocore's
             # adaptive mode would drop to one request in two seconds after an early SlowDown.
             retries={"mode": "standard", "total_max_attempts": 1},
-            connect_timeout=config.connect_timeout_s,
-            read_timeout=config.read_timeout_s,
+            connect_timeout=spec.connect_timeout_s,
+            read_timeout=spec.read_timeout_s,
             response_checksum_validation="when_supported",
             s3={
-                "addressing_style": "path" if config.endpoint else "virtual",
-                "us_east_1_regional_endpoint": "regional",  # the host in `StoreConfig.host`
+                "addressing_style": "path" if spec.endpoint else "virtual",
+                "us_east_1_regional_endpoint": "regional",  # the host in `Store.host`
             },
             ignore_configured_endpoint_urls=True,
             tcp_keepalive=True,
@@ -297,9 +273,3 @@ def _client(config: StoreConfig) -> Any:
             parameter_validation=False,  # of two constant names and a key
         ),
     )
-
-
-def _nanoseconds(http_date: Any) -> int:
-    """An HTTP date in nanoseconds since 1970; 0 if it is malformed."""
-    parsed = parsedate_tz(str(http_date))
-    return max(mktime_tz(parsed), 0) * 10**9 if parsed else 0

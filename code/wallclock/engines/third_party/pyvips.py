@@ -13,7 +13,7 @@ import numpy as np
 
 from wallclock.engines.third_party._interface import import_or_unavailable, version
 from wallclock.engines.third_party._torch import Load, dataloader
-from wallclock.stages.decode.base import Scaling
+from wallclock.stages.decode import Scaling
 from wallclock.stages.pixels import Pixels
 
 #: How far above the target `thumbnail` lets libjpeg scale; it leaves the rest to the filter.

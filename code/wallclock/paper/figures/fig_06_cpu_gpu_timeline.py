@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -32,14 +33,10 @@ class _Run:
     """One recording and the stretch of it that is shown."""
 
     csv: str
-    rows: Sequence[Row]
+    #: Its first row: machine and settings are equal in all.
+    row: Row
     spans: Sequence[Span]
     window: Window
-
-    @property
-    def row(self) -> Row:
-        """Its first row: machine and settings are equal in all."""
-        return self.rows[0]
 
 
 @output(
@@ -56,32 +53,31 @@ def draw(tables: Tables) -> Figure:
     figure = style.new_figure(1.0 + 0.19 * sum(heights))
     panels = figure.subplots(len(runs), 1, squeeze=False, height_ratios=heights)[:, 0]
     missing = [_NAMES[name].lower() for name in tables if name not in {run.csv for run in runs}]
-    remarks = ["recorded spans, not a model"]
-    remarks += [f"{name}: too few batches to show" for name in missing]
+    remarks = [f"{name}: too few batches to show" for name in missing]
     for axes, run in zip(panels, runs, strict=True):
-        span = longest if one_scale else run.window.length
-        remarks += [words for words in _panel(axes, run, span) if words not in remarks]
+        remarks += _panel(axes, run, longest if one_scale else run.window.length)
     scales = "" if one_scale else " (the two panels have different scales)"
     panels[-1].set_xlabel(f"milliseconds{scales}")
     stages = {span.stage for run in runs for span in run.spans}
     style.place_legend(figure, {name: _STYLES[name] for name in _STYLES if name in stages})
     sizes = " / ".join(dict.fromkeys(f"{int(run.row['n_images']):,}" for run in runs))
+    remarks = [f"of a run of {sizes} images", "recorded spans, not a model", *remarks]
     rows = [{**run.row, "n_images": ""} for run in runs]
-    style.place_caption(figure, style.caption(rows, f"of a run of {sizes} images", *remarks))
+    style.place_caption(figure, rows, *dict.fromkeys(remarks))
     return figure
 
 
-def _runs(tables: Mapping[str, Sequence[Row]]) -> list[_Run]:
+def _runs(tables: Tables) -> list[_Run]:
     parsed = {name: recorded.parse(rows) for name, rows in tables.items() if rows}
     totals = {name: recorded.total_batches(tables[name]) for name in parsed}
     windows = [recorded.choose_window(parsed[name], total=totals[name]) for name in parsed]
     longest = max((window.length for window in windows if window), default=0.0)
-    runs = []
-    for name, spans in parsed.items():
-        # The faster run shows as many batches as fit into the slower one's window.
-        window = recorded.choose_window(spans, at_least_ms=longest, total=totals[name])
-        if window is not None:
-            runs.append(_Run(name, tables[name], spans, window))
+    # The faster run shows as many batches as fit into the slower one's window.
+    runs = [
+        _Run(name, tables[name][0], spans, window)
+        for name, spans in parsed.items()
+        if (window := recorded.choose_window(spans, at_least_ms=longest, total=totals[name]))
+    ]
     if not runs:
         raise NothingToDrawError(f"no two forward passes were recorded in {', '.join(tables)}")
     return runs
@@ -89,8 +85,7 @@ def _runs(tables: Mapping[str, Sequence[Row]]) -> list[_Run]:
 
 def _panel(axes: Axes, run: _Run, span_ms: float) -> list[str]:
     """Draw one run; return remarks for the caption."""
-    remarks = []
-    spans, window = run.spans, run.window
+    remarks, spans, window = [], run.spans, run.window
     inside = [span for span in spans if span.end > window.start and span.start < window.end]
     loading = sorted(span.duration for span in inside if span.stage in STAGES[:4])
     if loading and loading[len(loading) // 2] < _LEGIBLE * span_ms:
@@ -99,29 +94,25 @@ def _panel(axes: Axes, run: _Run, span_ms: float) -> list[str]:
         remarks.append(f"{grouped}, batch by batch")
     lanes = recorded.lanes(run.spans)
     for span in spans:
-        _draw_span(axes, lanes.index(span.lane), span, run.window, span_ms)
-    if not run.window.complete:
+        _draw_span(axes, lanes.index(span.lane), span, window, span_ms)
+    if not window.complete:
         _hatch_unrecorded(axes, run, lanes)
         remarks.append("hatched: not recorded")
     device = recorded.device_lane(run.spans)
-    busy = recorded.busy_share(run.spans, device, run.window)
+    busy = recorded.busy_share(run.spans, device, window)
     names = [f"{lane}, {percent(busy, 0)} busy" if lane == device else lane for lane in lanes]
     axes.set_yticks(range(len(lanes)), names)
     axes.set_ylim(len(lanes) - 0.4, -0.6)
     axes.set_xlim(0, span_ms)
     axes.tick_params(axis="y", length=0)
     axes.xaxis.set_major_formatter("{x:,g}")
-    axes.set_title(_title(run))
-    return remarks
-
-
-def _title(run: _Run) -> str:
-    row, batches = run.row, run.window.batches
+    row, batches = run.row, window.batches
     images = min(batches * int(row["batch_size"]), int(row["n_images"]))
-    return (
+    axes.set_title(
         f"{_NAMES[run.csv]}: {row['workers']} workers, batch {row['batch_size']} · "
-        f"{counted(batches, 'batch')}, {images:,} images in {run.window.length:,.0f} ms"
+        f"{counted(batches, 'batch')}, {images:,} images in {window.length:,.0f} ms"
     )
+    return remarks
 
 
 def _draw_span(axes: Axes, lane: int, span: Span, window: Window, span_ms: float) -> None:
@@ -140,12 +131,12 @@ def _draw_span(axes: Axes, lane: int, span: Span, window: Window, span_ms: float
 
 
 def _hatch_unrecorded(axes: Axes, run: _Run, lanes: Sequence[str]) -> None:
-    for position, lane in enumerate(lanes):
-        first, last = recorded.recorded_from_to(run.spans, lane)
-        for start, end in ((run.window.start, first), (last, run.window.end)):
-            start, end = max(start, run.window.start), min(end, run.window.end)
+    look: dict[str, Any] = {"fc": "none", "ec": "#BBBBBB", "hatch": "////", "lw": 0}
+    window = run.window
+    for lane, name in enumerate(lanes):
+        first, last = recorded.recorded_from_to(run.spans, name)
+        for start, end in ((window.start, first), (last, window.end)):
+            start, end = max(start, window.start), min(end, window.end)
             if end > start:
-                axes.barh(
-                    position, end - start, left=start - run.window.start, height=_LANE_HEIGHT,
-                    facecolor="none", edgecolor="#BBBBBB", hatch="////", linewidth=0,
-                )  # fmt: skip
+                left = start - window.start
+                axes.barh(lane, end - start, left=left, height=_LANE_HEIGHT, **look)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
@@ -31,23 +30,25 @@ def draw(tables: Tables) -> Figure:
     """A panel a set of images; up is faster, right is closer to Pillow's antialiased resize."""
     rows = tables[frontier.CSV]
     measured = [row for row in ok_rows(rows) if number(row["img_per_s"]) and row["psnr_db"]]
-    panels = list(dict.fromkeys(_panel_of(row) for row in measured))
+    panels: dict[tuple[str, str, str], list[Row]] = {}
+    for row in measured:
+        panels.setdefault((row["corpus"], row["image_set"], row["subset"]), []).append(row)
     if not panels:
         raise NothingToDrawError(f"no row in {frontier.CSV} has both a rate and a PSNR")
     n_rows = -(-len(panels) // _PER_ROW)
     figure = style.new_figure(0.7 + 3.0 * n_rows)
     grid = figure.subplots(n_rows, min(len(panels), _PER_ROW), squeeze=False).ravel()
     drawn = {}
-    for axes, panel in zip(grid, panels, strict=False):
-        drawn[axes] = _draw_panel(axes, [row for row in measured if _panel_of(row) == panel])
-        axes.set_title(_title(panel))
+    for axes, (panel, members) in zip(grid, panels.items(), strict=False):
+        drawn[axes] = _draw_panel(axes, members)
+        axes.set_title(_title(*panel))
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
     for axes in grid[::_PER_ROW][:n_rows]:
         axes.set_ylabel("images per second")
     # Each system loads as many images as it can in the time: a range is enough. No network runs.
     described = [{**row, "n_images": "", "weights": ""} for row in measured]
-    style.place_caption(figure, style.caption(described, *_remarks(rows, measured)))
+    style.place_caption(figure, described, *_remarks(rows, measured))
     # Only now has each panel its size, without which overlaps of names are unknown.
     figure.draw_without_rendering()
     for axes, points in drawn.items():
@@ -55,12 +56,7 @@ def draw(tables: Tables) -> Figure:
     return figure
 
 
-def _panel_of(row: Row) -> tuple[str, str, str]:
-    return row["corpus"], row["image_set"], row["subset"]
-
-
-def _title(panel: tuple[str, str, str]) -> str:
-    corpus, image_set, subset = panel
+def _title(corpus: str, image_set: str, subset: str) -> str:
     if corpus != "folder":
         return SETS[image_set].capitalize()
     return "A folder's photos" + ("" if subset == "all" else f", {subset} JPEG")
@@ -110,15 +106,14 @@ def _x(row: Row) -> float:
 
 def _name_points(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
     """Write each point's name beside it, moved down until it overlaps none above it."""
-    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
-    panel = axes.get_window_extent()
-    width, height = (72 * pixels / axes.figure.dpi for pixels in (panel.width, panel.height))
-    in_points = {}
-    for system, (x, y) in points.items():
-        up = math.log(y / bottom) / math.log(top / bottom)
-        in_points[system] = (width * (x - left) / (right - left), height * up)
-    occupied = [(x - 4, x + 4, y) for x, y in in_points.values()]
-    for system, (x, y) in sorted(in_points.items(), key=lambda item: -item[1][1]):
+    panel, points_per_pixel = axes.get_window_extent(), 72 / axes.figure.dpi
+    width = points_per_pixel * panel.width
+    placed = {
+        system: tuple(points_per_pixel * (axes.transData.transform(at) - panel.min))
+        for system, at in points.items()
+    }
+    occupied = [(x - 4, x + 4, y) for x, y in placed.values()]
+    for system, (x, y) in sorted(placed.items(), key=lambda item: -item[1][1]):
         bold = system in _MARKS
         length = _LETTER_PT * len(SYSTEMS[system]) * (1.08 if bold else 1.0)
         sides = [start for start in (x + 8, x - 8 - length) if 0 < start < width - length]

@@ -8,12 +8,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments import predict
-from wallclock.paper.csvfile import Row, distinct, joined, number, ok_rows
+from wallclock.paper.csvfile import Row, distinct, joined, ok_rows
 from wallclock.paper.figures import style
 from wallclock.paper.format import counted, digits, percent
 from wallclock.paper.labels import CORPORA
 from wallclock.paper.rendering import NothingToDrawError, Tables, output
-from wallclock.predict import UNCERTAINTY
+from wallclock.predict.model import UNCERTAINTY
 from wallclock.summary import median
 
 #: Label, fill and marker by experiment; told apart by shape and lightness.
@@ -46,12 +46,12 @@ def draw(tables: Tables) -> Figure:
     figure = style.new_figure(4.4)
     axes = figure.subplots()
     rates = [float(row[name]) for row in rows for name in ("measured_img_per_s", "img_per_s")]
-    low, high = 0.6 * min(rates), 1.7 * max(rates)
+    ends = low, high = 0.6 * min(rates), 1.7 * max(rates)
     for band, shade in _BANDS:
-        below, above = ([end * factor for end in (low, high)] for factor in (1 - band, 1 + band))
+        below, above = ([end * factor for end in ends] for factor in (1 - band, 1 + band))
         label = f"within {percent(band, 0)} of measured"
-        axes.fill_between([low, high], below, above, color=shade, lw=0, zorder=0, label=label)
-    axes.plot([low, high], [low, high], color=style.GREY, linewidth=0.8, zorder=1)
+        axes.fill_between(ends, below, above, color=shade, lw=0, zorder=0, label=label)
+    axes.plot(ends, ends, color=style.GREY, linewidth=0.8, zorder=1)
     for experiment in distinct(rows, "experiment"):
         of_one = [row for row in rows if row["experiment"] == experiment]
         for origin in ("measured", "paper"):
@@ -64,7 +64,7 @@ def draw(tables: Tables) -> Figure:
     axes.set_ylabel("predicted from the stages, images per second")
     axes.set_title("Predicted against measured throughput")
     axes.legend(loc="upper left", ncols=2)
-    style.place_caption(figure, _caption(rows, tables[predict.CSV]))
+    style.place_note(figure, *_remarks(rows, tables[predict.CSV]))
     return figure
 
 
@@ -73,12 +73,11 @@ def _points(axes: Axes, rows: Sequence[Row]) -> None:
     if not rows:
         return
     name, colour, marker = _STYLES.get(rows[0]["experiment"], _OTHER)
-    ours = rows[0]["measured_origin"] == "measured"
+    line, fill, label = colour, colour, name
+    if rows[0]["measured_origin"] == "paper":
+        line, fill, label = style.GREY, "white", f"the paper's {name}"
     columns = ("measured_img_per_s", "img_per_s", "img_per_s_low", "img_per_s_high")
     x, y, lows, highs = ([float(row[column]) for row in rows] for column in columns)
-    line, fill, label = style.GREY, "white", f"the paper's {name}"
-    if ours:
-        line, fill, label = colour, colour, name
     for at, low, high in zip(x, lows, highs, strict=True):
         axes.plot([at, at], [low, high], color=line, linewidth=0.7, zorder=2)
     axes.plot(
@@ -87,26 +86,24 @@ def _points(axes: Axes, rows: Sequence[Row]) -> None:
     )  # fmt: skip
 
 
-def _caption(rows: Sequence[Row], everything: Sequence[Row]) -> str:
+def _remarks(rows: Sequence[Row], everything: Sequence[Row]) -> list[str]:
     ours = [row for row in rows if row["measured_origin"] == "measured"]
     parts = []
     if ours:
         errors = [abs(float(row["error"])) for row in ours]
-        images = sorted(number(row["n_images"]) or 0.0 for row in ours)
+        images = sorted(float(row["n_images"]) for row in ours)
         span = " to ".join(dict.fromkeys((digits(images[0]), digits(images[-1]))))
         repeats = joined(ours, "repeats")
         shown = "1 repeat" if repeats == "1" else f"median of {repeats} repeats"
-        worst = percent(max(errors), 0)
         parts = [
             joined(ours, "device"),
             joined(ours, "corpus", CORPORA),
             f"n = {len(ours)} cells of {span} images, {shown}",
-            f"error: median {percent(median(errors), 0)}, worst {worst}",
+            f"error: median {percent(median(errors), 0)}, worst {percent(max(errors), 0)}",
         ]
     if len(ours) < len(rows):
         parts.append("hollow: the paper's own numbers (Tesla T4)")
         parts.append("two on one vertical: with and without overlap")
-    absent = sum(row["status"] != "ok" for row in everything)
-    if absent:
+    if absent := len(everything) - len(ok_rows(everything)):
         parts.append(f"{counted(absent, 'cell')} not predicted or not measured: {predict.CSV}")
-    return " · ".join([*parts, "vertical lines: the prediction's interval"])
+    return [*parts, "vertical lines: the prediction's interval"]

@@ -15,12 +15,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.text import Annotation
-from matplotlib.typing import RcKeyType
 
 from wallclock.clock import STAGES
 from wallclock.files import write_bytes
 from wallclock.paper.csvfile import Row, distinct, joined
-from wallclock.paper.labels import CORPORA, DECODERS, SETS
+from wallclock.paper.labels import CORPORA, DECODERS, weights
 
 #: Width of a figure in inches: a page of text, so that 8 pt in the file is 8 pt on paper.
 WIDTH = 7.2
@@ -43,35 +42,7 @@ STAGE_STYLES: Mapping[str, tuple[str, str]] = {
 #: Wall time that no stage accounts for. Lines, not dots: dots make an SVG of a megabyte.
 OTHER_STYLE = ("#FFFFFF", "xxx")
 
-_PARAMETERS: dict[RcKeyType, Any] = {
-    "figure.dpi": 100,
-    "savefig.dpi": 200,
-    "font.family": "DejaVu Sans",
-    "font.size": 8,
-    "axes.titlesize": 8.5,
-    "axes.titlelocation": "left",
-    "axes.labelsize": 8,
-    "axes.edgecolor": GREY,
-    "axes.labelcolor": INK,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "text.color": INK,
-    # a dollar sign in a reason or a path is a dollar sign
-    "text.parse_math": False,
-    "xtick.color": GREY,
-    "xtick.labelcolor": INK,
-    "ytick.color": GREY,
-    "ytick.labelcolor": INK,
-    "xtick.major.width": 0.6,
-    "legend.frameon": False,
-    "legend.fontsize": 7.5,
-    "hatch.linewidth": 0.5,
-    "pdf.fonttype": 42,
-    # ids in an SVG are hashes of its content and of this; without it, of a random number
-    "svg.hashsalt": "wallclock",
-}
+_STYLE_SHEET = Path(__file__).with_name("wallclock.mplstyle")
 #: No dates, so that equal tables give equal files; no versions, so that an upgrade changes none.
 _METADATA: dict[str, dict[str, None]] = {
     "png": {"Software": None},
@@ -85,7 +56,7 @@ def styled() -> Iterator[None]:
     """Draw and save under these settings and matplotlib's defaults, whatever the user's own are."""
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(_PARAMETERS)
+        mpl.rcParams.update(mpl.rc_params_from_file(_STYLE_SHEET, use_default_template=False))
         yield
 
 
@@ -107,26 +78,21 @@ def save(figure: Figure, stem: str, out_dir: Path) -> list[Path]:
     return paths
 
 
-def caption(rows: Sequence[Row], *remarks: str) -> str:
-    """What was measured where: machine, corpus, weights, n, repeats; then `remarks`."""
+def place_caption(figure: Figure, rows: Sequence[Row], *remarks: str) -> None:
+    """Under all panels what was measured where: machine, corpus, weights, n, repeats; `remarks`."""
     images = " / ".join(f"{int(count):,}" for count in distinct(rows, "n_images"))
     repeats = joined(rows, "repeats")
-    parts = [
-        joined(rows, "device"),
-        joined(rows, "corpus", CORPORA),
-        _weights(rows),
-        f"n = {images}" if images else "",
-        f"median of {repeats} repeats" if repeats not in ("", "1") else repeats and "1 repeat",
-        *remarks,
-    ]
-    return " · ".join(part for part in parts if part)
+    shown = "1 repeat" if repeats == "1" else f"median of {repeats} repeats"
+    about = (joined(rows, "device"), joined(rows, "corpus", CORPORA), weights(rows))
+    counts = (f"n = {images}" if images else "", shown if repeats else "")
+    place_note(figure, *about, *counts, *remarks)
 
 
-def place_caption(figure: Figure, text: str) -> None:
-    """Set `text` small and grey under everything else, broken into lines that fit the width."""
+def place_note(figure: Figure, *parts: str) -> None:
+    """Set `parts` small and grey under everything else, broken into lines that fit the width."""
     # textwrap does not break at these spaces, which keeps short parts on one line.
-    parts = [part.replace(" ", "\u00a0") if len(part) < 60 else part for part in text.split(" · ")]
-    lines = textwrap.fill(" · ".join(parts), width=148, break_on_hyphens=False)
+    short = [part.replace(" ", "\u00a0") if len(part) < 60 else part for part in parts if part]
+    lines = textwrap.fill(" · ".join(short), width=148, break_on_hyphens=False)
     figure.supxlabel(lines, x=0.01, ha="left", fontsize=6.5, color=GREY, linespacing=1.35)
 
 
@@ -140,11 +106,6 @@ def place_legend(figure: Figure, styles: Mapping[str, tuple[str, str]]) -> None:
         handles=handles, loc="outside upper left", ncols=len(handles), handlelength=1.1,
         handleheight=1.1, handletextpad=0.4, columnspacing=0.9,
     )  # fmt: skip
-
-
-def sets_of(rows: Sequence[Row]) -> str:
-    """The image sets of `rows`, for a title."""
-    return joined(rows, "image_set", SETS)
 
 
 def decoder_name(row: Row) -> str:
@@ -203,11 +164,6 @@ def beside_bar(axes: Axes, x: float, y: float, text: str) -> Annotation:
     return axes.annotate(text, (x, y), (6, 0), textcoords="offset points", va="center")
 
 
-def not_measured(axes: Axes, y: float, text: str) -> None:
-    """Write the reason where a bar would be."""
-    beside_bar(axes, 0, y, text).set(color=GREY, fontsize=7)
-
-
 def inside(axes: Axes, x: float, y: float, text: str, fill: str, **properties: Any) -> None:
     """Write `text` centred on an area of that fill, in ink that contrasts with it."""
     properties = {"fontsize": 7.5, "color": "white" if is_dark(fill) else INK, **properties}
@@ -217,15 +173,3 @@ def inside(axes: Axes, x: float, y: float, text: str, fill: str, **properties: A
 def range_line(axes: Axes, ends: tuple[float, float], y: float, size: float = 6) -> None:
     """A thin horizontal line with ticks at both ends: quantiles, or slowest to fastest repeat."""
     axes.plot(ends, [y, y], color=INK, linewidth=1, marker="|", markersize=size)
-
-
-def _weights(rows: Sequence[Row]) -> str:
-    """Whose weights the forward pass had; of a mock model, its time."""
-    parts = [f"{name} weights" for name in distinct(rows, "weights") if name != "none"]
-    mocks = [row for row in rows if row.get("weights") == "none"]
-    if mocks:
-        times = [f"{float(ms):g}" for ms in distinct(mocks, "service_ms")]
-        # A sweep over batches has as many times as batches: first and last are enough.
-        ends = " to ".join(dict.fromkeys((times[0], times[-1]))) if times else ""
-        parts.append(f"forward: mock model{f' of {ends} ms a batch' if ends else ''}")
-    return ", ".join(parts)

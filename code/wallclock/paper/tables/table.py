@@ -9,45 +9,23 @@ from pathlib import Path
 
 from wallclock.files import write_text
 from wallclock.paper import format as formats
-from wallclock.paper.csvfile import Row, number, write_table
+from wallclock.paper.csvfile import Row, number, read_table, write_table
 from wallclock.paper.format import EMPTY
 from wallclock.paper.rendering import Tables
 
 TEMPLATES = Path(__file__).parents[1] / "report_template"
-#: How a column's values are formatted.
-TEXT, NUMBER, COUNT, PERCENT, FACTOR = "text", "number", "count", "percent", "factor"
+#: The kind of a column that is not formatted as a number.
+TEXT = "text"
 _FORMATS: Mapping[str, Callable[[float], str]] = {
-    NUMBER: formats.digits,
-    COUNT: "{:,.0f}".format,
-    PERCENT: formats.percent,
-    FACTOR: formats.factor,
+    "number": formats.digits,
+    "count": "{:,.0f}".format,
+    "percent": formats.percent,
+    "factor": formats.factor,
 }
-
-_LATEX = str.maketrans(
-    {
-        **{character: f"\\{character}" for character in "&%$#{}"},
-        # A line may break in a long name.
-        "_": r"\_\allowbreak{}",
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": r"\textless{}",
-        ">": r"\textgreater{}",
-        "|": r"\textbar{}",
-        "×": r"$\times$",
-        "÷": r"$\div$",
-        "·": r"$\cdot$",
-        "–": "--",
-        "≥": r"$\geq$",
-        "≤": r"$\leq$",
-        "²": r"$^2$",
-        "→": r"$\rightarrow$",
-        "†": r"\dag{}",
-        "…": r"\ldots{}",
-        "\u00a0": "~",
-    }
-)
-_MARKDOWN = str.maketrans({"\\": "\\\\", "|": "\\|", "<": "&lt;", "*": "\\*", "`": "\\`"})
+#: In a long name a line may break after an underscore.
+_LATEX = {row["character"]: row["latex"] for row in read_table(TEMPLATES / "latex.csv")}
+_TO_LATEX = str.maketrans({**_LATEX, "\u00a0": "~"})
+_TO_MARKDOWN = str.maketrans({"\\": "\\\\", "|": "\\|", "<": "&lt;", "*": "\\*", "`": "\\`"})
 
 
 @dataclass(frozen=True)
@@ -69,7 +47,10 @@ class Value:
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its name in the CSV, its heading, the format of its values, its width on paper."""
+    """A column: its name in the CSV, its heading, the format of its values, its width on paper.
+
+    `report_template/columns.csv` declares those of every table.
+    """
 
     name: str
     heading: str
@@ -95,6 +76,12 @@ class Table:
         """The columns that a reader sees."""
         return tuple(column for column in self.columns if not column.csv_only)
 
+    def texts(self, escapes: Mapping[int, str]) -> list[list[str]]:
+        """The headings, then the rows, as a reader sees them."""
+        rows = [[shown(row[c.name].value, c.kind) for c in self.shown] for row in self.rows]
+        lines = ([column.heading for column in self.shown], *rows)
+        return [[cell.translate(escapes) for cell in cells] for cells in lines]
+
 
 @dataclass(frozen=True)
 class SourceRow:
@@ -104,10 +91,6 @@ class SourceRow:
     index: int
     row: Row
 
-    def text(self, column: str) -> Value:
-        """A cell as it is."""
-        return Value(self.row.get(column) or None)
-
     def number(self, column: str) -> Value:
         """A number, with its source; empty where there is none."""
         value = number(self.row.get(column, ""))
@@ -116,14 +99,23 @@ class SourceRow:
     def values(self, columns: Sequence[Column]) -> dict[str, Value]:
         """Its cells under `columns`."""
         return {
-            column.name: self.text(column.name) if column.kind == TEXT else self.number(column.name)
-            for column in columns
+            name: self.number(name) if kind != TEXT else Value(self.row.get(name) or None)
+            for name, kind in ((column.name, column.kind) for column in columns)
         }
 
     @property
     def ok(self) -> bool:
         """Whether the row holds a measurement."""
         return self.row.get("status", "ok") == "ok"
+
+
+def columns_of(stem: str) -> tuple[Column, ...]:
+    """The columns of a table of the paper."""
+    return tuple(
+        Column(r["name"], r["heading"], r["kind"], float(r["width"] or 0), r["csv_only"] == "yes")
+        for r in read_table(TEMPLATES / "columns.csv")
+        if r["table"] == stem
+    )
 
 
 def rows_of(tables: Tables, csv: str) -> list[SourceRow]:
@@ -155,24 +147,24 @@ def shown(value: str | float | None, kind: str) -> str:
 
 def to_markdown(table: Table, title: str) -> str:
     """A pipe table under its title, its caption below."""
-    heads = [column.heading.translate(_MARKDOWN) for column in table.shown]
+    heads, *rows = table.texts(_TO_MARKDOWN)
     rule = ["---" if column.kind == TEXT else "---:" for column in table.shown]
-    rows = [[text.translate(_MARKDOWN) for text in _texts(table, row)] for row in table.rows]
     lines = [f"**{title}**", "", *(f"| {' | '.join(cells)} |" for cells in (heads, rule, *rows))]
-    return "\n".join([*lines, "", table.caption.translate(_MARKDOWN)]) + "\n"
+    return "\n".join([*lines, "", table.caption.translate(_TO_MARKDOWN)]) + "\n"
 
 
 def to_latex(table: Table, title: str, label: str) -> str:
     """A booktabs table; one that runs over pages where it is long."""
     name = "longtable.tex" if table.long else "table.tex"
     text = (TEMPLATES / name).read_text(encoding="utf-8")
-    parts = {
-        "align": "".join(_alignment(column) for column in table.shown),
-        "heads": _latex_line([column.heading for column in table.shown]),
-        "rows": "\n".join(_latex_line(_texts(table, row)) for row in table.rows),
-        "caption": rf"\caption{{{title.translate(_LATEX)}. {table.caption.translate(_LATEX)}}}",
-        "label": label,
-    }
+    heads, *rows = (" & ".join(cells) + r" \\" for cells in table.texts(_TO_LATEX))
+    caption = f"{title}. {table.caption}".translate(_TO_LATEX)
+    align = "".join(
+        rf"p{{{column.width:g}\linewidth}}" if column.width else "l" if column.kind == TEXT else "r"
+        for column in table.shown
+    )
+    parts = {"align": align, "heads": heads, "rows": "\n".join(rows), "label": label}
+    parts["caption"] = rf"\caption{{{caption}}}"
     return re.sub(r"@(\w+)@", lambda match: parts[match[1]], text)
 
 
@@ -184,17 +176,3 @@ def save(table: Table, title: str, stem: str, out_dir: Path) -> list[Path]:
     write_text(paths[1], to_markdown(table, title))
     write_text(paths[2], to_latex(table, title, stem))
     return paths
-
-
-def _texts(table: Table, row: Mapping[str, Value]) -> list[str]:
-    return [shown(row[column.name].value, column.kind) for column in table.shown]
-
-
-def _alignment(column: Column) -> str:
-    if column.width:
-        return rf"p{{{column.width:g}\linewidth}}"
-    return "l" if column.kind == TEXT else "r"
-
-
-def _latex_line(cells: Sequence[str]) -> str:
-    return " & ".join(cell.translate(_LATEX) for cell in cells) + r" \\"

@@ -8,23 +8,11 @@ from wallclock.paper.csvfile import joined, read_table
 from wallclock.paper.labels import CORPORA, SHORT_SETS
 from wallclock.paper.rendering import NothingToDrawError, Tables, output
 from wallclock.paper.tables import table
-from wallclock.paper.tables.table import Column, SourceRow, Table, Value, find, ratio, rows_of
+from wallclock.paper.tables.table import SourceRow, Table, Value, find, ratio, rows_of
 
-#: When each stage is the bottleneck, its fix, and what that costs.
-_ADVICE = table.TEMPLATES / "checklist.csv"
 _SOURCES = (
     *(serial.CSVS["original"], serial.CSVS["small_256"], decoders.CSV, onnx.CSV),
     *(serialization.CSV, workers.CSV, t4.CSV, opt.CSV),
-)
-_COLUMNS = (
-    Column("stage", "stage"),
-    Column("share_original", "share, originals", table.PERCENT),
-    Column("share_small", "share, 256 px", table.PERCENT),
-    Column("bottleneck_when", "the bottleneck when", width=0.14),
-    Column("fix", "fix", width=0.16),
-    Column("cost", "what it costs", width=0.12),
-    Column("gain", "gain", table.FACTOR),
-    Column("gain_of", "measured as", width=0.12),
 )
 
 #: A measured factor, and what it was measured as.
@@ -41,23 +29,21 @@ def build(tables: Tables) -> Table:
     """Ten rows: a stage each, then all fixes together."""
     if not any(source.ok for csv in _SOURCES for source in rows_of(tables, csv)):
         raise NothingToDrawError(f"no row with status ok in {', '.join(tables)}")
-    shares = {
+    passes = {
         "share_original": find(tables, serial.CSVS["original"], decoder="pil"),
         "share_small": find(tables, serial.CSVS["small_256"], decoder="pil"),
     }
     rows = []
-    for advice in read_table(_ADVICE):
-        measure = _GAINS.get(advice["stage"])
-        gain, measured_as = measure(tables) if measure else (Value(), "not measured here")
-        row = {name: _share(source, advice["stage"]) for name, source in shares.items()}
-        row |= {name: Value(text) for name, text in advice.items()}
-        rows.append(row | {"gain": gain, "gain_of": Value(measured_as)})
-    measured = [source for source in shares.values() if source is not None]
-    return Table(_COLUMNS, tuple(rows), _caption(measured))
-
-
-def _share(source: SourceRow | None, stage: str) -> Value:
-    return source.number(f"{stage}_share") if source and stage in STAGES else Value()
+    # When each stage is the bottleneck, its fix, and what that costs.
+    for advice in read_table(table.TEMPLATES / "checklist.csv"):
+        stage, row = advice["stage"], {name: Value(text) for name, text in advice.items()}
+        for name, source in passes.items():
+            row[name] = source.number(f"{stage}_share") if source and stage in STAGES else Value()
+        measure = _GAINS.get(stage)
+        row["gain"], what = measure(tables) if measure else (Value(), "not measured here")
+        rows.append(row | {"gain_of": Value(what)})
+    measured = [source for source in passes.values() if source is not None]
+    return Table(table.columns_of("table-3-checklist"), tuple(rows), _caption(measured))
 
 
 def _gain(above: SourceRow | None, below: SourceRow | None, column: str, what: str) -> Gain:
@@ -68,35 +54,31 @@ def _gain(above: SourceRow | None, below: SourceRow | None, column: str, what: s
 
 
 def _decode_gain(tables: Tables) -> Gain:
-    for image_set in ("original", "small_256"):
-        pil, turbo = (
-            find(tables, decoders.CSV, image_set=image_set, decoder=decoder)
-            for decoder in ("pil", "turbojpeg")
-        )
+    for name in ("original", "small_256"):
+        pil = find(tables, decoders.CSV, image_set=name, decoder="pil")
+        turbo = find(tables, decoders.CSV, image_set=name, decoder="turbojpeg")
         if pil and turbo:
-            what = f"ms an image, PIL over libjpeg-turbo, {SHORT_SETS[image_set]}"
+            what = f"ms an image, PIL over libjpeg-turbo, {SHORT_SETS[name]}"
             return _gain(pil, turbo, "mean_ms", what)
     return _NOT_RUN
 
 
 def _resize_gain(tables: Tables) -> Gain:
-    pil, opencv = (
-        find(tables, serial.CSVS["original"], resizer=resizer) for resizer in ("pil", "opencv")
-    )
+    pil = find(tables, serial.CSVS["original"], resizer="pil")
+    opencv = find(tables, serial.CSVS["original"], resizer="opencv")
     if pil is None or opencv is None:
         return _NOT_RUN
     slow, fast = (ratio(row.number("resize_s"), row.number("n_images")) for row in (pil, opencv))
     psnr = opencv.row.get("psnr_db")
     note = f"; the result is {float(psnr):.0f} dB from PIL's" if psnr else ""
-    measured_as = f"s an original, PIL over OpenCV {opencv.row['interpolation']}{note}"
-    return ratio(slow, fast), measured_as
+    what = f"s an original, PIL over OpenCV {opencv.row['interpolation']}{note}"
+    return ratio(slow, fast), what
 
 
 def _forward_gain(tables: Tables) -> Gain:
     full = find(tables, onnx.CSV, runtime="pytorch", dtype="fp32")
     for dtype in ("fp16", "bf16"):
-        half = find(tables, onnx.CSV, runtime="pytorch", dtype=dtype)
-        if half is not None:
+        if half := find(tables, onnx.CSV, runtime="pytorch", dtype=dtype):
             cosine = half.row.get("cosine")
             note = f"; cosine to FP32 {float(cosine):.5f}" if cosine else ""
             what = f"img/s of the forward pass, PyTorch {dtype.upper()} over FP32{note}"
@@ -114,11 +96,9 @@ def _sink_gain(tables: Tables) -> Gain:
 def _workers_gain(tables: Tables) -> Gain:
     none = find(tables, workers.CSV, workers="0")
     others = [row for row in rows_of(tables, workers.CSV) if row.ok and row.row["workers"] != "0"]
-    if none is None or not others:
-        return _NOT_RUN
-    best = max(others, key=lambda row: float(row.row["img_per_s"] or 0))
-    what = f"img/s of the job, {best.row['workers']} workers over none"
-    return _gain(best, none, "img_per_s", what)
+    best = max(others, key=lambda row: float(row.row["img_per_s"] or 0), default=None)
+    count = best.row["workers"] if best else ""
+    return _gain(best, none, "img_per_s", f"img/s of the job, {count} workers over none")
 
 
 def _all_gain(tables: Tables) -> Gain:

@@ -13,22 +13,62 @@ One policy for all of them:
 
 A recipe may ask for less than the full size (`Scaling`): libjpeg then computes 4, 2 or 1 of each
 block's 8 rows and columns from its low frequencies. Other scales than these powers of two cost more
-than they save: libjpeg-turbo has no vector code for them (`benchmarks/fast_parts.py`).
+than they save: libjpeg-turbo has no vector code for them (`benchmarks/fast.py`).
 
 Importing this package imports no image library: a decoder imports its own when it is made.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
+from typing import TypeAlias
 
 from wallclock.errors import Unavailable, check_name, image_errors
-from wallclock.stages.decode.base import Decode, Decoder, Scaling
 from wallclock.stages.pixels import Pixels
 
-__all__ = ["CPU_DECODERS", "DECODERS", "NAMES", "Decode", "Decoder", "Scaling"]
+#: Bytes of a file to uint8 (h, w, 3); raises `ImageError` for damage.
+Decode: TypeAlias = Callable[[bytes], Pixels]
 
-#: The modules of this package that define a `DECODER`, in the order of tables and figures.
+
+@dataclass(frozen=True)
+class Scaling:
+    """Decode to the smallest of 1/8, 1/4, 1/2 and 1 with both sides >= `margin` * `target` px."""
+
+    target: int
+    margin: float
+
+    def denominator(self, width: int, height: int) -> int:
+        """8, 4, 2 or 1, for an image of this size in the file."""
+        least = max(self.margin, 1.0) * self.target
+        return next(
+            (n for n in (8, 4, 2) if -(-width // n) >= least and -(-height // n) >= least), 1
+        )
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A JPEG decoder. Each is defined in a module that has its name.
+
+    `name`: of `recipe.decoder`; `label`: in figures and prose. `libraries`: the distributions that
+    it runs, pinned by requirements.lock; `codec`: the codec's entry of `provenance.versions()`,
+    `libraries[0]` if empty. `make` is called as `decode.make` describes; it imports the library and
+    raises `Unavailable` where that is not installed. `scales`: whether it supports
+    `dct_scale=auto`. `device`: the comparison of decoders takes those of the CPU.
+    """
+
+    name: str
+    label: str
+    libraries: tuple[str, ...]
+    make: Callable[[Scaling | None, bool], Decode]
+    scales: bool = False
+    codec: str = ""
+    device: str = "cpu"
+
+
+#: The modules of this package that define a `DECODER`, in the order of tables
+#: and figures. They import the names above from it.
 _MODULES = ("pil", "opencv", "turbojpeg", "simplejpeg", "nvjpeg")
 
 DECODERS: dict[str, Decoder] = {
@@ -45,16 +85,10 @@ LIBRARY_OF = {name: decoder.codec or decoder.libraries[0] for name, decoder in D
 def make(name: str, scaling: Scaling | None = None, *, reuse: bool = False) -> Decode:
     """Return the decoder called `name`: bytes of a 1- or 3-component JPEG → uint8 (h, w, 3).
 
-    The decoder raises `ImageError` for damage.
-
-    Args:
-        scaling: how far below its full size an image may be decoded; None: not at all.
-        reuse: decode into a buffer of the decoder's own where the library can; pixels are then
-            valid until the next call, and the decoder belongs to one thread.
-
-    Raises:
-        UserError: an unknown name.
-        Unavailable: the library is not installed, or `scaling` is given and it cannot scale.
+    `scaling`: how far below its full size an image may be decoded; None: not at all. `reuse`:
+    decode into a buffer of the decoder's own where the library can; pixels are then valid until the
+    next call, and the decoder belongs to one thread. Raises `UserError` for an unknown name,
+    `Unavailable` without the library or where it cannot scale.
     """
     decoder = DECODERS[check_name(name, NAMES, "decoder")]
     if scaling is not None and not decoder.scales:

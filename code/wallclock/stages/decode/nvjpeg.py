@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wallclock.errors import ImageError, Unavailable, first_line
-from wallclock.stages.decode.base import Decode, Decoder, Scaling
+from wallclock.stages.decode import Decode, Decoder, Scaling
 from wallclock.stages.pixels import Pixels
 
 

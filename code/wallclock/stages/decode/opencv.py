@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wallclock.errors import ImageError
-from wallclock.stages.decode.base import Decode, Decoder, Scaling
+from wallclock.stages.decode import Decode, Decoder, Scaling
 from wallclock.stages.pixels import Pixels
 
 
@@ -25,6 +25,5 @@ def _make(scaling: Scaling | None, reuse: bool) -> Decode:
     return decode
 
 
-DECODER = Decoder(
-    "opencv", "OpenCV", ("opencv-python-headless",), _make, codec="libjpeg-turbo in opencv"
-)
+_CODEC = "libjpeg-turbo in opencv"
+DECODER = Decoder("opencv", "OpenCV", ("opencv-python-headless",), _make, codec=_CODEC)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from typing import Any
 
 from wallclock.errors import ImageError
-from wallclock.stages.decode.base import Decode, Decoder, Scaling
+from wallclock.stages.decode import Decode, Decoder, Scaling
 from wallclock.stages.pixels import Pixels
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 
 def _make(scaling: Scaling | None, reuse: bool) -> Decode:
@@ -36,7 +33,7 @@ def _make(scaling: Scaling | None, reuse: bool) -> Decode:
     return decode
 
 
-def _to_rgb(image: Image.Image) -> Image.Image:
+def _to_rgb(image: Any) -> Any:
     if not image.mode.startswith("I"):
         return image.convert("RGB")
     import numpy as np

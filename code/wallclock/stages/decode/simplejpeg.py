@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from wallclock.errors import ImageError
-from wallclock.stages.decode.base import Decode, Decoder, Scaling
+from wallclock.stages.decode import Decode, Decoder, Scaling
 from wallclock.stages.pixels import Pixels
 
 
@@ -16,7 +18,7 @@ def _make(scaling: Scaling | None, reuse: bool) -> Decode:
 
     def decode(data: bytes) -> Pixels:
         nonlocal buffer
-        least_height = least_width = 0
+        options: dict[str, Any] = {"strict": True}
         try:
             if scaling is not None or reuse:
                 height, width = parse(data)[:2]
@@ -24,17 +26,10 @@ def _make(scaling: Scaling | None, reuse: bool) -> Decode:
                 if n > 1:
                     height, width = -(-height // n), -(-width // n)
                     # The library's own choice is the smallest scale at or above these.
-                    least_height, least_width = height, width
+                    options |= {"min_height": height, "min_width": width}
                 if reuse and buffer.size < height * width * 3:
                     buffer = np.empty(height * width * 3, dtype=np.uint8)
-            pixels: Pixels = decode_jpeg(
-                data,
-                "RGB",
-                min_height=least_height,
-                min_width=least_width,
-                buffer=buffer if reuse else None,
-                strict=True,
-            )
+            pixels: Pixels = decode_jpeg(data, "RGB", buffer=buffer if reuse else None, **options)
         except ValueError as error:
             raise ImageError("decode", f"simplejpeg: {error}") from error
         return pixels

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wallclock import native
 from wallclock.errors import ImageError, Unavailable
-from wallclock.stages.decode.base import Decode, Decoder, Scaling
+from wallclock.stages.decode import Decode, Decoder, Scaling
 from wallclock.stages.pixels import Pixels
 
 
@@ -35,6 +35,5 @@ def _make(scaling: Scaling | None, reuse: bool) -> Decode:
     return decode
 
 
-DECODER = Decoder(
-    "turbojpeg", "libjpeg-turbo", ("PyTurboJPEG",), _make, scales=True, codec="libturbojpeg"
-)
+_CODEC = "libturbojpeg"
+DECODER = Decoder("turbojpeg", "libjpeg-turbo", ("PyTurboJPEG",), _make, scales=True, codec=_CODEC)

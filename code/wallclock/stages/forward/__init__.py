@@ -6,27 +6,67 @@ There is no fallback: what cannot run as configured raises, before anything runs
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from wallclock.errors import Unavailable, UserError, check_name
 from wallclock.spec import COMPILERS, DTYPES, RUNTIMES, ModelSpec, Recipe
-from wallclock.stages.forward.base import Network, Request, Run
 from wallclock.stages.forward.networks import digest_of, load_network
 
-__all__ = ["Network", "Request", "build", "cache_of", "check", "make", "prepare"]
+#: A batch on the device to its vectors there.
+Run: TypeAlias = Callable[[Any], Any]
 
 #: Runtime → the module that builds it.
 _MODULES = {"pytorch": "pytorch", "onnxruntime": "ort", "tensorrt": "ort"}
 
 
-def check(recipe: Recipe, key: str = "recipe") -> None:
-    """Check runtime, dtype and compile of the recipe called `key`, without loading a library.
+@dataclass(frozen=True)
+class Request:
+    """A network and how to run it.
 
-    Raises:
-        UserError: an unknown name, or a combination that no machine can run.
+    `network`: FP32, in host memory, in evaluation mode; a builder may change and move it. `shape`:
+    (n, 3, h, w) of a batch. `normalize`: uint8 (n, h, w, 3) → float32 (n, 3, h, w), on the device;
+    None: batches are normalized already. `cache`: where exported graphs are kept from one process
+    to the next. `opset`: of exported graphs.
     """
+
+    network: Any
+    weights_digest: str
+    shape: tuple[int, int, int, int]
+    runtime: str
+    dtype: str
+    device: str
+    compile: str
+    normalize: Run | None
+    cache: Path
+    opset: int = 23
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network that is ready to run. All labels are read back from the object that runs.
+
+    `run` takes a batch on the device (n, 3, h, w), or uint8 (n, h, w, 3) where it normalizes, to
+    (n, dim) vectors there; on a GPU it may return before the device is done. `provider`: library,
+    device and precision, or ONNX Runtime's providers. `dtype`: of the parameters or the session.
+    `values`: for the record, `compile_s`, seconds of compilation, capture or session creation (None
+    where there is none); of an exported graph `export_s`, `operators`, `nodes`.
+    """
+
+    run: Run
+    weights_digest: str
+    runtime: str = "none"
+    provider: str = "none"
+    dtype: str = "none"
+    compile: str = "none"
+    values: Mapping[str, Any] = field(default_factory=lambda: {"compile_s": None})
+
+
+def check(recipe: Recipe, key: str = "recipe") -> None:
+    """Raise `UserError` for an unknown name or a combination that no machine can run."""
     check_name(recipe.runtime, RUNTIMES, f"{key}.runtime")
     check_name(recipe.compile, COMPILERS, f"{key}.compile")
     check_name(recipe.dtype, DTYPES[recipe.runtime], f"{key}.dtype of runtime={recipe.runtime}")
@@ -35,16 +75,10 @@ def check(recipe: Recipe, key: str = "recipe") -> None:
 
 
 def make(model: ModelSpec, recipe: Recipe, normalize: Run | None, cache: Path) -> Network:
-    """Load a model and make it ready to run as the recipe says.
+    """Load a model and make it ready to run as the recipe says; arguments as in `Request`.
 
-    Args:
-        normalize: uint8 (n, h, w, 3) → float32 (n, 3, h, w), on the device; None: the batches that
-            `run` takes are normalized already.
-        cache: the folder for exported graphs.
-
-    Raises:
-        UserError: unknown names, or weights that cannot be loaded; the message names the fix.
-        Unavailable: a library, provider or device is missing.
+    Raises `UserError` for unknown names and for weights that cannot be loaded, with the fix;
+    `Unavailable` where a library, provider or device is missing.
     """
     if model.weights == "none":
         return _mock(model)
@@ -53,30 +87,9 @@ def make(model: ModelSpec, recipe: Recipe, normalize: Run | None, cache: Path) -
 
 def prepare(model: ModelSpec, recipe: Recipe, normalize: Run | None, cache: Path) -> Request:
     """Load a model's network; raises as `make` does."""
+    import torch
+
     check(recipe)
-    _check_device(recipe)
-    network, shape = load_network(model), (recipe.batch_size, 3, model.input_px, model.input_px)
-    how = recipe.runtime, recipe.dtype, recipe.device, recipe.compile
-    return Request(network, digest_of(network), shape, *how, normalize, cache)
-
-
-def build(request: Request) -> Network:
-    """Export, compile or capture the network; on return it is ready for batches of any size.
-
-    Raises:
-        Unavailable: a library, provider or device is missing.
-    """
-    builder: Any = import_module(f"{__name__}.{_MODULES[request.runtime]}")
-    network: Network = builder.build(request)
-    return network
-
-
-def cache_of(work: Path) -> Path:
-    """`<out>/onnx`, for a cell's scratch folder `<out>/runs/<experiment>/<scratch>`."""
-    return work.parent.parent.parent / "onnx"
-
-
-def _check_device(recipe: Recipe) -> None:
     # ONNX Runtime's CPU provider would convert FP16 to FP32 and back around every operator.
     for setting, needs_gpu in (
         ("runtime=tensorrt", recipe.runtime == "tensorrt"),
@@ -85,6 +98,23 @@ def _check_device(recipe: Recipe) -> None:
     ):
         if needs_gpu and recipe.device != "cuda":
             raise Unavailable(f"{setting} needs a CUDA GPU, this run is on device={recipe.device}")
+    if recipe.device == "cuda" and not torch.cuda.is_available():
+        raise Unavailable(f"torch {torch.__version__} sees no CUDA device")
+    network, shape = load_network(model), (recipe.batch_size, 3, model.input_px, model.input_px)
+    how = recipe.runtime, recipe.dtype, recipe.device, recipe.compile
+    return Request(network, digest_of(network), shape, *how, normalize, cache)
+
+
+def build(request: Request) -> Network:
+    """Export, compile or capture the network for batches of any size; raises as `make` does."""
+    builder: Any = import_module(f"{__name__}.{_MODULES[request.runtime]}")
+    network: Network = builder.build(request)
+    return network
+
+
+def cache_of(work: Path) -> Path:
+    """`<out>/onnx`, for a cell's scratch folder `<out>/runs/<experiment>/<scratch>`."""
+    return work.parent.parent.parent / "onnx"
 
 
 def _mock(model: ModelSpec) -> Network:

@@ -11,29 +11,23 @@ from wallclock import checkpoint
 from wallclock.errors import Unavailable, UserError, check_name, first_line
 from wallclock.spec import ModelSpec
 
-#: DINOv2-small's.
 _LAYERS = 12
-#: Where the architecture has it.
-_ATTENTION = "sdpa"
+_ATTENTION = "sdpa"  # where the architecture has it
 
 
 def load_network(model: ModelSpec) -> Any:
     """The model's network: FP32, in host memory, in evaluation mode.
 
     Called with `pixel_values`, it returns a `pooler_output` of (n, dim), whatever the architecture.
-
-    Raises:
-        UserError: the weights cannot be loaded; the message names the fix.
-        Unavailable: a library that the model needs is not installed.
+    Raises `UserError` where the weights cannot be loaded, with the fix; `Unavailable` without a
+    library that the model needs.
     """
     check_name(model.weights, _LOADERS, "model.weights of a network")
     network = _pooled(_LOADERS[model.weights](model).eval().float(), model)
     width = checkpoint.width(network.config.to_dict())
     if width != model.dim:
-        raise UserError(
-            f"the model's vectors have {width} numbers, model.dim says {model.dim}; "
-            f"set model.dim={width}"
-        )
+        says = f"the model's vectors have {width} numbers, model.dim says {model.dim}"
+        raise UserError(f"{says}; set model.dim={width}")
     return network
 
 
@@ -51,15 +45,9 @@ def _random(model: ModelSpec) -> Any:
     import torch
     from transformers import Dinov2Config, Dinov2Model
 
-    config: Any = Dinov2Config(  # type: ignore[call-arg]
-        hidden_size=model.dim,
-        num_hidden_layers=_LAYERS,
-        num_attention_heads=6,
-        mlp_ratio=4,
-        patch_size=14,
-        image_size=518,
-        attn_implementation=_ATTENTION,
-    )
+    sizes: dict[str, Any] = {"hidden_size": model.dim, "patch_size": 14, "image_size": 518}
+    sizes |= {"num_hidden_layers": _LAYERS, "num_attention_heads": 6, "mlp_ratio": 4}
+    config: Any = Dinov2Config(attn_implementation=_ATTENTION, **sizes)  # type: ignore[call-arg]
     torch.manual_seed(model.seed)
     return Dinov2Model(config)
 
@@ -75,27 +63,25 @@ def _pretrained(model: ModelSpec) -> Any:
     try:
         return _from_transformers(source, model)
     except ImportError as error:
+        missing = f"{source} needs a library that is not installed: {first_line(error)}"
         raise Unavailable(
-            f"{source} needs a library that is not installed: {first_line(error)} For timm's "
-            "models type `.venv/bin/pip install timm` (it brings torchvision: take the build that "
-            "fits this torch)"
+            f"{missing} For timm's models type `.venv/bin/pip install timm` "
+            "(it brings torchvision: take the build that fits this torch)"
         ) from error
     except (OSError, ValueError, SafetensorError) as error:
+        fix = "model.weights=random for the same architecture with seeded weights"
         raise UserError(
             f"cannot load {source}: {first_line(error).rstrip('.')}. Use "
-            "model.path=/folder/with/safetensors, or model.weights=random for the same "
-            "architecture with seeded weights"
+            f"model.path=/folder/with/safetensors, or {fix}"
         ) from error
 
 
 def _from_transformers(source: str, model: ModelSpec) -> Any:
     from transformers import AutoModel
 
-    options: dict[str, Any] = {
-        "revision": None if model.path else model.revision,
-        "use_safetensors": True,
-        "output_loading_info": True,
-    }
+    options: dict[str, Any] = {"use_safetensors": True, "output_loading_info": True}
+    if not model.path:
+        options["revision"] = model.revision
     try:
         network, info = AutoModel.from_pretrained(source, attn_implementation=_ATTENTION, **options)
     except ValueError as error:
@@ -111,37 +97,26 @@ def _from_transformers(source: str, model: ModelSpec) -> Any:
 
 
 def _pooled(network: Any, model: ModelSpec) -> Any:
-    """The network if it returns pooled vectors, else a wrapper that pools as its authors advise."""
-    import torch
-
-    if network.config.model_type == "dinov2":
-        return network
-    with torch.inference_mode():
-        output = network(pixel_values=torch.zeros(1, 3, model.input_px, model.input_px))
-    vectors = getattr(output, "pooler_output", None)
-    return network if vectors is not None and vectors.ndim == 2 else _pooling(network)
-
-
-def _pooling(network: Any) -> Any:
-    """A wrapper that returns the flattened pooled map, the class token, or the map's mean."""
+    """The network; where it returns no pooled vectors, it now pools as its authors advise."""
     import torch
     from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-    class Pooling(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.network, self.config = network, network.config
+    def pool(module: Any, arguments: Any, output: Any) -> Any:
+        """The flattened pooled map, the class token, or the map's mean."""
+        vectors, states = getattr(output, "pooler_output", None), output.last_hidden_state
+        if vectors is not None:
+            vectors = vectors.flatten(1)
+        else:
+            vectors = states[:, 0] if states.ndim == 3 else states.mean(dim=(2, 3))
+        return BaseModelOutputWithPooling(pooler_output=vectors)
 
-        def forward(self, pixel_values: Any) -> Any:
-            output = self.network(pixel_values=pixel_values)
-            vectors, states = getattr(output, "pooler_output", None), output.last_hidden_state
-            if vectors is not None:
-                vectors = vectors.flatten(1)
-            else:
-                vectors = states[:, 0] if states.ndim == 3 else states.mean(dim=(2, 3))
-            return BaseModelOutputWithPooling(pooler_output=vectors)
-
-    return Pooling().eval()
+    if network.config.model_type != "dinov2":
+        with torch.inference_mode():
+            output = network(pixel_values=torch.zeros(1, 3, model.input_px, model.input_px))
+        vectors = getattr(output, "pooler_output", None)
+        if vectors is None or vectors.ndim != 2:
+            network.register_forward_hook(pool)
+    return network
 
 
 _LOADERS: dict[str, Callable[[ModelSpec], Any]] = {"random": _random, "pretrained": _pretrained}

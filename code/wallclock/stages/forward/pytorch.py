@@ -9,39 +9,20 @@ import torch
 from torch._dynamo.exc import TorchDynamoException
 
 from wallclock.errors import Unavailable, first_line
-from wallclock.stages.forward.base import Network, Request, Run
+from wallclock.stages.forward import Network, Request, Run
 
-#: The first with a dtype names it. Graphs in int8 take FP32 images and quantize by themselves.
-_DTYPES = {
-    "fp32": torch.float32,
-    "fp16": torch.float16,
-    "bf16": torch.bfloat16,
-    "int8": torch.float32,
-}
+#: A recipe's dtype → that of the images. The first with a torch dtype names it. Graphs in int8 take
+#: FP32 images and quantize by themselves.
+TORCH_DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+TORCH_DTYPES |= {"int8": torch.float32}
 
 #: Passes on a side stream before a capture: libraries allocate their workspaces in the first ones.
 _PASSES_BEFORE_CAPTURE = 3
 
 
-def torch_dtype(name: str) -> torch.dtype:
-    """The torch dtype of the images for a recipe's dtype."""
-    return _DTYPES[name]
-
-
-def require_device(device: str) -> None:
-    """Raise `Unavailable` where the device is missing."""
-    if device == "cuda" and not torch.cuda.is_available():
-        raise Unavailable(f"torch {torch.__version__} sees no CUDA device")
-
-
 def build(request: Request) -> Network:
-    """Move the network to the device in its dtype, and compile or capture it.
-
-    Raises:
-        Unavailable: no such device, or the compiler (a C++ compiler, Triton) is missing or fails.
-    """
-    require_device(request.device)
-    dtype, normalize = torch_dtype(request.dtype), request.normalize
+    """Move the network to the device in its dtype, and compile or capture it."""
+    dtype, normalize, size = TORCH_DTYPES[request.dtype], request.normalize, request.shape[0]
     network = request.network.to(device=request.device, dtype=dtype)
 
     def step(batch: Any) -> Any:
@@ -49,23 +30,27 @@ def build(request: Request) -> Network:
         images = batch if normalize is None else normalize(batch).to(dtype)
         return network(pixel_values=images).pooler_output
 
+    example = torch.zeros(request.shape, dtype=dtype, device=request.device)
+    if normalize is not None:
+        example = example.permute(0, 2, 3, 1).to(torch.uint8).contiguous()
     began = perf_counter()
-    run = _compiled(step, _example(request, dtype), request.compile)
+    run = _compiled(step, example, request.compile)
     compile_s = None if run is step else perf_counter() - began
-    of_any_size = run if run is step else fixed_shape(run, request.shape[0])
+    of_any_size = run if run is step else fixed_shape(run, size)
 
     def embed(batch: Any) -> Any:
         with torch.inference_mode():
             return of_any_size(batch.to(dtype) if normalize is None else batch)
 
+    compiled = "compile" if hasattr(run, "_torchdynamo_orig_callable") else "none"
     first = next(network.parameters())
     return Network(
         embed,
         request.weights_digest,
         runtime="pytorch" if isinstance(network, torch.nn.Module) else "unknown",
         provider=f"torch {first.device.type} {str(first.dtype).removeprefix('torch.')}",
-        dtype=next(name for name, value in _DTYPES.items() if value == first.dtype),
-        compile=_compiled_by(run),
+        dtype=next(name for name, value in TORCH_DTYPES.items() if value == first.dtype),
+        compile="cuda_graphs" if isinstance(run, CudaGraph) else compiled,
         values={"compile_s": compile_s},
     )
 
@@ -128,18 +113,3 @@ def _compiled(step: Run, batch: Any, how: str) -> Run:
         if batch.device.type == "cuda":
             torch.cuda.synchronize()
     return compiled
-
-
-def _compiled_by(run: Run) -> str:
-    """What `run` is, in a recipe's words."""
-    if isinstance(run, CudaGraph):
-        return "cuda_graphs"
-    return "compile" if hasattr(run, "_torchdynamo_orig_callable") else "none"
-
-
-def _example(request: Request, dtype: torch.dtype) -> torch.Tensor:
-    """A batch of zeros, as `step` will get them."""
-    n, channels, height, width = request.shape
-    if request.normalize is None:
-        return torch.zeros(request.shape, dtype=dtype, device=request.device)
-    return torch.zeros((n, height, width, channels), dtype=torch.uint8, device=request.device)

@@ -10,15 +10,14 @@ import json
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
-from wallclock.corpus.abo.store import PermanentError, Store, StoreConfig, TransientError, retry
+from wallclock.corpus.abo.store import PermanentError, Store, TransientError, retry
 from wallclock.corpus.manifest import Item
-from wallclock.corpus.readers import Reader
+from wallclock.corpus.readers import MARKER, Reader
 from wallclock.errors import ImageError
-
-#: Objects in flight or waiting to be read, per thread: bounds the memory.
-_PREFETCH_PER_THREAD = 2
+from wallclock.spec import CorpusSpec
 
 
 class RemoteReader(Reader):
@@ -27,13 +26,14 @@ class RemoteReader(Reader):
     layout = "remote"
     fetches_ahead = True
 
-    def __init__(self, marker: Path) -> None:
-        settings = json.loads(marker.read_text(encoding="utf-8"))
-        self._store = Store(StoreConfig(**settings["store"]))
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        settings = json.loads((root / MARKER).read_text(encoding="utf-8"))
+        self._store = Store(CorpusSpec("abo", **settings["store"]))
         self._prefix = str(settings["prefix"])
-        threads = self._store.config.threads
-        self._pool = ThreadPoolExecutor(threads, "remote-read")
-        self._window = _PREFETCH_PER_THREAD * threads
+        self._pool = ThreadPoolExecutor(self._store.spec.threads, "remote-read")
+        # Objects in flight or waiting to be read: bounds the memory.
+        self._window = 2 * self._store.spec.threads
         # By path, in the order of announcement; threads may read them in any order.
         self._announced: dict[str, Item] = {}
         self._prefetched: dict[str, Future[bytes]] = {}
@@ -55,8 +55,8 @@ class RemoteReader(Reader):
             for future in self._prefetched.values():
                 future.cancel()
             self._prefetched.clear()
-            self._announced = {item.path: item for item in items}
-            self._fill()
+            self._announced.clear()
+        self.prefetch_more(items)
 
     def prefetch_more(self, items: Sequence[Item]) -> None:
         """Prefetch these after those that were announced before."""
@@ -71,14 +71,13 @@ class RemoteReader(Reader):
 
     def _fill(self) -> None:
         while self._announced and len(self._prefetched) < self._window:
-            path = next(iter(self._announced))
-            item = self._announced.pop(path)
-            if path not in self._prefetched:
-                self._prefetched[path] = self._pool.submit(self._get, item)
+            item = self._announced.pop(next(iter(self._announced)))
+            if item.path not in self._prefetched:
+                self._prefetched[item.path] = self._pool.submit(self._get, item)
 
     def _get(self, item: Item) -> bytes:
         try:
-            return retry(lambda: self._get_once(item), self._store.config.attempts)
+            return retry(partial(self._get_once, item), self._store.spec.attempts)
         except (PermanentError, TransientError) as error:
             raise ImageError("read", str(error)) from error
 

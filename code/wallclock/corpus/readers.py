@@ -1,0 +1,201 @@
+"""Stage `read`: an image's bytes, however its corpus stores them, and the page cache before it.
+
+Most corpora are folders of files. A folder that holds `.wallclock-storage.json` is something else
+and names it: tar shards, an LMDB, or a store to GET from.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import lmdb
+
+from wallclock.corpus.manifest import Item
+from wallclock.errors import ImageError, UserError, check_name
+
+#: The file by which a folder declares that it does not hold one file an image.
+MARKER = ".wallclock-storage.json"
+#: Bytes per read into the page cache: a shard or a database can be larger than memory.
+_CHUNK_BYTES = 1 << 22
+
+#: By folder, the process that opened the database and its handle: LMDB forbids opening one twice in
+#: a process, and using one that the parent opened before a fork.
+_databases: dict[Path, tuple[int, lmdb.Environment]] = {}
+#: Guards opening: threads share descriptors and databases.
+_open_lock = threading.Lock()
+
+
+class Reader:
+    """Reads images; belongs to the process that opened it, whose threads may share it.
+
+    This one reads files, each with three system calls; the kernel reads ahead, or does not.
+    """
+
+    #: files, tar, lmdb or remote.
+    layout = "files"
+    #: Whether announcing images with `prefetch` does anything.
+    fetches_ahead = False
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def __call__(self, item: Item) -> bytes:
+        """The image's bytes, as many as listed.
+
+        Raises:
+            ImageError: they cannot be read, or are more or fewer than the manifest says.
+        """
+        try:
+            descriptor = os.open(f"{self._root}/{item.path}", os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                # One byte more than listed, so that a grown file is detected.
+                data = os.read(descriptor, item.bytes + 1)
+                while 0 < len(data) < item.bytes and (
+                    rest := os.read(descriptor, item.bytes + 1 - len(data))
+                ):
+                    data += rest
+            finally:
+                os.close(descriptor)
+        except (OSError, ValueError) as error:
+            raise _failure(error) from error
+        if len(data) != item.bytes:
+            length = f"more than {item.bytes}" if len(data) > item.bytes else len(data)
+            change = f"{length} bytes, the manifest says {item.bytes}: changed since it was listed"
+            raise ImageError("read", change)
+        return data
+
+    def prefetch(self, items: Sequence[Item]) -> None:
+        """Prefetch these, which will be read next in this order, where the storage allows it."""
+
+    def prefetch_more(self, items: Sequence[Item]) -> None:
+        """Prefetch these after those that were announced before."""
+
+
+class TarReader(Reader):
+    """One `pread` an image, at the offset in its row: `00003.tar@1536`."""
+
+    layout = "tar"
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self._shards: dict[str, int] = {}
+
+    def __call__(self, item: Item) -> bytes:
+        """The member's bytes."""
+        name, _, offset = item.path.partition("@")
+        try:
+            with _open_lock:
+                if name not in self._shards:
+                    self._shards[name] = os.open(self._root / name, os.O_RDONLY | os.O_CLOEXEC)
+            return _complete(os.pread(self._shards[name], item.bytes, int(offset)), item)
+        except (OSError, ValueError) as error:
+            raise _failure(error) from error
+
+    def __del__(self) -> None:
+        for descriptor in self._shards.values():
+            os.close(descriptor)
+
+
+class LmdbReader(Reader):
+    """One `get` an image, copied out of the map."""
+
+    layout = "lmdb"
+
+    def __call__(self, item: Item) -> bytes:
+        """The value's bytes."""
+        try:
+            with self._database().begin() as transaction:
+                return _complete(transaction.get(item.path.encode()) or b"", item)
+        except lmdb.Error as error:
+            raise _failure(error) from error
+
+    def _database(self) -> lmdb.Environment:
+        process = os.getpid()
+        with _open_lock:
+            if self._root not in _databases or _databases[self._root][0] != process:
+                release(self._root)
+                database = lmdb.open(str(self._root), readonly=True, lock=False, max_spare_txns=4)
+                _databases[self._root] = (process, database)
+            return _databases[self._root][1]
+
+
+def make(root: Path) -> Reader:
+    """Open a reader for the images under `root`.
+
+    Raises:
+        UserError: the folder declares an unknown storage.
+    """
+    storage = storage_of(root)
+    if storage == "remote":
+        # Imported where it is needed: boto3 takes a second.
+        from wallclock.corpus.remote import RemoteReader
+
+        return RemoteReader(root)
+    return {"files": Reader, "tar": TarReader, "lmdb": LmdbReader}[storage](root)
+
+
+def storage_of(root: Path) -> str:
+    """How images are stored under `root`: files, tar, lmdb or remote."""
+    try:
+        layout = json.loads((root / MARKER).read_text(encoding="utf-8"))["layout"]
+    except (FileNotFoundError, NotADirectoryError):
+        return "files"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{root / MARKER} cannot be read; delete {root} and run the same command again"
+        ) from error
+    return check_name(str(layout), ("tar", "lmdb", "remote"), "storage")
+
+
+def stored(root: Path, items: Iterable[Item]) -> list[Path]:
+    """The local files that hold these images; empty for a remote store."""
+    storage = storage_of(root)
+    if storage in ("remote", "lmdb"):
+        return [root / "data.mdb"] if storage == "lmdb" else []
+    names = (item.path.partition("@")[0] if storage == "tar" else item.path for item in items)
+    return [root / name for name in dict.fromkeys(names)]
+
+
+def warm(paths: Iterable[Path]) -> None:
+    """Read every file once, so that the pass reads from memory."""
+    for path in paths:
+        # The pass meets an unreadable file again and lists it as a failure of `read`.
+        with suppress(OSError), open(path, "rb", buffering=0) as file:
+            while file.read(_CHUNK_BYTES):
+                pass
+
+
+def evict(root: Path, paths: Iterable[Path]) -> None:
+    """Drop these files of `root` from the page cache, without root, so that the pass reads a disk.
+
+    Each is flushed first, because dirty pages stay; so do pages that this process has mapped.
+    """
+    release(root)
+    for path in paths:
+        with suppress(OSError), open(path, "rb") as file:
+            os.fsync(file)
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def release(root: Path) -> None:
+    """Close this process's view of a database; the next read opens it again."""
+    _, database = _databases.pop(root, (0, None))
+    if database is not None:
+        database.close()
+
+
+def _complete(data: bytes, item: Item) -> bytes:
+    if len(data) != item.bytes:
+        reason = f"{len(data)} bytes, the manifest says {item.bytes}: the pack was changed"
+        raise ImageError("read", reason)
+    return data
+
+
+def _failure(error: Exception) -> ImageError:
+    """A failure of `read`, in the system's words."""
+    return ImageError("read", getattr(error, "strerror", None) or str(error))

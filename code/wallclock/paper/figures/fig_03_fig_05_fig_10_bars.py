@@ -1,0 +1,171 @@
+"""Figures 3, 5 and 10: times of decoders and of runtimes, and throughput by step, as bars."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments import decoders, onnx, steps
+from wallclock.paper.csvfile import Row, distinct, joined, number, ok_rows
+from wallclock.paper.figures import style
+from wallclock.paper.format import digits, factor
+from wallclock.paper.labels import DECODERS, RUNTIMES, SETS, STEPS
+from wallclock.paper.rendering import NothingToDrawError, Tables, output
+from wallclock.spec import IMAGE_SETS
+
+#: The bar of a runtime of ONNX Runtime's; all others are blue.
+_ONNX_BAR = "#E8B54D"
+
+
+@output(
+    "fig-03-decoder-comparison",
+    "Milliseconds to decode one image, by decoder and image set",
+    decoders.CSV,
+)
+def draw_decoders(tables: Tables) -> Figure:
+    """Mean time a decoder, with a line from p50 to p90; a panel an image set, own scales."""
+    rows = tables[decoders.CSV]
+    measured, names = ok_rows(rows), distinct(rows, "decoder")
+    sets = [name for name in IMAGE_SETS if name in distinct(measured, "image_set")]
+    if not sets:
+        known = " or ".join(IMAGE_SETS)
+        raise NothingToDrawError(f"no row in {decoders.CSV} is of an image set called {known}")
+    figure = style.new_figure(1.05 + 0.42 * len(names))
+    panels = figure.subplots(1, len(sets), sharey=True, squeeze=False)[0]
+    for axes, image_set in zip(panels, sets, strict=True):
+        of_set = {row["decoder"]: row for row in rows if row["image_set"] == image_set}
+        columns = ("mean_ms", "p50_ms", "p90_ms")
+        _bars(axes, [of_set.get(name) for name in names], columns, height=0.6)
+        style.horizontal_bars(axes, [_decoder_name(name, rows) for name in names], 0.14)
+        axes.set_xlabel("milliseconds per image")
+        axes.set_title(_set_title(image_set, measured))
+    buffers = " / ".join(f"{int(n):,}" for n in distinct(measured, "n_buffers"))
+    remarks = (f"{buffers} images in memory", "bar: mean, line: p50 to p90")
+    marked = style.mark_explained(measured)
+    style.place_caption(figure, measured, *remarks, marked, style.left_out(rows))
+    return figure
+
+
+@output(
+    "fig-05-onnx-vs-pytorch",
+    "Latency of one batch in each runtime, the forward pass alone",
+    onnx.CSV,
+)
+def draw_runtimes(tables: Tables) -> Figure:
+    """Mean time a batch by runtime, with a line from p50 to p95; without a time, the reason."""
+    rows = tables[onnx.CSV]
+    measured = ok_rows(rows)
+    figure = style.new_figure(1.05 + 0.3 * len(rows))
+    axes = figure.subplots()
+
+    def after(row: Row) -> str:
+        return " ms" + (f" · {digits(row['img_per_s'])} img/s" if row["img_per_s"] else "")
+
+    _bars(axes, rows, ("mean_ms", "p50_ms", "p95_ms"), after, reason=74)
+    names = [f"{RUNTIMES[row['runtime']]} {row['dtype'].upper()}" for row in rows]
+    style.horizontal_bars(axes, names, 0.24)
+    axes.set_xlabel(f"milliseconds per batch of {joined(measured, 'batch_size')}")
+    axes.set_title("Forward pass alone, by runtime")
+    batches = joined(measured, "n_batches")
+    remarks = (f"{batches} batches" if batches else "", "bar: mean, line: p50 to p95")
+    style.place_caption(figure, measured, *remarks, style.mark_explained(measured))
+    return figure
+
+
+@output(
+    "fig-10-throughput-summary",
+    "Throughput after each cumulative step, measured end to end",
+    steps.CSV,
+)
+def draw_steps(tables: Tables) -> Figure:
+    """One bar a step, images a second, with its factor over the baseline."""
+    rows = tables[steps.CSV]
+    measured = ok_rows(rows)
+    figure = style.new_figure(0.95 + 0.42 * len(rows))
+    axes = figure.subplots()
+    base = next((number(row["img_per_s"]) for row in measured if row["step"] == "baseline"), None)
+
+    def after(row: Row) -> str:
+        if not base or row["step"] == "baseline":
+            return ""
+        return f"  {factor(float(row['img_per_s']) / base)}"
+
+    columns = ("img_per_s", "img_per_s_min", "img_per_s_max")
+    _bars(axes, rows, columns, after, reason=80, weight="bold")
+    style.horizontal_bars(axes, [_step_name(row) for row in rows], 0.22)
+    axes.set_xlabel("images per second, measured end to end")
+    sets = joined(measured, "image_set", SETS)
+    axes.set_title(f"Throughput, each step added to those above it, {sets}")
+    remarks = (style.spread_remark(measured, "line"), _fidelity(rows))
+    left_out = style.left_out(rows, lambda row: STEPS[row["step"]])
+    style.place_caption(figure, measured, *remarks, style.mark_explained(measured), left_out)
+    return figure
+
+
+def _bars(
+    axes: Axes,
+    rows: Sequence[Row | None],
+    columns: tuple[str, str, str],
+    after: Callable[[Row], str] = lambda row: "",
+    *,
+    reason: int = 0,
+    height: float = 0.62,
+    weight: str = "normal",
+) -> None:
+    """A bar to the first column, a line between the others, the number and `after` beside them.
+
+    A row without a measurement shows its status, and as many characters of `reason` as fit.
+    """
+    for position, row in enumerate(rows):
+        if row is None:
+            continue
+        if row["status"] != "ok":
+            words = style.why(row, reason) if reason else row["status"]
+            style.beside_bar(axes, 0, position, words).set(color=style.GREY, fontsize=7)
+            continue
+        value, low, high = (number(row[column]) for column in columns)
+        if value is None or low is None or high is None:
+            raise NothingToDrawError(f"row {position + 1} has status ok but lacks one of {columns}")
+        colour = _ONNX_BAR if row.get("runtime", "").startswith("onnx") else style.BAR
+        axes.barh(position, value, height=height, color=colour, **style.EDGE)
+        # Not an error bar: those are relative to the value, which may lie outside the quantiles.
+        if high > low:
+            style.range_line(axes, (low, high), position)
+        text = f"{digits(value)}{after(row)}{style.mark(row)}"
+        style.beside_bar(axes, max(value, high), position, text).set_fontweight(weight)
+
+
+def _set_title(image_set: str, rows: Sequence[Row]) -> str:
+    """The set's name and the sizes of its images, without which a time means little."""
+    row = next(row for row in rows if row["image_set"] == image_set)
+    title, kilobytes, megapixels = SETS[image_set], row["median_kb"], row["median_megapixels"]
+    title = title[:1].upper() + title[1:]
+    if not kilobytes or not megapixels:
+        return title
+    return f"{title}\n(median {digits(kilobytes)} KB, {float(megapixels):.2g} megapixels)"
+
+
+def _decoder_name(decoder: str, rows: Sequence[Row]) -> str:
+    libraries = distinct([row for row in rows if row["decoder"] == decoder], "library")
+    name = DECODERS[decoder]
+    if not libraries:
+        return name
+    return libraries[0] if libraries[0].startswith(name) else f"{name}\n({libraries[0]})"
+
+
+def _step_name(row: Row) -> str:
+    libraries = "/".join(dict.fromkeys((DECODERS[row["decoder"]], DECODERS[row["resizer"]])))
+    settings = f"{row['workers']} workers, batch {row['batch_size']}, {row['dtype'].upper()}"
+    return f"{STEPS[row['step']]}\n{libraries}, {settings}"
+
+
+def _fidelity(rows: Sequence[Row]) -> str:
+    """How near the last step's output is to the reference: part of a gain may be less work."""
+    for row in reversed(ok_rows(rows)):
+        if row["psnr_db"]:
+            vectors = f", vectors' cosine {float(row['cosine']):.4f}" if row["cosine"] else ""
+            psnr = f"PSNR {float(row['psnr_db']):.0f} dB against PIL"
+            return f"{STEPS[row['step']]}: {psnr}{vectors}"
+    return ""

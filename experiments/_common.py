@@ -1,0 +1,254 @@
+"""What the experiments share: the types of their interface, their cells, and their tables' rows."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from wallclock.clock import LOADING_STAGES, STAGES
+from wallclock.records import Record
+from wallclock.run.plan import Plan
+from wallclock.spec import Cell, ModelSpec, Recipe, Slice
+from wallclock.summary import median, quantile
+
+__all__ = ["Cell", "Plan", "Recipe", "Record"]
+
+#: An experiment's part of the configuration.
+Options = Mapping[str, Any]
+Records = Sequence[Record]
+Row = dict[str, object]
+#: CSV → its rows.
+Tables = dict[str, list[Row]]
+
+_PER_100K = 100_000
+_RECIPE_FIELDS = frozenset(field.name for field in fields(Recipe)) - {"name", "device"}
+
+
+def cell(
+    plan: Plan,
+    experiment: str,
+    protocol: str,
+    label: str,
+    recipe: Recipe,
+    corpus: Slice | None,
+    *,
+    repeat: int = 0,
+    model: ModelSpec | None = None,
+    params: Options | None = None,
+) -> Cell:
+    """One measurement; by default of the configured model, with the common parameters."""
+    model = model or plan.settings.model
+    params = plan.params if params is None else params
+    return Cell(experiment, protocol, label, repeat, recipe, corpus, model, params)
+
+
+def mock_model(plan: Plan, service_ms: float = 0.0, image_ms: float = 0.0) -> ModelSpec:
+    """A mock model with the configured model's input and output, and this service time."""
+    mock = ModelSpec("null", weights="none", service_ms=service_ms, service_ms_per_image=image_ms)
+    model = plan.settings.model
+    return replace(mock, input_px=model.input_px, dim=model.dim)
+
+
+def columns(*parts: str | Sequence[str]) -> tuple[str, ...]:
+    """Column names: the words of each text, and tuples of names as they are."""
+    return tuple(
+        name for part in parts for name in (part.split() if isinstance(part, str) else part)
+    )
+
+
+#: Columns of every table whose rows are serial or end-to-end passes.
+STAGE_COLUMNS = tuple(column for name in STAGES for column in (f"{name}_s", f"{name}_share"))
+
+#: Of every table whose recipes pass a fidelity gate. Older records leave newer columns empty.
+FIDELITY_COLUMNS = columns(
+    "psnr_db psnr_db_min max_abs_diff psnr_loss_vs_area_db psnr_gain_vs_paper_db cosine gate"
+)
+SIZE_COLUMNS = columns("median_kb median_megapixels")
+
+
+def groups(records: Records, protocol: str = "") -> dict[tuple[str, str], list[Record]]:
+    """Repeats together, by (image set, label), in plan order: of one protocol, or of all."""
+    grouped: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        if protocol in ("", record.cell.protocol):
+            grouped.setdefault((image_set_of(record), record.cell.label), []).append(record)
+    return grouped
+
+
+def image_set_of(record: Record) -> str:
+    """The image set that a record was measured on; empty for none."""
+    return record.cell.corpus.image_set if record.cell.corpus else ""
+
+
+def measured(repeats: Records) -> list[Record]:
+    """The repeats that have a measurement."""
+    return [record for record in repeats if record.ok]
+
+
+def new_row(repeats: Records, names: Sequence[str]) -> Row:
+    """A row with all that its cell says before any time is read.
+
+    Filled where the table has the column: environment, image set, the recipe's choices, origin, and
+    the status: `ok` if any repeat measured, else the first one's.
+    """
+    cell, machine = repeats[0].cell, repeats[0].environment["machine"]
+    on_gpu = cell.recipe.device == "cuda" and bool(machine["gpus"])
+    known = {name: getattr(cell.recipe, name) for name in _RECIPE_FIELDS}
+    known |= {
+        "recipe": cell.recipe.name,
+        "image_set": image_set_of(repeats[0]),
+        "corpus": cell.corpus.label if cell.corpus else "",
+        "model": cell.model.name,
+        "weights": cell.model.weights,
+        "device": machine["gpus"][0]["name"] if on_gpu else _cpu_name(machine),
+        "device_kind": "cuda" if on_gpu else "cpu",
+        "origin": "measured",
+        "status": "ok" if measured(repeats) else repeats[0].status,
+        "reason": "" if measured(repeats) else repeats[0].reason,
+        **_ran(repeats),
+    }
+    return {name: known.get(name) for name in names}
+
+
+def _cpu_name(machine: Mapping[str, Any]) -> str:
+    # With its GPU: some absolute CPU figures bind on one box only.
+    gpu = f", with {machine['gpus'][0]['name']}" if machine["gpus"] else ""
+    return f"{machine['cpu']} ({machine['cores']} cores{gpu})"
+
+
+def _ran(repeats: Records) -> Row:
+    """What really ran, as the loader, its stages and the network reported it."""
+    for record in repeats:
+        ran = dict(record.values.get("ran", {}))
+        layout = ran.pop("layout", "files")
+        if ran and record.cell.corpus and layout != "files":
+            ran["corpus"] = f"{record.cell.corpus.kind} ({layout})"
+        if ran:
+            return ran
+    return {}
+
+
+def complete(row: Row, repeats: Records, measure: Callable[[Records], Row], wrong: str = "") -> Row:
+    """The row with what was measured, if anything was; without a time if the output is `wrong`."""
+    if row["status"] != "ok":
+        return row
+    if wrong:
+        return row | {"status": "gate failed", "reason": f"{wrong}: no time counts"}
+    return row | measure(repeats)
+
+
+def wall_s(record: Record) -> float:
+    """Wall time of the pass in seconds."""
+    return record.seconds_in("wall")
+
+
+def mean_ms(record: Record, samples: str) -> float:
+    """The mean of a record's samples in milliseconds."""
+    durations = record.samples[samples]
+    return sum(durations) / len(durations) / 1e6
+
+
+def count(record: Record) -> int:
+    """Images of the pass."""
+    values = record.values
+    return int(values["n_loaded"] if "n_loaded" in values else values["n_embedded"])
+
+
+def rate(record: Record) -> float:
+    """Images a second; of pinned processes, which do not end together, the sum of their own."""
+    return float(record.values.get("img_per_s") or count(record) / wall_s(record))
+
+
+def median_repeat(repeats: Records, key: Callable[[Record], float] = wall_s) -> Record:
+    """The measured repeat in the middle by `key`, the lower of the middle two.
+
+    A row shows one real pass: medians taken stage by stage would not add up to any wall time.
+    """
+    ordered = sorted(measured(repeats), key=key)
+    return ordered[(len(ordered) - 1) // 2]
+
+
+def wall_columns(repeats: Records) -> Row:
+    """How many repeats measured, and the spread of their wall times."""
+    walls = [wall_s(record) for record in measured(repeats)]
+    return {"repeats": len(walls), "wall_s_min": min(walls), "wall_s_max": max(walls)}
+
+
+def spread_columns(repeats: Records) -> Row:
+    """How many repeats measured; the median of their rates, the lowest and the highest."""
+    rates = [rate(record) for record in measured(repeats)]
+    row: Row = {"repeats": len(rates), "img_per_s": median(rates)}
+    return row | {"img_per_s_min": min(rates), "img_per_s_max": max(rates)}
+
+
+def timing_columns(repeats: Records, samples: str, percents: Sequence[int]) -> Row:
+    """Mean and percentiles of the samples of the repeat with the median mean; the means' range."""
+    shown = median_repeat(repeats, lambda record: mean_ms(record, samples))
+    means = [mean_ms(record, samples) for record in measured(repeats)]
+    row: Row = {f"p{q}_ms": quantile(shown.samples[samples], q / 100) / 1e6 for q in percents}
+    row |= {"mean_ms": mean_ms(shown, samples), "repeats": len(means)}
+    return row | {"mean_ms_min": min(means), "mean_ms_max": max(means)}
+
+
+def rate_columns(n_images: int, wall: float) -> Row:
+    """Images, wall time and what follows from the two; scaled figures say so."""
+    return {
+        "n_images": n_images,
+        "wall_s": wall,
+        "img_per_s": n_images / wall,
+        "seconds_per_100k": wall / n_images * _PER_100K,
+        "seconds_per_100k_origin": "measured" if n_images == _PER_100K else "extrapolated",
+    }
+
+
+def value_columns(record: Record, *names: str) -> Row:
+    """Values of a record, and the median size of its images; None where it has none."""
+    return {name: record.values.get(name) for name in (*names, *SIZE_COLUMNS)}
+
+
+def judge_fidelity(values: Mapping[str, Any], limits: Mapping[str, Any]) -> Row:
+    """The fidelity columns of one recipe, from the values of a fidelity cell.
+
+    The limits on a single image (`max_loss_db`, `not_below_paper`) are for recipes that claim to
+    antialias; where the configuration names none, there is none.
+    """
+    if "psnr_db" not in values:
+        return {"gate": "not checked"}
+    passed = (
+        values["psnr_db"] >= limits["min_psnr_db"]
+        and values.get("cosine", 1.0) >= limits["min_cosine"]
+        and ("max_loss_db" not in limits or values["psnr_loss_vs_area_db"] <= limits["max_loss_db"])
+        and (not limits.get("not_below_paper") or values["psnr_gain_vs_paper_db"] >= 0)
+    )
+    row: Row = {name: values.get(name) for name in FIDELITY_COLUMNS}
+    return row | {"gate": "passed" if passed else "failed"}
+
+
+def fidelity_gate(records: Records, timed: Cell) -> Row:
+    """The fidelity columns of a timed cell, from the fidelity cell on the same image set."""
+    name = timed.recipe.name
+    for record in records:
+        judged = record.cell
+        if judged.protocol == "fidelity" and judged.images.image_set == timed.images.image_set:
+            if judged.recipe.name == name:
+                return {"gate": "reference"}
+            return judge_fidelity(record.values.get("fidelity", {}).get(name, {}), judged.params)
+    return {"gate": "not checked"}
+
+
+def stage_columns(repeats: Records) -> Row:
+    """Seconds and shares of each stage, wall time with its spread, and rates: the median pass."""
+    shown = median_repeat(repeats)
+    wall = wall_s(shown)
+    stages = {name: shown.seconds_in(name) for name in STAGES}
+    row: Row = {f"{name}_s": seconds for name, seconds in stages.items()}
+    row |= {f"{name}_share": seconds / wall for name, seconds in stages.items()}
+    loads = any(stages[name] for name in LOADING_STAGES)
+    share = (stages["decode"] + stages["resize"]) / (wall - stages["forward"])
+    return row | {
+        "unattributed_s": wall - sum(stages.values()),
+        **wall_columns(repeats),
+        **rate_columns(count(shown), wall),
+        "decode_resize_share_without_forward": share if loads else None,
+        "n_failed": len(shown.failures),
+        **value_columns(shown),
+    }
