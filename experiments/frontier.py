@@ -3,9 +3,11 @@
 Method. One loader a process, all on the same cores, files and page cache, batches of one size, in
 steady state, interleaved; uint8 or float32 as each system ships it. Nothing is done with a batch. A
 system's first decoded images are kept as it delivered them and compared with Pillow's antialiased
-resize. Where a system has more than one setup, all are measured and the row shows the fastest. The
-gate is that of the recipe `fast`: every image within `max_loss_db` of full decode + INTER_AREA and
-no worse than the paper's. It withholds no time here: the distance is an axis of the figure.
+resize. Every variant of a system is measured under every setup (workers a core, glibc's allocator)
+that its users can choose; the row shows the fastest whose pixels pass the gate, `other_variants`
+the others. The gate is that of the recipe `fast`: every image within `max_loss_db` of full decode +
+INTER_AREA and no worse than the paper's. It withholds no time here: the distance is an axis of the
+figure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,20 +21,22 @@ from wallclock import provenance
 from wallclock.engines import third_party
 from wallclock.errors import check_name
 from wallclock.spec import Slice
-from wallclock.summary import median
 
 RANK = 130
 CSV = "frontier.csv"
 COLUMNS = _common.columns(
     "system variant library settings image_set subset corpus weights device device_kind cores",
     "batch_size n_images n_unique repeats wall_s wall_s_min wall_s_max",
-    "img_per_s img_per_s_min img_per_s_max speedup_vs_pil speedup_vs_paper other_variants",
+    "img_per_s img_per_s_min img_per_s_max speedup_vs_next speedup_vs_pil speedup_vs_paper",
+    "other_variants",
     "startup_s",
     _common.FIDELITY_COLUMNS,
     "median_kb median_megapixels progressive_share origin status reason",
 )
 TABLES = {CSV: COLUMNS}
 
+#: This suite's own systems, and the numbers of workers a core that each is measured with.
+_OWN: Mapping[str, Sequence[int]] = {"baseline": (1, 4), "paper": (1, 4), "ours": (1,)}
 #: Cells shorter than this are a smoke test's: no network in each.
 _NETWORK_FROM_S = 1.0
 
@@ -54,26 +58,40 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     new = partial(cell, plan, "frontier", "loading")
     grid = []
     for repeat, (corpus, subset) in product(plan.repeats("frontier"), images):
-        for name, variant in _systems(options):
-            parts = (name, variant, corpus.kind, corpus.image_set, subset)
+        for name, variant, setup in _systems(options):
+            words = _setup_words(variant, setup)
+            parts = (name, words, corpus.kind, corpus.image_set, subset)
             label = "-".join(part for part in parts if part)
             size = options["batch_size"][corpus.image_set]
-            recipe = replace(_recipe(options, name, variant), batch_size=size)
-            params = {**shared, "system": name, "variant": variant, "subset": subset}
+            recipe = _recipe(options, name, int(setup["workers_per_core"]))
+            params = {**shared, "system": name, "variant": variant, "setup": words}
+            params |= {"allocator": setup["allocator"], "subset": subset}
             params["installed"] = third_party.installed(name)
+            recipe = replace(recipe, batch_size=size)
             grid.append(new(label, recipe, corpus, repeat=repeat, params=params))
     return grid
 
 
-def _systems(options: Options) -> list[tuple[str, str]]:
-    """Each system with each of its variants."""
-    third_parties = {name: loader.variants for name, loader in third_party.LOADERS.items()}
-    systems: dict[str, Sequence[str]] = {**third_parties, **options["own"]}
-    names = options["systems"] or list(systems)
+def _systems(options: Options) -> list[tuple[str, str, Options]]:
+    """Each system with each of its variants, under each setup that it has."""
+    loaders = third_party.LOADERS
+    names = options["systems"] or [*loaders, *_OWN]
+    every = options["all_variants"]
+    systems = []
     for name in names:
-        check_name(name, systems, "system")
-    n = None if options["all_variants"] else 1
-    return [(name, variant) for name in names for variant in systems[name][:n]]
+        check_name(name, [*loaders, *_OWN], "system")
+        variants = loaders[name].variants if name in loaders else ("",)
+        per_core = loaders[name].workers_per_core if name in loaders else _OWN[name]
+        setups = [one for one in options["setups"] if one["workers_per_core"] in per_core]
+        chosen = product(variants, setups) if every else [(variants[0], setups[0])]
+        systems += [(name, variant, setup) for variant, setup in chosen]
+    return systems
+
+
+def _setup_words(variant: str, setup: Options) -> str:
+    many, keeps = setup["workers_per_core"] > 1, setup["allocator"] == "keep"
+    workers = f"{setup['workers_per_core']} workers a core" if many else ""
+    return ", ".join(filter(None, (variant, workers, "allocator=keep" if keeps else "")))
 
 
 def _subsets(plan: Plan, corpus: Slice, options: Options) -> list[str]:
@@ -85,16 +103,16 @@ def _subsets(plan: Plan, corpus: Slice, options: Options) -> list[str]:
     return [name for name in options["subsets"] if name == "all" or name in both]
 
 
-def _recipe(options: Options, name: str, variant: str) -> Recipe:
+def _recipe(options: Options, name: str, workers_per_core: int) -> Recipe:
     """Ours and the paper's as configured; a third party's is its name."""
     ours: Recipe = options["ours"]
+    workers = workers_per_core * provenance.machine()["cores"]
     if name == "ours":
         return replace(ours, name=name, device="cpu")
     if name in ("paper", "baseline"):
-        workers = provenance.machine()["cores"] if variant == "cores" else int(variant)
         paper: Recipe = options[name]
         return replace(paper, name=name, workers=workers, device="cpu", dtype="fp32")
-    return Recipe(name, engine=name, device=ours.device)
+    return Recipe(name, engine=name, workers=workers, device=ours.device)
 
 
 def tables(records: Records) -> Tables:
@@ -103,27 +121,45 @@ def tables(records: Records) -> Tables:
     for record in records:
         images, params = record.cell.images, record.cell.params
         key = (params["system"], images.kind, images.image_set, params["subset"])
-        grouped.setdefault(key, {}).setdefault(params["variant"], []).append(record)
+        variant = params.get("setup", params["variant"])
+        grouped.setdefault(key, {}).setdefault(variant, []).append(record)
     rows = {key: _row(variants) for key, variants in grouped.items()}
-    for (_, *same), row in rows.items():
-        for system in ("pil", "paper"):
-            rate, other = row["img_per_s"], rows.get((system, *same), {}).get("img_per_s")
-            if isinstance(rate, float) and isinstance(other, float):
-                row[f"speedup_vs_{system}"] = rate / other
+    for (system, *same), row in rows.items():
+        panel = {name: other for (name, *where), other in rows.items() if where == same}
+        others = {f"speedup_vs_{name}": panel.get(name, {}) for name in ("pil", "paper")}
+        passing = [row for name, row in panel.items() if name != system and _passes(row)]
+        others["speedup_vs_next"] = max(passing, key=_rate_of, default={})
+        if _rate_of(row):
+            row |= {name: _rate_of(row) / _rate_of(o) for name, o in others.items() if _rate_of(o)}
     return {CSV: list(rows.values())}
 
 
 def _row(variants: Mapping[str, list[Record]]) -> Row:
-    rates = {name: _median_rate(repeats) for name, repeats in variants.items()}
-    fastest = max(rates, key=rates.__getitem__)
-    repeats = variants[fastest]
-    row = _common.new_row(repeats, COLUMNS) | {"gate": "not checked"}
-    row |= {name: repeats[0].cell.params[name] for name in ("system", "variant", "subset")}
-    row = _common.complete(row, repeats, _measured)
-    if row["status"] == "ok":
-        slower = (f"{name}: {rates[name]:.4g} img/s" for name in variants if name != fastest)
-        row["other_variants"] = "; ".join(slower)
-    return row
+    """The fastest variant whose pixels pass; of those that do not, the fastest."""
+    rows = {name: _variant_row(name, repeats) for name, repeats in variants.items()}
+    best = max(rows, key=lambda name: (_passes(rows[name]), _rate_of(rows[name])))
+    others = [
+        f"{name or 'default'}: {_rate_of(row):.4g} img/s, gate {row['gate']}"
+        for name, row in rows.items()
+        if name != best and row["status"] == "ok"
+    ]
+    return rows[best] | {"other_variants": "; ".join(others)}
+
+
+def _variant_row(variant: str, repeats: Records) -> Row:
+    row = _common.new_row(repeats, COLUMNS) | {"gate": "not checked", "variant": variant}
+    row |= {name: repeats[0].cell.params[name] for name in ("system", "subset")}
+    return _common.complete(row, repeats, _measured)
+
+
+def _passes(row: Row) -> bool:
+    return row["gate"] == "passed"
+
+
+def _rate_of(row: Row) -> float:
+    """Images a second; 0 for a row without a measurement."""
+    rate = row.get("img_per_s")
+    return rate if isinstance(rate, float) else 0.0
 
 
 def _measured(repeats: Records) -> Row:
@@ -137,9 +173,3 @@ def _measured(repeats: Records) -> Row:
             limits = record.cell.params["fidelity"]
             return row | _common.judge_fidelity(record.values["fidelity"], limits)
     return row
-
-
-def _median_rate(repeats: Records) -> float:
-    """Images a second of the median repeat; 0 where none measured."""
-    rates = [_common.rate(record) for record in _common.measured(repeats)]
-    return median(rates) if rates else 0.0

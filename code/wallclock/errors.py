@@ -57,10 +57,15 @@ def image_errors(stage: str, library: str, call: Callable[P, R]) -> Callable[P, 
         except Exception as error:
             if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
                 raise
-            reason = f"{library}: {type(error).__name__}: {first_line(error)}"
-            raise ImageError(stage, reason) from error
+            raise ImageError(stage, f"{library}: {reason_of(error)}") from error
 
     return checked
+
+
+def reason_of(error: Exception) -> str:
+    """What a library says of an image; with the error's type where that is an unusual one."""
+    usual = isinstance(error, (OSError, ValueError, SyntaxError))
+    return first_line(error) if usual else f"{type(error).__name__}: {first_line(error)}"
 
 
 def describe(failure: Mapping[str, str]) -> str:

@@ -100,11 +100,21 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes above which an image is refused before it is decoded."""
+    """Sizes above which an image is refused before it is decoded.
+
+    They bound the seconds that a file can cost, by its work: a verdict that depended on a clock
+    would differ from machine to machine.
+    """
 
     max_pixels: Positive = 100_000_000
+    #: Of either side: the most that a JPEG can have.
+    max_side: Positive = 65_535
     max_bytes: Positive = 200_000_000
     max_scans: Positive = 64
+    #: Pixels times scans: a progressive JPEG is decoded once for each scan.
+    max_scan_pixels: Positive = 1_000_000_000
+    #: Segments of a JPEG's header and between its scans.
+    max_segments: Positive = 10_000
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ def manifest_in(folder: Path, n: int) -> Manifest:
 
 def loaded_one_by_one(manifest: Manifest, recipe: Recipe) -> dict[str, Any]:
     """Each image through the loading stages on its own, by id."""
-    stages = pipeline.load_stages(recipe, MODEL, manifest.root)
+    stages = pipeline.load_stages(recipe, MODEL, manifest)
     return {
         item.id: stages.normalize(stages.resize(item, stages.decode(item, stages.read(item))))
         for item in manifest.items

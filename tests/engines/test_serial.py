@@ -58,7 +58,7 @@ def run(
 ) -> tuple[engine.Outcome, StageProfiler, list[str], npt.NDArray[np.float32], list[int]]:
     profiler, done = StageProfiler(), list[int]()
     with tempfile.TemporaryDirectory() as folder:
-        load = failing(pipeline.load_stages(RECIPE, MODEL, manifest.root), failures)
+        load = failing(pipeline.load_stages(RECIPE, MODEL, manifest), failures)
         device = pipeline.device_stages(replace(RECIPE, sink=sink), MODEL, Path(folder))
         items = manifest.items
         outcome = engine.run(items, load, device, profiler, batch, limit, done.append)
@@ -106,7 +106,7 @@ def test_over_max_failures_stops(corpus: Manifest, n_failing: int, limit: int, b
         assert run(corpus, "npy", batch, failures, limit)[0].n_embedded == 12 - n_failing
         return
     with tempfile.TemporaryDirectory() as folder:
-        load = failing(pipeline.load_stages(RECIPE, MODEL, corpus.root), failures)
+        load = failing(pipeline.load_stages(RECIPE, MODEL, corpus), failures)
         device = pipeline.device_stages(RECIPE, MODEL, Path(folder))
         message = rf"more than max_failures={limit} images failed.*in decode: made to fail$"
         with pytest.raises(UserError, match=message):
@@ -130,7 +130,7 @@ def test_a_bug_is_no_image_failure(corpus: Manifest, tmp_path: Path) -> None:
     def broken(item: Item, pixels: Any) -> Any:
         raise ZeroDivisionError
 
-    load = replace(pipeline.load_stages(RECIPE, MODEL, corpus.root), resize=broken)
+    load = replace(pipeline.load_stages(RECIPE, MODEL, corpus), resize=broken)
     device = pipeline.device_stages(RECIPE, MODEL, tmp_path)
     with pytest.raises(ZeroDivisionError):
         engine.run(items, load, device, StageProfiler(), 4, 99, no_progress)

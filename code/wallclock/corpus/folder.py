@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -121,8 +122,8 @@ def _item(root: Path, name: str, limits: Limits, known: Item | None) -> Item:
         item = replace(item, sha256=sha256_bytes(data) if data else "")
         return validate(data, limits).annotate(item)
     except OSError as error:
-        dangling = "dangling link" if path.is_symlink() and not path.exists() else None
-        reason = dangling or error.strerror or type(error).__name__
+        dangling = error.errno == errno.ENOENT and path.is_symlink()
+        reason = "dangling link" if dangling else error.strerror or type(error).__name__
         return item.with_failure(ImageError("read", reason))
     except ImageError as error:
         return item.with_failure(error)

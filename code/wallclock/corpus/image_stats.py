@@ -10,7 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
+from wallclock.corpus import readers
 from wallclock.corpus.manifest import Item, Manifest
+from wallclock.errors import ImageError, image_errors
 from wallclock.summary import quantile
 
 #: Measures of an image, each with its unit in its name.
@@ -21,11 +23,12 @@ MEASURES = ("kb", "megapixels", "bytes_per_pixel", "longest_px", "brightness")
 class ImageStats:
     """`values`: one list for each measure, one number an image; `formats`: images by format.
 
-    `brightness`: mean luma, 0 (black) to 1 (white), at 1/8 scale.
+    `brightness`: mean luma, 0 (black) to 1 (white), at 1/8 scale. `failures`: images without one.
     """
 
     values: Mapping[str, Sequence[float]]
     formats: Mapping[str, int]
+    failures: Sequence[Mapping[str, str]] = ()
 
     def summary(self) -> dict[str, float]:
         """Median and 90th percentile of each measure."""
@@ -35,23 +38,26 @@ class ImageStats:
 
 def measure(manifest: Manifest) -> ImageStats:
     """Statistics of every valid image of a corpus stored as files."""
-    rows = []
+    rows, failures = [], []
+    read, brightness = readers.make(manifest), image_errors("decode", "Pillow", _brightness)
     for item in manifest.valid:
-        pixels, longest = item.width * item.height, max(item.width, item.height)
-        brightness = _brightness((manifest.root / item.path).read_bytes())
-        rows.append(
-            (item.bytes / 1e3, pixels / 1e6, item.bytes / pixels, float(longest), brightness)
-        )
+        sizes = (item.bytes / 1e3, item.pixels / 1e6, item.bytes / item.pixels)
+        try:
+            luma = brightness(read(item))
+        except ImageError as error:
+            failures.append({"id": item.id, "stage": error.stage, "reason": error.reason})
+            continue
+        rows.append((*sizes, float(max(item.width, item.height)), luma))
     formats = Counter(_format_name(item) for item in manifest.valid)
     values = {name: [row[i] for row in rows] for i, name in enumerate(MEASURES)}
-    return ImageStats(values, dict(sorted(formats.items())))
+    return ImageStats(values, dict(sorted(formats.items())), failures)
 
 
 def _format_name(item: Item) -> str:
     """'JPEG baseline', 'JPEG progressive', 'JPEG CMYK', 'PNG', …"""
     if item.format != "jpeg":
         return item.format.upper()
-    return f"JPEG {item.process}" if item.plain_jpeg else "JPEG CMYK"
+    return "JPEG CMYK" if item.components == 4 else f"JPEG {item.process}"
 
 
 def _brightness(data: bytes) -> float:

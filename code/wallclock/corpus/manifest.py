@@ -19,20 +19,21 @@ from wallclock.files import digest_of, sha256_bytes, write_bytes, write_text
 from wallclock.spec import Slice
 from wallclock.summary import median
 
-VERSION = 1
+VERSION = 2
 
-
-def decodable_by_all(format: str, components: int) -> bool:
-    """Whether every JPEG decoder reads such a file; Pillow decodes the others in all recipes."""
-    return format == "jpeg" and components in (1, 3)
+#: Larger images are decoded one at a time in a process: 100 megapixels take Pillow 1.5 GB.
+LARGE_PIXELS = 20_000_000
+#: Chroma subsampling of JPEGs that every decoder reads; gray has none.
+SAMPLINGS = ("4:4:4", "4:2:2", "4:2:0", "4:4:0", "4:1:1", "gray")
 
 
 @dataclass(frozen=True)
 class Item:
     """One image: its file, its header, and why it cannot be used if it cannot.
 
-    `path` is relative to the manifest's root. `components` counts colour channels. `failed_stage`
-    is empty for a valid image. `etag` is the store's.
+    `path` is relative to the manifest's root. `components` counts colour channels; `sampling` is a
+    JPEG's chroma subsampling, one of `SAMPLINGS` or other. `failed_stage` is empty for a valid
+    image. `etag` is the store's.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Item:
     format: str = ""
     process: str = ""
     components: int = 0
+    sampling: str = ""
     mtime_ns: int = 0
     failed_stage: str = ""
     failed_reason: str = ""
@@ -56,8 +58,13 @@ class Item:
 
     @property
     def plain_jpeg(self) -> bool:
-        """Whether every JPEG decoder reads it."""
-        return decodable_by_all(self.format, self.components)
+        """Whether every JPEG decoder reads it; Pillow decodes the others in all recipes."""
+        return self.format == "jpeg" and self.sampling in SAMPLINGS
+
+    @property
+    def pixels(self) -> int:
+        """Width times height."""
+        return self.width * self.height
 
     def with_failure(self, error: ImageError) -> Item:
         """The same row, failed in that stage for that reason."""

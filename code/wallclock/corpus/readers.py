@@ -1,7 +1,8 @@
 """Stage `read`: an image's bytes, however its corpus stores them, and the page cache before it.
 
-Most corpora are folders of files. A folder that holds `.wallclock-storage.json` is something else
-and names it: tar shards, an LMDB, or a store to GET from.
+Most corpora are folders of files. One that this suite has packed or left in a store holds
+`.wallclock-storage.json`, which says so: tar shards, an LMDB, or a store to GET from. In a folder
+of the user's, that file means nothing: a folder must never say where to read from.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import lmdb
 
-from wallclock.corpus.manifest import Item
+from wallclock.corpus.manifest import Item, Manifest
 from wallclock.errors import ImageError, UserError, check_name
 
 #: The file by which a folder declares that it does not hold one file an image.
@@ -124,13 +125,13 @@ class LmdbReader(Reader):
             return _databases[self._root][1]
 
 
-def make(root: Path) -> Reader:
-    """Open a reader for the images under `root`.
+def make(manifest: Manifest) -> Reader:
+    """Open a reader for a corpus's images.
 
     Raises:
-        UserError: the folder declares an unknown storage.
+        UserError: the corpus declares an unknown storage.
     """
-    storage = storage_of(root)
+    storage, root = storage_of(manifest), manifest.root
     if storage == "remote":
         # Imported where it is needed: boto3 takes a second.
         from wallclock.corpus.remote import RemoteReader
@@ -139,8 +140,11 @@ def make(root: Path) -> Reader:
     return {"files": Reader, "tar": TarReader, "lmdb": LmdbReader}[storage](root)
 
 
-def storage_of(root: Path) -> str:
-    """How images are stored under `root`: files, tar, lmdb or remote."""
+def storage_of(manifest: Manifest) -> str:
+    """How a corpus's images are stored: files, tar, lmdb or remote."""
+    root = manifest.root
+    if manifest.kind == "folder":
+        return "files"
     try:
         layout = json.loads((root / MARKER).read_text(encoding="utf-8"))["layout"]
     except (FileNotFoundError, NotADirectoryError):
@@ -152,12 +156,13 @@ def storage_of(root: Path) -> str:
     return check_name(str(layout), ("tar", "lmdb", "remote"), "storage")
 
 
-def stored(root: Path, items: Iterable[Item]) -> list[Path]:
-    """The local files that hold these images; empty for a remote store."""
-    storage = storage_of(root)
+def stored(manifest: Manifest) -> list[Path]:
+    """The local files that hold a corpus's valid images; empty for a remote store."""
+    storage, root = storage_of(manifest), manifest.root
     if storage in ("remote", "lmdb"):
         return [root / "data.mdb"] if storage == "lmdb" else []
-    names = (item.path.partition("@")[0] if storage == "tar" else item.path for item in items)
+    paths = (item.path for item in manifest.valid)
+    names = (path.partition("@")[0] if storage == "tar" else path for path in paths)
     return [root / name for name in dict.fromkeys(names)]
 
 

@@ -2,9 +2,10 @@
 
 Decoders differ in what they forgive: OpenCV returns grey below a truncation, Pillow ignores corrupt
 entropy data, libjpeg-turbo warns. A speed comparison needs one answer for all, so every file is
-validated before any decoder sees it: first by its header (format, size, scans: bounded time and
-memory), then by one strict libjpeg-turbo pass at 1/8 scale, which decodes all the entropy-coded
-data and treats every warning as damage.
+validated before any decoder sees it: first by its header (format, size, scans, segments: bounded
+time and memory), then by one strict libjpeg-turbo pass at 1/8 scale, which decodes all the
+entropy-coded data and treats every warning as damage, and by Pillow, which must identify it too.
+Whatever a library raises about a file is that file's failure.
 """
 
 from __future__ import annotations
@@ -12,16 +13,17 @@ from __future__ import annotations
 import io
 import re
 import struct
+import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 import simplejpeg
 from PIL import Image
 
-from wallclock.corpus.manifest import Item, decodable_by_all
-from wallclock.errors import ImageError
+from wallclock.corpus.manifest import LARGE_PIXELS, Item
+from wallclock.errors import ImageError, reason_of
 from wallclock.spec import Limits
 
 #: Formats by their first bytes; names and extensions are not trusted.
@@ -37,6 +39,12 @@ _ALL_SOF = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _STANDALONE = frozenset({0x01, *range(0xD0, 0xD9)})
 #: The next marker in or behind entropy-coded data; FF 00 is a data byte, FF D0 to D7 only restart.
 _NEXT_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]", re.DOTALL)
+#: Sampling factors of Y, Cb and Cr in a frame header.
+_SAMPLINGS = {(0x11, 0x11, 0x11): "4:4:4", (0x21, 0x11, 0x11): "4:2:2", (0x22, 0x11, 0x11): "4:2:0"}
+_SAMPLINGS |= {(0x12, 0x11, 0x11): "4:4:0", (0x41, 0x11, 0x11): "4:1:1"}
+#: Bytes between two segments of a header; encoders write none, or a few to align.
+_MAX_FILL_BYTES = 65_536
+_one_large = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -49,17 +57,19 @@ class Header:
     components: int = 3
     process: str = ""
     scans: int = 1
+    sampling: str = ""
 
     @property
     def row_decodable(self) -> bool:
         """Whether it decodes row by row; all but sequential JPEG is decoded in memory at once."""
         sequential = self.process in ("baseline", "extended") and self.scans == 1
-        return sequential and decodable_by_all(self.format, self.components)
+        return sequential and self.annotate(Item("", "")).plain_jpeg
 
     def annotate(self, item: Item) -> Item:
         """The item with this header's fields."""
         item = replace(item, width=self.width, height=self.height, format=self.format)
-        return replace(item, process=self.process, components=self.components)
+        item = replace(item, process=self.process, components=self.components)
+        return replace(item, sampling=self.sampling)
 
 
 def validate(data: bytes, limits: Limits) -> Header:
@@ -75,18 +85,22 @@ def validate(data: bytes, limits: Limits) -> Header:
 
 def check_body(data: bytes, header: Header) -> None:
     """Decode what follows the header; raise `ImageError` for damage."""
-    if header.format == "jpeg":
-        try:
+    plain = header.annotate(Item("", "")).plain_jpeg
+    # libjpeg-turbo's own interface refuses odd subsamplings, which libjpeg decodes.
+    odd = header.components == 3 and header.sampling == "other"
+    if header.format == "jpeg" and not odd:
+        with _failures("JPEG"):
             # The smallest image that libjpeg-turbo makes (1/8): all entropy-coded data is
             # still decoded, and `strict` turns each of its warnings into an error.
             simplejpeg.decode_jpeg(
                 data, "GRAY", min_height=1, min_width=1, min_factor=8, strict=True
             )
-        except ValueError as error:
-            raise ImageError("decode", f"damaged JPEG: {error}") from error
-    if not decodable_by_all(header.format, header.components):
-        with _pillow_errors("image"), Image.open(io.BytesIO(data)) as image:
-            image.load()
+    with _failures(header.format), Image.open(io.BytesIO(data)) as image:
+        if image.size != (header.width, header.height):
+            raise ImageError("decode", f"Pillow sees {image.width}x{image.height} pixels")
+        if not plain:
+            with _one_large if header.width * header.height > LARGE_PIXELS else nullcontext():
+                image.load()
 
 
 def sniff(head: bytes) -> str | None:
@@ -106,13 +120,17 @@ def read_header(data: bytes, limits: Limits) -> Header:
     if format == "jpeg":
         header = _jpeg_header(data, limits)
     else:
-        with _pillow_errors(format), Image.open(io.BytesIO(data), formats=[format]) as image:
+        with _failures(format), Image.open(io.BytesIO(data), formats=[format]) as image:
             header = Header(format, image.width, image.height, len(image.getbands()))
-    if header.width * header.height > limits.max_pixels:
-        size = f"{header.width}x{header.height}"
-        raise ImageError(
-            "decode", f"header claims {size} pixels, over the limit of {limits.max_pixels:,}"
-        )
+    pixels, longest = header.width * header.height, max(header.width, header.height)
+    claim = f"header claims {header.width}x{header.height} pixels"
+    if pixels > limits.max_pixels:
+        raise ImageError("decode", f"{claim}, over the limit of {limits.max_pixels:,}")
+    if longest > limits.max_side:
+        raise ImageError("decode", f"{claim}, over the limit of {limits.max_side:,} a side")
+    if pixels * header.scans > limits.max_scan_pixels:
+        limit = f"over the limit of {limits.max_scan_pixels:,}"
+        raise ImageError("decode", f"{claim} in {header.scans} scans, {limit}")
     return header
 
 
@@ -122,8 +140,15 @@ def _jpeg_header(data: bytes, limits: Limits) -> Header:
     A segment's payload may hold any bytes: a thumbnail, or the decoy of an end-of-image marker.
     """
     header: Header | None = None
-    scans, position = 0, 2
+    scans, segments, position = 0, 0, 2
     while match := _NEXT_MARKER.search(data, position):
+        segments += 1
+        # Pillow reads both segments and fill bytes in a Python loop.
+        if segments > limits.max_segments:
+            limit = f"more JPEG segments than the limit of {limits.max_segments:,}"
+            raise ImageError("decode", limit)
+        if not scans and match.start() - position > _MAX_FILL_BYTES:
+            raise ImageError("decode", f"junk between JPEG header segments at byte {position}")
         marker, position = data[match.end() - 1], match.end()
         if marker == 0xD9:
             if header is None or not scans:
@@ -155,17 +180,22 @@ def _frame(payload: bytes, sof: int) -> Header:
         raise ImageError("decode", f"JPEG header claims {width}x{height} pixels")
     if components not in (1, 3, 4):
         raise ImageError("decode", f"JPEG with {components} components")
-    return Header("jpeg", width, height, components, _READABLE_SOF[sof])
+    if len(payload) < 6 + 3 * components:
+        raise ImageError("decode", "JPEG frame header is too short")
+    factors = tuple(payload[7 : 6 + 3 * components : 3])
+    sampling = "gray" if components == 1 else _SAMPLINGS.get(factors, "other")
+    return Header("jpeg", width, height, components, _READABLE_SOF[sof], sampling=sampling)
 
 
 @contextmanager
-def _pillow_errors(format: str) -> Iterator[None]:
-    """Turn what Pillow raises for damaged data into an `ImageError`."""
+def _failures(format: str) -> Iterator[None]:
+    """Turn whatever a library raises about an image into its `ImageError`."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            # About damage that the strict pass judges, or sizes that our limits judge.
+            warnings.simplefilter("ignore")
             yield
-    except Image.DecompressionBombError as error:
-        raise ImageError("decode", f"{format} header: {error}") from error
-    except (OSError, ValueError, SyntaxError) as error:
-        raise ImageError("decode", f"damaged {format}: {error}") from error
+    except ImageError:
+        raise
+    except Exception as error:
+        raise ImageError("decode", f"damaged {format}: {reason_of(error)}") from error

@@ -37,7 +37,7 @@ class ImageDataset(Dataset[Batch]):
 
     def __init__(self, manifest: Manifest, recipe: Recipe, model: ModelSpec) -> None:
         self._items = manifest.valid
-        self._root, self._recipe, self._model = manifest.root, recipe, model
+        self._manifest, self._recipe, self._model = manifest, recipe, model
         # Bound in the process that loads: library handles cannot be pickled.
         self._stages: LoadStages | None = None
 
@@ -50,7 +50,7 @@ class ImageDataset(Dataset[Batch]):
     def __getitems__(self, positions: Sequence[int]) -> Batch:
         """Load the images at these positions; those that fail are listed, not filled in."""
         if self._stages is None:
-            self._stages = load_stages(self._recipe, self._model, self._root)
+            self._stages = load_stages(self._recipe, self._model, self._manifest)
         stages, n = self._stages, len(self._items)
         batch = Batch([], loaded := [], None, labels=stages.labels)
         images: list[Any] = []

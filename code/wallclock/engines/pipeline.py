@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wallclock.corpus import readers
-from wallclock.corpus.manifest import Item
+from wallclock.corpus.manifest import Item, Manifest
 from wallclock.errors import image_errors
 from wallclock.spec import ModelSpec, Recipe
 from wallclock.stages import decode, forward, normalize, resize, sinks, transfer
@@ -73,10 +73,10 @@ class DeviceStages:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def load_stages(recipe: Recipe, model: ModelSpec, root: Path) -> LoadStages:
+def load_stages(recipe: Recipe, model: ModelSpec, manifest: Manifest) -> LoadStages:
     """Bind the stages before the device. Raises as `device_stages` does."""
     decode_any, resizer, labels = _decode_and_resize(recipe, model.input_px)
-    reader = readers.make(root)
+    reader = readers.make(manifest)
 
     def resize_one(item: Item, pixels: Pixels) -> Pixels:
         return resizer.resize(pixels, (item.height, item.width))
@@ -125,7 +125,9 @@ def _decode_and_resize(
 ) -> tuple[Callable[[Item, bytes], Pixels], resize.Resizer, dict[str, str]]:
     scaled = recipe.dct_scale == "auto"
     scaling = decode.Scaling(input_px, recipe.dct_margin) if scaled else None
-    decode_jpeg = decode.make(recipe.decoder, scaling, reuse=reuse)
+    # The decomposition times arrays between its stages; a job has no need of them.
+    next_stage = "" if recipe.engine == "serial" else recipe.resizer
+    decode_jpeg = decode.make(recipe.decoder, scaling, reuse=reuse, resizer=next_stage)
     resizer = resize.make(recipe.resizer, recipe.interpolation, input_px)
 
     def decode_any(item: Item, data: bytes) -> Pixels:

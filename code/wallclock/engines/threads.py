@@ -1,17 +1,19 @@
 """Engine `threads`: worker threads decode and resize straight into batch buffers that are reused.
 
 The libraries release the GIL while they work, so threads share what processes would have to copy:
-a batch is never pickled, moved or collated. Queues written in C are all that the threads share;
-no Python lock exists that an interrupted thread could leave locked.
+a batch is never pickled, moved or collated. Queues written in C are all that the threads share,
+and a lock around pictures so large that two of them decoded would matter.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import pairwise
 from queue import SimpleQueue
+from threading import Lock
 from time import perf_counter_ns
 from typing import Any
 
@@ -19,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wallclock.corpus import readers
-from wallclock.corpus.manifest import Item, Manifest
+from wallclock.corpus.manifest import LARGE_PIXELS, Item, Manifest
 from wallclock.engines import pipeline
 from wallclock.engines.batch import Batch, Marks, Positions
 from wallclock.engines.joinable_thread import JoinableThread
@@ -29,6 +31,10 @@ from wallclock.engines.ring import Chunk, Ring, buffers_for, compact
 from wallclock.errors import ImageError
 from wallclock.spec import ModelSpec, Recipe
 from wallclock.thread_counts import set_threads
+
+#: Decoded bytes in flight are bounded: of pictures this large, one at a time in a process.
+_one_large = Lock()
+_unlimited = nullcontext()
 
 #: Stages of one image inside a worker, in order; `resize` normalizes too where the host does.
 IMAGE_STAGES = ("read", "decode", "resize")
@@ -85,7 +91,7 @@ class ThreadLoader(Loader):
         size = max((len(batch) for batch in positions), default=1)
         count = buffers_for(worker_count(recipe), size)
         self._ring = Ring(_buffers(recipe, model.input_px, count, size), positions)
-        self._reader = readers.make(manifest.root)
+        self._reader = readers.make(manifest)
         build, workers = pipeline.in_place_stages, range(worker_count(recipe))
         stages = [build(recipe, model, self._reader) for _ in workers]
         self._labels = stages[0].labels
@@ -234,9 +240,10 @@ class _Worker:
                 began = perf_counter_ns()
                 data = read(item)
                 was_read = perf_counter_ns()
-                pixels = decode(item, data)
-                decoded = perf_counter_ns()
-                resize_into(item, pixels, rows[row])
+                with _one_large if item.pixels > LARGE_PIXELS else _unlimited:
+                    pixels = decode(item, data)
+                    decoded = perf_counter_ns()
+                    resize_into(item, pixels, rows[row])
             except ImageError as error:
                 failure = {"id": item.id, "stage": error.stage, "reason": error.reason}
                 chunk.failures.append(failure)

@@ -67,7 +67,7 @@ def ceiling(cell: Cell, work: Path, progress: Progress) -> Measurement:
             # Every core starts elsewhere in the list, so that all cores see the same mix.
             start = len(items) * number // len(cores)
             share = [*items[start:], *items[:start]]
-            tasks.append(partial(_pinned, core, cell, manifest.root, share, seconds))
+            tasks.append(partial(_pinned, core, cell, manifest, share, seconds))
         passes = protocol.in_processes(tasks)
         rates = [n / ns * 1e9 for n, ns in passes]
         n, wall = sum(n for n, _ in passes), max(ns for _, ns in passes)
@@ -89,19 +89,19 @@ def _timed(step: Step, seconds: float) -> tuple[int, int]:
 
 
 def _pinned(
-    core: int, cell: Cell, root: Path, share: Sequence[Item], seconds: float
+    core: int, cell: Cell, manifest: Manifest, share: Sequence[Item], seconds: float
 ) -> Callable[[], tuple[int, int]]:
     """A loop over a share of the images on one core, of which all steps but the first are timed."""
     os.sched_setaffinity(0, {core})
     set_threads(cell.recipe, uses_torch=False)
-    step = _decoding(cell, root, share)
+    step = _decoding(cell, manifest, share)
     step()
     return lambda: _timed(step, seconds)
 
 
-def _decoding(cell: Cell, root: Path, items: Sequence[Item]) -> Step:
+def _decoding(cell: Cell, manifest: Manifest, items: Sequence[Item]) -> Step:
     """One image a step, into a row of the batch that the recipe's loader would deliver."""
-    recipe, model, reader = cell.recipe, cell.model, readers.make(root)
+    recipe, model, reader = cell.recipe, cell.model, readers.make(manifest)
     reader.prefetch(items)
     in_memory = {}
     if cell.params["kind"] == "decode_memory":
@@ -111,7 +111,7 @@ def _decoding(cell: Cell, root: Path, items: Sequence[Item]) -> Step:
         in_place = pipeline.in_place_stages(recipe, model, reader)
         destinations = [in_place.as_destination(row) for row in batch]
     else:
-        load = pipeline.load_stages(recipe, model, root)
+        load = pipeline.load_stages(recipe, model, manifest)
     numbers = itertools.count()
 
     def step() -> int:
@@ -182,7 +182,7 @@ def decode(cell: Cell, work: Path, progress: Progress) -> Measurement:
     decoder = decode_stage.make(cell.recipe.decoder)
     manifest = protocol.open_corpus(cell)
     items = protocol.plain_jpegs(manifest)
-    reader = readers.make(manifest.root)
+    reader = readers.make(manifest)
     reader.prefetch(items)
     samples = array("q")
     failures: list[dict[str, str]] = []

@@ -44,7 +44,8 @@ def image_stats(cell: Cell, work: Path, progress: Progress) -> Measurement:
     manifest = open_corpus(cell)
     stats = corpus_stats.measure(manifest)
     values = {**manifest.size_stats(), "image_stats": stats.summary(), "formats": stats.formats}
-    return Measurement(values=values, failures=failure_rows(manifest.items))
+    failures = [*failure_rows(manifest.items), *map(dict, stats.failures)]
+    return Measurement(values=values, failures=failures)
 
 
 def agreement(cell: Cell, work: Path, progress: Progress) -> Measurement:
@@ -55,7 +56,7 @@ def agreement(cell: Cell, work: Path, progress: Progress) -> Measurement:
     manifest = open_corpus(cell)
     items, reader, reference = (
         plain_jpegs(manifest),
-        readers.make(manifest.root),
+        readers.make(manifest),
         decode.make("pil"),
     )
     results: dict[str, Any] = {}
@@ -207,7 +208,7 @@ def _baselines_db(
 def _resized(
     recipe: Recipe, model: ModelSpec, manifest: Manifest, failures: Failures
 ) -> dict[str, Pixels]:
-    stages = load_stages(recipe, model, manifest.root)
+    stages = load_stages(recipe, model, manifest)
     stages.prefetch(manifest.valid)
     return _of_each(
         manifest.valid,

@@ -91,7 +91,7 @@ def plain_jpegs(manifest: Manifest, process: str = "") -> list[Item]:
 def set_page_cache(cell: Cell, manifest: Manifest) -> dict[str, Any]:
     """Warm or evict the valid files as the cell asks; the state (none without files), and sizes."""
     state = str(cell.params.get("page_cache", "warm"))
-    files = readers.stored(manifest.root, manifest.valid)
+    files = readers.stored(manifest)
     if state == "cold":
         readers.evict(manifest.root, files)
     else:

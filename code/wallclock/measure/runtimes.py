@@ -160,7 +160,7 @@ def first_batch(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> tuple[F
     if not items:
         raise UserError("the corpus holds no valid image to run a network on")
     recipe = replace(recipe, normalize_on="host", dct_scale="full")
-    load = load_stages(recipe, model, manifest.root)
+    load = load_stages(recipe, model, manifest)
     pixels = [load.resize(item, load.decode(item, load.read(item))) for item in items]
     images = [load.normalize(image) for image in pixels]
     repeated = [images[position % len(images)] for position in range(recipe.batch_size)]

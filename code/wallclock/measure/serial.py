@@ -49,7 +49,7 @@ def serial(cell: Cell, work: Path, progress: Progress) -> Measurement:
     manifest = protocol.open_corpus(cell)
     threads = set_threads(recipe, uses_torch=model.weights != "none")
     started = perf_counter()
-    load = pipeline.load_stages(recipe, model, manifest.root)
+    load = pipeline.load_stages(recipe, model, manifest)
     device = pipeline.device_stages(recipe, model, work)
     n_warm = recipe.batch_size * int(cell.params.get("warmup_batches", 1))
     warm_up(cell, load, device, manifest.valid[:n_warm])
@@ -117,7 +117,7 @@ def profiler(cell: Cell, work: Path, progress: Progress) -> Measurement:
     rounds, calls = int(cell.params["rounds"]), int(cell.params["calls_per_round"])
     samples = overhead(rounds, calls)
     manifest = protocol.open_corpus(cell)
-    load = pipeline.load_stages(recipe, model, manifest.root)
+    load = pipeline.load_stages(recipe, model, manifest)
     stages = load, pipeline.device_stages(recipe, model, work)
     warm_up(cell, *stages, manifest.valid[: recipe.batch_size])
     values = {

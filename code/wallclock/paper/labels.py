@@ -27,7 +27,7 @@ DECODERS = Labels({name: decoder.label for name, decoder in decode.DECODERS.item
 #: An image set in a sentence, and where space is short.
 SETS, SHORT_SETS, CORPORA = _labels("set"), _labels("short set"), _labels("corpus")
 RUNTIMES, STEPS = _labels("runtime"), _labels("step")
-SYSTEMS = _labels("system")
+SYSTEMS, ABLATION = _labels("system"), _labels("ablation")
 SYSTEMS.update({name: loader.label for name, loader in third_party.LOADERS.items()})
 
 

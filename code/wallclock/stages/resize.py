@@ -50,12 +50,12 @@ class Resizer:
         """Like `resize`, into a destination."""
 
 
-def extent(pixels: Pixels, full: tuple[int, int]) -> tuple[float, float]:
+def extent(size: tuple[int, ...], full: tuple[int, int]) -> tuple[float, float]:
     """How many rows and columns of a DCT-scaled array the full image covers.
 
     Raises `ImageError` if it is no scale of that size: the file is not the listed one.
     """
-    height, width = pixels.shape[:2]
+    height, width = size
     for n in (1, 2, 4, 8):
         if (-(-full[0] // n), -(-full[1] // n)) == (height, width):
             return full[0] / n, full[1] / n
@@ -74,9 +74,10 @@ class _Pillow(Resizer):
     name = "pil"
 
     def resize(self, pixels: Pixels, full: Full = None) -> Pixels:
-        height, width = extent(pixels, full) if full else pixels.shape[:2]
+        image = pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels)
+        size = (image.height, image.width)
+        height, width = extent(size, full) if full else size
         resample = Image.Resampling[self.interpolation.upper()]
-        image = Image.fromarray(pixels)
         return np.asarray(image.resize(self._size, resample, (0, 0, width, height)))
 
     def resize_into(self, destination: Pixels, pixels: Pixels, full: Full = None) -> None:
@@ -94,13 +95,9 @@ class _OpenCV(Resizer):
             cv2, f"INTER_{interpolation.upper()}".replace("LANCZOS", "LANCZOS4")
         )
         self._resize: Callable[..., Any] = cv2.resize
-        self._error = cv2.error
 
     def resize_into(self, destination: Pixels, pixels: Pixels, full: Full = None) -> None:
-        try:
-            self._resize(pixels, self._size, destination, interpolation=self._flag)
-        except self._error as error:
-            raise ImageError("resize", f"OpenCV: {error.err or error}") from error
+        self._resize(pixels, self._size, destination, interpolation=self._flag)
 
 
 class _Torch(Resizer):
@@ -124,7 +121,7 @@ class _Torch(Resizer):
         view = self.as_destination(pixels if pixels.flags.writeable else pixels.copy())
         scales: tuple[float, ...] = ()
         if full is not None and pixels.shape[:2] != full:
-            height, width = extent(pixels, full)
+            height, width = extent(pixels.shape[:2], full)
             scales = (self._size[0] / height, self._size[1] / width)
         self._operator(view, self._size, False, *scales, out=destination)
 

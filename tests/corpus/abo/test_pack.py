@@ -38,7 +38,7 @@ def test_same_bytes_under_the_same_digest(corpus: Corpus, tmp_path: Path, layout
     plain, packed = corpus(), corpus(layout=layout)
     assert packed.digest() == plain.digest()
     assert [item.id for item in packed.items] == [item.id for item in plain.items]
-    reader = readers.make(packed.root)
+    reader = readers.make(packed)
     reader.prefetch(packed.items)
     for item in packed.items:
         assert sha256_bytes(reader(item)) == item.sha256
@@ -100,7 +100,7 @@ def test_damaged_pack_is_rebuilt(corpus: Corpus, layout: str) -> None:
 @both_layouts
 def test_wrong_location_is_a_read_failure(corpus: Corpus, layout: str) -> None:
     packed = corpus(layout=layout)
-    reader, item = readers.make(packed.root), packed.items[0]
+    reader, item = readers.make(packed), packed.items[0]
     for path in ("00000.tar@99999999", "00009.tar@512", "nonsense", "99999999", "x" * 600):
         with pytest.raises(ImageError) as caught:
             reader(replace(item, path=path))
@@ -142,10 +142,10 @@ def test_full_disk_leaves_no_partial_pack(corpus: Corpus, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(("layout", "n_files"), [("files", N), ("tar", 3), ("lmdb", 1)])
 def test_files_can_be_evicted_and_warmed(corpus: Corpus, layout: str, n_files: int) -> None:
     packed = corpus(layout=layout)
-    files = readers.stored(packed.root, packed.items)
+    files = readers.stored(packed)
     assert len(files) == n_files
     assert all(path.is_file() for path in files)
-    reader = readers.make(packed.root)
+    reader = readers.make(packed)
     first = reader(packed.items[0])
     readers.release(packed.root)
     readers.evict(packed.root, files)
@@ -156,7 +156,7 @@ def test_files_can_be_evicted_and_warmed(corpus: Corpus, layout: str, n_files: i
 
 def test_database_is_shared_in_a_process_and_reopened_after_fork(corpus: Corpus) -> None:
     packed = corpus(layout="lmdb")
-    one, other = readers.make(packed.root), readers.make(packed.root)
+    one, other = readers.make(packed), readers.make(packed)
     item = packed.items[1]
     assert one(item) == other(item)
     child = os.fork()

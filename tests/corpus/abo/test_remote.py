@@ -24,7 +24,7 @@ def remote(corpus: Corpus) -> Manifest:
 
 @pytest.fixture
 def reader(remote: Manifest, store: FaultyStore) -> Iterator[RemoteReader]:
-    reader = readers.make(remote.root)
+    reader = readers.make(remote)
     assert isinstance(reader, RemoteReader)
     store.counts.clear()
     yield reader
@@ -37,7 +37,7 @@ def test_same_list_another_storage(corpus: Corpus) -> None:
     assert remote.label == "abo (remote)"
     assert remote.storage.startswith("remote:")
     assert corpus.slice(source="remote", threads=3).storage != remote.storage
-    assert readers.stored(corpus(source="remote").root, corpus().items) == []
+    assert readers.stored(corpus(source="remote")) == []
 
 
 def test_prefetched_concurrently_and_once(

@@ -82,7 +82,7 @@ def _intact(packed: Manifest, verify: bool) -> bool:
         if any((packed.root / name).lstat().st_size != size for name, size in sizes.items()):
             return False
         if verify:
-            reader = readers.make(packed.root)
+            reader = readers.make(packed)
             return all(sha256_bytes(reader(item)) == item.sha256 for item in packed.valid)
     except (OSError, ValueError, KeyError, TypeError, ImageError, lmdb.Error):
         return False

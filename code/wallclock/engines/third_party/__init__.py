@@ -58,7 +58,7 @@ def open_loader(
         Unavailable: its library is not here, or the corpus is not stored as files.
     """
     name = check_name(recipe.engine, LOADERS, "engine")
-    layout = readers.storage_of(manifest.root)
+    layout = readers.storage_of(manifest)
     if layout != "files":
         raise Unavailable(f"{name} reads files; this corpus is stored as {layout}")
     items = manifest.valid

@@ -82,18 +82,25 @@ CPU_DECODERS = tuple(name for name, decoder in DECODERS.items() if decoder.devic
 LIBRARY_OF = {name: decoder.codec or decoder.libraries[0] for name, decoder in DECODERS.items()}
 
 
-def make(name: str, scaling: Scaling | None = None, *, reuse: bool = False) -> Decode:
+def make(
+    name: str, scaling: Scaling | None = None, *, reuse: bool = False, resizer: str = ""
+) -> Decode:
     """Return the decoder called `name`: bytes of a 1- or 3-component JPEG → uint8 (h, w, 3).
 
     `scaling`: how far below its full size an image may be decoded; None: not at all. `reuse`:
     decode into a buffer of the decoder's own where the library can; pixels are then valid until the
-    next call, and the decoder belongs to one thread. Raises `UserError` for an unknown name,
+    next call, and the decoder belongs to one thread. `resizer`: what takes the pixels next; Pillow's
+    own resize takes Pillow's own image, without two copies through an array. Raises `UserError` for an unknown name,
     `Unavailable` without the library or where it cannot scale.
     """
     decoder = DECODERS[check_name(name, NAMES, "decoder")]
     if scaling is not None and not decoder.scales:
         able = ", ".join(name for name in NAMES if DECODERS[name].scales)
         raise Unavailable(f"decoder={name} decodes to full size only; dct_scale=auto is for {able}")
+    if name == resizer == "pil":
+        from wallclock.stages.decode.pil import make_image
+
+        return image_errors("decode", decoder.label, make_image(scaling))
     return image_errors("decode", decoder.label, decoder.make(scaling, reuse))
 
 

@@ -14,10 +14,7 @@ def _make(scaling: Scaling | None, reuse: bool) -> Decode:
     flags = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
 
     def decode(data: bytes) -> Pixels:
-        try:
-            pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
-        except cv2.error as error:
-            raise ImageError("decode", f"OpenCV: {error.err or error}") from error
+        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
         if pixels is None:
             raise ImageError("decode", "OpenCV could not decode the file")
         return pixels  # type: ignore[return-value]

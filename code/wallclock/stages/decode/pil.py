@@ -3,34 +3,42 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from typing import Any
 
-from wallclock.errors import ImageError
 from wallclock.stages.decode import Decode, Decoder, Scaling
 from wallclock.stages.pixels import Pixels
 
 
 def _make(scaling: Scaling | None, reuse: bool) -> Decode:
     import numpy as np
+
+    open_image = make_image(scaling)
+
+    def decode(data: bytes) -> Pixels:
+        return np.asarray(open_image(data))
+
+    return decode
+
+
+def make_image(scaling: Scaling | None) -> Callable[[bytes], Any]:
+    """A decoder that leaves the pixels in Pillow's own image, for Pillow's own resize."""
     from PIL import Image
 
     # Validation has checked sizes against the pixel limit; Pillow's own limit would warn, or
     # refuse, a second time at another size.
     Image.MAX_IMAGE_PIXELS = None
 
-    def decode(data: bytes) -> Pixels:
-        try:
-            with Image.open(io.BytesIO(data)) as image:
-                if scaling is not None:
-                    n = scaling.denominator(*image.size)
-                    image.draft("RGB", (image.width // n, image.height // n))
-                # `open` only reads the header; the decoding happens here.
-                image.load()
-                return np.asarray(_to_rgb(image))
-        except (OSError, ValueError, SyntaxError) as error:
-            raise ImageError("decode", f"Pillow: {error}") from error
+    def decode_image(data: bytes) -> Any:
+        with Image.open(io.BytesIO(data)) as image:
+            if scaling is not None:
+                n = scaling.denominator(*image.size)
+                image.draft("RGB", (image.width // n, image.height // n))
+            # `open` only reads the header; the decoding happens here.
+            image.load()
+            return _to_rgb(image)
 
-    return decode
+    return decode_image
 
 
 def _to_rgb(image: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from wallclock.errors import ImageError
 from wallclock.stages.decode import Decode, Decoder, Scaling
 from wallclock.stages.pixels import Pixels
 
@@ -19,19 +18,16 @@ def _make(scaling: Scaling | None, reuse: bool) -> Decode:
     def decode(data: bytes) -> Pixels:
         nonlocal buffer
         options: dict[str, Any] = {"strict": True}
-        try:
-            if scaling is not None or reuse:
-                height, width = parse(data)[:2]
-                n = 1 if scaling is None else scaling.denominator(width, height)
-                if n > 1:
-                    height, width = -(-height // n), -(-width // n)
-                    # The library's own choice is the smallest scale at or above these.
-                    options |= {"min_height": height, "min_width": width}
-                if reuse and buffer.size < height * width * 3:
-                    buffer = np.empty(height * width * 3, dtype=np.uint8)
-            pixels: Pixels = decode_jpeg(data, "RGB", buffer=buffer if reuse else None, **options)
-        except ValueError as error:
-            raise ImageError("decode", f"simplejpeg: {error}") from error
+        if scaling is not None or reuse:
+            height, width = parse(data)[:2]
+            n = 1 if scaling is None else scaling.denominator(width, height)
+            if n > 1:
+                height, width = -(-height // n), -(-width // n)
+                # The library's own choice is the smallest scale at or above these.
+                options |= {"min_height": height, "min_width": width}
+            if reuse and buffer.size < height * width * 3:
+                buffer = np.empty(height * width * 3, dtype=np.uint8)
+        pixels: Pixels = decode_jpeg(data, "RGB", buffer=buffer if reuse else None, **options)
         return pixels
 
     return decode

@@ -1,0 +1,114 @@
+"""What does each step from DataLoader + Pillow to this suite's loader bring?
+
+Method. The loader alone, files to a batch in host memory, in steady state, on all cores, one
+process a cell, interleaved. The steps come one on top of the other (`cumulative`) and one at a time
+on top of the baseline (`alone`); `speedup_vs_previous` is against the rung before, for a step alone
+against the baseline. Scaled decode is Pillow's `draft` too, so that alone it needs no other
+library. Each rung's own pictures are compared with Pillow's full decode, as in `frontier`.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from experiments import _common
+from experiments._common import Cell, Options, Plan, Recipe, Records, Row, Tables, cell
+from wallclock import provenance
+
+RANK = 135
+CSV = "ablation.csv"
+COLUMNS = _common.columns(
+    "step mode engine decoder resizer interpolation dct_scale normalize_on image_set corpus",
+    "weights device device_kind cores batch_size n_images n_unique repeats",
+    "wall_s wall_s_min wall_s_max img_per_s img_per_s_min img_per_s_max",
+    "speedup_vs_baseline speedup_vs_previous",
+    _common.FIDELITY_COLUMNS,
+    "median_kb median_megapixels origin status reason",
+)
+TABLES = {CSV: COLUMNS}
+
+BASELINE = "baseline"
+#: In the order in which they are added.
+STEPS: Mapping[str, Mapping[str, str]] = {
+    "libjpeg_turbo": {"decoder": "simplejpeg"},
+    "scaled_decode": {"dct_scale": "auto"},
+    "torch_resize": {"resizer": "torch"},
+    "uint8": {"normalize_on": "device"},
+    "threads": {"engine": "threads"},
+}
+
+
+def cells(plan: Plan, options: Options) -> list[Cell]:
+    """The baseline, the cumulative rungs and each step alone, on both image sets, repeated."""
+    grid = []
+    cores = provenance.machine()["cores"]
+    for repeat in plan.repeats("ablation"):
+        for image_set, corpus in plan.slices(options["images"]).items():
+            size = options["batch_size"][image_set]
+            start = replace(options["recipe"], workers=cores, batch_size=size, device="cpu")
+            for mode, step, recipe in _rungs(start):
+                params = {**plan.params, "seconds": plan.settings.loader_seconds}
+                params |= {"fidelity": dict(options["fidelity"]), "mode": mode, "step": step}
+                label = f"{mode}-{step}"
+                new = cell(plan, "ablation", "loading", label, recipe, corpus, repeat=repeat)
+                grid.append(replace(new, params=params))
+    return grid
+
+
+def _rungs(start: Recipe) -> Iterator[tuple[str, str, Recipe]]:
+    """Mode, step and recipe of every rung. The first step alone is the first rung."""
+    yield "cumulative", BASELINE, replace(start, name=BASELINE)
+    recipe = start
+    for step, change in STEPS.items():
+        recipe = replace(recipe, name=step, **change)  # type: ignore[arg-type]
+        yield "cumulative", step, recipe
+    for step, change in list(STEPS.items())[1:]:
+        yield "alone", step, replace(start, name=step, **change)  # type: ignore[arg-type]
+
+
+def tables(records: Records) -> Tables:
+    """One row per rung and image set."""
+    rows = [_row(repeats) for repeats in _common.groups(records).values()]
+    for row in rows:
+        if row["status"] == "ok":
+            same = [other for other in rows if other["image_set"] == row["image_set"]]
+            row["speedup_vs_baseline"] = _speedup(row, _find(same, BASELINE))
+            row["speedup_vs_previous"] = _speedup(row, _find(same, _previous(row)))
+    return {CSV: rows}
+
+
+def _previous(row: Row) -> str:
+    names = [BASELINE, *STEPS]
+    if row["mode"] == "alone" or row["step"] == BASELINE:
+        return BASELINE
+    return names[names.index(str(row["step"])) - 1]
+
+
+def _find(rows: list[Row], step: str) -> Row:
+    """The cumulative rung of that step; empty if it was not measured."""
+    rungs = (row for row in rows if (row["mode"], row["step"]) == ("cumulative", step))
+    return next(rungs, {})
+
+
+def _speedup(row: Row, other: Row) -> float | None:
+    mine, others = row["img_per_s"], other.get("img_per_s")
+    return mine / others if isinstance(mine, float) and isinstance(others, float) else None
+
+
+def _row(repeats: Records) -> Row:
+    params = repeats[0].cell.params
+    row = _common.new_row(repeats, COLUMNS) | {name: params[name] for name in ("mode", "step")}
+    return _common.complete(row | {"gate": "not checked"}, repeats, _measured)
+
+
+def _measured(repeats: Records) -> Row:
+    shown = _common.median_repeat(repeats, _common.rate)
+    compared = next((one for one in repeats if "fidelity" in one.values), None)
+    limits = repeats[0].cell.params["fidelity"]
+    return {
+        **_common.value_columns(shown, "cores", "n_unique"),
+        **_common.spread_columns(repeats),
+        **_common.wall_columns(repeats),
+        **(_common.judge_fidelity(compared.values["fidelity"], limits) if compared else {}),
+        "n_images": _common.count(shown),
+        "wall_s": _common.wall_s(shown),
+    }
