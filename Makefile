@@ -3,7 +3,8 @@ PYTHON ?= python3
 ARGS ?=
 PROFILE ?= paper
 PY := .venv/bin/python
-READY := .venv/.ready
+LOCKED := requirements$(if $(LOCK),-$(LOCK)).lock
+READY := .venv/.ready$(if $(LOCK),-$(LOCK))
 .DEFAULT_GOAL := help
 # Every cell is a process of its own: without bytecode each would compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
@@ -11,15 +12,15 @@ export PYTHONDONTWRITEBYTECODE :=
 FLAGS := $(if $(filter quick,$(PROFILE)),--quick,corpus=abo) --experiment all $(ARGS)
 # MODEL is a folder if there is one of that name, else a model on the hub.
 MODEL_IS = $(if $(MODEL),model=any model.$(if $(wildcard $(MODEL)/.),path,hub_id)=$(MODEL))
-.PHONY: help setup quick data run figures diff report check all diagnose drift frontier setup-peers test test-slow lint lock clean
+.PHONY: help setup quick data run figures diff report check all diagnose drift frontier gpu-reference setup-peers test test-slow lint lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
-setup: $(READY) ## .venv from requirements.lock, and libturbojpeg; PYTHON=/path/to/python3.11 if needed
+setup: $(READY) ## .venv from requirements.lock (LOCK=paper: the paper's versions), and libturbojpeg; PYTHON=/path/to/python3.11
 
-$(READY): requirements.lock pyproject.toml scripts/setup.sh
-	@bash scripts/setup.sh $(PYTHON)
+$(READY): $(LOCKED) pyproject.toml scripts/setup.sh
+	@bash scripts/setup.sh $(PYTHON) $(LOCKED)
 	@touch $@
 
 quick: $(READY) ## smoke test: tables, figures, verdicts in minutes on a CPU
@@ -56,6 +57,9 @@ drift: $(READY) ## compare two folders of images (size, format, brightness): A=o
 
 frontier: $(READY) ## throughput against fidelity of every loader; IMAGES=dir/ adds a folder of yours
 	@$(PY) code/main.py --experiment frontier $(if $(IMAGES),"experiment.frontier.folder='$(IMAGES)'") $(ARGS)
+
+gpu-reference: $(READY) ## measure a machine with a GPU, in calls of LIMIT=540 seconds each; WHEELS=dir without a network
+	@bash scripts/gpu-reference.sh
 
 setup-peers: $(READY) ## install the third-party loaders for `make frontier`; changes no other package
 	@bash scripts/setup-peers.sh

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Rebuilds requirements.lock and requirements-peers.lock from the .in files in a temporary environment. $1: the Python.
+# Rebuilds the three locks from the .in files in a temporary environment. $1: the Python.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$(mktemp -d)
@@ -20,5 +20,22 @@ pip install -q -c "$folder/lock" -r requirements-peers.in
   comments requirements-peers.lock
   frozen | sort | comm -13 "$folder/before" -
 } > "$folder/peers"
+# The paper's versions are resolved, not installed: no other test of them is possible without its GPU.
+replaced=$(sed -n 's/^\([A-Za-z0-9_-]*\)==.*/\1/p' requirements-paper.in | paste -sd '|')
+{
+  grep -v -i -E "^($replaced)([^a-z0-9_-]|$)" requirements.in
+  cat requirements-paper.in
+} > "$folder/paper.in"
+pip install -q --dry-run --ignore-installed --report "$folder/report.json" -r "$folder/paper.in"
+{
+  comments requirements-paper.lock
+  "$folder/venv/bin/python" -c '
+import json, sys
+for item in json.load(open(sys.argv[1]))["install"]:
+    print("{name}=={version}".format(**item["metadata"]))' "$folder/report.json" |
+    sed 's/+[a-z0-9.]*$//' | sort -f |
+    grep -v -i -E '^(nvidia-(cu|nccl|nvjit|nvsh|nvtx)|triton|cuda-)'
+} > "$folder/paper"
+mv "$folder/paper" requirements-paper.lock
 mv "$folder/lock" requirements.lock
 mv "$folder/peers" requirements-peers.lock

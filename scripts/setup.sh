@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Creates .venv from the lock and installs libturbojpeg if it can. $1: the Python to use.
+# Creates .venv from a lock and installs libturbojpeg if it can. $1: the Python to use; $2: the lock.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-python=${1:-python3}
+python=${1:-python3} lock=${2:-requirements.lock}
 
 say() { printf '%s\n' "$*" >&2; }
 
@@ -13,8 +13,8 @@ command -v "$python" >/dev/null || { say "setup: no $python here: sudo apt-get i
 [ -x .venv/bin/pip ] || "$python" -m venv .venv >/dev/null ||
   { rm -rf .venv; say "setup: this Python cannot create a virtual environment: sudo apt-get install -y python3-venv"; exit 1; }
 
-say "setup: installing requirements.lock into .venv (minutes the first time)"
-.venv/bin/pip install -q --disable-pip-version-check -r requirements.lock
+say "setup: installing $lock into .venv (minutes the first time)"
+.venv/bin/pip install -q --disable-pip-version-check -r "$lock"
 .venv/bin/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 
 has_turbojpeg() { .venv/bin/python -c 'import sys; from wallclock import native; sys.exit(native.find_libturbojpeg() is None)'; }

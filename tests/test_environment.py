@@ -44,6 +44,16 @@ def test_requirements_are_locked_within_bounds() -> None:
         assert requirement.specifier.contains(LOCK[normal(requirement.name)]), requirement
 
 
+def test_the_papers_lock_has_its_versions_and_all_that_is_required() -> None:
+    pins = dict(line.split("==") for line in lines("requirements-paper.lock"))
+    pins = {normal(name): version for name, version in pins.items()}
+    exact = {normal(r.name): r for r in map(Requirement, lines("requirements-paper.in"))}
+    assert exact.keys() == {"torch", "transformers", "opencv-python-headless", "onnxruntime-gpu"}
+    others = [Requirement(line) for line in lines("requirements.in")]
+    for requirement in (*exact.values(), *(r for r in others if normal(r.name) not in exact)):
+        assert requirement.specifier.contains(pins[normal(requirement.name)]), requirement
+
+
 def test_installed_versions_are_locked() -> None:
     for name, version in LOCK.items():
         assert metadata.version(name).partition("+")[0] == version, name

@@ -28,7 +28,7 @@ def run_session(settings: Settings, command: str) -> int:
     Raises UserError: a request that cannot be met.
     """
     console = Console()
-    _print_lines(settings.notes, console)
+    _print_lines([_inputs(settings), *settings.notes], console)
     for name in ("out", "figures", "export"):
         if folder := getattr(settings, name):
             _make_writable(name, folder)
@@ -52,6 +52,23 @@ def run_session(settings: Settings, command: str) -> int:
     for name, stderr in report.crashed:
         print(f"\n{name} crashed:\n{stderr}", file=sys.stderr)
     return 1 if report.crashed else 0
+
+
+def _inputs(settings: Settings) -> str:
+    """What a run is of, and the setting that changes each."""
+    corpora = {
+        "synthetic": "generated images (corpus=abo: the paper's; corpus=folder corpus.path=DIR)",
+        "abo": "the paper's images, Amazon Berkeley Objects (corpus=synthetic: generated ones)",
+        "folder": f"the images under {settings.corpus.path} (corpus.path)",
+    }
+    weights = {
+        "random": "random weights (model.weights=pretrained)",
+        "pretrained": "pretrained weights (model.weights=random)",
+        "none": "a mock model (model=dinov2-small)",
+    }
+    parts = (corpora[settings.corpus.kind], weights[settings.model.weights])
+    other = {"cpu": "cuda", "cuda": "cpu"}[settings.device]
+    return f"{', '.join(parts)}, on the {settings.device.upper()} (device={other})"
 
 
 def _make_writable(name: str, folder: Path) -> None:

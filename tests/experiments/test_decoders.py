@@ -48,3 +48,22 @@ def test_library_is_named_with_its_version() -> None:
     (record, *_) = (r for r in reference_records("decoders") if r.cell.label == "pil-original")
     version = record.environment["versions"]["libjpeg-turbo in pillow"]
     assert table("original")["original", "pil"]["library"] == f"libjpeg-turbo {version}"
+
+
+def test_paired_ratios_and_ties() -> None:
+    """Of a decoder that is as fast as the fastest in one block of repeats, no rank is claimed."""
+    records = []
+    times = {"pil": (20, 30, 22), "opencv": (13, 13, 13), "turbojpeg": (10, 10, 11), "simplejpeg": (11, 12, 11)}
+    for record in reference_records("decoders"):
+        name, _, image_set = record.cell.label.partition("-")
+        if image_set == "original" and record.cell.repeat == 0 and name in times:
+            for repeat, ms in enumerate(times[name]):
+                samples = {**record.samples, "decode": [ms * 1_000_000] * 4}
+                cell = replace(record.cell, repeat=repeat)
+                records.append(replace(record, cell=cell, samples=samples))
+    rows = {row["decoder"]: row for row in decoders.tables(records)[decoders.CSV]}
+    turbo = rows["turbojpeg"]
+    limits = [turbo[f"speedup_vs_pil{end}"] for end in ("_min", "", "_max")]
+    assert limits == [2, 2, 3]
+    ranks = {name: row["rank"] for name, row in rows.items()}
+    assert ranks == {"pil": "4", "opencv": "3", "turbojpeg": "1", "simplejpeg": "tied with 1"}

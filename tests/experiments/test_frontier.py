@@ -5,6 +5,7 @@ from pathlib import Path
 from experiments import frontier
 from tests import making
 from tests.experiments import made
+from wallclock import provenance
 from wallclock.records import Record
 
 CLOSE = {"psnr_db": 43.0, "psnr_loss_vs_area_db": 0.4, "psnr_gain_vs_paper_db": 3.0, "cosine": 1.0}
@@ -14,7 +15,8 @@ LIMITS = {"min_psnr_db": 25.0, "min_cosine": 0.9, "max_loss_db": 1.0, "not_below
 def loaded(system: str, rate: float, variant: str = "", **fidelity: float) -> Record:
     """A loader that took ten seconds."""
     values = {"n_loaded": round(rate * 10), **({"fidelity": CLOSE | fidelity} if fidelity else {})}
-    params = {"system": system, "variant": variant, "subset": "all", "fidelity": LIMITS}
+    params = {"system": system, "variant": "", "setup": variant, "subset": "all"}
+    params |= {"fidelity": LIMITS}
     return made.record("frontier", "loading", f"{system}-{variant}", values, params)
 
 
@@ -33,11 +35,19 @@ def test_grid_splits_a_folder_by_jpeg_process(tmp_path: Path) -> None:
     engines = {cell.params["system"]: cell.recipe.engine for cell in cells}
     assert engines.items() >= {"ours": "threads", "paper": "dataloader", "dali": "dali"}.items()
     assert engines["baseline"] == "dataloader"
+    cores = provenance.machine()["cores"]
     paper = [cell for cell in cells if cell.recipe.name == "paper"]
-    assert {cell.params["variant"]: cell.recipe.workers for cell in paper}["8"] == 8
+    assert {(cell.params["setup"], cell.recipe.workers, cell.params["allocator"]) for cell in paper} == {
+        ("", cores, "default"),
+        ("allocator=keep", cores, "keep"),
+        ("4 workers a core, allocator=keep", 4 * cores, "keep"),
+    }
+    drafts = {cell.params["setup"] for cell in cells if cell.params["system"] == "pil-draft"}
+    assert {"1.25, allocator=keep", "thumbnail", "2, 4 workers a core, allocator=keep"} <= drafts
+    assert {cell.recipe.workers for cell in cells if cell.params["system"] == "spdl"} == {cores}
 
 
-def test_ratios_are_of_medians_and_the_faster_variant() -> None:
+def test_ratios_are_of_medians() -> None:
     records = [loaded("pil", 50.0, cosine=1.0), loaded("pil", 40.0), loaded("pil", 60.0)]
     records += [loaded("paper", 150.0, "8"), loaded("paper", 200.0, "cores")]
     records.append(loaded("ours", 500.0, psnr_loss_vs_area_db=1.5))
@@ -45,7 +55,24 @@ def test_ratios_are_of_medians_and_the_faster_variant() -> None:
     rates = (pil["img_per_s"], pil["img_per_s_min"], pil["img_per_s_max"], pil["repeats"])
     assert rates == (50.0, 40.0, 60.0, 3)
     assert (pil["gate"], pil["psnr_db"]) == ("passed", 43.0)
-    assert (paper["variant"], paper["other_variants"]) == ("cores", "8: 150 img/s")
+    others = "8: 150 img/s, gate not checked"
+    assert (paper["variant"], paper["other_variants"]) == ("cores", others)
     assert paper["gate"] == "not checked"
+    assert ours["speedup_vs_next"] == 10.0
+    assert pil["speedup_vs_next"] is None
     assert (ours["speedup_vs_pil"], ours["speedup_vs_paper"]) == (10.0, 2.5)
     assert (ours["gate"], ours["status"], ours["img_per_s"]) == ("failed", "ok", 500.0)
+
+
+def test_the_row_is_the_fastest_variant_that_passes() -> None:
+    records = [
+        loaded("pil-draft", 300.0, "1", psnr_loss_vs_area_db=9.0),
+        loaded("pil-draft", 200.0, "1.25", cosine=1.0),
+        loaded("pil-draft", 100.0, "2", cosine=1.0),
+        loaded("dali", 150.0, cosine=1.0),
+    ]
+    draft, dali = frontier.tables(records)[frontier.CSV]
+    assert (draft["variant"], draft["img_per_s"], draft["gate"]) == ("1.25", 200.0, "passed")
+    others = "1: 300 img/s, gate failed; 2: 100 img/s, gate passed"
+    assert draft["other_variants"] == others
+    assert (draft["speedup_vs_next"], dali["speedup_vs_next"]) == (200 / 150, 0.75)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -76,6 +77,10 @@ def as_on_t4(target: Path) -> Path:
             if row.get("stage") in ("h2d", "forward", "d2h") and "lane" in row:
                 row["lane"] = "gpu"
         save(path, rows, columns)
+        meta = {"machine": {"cpu": "Xeon", "cores": 16, "gpus": [{"name": "Tesla T4"}]}}
+        known = path.with_suffix(".meta.json")
+        meta = {**(json.loads(known.read_text()) if known.is_file() else {}), **meta}
+        known.write_text(json.dumps(meta))
     cited = claims.load(claims.CLAIMS)
     for claim in sorted(cited, key=lambda claim: claim.kind == "ratio"):
         path, value = target / claim.csv, claim.paper_value

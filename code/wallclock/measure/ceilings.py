@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 from time import perf_counter_ns
 from typing import Any, TypeAlias
 
@@ -43,7 +44,6 @@ Step: TypeAlias = Callable[[], int]
 
 _KINDS = ("decode_files", "decode_memory", "forward", "h2d", "synthetic")
 _WARM_UP_STEPS = 3
-_WARM_UP_BUFFERS = 8
 
 #: An ABO image id: eleven characters of these.
 _ALPHABET = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-"))
@@ -187,10 +187,11 @@ def decode(cell: Cell, work: Path, progress: Progress) -> Measurement:
     samples = array("q")
     failures: list[dict[str, str]] = []
     megapixels = 0.0
-    for item in items[:_WARM_UP_BUFFERS]:
+    for item in items:
         # The timed pass meets the same failure, and lists it.
         with suppress(ImageError):
             decoder(reader(item))
+    faults = getrusage(RUSAGE_SELF).ru_minflt
     with gc_disabled():
         for done, item in enumerate(items, 1):
             # Bytes are read just before, outside the timer: thousands of originals need not fit
@@ -210,7 +211,9 @@ def decode(cell: Cell, work: Path, progress: Progress) -> Measurement:
     if not samples:
         raise protocol.all_failed(failures)
     values = {**threads, **manifest.size_stats(), "n_buffers": len(samples)}
+    faults = getrusage(RUSAGE_SELF).ru_minflt - faults
     values |= {"peak_memory_mib": protocol.peak_memory_mib(), "megapixels": megapixels}
+    values["page_faults_per_image"] = faults / len(samples)
     return Measurement({"decode": samples}, values, [*failure_rows(manifest.items), *failures])
 
 

@@ -1,16 +1,19 @@
 """The numbers the paper cites, and what our tables say of each.
 
 A claim names a table, a row of it and a column; a claim of kind `ratio` names a second row to
-divide by. Its verdict is one of four words:
+divide by. A number is judged with the interval of its repeats, from the lowest to the highest. Its
+verdict is one of five words:
 
-    held             our number agrees with the paper's within the claim's tolerance
-    differs          it does not
+    held             the interval lies within the claim's tolerance of the paper's number
+    differs          it lies outside
+    cannot tell      it reaches across the limit: more repeats, or a quieter machine, would decide
     not applicable   we have a number, but of a machine that the claim is not about
     not run          we have no number
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,13 +30,14 @@ from wallclock.paper.format import signed_percent
 CLAIMS = _paper_values.CLAIMS
 CSV = "claims.csv"
 
-HELD, DIFFERS, NOT_APPLICABLE, NOT_RUN = "held", "differs", "not applicable", "not run"
+HELD, DIFFERS, CANNOT_TELL = "held", "differs", "cannot tell"
+NOT_APPLICABLE, NOT_RUN = "not applicable", "not run"
 #: In the order in which they are counted and printed.
-VERDICTS = (HELD, DIFFERS, NOT_APPLICABLE, NOT_RUN)
+VERDICTS = (HELD, DIFFERS, CANNOT_TELL, NOT_APPLICABLE, NOT_RUN)
 #: Columns of the table of verdicts.
 COLUMNS = (
     *("id", "experiment", "csv", "row", "column", "paper_value", "unit"),
-    *("ours", "ratio", "verdict", "reason", "statement", "note"),
+    *("ours", "ours_min", "ours_max", "ratio", "verdict", "reason", "statement", "note"),
 )
 
 #: A tolerance includes its end: 0.63 is within 0.05 of 0.58, though not in binary fractions.
@@ -42,6 +46,8 @@ _ROUNDING = 1e-9
 _PAIR = re.compile(r"(\w+)=(.*?)(?=\s+\w+=|$)")
 #: "Tesla T4", but neither "T400" nor "T4G".
 _T4 = re.compile(r"\bT4\b")
+#: Cores of the paper's machine: a claim in which the CPU works is about one with as many.
+_PAPER_CORES = 16
 
 
 @dataclass(frozen=True)
@@ -60,9 +66,9 @@ class Claim:
     unit: str
     #: absolute, share, ratio, or bound (ours is at most the paper's)
     kind: str
-    #: any, cuda, or t4: the machine that the claim is about
+    #: any; cuda; t4-gpu: a T4 beside any CPU; t4: a T4 beside `_PAPER_CORES` cores
     needs: str
-    #: Relative for absolute and ratio, a difference for share, None for bound.
+    #: Relative to the paper's number, of a share to its smaller part; None for bound.
     tolerance: float | None
     statement: str
     note: str
@@ -76,6 +82,8 @@ class Verdict:
     ours: float | None
     verdict: str
     reason: str
+    ours_min: float | None = None
+    ours_max: float | None = None
 
     @property
     def ratio(self) -> float | None:
@@ -153,6 +161,13 @@ class _Tables:
             raise _NoNumberError(f"the row is the paper's, not a measurement; run {command}")
         return row
 
+    def cores(self, csv: str) -> int:
+        """Cores of the machine that measured a table; 0 where its companion does not say."""
+        path = (self._folder / csv).with_suffix(".meta.json")
+        if not path.is_file():
+            return 0
+        return int(json.loads(path.read_text(encoding="utf-8"))["machine"]["cores"])
+
 
 def _judge(claim: Claim, tables: _Tables) -> Verdict:
     try:
@@ -163,10 +178,33 @@ def _judge(claim: Claim, tables: _Tables) -> Verdict:
         ours = _ours(claim, rows)
     except _NoNumberError as missing:
         return Verdict(claim, None, NOT_RUN, str(missing))
-    if obstacle := _obstacle(claim, rows[0]):
+    if obstacle := _obstacle(claim, rows[0], tables.cores(claim.csv)):
         return Verdict(claim, ours, NOT_APPLICABLE, obstacle)
-    verdict, difference = _compare(claim, ours)
-    return Verdict(claim, ours, verdict, "; ".join([difference, *_caveats(claim, rows)]))
+    low, high = _interval(claim, ours, rows)
+    verdict, difference = _compare(claim, ours, low, high)
+    reason = "; ".join([difference, *_caveats(claim, rows)])
+    return Verdict(claim, ours, verdict, reason, low, high)
+
+
+def _interval(claim: Claim, ours: float, rows: Sequence[Row]) -> tuple[float, float]:
+    """The lowest and highest that the repeats allow; of a ratio, of all pairs of repeats.
+
+    A column without limits of its own, such as seconds for 100,000 images, has the wall time's.
+    """
+    factors = [_spread(claim.column, row) for row in rows]
+    (below, above), *over = factors
+    for low, high in over:
+        below, above = below / high, above / low
+    return ours * below, ours * above
+
+
+def _spread(column: str, row: Row) -> tuple[float, float]:
+    """The lowest and the highest repeat over the value that the row shows; 1, 1 for one repeat."""
+    for name in (column, "wall_s"):
+        value, low, high = (number(row.get(name + end) or "") for end in ("", "_min", "_max"))
+        if value and low and high and not column.endswith("_share"):
+            return low / value, high / value
+    return 1.0, 1.0
 
 
 def _check_alike(row: Row, over: Row) -> None:
@@ -193,11 +231,14 @@ def _ours(claim: Claim, rows: Sequence[Row]) -> float:
     return value / over[0] if over else value
 
 
-def _obstacle(claim: Claim, row: Row) -> str:
+def _obstacle(claim: Claim, row: Row, cores: int) -> str:
     """Why the claim is not about this row's machine; empty if it is."""
     device = row.get("device") or "an unnamed device"
-    if claim.needs == "t4" and not _T4.search(device):
+    if claim.needs in ("t4", "t4-gpu") and not _T4.search(device):
         return f"an absolute figure: binds on a Tesla T4 only; here: {device}"
+    if claim.needs == "t4" and cores < _PAPER_CORES:
+        here = f"here: {cores} of them"
+        return f"an absolute figure: binds beside {_PAPER_CORES} cores only; {here}"
     if claim.needs == "cuda" and row.get("device_kind") != "cuda":
         return f"needs a CUDA GPU; here: {device}"
     if row.get("weights") == "none":
@@ -205,19 +246,26 @@ def _obstacle(claim: Claim, row: Row) -> str:
     return ""
 
 
-def _compare(claim: Claim, ours: float) -> tuple[str, str]:
+def _compare(claim: Claim, ours: float, low: float, high: float) -> tuple[str, str]:
     """The verdict, and the difference from the paper's number."""
     paper = claim.paper_value
     if claim.tolerance is None:
-        agrees, text = ours <= paper, f"{'at most' if ours <= paper else 'above'} {paper:.6g}"
+        lower, upper = float("-inf"), paper
+        text = f"{'at most' if ours <= paper else 'above'} {paper:.6g}"
     else:
-        share = claim.kind == "share"
-        off = ours - paper if share else ours / paper - 1
-        agrees = abs(off) <= claim.tolerance + _ROUNDING
-        limit = f"{claim.tolerance:.3g}" if share else f"{100 * claim.tolerance:.3g} %"
-        shown = f"{off:+z.3f}" if share else signed_percent(off)
-        text = f"{shown}, {'within' if agrees else 'beyond'} {limit}"
-    return HELD if agrees else DIFFERS, text
+        # 0.995 and 0.986 are alike as shares; what is left over, 0.005 and 0.014, is not.
+        part = min(paper, 1 - paper) if claim.kind == "share" else paper
+        margin = claim.tolerance * part + _ROUNDING
+        lower, upper = paper - margin, paper + margin
+        of = " of the smaller part" if claim.kind == "share" else ""
+        side = "within" if lower <= ours <= upper else "beyond"
+        off = signed_percent((ours - paper) / part)
+        text = f"{off}{of}, {side} {100 * claim.tolerance:.3g} %"
+    if lower <= low and high <= upper:
+        return HELD, text
+    if high < lower or upper < low:
+        return DIFFERS, text
+    return CANNOT_TELL, f"{text}; repeats reach from {low:.4g} to {high:.4g}"
 
 
 def _caveats(claim: Claim, rows: Sequence[Row]) -> list[str]:
@@ -235,7 +283,8 @@ def _caveats(claim: Claim, rows: Sequence[Row]) -> list[str]:
 def _as_row(verdict: Verdict) -> dict[str, object]:
     claim = verdict.claim
     row = {name: getattr(claim, name) for name in COLUMNS if hasattr(claim, name)}
-    row |= {name: getattr(verdict, name) for name in ("ours", "ratio", "verdict", "reason")}
+    names = ("ours", "ours_min", "ours_max", "ratio", "verdict", "reason")
+    row |= {name: getattr(verdict, name) for name in names}
     csvs = dict.fromkeys(filter(None, [claim.csv, claim.over_csv]))
     rows = filter(None, [claim.row, claim.over_row])
     return row | {"csv": " / ".join(csvs), "row": " / ".join(rows)}

@@ -35,8 +35,9 @@ _HEADLINES = (
     "runtime-fp16-speedup",
 )
 _VERDICT_MEANS = {
-    claims.HELD: "our number agrees with the paper’s, within the claim’s tolerance",
-    claims.DIFFERS: "our number lies outside the claim’s tolerance",
+    claims.HELD: "all repeats lie within the claim’s tolerance of the paper’s number",
+    claims.DIFFERS: "all repeats lie outside the claim’s tolerance",
+    claims.CANNOT_TELL: "the repeats reach across the limit",
     claims.NOT_APPLICABLE: "we have a number, but of a machine that the claim is not about",
     claims.NOT_RUN: "we have no number",
 }

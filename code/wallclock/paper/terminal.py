@@ -12,12 +12,12 @@ from rich.table import Table
 from rich.text import Text
 
 from wallclock.clock import STAGES
-from wallclock.paper.claims import DIFFERS, HELD, NOT_APPLICABLE, NOT_RUN, VERDICTS, Verdict
+from wallclock.paper.claims import VERDICTS, Verdict
 from wallclock.paper.csvfile import Row, number, read_table
 from wallclock.paper.diff import Difference
 from wallclock.paper.format import counted, digits, factor, percent, with_unit
 
-_STYLES = {HELD: "green", DIFFERS: "bold red", NOT_APPLICABLE: "yellow", NOT_RUN: "dim"}
+_STYLES = dict(zip(VERDICTS, ("green", "bold red", "yellow", "yellow", "dim"), strict=True))
 #: Of a longer table only the number of rows is printed.
 _MAX_ROWS = 100
 #: Columns that name a row, in the order in which they are shown.
