@@ -23,6 +23,8 @@ from wallclock.spec import ModelSpec, Recipe
 
 
 def main() -> None:
+    # A background job of a script ignores it, and so does what that starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     folder, seed, seconds = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
     rng = random.Random(seed)
     items = [

@@ -16,6 +16,7 @@ from wallclock.paper.csvfile import read_table
 from wallclock.spec import Cell, ModelSpec, Recipe
 
 
+@pytest.mark.slow
 def test_modules_and_operators_of_a_small_network(run_main: RunMain, tmp_path: Path) -> None:
     import torch
     from transformers import ViTConfig, ViTModel

@@ -63,6 +63,7 @@ def test_the_tables_steps_are_on_one_line() -> None:
         assert step.batch_s(size) == pytest.approx(seconds, rel=2e-3)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.integers(1, 4096), POSITIVE, POSITIVE, st.floats(1e-6, 1e4))
 def test_overlap_agrees_with_the_oracle(
