@@ -100,7 +100,9 @@ def _row(repeats: Records, records: Records) -> Row:
 
 def _measured(repeats: Records) -> Row:
     shown = _common.median_repeat(repeats, partial(_common.mean_ms, samples="decode"))
-    row = _common.value_columns(shown, "page_faults_per_image") | _common.timing_columns(repeats, "decode", (50, 90))
+    row = _common.value_columns(shown, "page_faults_per_image") | _common.timing_columns(
+        repeats, "decode", (50, 90)
+    )
     rate = shown.values["megapixels"] / shown.seconds_in("decode")
     return row | {"n_buffers": len(shown.samples["decode"]), "megapixels_per_s": rate}
 

@@ -194,7 +194,8 @@ def claim_line(claim: claims.Claim) -> str:
         "t4": "a Tesla T4 beside 16 cores"
     }
     paper = f"{claim.paper_value:g} {claim.unit}"
-    return f"| {claim.id} | {claim.experiment} | {claim.csv} | {paper} | {allowed} | {where[claim.needs]} |"
+    parts = (claim.id, claim.experiment, claim.csv, paper, allowed, where[claim.needs])
+    return f"| {' | '.join(parts)} |"
 
 
 def test_reproduce_lists_every_claim() -> None:

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 from tests import making
-from wallclock.corpus.manifest import Item
-from wallclock.corpus.readers import FileReader
+from wallclock.corpus.manifest import Item, Manifest
+from wallclock.corpus.readers import Reader
 from wallclock.corpus.validate import validate
 from wallclock.engines import pipeline
 from wallclock.errors import ImageError
@@ -112,9 +112,9 @@ def loads(root: Path) -> list[tuple[str, Load]]:
 
 def _load(recipe: Recipe, root: Path) -> Load:
     if recipe.engine != "threads":
-        stages = pipeline.load_stages(recipe, MODEL, root)
+        stages = pipeline.load_stages(recipe, MODEL, Manifest("folder", "original", root, ()))
         return lambda item, data: stages.resize(item, stages.decode(item, data))
-    in_place = pipeline.in_place_stages(recipe, MODEL, FileReader(root))
+    in_place = pipeline.in_place_stages(recipe, MODEL, Reader(root))
     row = in_place.as_destination(np.empty((MODEL.input_px, MODEL.input_px, 3), np.uint8))
     return lambda item, data: in_place.resize_into(item, in_place.decode(item, data), row)
 

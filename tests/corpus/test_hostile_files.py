@@ -147,7 +147,7 @@ def test_whatever_a_library_raises_is_the_images(error: Exception) -> None:
     def library(data: bytes) -> None:
         raise error
 
-    with pytest.raises(ImageError, match="^decode: lib: ") as caught:
+    with pytest.raises(ImageError, match=r"^decode: lib: ") as caught:
         image_errors("decode", "lib", library)(b"")
     assert caught.value.__cause__ is error
 

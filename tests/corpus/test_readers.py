@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from wallclock.corpus import readers
-from wallclock.corpus.manifest import Item
+from wallclock.corpus.manifest import Item, Manifest
 from wallclock.errors import ImageError
 
 GONE, CHANGED = "No such file or directory", "changed since it was listed"
@@ -18,7 +18,7 @@ def test_bytes_or_the_reason(tmp_path: Path) -> None:
     files = {"a": b"\0data", "empty": b"", "short": b"four", "long": b"longer than five"}
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
-    reader = readers.make(tmp_path)
+    reader = readers.make(Manifest("folder", "original", tmp_path, ()))
     assert reader(Item("a", "a", 5)) == files["a"]
     reasons = {"gone": GONE, "link": GONE, ".": "Is a directory"}
     for name, reason in (reasons | dict.fromkeys(["empty", "short", "long"], CHANGED)).items():

@@ -141,8 +141,9 @@ def test_png_goes_through_pillow_in_every_recipe(tmp_path: Path) -> None:
     data = making.encode(making.picture(16, 12), "PNG")
     (tmp_path / "a.png").write_bytes(data)
     item = Item("a.png", "a.png", len(data), 16, 12, "", "png", "", 3, 0)
+    manifest = Manifest("folder", "original", tmp_path, (item,))
     for decoder in ("pil", "opencv", "turbojpeg", "simplejpeg"):
-        loader = pipeline.load_stages(replace(RECIPE, decoder=decoder), MODEL, tmp_path)
+        loader = pipeline.load_stages(replace(RECIPE, decoder=decoder), MODEL, manifest)
         picture = loader.decode(item, loader.read(item))
         np.testing.assert_array_equal(picture, making.picture(16, 12))
 

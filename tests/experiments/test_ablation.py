@@ -1,5 +1,7 @@
 """`ablation`: its rungs, and its table."""
 
+from itertools import pairwise
+
 import pytest
 
 from experiments import ablation
@@ -16,7 +18,7 @@ def test_each_rung_adds_one_step(grid: Grid) -> None:
     cells = grid("ablation", "repeats=2")
     rungs = [cell for cell in cells if cell.repeat == 0 and cell.params["mode"] == "cumulative"]
     assert [cell.params["step"] for cell in rungs] == [ablation.BASELINE, *ablation.STEPS]
-    for before, after in zip(rungs, rungs[1:], strict=False):
+    for before, after in pairwise(rungs):
         old, new = vars(before.recipe), vars(after.recipe)
         changed = {name for name in old if old[name] != new[name]} - {"name"}
         assert changed == set(ablation.STEPS[after.params["step"]])

@@ -53,7 +53,12 @@ def test_library_is_named_with_its_version() -> None:
 def test_paired_ratios_and_ties() -> None:
     """Of a decoder that is as fast as the fastest in one block of repeats, no rank is claimed."""
     records = []
-    times = {"pil": (20, 30, 22), "opencv": (13, 13, 13), "turbojpeg": (10, 10, 11), "simplejpeg": (11, 12, 11)}
+    times = {
+        "pil": (20, 30, 22),
+        "opencv": (13, 13, 13),
+        "turbojpeg": (10, 10, 11),
+        "simplejpeg": (11, 12, 11),
+    }
     for record in reference_records("decoders"):
         name, _, image_set = record.cell.label.partition("-")
         if image_set == "original" and record.cell.repeat == 0 and name in times:

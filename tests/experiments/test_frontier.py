@@ -15,8 +15,8 @@ LIMITS = {"min_psnr_db": 25.0, "min_cosine": 0.9, "max_loss_db": 1.0, "not_below
 def loaded(system: str, rate: float, variant: str = "", **fidelity: float) -> Record:
     """A loader that took ten seconds."""
     values = {"n_loaded": round(rate * 10), **({"fidelity": CLOSE | fidelity} if fidelity else {})}
-    params = {"system": system, "variant": "", "setup": variant, "subset": "all"}
-    params |= {"fidelity": LIMITS}
+    names = {"system": system, "variant": "", "setup": variant, "subset": "all"}
+    params = {**names, "fidelity": LIMITS}
     return made.record("frontier", "loading", f"{system}-{variant}", values, params)
 
 
@@ -37,7 +37,9 @@ def test_grid_splits_a_folder_by_jpeg_process(tmp_path: Path) -> None:
     assert engines["baseline"] == "dataloader"
     cores = provenance.machine()["cores"]
     paper = [cell for cell in cells if cell.recipe.name == "paper"]
-    assert {(cell.params["setup"], cell.recipe.workers, cell.params["allocator"]) for cell in paper} == {
+    assert {
+        (cell.params["setup"], cell.recipe.workers, cell.params["allocator"]) for cell in paper
+    } == {
         ("", cores, "default"),
         ("allocator=keep", cores, "keep"),
         ("4 workers a core, allocator=keep", 4 * cores, "keep"),

@@ -17,7 +17,16 @@ from tests.conftest import ROOT
 from tests.paper.tables import Copy, edit, fail, save
 from wallclock.errors import UserError
 from wallclock.paper import claims
-from wallclock.paper.claims import CANNOT_TELL, CLAIMS, DIFFERS, HELD, NOT_APPLICABLE, NOT_RUN, Claim, Verdict
+from wallclock.paper.claims import (
+    CANNOT_TELL,
+    CLAIMS,
+    DIFFERS,
+    HELD,
+    NOT_APPLICABLE,
+    NOT_RUN,
+    Claim,
+    Verdict,
+)
 from wallclock.paper.csvfile import read_columns, read_table
 
 FACTS = ROOT.parent / "shared" / "paper" / "claims.csv"

@@ -23,8 +23,6 @@ VERSION = 2
 
 #: Larger images are decoded one at a time in a process: 100 megapixels take Pillow 1.5 GB.
 LARGE_PIXELS = 20_000_000
-#: Chroma subsampling of JPEGs that every decoder reads; gray has none.
-SAMPLINGS = ("4:4:4", "4:2:2", "4:2:0", "4:4:0", "4:1:1", "gray")
 
 
 @dataclass(frozen=True)
@@ -32,8 +30,8 @@ class Item:
     """One image: its file, its header, and why it cannot be used if it cannot.
 
     `path` is relative to the manifest's root. `components` counts colour channels; `sampling` is a
-    JPEG's chroma subsampling, one of `SAMPLINGS` or other. `failed_stage` is empty for a valid
-    image. `etag` is the store's.
+    JPEG's chroma subsampling, `other` for one that not every decoder reads. `failed_stage` is empty
+    for a valid image. `etag` is the store's.
     """
 
     id: str
@@ -45,11 +43,11 @@ class Item:
     format: str = ""
     process: str = ""
     components: int = 0
-    sampling: str = ""
     mtime_ns: int = 0
     failed_stage: str = ""
     failed_reason: str = ""
     etag: str = ""
+    sampling: str = ""
 
     @property
     def valid(self) -> bool:
@@ -59,7 +57,8 @@ class Item:
     @property
     def plain_jpeg(self) -> bool:
         """Whether every JPEG decoder reads it; Pillow decodes the others in all recipes."""
-        return self.format == "jpeg" and self.sampling in SAMPLINGS
+        common = self.components in (1, 3) and self.sampling != "other"
+        return self.format == "jpeg" and common
 
     @property
     def pixels(self) -> int:

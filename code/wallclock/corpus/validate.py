@@ -40,8 +40,16 @@ _STANDALONE = frozenset({0x01, *range(0xD0, 0xD9)})
 #: The next marker in or behind entropy-coded data; FF 00 is a data byte, FF D0 to D7 only restart.
 _NEXT_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]", re.DOTALL)
 #: Sampling factors of Y, Cb and Cr in a frame header.
-_SAMPLINGS = {(0x11, 0x11, 0x11): "4:4:4", (0x21, 0x11, 0x11): "4:2:2", (0x22, 0x11, 0x11): "4:2:0"}
-_SAMPLINGS |= {(0x12, 0x11, 0x11): "4:4:0", (0x41, 0x11, 0x11): "4:1:1"}
+_SAMPLINGS: dict[tuple[int, ...], str] = {
+    (luma, 0x11, 0x11): name
+    for luma, name in {
+        0x11: "4:4:4",
+        0x21: "4:2:2",
+        0x22: "4:2:0",
+        0x12: "4:4:0",
+        0x41: "4:1:1",
+    }.items()
+}
 #: Bytes between two segments of a header; encoders write none, or a few to align.
 _MAX_FILL_BYTES = 65_536
 _one_large = threading.Lock()

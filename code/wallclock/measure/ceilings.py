@@ -25,7 +25,7 @@ import numpy as np
 
 from wallclock.clock import gc_disabled
 from wallclock.corpus import readers
-from wallclock.corpus.manifest import Item, failure_rows
+from wallclock.corpus.manifest import Item, Manifest, failure_rows
 from wallclock.engines import pipeline
 from wallclock.engines.batch import Batch
 from wallclock.engines.inference import open_inference

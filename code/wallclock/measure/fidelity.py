@@ -54,11 +54,7 @@ def agreement(cell: Cell, work: Path, progress: Progress) -> Measurement:
     Values: for each decoder `max_abs_diff` (0 to 255, over all images), or why it is unavailable.
     """
     manifest = open_corpus(cell)
-    items, reader, reference = (
-        plain_jpegs(manifest),
-        readers.make(manifest),
-        decode.make("pil"),
-    )
+    items, reader, reference = (plain_jpegs(manifest), readers.make(manifest), decode.make("pil"))
     results: dict[str, Any] = {}
     failures: Failures = {}
     for name in decode.CPU_DECODERS:

@@ -22,11 +22,10 @@ def stack_shared(images: Sequence[npt.NDArray[Any]]) -> Any:
     return batch
 
 
-def empty_shared(shape: tuple[int, ...], dtype: str) -> torch.Tensor:
+def empty_shared(shape: tuple[int, ...], dtype: str) -> Any:
     """Memory for one batch that other processes can map; of its values nothing is known."""
     import torch
 
-    torch_dtype: torch.dtype = getattr(torch, dtype)
-    n_bytes = math.prod(shape) * torch_dtype.itemsize
+    n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     storage = torch.UntypedStorage._new_shared(n_bytes)  # type: ignore[no-untyped-call]
-    return torch.empty(0, dtype=torch_dtype).set_(storage).reshape(shape)
+    return torch.empty(0, dtype=getattr(torch, dtype)).set_(storage).reshape(shape)

@@ -42,7 +42,7 @@ def test_same_bytes_under_the_same_digest(corpus: Corpus, tmp_path: Path, layout
     reader.prefetch(packed.items)
     for item in packed.items:
         assert sha256_bytes(reader(item)) == item.sha256
-    assert readers.storage_of(packed.root) == layout
+    assert readers.storage_of(packed) == layout
     prepared, files = corpus.slice(layout=layout), corpus.slice()
     assert (prepared.storage, prepared.label) == (layout, f"abo ({layout})")
     assert (files.storage, files.label) == ("files", "abo")
@@ -174,4 +174,4 @@ def test_database_is_shared_in_a_process_and_reopened_after_fork(corpus: Corpus)
 def test_unknown_marker_is_one_line(tmp_path: Path, marker: str, line: str) -> None:
     (tmp_path / readers.MARKER).write_text(marker, encoding="utf-8")
     with pytest.raises(UserError, match=line):
-        readers.make(tmp_path)
+        readers.make(Manifest("abo", "original", tmp_path, ()))

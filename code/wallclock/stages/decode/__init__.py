@@ -89,9 +89,9 @@ def make(
 
     `scaling`: how far below its full size an image may be decoded; None: not at all. `reuse`:
     decode into a buffer of the decoder's own where the library can; pixels are then valid until the
-    next call, and the decoder belongs to one thread. `resizer`: what takes the pixels next; Pillow's
-    own resize takes Pillow's own image, without two copies through an array. Raises `UserError` for an unknown name,
-    `Unavailable` without the library or where it cannot scale.
+    next call, and the decoder belongs to one thread. `resizer`: what takes the pixels next;
+    Pillow's resize takes Pillow's image, without two copies through an array. Raises `UserError`
+    for an unknown name, `Unavailable` without the library or where it cannot scale.
     """
     decoder = DECODERS[check_name(name, NAMES, "decoder")]
     if scaling is not None and not decoder.scales:
