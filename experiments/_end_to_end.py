@@ -142,8 +142,10 @@ def _measured(repeats: Records) -> Row:
     row |= _common.value_columns(shown, *names)
     wait = shown.seconds_in("wait")
     row |= {"wait_s": wait, "wait_share": wait / wall, "n_failed": len(shown.failures)}
-    price = shown.environment.get("cost", {}).get("usd_per_hour")
-    if price is not None:
+    cost, gpus = shown.environment.get("cost", {}), shown.environment["machine"]["gpus"]
+    price, priced = cost.get("usd_per_hour"), cost.get("device", "T4")
+    on_it = not priced or any(priced in gpu["name"] for gpu in gpus)
+    if price is not None and on_it:
         row["usd_per_million"] = 1e6 / n_images * wall / 3600 * price
     return row
 

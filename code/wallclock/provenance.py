@@ -6,6 +6,7 @@ for the record only. Neither imports torch: the runner asks for both.
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import re
@@ -166,15 +167,34 @@ def _gpu_state() -> list[dict[str, Any]]:
         ]
 
 
+def _visible_gpus(count: int) -> list[str]:
+    """The GPUs that CUDA may use, in its order: numbers, or UUIDs as the environment gives them."""
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if listed is None:
+        return [str(index) for index in range(count)]
+    names = [name.strip() for name in listed.split(",")]
+    # CUDA stops at the first that does not exist.
+    valid = itertools.takewhile(
+        lambda name: name.startswith("GPU-") or (name.isdecimal() and int(name) < count), names
+    )
+    return list(valid)
+
+
+def _nvml_handle(name: str) -> Any:
+    if name.isdecimal():
+        return nvml.nvmlDeviceGetHandleByIndex(int(name))
+    return nvml.nvmlDeviceGetHandleByUUID(name)
+
+
 @contextmanager
 def nvml_handles() -> Iterator[list[Any]]:
-    """NVML's handles of all GPUs; none where it does not load."""
+    """NVML's handles of the GPUs that CUDA may use, in its order; none where it does not load."""
     try:
         nvml.nvmlInit()
     except nvml.NVMLError:
         yield []
         return
     try:
-        yield [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+        yield [_nvml_handle(name) for name in _visible_gpus(nvml.nvmlDeviceGetCount())]
     finally:
         nvml.nvmlShutdown()

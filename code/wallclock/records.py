@@ -32,8 +32,8 @@ SCHEMA = 1
 #: The file name of a packed run.
 ARCHIVE = "records.tar.xz"
 
-#: Outcomes that a later run reuses. An `error` is retried.
-_FINAL = frozenset({"ok", "unavailable", "oom"})
+#: Outcomes that a later run reuses. What was missing, such as a library or memory, may be there now.
+_FINAL = frozenset({"ok"})
 
 
 @dataclass(frozen=True)

@@ -199,8 +199,9 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class Cost:
-    """The price of an hour of the device, and its source."""
+    """The price of an hour of the device, and its source; `device` is a part of its name."""
 
+    device: str
     usd_per_hour: Annotated[float, Range(0, 1_000_000)]
     instance: str
     source: str

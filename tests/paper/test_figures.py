@@ -14,8 +14,20 @@ from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
-from experiments import batch, decoders, frontier, onnx, opt, predict, serial, steps, t4, workers
-from tests.paper.tables import CPU, REFERENCE, Copy, drawn, edit, fail, save, words
+from experiments import (
+    ablation,
+    batch,
+    decoders,
+    frontier,
+    onnx,
+    opt,
+    predict,
+    serial,
+    steps,
+    t4,
+    workers,
+)
+from tests.paper.tables import CPU, REFERENCE, Copy, drawn, edit, fail, save, words, write_ablation
 from wallclock.clock import STAGES
 from wallclock.errors import UserError
 from wallclock.paper.csvfile import ok_rows, read_table
@@ -32,6 +44,28 @@ PIPELINE, FRONTIER = "fig-07-pipeline", "fig-11-frontier"
 RUNTIMES, PREDICTION = "fig-05-onnx-vs-pytorch", "fig-12-predicted-vs-measured"
 STEPS = "fig-10-throughput-summary"
 QUEUE_FULL, PIL = "its queue was full at the start", "decoder=pil"
+
+
+def test_ablation_shows_gains_and_steps_alone(tmp_path: Path) -> None:
+    write_ablation(tmp_path)
+    figure = drawn("fig-13-ablation", tmp_path)
+    text = words(figure)
+    for shown in (
+        "DataLoader + PIL",
+        "+ threads engine",
+        "1,500",
+        "1.25×",
+        "2 cores, pages cached",
+    ):
+        assert shown in text
+    for axes in figure.axes:
+        assert len(markers(axes.lines, "o")) == 4
+    rows = read_table(tmp_path / ablation.CSV)
+    for row in rows:
+        row.update(status="unavailable", reason="none here")
+    save(tmp_path / ablation.CSV, rows)
+    with pytest.raises(NothingToDrawError, match="has a rate"):
+        drawn("fig-13-ablation", tmp_path)
 
 
 def markers(lines: Sequence[Line2D], marker: str) -> list[tuple[float, float]]:
@@ -56,7 +90,7 @@ class TestRendering:
         """A hatch of dots once made an SVG of a megabyte."""
         sizes = {path.stem: path.stat().st_size for path in (t4_run / "figures").glob("*.svg")}
         assert list(FIGURES) == sorted(sizes)
-        assert len(FIGURES) == 11
+        assert len(FIGURES) == 12
         assert max(sizes.values()) < 250_000, sizes
 
     def test_missing_tables_are_named(self, copy: Copy, tmp_path: Path) -> None:

@@ -156,9 +156,12 @@ class CudaInference:
     def _complete_oldest(self) -> None:
         flight = self._in_flight.popleft()
         flight.events[-1].synchronize()
-        ms = [self._base.elapsed_time(event) for event in flight.events]
-        at = [self._base_ns + round(elapsed * 1e6) for elapsed in ms]
-        self.spans.append(_spans(zip(at[::2], at[1::2], strict=True)))
+        # Between two events of a stage, not to the base: a float32 of minutes rounds microseconds.
+        times = []
+        for began, ended in zip(flight.events[::2], flight.events[1::2], strict=True):
+            start = self._base_ns + round(self._base.elapsed_time(began) * 1e6)
+            times.append((start, start + round(began.elapsed_time(ended) * 1e6)))
+        self.spans.append(_spans(times))
         self.writer.put(flight.ids, flight.vectors.numpy(), flight.requested)
 
     def _event(self) -> Any:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psutil
@@ -78,14 +78,19 @@ class Telemetry:
         self.samples["other_cores"].append(max(0.0, everything - total))
 
     def sample_gpu(self, handle: Any) -> None:
-        """Add one sample of a GPU."""
-        samples = self.samples
-        samples["gpu_util"].append(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-        samples["gpu_mem_mib"].append(nvml.nvmlDeviceGetMemoryInfo(handle).used / 2**20)
-        samples["gpu_power_w"].append(nvml.nvmlDeviceGetPowerUsage(handle) / 1e3)
-        samples["sm_mhz"].append(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM))
-        reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
-        self._throttled |= {name for bit, name in _THROTTLE.items() if reasons & bit}
+        """Add one sample of a GPU; a reading that it does not support, as a slice, is left out."""
+        readings: dict[str, Callable[[], float]] = {
+            "gpu_util": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+            "gpu_mem_mib": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used / 2**20,
+            "gpu_power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
+            "sm_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+        }
+        for name, read in readings.items():
+            with suppress(nvml.NVMLError):
+                self.samples[name].append(read())
+        with suppress(nvml.NVMLError):
+            reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+            self._throttled |= {name for bit, name in _THROTTLE.items() if reasons & bit}
 
 
 @contextmanager

@@ -29,6 +29,9 @@ from wallclock.run.progress import CellProgress, Estimator, bars, format_duratio
 from wallclock.run.worker import USER_ERROR, work_dir
 from wallclock.spec import ALLOCATORS, Cell, Settings
 
+#: CUDA then numbers GPUs as NVML does, whose names and clocks the records hold.
+_CUDA_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
 
 @dataclass
 class Report:
@@ -144,7 +147,7 @@ def _start(task: _Task, shared: Mapping[str, Any], stderr: int) -> subprocess.Po
         text=True,
         # A session of its own: Ctrl-C reaches the runner, which stops the whole group.
         start_new_session=True,
-        env={**os.environ, **allocator, "PYTHONPATH": import_paths},
+        env={**os.environ, **_CUDA_ORDER, **allocator, "PYTHONPATH": import_paths},
     )
     assert worker.stdin is not None
     message = {**shared, "cell": task.cell.to_json(), "target": str(task.target)}

@@ -88,7 +88,8 @@ class CudaGraph:
                 step(batch)
         cuda.current_stream().wait_stream(side)
         cuda.synchronize()
-        with cuda.graph(self._graph):
+        # Other threads, such as DataLoader's that pins memory, may use CUDA during the capture.
+        with cuda.graph(self._graph, capture_error_mode="thread_local"):
             self._output = step(batch)
 
     def __call__(self, batch: Any) -> Any:
