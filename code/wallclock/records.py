@@ -32,7 +32,7 @@ SCHEMA = 1
 #: The file name of a packed run.
 ARCHIVE = "records.tar.xz"
 
-#: Outcomes that a later run reuses. What was missing, such as a library or memory, may be there now.
+#: Outcomes that a later run reuses: a library or memory that was missing may be there now.
 _FINAL = frozenset({"ok"})
 
 

@@ -1,3 +1,12 @@
+"""GPU telemetry: of the devices that CUDA uses."""
+
+from __future__ import annotations
+
+import pytest
+
+from wallclock import provenance
+
+
 @pytest.mark.parametrize(
     ("visible", "expected"),
     [
