@@ -79,11 +79,11 @@ def test_real_photos_are_valid(photos: list[Path]) -> None:
 @pytest.mark.parametrize(
     ("data", "header"),
     [
-        (SOUND, Header("jpeg", 120, 90, 3, "baseline", 1)),
-        (making.oriented(6), Header("jpeg", 64, 48, 3, "baseline", 1)),
-        (making.jpeg(mode="L"), Header("jpeg", 64, 48, 1, "baseline", 1)),
-        (making.jpeg(mode="CMYK"), Header("jpeg", 64, 48, 4, "baseline", 1)),
-        (making.jpeg(progressive=True), Header("jpeg", 64, 48, 3, "progressive", 10)),
+        (SOUND, Header("jpeg", 120, 90, 3, "baseline", 1, "4:2:0")),
+        (making.oriented(6), Header("jpeg", 64, 48, 3, "baseline", 1, "4:2:0")),
+        (making.jpeg(mode="L"), Header("jpeg", 64, 48, 1, "baseline", 1, "gray")),
+        (making.jpeg(mode="CMYK"), Header("jpeg", 64, 48, 4, "baseline", 1, "other")),
+        (making.jpeg(progressive=True), Header("jpeg", 64, 48, 3, "progressive", 10, "4:2:0")),
         (making.encode(making.picture(), "PNG"), Header("png", 64, 48)),
         (making.encode(making.picture(), "PNG", "RGBA"), Header("png", 64, 48, 4)),
         (making.encode(making.picture(), "PNG", "P"), Header("png", 64, 48, 1)),

@@ -64,7 +64,7 @@ def test_ablation_shows_gains_and_steps_alone(tmp_path: Path) -> None:
     for row in rows:
         row.update(status="unavailable", reason="none here")
     save(tmp_path / ablation.CSV, rows)
-    with pytest.raises(NothingToDrawError, match="has a rate"):
+    with pytest.raises(NothingToDrawError, match="no row"):
         drawn("fig-13-ablation", tmp_path)
 
 

@@ -122,7 +122,7 @@ def _item(root: Path, name: str, limits: Limits, known: Item | None) -> Item:
         item = replace(item, sha256=sha256_bytes(data) if data else "")
         return validate(data, limits).annotate(item)
     except OSError as error:
-        dangling = error.errno == errno.ENOENT and path.is_symlink()
+        dangling = error.errno in (errno.ENOENT, errno.ELOOP) and path.is_symlink()
         reason = "dangling link" if dangling else error.strerror or type(error).__name__
         return item.with_failure(ImageError("read", reason))
     except ImageError as error:

@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 
 import experiments
-from experiments import cpu, fast, frontier, layers, limits, opt, predict, scaling, t4
+from experiments import ablation, cpu, fast, frontier, layers, limits, opt, predict, scaling, t4
 from wallclock.paper import diagnosis as job
 from wallclock.paper.csvfile import Row, number, ok_rows, read_table
 from wallclock.paper.format import digits, factor, percent
-from wallclock.paper.labels import DECODERS, RUNTIMES, SHORT_SETS, STEPS, SYSTEMS
+from wallclock.paper.labels import ABLATION, DECODERS, RUNTIMES, SHORT_SETS, STEPS, SYSTEMS
 from wallclock.paper.terminal import RESULTS
 from wallclock.summary import median
 
@@ -133,6 +133,20 @@ def _frontier(folder: Path) -> str:
     return f"ours prepares {_rate(ours)} on {ours['cores']} cores: {', '.join(versus)}"
 
 
+def _ablation(folder: Path) -> str:
+    """The complete loader versus the baseline, and the step that brings most."""
+    full = _first(folder, ablation.CSV, step=list(ablation.STEPS)[-1], mode="cumulative")
+    if full is None or not full["speedup_vs_baseline"]:
+        return ""
+    rows = [row for row in _rows(folder, ablation.CSV) if row["image_set"] == full["image_set"]]
+    rungs = [row for row in rows if row["mode"] == "cumulative" and row["step"] in ablation.STEPS]
+    most = max(rungs, key=lambda row: float(row["speedup_vs_previous"] or 0))
+    step = ABLATION[most["step"]].removeprefix("+ ")
+    gain = f"{factor(full['speedup_vs_baseline'])} DataLoader + PIL"
+    most_of_it = f"{step} brings most of it, {factor(most['speedup_vs_previous'])}"
+    return f"the loader prepares {_rate(full)}, {gain}; {most_of_it}"
+
+
 def _end_to_end(csv: str, folder: Path) -> str:
     """One recipe versus the first other one that was measured under like conditions."""
     row = _first(folder, csv)
@@ -179,6 +193,7 @@ def _first_row(csv: str, text: Callable[[Row], str], **cells: str) -> Callable[[
 _SENTENCES: Mapping[str, Callable[[Path], str]] = {
     "diagnose": _diagnose,
     "frontier": _frontier,
+    "ablation": _ablation,
     **{"fast": partial(_end_to_end, fast.CSV), "opt": partial(_end_to_end, opt.CSV)},
     "t4": partial(_end_to_end, t4.CSV),
     "scaling": _scaling,
