@@ -111,7 +111,12 @@ def test_figures_tables_and_claims_are_on_the_page(run: tuple[Path, Path]) -> No
 def test_provenance_and_inconsistencies(t4_run: Path) -> None:
     _, page = page_of(t4_run / "figures" / "report.html")
     for expected in (
-        *("Xeon, 16 usable cores", "GPU none", "48, synthetic images", "median kb 7.06"),
+        *(
+            "Xeon, 16 usable cores",
+            "GPU Tesla T4, 15 GiB, driver 580.1",
+            "48, synthetic images",
+            "median kb 7.06",
+        ),
         *("Where the paper is at odds with itself", "decode 51 %", "50 claims", "roughly linear"),
         "The write-up's opening says 596 s, its tables 595 s.",
     ):
