@@ -5,7 +5,7 @@
 #   LIMIT   seconds a call may take (default 540)
 #   PROFILE quick (default: some 20 minutes on a GPU), or paper
 #   PY      the Python to use (default .venv/bin/python)
-#   WHEELS  a folder of wheels: what requirements.lock needs and PY lacks is installed from there
+#   WHEELS  a folder of wheels, all of which are installed first, without a network
 #   OUT     where records go until they are packed (default data/gpu-reference)
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -17,7 +17,8 @@ export PYTHONPATH="$PWD/code:$PWD${PYTHONPATH:+:$PYTHONPATH}"
 say() { printf 'gpu-reference: %s\n' "$*" >&2; }
 left() { echo $((limit - SECONDS)); }
 
-# Runs a command once; 124 or 130 is the end of this call's time, anything else is kept as a result.
+# Runs a command once. A step that failed is not tried again by the next call, which would end in the
+# same place for ever; it is named at the end, and the exit status says so. rm its .done to retry it.
 step() {
   local name=$1; shift
   [ -e "$steps/$name.done" ] && return 0
@@ -34,7 +35,7 @@ step() {
 }
 
 if [ -n "${WHEELS:-}" ]; then
-  step wheels "$py" -m pip install -q --no-index --find-links "$WHEELS" --no-deps -r requirements.lock
+  step wheels "$py" -m pip install -q --no-index --no-deps "$WHEELS"/*.whl
 fi
 step cuda-tests "$py" -m pytest -q -m cuda -p no:cacheprovider
 for name in $("$py" -c 'import experiments; print(*experiments.ORDER)'); do
@@ -67,4 +68,9 @@ for name in experiments.ORDER:
     reasons = {f"  {name}/{one.cell.label}: {one.status}: {one.reason}" for one in cells if not one.ok}
     print("\n".join(sorted(reasons)) or f"  {name}: none of {len(cells)}")
 PYTHON
+failed=$(cd "$steps" && grep -L -x 0 ./*.done | sed 's/^\.\///; s/\.done$//' | paste -sd ' ')
+if [ -n "$failed" ]; then
+  say "failed: $failed; their output is in $steps"
+  exit 1
+fi
 say "done: commit data/reference/$name"
