@@ -1,4 +1,4 @@
-"""Figures 3, 5 and 10: times of decoders and of runtimes, and throughput by step, as bars."""
+"""Figures 3, 5, 10 and 13: decoders, runtimes, and throughput by step and by rung, as bars."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments import decoders, onnx, steps
+from experiments import ablation, decoders, onnx, steps
 from wallclock.paper.csvfile import Row, distinct, joined, number, ok_rows
 from wallclock.paper.figures import style
 from wallclock.paper.format import digits, factor
-from wallclock.paper.labels import DECODERS, RUNTIMES, SETS, STEPS
+from wallclock.paper.labels import ABLATION, DECODERS, RUNTIMES, SETS, STEPS
 from wallclock.paper.rendering import NothingToDrawError, Tables, output
 from wallclock.spec import IMAGE_SETS
 
@@ -101,6 +101,46 @@ def draw_steps(tables: Tables) -> Figure:
     remarks = (style.spread_remark(measured, "line"), _fidelity(rows))
     left_out = style.left_out(rows, lambda row: STEPS[row["step"]])
     style.place_caption(figure, measured, *remarks, style.mark_explained(measured), left_out)
+    return figure
+
+
+@output("fig-13-ablation", "What each step to the fast loader brings", ablation.CSV)
+def draw_ablation(tables: Tables) -> Figure:
+    """A panel an image set: cumulative rungs as bars from top to bottom, steps alone as circles."""
+    rows = tables[ablation.CSV]
+    measured, steps_in_order = ok_rows(rows), [ablation.BASELINE, *ablation.STEPS]
+    sets = distinct(measured, "image_set")
+    figure = style.new_figure(2.9)
+
+    def after(row: Row) -> str:
+        gain = row["speedup_vs_previous"]
+        return f"   {factor(gain)}" if gain and row["step"] != ablation.BASELINE else ""
+
+    panels = figure.subplots(1, len(sets), sharey=True, squeeze=False)[0]
+    for axes, image_set in zip(panels, sets, strict=True):
+        of_set = [row for row in rows if row["image_set"] == image_set]
+        rungs = {row["step"]: row for row in of_set if row["mode"] == "cumulative"}
+        columns = ("img_per_s", "img_per_s_min", "img_per_s_max")
+        _bars(axes, [rungs.get(step) for step in steps_in_order], columns, after)
+        for row in ok_rows(of_set):
+            if row["mode"] == "alone":
+                position = steps_in_order.index(row["step"])
+                marker = {"mfc": "white", "mec": style.INK, "zorder": 3}
+                axes.plot([number(row["img_per_s"])], [position], "o", ms=5, **marker)
+        style.horizontal_bars(axes, [ABLATION[step] for step in steps_in_order], 0.32)
+        axes.set_xlabel("images per second")
+        axes.set_title(SETS[image_set].capitalize())
+    remarks = (
+        f"{joined(measured, 'cores')} cores, pages cached",
+        "bars: steps added from top to bottom; circles: the step alone on the baseline",
+        style.spread_remark(measured, "horizontal lines"),
+    )
+    left_out = style.left_out(rows, lambda row: f"{row['mode']} {ABLATION[row['step']]}")
+    # A rung loads as many images as it can in the time: a range says enough. No network runs.
+    counts = [int(row["n_images"]) for row in measured]
+    loaded = f"{min(counts):,} to {max(counts):,} images a repeat"
+    described = [{**row, "n_images": "", "weights": ""} for row in measured]
+    style.place_caption(figure, described, loaded, *remarks, left_out)
     return figure
 
 
