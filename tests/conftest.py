@@ -1,7 +1,5 @@
 """Fixtures that all tests share: real photos, the command line, one small run from end to end."""
 
-from __future__ import annotations
-
 import csv
 import gc
 import os

@@ -1,7 +1,5 @@
 """A model hub for the tests: the hub's resolve protocol over a folder, on a local port."""
 
-from __future__ import annotations
-
 import hashlib
 import threading
 from collections.abc import Iterator, Mapping

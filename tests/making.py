@@ -1,7 +1,5 @@
 """Images made for the tests: pictures with structure, files of every odd kind."""
 
-from __future__ import annotations
-
 import io
 import struct
 from typing import Any

@@ -1,7 +1,5 @@
 """The committed reference run: its folder and its records, unpacked once per test process."""
 
-from __future__ import annotations
-
 import atexit
 from functools import cache
 from pathlib import Path

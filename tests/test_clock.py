@@ -1,7 +1,5 @@
 """The stage profiler: totals, counts and samples of nested and raising stages, on a fake clock."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -29,7 +27,7 @@ class Node:
 
     name: str
     own: int
-    inside: list[Node] = field(default_factory=list)
+    inside: list["Node"] = field(default_factory=list)
     raises: bool = False
 
 

@@ -1,7 +1,5 @@
 """A decoder, a loader and an experiment are added exactly as CONTRIBUTING.md says."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A full disk: one line, no partial file, and the same command resumes."""
 
-from __future__ import annotations
-
 import ctypes
 import ctypes.util
 import errno

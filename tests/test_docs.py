@@ -1,7 +1,5 @@
 """The documents: commands run, links resolve, marked numbers match their files."""
 
-from __future__ import annotations
-
 import ast
 import csv
 import re

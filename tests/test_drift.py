@@ -1,7 +1,5 @@
 """Drift between two folders of files, and its statistic against the textbook's definition."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

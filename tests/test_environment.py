@@ -1,7 +1,5 @@
 """One lock for venv and conda; the Makefile's targets and the scripts."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import tomllib

@@ -1,7 +1,5 @@
 """A user's folder: valid images, broken files, and files that only claim to be images."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from dataclasses import replace

@@ -5,8 +5,6 @@ Vetting judges each; what it accepts goes through every decoder and resizer, as 
 it. The fast test takes 2,000 inputs, the slow one 100,000, on all cores.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import random

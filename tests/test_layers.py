@@ -1,7 +1,5 @@
 """The structure, read from the source: who imports whom, who touches which files, what is timed."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The command line: one small run end to end, again, rebuilt from its records, and mistakes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Records: keys that identify every setting; complete or refused; one archive per run."""
 
-from __future__ import annotations
-
 import io
 import json
 import tarfile

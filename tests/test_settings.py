@@ -1,7 +1,5 @@
 """From a command line to settings: flags, names, ranges, and one line for every mistake."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
 from pathlib import Path

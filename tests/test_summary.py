@@ -1,7 +1,5 @@
 """Medians, quantiles, PSNR and cosine, against the standard library's and by their laws."""
 
-from __future__ import annotations
-
 import math
 import statistics
 

@@ -3,8 +3,6 @@
 transformers' checkpoints have config.json and preprocessor_config.json, timm's config.json alone.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -9,8 +9,6 @@ A `with` on a plain object costs a fraction of `@contextlib.contextmanager`, whi
 generator a call; experiment `profiler` measures both and writes `profiler-overhead.csv`.
 """
 
-from __future__ import annotations
-
 import gc
 from array import array
 from collections.abc import Callable, Iterator
@@ -125,7 +123,7 @@ class StageProfiler:
         #: one Python call less for each stage.
         self.stage: Callable[[str], Stage] = self._stages.__getitem__
 
-    def samples(self) -> dict[str, array[int]]:
+    def samples(self) -> dict[str, "array[int]"]:
         """Every duration of every stage so far, in nanoseconds, in call order."""
         return {name: stage.samples for name, stage in self._stages.items()}
 

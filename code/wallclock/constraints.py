@@ -1,7 +1,5 @@
 """What a setting may be: constraints declared with a dataclass's field, checked in one place."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, is_dataclass

@@ -5,8 +5,6 @@ compared by median and p90, and by the two-sample Kolmogorov-Smirnov statistic: 
 between the two cumulative distributions.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

@@ -4,8 +4,6 @@ A `UserError` is printed as one line, without a traceback; everything else that 
 and keeps its traceback.
 """
 
-from __future__ import annotations
-
 import difflib
 import errno
 import re

@@ -1,7 +1,5 @@
 """Canonical JSON, digests, and atomic writes."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

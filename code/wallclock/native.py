@@ -1,7 +1,5 @@
 """The path of the shared libturbojpeg, and the libjpeg-turbo version of a compiled file."""
 
-from __future__ import annotations
-
 import ctypes
 import ctypes.util
 import os

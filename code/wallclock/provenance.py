@@ -4,8 +4,6 @@
 for the record only. Neither imports torch: the runner asks for both.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import platform

@@ -11,8 +11,6 @@ partial record. Loading verifies the digests, so that an edited record is refuse
 current records of a run into one archive, `unpack` restores them.
 """
 
-from __future__ import annotations
-
 import json
 import lzma
 import re

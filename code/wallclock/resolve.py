@@ -3,8 +3,6 @@
 Knows nothing of Hydra: takes plain mappings and lists.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """One invocation: plan, run, publish, print the results."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator

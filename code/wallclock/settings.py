@@ -5,8 +5,6 @@ schema: their defaults are registered as `schema` in the groups recipe, model an
 the files in conf/ list differences only.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import json

@@ -6,8 +6,6 @@ configuration: their fields' annotations are what `settings` accepts, their defa
 need not repeat.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -302,7 +300,7 @@ class Cell:
         return plain
 
     @staticmethod
-    def from_json(plain: Mapping[str, Any]) -> Cell:
+    def from_json(plain: Mapping[str, Any]) -> "Cell":
         """The inverse of `to_json`; also reads older records, whose recipes have more fields."""
         corpus = plain["corpus"]
         return Cell(

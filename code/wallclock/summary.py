@@ -1,7 +1,5 @@
 """Pure functions over samples: medians, quantiles, ratios, PSNR, cosine."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Thread counts of the libraries: set, then read back."""
 
-from __future__ import annotations
-
 from wallclock.spec import Recipe
 
 

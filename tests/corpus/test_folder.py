@@ -1,7 +1,5 @@
 """A user's folder: any names, any contents, listed once, validated again only where it changed."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Callable

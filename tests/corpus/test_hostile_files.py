@@ -1,7 +1,5 @@
 """Files that once stopped a run: each is one image's failure, or is decoded by all."""
 
-from __future__ import annotations
-
 import errno
 import os
 import struct

@@ -1,7 +1,5 @@
 """The list of a corpus: any names read back, and an edited list is refused."""
 
-from __future__ import annotations
-
 import tempfile
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reading a file: its bytes, or the reason."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Synthetic photos: pinned bytes, pure functions, and statistics like those of the real ones."""
 
-from __future__ import annotations
-
 import io
 from hashlib import sha256
 

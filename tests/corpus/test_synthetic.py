@@ -1,7 +1,5 @@
 """The synthetic corpus on disk: rendered once, completed where something is missing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Validation refuses damaged and dangerous files before any decoder, fast and in little memory."""
 
-from __future__ import annotations
-
 import os
 import struct
 import subprocess

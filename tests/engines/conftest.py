@@ -1,7 +1,5 @@
 """A corpus of tiny JPEGs, without preparing one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

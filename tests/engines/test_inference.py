@@ -1,7 +1,5 @@
 """The inference step: spans on the host's clock, and CUDA events placed on it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace

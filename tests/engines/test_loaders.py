@@ -1,7 +1,5 @@
 """Every loader behind one interface: its images are the files', in their places."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 from itertools import islice

@@ -1,7 +1,5 @@
 """The ring's bookkeeping: every batch once, in order, complete, from bounded memory."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

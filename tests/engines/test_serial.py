@@ -1,7 +1,5 @@
 """Engine `serial`: whatever fails, ids stay with their vectors and every failure is listed."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Engine `threads`: whatever is slow or fails, nothing is lost, shifted or stuck."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

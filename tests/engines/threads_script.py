@@ -4,8 +4,6 @@
 into a sink; after SECONDS it gets a SIGINT. Prints `interrupted` if the interrupt ended the pass.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import random

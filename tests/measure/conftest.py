@@ -1,7 +1,5 @@
 """A small synthetic corpus for the protocols."""
 
-from __future__ import annotations
-
 import pytest
 
 from wallclock.corpus import synthetic

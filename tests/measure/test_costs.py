@@ -1,7 +1,5 @@
 """The protocols that measure costs apart: contention, batch transfer, the step by batch size."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

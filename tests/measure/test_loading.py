@@ -1,7 +1,5 @@
 """Protocols `loading`, `load_n`, `ceiling` and `fidelity` on real files and processes."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

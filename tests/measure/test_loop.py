@@ -1,7 +1,5 @@
 """The measuring loop on a clock that the test turns."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import count
 from typing import Any

@@ -1,7 +1,5 @@
 """Live metrics as Prometheus reads them, and the sampler of GPU and CPU use."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Protocol `runtime`: warm-up apart, the device waited for, vectors compared."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What is inside the timer, synchronized, kept out; the profiler's cost and two others."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The serialization protocol: vectors read back exactly, and the sync to disk is timed."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """GPU telemetry: of the devices that CUDA uses."""
 
-from __future__ import annotations
-
 import pytest
 
 from wallclock import provenance

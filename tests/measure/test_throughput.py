@@ -1,7 +1,5 @@
 """Protocol `throughput`: each engine end to end, with real workers, files and sinks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path

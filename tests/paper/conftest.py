@@ -1,7 +1,5 @@
 """Fixtures of the paper's tests: tables that a test may change, and a published run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

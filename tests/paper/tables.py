@@ -1,7 +1,5 @@
 """Real tables for tests: the committed reference run, and the same as the paper's T4 has it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Reference runs: every edit of a record, an archive or a derived file is detected."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Callable

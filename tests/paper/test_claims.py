@@ -1,7 +1,5 @@
 """Claims: the fifty facts, and each rule that leads to a verdict."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import re

@@ -1,7 +1,5 @@
 """Tables: the same rows give the same bytes, and reading gives back what was written."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

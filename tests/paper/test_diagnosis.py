@@ -1,7 +1,5 @@
 """The diagnosis' words: a starved GPU, a busy CPU, the fix to begin with; screen and page."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 from typing import Any

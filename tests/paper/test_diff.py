@@ -1,7 +1,5 @@
 """Two regenerated folders: equal where they must be, close where they may vary."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

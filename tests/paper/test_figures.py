@@ -1,7 +1,5 @@
 """Figures: equal tables give equal bytes, and what cannot be drawn says why."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From records to all outputs: what is written, kept and removed; a reference run edited."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

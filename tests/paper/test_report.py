@@ -1,7 +1,5 @@
 """The report: one file, every link resolves, every number links to its cell, equal bytes."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Tables 1 to 4: what they hold, where each number comes from, and three forms that agree."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

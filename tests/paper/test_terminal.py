@@ -1,7 +1,5 @@
 """What a run prints: formatted numbers, verdicts, differences, and the closing sentence."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Recorded spans: the window that is shown, utilization of a lane, figure 6, and the trace."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from dataclasses import astuple

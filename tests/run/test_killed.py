@@ -1,7 +1,5 @@
 """Stopped at any moment: no partial record, no process left, and the same command resumes."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """How long a run will take: the paper's figures first, this machine's own records after."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The runner with real workers: missing files, crashes, refused requests, retries, order."""
 
-from __future__ import annotations
-
 import io
 from collections import Counter
 from collections.abc import Sequence

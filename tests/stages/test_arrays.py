@@ -1,7 +1,5 @@
 """Normalizing, against plain float64 arithmetic; batches in memory that others can map."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

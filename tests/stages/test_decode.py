@@ -1,7 +1,5 @@
 """Decoders agree: the same pixels of a valid file, an ImageError for any other."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """The forward stage: every runtime computes the model's vectors, and says what really ran."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

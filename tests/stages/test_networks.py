@@ -1,7 +1,5 @@
 """Networks: seeded weights, weights from a folder or a pinned revision, any architecture."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

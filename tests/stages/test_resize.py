@@ -1,7 +1,5 @@
 """Three resizers: shapes, names, who antialiases, and what a DCT-scaled image covers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

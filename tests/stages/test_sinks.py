@@ -1,7 +1,5 @@
 """Three sinks: ids and vectors come back exactly, however they were cut into batches."""
 
-from __future__ import annotations
-
 import tempfile
 import weakref
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Corpora: pinned lists of images, how they are prepared, and how their bytes are read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TypeAlias
 

@@ -1,7 +1,5 @@
 """Any directory as a corpus: recursive, images detected by content, not extension."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

@@ -1,7 +1,5 @@
 """Statistics of images that a job's cost follows from and that drift: size, format, brightness."""
 
-from __future__ import annotations
-
 import io
 from collections import Counter
 from collections.abc import Mapping, Sequence

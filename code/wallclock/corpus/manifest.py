@@ -4,8 +4,6 @@ A manifest is a CSV and a small JSON file that says where the images are. Row i 
 damaged file keeps its row, with stage and reason, so that ids and vectors never shift.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -65,7 +63,7 @@ class Item:
         """Width times height."""
         return self.width * self.height
 
-    def with_failure(self, error: ImageError) -> Item:
+    def with_failure(self, error: ImageError) -> "Item":
         """The same row, failed in that stage for that reason."""
         return replace(self, failed_stage=error.stage, failed_reason=" ".join(error.reason.split()))
 
@@ -79,7 +77,7 @@ class Manifest:
     root: Path
     items: tuple[Item, ...]
 
-    def head(self, n: int) -> Manifest:
+    def head(self, n: int) -> "Manifest":
         """The same corpus, cut to its first `n` rows."""
         return replace(self, items=self.items[:n])
 

@@ -1,7 +1,5 @@
 """Corpus name → function that brings it onto the disk."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

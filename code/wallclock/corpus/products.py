@@ -1,7 +1,5 @@
 """What the synthetic product photos show: products, their parts and their materials."""
 
-from __future__ import annotations
-
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path

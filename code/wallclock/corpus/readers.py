@@ -5,8 +5,6 @@ Most corpora are folders of files. One that this suite has packed or left in a s
 of the user's, that file means nothing: a folder must never say where to read from.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import threading

@@ -4,8 +4,6 @@ The time of `read` is then the wait for the network, less what was prefetched. T
 GIL with the other stages and slow them down.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Sequence

@@ -11,8 +11,6 @@ stay sharp because the enlarged distance field is thresholded at full size. Luma
 full size, chroma (Cb, Cr) at half: 4:2:0 keeps no more.
 """
 
-from __future__ import annotations
-
 import colorsys
 import io
 from collections.abc import Iterator, Sequence
@@ -78,7 +76,7 @@ class _Canvas:
         self.y = Image.new("L", (wide, high), tone[0])
         self.cb, self.cr = (Image.new("L", (wide // 2, high // 2), level) for level in tone[1:])
 
-    def paste(self, paint: _Canvas | Tone, box: Box, mask: Image.Image) -> None:
+    def paste(self, paint: "_Canvas | Tone", box: Box, mask: Image.Image) -> None:
         """Blend a canvas or a colour into `box` (even pixels) by `mask` (L, the box's size)."""
         half = (box[0] // 2, box[1] // 2, box[2] // 2, box[3] // 2)
         small = mask.reduce(2)

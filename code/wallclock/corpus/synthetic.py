@@ -1,7 +1,5 @@
 """The `synthetic` corpus on disk: images rendered once, cached, listed."""
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress

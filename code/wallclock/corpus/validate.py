@@ -8,8 +8,6 @@ entropy-coded data and treats every warning as damage, and by Pillow, which must
 Whatever a library raises about a file is that file's failure.
 """
 
-from __future__ import annotations
-
 import io
 import re
 import struct

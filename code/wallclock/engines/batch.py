@@ -1,7 +1,5 @@
 """What a loader delivers: one batch of images, and when each of its stages ran."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -53,7 +51,7 @@ class Batch:
     marks: Sequence[Marks] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
 
-    def pin_memory(self) -> Batch:
+    def pin_memory(self) -> "Batch":
         """Called by torch's DataLoader under `pin_memory=True`: page-locked, for queued copies."""
         self.images = self.images.pin_memory()
         return self

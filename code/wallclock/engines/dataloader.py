@@ -5,8 +5,6 @@ began and ended (`perf_counter_ns` is one clock for all processes of a machine),
 marks along with the batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import partial
 from time import perf_counter_ns
@@ -103,7 +101,7 @@ class ProcessLoader(Loader):
         )
         self._batches: Iterator[Batch] | None = None
 
-    def __enter__(self) -> ProcessLoader:
+    def __enter__(self) -> "ProcessLoader":
         self._batches = iter(self._torch_loader)
         return self
 

@@ -1,7 +1,5 @@
 """A batch in host memory → device → vectors → the writer, on the host or on a GPU."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

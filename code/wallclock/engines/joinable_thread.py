@@ -1,7 +1,5 @@
 """A thread that can be joined even if Ctrl-C interrupted its start."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from threading import Event, Thread
 

@@ -5,8 +5,6 @@ with open_loader(manifest, recipe, model, positions) as loader:
         batch.ids, batch.images      # valid until the next batch is requested
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager

@@ -1,7 +1,5 @@
 """The nine stages bound to one recipe, ready for an engine to call."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

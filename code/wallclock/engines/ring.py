@@ -5,8 +5,6 @@ A batch owns a buffer from the dispatch of its first chunk until the consumer ha
 that memory is bounded by the ring, whatever is fast or slow.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

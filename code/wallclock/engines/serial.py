@@ -5,8 +5,6 @@ Nothing overlaps, so the stages' seconds add up to the wall time, and each stage
 loading behind the interface that end-to-end passes measure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,7 +37,7 @@ class SerialLoader(Loader):
         self._images = ImageDataset(manifest, recipe, model)
         self._positions = iter(positions)
 
-    def __enter__(self) -> SerialLoader:
+    def __enter__(self) -> "SerialLoader":
         set_threads(self._recipe, uses_torch=False)
         return self
 

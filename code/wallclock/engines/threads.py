@@ -5,8 +5,6 @@ a batch is never pickled, moved or collated. Queues written in C are all that th
 and a lock around pictures so large that two of them decoded would matter.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -108,7 +106,7 @@ class ThreadLoader(Loader):
             f"{self._ring.buffers[0].dtype}"
         )
 
-    def __enter__(self) -> ThreadLoader:
+    def __enter__(self) -> "ThreadLoader":
         try:
             self._dispatch()
             for worker in self._workers:

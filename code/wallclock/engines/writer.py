@@ -1,7 +1,5 @@
 """The sink behind one interface: written in the caller's thread, or in a thread of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

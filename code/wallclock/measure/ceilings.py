@@ -7,8 +7,6 @@ batch that costs nothing to load. `decode`, a protocol of its own: one decoder, 
 `serialization`: vectors into a sink, batch by batch as a job would, and back.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import shutil

@@ -5,8 +5,6 @@ batch from a DataLoader worker to the main process. `step`: a batch from host me
 in the sink, by batch size.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -9,8 +9,6 @@ and OpenCV's area average reach on it, and what the paper's recipe does. A recip
 first and its gain over the second are the worst of any image.
 """
 
-from __future__ import annotations
-
 import math
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence

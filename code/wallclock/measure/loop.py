@@ -1,7 +1,5 @@
 """The measuring loop: batches from a loader, with or without an inference step behind it."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +27,7 @@ class PassResult:
     itself.
     """
 
-    samples: dict[str, array[int]] = field(
+    samples: "dict[str, array[int]]" = field(
         default_factory=lambda: {name: array("q") for name in (*STAGES, "wait", "batch")}
     )
     spans: list[tuple[str, str, int, int, int]] = field(default_factory=list)

@@ -4,8 +4,6 @@
          wallclock.jsonl    one line appended and flushed each time
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence

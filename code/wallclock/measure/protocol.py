@@ -1,7 +1,5 @@
 """What every protocol takes and returns, how one is found, and the steps that they share."""
 
-from __future__ import annotations
-
 import multiprocessing
 import resource
 from collections.abc import Callable, Mapping, Sequence

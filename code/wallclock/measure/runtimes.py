@@ -5,8 +5,6 @@ clock starts. The last run's vectors are compared with those of PyTorch in FP32,
 process before. `layers`: by operator and module, with a trace.
 """
 
-from __future__ import annotations
-
 import os
 from array import array
 from collections.abc import Callable, Iterator
@@ -123,7 +121,7 @@ def resolve(recipe: Recipe) -> Recipe:
 
 def timed(
     run: Run, wait: Run | None, batches: int, progress: Progress, clock: Clock = perf_counter_ns
-) -> array[int]:
+) -> "array[int]":
     """Nanoseconds of each of `batches` runs, the wait for the device included."""
     samples = array("q")
     wait = wait or (lambda: None)

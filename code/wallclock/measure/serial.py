@@ -4,8 +4,6 @@
 profilers agree.
 """
 
-from __future__ import annotations
-
 import cProfile
 import tempfile
 from collections.abc import Callable, Iterator, Sequence

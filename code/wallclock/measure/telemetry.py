@@ -4,8 +4,6 @@ GPU figures come from NVML (nvidia-ml-py), CPU use per process from psutil; with
 lists are absent.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import defaultdict

@@ -7,8 +7,6 @@ complete, or for `loading` at the first batch after so many seconds. `load_n` lo
 of images and includes the start. No batch of a loader alone is used for anything.
 """
 
-from __future__ import annotations
-
 import tempfile
 from dataclasses import replace
 from pathlib import Path

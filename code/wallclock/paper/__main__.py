@@ -1,7 +1,5 @@
 """`python -m wallclock.paper figures|diff|report|check`: from records and tables alone."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

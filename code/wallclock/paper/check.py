@@ -11,8 +11,6 @@ reference: they show what the SVG shows, are as large as everything else togethe
 depend on the versions of zlib and FreeType. `python -m wallclock.paper figures` renders them.
 """
 
-from __future__ import annotations
-
 from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -11,8 +11,6 @@ verdict is one of five words:
     not run          we have no number
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The sentence that ends a run: one comparison, from the tables that the run wrote."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The one way a table is written and read: the same rows always give the same bytes."""
 
-from __future__ import annotations
-
 import csv
 import math
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ The sentences are in report_template/diagnosis_words.jinja, for both the page an
 page is one HTML file that opens offline, styled like the report.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ computed ones (PSNR, cosine) by rounding only; all others describe what was meas
 equal to the letter.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """How a number reads in a figure, a table, the report and on a terminal: one form for each kind."""
 
-from __future__ import annotations
-
 from wallclock.paper.csvfile import number
 
 #: Shown where there is no value.

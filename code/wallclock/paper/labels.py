@@ -1,7 +1,5 @@
 """What the short names in the tables are called in figures, captions and prose."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the report and the diagnosis share as HTML pages: templates, style, number formats."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The spans of figure 6 as Chrome trace events, for https://ui.perfetto.dev or chrome://tracing."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Records → CSVs → verdicts → figures, tables, report. Needs no GPU, no torch, no images."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass

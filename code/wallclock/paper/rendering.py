@@ -1,7 +1,5 @@
 """What figures and tables have in common: the CSVs that they read, and what became of each."""
 
-from __future__ import annotations
-
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The report: one HTML file that opens offline, where every number links to the cell behind it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The spans of a recorded run: which lane did what when, and a window of it that is complete."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil

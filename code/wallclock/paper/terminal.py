@@ -1,7 +1,5 @@
 """Tables, verdicts and differences on a terminal: aligned, in colour, readable without it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import groupby

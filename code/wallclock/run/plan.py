@@ -1,7 +1,5 @@
 """What experiments need to turn the settings into cells."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 A cell's duration is estimated from earlier records of this machine, else from the paper's figures.
 """
 
-from __future__ import annotations
-
 import time
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path

@@ -4,8 +4,6 @@ The runner never imports torch: it starts `wallclock.run.worker` processes one a
 their progress and leaves the records to them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

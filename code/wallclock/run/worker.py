@@ -5,8 +5,6 @@ output as JSON lines. This process writes the record, so that it is complete or 
 happens to the runner. When the runner ends (standard input is closed), the worker exits.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Stage `assemble`: images into one batch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

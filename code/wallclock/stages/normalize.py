@@ -1,7 +1,5 @@
 """Stage `normalize`: uint8 RGB to the float32 that the model was trained on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 

@@ -1,7 +1,5 @@
 """The type that decode, resize and normalize exchange; importing it does not import numpy."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:

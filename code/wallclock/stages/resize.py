@@ -11,8 +11,6 @@ are 468.25, in 469. Given the size in the file, `pil` and `torch` resize the 468
 all 469 would shift the image by up to half a pixel of the result. OpenCV cannot.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeAlias
 

@@ -7,8 +7,6 @@
 - `npy`: rows appended to a .npy file whose header is rewritten on close; ids in `<name>.ids.json`.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Stages `h2d` and `d2h`: a batch to the device, vectors back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

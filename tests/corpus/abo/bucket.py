@@ -1,7 +1,5 @@
 """A small ABO: objects as the bucket has them, generated for the tests."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """A small ABO behind moto's S3 server, and behind a store that breaks responses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any

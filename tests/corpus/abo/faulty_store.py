@@ -4,8 +4,6 @@ It answers unsigned GETs over plain HTTP/1.1 from a dictionary, and counts reque
 is broken is a function of the path and of how often it was requested.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import socket
@@ -107,7 +105,7 @@ class FaultyStore(ThreadingHTTPServer):
         """Requests so far."""
         return sum(self.counts.values())
 
-    def __enter__(self) -> FaultyStore:
+    def __enter__(self) -> "FaultyStore":
         threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
         return self
 

@@ -1,7 +1,5 @@
 """Prepare a small ABO in a process that a test kills: ENDPOINT CACHE N [MAX_FILE_BYTES]."""
 
-from __future__ import annotations
-
 import resource
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`corpus=abo` on the command line and in a serial pass."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -1,7 +1,5 @@
 """Fetching through faults: every image arrives, or one line says why not and what to do."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Killed at any moment, or out of disk: the next run resumes, and the corpus is the same bytes."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

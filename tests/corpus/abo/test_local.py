@@ -1,7 +1,5 @@
 """What is on the disk: kept where it is intact, fetched again where it is not."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Tar shards and LMDB: the same images, the same bytes each time."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import tarfile

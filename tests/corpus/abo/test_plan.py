@@ -1,7 +1,5 @@
 """The list: seeded, the same everywhere, and nothing in it leaves the corpus's folder."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`corpus.source=remote`: `read` is a GET, prefetched where possible."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The store: what proves that bytes are right, how many are requested at once, odd endpoints."""
 
-from __future__ import annotations
-
 import threading
 import time
 from pathlib import Path

@@ -5,8 +5,6 @@ be decoded row by row are validated one at a time; results wait in a bounded que
 for ever: sockets have timeouts, and if no object arrives for a while the fetch ends with one line.
 """
 
-from __future__ import annotations
-
 import errno
 import io
 import json

@@ -5,8 +5,6 @@ the image begins in that shard, `00000042` its key in the LMDB. Nothing is unpac
 are not packed. The same list makes the same bytes.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import tarfile

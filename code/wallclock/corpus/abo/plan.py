@@ -9,8 +9,6 @@ The catalogue is untrusted: it is unpacked within bounds, and a row whose id or 
 refused and counted.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import re

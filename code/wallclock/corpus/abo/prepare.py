@@ -10,8 +10,6 @@
 A run whose images are all there sends no request.
 """
 
-from __future__ import annotations
-
 import fcntl
 import itertools
 import json

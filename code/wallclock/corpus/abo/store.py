@@ -4,8 +4,6 @@ Errors are classified here: transient (`TransientError`, a retry may help), perm
 (`PermanentError`), or fatal for the run (`UserError`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os

@@ -6,8 +6,6 @@ it is there to be compared with. `make setup-peers` installs them; one that is a
 `Unavailable`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ctypes.util import find_library
@@ -48,7 +46,7 @@ def installed(name: str) -> str:
 @contextmanager
 def open_loader(
     recipe: Recipe, manifest: Manifest, model: ModelSpec, variant: str = ""
-) -> Iterator[StreamLoader]:
+) -> Iterator["StreamLoader"]:
     """Open the third-party loader that `recipe.engine` names over the manifest's valid images.
 
     Of the recipe, its batch size and workers count; 0 workers are one a core.

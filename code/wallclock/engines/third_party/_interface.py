@@ -1,7 +1,5 @@
 """What a third-party loader declares, and the steps that several of them share."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

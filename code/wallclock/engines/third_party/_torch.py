@@ -6,8 +6,6 @@ uint8, a quarter of what a recipe sends that normalizes in them, in shared memor
 `default_collate` does.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ the defaults perform well; `num_threads` is one a core, `prefetch_queue_depth` i
 reader cycles endlessly. The decoder applies EXIF orientation by default; disabled here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -2,8 +2,6 @@
 host.
 """
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 
 from wallclock import provenance

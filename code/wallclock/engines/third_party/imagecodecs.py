@@ -4,8 +4,6 @@ https://github.com/cgohlke/imagecodecs#readme: `jpeg8_decode` takes bytes and re
 Variants: OpenCV's interpolation. `linear` is the paper's and does not antialias.
 """
 
-from __future__ import annotations
-
 from wallclock.engines.third_party._interface import import_or_unavailable, version
 from wallclock.engines.third_party._torch import Load, dataloader
 from wallclock.stages.pixels import Pixels

@@ -4,8 +4,6 @@
 https://pillow.readthedocs.io/en/stable/reference/block_allocator.html describes.
 """
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

@@ -6,8 +6,6 @@ picture. Variants: the margin, as many times the target's side, and `thumbnail`:
 `Image.thumbnail` does, with `reducing_gap=2`.
 """
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

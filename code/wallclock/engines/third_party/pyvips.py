@@ -5,8 +5,6 @@ filter is lanczos3. Variant `linear`: `thumbnail`'s two steps, with the bilinear
 others.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

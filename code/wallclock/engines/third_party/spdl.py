@@ -8,8 +8,6 @@ bilinear, as everyone's here; its default, bicubic, costs more. `accurate` adds 
 rounding and full chroma (https://ffmpeg.org/ffmpeg-scaler.html).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

@@ -3,8 +3,6 @@
 https://docs.pytorch.org/vision/stable/transforms.html: uint8 tensors resize faster than floats.
 """
 
-from __future__ import annotations
-
 from wallclock.engines.third_party._interface import import_or_unavailable, version
 from wallclock.engines.third_party._torch import Load, dataloader
 from wallclock.stages.pixels import Pixels

@@ -1,7 +1,5 @@
 """Every figure of the paper: each module `fig_*.py` declares its figures and draws them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Figures 1 and 1b: where 100,000 images spend their time, by stage, one bar a recipe."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

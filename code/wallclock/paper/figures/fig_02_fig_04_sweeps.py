@@ -1,7 +1,5 @@
 """Figures 2 and 4: throughput against the batch size, and against the number of loader workers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Figures 3, 5, 10 and 13: decoders, runtimes, and throughput by step and by rung, as bars."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from matplotlib.axes import Axes

@@ -1,7 +1,5 @@
 """Figure 6: what every worker and the device did when, from spans recorded in a real run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Figure 7: the nine stages as a flow chart, with each one's share of the wall time."""
 
-from __future__ import annotations
-
 from html import escape
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Figure 11: images a second against closeness to Pillow's pixels, one point a loader."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes

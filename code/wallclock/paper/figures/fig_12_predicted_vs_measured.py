@@ -1,7 +1,5 @@
 """Figure 12: throughput predicted from the costs of the stages against what was measured."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes

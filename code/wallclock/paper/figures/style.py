@@ -1,7 +1,5 @@
 """What all figures share: type, colours, caption, and files that are equal for equal tables."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

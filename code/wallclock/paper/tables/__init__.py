@@ -1,7 +1,5 @@
 """Every table of the paper: each module `table_*.py` declares its table and builds it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

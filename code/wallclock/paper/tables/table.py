@@ -1,7 +1,5 @@
 """A table for people: its values, the CSV cells that they come from, and three ways to write it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

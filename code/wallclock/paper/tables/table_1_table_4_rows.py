@@ -1,7 +1,5 @@
 """Tables 1 and 4, a row for each of a CSV: how the vectors were written, what the paper cites."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from experiments import serialization

@@ -1,7 +1,5 @@
 """Table 2: the baseline, all wins together, and the CPU alone, end to end."""
 
-from __future__ import annotations
-
 from experiments import cpu, opt, t4
 from wallclock.paper.labels import CORPORA, weights
 from wallclock.paper.rendering import Tables, output

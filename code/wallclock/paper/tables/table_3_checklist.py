@@ -1,7 +1,5 @@
 """Table 3: the nine stages as a checklist: share, when it hurts, fix, cost, measured gain."""
 
-from __future__ import annotations
-
 from experiments import decoders, onnx, opt, serial, serialization, t4, workers
 from wallclock.clock import STAGES
 from wallclock.paper.csvfile import joined, read_table

@@ -18,8 +18,6 @@ than they save: libjpeg-turbo has no vector code for them (`benchmarks/fast.py`)
 Importing this package imports no image library: a decoder imports its own when it is made.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module

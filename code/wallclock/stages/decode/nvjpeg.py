@@ -1,7 +1,5 @@
 """Decoder `nvjpeg`: the GPU decodes, through torchvision; pixels are copied back to the host."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Decoder `opencv`. Its reduced modes fix the scale before the size is known: full size only."""
 
-from __future__ import annotations
-
 from wallclock.errors import ImageError
 from wallclock.stages.decode import Decode, Decoder, Scaling
 from wallclock.stages.pixels import Pixels

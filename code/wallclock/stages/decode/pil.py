@@ -1,7 +1,5 @@
 """Decoder `pil`: Pillow, called as everyone calls it; `convert` and `asarray` both copy."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from typing import Any

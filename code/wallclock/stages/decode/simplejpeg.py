@@ -1,7 +1,5 @@
 """Decoder `simplejpeg`: a thin binding with a libjpeg-turbo of its own; can reuse its buffer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from wallclock.stages.decode import Decode, Decoder, Scaling

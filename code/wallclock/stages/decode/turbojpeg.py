@@ -1,7 +1,5 @@
 """Decoder `turbojpeg`: the system's or the environment's libturbojpeg, through PyTurboJPEG."""
 
-from __future__ import annotations
-
 from wallclock import native
 from wallclock.errors import ImageError, Unavailable
 from wallclock.stages.decode import Decode, Decoder, Scaling

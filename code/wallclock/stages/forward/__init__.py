@@ -3,8 +3,6 @@
 There is no fallback: what cannot run as configured raises, before anything runs.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

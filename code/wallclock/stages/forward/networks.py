@@ -1,7 +1,5 @@
 """Models as torch modules: DINOv2 with seeded weights, or any image model of transformers."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from pathlib import Path

@@ -10,8 +10,6 @@ nodes is read back. A graph is exported once and cached under the digest of all 
 A folder is written under a temporary name and renamed, so that it is complete or absent.
 """
 
-from __future__ import annotations
-
 import copy
 import ctypes
 import json

@@ -1,7 +1,5 @@
 """PyTorch: eager, compiled by torch.compile, or captured as a CUDA graph."""
 
-from __future__ import annotations
-
 from time import perf_counter
 from typing import Any
 
