@@ -145,7 +145,7 @@ def load(path: Path, root: Path | None = None) -> Manifest:
         if about["version"] != VERSION or about["sha256"] != sha256_bytes(rows):
             raise UserError(f"the manifest {path} was edited; delete it and run again")
         table = csv.reader(io.StringIO(rows.decode("utf-8", "surrogateescape"), newline=""))
-        types: list[type] = [int if field.type == "int" else str for field in fields(Item)]
+        types: list[type] = [int if field.type is int else str for field in fields(Item)]
         next(table)
         items = [Item(*(f(text) for f, text in zip(types, row, strict=True))) for row in table]
         folder = root or Path(about["root"])
