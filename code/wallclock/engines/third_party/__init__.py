@@ -22,7 +22,7 @@ from wallclock.spec import ModelSpec, Recipe
 #: One module a loader, in the order of tables.
 _MODULES = (
     *("pil", "pil_draft", "imagecodecs", "kornia_rs", "pyvips", "torchvision", "torchcodec"),
-    *("dali", "dali_gpu", "spdl"),
+    *("hf_datasets", "litdata_raw", "dali", "dali_gpu", "spdl"),
 )
 LOADERS: dict[str, ThirdPartyLoader] = {
     loader.name: loader

@@ -17,7 +17,8 @@ from wallclock.stages.pixels import Pixels
 _THUMBNAIL_GAP = 2.0
 
 
-def _make(px: int, variant: str) -> Load:
+def load_function(px: int, variant: str) -> Load:
+    """Bytes of a JPEG into a row, uint8 (px, px, 3)."""
     from PIL import Image
 
     Image.MAX_IMAGE_PIXELS = None
@@ -42,7 +43,7 @@ def _settings(variant: str) -> str:
 LOADER = dataloader(
     "pil-draft",
     "DataLoader + PIL draft",
-    _make,
+    load_function,
     _settings,
     lambda: version("pillow"),
     variants=("1.25", "1", "2", "thumbnail"),
