@@ -54,7 +54,8 @@ PYTHON
 )
 step pack "$py" -m wallclock.paper check --pack "$out/data/runs" --reference "data/reference/$name"
 
-grep -h -E 'passed|skipped|failed' "$steps/cuda-tests.log" | tail -n 1 | sed 's/^/cuda tests: /'
+echo "tests marked cuda:"
+grep -h -E '^(SKIPPED|FAILED)|(passed|skipped|failed).* in ' "$steps/cuda-tests.log" | sed 's/^/  /'
 "$py" - "$out/data/runs" <<'PYTHON'
 import sys
 from pathlib import Path
