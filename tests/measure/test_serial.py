@@ -148,7 +148,7 @@ def test_profilers_agree_on_a_device_behind_the_host(name: str, monkeypatch: Any
     monkeypatch.setattr(protocol, "StageProfiler", partial(StageProfiler, clock=clock))
     if name == "cProfile":
         timed = partial(cProfile.Profile, clock, 1e-9)
-        monkeypatch.setattr(protocol.cProfile, "Profile", timed)
+        monkeypatch.setattr(cProfile, "Profile", timed)
         ours, theirs = protocol.c_profile_pass(CELL, MANIFEST, stages)
     else:
         ours, labels = StageProfiler(cuda.synchronize, clock=clock), StageProfiler(clock=clock)

@@ -55,7 +55,10 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
     warm, count, positions = plan_batches(len(manifest.valid), recipe, _batches_needed(cell))
     began = perf_counter_ns()
     # Workers first: a fork after CUDA has started would copy a broken context.
-    with loaders.open_loader(manifest, recipe, model, positions) as loader:
+    with (
+        loaders.open_loader(manifest, recipe, model, positions) as loader,
+        telemetry.recorded(recipe.device) as recorded,
+    ):
         stages = pipeline.device_stages(recipe, model, work)
         with tempfile.TemporaryDirectory() as folder:
             sink = sinks.make(recipe.sink, Path(folder), model.dim)
@@ -64,8 +67,9 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
         values["startup_s"] = (perf_counter_ns() - began) / 1e9
         if on_gpu:
             torch.cuda.reset_peak_memory_stats()
-        with telemetry.recorded(recipe.device) as recorded, gc_disabled():
+        with gc_disabled():
             progress(0)
+            recorded.begin()
             before = loader.stats()
             options: dict[str, Any] = {
                 "max_failures": int(cell.params.get("max_failures", _UNLIMITED)),
@@ -88,7 +92,7 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
         "warmup_batches": warm,
         "steady": warm >= loader.prefetched,
         "weights_digest": stages.weights_digest,
-        "telemetry": recorded.as_values(),
+        "telemetry": recorded.values,
         "peak_memory_mib": protocol.peak_memory_mib(),
         "limited_by": result.limited_by,
         "main_s": result.main_s,

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from wallclock import cuda
 from wallclock.errors import ImageError, Unavailable, first_line
 from wallclock.stages.decode import Decode, Decoder, Scaling
 from wallclock.stages.pixels import Pixels
@@ -13,10 +14,7 @@ def _make(scaling: Scaling | None, reuse: bool) -> Decode:
         from torchvision.io import ImageReadMode, decode_jpeg
     except (ImportError, RuntimeError) as error:
         raise Unavailable(f"nvJPEG needs torchvision, which does not load: {error}") from error
-    import torch
-
-    if not torch.cuda.is_available():
-        raise Unavailable(f"nvJPEG needs a CUDA GPU, and torch {torch.__version__} sees none")
+    cuda.require("nvJPEG")
     return bind(lambda data: decode_jpeg(data, ImageReadMode.RGB, device="cuda"))
 
 
