@@ -199,7 +199,8 @@ MEASURED = set(provenance.measured_code(provenance.PACKAGE))
 
 #: Measured code imports these, and no figure depends on them: messages, file formats, live metrics.
 NOT_MEASURED = {
-    *["constraints", "cuda", "errors", "files", "provenance", "records", "measure/monitor"]
+    *("constraints", "cuda", "errors", "files", "provenance", "records"),
+    "measure/monitor",
 }
 
 
