@@ -88,7 +88,12 @@ def test_a_step_begins_as_its_loader_delivers(
     choices: dict[str, Any], dtype: Any, pinned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pinning: list[Any] = []
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda images: (pinning.append(0), images)[1])
+
+    def pin(images: torch.Tensor) -> torch.Tensor:
+        pinning.append(images)
+        return images
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
     cell = replace(cell_of("step"), recipe=replace(RECIPE, **choices), model=ModelSpec("vit"))
     batch = costs._delivered(cell, 2)
     assert (batch.dtype, bool(pinning)) == (dtype, pinned)

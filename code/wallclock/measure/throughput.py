@@ -83,7 +83,13 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
     if not result.images:
         raise protocol.all_failed(result.failures)
     if on_gpu:
-        values["peak_gpu_mem_gib"] = torch.cuda.max_memory_allocated() / 2**30
+        free, total = torch.cuda.mem_get_info()  # of the driver: the context and others included
+        gpu_bytes = {
+            "peak_gpu_mem_gib": torch.cuda.max_memory_allocated(),
+            "peak_gpu_reserved_gib": torch.cuda.max_memory_reserved(),
+            "gpu_used_gib": total - free,
+        }
+        values |= {name: used / 2**30 for name, used in gpu_bytes.items()}
     ran = {"engine": loader.engine, "workers": loader.workers}
     values |= {
         **stats,

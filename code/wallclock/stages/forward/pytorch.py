@@ -51,8 +51,13 @@ def build(request: Request) -> Network:
         provider=f"torch {first.device.type} {str(first.dtype).removeprefix('torch.')}",
         dtype=next(name for name, value in TORCH_DTYPES.items() if value == first.dtype),
         compile="cuda_graphs" if isinstance(run, CudaGraph) else compiled,
-        values={"compile_s": compile_s},
+        values={"compile_s": compile_s, "attention": _attention(network)},
     )
+
+
+def _attention(network: Any) -> str:
+    how = str(getattr(network.config, "_attn_implementation", "none"))
+    return "fused" if how == "sdpa" else how
 
 
 def fixed_shape(run: Run, size: int) -> Run:
