@@ -20,6 +20,7 @@ from wallclock.corpus import manifest as manifests
 from wallclock.engines import loaders, pipeline
 from wallclock.engines.inference import open_inference
 from wallclock.engines.loaders import CyclicPositions, Loader
+from wallclock.engines.on_device import OnDevice
 from wallclock.engines.pipeline import DeviceStages
 from wallclock.engines.writer import open_writer
 from wallclock.errors import UserError
@@ -155,6 +156,7 @@ def plan_batches(n: int, recipe: Recipe, at_least: int) -> tuple[int, int, list[
 def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """One loader in steady state for `params.seconds`, the images again and again.
 
+    A batch counts once it is in host memory; with `params.finish` of `device`, normalized there.
     Samples: `batch`, from requesting one to having it, and `wall`. Values: `n_loaded`; in the first
     repeat also how far the first `params.fidelity.images` of the loader's own images are from
     Pillow's.
@@ -167,7 +169,9 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
     recipe, model, variant = cell.recipe, cell.model, str(cell.params.get("variant", ""))
     positions = CyclicPositions(len(manifest.items), recipe.batch_size, _UNLIMITED)
     began = perf_counter_ns()
-    with loaders.open_loader(manifest, recipe, model, positions, variant) as loader:
+    with loaders.open_loader(manifest, recipe, model, positions, variant) as opened:
+        ends_there = cell.params.get("finish") == "device"
+        loader = OnDevice(opened, model.statistics, recipe.device) if ends_there else opened
         pixels = _drain(loader, model, n_checked)
         values["startup_s"] = (perf_counter_ns() - began) / 1e9
         at_least = max(_MIN_LOADER_BATCHES, loader.prefetched, _MIN_BURSTS * loader.burst)
