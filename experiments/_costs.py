@@ -39,6 +39,8 @@ class Costs:
         cores = int(loading.environment["machine"]["cores"])
         costs, contention = _loading_costs(loading)
         step_time, forward_cores = StepTime(), 0
+        if cell.params.get("finish") == "device":
+            costs = replace(costs, h2d_s=_around_forward(self._step(recipe, model))["h2d_s"])
         if cell.protocol != "loading":
             step = self._step(recipe, model)
             costs = replace(costs, **_around_forward(step))

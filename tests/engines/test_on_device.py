@@ -12,7 +12,6 @@ from tests.engines.conftest import MODEL
 from tests.engines.test_inference import FakeCuda
 from tests.test_clock import FakeClock
 from wallclock.corpus.manifest import Manifest
-from wallclock.engines import on_device
 from wallclock.engines.loaders import open_loader
 from wallclock.engines.on_device import OnDevice
 from wallclock.engines.third_party import dali
@@ -50,8 +49,9 @@ def test_a_batch_is_waited_for_and_no_other_work_is(
         return torch.as_tensor(images)
 
     move = Transfer(h2d, np.asarray, lambda: cuda.work(1000 * MS))
-    monkeypatch.setattr(on_device.transfer, "make", lambda device: move)
-    monkeypatch.setattr(on_device.normalize, "on_device", lambda *_: lambda pixels: pixels.float())
+    monkeypatch.setattr("wallclock.stages.transfer.make", lambda device: move)
+    to_floats = "wallclock.stages.normalize.on_device"
+    monkeypatch.setattr(to_floats, lambda *_: lambda pixels: pixels.float())
     monkeypatch.setattr(torch.cuda, "Event", lambda blocking: cuda.Event(False, blocking))
     with open_loader(tiny, Recipe("x", engine="threads"), MODEL, [[0]] * 3) as loader:
         arrived = [cuda.clock.now for _ in OnDevice(loader, MODEL.statistics, "cuda")]

@@ -106,6 +106,8 @@ def test_a_gpus_step_is_measured_and_taken_as_the_batch_crosses_the_bus() -> Non
         pipeline = Costs([loaded, transfer, *steps]).pipeline(replace(job.cell, recipe=recipe))
         assert pipeline.costs.h2d_s == pytest.approx(ms / 1e3)
         assert pipeline.machine.gpu
+        loads = replace(job.cell, recipe=recipe, protocol="loading", params={"finish": "device"})
+        assert Costs([loaded, transfer, *steps]).pipeline(loads)._main_s == pipeline.costs.h2d_s
         assert not pipeline.machine.shares_cores
 
 

@@ -45,9 +45,9 @@ def test_a_loaders_rate_and_its_own_images(corpus: Slice) -> None:
 
 
 def test_images_are_compared_as_they_cross_the_finish_line(corpus: Slice) -> None:
-    options: dict[str, Any] = {"seconds": 0.01, "fidelity": FIDELITY}
     host, device = (
-        run(loading, corpus, OURS, **options, **end) for end in ({}, {"finish": "device"})
+        run(loading, corpus, OURS, seconds=0.01, fidelity=FIDELITY, finish=finish)
+        for finish in ("host", "device")
     )
     assert device.values["fidelity"] == host.values["fidelity"], "normalized and back"
 
