@@ -1,7 +1,8 @@
 """From records of small, separate measurements to the pipelines of `wallclock.predict`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import log2
 
 import numpy as np
@@ -38,6 +39,8 @@ class Costs:
         cores = int(loading.environment["machine"]["cores"])
         costs, contention = _loading_costs(loading)
         step_time, forward_cores = StepTime(), 0
+        if cell.params.get("finish") == "device":
+            costs = replace(costs, h2d_s=_around_forward(self._step(recipe, model))["h2d_s"])
         if cell.protocol != "loading":
             step = self._step(recipe, model)
             costs = replace(costs, **_around_forward(step))
@@ -45,6 +48,8 @@ class Costs:
             if recipe.device == "cpu" and model.weights != "none":
                 forward_cores = int(step.values.get("torch_threads", 1))
         machine = Machine(cores, None, forward_cores > 0, max(forward_cores, 1), contention)
+        if recipe.device == "cuda" and cell.protocol != "loading" and model.weights != "none":
+            machine = replace(machine, gpu=True)
         # Without a number, the threads engine takes one worker for each core.
         workers = recipe.workers or (cores if recipe.engine == "threads" else 0)
         batch_transfer, assemble_s = self._batch_transfer(recipe.batch_size)
@@ -90,7 +95,10 @@ class Costs:
             )
         ]
         missing = f"no step time of {model.name} in {recipe.dtype} on {recipe.device} was measured"
-        return _measured(same, missing)[0]
+        crossing = recipe.normalize_on  # with which dtype a batch crosses the bus
+        return min(
+            _measured(same, missing), key=lambda record: record.cell.recipe.normalize_on != crossing
+        )
 
     def _batch_transfer(self, size: int) -> tuple[BatchTransfer, float]:
         """A batch's IPC cost, and seconds an image of assembling it in a worker, at this size."""
@@ -104,6 +112,18 @@ class Costs:
 
     def _of(self, protocol: str) -> list[Record]:
         return [record for record in self.records if record.cell.protocol == protocol]
+
+
+def step_recipes(recipe: Recipe, dtypes: Iterable[str]) -> list[Recipe]:
+    """The recipes whose step is measured: each dtype, and on a GPU both dtypes of a batch.
+
+    On a CPU nothing crosses a bus, and a forward pass takes seconds.
+    """
+    places = [("host", ""), ("device", "-uint8")][: 2 if recipe.device == "cuda" else 1]
+    return [
+        replace(recipe, name=f"step-{dtype}{name}", dtype=dtype, normalize_on=place)
+        for (place, name), dtype in product(places, dtypes)
+    ]
 
 
 def _measured(records: Records, missing: str) -> list[Record]:

@@ -16,8 +16,8 @@ COLUMNS = _common.columns(
     "wait_s wait_share startup_s",
     "wall_s wall_s_min wall_s_max img_per_s img_per_s_min img_per_s_max",
     "seconds_per_100k seconds_per_100k_origin batch_p50_ms batch_p95_ms batch_p99_ms",
-    "peak_gpu_mem_gib gpu_util_mean gpu_power_w sm_clock_mhz throttle_reasons cpu_cores_used",
-    "limited_by usd_per_million",
+    "peak_gpu_mem_gib peak_gpu_reserved_gib gpu_used_gib gpu_util_mean gpu_power_w sm_clock_mhz",
+    "throttle_reasons cpu_cores_used limited_by usd_per_million",
     _common.FIDELITY_COLUMNS,
     "n_failed median_kb median_megapixels origin status reason",
 )
@@ -139,7 +139,7 @@ def _measured(repeats: Records) -> Row:
     row |= _common.rate_columns(n_images, wall) | _telemetry(shown)
     row |= {f"batch_p{q}_ms": quantile(shown.samples["batch"], q / 100) / 1e6 for q in (50, 95, 99)}
     names = ("startup_s", "n_unique", "steady", "limited_by", "peak_gpu_mem_gib")
-    row |= _common.value_columns(shown, *names)
+    row |= _common.value_columns(shown, *names, "peak_gpu_reserved_gib", "gpu_used_gib")
     wait = shown.seconds_in("wait")
     row |= {"wait_s": wait, "wait_share": wait / wall, "n_failed": len(shown.failures)}
     cost, gpus = shown.environment.get("cost", {}), shown.environment["machine"]["gpus"]

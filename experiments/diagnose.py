@@ -14,7 +14,7 @@ from typing import Any
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
-from experiments._costs import Costs, NoCostsError
+from experiments._costs import Costs, NoCostsError, step_recipes
 from experiments._fixes import ADVICE, Scenario, loaders, scenarios
 from wallclock.clock import STAGES
 from wallclock.predict.model import Pipeline
@@ -66,8 +66,8 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
         grid.append(one("contention", f"loading-{loader.name}", loader, options["loading"]))
     grid.append(one("batch_transfer", "batch_transfer", recipe, options["batch_transfer"]))
     step = {name: options["step"][name][device] for name in ("batch_sizes", "batches", "seconds")}
-    for dtype in dict.fromkeys(scenario.recipe.dtype for scenario in planned):
-        grid.append(one("step", f"step-{dtype}", replace(recipe, dtype=dtype), step))
+    dtypes = dict.fromkeys(scenario.recipe.dtype for scenario in planned)
+    grid += [one("step", timed.name, timed, step) for timed in step_recipes(recipe, dtypes)]
     if options["prove"]:
         proof = plan.sample(dict.fromkeys(options["images"], options["prove_images"][device]))
         for scenario in planned:

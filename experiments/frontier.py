@@ -1,7 +1,9 @@
-"""How fast, and how right: every loader from files to 224 × 224 RGB in host memory.
+"""How fast, and how right: every loader from files to 224 × 224 RGB, ready for the network.
 
 Method. One loader a process, all on the same cores, files and page cache, batches of one size, in
-steady state, interleaved; uint8 or float32 as each system ships it. Nothing is done with a batch. A
+steady state, interleaved. The finish line of device=cpu is a batch in host memory, uint8 or float32
+as each system ships it; that of device=cuda (`finish_line`) is the normalized batch on the device,
+where each batch is waited for: from pinned memory, or left there by a system that decodes there. A
 system's first decoded images are kept as it delivered them and compared with Pillow's antialiased
 resize. Every variant of a system is measured under every setup (workers a core, glibc's allocator)
 that its users can choose; the row shows the fastest whose pixels pass the gate, `other_variants`
@@ -28,8 +30,7 @@ COLUMNS = _common.columns(
     "system variant library settings image_set subset corpus weights device device_kind cores",
     "batch_size n_images n_unique repeats wall_s wall_s_min wall_s_max",
     "img_per_s img_per_s_min img_per_s_max speedup_vs_next speedup_vs_pil speedup_vs_paper",
-    "other_variants",
-    "startup_s",
+    "other_variants finish_line startup_s",
     _common.FIDELITY_COLUMNS,
     "median_kb median_megapixels progressive_share origin status reason",
 )
@@ -55,6 +56,8 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     if plan.settings.loader_seconds < _NETWORK_FROM_S:
         fidelity["vectors"] = 0
     shared = {**plan.params, "seconds": plan.settings.loader_seconds, "fidelity": fidelity}
+    if options["ours"].device == "cuda":
+        shared["finish"] = "device"
     new = partial(cell, plan, "frontier", "loading")
     grid = []
     for repeat, (corpus, subset) in product(plan.repeats("frontier"), images):
@@ -108,10 +111,10 @@ def _recipe(options: Options, name: str, workers_per_core: int) -> Recipe:
     ours: Recipe = options["ours"]
     workers = workers_per_core * provenance.machine()["cores"]
     if name == "ours":
-        return replace(ours, name=name, device="cpu")
+        return replace(ours, name=name)
     if name in ("paper", "baseline"):
         paper: Recipe = options[name]
-        return replace(paper, name=name, workers=workers, device="cpu", dtype="fp32")
+        return replace(paper, name=name, workers=workers, device=ours.device, dtype="fp32")
     return Recipe(name, engine=name, workers=workers, device=ours.device)
 
 
@@ -148,7 +151,9 @@ def _row(variants: Mapping[str, list[Record]]) -> Row:
 
 def _variant_row(variant: str, repeats: Records) -> Row:
     row = _common.new_row(repeats, COLUMNS) | {"gate": "not checked", "variant": variant}
-    row |= {name: repeats[0].cell.params[name] for name in ("system", "subset")}
+    params = repeats[0].cell.params
+    row |= {name: params[name] for name in ("system", "subset")}
+    row["finish_line"] = params.get("finish", "host")
     return _common.complete(row, repeats, _measured)
 
 

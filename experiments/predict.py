@@ -16,7 +16,7 @@ from itertools import product
 
 from experiments import _common, _end_to_end, _paper_values
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell, mock_model
-from experiments._costs import Costs, NoCostsError, prediction_columns
+from experiments._costs import Costs, NoCostsError, prediction_columns, step_recipes
 from wallclock.clock import LOADING_STAGES
 
 RANK = 160
@@ -80,8 +80,8 @@ def _steps(plan: Plan, options: Options) -> list[Cell]:
         new("step", "step-mock model", recipe, model=mock_model(plan, 1.0), params=mock_step),
     ]
     if plan.settings.model.weights != "none":
-        for dtype in options["step"]["dtypes"]:
-            grid.append(new("step", f"step-{dtype}", replace(recipe, dtype=dtype), params=step))
+        for timed in step_recipes(recipe, options["step"]["dtypes"]):
+            grid.append(new("step", timed.name, timed, params=step))
     return grid
 
 

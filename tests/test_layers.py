@@ -17,7 +17,7 @@ _GROUND = "clock constraints summary files errors spec native thread_counts pred
 #: Lowest first. A module belongs to the longest prefix that fits; imports point down or stay level.
 LAYERS = (
     ("wallclock", *(f"wallclock.{name}" for name in _GROUND.split())),
-    ("wallclock.provenance", "wallclock.records", "wallclock.checkpoint"),
+    tuple(f"wallclock.{name}" for name in ("provenance", "records", "checkpoint", "cuda")),
     ("wallclock.corpus", "wallclock.stages"),
     ("wallclock.engines",),
     ("wallclock.measure", "wallclock.run"),
@@ -198,7 +198,10 @@ def test_experiments_helpers_are_underscored() -> None:
 MEASURED = set(provenance.measured_code(provenance.PACKAGE))
 
 #: Measured code imports these, and no figure depends on them: messages, file formats, live metrics.
-NOT_MEASURED = {"constraints", "errors", "files", "provenance", "records", "measure/monitor"}
+NOT_MEASURED = {
+    *("constraints", "cuda", "errors", "files", "provenance", "records"),
+    "measure/monitor",
+}
 
 
 def test_measured_code_covers_its_imports() -> None:

@@ -42,7 +42,8 @@ FILES = ["record.json", "samples.json", "COMPLETE"]
 
 def changed() -> Iterator[Cell]:
     """CELL with one field of it, its recipe, corpus, model or parameters changed."""
-    others: dict[type, Any] = {int: 7, float: 0.5, str: "other", tuple: (0.1, 0.2, 0.3)}
+    others: dict[type, Any] = {int: 7, float: 0.5, str: "other", bool: True}
+    others[tuple] = (0.1, 0.2, 0.3)
     for part in ("recipe", "corpus", "model"):
         owner = getattr(CELL, part)
         for name in {field.name for field in fields(owner)} - {"manifest"}:

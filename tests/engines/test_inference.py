@@ -16,6 +16,7 @@ from wallclock.engines.batch import Batch, Span
 from wallclock.engines.inference import CudaInference, HostInference, open_inference
 from wallclock.engines.pipeline import DeviceStages, null_stages
 from wallclock.engines.writer import InlineWriter, Writer
+from wallclock.errors import Unavailable
 from wallclock.spec import Recipe
 from wallclock.stages import transfer
 
@@ -31,6 +32,7 @@ class FakeCuda:
 
     def __init__(self, clock: FakeClock) -> None:
         self.clock, self.device_ns, self.waits = clock, 0, 0
+        self.blocking = False
 
     def work(self, ns: int) -> None:
         self.device_ns = max(self.device_ns, self.clock.now) + ns
@@ -48,8 +50,9 @@ class FakeCuda:
     def stream(self, stream: Any) -> Iterator[None]:
         yield
 
-    def Event(self, enable_timing: bool) -> Any:  # noqa: N802 - torch's name
+    def Event(self, enable_timing: bool, blocking: bool) -> Any:  # noqa: N802 - torch's name
         cuda = self
+        cuda.blocking = blocking
 
         class Event:
             at, waited = 0, False
@@ -150,7 +153,28 @@ def test_only_threads_overlap_on_a_gpu(cuda: FakeCuda) -> None:
         inference = open_inference(null_stages()[1], recipe, sink)
         assert isinstance(inference, CudaInference)
         assert inference._max_in_flight == in_flight
+        assert cuda.blocking == (in_flight > 0), "a plain loop polls, which takes a core"
     assert isinstance(open_inference(null_stages()[1], Recipe("x"), sink), HostInference)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "driver", "reason"),
+    [
+        ("13.0", "535.183.06", "for CUDA 13.0, which needs driver 580 or newer, .* 535.183.06. Up"),
+        ("13.0", "580.65.06", "sees no CUDA device$"),
+        ("12.8", "470.82.01", "needs driver 525 .*type `PIP_EXTRA_INDEX_URL=.* LOCK=paper`$"),
+        (None, "580.65.06", "it is built without CUDA, and Tesla T4 is here$"),
+    ],
+)
+def test_a_gpu_that_torch_cannot_use(
+    cuda: str | None, driver: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus = [{"name": "Tesla T4", "driver": driver}]
+    monkeypatch.setattr("wallclock.provenance.gpus", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    with pytest.raises(Unavailable, match=reason):
+        transfer.make("cuda")
 
 
 def test_cuda_transfers_synchronize(monkeypatch: pytest.MonkeyPatch) -> None:

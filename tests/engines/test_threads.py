@@ -27,6 +27,7 @@ from wallclock.engines.threads import ThreadLoader
 from wallclock.engines.writer import QUEUE_DEPTH, Writer, open_writer
 from wallclock.errors import ImageError
 from wallclock.spec import ModelSpec, Recipe
+from wallclock.stages import decode
 
 SIZE = MODEL.input_px
 FAILED = st.sets(st.integers(0, 29))
@@ -84,6 +85,31 @@ def test_order_and_ids_under_delays_and_failures(
     names = [tiny.items[position % 30].id for position in range(n)]
     assert seen == [name for name in names if name not in bad]
     assert lost == [name for name in names if name in bad]
+
+
+def test_a_decoder_of_several_gets_a_chunk_in_one_call(
+    tiny: Manifest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In order, ids with their images, the damaged ones listed, each with its share of the call."""
+    truth, decoder = loaded_one_by_one(tiny, RECIPE), decode.make("simplejpeg")
+    damaged, calls = (tiny.root / tiny.items[11].path).read_bytes(), list[int]()
+
+    def decode_many(files: Sequence[bytes]) -> list[Any]:
+        calls.append(len(files))
+        error = ImageError("decode", "made to fail")
+        return [error if data == damaged else decoder(data) for data in files]
+
+    together = replace(decode.DECODERS["simplejpeg"], make_many=lambda: decode_many)
+    monkeypatch.setitem(decode.DECODERS, "simplejpeg", together)
+    with ThreadLoader(tiny, RECIPE, MODEL, split(30, 8)) as loader:
+        for batch in loader:
+            check(batch, truth)
+            lost = [failure["id"] for failure in batch.failures]
+            assert lost == [tiny.items[11].id] * (tiny.items[8].id in batch.ids)
+            for marks in batch.marks:
+                assert (np.diff(marks.times, axis=1) >= 0).all()
+                assert len(marks.times) == len(batch.ids)
+    assert sorted(calls) == [6, 8, 8, 8]
 
 
 def check(batch: Batch, truth: dict[str, Any]) -> None:

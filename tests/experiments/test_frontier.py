@@ -1,5 +1,6 @@
 """`frontier`: its grid, and its table."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from experiments import frontier
@@ -47,6 +48,21 @@ def test_grid_splits_a_folder_by_jpeg_process(tmp_path: Path) -> None:
     drafts = {cell.params["setup"] for cell in cells if cell.params["system"] == "pil-draft"}
     assert {"1.25, allocator=keep", "thumbnail", "2, 4 workers a core, allocator=keep"} <= drafts
     assert {cell.recipe.workers for cell in cells if cell.params["system"] == "spdl"} == {cores}
+
+
+def test_on_a_gpu_every_batch_ends_on_the_device(tmp_path: Path) -> None:
+    plan = made.plan(tmp_path, "experiment=[frontier]", "corpus.image_set=small_256", "n=2")
+    options = plan.settings.experiments["frontier"]
+    for device, finish in (("cpu", None), ("cuda", "device")):
+        ours = replace(options["ours"], device=device)
+        cells = frontier.cells(plan, {**options, "ours": ours})
+        assert {cell.params.get("finish") for cell in cells} == {finish}
+        assert {cell.recipe.device for cell in cells} == {device}
+    there = loaded("ours", 2.0)
+    assert frontier.tables([there])[frontier.CSV][0]["finish_line"] == "host"
+    ended = replace(there.cell, params={**there.cell.params, "finish": "device"})
+    row = frontier.tables([replace(there, cell=ended)])[frontier.CSV][0]
+    assert row["finish_line"] == "device"
 
 
 def test_ratios_are_of_medians() -> None:

@@ -19,7 +19,8 @@ from wallclock.spec import Cell
 GPU_ROWS = [
     *("pytorch fp32", "pytorch fp16", "pytorch bf16"),
     *("pytorch-compile fp16", "pytorch-cudagraph fp16"),
-    *("onnxruntime fp32", "onnxruntime fp16", "onnxruntime-tensorrt fp16"),
+    *("onnxruntime fp32", "onnxruntime fp16", "onnxruntime fp16"),
+    "onnxruntime-tensorrt fp16",
 ]
 CPU_ROWS = ["onnxruntime-cpu fp32", "onnxruntime-cpu int8"]
 
@@ -45,6 +46,8 @@ def test_grid_on_a_gpu(plan: Plan) -> None:
     cells = grid(plan, "cuda", repeats=5)
     assert names(cells) == 5 * GPU_ROWS
     assert {cell.recipe.batch_size for cell in cells} == {64}
+    older = {cell.label for cell in cells if cell.params["opset"] == 17}
+    assert older == {"onnxruntime-fp16-opset17"}
     assert {(cell.params["batches"], cell.params["warmup_batches"]) for cell in cells} == {(50, 10)}
 
 
@@ -63,7 +66,8 @@ def test_every_row_has_a_runtime_and_a_gate_and_every_claim_a_row(plan: Plan, de
         assert set(cell.params["gate"]) == {"min_cosine", "max_rel_error"}
         assert (cell.images.image_set, cell.images.n) == ("small_256", 2)
         row = {"device_kind": device, "status": "ok", "corpus": "abo", "weights": "pretrained"}
-        rows.append(row | {"runtime": cell.recipe.runtime, "dtype": cell.recipe.dtype})
+        row |= {"runtime": cell.recipe.runtime, "dtype": cell.recipe.dtype}
+        rows.append(row | {"opset": str(cell.params["opset"])})
     mine = [claim for claim in claims.load(CLAIMS) if claim.experiment == "onnx"]
     assert len(mine) == 5
     for claim in mine:
@@ -98,4 +102,7 @@ def test_one_repeat_with_other_vectors_withholds_all_times(
 def test_reference_must_agree_with_itself() -> None:
     assert row_of("pytorch-fp32", {})["gate"] == "reference"
     assert row_of("pytorch-fp32", {"max_rel_error": 0.01})["status"] == "gate failed"
-    assert row_of("onnxruntime-cpu-fp32", {})["gate"] == "passed"
+    row = row_of("onnxruntime-cpu-fp32", {})
+    assert (row["gate"], row["opset"], row["attention"]) == ("passed", 23, "fused")
+    eager = row_of("onnxruntime-cpu-fp32", {"operators": {"MatMul": 2}})
+    assert eager["attention"] == "eager"

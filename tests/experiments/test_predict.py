@@ -3,11 +3,13 @@
 from collections import Counter
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
 
 from experiments import _paper_values, predict
+from experiments._costs import Costs, step_recipes
 from experiments._paper_values import OVERLAPPED, SEQUENTIAL
 from tests.experiments import made
 from tests.experiments.conftest import Grid
@@ -17,6 +19,7 @@ from wallclock.records import Record
 from wallclock.spec import ModelSpec, Recipe
 
 MOCK = ModelSpec("null", weights="none", service_ms=1.0)
+FLOATS = ("fp32", "fp16")
 LOADER = Recipe("pil", engine="dataloader", batch_size=32)
 #: Milliseconds of an image, 1 in all.
 LOADING = {"read": 0.1, "decode": 0.5, "resize": 0.2, "normalize": 0.1, "assemble": 0.1}
@@ -80,6 +83,32 @@ def test_a_network_adds_its_step_in_each_dtype(grid: Grid) -> None:
     steps = [cell for cell in cells if cell.protocol == "step"]
     assert [cell.label for cell in steps] == ["step-mock model", "step-fp32", "step-fp16"]
     assert [cell.model.weights for cell in steps] == ["none", "random", "random"]
+
+
+def test_a_gpus_step_is_measured_and_taken_as_the_batch_crosses_the_bus() -> None:
+    cuda = replace(LOADER, device="cuda")
+    timed = step_recipes(cuda, ["fp32", "fp16"])
+    assert len({recipe.name for recipe in timed}) == 4
+    assert {(r.normalize_on, r.dtype) for r in timed} == {*product(("host", "device"), FLOATS)}
+    assert {recipe.normalize_on for recipe in step_recipes(LOADER, FLOATS)} == {"host"}
+    loading, transfer, step = costs()
+    quarter = {**step.samples, **{f"h2d-{n}": [8 * MS] for n in (1, 32)}}
+    whole = {**step.samples, **{f"h2d-{n}": [32 * MS] for n in (1, 32)}}
+    network = replace(MOCK, weights="random")
+    steps = [
+        made.record("predict", "step", "", {}, step.cell.params, samples, recipe, network)
+        for recipe, samples in zip(step_recipes(cuda, ["fp32"]), (whole, quarter), strict=True)
+    ]
+    for place, ms in (("host", 1.0), ("device", 0.25)):
+        recipe = replace(cuda, normalize_on=place, workers=2, engine="threads")
+        loaded = replace(loading, cell=replace(loading.cell, recipe=recipe))
+        job = end_to_end("t4", model={"weights": "random"})
+        pipeline = Costs([loaded, transfer, *steps]).pipeline(replace(job.cell, recipe=recipe))
+        assert pipeline.costs.h2d_s == pytest.approx(ms / 1e3)
+        assert pipeline.machine.gpu
+        loads = replace(job.cell, recipe=recipe, protocol="loading", params={"finish": "device"})
+        assert Costs([loaded, transfer, *steps]).pipeline(loads)._main_s == pipeline.costs.h2d_s
+        assert not pipeline.machine.shares_cores
 
 
 def test_a_cell_is_predicted_from_costs_alone() -> None:

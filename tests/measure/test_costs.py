@@ -4,7 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from tests.measure.conftest import FORKS
 from wallclock.errors import UserError
@@ -71,6 +73,32 @@ def test_the_step_is_the_mock_models_time(tmp_path: Path) -> None:
     assert {len(samples[f"{name}-8"]) for name in STAGES} == {3}
     assert min(samples["forward-1"]) >= 3_000_000
     assert min(samples["forward-8"]) >= 10_000_000
+
+
+@pytest.mark.parametrize(
+    ("choices", "dtype", "pinned"),
+    [
+        ({"device": "cpu"}, np.float32, False),
+        ({"device": "cuda"}, torch.float32, True),
+        ({"device": "cuda", "engine": "threads", "normalize_on": "device"}, torch.uint8, True),
+        ({"device": "cuda", "engine": "serial"}, np.float32, False),
+    ],
+)
+def test_a_step_begins_as_its_loader_delivers(
+    choices: dict[str, Any], dtype: Any, pinned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinning: list[Any] = []
+
+    def pin(images: torch.Tensor) -> torch.Tensor:
+        pinning.append(images)
+        return images
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    cell = replace(cell_of("step"), recipe=replace(RECIPE, **choices), model=ModelSpec("vit"))
+    batch = costs._delivered(cell, 2)
+    assert (batch.dtype, bool(pinning)) == (dtype, pinned)
+    shape = (2, 224, 224, 3) if dtype == torch.uint8 else (2, 3, 224, 224)
+    assert batch.shape == shape
 
 
 def test_a_step_stops_when_its_time_is_up(tmp_path: Path) -> None:

@@ -44,6 +44,14 @@ def test_a_loaders_rate_and_its_own_images(corpus: Slice) -> None:
     assert theirs["psnr_gain_vs_paper_db"] == pytest.approx(0, abs=0.5), "float32 and back"
 
 
+def test_images_are_compared_as_they_cross_the_finish_line(corpus: Slice) -> None:
+    host, device = (
+        run(loading, corpus, OURS, seconds=0.01, fidelity=FIDELITY, finish=finish)
+        for finish in ("host", "device")
+    )
+    assert device.values["fidelity"] == host.values["fidelity"], "normalized and back"
+
+
 def test_later_repeats_skip_the_images(corpus: Slice) -> None:
     result = run(loading, corpus, OURS, 1, seconds=0.01, fidelity=FIDELITY, subset="progressive")
     assert "fidelity" not in result.values

@@ -1,14 +1,18 @@
 """Live metrics as Prometheus reads them, and the sampler of GPU and CPU use."""
 
 import json
+import os
 import subprocess
 import sys
+import threading
 import time
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
+import pynvml as nvml
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -108,7 +112,7 @@ def test_one_line_a_second_counts_each_call_once(tmp_path: Path) -> None:
 
 
 def test_cpu_use_of_a_child() -> None:
-    sampler = telemetry.Telemetry()
+    sampler = telemetry.Telemetry(os.getpid())
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as child:
         try:
             sampler.sample_cpu()
@@ -129,19 +133,40 @@ def test_cpu_use_of_a_child() -> None:
     assert values["throttle_reasons"] == []
 
 
-def test_sampling_ends_with_its_block() -> None:
-    with pytest.raises(ZeroDivisionError), telemetry.recorded("cpu") as sampler:  # noqa: PT012
-        while not sampler.samples.get("cpu_cores"):
-            time.sleep(0.01)
+def test_a_process_of_its_own_samples_and_ends_with_the_block() -> None:
+    """No thread of the timed process, no share of its cores, no child left behind."""
+    before = threading.active_count()
+    with pytest.raises(ZeroDivisionError), telemetry.recorded("cpu") as recorded:  # noqa: PT012
+        (sampler,) = psutil.Process().children()
+        assert threading.active_count() == before
+        recorded.begin()
+        time.sleep(8 * telemetry._PERIOD_S)
         1 / 0  # noqa: B018
-    count = len(sampler.samples["cpu_cores"])
-    time.sleep(0.3)
-    assert len(sampler.samples["cpu_cores"]) == count
+    assert not sampler.is_running()
+    values = recorded.values
+    assert len(values["cpu_cores"]) == len(values["other_cores"]) >= 1
+    assert len(values["cpu_cores_by_process"]) == 1, "the sampler is none of them"
+
+
+def test_a_reading_that_a_gpu_lacks_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slice of a GPU has no utilization, a virtual one no clock."""
+
+    def lacks(*arguments: Any) -> Any:
+        raise nvml.NVMLError_NotSupported
+
+    sampler = telemetry.Telemetry(os.getpid())
+    for name in ("UtilizationRates", "PowerUsage", "ClockInfo", "CurrentClocksThrottleReasons"):
+        monkeypatch.setattr(nvml, f"nvmlDeviceGet{name}", lacks)
+    memory = SimpleNamespace(used=3 << 20)
+    monkeypatch.setattr(nvml, "nvmlDeviceGetMemoryInfo", lambda handle: memory)
+    sampler.sample_gpu("handle")
+    sampler.sample_cpu()
+    assert sampler.as_values()["gpu_mem_mib"] == [3]
+    assert set(sampler.samples) == {"gpu_mem_mib", "cpu_cores", "other_cores"}
 
 
 @pytest.mark.cuda
 def test_gpu_samples() -> None:
-    with telemetry.recorded("cuda") as sampler:
-        while len(sampler.samples.get("gpu_util", ())) < 2:
-            time.sleep(0.05)
-    assert sampler.samples["gpu_mem_mib"][0] > 0
+    with telemetry.recorded("cuda") as recorded:
+        time.sleep(8 * telemetry._PERIOD_S)
+    assert recorded.values["gpu_mem_mib"][0] > 0

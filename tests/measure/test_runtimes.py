@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -123,6 +124,16 @@ def test_compare() -> None:
         assert compared([[bad, 4], [0, 2]]) == (None, None, None)
     with pytest.raises(ValueError, match="shape"):
         protocol.compare(vectors[:1], vectors)
+
+
+def test_a_label_is_the_hosts_call_not_its_span_on_the_device() -> None:
+    """CUDA's activity lists a label a second time; whichever comes last must not win."""
+    host, device = (
+        SimpleNamespace(key="module::", count=1, device_type=SimpleNamespace(name=kind))
+        for kind in ("CPU", "CUDA")
+    )
+    for both in ((host, device), (device, host)):
+        assert protocol.calls_by_name(both) == {"module::": host}
 
 
 def test_every_sample_waits_for_the_device() -> None:

@@ -1,13 +1,16 @@
 """What is inside the timer, synchronized, kept out; the profiler's cost and two others."""
 
+import cProfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.engines.test_inference import FakeCuda
 from tests.test_clock import FakeClock
 from wallclock.clock import STAGES, StageProfiler
 from wallclock.corpus.manifest import Item, Manifest
@@ -123,6 +126,36 @@ def test_calls_under_another_profiler(run: Callable[..., Any]) -> None:
     assert ours.counts() == {**images, **batches, "serialize": 3}
     assert set(theirs) == set(STAGES)
     assert min(theirs.values()) >= 0
+
+
+@pytest.mark.parametrize("name", ["torch.profiler", "cProfile"])
+def test_profilers_agree_on_a_device_behind_the_host(name: str, monkeypatch: Any) -> None:
+    """Labels and stages end together, though every call returns 30 ms before its work is done."""
+    clock = FakeClock()
+    cuda = FakeCuda(clock)
+    load, device = null_stages()
+
+    def queued(work: int) -> Callable[..., Any]:
+        def stage(argument: Any) -> Any:
+            clock.now += 1_000_000  # of the host, for the launch
+            cuda.work(work)
+            return argument
+
+        return stage
+
+    calls: dict[str, Any] = dict.fromkeys(("h2d", "forward", "d2h"), queued(30_000_000))
+    stages = load, replace(device, synchronize=cuda.synchronize, **calls)
+    monkeypatch.setattr(protocol, "StageProfiler", partial(StageProfiler, clock=clock))
+    if name == "cProfile":
+        timed = partial(cProfile.Profile, clock, 1e-9)
+        monkeypatch.setattr(cProfile, "Profile", timed)
+        ours, theirs = protocol.c_profile_pass(CELL, MANIFEST, stages)
+    else:
+        ours, labels = StageProfiler(cuda.synchronize, clock=clock), StageProfiler(clock=clock)
+        protocol._pass(CELL, MANIFEST, protocol._labelled(stages, labels.stage), ours)
+        theirs = {key.removeprefix("wallclock::"): at for key, at in labels.seconds().items()}
+    assert ours.seconds()["forward"] == pytest.approx(2 * 0.031)
+    assert max(protocol.differences(ours, theirs).values()) <= 0.02
 
 
 @pytest.mark.slow

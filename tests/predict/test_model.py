@@ -23,6 +23,9 @@ LARGE = replace(COSTS, image_bytes=5e6)
 FAST = StepTime(1e-4)
 RECEIVE = BatchTransfer(main=StepTime(5e-3, 1e-4))
 SEND = BatchTransfer(worker=StepTime(0, 1e-3))
+GPU = Machine(64, gpu=True)
+#: 1 ms to the device, 1 in the forward pass, 0.5 back, 0.2 to the sink.
+BUS, NETWORK = replace(COSTS, h2d_s=1e-3, d2h_s=5e-4, serialize_s=2e-4), StepTime(0, 1e-3)
 SECONDS = st.floats(1e-5, 1e-1)
 
 
@@ -54,6 +57,14 @@ SECONDS = st.floats(1e-5, 1e-1)
         # The other core is free, but for half a millisecond that does not fit on it.
         ((COSTS, StepTime(0, 4e-3), ONE_OF_TWO, JobSetup(2, 8)), 4e-3, "accelerator"),
         ((COSTS, StepTime(0, 1.5e-3), ONE_OF_TWO, JobSetup(2, 8)), 2e-3, "transform"),
+        # On a GPU the threads engine has a stream for each stage; the plain loop waits for each.
+        ((BUS, NETWORK, GPU, JobSetup(8, 64, "threads")), 1e-3, "accelerator"),
+        ((replace(BUS, h2d_s=3e-3), NETWORK, GPU, JobSetup(8, 64, "threads")), 3e-3, "h2d"),
+        ((BUS, NETWORK, GPU, JobSetup(8, 64)), 2.7e-3, "accelerator"),
+        # There its host spins: 2.7 ms of a core an image, beside 2 of loading. Events that sleep
+        # leave 0.2.
+        ((BUS, NETWORK, replace(GPU, cores=1), JobSetup(8, 64)), 4.7e-3, "main"),
+        ((BUS, NETWORK, replace(GPU, cores=1), JobSetup(8, 64, "threads")), 2.2e-3, "transform"),
     ],
 )
 def test_seconds_of_an_image(arguments: Any, seconds: float, bottleneck: str) -> None:

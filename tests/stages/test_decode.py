@@ -200,13 +200,23 @@ def test_nvjpeg_copies_pixels_back() -> None:
     """A fake of torchvision: the same bytes through Pillow, planes first."""
     import torch
 
-    def decode_jpeg(data: torch.Tensor) -> torch.Tensor:
-        if len(data) < 100:
+    calls: list[int] = []
+
+    def decode_jpeg(files: list[torch.Tensor]) -> list[torch.Tensor]:
+        calls.append(len(files))
+        if min(len(data) for data in files) < 100:
             raise RuntimeError("image decoding failed\nat frame 0")
-        return torch.from_numpy(decode.make("simplejpeg")(data.numpy().tobytes())).permute(2, 0, 1)
+        pixels = [decode.make("simplejpeg")(data.numpy().tobytes()) for data in files]
+        return [torch.from_numpy(image).permute(2, 0, 1) for image in pixels]
 
     decoder = nvjpeg.bind(decode_jpeg)
     data = making.jpeg(50, 30)
+    assert len(nvjpeg.decode_many(decode_jpeg, [data] * 5)) == 5
+    assert calls == [5], "one call for all"
+    good, damaged, empty = nvjpeg.decode_many(decode_jpeg, [data, data[:50], b""])
+    assert isinstance(good, np.ndarray)
+    assert isinstance(damaged, ImageError)
+    assert isinstance(empty, ImageError)
     np.testing.assert_array_equal(decoder(data), decode.make("simplejpeg")(data))
     assert decoder(data).flags.c_contiguous
     with pytest.raises(ImageError, match=r"nvJPEG: image decoding failed$"):

@@ -105,7 +105,7 @@ def cores() -> int:
 
 def to_pixels(images: Any, statistics: Statistics) -> npt.NDArray[np.uint8]:
     """A batch as uint8 (n, h, w, 3): unchanged, or with the normalization undone."""
-    array: npt.NDArray[Any] = np.asarray(images)
+    array: npt.NDArray[Any] = np.asarray(images.cpu() if hasattr(images, "cpu") else images)
     if array.dtype == np.uint8:
         pixels: npt.NDArray[np.uint8] = array
         return pixels

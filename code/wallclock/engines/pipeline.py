@@ -13,6 +13,7 @@ from wallclock.corpus.manifest import Item, Manifest
 from wallclock.errors import image_errors
 from wallclock.spec import ModelSpec, Recipe
 from wallclock.stages import decode, forward, normalize, resize, sinks, transfer
+from wallclock.stages.decode import DecodeMany
 from wallclock.stages.pixels import Pixels
 
 Floats = npt.NDArray[np.float32]
@@ -43,7 +44,8 @@ class InPlaceStages:
     """The stages before the device for one thread that fills rows of a batch buffer.
 
     `as_destination` turns a row of the buffer into what `resize_into` takes; `resize_into`
-    resizes into it, and normalizes on the way where the recipe does so on the host.
+    resizes into it, and normalizes on the way where the recipe does so on the host. `decode_many`
+    is for a decoder that takes several JPEGs in one call.
     """
 
     read: Callable[[Item], bytes]
@@ -51,6 +53,7 @@ class InPlaceStages:
     as_destination: Callable[[Any], Any]
     resize_into: Callable[[Item, Pixels, Any], None]
     labels: Mapping[str, str] = field(default_factory=dict)
+    decode_many: DecodeMany | None = None
 
 
 @dataclass(frozen=True)
@@ -106,8 +109,10 @@ def in_place_stages(recipe: Recipe, model: ModelSpec, reader: readers.Reader) ->
         resizer.resize_into(row, pixels, (item.height, item.width))
 
     resize_row = image_errors("resize", resizer.name, resize_into)
+    make_many = decode.DECODERS[recipe.decoder].make_many
+    many = make_many() if make_many is not None else None
     if recipe.normalize_on == "device":
-        return InPlaceStages(read, decode_any, resizer.as_destination, resize_row, labels)
+        return InPlaceStages(read, decode_any, resizer.as_destination, resize_row, labels, many)
     scratch = np.empty((model.input_px, model.input_px, 3), dtype=np.uint8)
     destination, to_float_chw = resizer.as_destination(scratch), normalize.make(*model.statistics)
 
@@ -115,7 +120,7 @@ def in_place_stages(recipe: Recipe, model: ModelSpec, reader: readers.Reader) ->
         resize_row(item, pixels, destination)
         row[...] = to_float_chw(scratch)
 
-    return InPlaceStages(read, decode_any, lambda row: row, resize_and_normalize, labels)
+    return InPlaceStages(read, decode_any, lambda row: row, resize_and_normalize, labels, many)
 
 
 def _decode_and_resize(

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy.typing as npt
 
+from wallclock.errors import ImageError
+
 #: Images of a task at most: enough to amortize the queue, few enough to spread a batch over
 #: workers.
 CHUNK = 8
@@ -35,6 +37,10 @@ class Chunk:
     failures: list[dict[str, str]] = field(default_factory=list)
     marks: list[int] = field(default_factory=list)
     worker: int = -1
+
+    def fail(self, name: str, error: ImageError) -> None:
+        """List an image that failed."""
+        self.failures.append({"id": name, "stage": error.stage, "reason": error.reason})
 
 
 def buffers_for(workers: int, batch_size: int) -> int:

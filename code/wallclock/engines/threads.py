@@ -28,6 +28,7 @@ from wallclock.engines.pipeline import InPlaceStages
 from wallclock.engines.ring import Chunk, Ring, buffers_for, compact
 from wallclock.errors import ImageError
 from wallclock.spec import ModelSpec, Recipe
+from wallclock.stages.decode import DecodeMany
 from wallclock.thread_counts import set_threads
 
 #: Decoded bytes in flight are bounded: of pictures this large, one at a time in a process.
@@ -230,6 +231,9 @@ class _Worker:
         kept, marks = chunk.kept, chunk.marks
         chunk.worker = self._number
         row = chunk.first
+        if self._stages.decode_many and all(items[at % n].plain_jpeg for at in chunk.positions):
+            self._fill_together(chunk, self._stages.decode_many)
+            return
         for offset, position in enumerate(chunk.positions):
             if self.stopped:
                 return
@@ -243,12 +247,42 @@ class _Worker:
                     decoded = perf_counter_ns()
                     resize_into(item, pixels, rows[row])
             except ImageError as error:
-                failure = {"id": item.id, "stage": error.stage, "reason": error.reason}
-                chunk.failures.append(failure)
+                chunk.fail(item.id, error)
                 continue
             marks += (began, was_read, decoded, perf_counter_ns())
             kept.append(offset)
             row += 1
+
+    def _fill_together(self, chunk: Chunk, decode_many: DecodeMany) -> None:
+        """Fill a chunk after one call has decoded all of it; each image gets its share of the call.
+
+        An image's times are as if its own stages had run one after the other.
+        """
+        rows, items, n = self._rows[chunk.buffer], self._items, len(self._items)
+        read_ones: list[tuple[int, Item, bytes, int, int]] = []
+        for offset, position in enumerate(chunk.positions):
+            item, began = items[position % n], perf_counter_ns()
+            try:
+                data = self._stages.read(item)
+            except ImageError as error:
+                chunk.fail(item.id, error)
+                continue
+            read_ones.append((offset, item, data, began, perf_counter_ns()))
+        start = perf_counter_ns()
+        decoded = decode_many([data for _, _, data, _, _ in read_ones])
+        share = (perf_counter_ns() - start) // max(len(read_ones), 1)
+        for (offset, item, _, began, was_read), pixels in zip(read_ones, decoded, strict=True):
+            start = perf_counter_ns()
+            try:
+                if isinstance(pixels, ImageError):
+                    raise pixels
+                self._stages.resize_into(item, pixels, rows[chunk.first + len(chunk.kept)])
+            except ImageError as error:
+                chunk.fail(item.id, error)
+                continue
+            ended = was_read + share + perf_counter_ns() - start
+            chunk.marks += (began, was_read, was_read + share, ended)
+            chunk.kept.append(offset)
 
 
 def _plain(times: WorkerTimes) -> dict[str, float]:

@@ -15,13 +15,14 @@ from time import perf_counter_ns, process_time_ns, thread_time_ns
 from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 from torch.utils.data import Dataset
 
 from wallclock.clock import DEVICE_STAGES, LOADING_STAGES, StageProfiler, gc_disabled
 from wallclock.corpus.manifest import Manifest
 from wallclock.engines.batch import Batch, Marks
 from wallclock.engines.dataloader import ImageDataset, torch_loader
-from wallclock.engines.pipeline import DeviceStages, Floats, device_stages
+from wallclock.engines.pipeline import DeviceStages, device_stages
 from wallclock.errors import UserError
 from wallclock.measure import protocol
 from wallclock.measure.protocol import Measurement, Progress
@@ -143,6 +144,7 @@ def batch_transfer(cell: Cell, work: Path, progress: Progress) -> Measurement:
 def step(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Noise through h2d, forward, d2h and serialize: `params.batches` times for each size.
 
+    As the recipe's loader delivers it: uint8 where the device normalizes, pinned for a GPU.
     Each of `params.batch_sizes` runs once before it is timed, and for at most `params.seconds`.
     Samples: `<stage>-<size>`, nanoseconds of each batch.
     """
@@ -150,7 +152,7 @@ def step(cell: Cell, work: Path, progress: Progress) -> Measurement:
     stages = device_stages(cell.recipe, cell.model, work)
     samples: dict[str, Sequence[int]] = {}
     for size in map(int, cell.params["batch_sizes"]):
-        images = protocol.noise_batch(size, cell.model.input_px, uint8=False)
+        images = _delivered(cell, size)
         _embed(stages, images, StageProfiler(stages.synchronize))
         profiler = StageProfiler(stages.synchronize)
         deadline = perf_counter_ns() + int(float(cell.params["seconds"]) * 1e9)
@@ -166,7 +168,15 @@ def step(cell: Cell, work: Path, progress: Progress) -> Measurement:
     return Measurement(samples, {**threads, **about})
 
 
-def _embed(stages: DeviceStages, images: Floats, profiler: StageProfiler) -> None:
+def _delivered(cell: Cell, size: int) -> Any:
+    recipe, has_network = cell.recipe, cell.model.weights != "none"
+    uint8 = recipe.normalize_on == "device" and has_network
+    images = protocol.noise_batch(size, cell.model.input_px, uint8=uint8)
+    pins = recipe.device == "cuda" and recipe.engine != "serial" and has_network
+    return torch.from_numpy(images).pin_memory() if pins else images
+
+
+def _embed(stages: DeviceStages, images: Any, profiler: StageProfiler) -> None:
     batch: Any = images
     for name in DEVICE_STAGES:
         function = getattr(stages, name)

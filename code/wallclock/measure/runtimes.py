@@ -7,7 +7,7 @@ process before. `layers`: by operator and module, with a trace.
 
 import os
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -169,8 +169,6 @@ def _reference(request: forward.Request, move: transfer.Transfer, images: Floats
     """Vectors of PyTorch in FP32 on the same device; the network is back in host memory after."""
     import torch
 
-    # FP32 means FP32: cuDNN's convolutions would otherwise round to ten bits on newer GPUs.
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     network = forward.build(replace(request, runtime="pytorch", dtype="fp32", compile="none"))
     vectors = move.d2h(network.run(move.h2d(images)))
     del network
@@ -213,7 +211,7 @@ def layers(cell: Cell, work: Path, progress: Progress) -> Measurement:
     on_gpu = recipe.device == "cuda"
     profile = _profile(network, lambda: run(batch), move.synchronize, n)
     profile.export_chrome_trace(str(work / TRACE))
-    events = {event.key: event for event in profile.key_averages() if event.count}
+    events = calls_by_name(profile.key_averages())
     time_of = "device_time_total" if on_gpu else "cpu_time_total"
 
     def row(key: str, attribute: str) -> dict[str, Any]:
@@ -241,6 +239,16 @@ def layers(cell: Cell, work: Path, progress: Progress) -> Measurement:
         "profiled_ms": max(module["ms"] for module in modules),
     }
     return Measurement({"batch": samples}, values, keep=[work / TRACE])
+
+
+def calls_by_name(averages: Iterable[Any]) -> dict[str, Any]:
+    """torch.profiler's averages of what the host called, by name.
+
+    With CUDA's activity a label is there twice, as the call and as its span on the device's
+    timeline, gaps between kernels included. The call's device time is that of its kernels.
+    """
+    host = (event for event in averages if event.count and event.device_type.name == "CPU")
+    return {event.key: event for event in host}
 
 
 def _profile(network: Any, run: Run, synchronize: Run | None, batches: int) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from wallclock.clock import STAGES, StageProfiler, gc_disabled
+from wallclock.clock import DEVICE_STAGES, STAGES, StageProfiler, gc_disabled
 from wallclock.corpus import manifest as manifests
 from wallclock.corpus.manifest import Item, Manifest
 from wallclock.engines import pipeline
@@ -204,15 +204,22 @@ def c_profile_pass(cell: Cell, manifest: Manifest, stages: Stages) -> _Result:
 def _labelled(stages: Stages, annotate: _OpenStage) -> Stages:
     """The stages under names by which another profiler can tell them apart."""
 
+    load, device = stages
+    synchronize = device.synchronize
+
     def label(name: str, function: Callable[..., Any]) -> Any:
         arguments_of_last_call: list[Any] = []
+        # A device's call returns before its work is done: the label ends where our stage does.
+        wait = synchronize if synchronize is not None and name in DEVICE_STAGES else _no_wait
 
         def labelled(*arguments: Any) -> Any:
             with annotate(_PREFIX + name):
                 # The last call's arguments are freed here, inside both timers: a full-size image
                 # takes a millisecond, which the engine spends between the two.
                 arguments_of_last_call[:] = arguments
-                return function(*arguments)
+                result = function(*arguments)
+                wait()
+                return result
 
         # cProfile identifies a function by file, line and name.
         code = labelled.__code__.replace(co_name=_PREFIX + name)
@@ -221,10 +228,13 @@ def _labelled(stages: Stages, annotate: _OpenStage) -> Stages:
     def changes(part: LoadStages | DeviceStages) -> dict[str, Any]:
         return {name: label(name, getattr(part, name)) for name in STAGES if hasattr(part, name)}
 
-    load, device = stages
     # The sink stays open for the next pass.
     open_sink = replace(device, finish=lambda: None, **changes(device))
     return replace(load, **changes(load)), open_sink
+
+
+def _no_wait() -> None:
+    """The wait of a stage that is done when it returns."""
 
 
 def _pass(cell: Cell, manifest: Manifest, stages: Stages, profiler: StageProfiler) -> None:

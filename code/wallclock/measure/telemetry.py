@@ -1,10 +1,16 @@
-"""GPU and CPU use, sampled ten times a second from a thread while a pass runs.
+"""GPU and CPU use, sampled ten times a second while a pass runs, by a process of its own.
 
 GPU figures come from NVML (nvidia-ml-py), CPU use per process from psutil; without a GPU the GPU
-lists are absent.
+lists are absent. A thread of the timed process would hold its GIL: psutil reads the whole of /proc
+to find a process's children. The sampler, `python -m wallclock.measure.telemetry`, ends when its
+standard input does, and then prints its samples.
 """
 
-import threading
+import json
+import os
+import select
+import subprocess
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -32,11 +38,12 @@ class Telemetry:
     """Samples by name, one list entry every 100 ms.
 
     `gpu_util` in percent, `gpu_mem_mib`, `gpu_power_w`, `sm_mhz`; `cpu_cores` is the CPU use of
-    this process and its children, in cores; `cpu_cores_by_process` the same for each;
-    `other_cores` that of all other processes.
+    process `pid` and its children but for this one, in cores; `cpu_cores_by_process` the same for
+    each; `other_cores` that of all other processes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pid: int) -> None:
+        self._main = psutil.Process(pid)
         self.samples: dict[str, list[float]] = defaultdict(list)
         self._throttled: set[str] = set()
         self._processes: dict[int, psutil.Process] = {}
@@ -58,8 +65,8 @@ class Telemetry:
 
     def sample_cpu(self) -> None:
         """Add one sample of every process's CPU use since the last one."""
-        main = psutil.Process()
-        for process in [main, *main.children(recursive=True)]:
+        children = self._main.children(recursive=True)
+        for process in [self._main, *(child for child in children if child.pid != os.getpid())]:
             self._processes.setdefault(process.pid, process)
         total = 0.0
         for pid, process in list(self._processes.items()):
@@ -85,33 +92,65 @@ class Telemetry:
         }
         for name, read in readings.items():
             with suppress(nvml.NVMLError):
-                self.samples[name].append(read())
+                value = read()
+                self.samples[name].append(value)
         with suppress(nvml.NVMLError):
             reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
             self._throttled |= {name for bit, name in _THROTTLE.items() if reasons & bit}
 
 
-@contextmanager
-def recorded(device: str) -> Iterator[Telemetry]:
-    """Sample while the block runs."""
-    telemetry, stop = Telemetry(), threading.Event()
+class Recording:
+    """The sampler of a block. `values`: all samples since `begin`, once the block has ended."""
 
-    def loop() -> None:
-        with provenance.nvml_handles() as handles:
+    def __init__(self, sampler: "subprocess.Popen[str]") -> None:
+        self.values: dict[str, Any] = {}
+        self._sampler = sampler
+
+    def begin(self) -> None:
+        """Count from now; returns at once, so that no loader gets ahead meanwhile."""
+        assert self._sampler.stdin is not None
+        self._sampler.stdin.write("begin\n")
+        self._sampler.stdin.flush()
+
+
+@contextmanager
+def recorded(device: str) -> Iterator[Recording]:
+    """Start a sampler of this process and its children, and wait until it is ready."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "wallclock.measure.telemetry", str(os.getpid()), device],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(provenance.PACKAGE.parent)},
+    ) as sampler:
+        assert sampler.stdout is not None
+        sampler.stdout.readline()
+        recording = Recording(sampler)
+        try:
+            yield recording
+        finally:
+            recording.values |= json.loads(sampler.communicate()[0])
+
+
+def _sample(pid: int, device: str) -> None:
+    """Sample until standard input ends, from the start or its last line on."""
+    telemetry = Telemetry(pid)
+    print("ready", flush=True)
+    with provenance.nvml_handles() as handles:
+        while True:
             # The first reading of CPU use has no interval.
             telemetry.sample_cpu()
             telemetry.clear()
             due = time.monotonic() + _PERIOD_S
-            while not stop.wait(max(due - time.monotonic(), 0)):
+            while not select.select([sys.stdin], [], [], max(due - time.monotonic(), 0))[0]:
                 telemetry.sample_cpu()
                 for handle in handles[: device == "cuda"]:
                     telemetry.sample_gpu(handle)
                 due += _PERIOD_S
+            if not sys.stdin.readline():
+                break
+    print(json.dumps(telemetry.as_values()))
 
-    thread = threading.Thread(target=loop, daemon=True)
-    thread.start()
-    try:
-        yield telemetry
-    finally:
-        stop.set()
-        thread.join()
+
+if __name__ == "__main__":
+    _sample(int(sys.argv[1]), sys.argv[2])

@@ -20,6 +20,7 @@ from wallclock.corpus import manifest as manifests
 from wallclock.engines import loaders, pipeline
 from wallclock.engines.inference import open_inference
 from wallclock.engines.loaders import CyclicPositions, Loader
+from wallclock.engines.on_device import OnDevice
 from wallclock.engines.pipeline import DeviceStages
 from wallclock.engines.writer import open_writer
 from wallclock.errors import UserError
@@ -47,6 +48,16 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
     Samples: busy time of every stage call in whatever process it ran; `wait`, the main process
     waiting for a batch; `batch`, from requesting one to its vectors in the sink; `wall`.
     """
+    # Started before the loader: its own start must not compete with what is timed.
+    with telemetry.recorded(cell.recipe.device) as sampler:
+        measurement = _throughput(cell, work, progress, sampler)
+    measurement.values["telemetry"] = sampler.values
+    return measurement
+
+
+def _throughput(
+    cell: Cell, work: Path, progress: Progress, sampler: telemetry.Recording
+) -> Measurement:
     import torch
 
     recipe, model, on_gpu = cell.recipe, cell.model, cell.recipe.device == "cuda"
@@ -64,8 +75,9 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
         values["startup_s"] = (perf_counter_ns() - began) / 1e9
         if on_gpu:
             torch.cuda.reset_peak_memory_stats()
-        with telemetry.recorded(recipe.device) as recorded, gc_disabled():
+        with gc_disabled():
             progress(0)
+            sampler.begin()
             before = loader.stats()
             options: dict[str, Any] = {
                 "max_failures": int(cell.params.get("max_failures", _UNLIMITED)),
@@ -79,7 +91,13 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
     if not result.images:
         raise protocol.all_failed(result.failures)
     if on_gpu:
-        values["peak_gpu_mem_gib"] = torch.cuda.max_memory_allocated() / 2**30
+        free, total = torch.cuda.mem_get_info()  # of the driver: the context and others included
+        gpu_bytes = {
+            "peak_gpu_mem_gib": torch.cuda.max_memory_allocated(),
+            "peak_gpu_reserved_gib": torch.cuda.max_memory_reserved(),
+            "gpu_used_gib": total - free,
+        }
+        values |= {name: used / 2**30 for name, used in gpu_bytes.items()}
     ran = {"engine": loader.engine, "workers": loader.workers}
     values |= {
         **stats,
@@ -88,7 +106,6 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
         "warmup_batches": warm,
         "steady": warm >= loader.prefetched,
         "weights_digest": stages.weights_digest,
-        "telemetry": recorded.as_values(),
         "peak_memory_mib": protocol.peak_memory_mib(),
         "limited_by": result.limited_by,
         "main_s": result.main_s,
@@ -145,6 +162,7 @@ def plan_batches(n: int, recipe: Recipe, at_least: int) -> tuple[int, int, list[
 def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """One loader in steady state for `params.seconds`, the images again and again.
 
+    A batch counts once it is in host memory; with `params.finish` of `device`, normalized there.
     Samples: `batch`, from requesting one to having it, and `wall`. Values: `n_loaded`; in the first
     repeat also how far the first `params.fidelity.images` of the loader's own images are from
     Pillow's.
@@ -157,7 +175,9 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
     recipe, model, variant = cell.recipe, cell.model, str(cell.params.get("variant", ""))
     positions = CyclicPositions(len(manifest.items), recipe.batch_size, _UNLIMITED)
     began = perf_counter_ns()
-    with loaders.open_loader(manifest, recipe, model, positions, variant) as loader:
+    with loaders.open_loader(manifest, recipe, model, positions, variant) as opened:
+        ends_there = cell.params.get("finish") == "device"
+        loader = OnDevice(opened, model.statistics, recipe.device) if ends_there else opened
         pixels = _drain(loader, model, n_checked)
         values["startup_s"] = (perf_counter_ns() - began) / 1e9
         at_least = max(_MIN_LOADER_BATCHES, loader.prefetched, _MIN_BURSTS * loader.burst)

@@ -138,7 +138,8 @@ class Machine:
     cache). `shares_cores`: the forward pass runs on the very cores that loading needs (device=cpu),
     on `forward_cores` of them. `contention`: (busy processes, factor): how much more core time an
     image's loading costs with that many processes loading concurrently than in a serial pass;
-    straight lines between, flat beyond.
+    straight lines between, flat beyond. `gpu`: the device is one. Engine `threads` then has a
+    stream for each of h2d, forward and d2h; with others the host spins while it waits for them.
 
     Raises:
         ValueError: no core; a bandwidth or factor that is zero, negative, infinite or NaN.
@@ -149,6 +150,7 @@ class Machine:
     shares_cores: bool = False
     forward_cores: int = 1
     contention: tuple[tuple[int, float], ...] = ()
+    gpu: bool = False
 
     def __post_init__(self) -> None:
         check("Machine.cores", self.cores, above_zero=True)

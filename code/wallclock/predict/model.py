@@ -2,10 +2,11 @@
 
 Concurrent resources move at the pace of the slowest; what one process does adds up. Three resources
 are concurrent: the storage; the loaders, one core each while there is one; the main process, which
-takes a batch through receive, h2d, forward, d2h and serialize, waiting for the device. All of them
-draw on the same cores, and so does the forward pass of device=cpu: no more core seconds can be
-spent in a second than there are cores (work conservation; Kleinrock, "Queueing Systems" II, 1976,
-chapter 3), and a forward pass that has to share one core is slowed down on all of its cores.
+takes a batch through receive, h2d, forward, d2h and serialize, waiting for the device; where each
+of these has a stream, the longest counts. All of them draw on the same cores, and so do the forward
+pass of device=cpu and a host that spins while it waits for a GPU: no more core seconds can be spent
+in a second than there are cores (work conservation; Kleinrock, "Queueing Systems" II, 1976, chapter
+3), and a forward pass that has to share one core is slowed down on all of its cores.
 """
 
 from collections.abc import Mapping
@@ -144,8 +145,7 @@ class Pipeline:
 
     def bottleneck(self) -> str:
         """The resource that sets the pace; within one process, what takes it longest."""
-        main = {"accelerator": self._forward_s, "h2d": self.costs.h2d_s}
-        main["main"] = self._main_s - sum(main.values())
+        main = self._main_parts()
         storage_s = 1 / self._storage_supply()
         if not self.setup.overlaps:
             return _largest({**main, "transform": self._load_s, "storage": storage_s})
@@ -184,10 +184,23 @@ class Pipeline:
         return self._per_image(self.batch_transfer.main) if self._in_processes else 0.0
 
     @property
+    def _streams(self) -> bool:
+        """Whether copies in, forward passes, copies out and the sink overlap."""
+        return self.machine.gpu and self.setup.engine == "threads" and self.setup.overlaps
+
+    def _main_parts(self) -> dict[str, float]:
+        """Seconds in the main process by resource, the wait for the device included."""
+        rest = self.costs.d2h_s, self.costs.serialize_s
+        return {
+            "accelerator": self._forward_s,
+            "h2d": self.costs.h2d_s,
+            "main": max(rest) if self._streams else self._receive_s + sum(rest),
+        }
+
+    @property
     def _main_s(self) -> float:
-        """Seconds in the main process, the wait for the device included."""
-        device_s = self.costs.h2d_s + self._forward_s + self.costs.d2h_s
-        return self._receive_s + device_s + self.costs.serialize_s
+        parts = self._main_parts().values()
+        return max(parts) if self._streams else sum(parts)
 
     @property
     def _costs_something(self) -> bool:
@@ -196,9 +209,11 @@ class Pipeline:
     def _core_seconds(self) -> dict[str, float]:
         """Core seconds by resource."""
         shares = self.machine.shares_cores
+        spins = self.machine.gpu and not self._streams
+        spun_s = self.costs.h2d_s + self._forward_s + self.costs.d2h_s if spins else 0.0
         return {
             "accelerator": self._forward_s * self.machine.forward_cores if shares else 0.0,
-            "main": self._receive_s + self.costs.serialize_s,
+            "main": self._receive_s + self.costs.serialize_s + spun_s,
             "transform": self._load_s + self._send_s,
         }
 

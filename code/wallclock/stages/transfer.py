@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from wallclock.errors import Unavailable, check_name
+from wallclock import cuda
+from wallclock.errors import check_name
 
 _DEVICES = ("cpu", "cuda", "null")
 
@@ -35,8 +36,8 @@ def make(device: str) -> Transfer:
         return Transfer(h2d=lambda batch: batch, d2h=np.asarray, synchronize=None)
     import torch
 
-    if device == "cuda" and not torch.cuda.is_available():
-        raise Unavailable(f"torch {torch.__version__} sees no CUDA device")
+    if device == "cuda":
+        cuda.require()
     target = torch.device(device)
 
     def h2d(batch: Any) -> Any:

@@ -62,7 +62,8 @@ def open_loader(
     items = manifest.valid
     files = [str(manifest.root / item.path) for item in items]
     workers = recipe.workers or cores()
-    spec = LoaderSpec(files, model.input_px, recipe.batch_size, workers, variant)
+    on_gpu = recipe.device == "cuda"
+    spec = LoaderSpec(files, model.input_px, recipe.batch_size, workers, variant, on_gpu)
     with LOADERS[name].open(spec) as stream:
         yield StreamLoader(name, workers, stream, [item.id for item in items])
 

@@ -6,14 +6,11 @@ from dataclasses import dataclass
 from importlib import import_module, metadata, util
 from typing import Any, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
 from wallclock.errors import Unavailable
 
 #: Positions in the list of files, and their images: uint8 (n, px, px, 3), valid until the next
-#: ones.
-Images: TypeAlias = tuple[Sequence[int], npt.NDArray[np.uint8]]
+#: ones; an array, or a tensor on the GPU.
+Images: TypeAlias = tuple[Sequence[int], Any]
 
 #: What installs these loaders.
 INSTALL_HINT = "make setup-peers"
@@ -21,13 +18,17 @@ INSTALL_HINT = "make setup-peers"
 
 @dataclass(frozen=True)
 class LoaderSpec:
-    """The task: these files, endlessly, in batches of square images, by so many workers."""
+    """The task: these files, endlessly, in batches of square images, by so many workers.
+
+    `on_gpu`: batches go on to a GPU, from pinned memory, or are left there by who decodes there.
+    """
 
     files: Sequence[str]
     input_px: int
     batch_size: int
     workers: int
     variant: str = ""
+    on_gpu: bool = False
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,7 @@ def _open(
         num_workers=spec.workers,
         prefetch_factor=_PREFETCH_FACTOR,
         persistent_workers=True,
+        pin_memory=spec.on_gpu,
         collate_fn=_identity,
         worker_init_fn=_one_opencv_thread,
         multiprocessing_context="fork",

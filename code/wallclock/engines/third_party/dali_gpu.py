@@ -1,6 +1,4 @@
-"""NVIDIA DALI's hybrid decoding (`mixed`: nvJPEG) and its resize on the GPU, copied back to the
-host.
-"""
+"""NVIDIA DALI's hybrid decoding (`mixed`: nvJPEG) and its resize on the GPU, left there."""
 
 from contextlib import AbstractContextManager
 
@@ -13,6 +11,8 @@ from wallclock.errors import Unavailable
 def _open(spec: LoaderSpec) -> AbstractContextManager[Stream]:
     if not provenance.gpus():
         raise Unavailable("no NVIDIA GPU is here")
+    if not spec.on_gpu:
+        raise Unavailable("it delivers to the GPU, and this run's batches end in host memory")
     return open_stream(spec, "mixed")
 
 

@@ -18,16 +18,18 @@ than they save: libjpeg-turbo has no vector code for them (`benchmarks/fast.py`)
 Importing this package imports no image library: a decoder imports its own when it is made.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from wallclock.errors import Unavailable, check_name, image_errors
 from wallclock.stages.pixels import Pixels
 
 #: Bytes of a file to uint8 (h, w, 3); raises `ImageError` for damage.
 Decode: TypeAlias = Callable[[bytes], Pixels]
+#: The same for several files at once; in place of a damaged one, its `ImageError`.
+DecodeMany: TypeAlias = Callable[[Sequence[bytes]], list[Any]]
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ class Decoder:
     scales: bool = False
     codec: str = ""
     device: str = "cpu"
+    #: For a library that is faster with several files in one call.
+    make_many: Callable[[], DecodeMany] | None = None
 
 
 #: The modules of this package that define a `DECODER`, in the order of tables

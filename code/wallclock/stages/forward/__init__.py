@@ -4,18 +4,23 @@ There is no fallback: what cannot run as configured raises, before anything runs
 """
 
 import time
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from wallclock import cuda
 from wallclock.errors import Unavailable, UserError, check_name
 from wallclock.spec import COMPILERS, DTYPES, RUNTIMES, ModelSpec, Recipe
 from wallclock.stages.forward.networks import digest_of, load_network
 
 #: A batch on the device to its vectors there.
 Run: TypeAlias = Callable[[Any], Any]
+
+#: What a spinning mock model sums up: above 5 KiB the GIL is released; 0.1 ms or so.
+_SPUN = bytes(1 << 17)
 
 #: Runtime → the module that builds it.
 _MODULES = {"pytorch": "pytorch", "onnxruntime": "ort", "tensorrt": "ort"}
@@ -85,8 +90,6 @@ def make(model: ModelSpec, recipe: Recipe, normalize: Run | None, cache: Path) -
 
 def prepare(model: ModelSpec, recipe: Recipe, normalize: Run | None, cache: Path) -> Request:
     """Load a model's network; raises as `make` does."""
-    import torch
-
     check(recipe)
     # ONNX Runtime's CPU provider would convert FP16 to FP32 and back around every operator.
     for setting, needs_gpu in (
@@ -96,8 +99,8 @@ def prepare(model: ModelSpec, recipe: Recipe, normalize: Run | None, cache: Path
     ):
         if needs_gpu and recipe.device != "cuda":
             raise Unavailable(f"{setting} needs a CUDA GPU, this run is on device={recipe.device}")
-    if recipe.device == "cuda" and not torch.cuda.is_available():
-        raise Unavailable(f"torch {torch.__version__} sees no CUDA device")
+    if recipe.device == "cuda":
+        cuda.require()
     network, shape = load_network(model), (recipe.batch_size, 3, model.input_px, model.input_px)
     how = recipe.runtime, recipe.dtype, recipe.device, recipe.compile
     return Request(network, digest_of(network), shape, *how, normalize, cache)
@@ -121,8 +124,15 @@ def _mock(model: ModelSpec) -> Network:
     def run(batch: Any) -> Any:
         service_ms = model.service_ms + model.service_ms_per_image * len(batch)
         if service_ms:
-            time.sleep(service_ms / 1e3)
+            (_spin if model.spin else time.sleep)(service_ms / 1e3)
         # The first pixels, so that a vector still tells which image it belongs to.
         return batch.reshape(len(batch), -1)[:, : model.dim]
 
     return Network(run, weights_digest="none")
+
+
+def _spin(seconds: float) -> None:
+    """Use a core for so long and not the GIL, as a thread that polls a CUDA event does."""
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        zlib.crc32(_SPUN)

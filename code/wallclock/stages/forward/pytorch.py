@@ -20,6 +20,8 @@ _PASSES_BEFORE_CAPTURE = 3
 
 def build(request: Request) -> Network:
     """Move the network to the device in its dtype, and compile or capture it."""
+    # FP32 means FP32: cuDNN's convolutions would otherwise round to ten bits on newer GPUs.
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     dtype, normalize, size = TORCH_DTYPES[request.dtype], request.normalize, request.shape[0]
     network = request.network.to(device=request.device, dtype=dtype)
 
@@ -49,8 +51,13 @@ def build(request: Request) -> Network:
         provider=f"torch {first.device.type} {str(first.dtype).removeprefix('torch.')}",
         dtype=next(name for name, value in TORCH_DTYPES.items() if value == first.dtype),
         compile="cuda_graphs" if isinstance(run, CudaGraph) else compiled,
-        values={"compile_s": compile_s},
+        values={"compile_s": compile_s, "attention": _attention(network)},
     )
+
+
+def _attention(network: Any) -> str:
+    how = str(getattr(network.config, "_attn_implementation", "none"))
+    return "fused" if how == "sdpa" else how
 
 
 def fixed_shape(run: Run, size: int) -> Run:
