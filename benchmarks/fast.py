@@ -43,6 +43,8 @@ from wallclock.summary import PSNR_CEILING_DB, median, psnr_db
 from wallclock.thread_counts import set_threads
 
 PX = 224
+#: Of the synthetic originals: the gates' images are of seed 0, and must not be those tuned on.
+SEED = 1
 MARGINS = (1.0, 1.1, 1.25, 1.5, 2.0, 2.5)
 #: Image set → its images, the scales in eighths, the denominators at which shortcuts are timed.
 _SETS = {"original": (8, (1, 2, 3, 4, 5, 6, 8), (1, 2, 4)), "small_256": (64, (8,), (1,))}
@@ -114,7 +116,7 @@ def _decibels(source: int | Path) -> list[float]:
     An empty list: the image does not decode.
     """
     if isinstance(source, int):
-        data = render.render(0, "original", source, 0.0)
+        data = render.render(SEED, "original", source, 0.0)
     else:
         data = source.read_bytes()
     try:

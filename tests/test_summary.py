@@ -57,6 +57,6 @@ def test_cosine_ignores_length(seed: int, length: float) -> None:
 
 
 def test_cosine_is_row_by_row() -> None:
-    a = np.array([[1, 0], [1, 0], [1, 1]], np.float32)
-    b = np.array([[0, 3], [2, 0], [1, 0]], np.float32)
-    np.testing.assert_allclose(cosine(a, b), [0, 1, math.sqrt(0.5)], atol=1e-12)
+    a = np.array([[1, 0], [1, 0], [1, 1], [0, 0], [0, 0]], np.float32)
+    b = np.array([[0, 3], [2, 0], [1, 0], [0, 1], [0, 0]], np.float32)
+    np.testing.assert_allclose(cosine(a, b), [0, 1, math.sqrt(0.5), 0, 1], atol=1e-12)

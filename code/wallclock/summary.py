@@ -50,10 +50,16 @@ def psnr_db(image: npt.NDArray[np.uint8], reference: npt.NDArray[np.uint8]) -> f
 
 
 def cosine(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    """Row-wise cosine similarity of two (n, d) arrays, float64 of shape (n,)."""
+    """Row-wise cosine similarity of two (n, d) arrays, float64 of shape (n,).
+
+    A row of zeros equals only another one: 1 for two of them, 0 for one.
+    """
     x, y = a.astype(np.float64), b.astype(np.float64)
-    norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
-    return np.asarray(np.sum(x * y, axis=1) / norms, dtype=np.float64)
+    lengths = np.linalg.norm(x, axis=1), np.linalg.norm(y, axis=1)
+    norms = lengths[0] * lengths[1]
+    similarity: npt.NDArray[np.float64] = (lengths[0] == lengths[1]).astype(np.float64)
+    np.divide(np.sum(x * y, axis=1), norms, out=similarity, where=norms != 0)
+    return similarity
 
 
 def linear_fit(

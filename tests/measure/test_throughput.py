@@ -64,6 +64,9 @@ def test_images_in_order(corpus: Slice, tmp_path: Path, recipe: Recipe, prefetch
     values = result.values
     assert (values["n_embedded"], values["n_unique"], values["steady"]) == (n, 18, True)
     assert values["warmup_batches"] == prefetched
+    assert (values["sink_vectors"], values["sink_missing"], values["sink_unexpected"]) == (n, 0, 0)
+    assert values["sink_checked"] >= 8 * (n // 18), "every time that one of eight images came"
+    assert (values["sink_cosine_min"], values["sink_max_abs_diff"]) == (pytest.approx(1), 0)
     ran = {"engine": recipe.engine, "workers": recipe.workers, "layout": "files"}
     ran |= {"decoder": recipe.decoder, "resizer": recipe.resizer}
     assert values["ran"] | ran == values["ran"], "labels are read back"
