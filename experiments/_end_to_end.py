@@ -117,35 +117,27 @@ def row(repeats: Records, records: Records) -> Row:
     if model.weights == "none":
         row["service_ms"] = model.service_ms + model.service_ms_per_image * recipe.batch_size
     wrong = "too far from the reference's pixels or vectors" if row["gate"] == "failed" else ""
-    row |= _sink_columns(repeats)
-    if faults := list(filter(None, map(judge_sink, _common.measured(repeats)))):
+    passes = _common.measured(repeats)
+    row |= _sink_columns(passes)
+    if faults := [found for one in passes if (found := judge_sink(one))]:
         row["gate"], wrong = "failed", f"the vectors that the pass wrote are wrong ({faults[0]})"
     return _common.complete(row, repeats, _measured, wrong)
 
 
 def judge_sink(record: Record) -> str:
     """What is wrong with the vectors that a pass wrote; empty for nothing, or without a check."""
-    values = record.values
-    if "sink_vectors" not in values:
-        return ""
-    wrong = {name: values[f"sink_{name}"] for name in ("missing", "unexpected", "not_finite")}
-    faults = [f"{n} {name.replace('_', ' ')}" for name, n in wrong.items() if n]
-    if (n := values["sink_vectors"]) != values["n_embedded"]:
-        faults.append(f"{n} of {values['n_embedded']} in the file")
-    least, lowest = SINK_MIN_COSINE[record.cell.recipe.dtype], values.get("sink_cosine_min", 1.0)
-    if lowest < least:
-        faults.append(f"cosine {lowest:.6f} with the serial FP32 vectors, at least {least} is due")
+    faults, least = record.values.get("sink_faults", []), SINK_MIN_COSINE[record.cell.recipe.dtype]
+    if (lowest := record.values.get("sink_cosine_min", 1.0)) < least:
+        faults = [*faults, f"cosine {lowest:.6f} with the serial FP32 vectors, not {least}"]
     return ", ".join(faults)
 
 
-def _sink_columns(repeats: Records) -> Row:
+def _sink_columns(passes: Records) -> Row:
     """Of all repeats: how many vectors were compared, and the worst of them."""
-    checked = [one.values for one in _common.measured(repeats) if "sink_checked" in one.values]
-    if not checked:
-        return {}
-    of = {name: [values[name] for values in checked] for name in _SINK_COLUMNS}
-    worst = (sum(of["sink_checked"]), min(of["sink_cosine_min"]), max(of["sink_max_abs_diff"]))
-    return dict(zip(_SINK_COLUMNS, worst, strict=True))
+    checked = [one.values for one in passes if "sink_checked" in one.values]
+    worst: tuple[Callable[..., object], ...] = (sum, min, max)
+    columns = zip(_SINK_COLUMNS, worst, strict=True)
+    return {name: of(one[name] for one in checked) for name, of in columns if checked}
 
 
 def timeline(records: Records) -> list[Row]:

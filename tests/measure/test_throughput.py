@@ -64,7 +64,7 @@ def test_images_in_order(corpus: Slice, tmp_path: Path, recipe: Recipe, prefetch
     values = result.values
     assert (values["n_embedded"], values["n_unique"], values["steady"]) == (n, 18, True)
     assert values["warmup_batches"] == prefetched
-    assert (values["sink_vectors"], values["sink_missing"], values["sink_unexpected"]) == (n, 0, 0)
+    assert values["sink_faults"] == []
     assert values["sink_checked"] >= 8 * (n // 18), "every time that one of eight images came"
     assert (values["sink_cosine_min"], values["sink_max_abs_diff"]) == (pytest.approx(1), 0)
     ran = {"engine": recipe.engine, "workers": recipe.workers, "layout": "files"}
@@ -124,6 +124,7 @@ def test_failures_are_listed_and_limited(corpus: Slice, tmp_path: Path, name: st
     ids, _ = sinks.read(tmp_path / "work" / "vectors.parquet")
     failed = {failure["id"] for failure in result.failures}
     assert (len(failed), len(set(ids)), failed & set(ids)) == (6, 12, set())
+    assert (result.values["sink_faults"], result.values["sink_max_abs_diff"]) == ([], 0)
     assert {failure["stage"] for failure in result.failures} == {"read"}
     with pytest.raises(UserError, match="max_failures=2"):
         run(broken, tmp_path / "strict", RECIPES[name], limit=2)

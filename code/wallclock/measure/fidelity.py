@@ -133,10 +133,8 @@ def fidelity(cell: Cell, work: Path, progress: Progress) -> Measurement:
     truths = _truths(reference, model, manifest, failures)
     if not truths:
         raise all_failed([*failures.values()])
-    embedded = list(truths)[: int(cell.params.get("vectors", len(truths)))]
-    if model.weights != "pretrained":
-        embedded = []
-    vectors = _vectors(model, reference, {name: truths[name]["truth"] for name in embedded})
+    truth = {name: pictures["truth"] for name, pictures in truths.items()}
+    n_vectors = int(cell.params.get("vectors", len(truth)))
     results: dict[str, Any] = {}
     for done, choice in enumerate(cell.params["recipes"], 1):
         recipe = replace(reference, **choice)
@@ -150,8 +148,8 @@ def fidelity(cell: Cell, work: Path, progress: Progress) -> Measurement:
             results[recipe.name] = {"unavailable": "every image failed in it"}
             continue
         results[recipe.name] = _compare_pixels(images, truths, common)
-        kept = {name: images[name] for name in embedded if name in images}
-        results[recipe.name] |= _compare_vectors(_vectors(model, recipe, kept), vectors)
+        some = common[:n_vectors]
+        results[recipe.name] |= _compare_vectors(model, some, (recipe, images), (reference, truth))
         progress(done * len(truths))
     values = {"fidelity": results, "n_compared": len(truths)}
     return Measurement(values=values, failures=list(failures.values()))
@@ -173,10 +171,9 @@ def compare_loader_output(
     for failure in failures.values():
         raise UserError(f"an image that passed validation failed: {describe(failure)}")
     result = _compare_pixels(ours, truths, list(ours))
-    embedded = list(ours)[: n_vectors if model.weights == "pretrained" else 0]
-    theirs = {name: truths[name]["truth"] for name in embedded}
-    both = ({name: ours[name] for name in embedded}, theirs)
-    return result | _compare_vectors(*(_vectors(model, reference, some) for some in both))
+    truth = {name: pictures["truth"] for name, pictures in truths.items()}
+    names = list(ours)[:n_vectors]
+    return result | _compare_vectors(model, names, (reference, ours), (reference, truth))
 
 
 def _compare_pixels(images: Images, truths: Truths, names: Sequence[str]) -> dict[str, float]:
@@ -209,11 +206,14 @@ def _decibels(images: Images, truth: Images) -> dict[str, float]:
     return {name: min(psnr_db(images[name], truth[name]), PSNR_CEILING_DB) for name in both}
 
 
-def _compare_vectors(vectors: Mapping[str, Any], reference: Mapping[str, Any]) -> dict[str, float]:
-    if not vectors:
+def _compare_vectors(
+    model: ModelSpec, names: Sequence[str], *sides: tuple[Recipe, Images]
+) -> dict[str, float]:
+    """The cosines of those images' vectors on two sides; nothing for random weights."""
+    if model.weights != "pretrained" or not names:
         return {}
-    pairs = [(vectors[name], reference[name]) for name in vectors]
-    similarities = cosine(*(np.stack(rows) for rows in zip(*pairs, strict=True))).tolist()
+    vectors = (embed(model, recipe, [images[name] for name in names]) for recipe, images in sides)
+    similarities = cosine(*vectors).tolist()
     return {"cosine": median(similarities), "cosine_min": min(similarities)}
 
 
@@ -257,17 +257,10 @@ def resized(
     )
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=2)
 def _network(model: ModelSpec, dtype: str, device: str, runtime: str) -> forward.Network:
     recipe = Recipe("", dtype=dtype, device=device, runtime=runtime, batch_size=32)
     return forward.make(model, recipe, None, Path(tempfile.gettempdir()) / "wallclock-onnx")
-
-
-def _vectors(model: ModelSpec, recipe: Recipe, images: Images) -> dict[str, Any]:
-    """The vector of each image, by id; see `embed`."""
-    if not images:
-        return {}
-    return dict(zip(images, embed(model, recipe, list(images.values())), strict=True))
 
 
 def embed(model: ModelSpec, recipe: Recipe, images: Sequence[Pixels]) -> Any:

@@ -38,22 +38,21 @@ def check_sink(
         batches: positions of the pass' images in `manifest.valid`; past the end they start over.
         failures: of images of the pass, which have no vector.
 
-    Returns values for the record: `sink_vectors`, how many the file holds; `sink_missing` and
-    `sink_unexpected`, how many images of the pass it lacks, or holds too often; `sink_not_finite`.
-    Of all vectors of `IMAGES` images, evenly spread over the corpus: `sink_checked`, how many they
-    are; `sink_cosine_min` with the serial FP32 vectors, and `sink_max_abs_diff`.
+    Returns values for the record: `sink_faults`, how many vectors are missing, are not of the pass
+    or there too often, or not finite, in words. Of all vectors of `IMAGES` images, evenly spread
+    over the corpus: `sink_checked`, how many they are; `sink_cosine_min` with the serial vectors,
+    and `sink_max_abs_diff`.
     """
     ids, vectors = sinks.read(path)
-    items = manifest.valid
+    items, written = manifest.valid, set(ids)
     expected = Counter(items[at % len(items)].id for batch in batches for at in batch)
     found = Counter(ids) + Counter(failure["id"] for failure in failures)
-    values: dict[str, Any] = {
-        "sink_vectors": len(ids),
-        "sink_missing": (expected - found).total(),
-        "sink_unexpected": (found - expected).total(),
-        "sink_not_finite": int(np.count_nonzero(~np.isfinite(vectors).all(axis=1))),
+    counts = {
+        "missing": (expected - found).total(),
+        "unexpected": (found - expected).total(),
+        "not finite": int(np.count_nonzero(~np.isfinite(vectors).all(axis=1))),
     }
-    written = set(ids)
+    values: dict[str, Any] = {"sink_faults": [f"{n} {what}" for what, n in counts.items() if n]}
     there = [item for item in items if item.id in written]
     # Not the first ones: a ring or a stream goes wrong once it is full. The last batch is padded.
     spread = np.linspace(0, len(there) - 1, min(IMAGES[recipe.device], len(there)))
