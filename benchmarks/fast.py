@@ -39,7 +39,7 @@ from wallclock.spec import Recipe
 from wallclock.stages import decode, resize
 from wallclock.stages.decode import Scaling
 from wallclock.stages.pixels import Pixels
-from wallclock.summary import PSNR_CEILING_DB, median, psnr_db
+from wallclock.summary import median, psnr_db
 from wallclock.thread_counts import set_threads
 
 PX = 224
@@ -76,10 +76,6 @@ def main() -> None:
     for row in rows:
         cells = (f"{value:.4g}" if isinstance(value, float) else value for value in row.values())
         print(*cells, sep="  ")
-
-
-def _psnr(pixels: Pixels, reference: Pixels) -> float:
-    return min(psnr_db(pixels, reference), PSNR_CEILING_DB)
 
 
 def _margin_rows(name: str, sources: Iterable[int | Path]) -> list[_Row]:
@@ -130,7 +126,7 @@ def _decibels(source: int | Path) -> list[float]:
     size = (full.shape[0], full.shape[1])
     exact = [ours.resize(pixels, size) for pixels in scaled]
     squeezed = [ours.resize(pixels) for pixels in scaled]
-    return [_psnr(pixels, truth) for pixels in (*opencv, *exact, *squeezed)]
+    return [psnr_db(pixels, truth) for pixels in (*opencv, *exact, *squeezed)]
 
 
 class _Choice(NamedTuple):
@@ -219,7 +215,7 @@ def _loss(choice: _Choice) -> float | None:
     if choice.exact is None:
         return None
     pairs = ((choice.run(source), choice.exact(source)) for source in choice.sources)
-    return float(np.median([_psnr(*pair) for pair in pairs]))
+    return float(np.median([psnr_db(*pair) for pair in pairs]))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-#: The PSNR that a table shows for equal images: theirs is infinite, which JSON cannot hold.
+#: The PSNR of equal images: theirs is infinite, which JSON cannot hold.
 PSNR_CEILING_DB = 99.0
 
 
@@ -38,15 +38,16 @@ def kolmogorov_smirnov(a: Sequence[float], b: Sequence[float]) -> float:
 
 
 def psnr_db(image: npt.NDArray[np.uint8], reference: npt.NDArray[np.uint8]) -> float:
-    """Peak signal-to-noise ratio of two 8-bit images of one shape, in dB; infinite when equal.
+    """Peak signal-to-noise ratio of two 8-bit images of one shape, in dB.
 
-    PSNR = 10 log10(255² / MSE), over all pixels and channels.
+    PSNR = 10 log10(255² / MSE), over all pixels and channels; at most `PSNR_CEILING_DB`.
     """
     if image.shape != reference.shape:
         raise ValueError(f"shapes differ: {image.shape} and {reference.shape}")
     error = image.astype(np.float64) - reference.astype(np.float64)
     mean_square = float(np.mean(error * error))
-    return math.inf if mean_square == 0 else 10 * math.log10(255.0**2 / mean_square)
+    decibels = 10 * math.log10(255.0**2 / mean_square) if mean_square else PSNR_CEILING_DB
+    return min(decibels, PSNR_CEILING_DB)
 
 
 def cosine(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:

@@ -33,14 +33,14 @@ from wallclock.measure.protocol import Measurement, Progress, all_failed, open_c
 from wallclock.spec import Cell, ModelSpec, Recipe
 from wallclock.stages import decode, forward, normalize, resize, transfer
 from wallclock.stages.pixels import Pixels
-from wallclock.summary import PSNR_CEILING_DB, cosine, median, psnr_db, quantile
+from wallclock.summary import cosine, median, psnr_db, quantile
 from wallclock.thread_counts import set_threads
 
 #: Resized images, uint8 (px, px, 3), by image id.
 Images: TypeAlias = Mapping[str, Pixels]
 Failures: TypeAlias = dict[str, dict[str, str]]
-#: By image id, its reference picture (`truth`) and those of `_OTHERS`.
-Truths: TypeAlias = Mapping[str, Mapping[str, Pixels]]
+#: `truth`, the reference pictures, and those of each of `_OTHERS`.
+Truths: TypeAlias = Mapping[str, Images]
 
 #: What a full decode is also resized with: resizer and interpolation.
 _OTHERS = {"area": ("opencv", "area"), "paper": ("opencv", "linear"), "bicubic": ("pil", "bicubic")}
@@ -131,9 +131,8 @@ def fidelity(cell: Cell, work: Path, progress: Progress) -> Measurement:
     manifest = open_corpus(cell)
     failures: Failures = {}
     truths = _truths(reference, model, manifest, failures)
-    if not truths:
+    if not (truth := truths["truth"]):
         raise all_failed([*failures.values()])
-    truth = {name: pictures["truth"] for name, pictures in truths.items()}
     n_vectors = int(cell.params.get("vectors", len(truth)))
     results: dict[str, Any] = {}
     for done, choice in enumerate(cell.params["recipes"], 1):
@@ -143,15 +142,12 @@ def fidelity(cell: Cell, work: Path, progress: Progress) -> Measurement:
         except Unavailable as error:
             results[recipe.name] = {"unavailable": str(error)}
             continue
-        common = [name for name in truths if name in images]
-        if not common:
-            results[recipe.name] = {"unavailable": "every image failed in it"}
-            continue
-        results[recipe.name] = _compare_pixels(images, truths, common)
-        some = common[:n_vectors]
-        results[recipe.name] |= _compare_vectors(model, some, (recipe, images), (reference, truth))
-        progress(done * len(truths))
-    values = {"fidelity": results, "n_compared": len(truths)}
+        common = [name for name in truth if name in images][:n_vectors]
+        result = _compare_pixels(images, truths) or {"unavailable": "every image failed in it"}
+        result |= _compare_vectors(model, common, (recipe, images), (reference, truth))
+        results[recipe.name] = result
+        progress(done * len(truth))
+    values = {"fidelity": results, "n_compared": len(truth)}
     return Measurement(values=values, failures=list(failures.values()))
 
 
@@ -170,40 +166,36 @@ def compare_loader_output(
     truths = _truths(reference, model, replace(manifest, items=tuple(items)), failures)
     for failure in failures.values():
         raise UserError(f"an image that passed validation failed: {describe(failure)}")
-    result = _compare_pixels(ours, truths, list(ours))
-    truth = {name: pictures["truth"] for name, pictures in truths.items()}
-    names = list(ours)[:n_vectors]
-    return result | _compare_vectors(model, names, (reference, ours), (reference, truth))
+    sides = (reference, ours), (reference, truths["truth"])
+    result = _compare_pixels(ours, truths)
+    return result | _compare_vectors(model, list(ours)[:n_vectors], *sides)
 
 
-def _compare_pixels(images: Images, truths: Truths, names: Sequence[str]) -> dict[str, float]:
-    truth = {name: truths[name]["truth"] for name in names}
-    decibels = _decibels(images, truth)
-    area, paper, bicubic = (
-        {name: truths[name][other] for name in names if other in truths[name]} for other in _OTHERS
-    )
-    differences = (np.abs(images[name].astype(np.int16) - truth[name]) for name in names)
-    result = {
-        "n_compared": len(names),
+def _compare_pixels(images: Images, truths: Truths) -> dict[str, Any]:
+    """The images that are in both; nothing if none is."""
+    truth = truths["truth"]
+    if not (decibels := _decibels(images, truth)):
+        return {}
+    area, paper = (_decibels(truths[name], truth) for name in ("area", "paper"))
+    differences = (np.abs(images[name].astype(np.int16) - truth[name]) for name in decibels)
+    result: dict[str, Any] = {
+        "n_compared": len(decibels),
         "psnr_db": median([*decibels.values()]),
         "psnr_db_p5": quantile([*decibels.values()], 0.05),
         "psnr_db_min": min(decibels.values()),
-        "psnr_db_bicubic": median([*_decibels(images, bicubic).values()]),
+        "psnr_db_bicubic": median([*_decibels(images, truths["bicubic"]).values()]),
         "max_abs_diff": max(int(np.max(difference)) for difference in differences),
     }
-    if area:
-        losses = (db - decibels[name] for name, db in _decibels(area, truth).items())
+    if losses := [area[name] - decibels[name] for name in decibels if name in area]:
         result["psnr_loss_vs_area_db"] = max(losses)
-    if paper:
-        gains = (decibels[name] - db for name, db in _decibels(paper, truth).items())
+    if gains := [decibels[name] - paper[name] for name in decibels if name in paper]:
         result["psnr_gain_vs_paper_db"] = min(gains)
     return result
 
 
 def _decibels(images: Images, truth: Images) -> dict[str, float]:
     """PSNR of the images that are in both."""
-    both = [name for name in truth if name in images]
-    return {name: min(psnr_db(images[name], truth[name]), PSNR_CEILING_DB) for name in both}
+    return {name: psnr_db(images[name], truth[name]) for name in truth if name in images}
 
 
 def _compare_vectors(
@@ -238,7 +230,11 @@ def _truths(reference: Recipe, model: ModelSpec, manifest: Manifest, failures: F
 
     stages.prefetch(manifest.valid)
     with ThreadPoolExecutor(min(_THREADS, len(os.sched_getaffinity(0)))) as pool:
-        return _of_each(manifest.valid, failures, resize_in_all, pool.map)
+        made = _of_each(manifest.valid, failures, resize_in_all, pool.map)
+    return {
+        kind: {name: pictures[kind] for name, pictures in made.items() if kind in pictures}
+        for kind in ("truth", *_OTHERS)
+    }
 
 
 def resized(
