@@ -39,10 +39,12 @@ from wallclock.spec import Recipe
 from wallclock.stages import decode, resize
 from wallclock.stages.decode import Scaling
 from wallclock.stages.pixels import Pixels
-from wallclock.summary import PSNR_CEILING_DB, median, psnr_db
+from wallclock.summary import median, psnr_db
 from wallclock.thread_counts import set_threads
 
 PX = 224
+#: Of the synthetic originals: the gates' images are of seed 0, and must not be those tuned on.
+SEED = 1
 MARGINS = (1.0, 1.1, 1.25, 1.5, 2.0, 2.5)
 #: Image set → its images, the scales in eighths, the denominators at which shortcuts are timed.
 _SETS = {"original": (8, (1, 2, 3, 4, 5, 6, 8), (1, 2, 4)), "small_256": (64, (8,), (1,))}
@@ -74,10 +76,6 @@ def main() -> None:
     for row in rows:
         cells = (f"{value:.4g}" if isinstance(value, float) else value for value in row.values())
         print(*cells, sep="  ")
-
-
-def _psnr(pixels: Pixels, reference: Pixels) -> float:
-    return min(psnr_db(pixels, reference), PSNR_CEILING_DB)
 
 
 def _margin_rows(name: str, sources: Iterable[int | Path]) -> list[_Row]:
@@ -114,7 +112,7 @@ def _decibels(source: int | Path) -> list[float]:
     An empty list: the image does not decode.
     """
     if isinstance(source, int):
-        data = render.render(0, "original", source, 0.0)
+        data = render.render(SEED, "original", source, 0.0)
     else:
         data = source.read_bytes()
     try:
@@ -128,7 +126,7 @@ def _decibels(source: int | Path) -> list[float]:
     size = (full.shape[0], full.shape[1])
     exact = [ours.resize(pixels, size) for pixels in scaled]
     squeezed = [ours.resize(pixels) for pixels in scaled]
-    return [_psnr(pixels, truth) for pixels in (*opencv, *exact, *squeezed)]
+    return [psnr_db(pixels, truth) for pixels in (*opencv, *exact, *squeezed)]
 
 
 class _Choice(NamedTuple):
@@ -217,7 +215,7 @@ def _loss(choice: _Choice) -> float | None:
     if choice.exact is None:
         return None
     pairs = ((choice.run(source), choice.exact(source)) for source in choice.sources)
-    return float(np.median([_psnr(*pair) for pair in pairs]))
+    return float(np.median([psnr_db(*pair) for pair in pairs]))
 
 
 if __name__ == "__main__":

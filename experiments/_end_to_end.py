@@ -8,6 +8,7 @@ from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Ro
 from wallclock.clock import STAGES
 from wallclock.summary import quantile
 
+_SINK_COLUMNS = ("sink_checked", "sink_cosine_min", "sink_max_abs_diff")
 COLUMNS = _common.columns(
     "recipe decoder resizer interpolation engine workers start_method batch_size dtype",
     "runtime dct_scale dct_margin normalize_on compile sink",
@@ -19,6 +20,7 @@ COLUMNS = _common.columns(
     "peak_gpu_mem_gib peak_gpu_reserved_gib gpu_used_gib gpu_util_mean gpu_power_w sm_clock_mhz",
     "throttle_reasons cpu_cores_used limited_by usd_per_million",
     _common.FIDELITY_COLUMNS,
+    _SINK_COLUMNS,
     "n_failed median_kb median_megapixels origin status reason",
 )
 TIMELINE_COLUMNS = _common.columns(
@@ -32,6 +34,10 @@ _TELEMETRY = {
     "sm_clock_mhz": "sm_mhz",
     "cpu_cores_used": "cpu_cores",
 }
+
+#: dtype → the least cosine of a vector that a pass wrote with the FP32 vector of the same pixels.
+#: Under random weights, another image's vector reaches 0.998.
+SINK_MIN_COSINE = {"fp32": 0.99999, "fp16": 0.9999, "bf16": 0.999, "int8": 0.98}
 
 Cells = Callable[[Plan, Options], list[Cell]]
 
@@ -67,7 +73,8 @@ def tables(csv: str, timeline_csv: str = "") -> Callable[[Records], Tables]:
 def cells(plan: Plan, experiment: str, recipes: Sequence[Recipe], options: Options) -> list[Cell]:
     """Fidelity once, where the options ask for it; then every recipe end to end, repeated.
 
-    Fidelity is the untimed comparison of these recipes' pixels and vectors with Pillow's in FP32.
+    Fidelity is the untimed comparison of these recipes' pixels, and with pretrained weights of
+    their vectors, with Pillow's in FP32.
     """
     corpus = plan.first_slice(options["images"])
     timed = [
@@ -109,9 +116,28 @@ def row(repeats: Records, records: Records) -> Row:
         row["dct_margin"] = None
     if model.weights == "none":
         row["service_ms"] = model.service_ms + model.service_ms_per_image * recipe.batch_size
-    failed = row["gate"] == "failed"
-    wrong = "too far from the reference's pixels or vectors" if failed else ""
+    wrong = "too far from the reference's pixels or vectors" if row["gate"] == "failed" else ""
+    passes = _common.measured(repeats)
+    row |= _sink_columns(passes)
+    if faults := [found for one in passes if (found := judge_sink(one))]:
+        row["gate"], wrong = "failed", f"the vectors that the pass wrote are wrong ({faults[0]})"
     return _common.complete(row, repeats, _measured, wrong)
+
+
+def judge_sink(record: Record) -> str:
+    """What is wrong with the vectors that a pass wrote; empty for nothing, or without a check."""
+    faults, least = record.values.get("sink_faults", []), SINK_MIN_COSINE[record.cell.recipe.dtype]
+    if (lowest := record.values.get("sink_cosine_min", 1.0)) < least:
+        faults = [*faults, f"cosine {lowest:.6f} with the serial FP32 vectors, not {least}"]
+    return ", ".join(faults)
+
+
+def _sink_columns(passes: Records) -> Row:
+    """Of all repeats: how many vectors were compared, and the worst of them."""
+    checked = [one.values for one in passes if "sink_checked" in one.values]
+    worst: tuple[Callable[..., object], ...] = (sum, min, max)
+    columns = zip(_SINK_COLUMNS, worst, strict=True)
+    return {name: of(one[name] for one in checked) for name, of in columns if checked}
 
 
 def timeline(records: Records) -> list[Row]:

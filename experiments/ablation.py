@@ -102,13 +102,13 @@ def _row(repeats: Records) -> Row:
 
 def _measured(repeats: Records) -> Row:
     shown = _common.median_repeat(repeats, _common.rate)
-    compared = next((one for one in repeats if "fidelity" in one.values), None)
-    limits = repeats[0].cell.params["fidelity"]
+    found = (one.values["fidelity"] for one in repeats if "fidelity" in one.values)
+    limits, weights = shown.cell.params["fidelity"], shown.cell.model.weights
     return {
         **_common.value_columns(shown, "cores", "n_unique"),
         **_common.spread_columns(repeats),
         **_common.wall_columns(repeats),
-        **(_common.judge_fidelity(compared.values["fidelity"], limits) if compared else {}),
+        **_common.judge_fidelity(next(found, {}), limits, weights),
         "n_images": _common.count(shown),
         "wall_s": _common.wall_s(shown),
     }

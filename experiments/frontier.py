@@ -175,6 +175,6 @@ def _measured(repeats: Records) -> Row:
     row |= _common.spread_columns(repeats)
     for record in repeats:
         if "fidelity" in record.values:
-            limits = record.cell.params["fidelity"]
-            return row | _common.judge_fidelity(record.values["fidelity"], limits)
+            limits, weights = record.cell.params["fidelity"], record.cell.model.weights
+            return row | _common.judge_fidelity(record.values["fidelity"], limits, weights)
     return row

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-#: The PSNR that a table shows for equal images: theirs is infinite, which JSON cannot hold.
+#: The PSNR of equal images: theirs is infinite, which JSON cannot hold.
 PSNR_CEILING_DB = 99.0
 
 
@@ -38,22 +38,29 @@ def kolmogorov_smirnov(a: Sequence[float], b: Sequence[float]) -> float:
 
 
 def psnr_db(image: npt.NDArray[np.uint8], reference: npt.NDArray[np.uint8]) -> float:
-    """Peak signal-to-noise ratio of two 8-bit images of one shape, in dB; infinite when equal.
+    """Peak signal-to-noise ratio of two 8-bit images of one shape, in dB.
 
-    PSNR = 10 log10(255² / MSE), over all pixels and channels.
+    PSNR = 10 log10(255² / MSE), over all pixels and channels; at most `PSNR_CEILING_DB`.
     """
     if image.shape != reference.shape:
         raise ValueError(f"shapes differ: {image.shape} and {reference.shape}")
     error = image.astype(np.float64) - reference.astype(np.float64)
     mean_square = float(np.mean(error * error))
-    return math.inf if mean_square == 0 else 10 * math.log10(255.0**2 / mean_square)
+    decibels = 10 * math.log10(255.0**2 / mean_square) if mean_square else PSNR_CEILING_DB
+    return min(decibels, PSNR_CEILING_DB)
 
 
 def cosine(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    """Row-wise cosine similarity of two (n, d) arrays, float64 of shape (n,)."""
+    """Row-wise cosine similarity of two (n, d) arrays, float64 of shape (n,).
+
+    A row of zeros equals only another one: 1 for two of them, 0 for one.
+    """
     x, y = a.astype(np.float64), b.astype(np.float64)
-    norms = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
-    return np.asarray(np.sum(x * y, axis=1) / norms, dtype=np.float64)
+    lengths = np.linalg.norm(x, axis=1), np.linalg.norm(y, axis=1)
+    norms = lengths[0] * lengths[1]
+    similarity: npt.NDArray[np.float64] = (lengths[0] == lengths[1]).astype(np.float64)
+    np.divide(np.sum(x * y, axis=1), norms, out=similarity, where=norms != 0)
+    return similarity
 
 
 def linear_fit(

@@ -15,7 +15,7 @@ from wallclock.engines import inference as module
 from wallclock.engines.batch import Batch, Span
 from wallclock.engines.inference import CudaInference, HostInference, open_inference
 from wallclock.engines.pipeline import DeviceStages, null_stages
-from wallclock.engines.writer import InlineWriter, Writer
+from wallclock.engines.writer import Writer
 from wallclock.errors import Unavailable
 from wallclock.spec import Recipe
 from wallclock.stages import transfer
@@ -88,7 +88,7 @@ def sleeping(clock: Any, times_ms: tuple[int, int, int]) -> DeviceStages:
 
 def writer() -> tuple[Writer, list[Any]]:
     written: list[Any] = []
-    return InlineWriter(lambda ids, vectors: written.append((ids, vectors)), lambda: None), written
+    return Writer(lambda ids, vectors: written.append((ids, vectors)), lambda: None), written
 
 
 def check(spans: list[Span], times_ms: tuple[int, int, int]) -> None:

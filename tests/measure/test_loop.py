@@ -11,7 +11,7 @@ from tests.test_clock import FakeClock
 from wallclock.engines.batch import Batch, Marks
 from wallclock.engines.inference import HostInference
 from wallclock.engines.pipeline import DeviceStages
-from wallclock.engines.writer import InlineWriter, WriteSpan
+from wallclock.engines.writer import Writer, WriteSpan
 from wallclock.errors import UserError
 from wallclock.measure.loop import after, run_pass, steady, workers_since
 from wallclock.measure.protocol import no_progress
@@ -37,7 +37,7 @@ class FakeLoader:
         return 0
 
 
-class Inline(InlineWriter):
+class Inline(Writer):
     """A writer whose sink takes `write_ns`."""
 
     def __init__(self, clock: FakeClock, write_ns: int) -> None:

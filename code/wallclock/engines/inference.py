@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -18,14 +18,19 @@ from wallclock.spec import Recipe
 IN_FLIGHT = 2
 
 
-class Inference(Protocol):
-    """Takes batches through h2d, forward and d2h and passes the vectors to the writer."""
+class Inference:
+    """Takes batches through h2d, forward and d2h and passes the vectors to the writer.
 
-    #: Where the three run: `gpu`, or `main` for the main process's own CPU.
-    lane: str
-    #: h2d, forward and d2h of every batch so far, in order, on the host's clock.
-    spans: list[list[Span]]
-    writer: Writer
+    `lane`: where the three run, `gpu` or `main` for the main process's own CPU. `spans`: the three
+    of every batch so far, in order, on the host's clock.
+    """
+
+    lane = "main"
+
+    def __init__(self, stages: DeviceStages, writer: Writer) -> None:
+        self.spans: list[list[Span]] = []
+        self.writer = writer
+        self._stages = stages
 
     def submit(self, batch: Batch, requested: int) -> None:
         """Take a batch; when this returns, its buffer may be reused.
@@ -33,9 +38,11 @@ class Inference(Protocol):
         Args:
             requested: when the batch was requested from its loader, in ns.
         """
+        raise NotImplementedError
 
     def finish(self) -> None:
         """Wait for every batch and for the writer to complete its file."""
+        self.writer.finish()
 
 
 def open_inference(stages: DeviceStages, recipe: Recipe, writer: Writer) -> Inference:
@@ -49,17 +56,13 @@ def open_inference(stages: DeviceStages, recipe: Recipe, writer: Writer) -> Infe
     return CudaInference(stages, writer, IN_FLIGHT if recipe.engine == "threads" else 0)
 
 
-class HostInference:
+class HostInference(Inference):
     """The stages run in this thread, sequentially."""
-
-    lane = "main"
 
     def __init__(
         self, stages: DeviceStages, writer: Writer, clock: Callable[[], int] = perf_counter_ns
     ) -> None:
-        self.spans: list[list[Span]] = []
-        self.writer = writer
-        self._stages = stages
+        super().__init__(stages, writer)
         self._clock = clock
 
     def submit(self, batch: Batch, requested: int) -> None:
@@ -76,10 +79,6 @@ class HostInference:
         self.spans.append(_spans([(began, moved), (moved, forwarded), (forwarded, back)]))
         self.writer.put(batch.ids, vectors, requested)
 
-    def finish(self) -> None:
-        """Complete the writer's file; no batch is in flight."""
-        self.writer.finish()
-
 
 @dataclass
 class _InFlight:
@@ -91,7 +90,7 @@ class _InFlight:
     events: Sequence[Any]
 
 
-class CudaInference:
+class CudaInference(Inference):
     """Copies in, forward passes and copies out each have a stream, so that they overlap.
 
     A batch's buffer is free when its copy in is done, which `submit` waits for; the forward pass of
@@ -105,10 +104,8 @@ class CudaInference:
     def __init__(self, stages: DeviceStages, writer: Writer, in_flight: int) -> None:
         import torch
 
-        self.spans: list[list[Span]] = []
-        self.writer = writer
+        super().__init__(stages, writer)
         self._torch: Any = torch
-        self._stages = stages
         self._max_in_flight = in_flight
         cuda = self._torch.cuda
         self._in, self._compute, self._out = cuda.Stream(), cuda.Stream(), cuda.Stream()
@@ -149,7 +146,7 @@ class CudaInference:
         """Wait for every batch and complete the writer's file."""
         while self._in_flight:
             self._complete_oldest()
-        self.writer.finish()
+        super().finish()
 
     def _complete_oldest(self) -> None:
         flight = self._in_flight.popleft()

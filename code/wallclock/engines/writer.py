@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
 from time import perf_counter_ns
-from typing import Protocol
 
 from wallclock.engines.joinable_thread import JoinableThread
 from wallclock.engines.pipeline import Floats
@@ -25,16 +24,19 @@ class WriteSpan:
     ended: int
 
 
-class Writer(Protocol):
-    """Takes vectors to the sink. Made by `open_writer`.
+class Writer:
+    """Takes vectors to the sink, in the caller's thread. Made by `open_writer`.
 
     `written`: the sink's calls so far, in order; complete after `finish`. `wait_ns`: how long
     `put` was blocked on a full queue. `lane`: the thread that writes.
     """
 
-    lane: str
-    wait_ns: int
-    written: list[WriteSpan]
+    lane = "main"
+
+    def __init__(self, write: Write, finish: Callable[[], None]) -> None:
+        self.wait_ns = 0
+        self.written: list[WriteSpan] = []
+        self._write, self._finish = write, finish
 
     def put(self, ids: Sequence[str], vectors: Floats, requested: int) -> None:
         """Write n ids and their (n, dim) vectors, which the caller no longer modifies.
@@ -44,41 +46,22 @@ class Writer(Protocol):
 
         Raises whatever the sink raised.
         """
-
-    def finish(self) -> None:
-        """Return when the file is complete; raises whatever the sink raised."""
-
-
-class InlineWriter:
-    """Writes in the caller's thread."""
-
-    lane = "main"
-    wait_ns = 0
-
-    def __init__(self, write: Write, finish: Callable[[], None]) -> None:
-        self.written: list[WriteSpan] = []
-        self._write, self._finish = write, finish
-
-    def put(self, ids: Sequence[str], vectors: Floats, requested: int) -> None:
-        """Write now."""
         began = perf_counter_ns()
         self._write(ids, vectors)
         self.written.append(WriteSpan(requested, began, perf_counter_ns()))
 
     def finish(self) -> None:
-        """Complete the file."""
+        """Return when the file is complete; raises whatever the sink raised."""
         self._finish()
 
 
-class WriterThread:
+class WriterThread(Writer):
     """Writes in a thread, behind a queue of `QUEUE_DEPTH` batches."""
 
     lane = "sink"
 
     def __init__(self, write: Write, finish: Callable[[], None]) -> None:
-        self.written: list[WriteSpan] = []
-        self.wait_ns = 0
-        self._write, self._finish = write, finish
+        super().__init__(write, finish)
         self._stopped = False
         self._work: SimpleQueue[tuple[Sequence[str], Floats, int] | None] = SimpleQueue()
         # A free slot of the queue, or the error that ended the thread.
@@ -135,12 +118,10 @@ class WriterThread:
 
 
 @contextmanager
-def open_writer(
-    write: Write, finish: Callable[[], None], *, in_thread: bool
-) -> Iterator[InlineWriter | WriterThread]:
+def open_writer(write: Write, finish: Callable[[], None], *, in_thread: bool) -> Iterator[Writer]:
     """A writer that ends with the block. Call its `finish` to complete the file."""
     if not in_thread:
-        yield InlineWriter(write, finish)
+        yield Writer(write, finish)
         return
     writer = WriterThread(write, finish)
     try:

@@ -1,8 +1,10 @@
 """Protocols `fidelity`, `agreement` and `image_stats`: what pixels are like; nothing is timed.
 
 The reference of `fidelity` is Pillow's decode and Pillow's antialiased bilinear resize. PSNR and
-the largest difference of a channel are taken after the resize, image by image; the cosine between
-the model's vectors, after the forward pass.
+the largest difference of a channel are taken after the resize, image by image. A second PSNR is
+against Pillow's antialiased bicubic resize to the same square: the filter of DINOv2's own processor
+without its crop, which the paper's jobs do not make. The cosine is between pretrained models'
+vectors: random weights give different pictures vectors of nearly one direction.
 
 Some photos are hard for every filter, so each image has two baselines of its own: what full decode
 and OpenCV's area average reach on it, and what the paper's recipe does. A recipe's loss against the
@@ -10,8 +12,11 @@ first and its gain over the second are the worst of any image.
 """
 
 import math
+import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -23,18 +28,24 @@ from wallclock.corpus import image_stats as corpus_stats
 from wallclock.corpus import readers
 from wallclock.corpus.manifest import Item, Manifest, failure_rows
 from wallclock.engines.pipeline import load_stages
-from wallclock.errors import ImageError, Unavailable, UserError, describe
+from wallclock.errors import ImageError, Unavailable, UserError, describe, image_errors
 from wallclock.measure.protocol import Measurement, Progress, all_failed, open_corpus, plain_jpegs
 from wallclock.spec import Cell, ModelSpec, Recipe
-from wallclock.stages import decode, forward, normalize, transfer
+from wallclock.stages import decode, forward, normalize, resize, transfer
 from wallclock.stages.pixels import Pixels
-from wallclock.summary import PSNR_CEILING_DB, cosine, median, psnr_db
+from wallclock.summary import cosine, median, psnr_db, quantile
 from wallclock.thread_counts import set_threads
 
 #: Resized images, uint8 (px, px, 3), by image id.
 Images: TypeAlias = Mapping[str, Pixels]
 Failures: TypeAlias = dict[str, dict[str, str]]
-Baselines: TypeAlias = Mapping[str, Mapping[str, float]]
+#: `truth`, the reference pictures, and those of each of `_OTHERS`.
+Truths: TypeAlias = Mapping[str, Images]
+
+#: What a full decode is also resized with: resizer and interpolation.
+_OTHERS = {"area": ("opencv", "area"), "paper": ("opencv", "linear"), "bicubic": ("pil", "bicubic")}
+#: Threads that make the references: full-size pictures of a hundred megapixels are in flight.
+_THREADS = 4
 
 
 def image_stats(cell: Cell, work: Path, progress: Progress) -> Measurement:
@@ -84,52 +95,57 @@ def _difference(
 
 
 def _of_each(
-    items: Sequence[Item], failures: Failures, function: Callable[[Item], Any]
+    items: Sequence[Item],
+    failures: Failures,
+    function: Callable[[Item], Any],
+    mapping: Callable[..., Iterable[Any]] = map,
 ) -> dict[str, Any]:
     """A function's results by image id; an image that fails in it goes to `failures`."""
-    results = {}
-    for item in items:
+
+    def attempt(item: Item) -> Any:
         try:
-            results[item.id] = function(item)
+            return function(item)
         except ImageError as error:
-            failures[item.id] = {"id": item.id, "stage": error.stage, "reason": error.reason}
+            return error
+
+    results = {}
+    for item, result in zip(items, mapping(attempt, items), strict=True):
+        if isinstance(result, ImageError):
+            failures[item.id] = {"id": item.id, "stage": result.stage, "reason": result.reason}
+        else:
+            results[item.id] = result
     return results
 
 
 def fidelity(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Compare each recipe in `params.recipes` with the cell's own, which is the reference.
 
-    Values: for each recipe `psnr_db` (median), `psnr_db_min`, `max_abs_diff` (0 to 255, of any
-    image), `psnr_loss_vs_area_db` (the most that an image lies below full decode + INTER_AREA),
-    `psnr_gain_vs_paper_db` (the least that one lies above the paper's recipe), `cosine` (median),
-    `cosine_min`; or why it is not here.
+    Values: for each recipe `n_compared` images, `psnr_db` (median), `psnr_db_p5`, `psnr_db_min`,
+    `psnr_db_bicubic` (median), `max_abs_diff` (0 to 255, of any image), `psnr_loss_vs_area_db` (the
+    most that an image lies below full decode + INTER_AREA), `psnr_gain_vs_paper_db` (the least that
+    one lies above the paper's recipe); of a pretrained model and the first `params.vectors` images,
+    all if it is absent, `cosine` (median), `cosine_min`; or why the recipe is not here.
     """
     reference, model = cell.recipe, cell.model
     set_threads(reference, uses_torch=model.weights != "none")
     manifest = open_corpus(cell)
     failures: Failures = {}
-    truth = _resized(reference, model, manifest, failures)
-    if not truth:
+    truths = _truths(reference, model, manifest, failures)
+    if not (truth := truths["truth"]):
         raise all_failed([*failures.values()])
-    baselines = _baselines_db(reference, model, manifest, truth)
-    truth_vectors = dict(zip(truth, _embed(model, reference, list(truth.values())), strict=True))
+    n_vectors = int(cell.params.get("vectors", len(truth)))
     results: dict[str, Any] = {}
     for done, choice in enumerate(cell.params["recipes"], 1):
         recipe = replace(reference, **choice)
         try:
-            images = _resized(recipe, model, manifest, failures)
+            images = resized(recipe, model, manifest, failures)
         except Unavailable as error:
             results[recipe.name] = {"unavailable": str(error)}
             continue
-        common = [name for name in truth if name in images]
-        if not common:
-            results[recipe.name] = {"unavailable": "every image failed in it"}
-            continue
-        results[recipe.name] = _compare_pixels(images, truth, common, baselines)
-        if model.weights != "none":
-            vectors = _embed(model, recipe, [images[name] for name in common])
-            reference_vectors = np.stack([truth_vectors[name] for name in common])
-            results[recipe.name] |= _compare_vectors(vectors, reference_vectors)
+        common = [name for name in truth if name in images][:n_vectors]
+        result = _compare_pixels(images, truths) or {"unavailable": "every image failed in it"}
+        result |= _compare_vectors(model, common, (recipe, images), (reference, truth))
+        results[recipe.name] = result
         progress(done * len(truth))
     values = {"fidelity": results, "n_compared": len(truth)}
     return Measurement(values=values, failures=list(failures.values()))
@@ -144,64 +160,90 @@ def compare_loader_output(
     network. Raises `UserError` where Pillow cannot read an image that passed validation.
     """
     items = [manifest.valid[position] for position in sorted(images)]
-    ours = {manifest.valid[position].id: image for position, image in images.items()}
-    compared = replace(manifest, items=tuple(items))
+    ours = {manifest.valid[position].id: images[position] for position in sorted(images)}
     reference = Recipe("reference", device=device, batch_size=max(n_vectors, 1))
     failures: Failures = {}
-    truth = _resized(reference, model, compared, failures)
+    truths = _truths(reference, model, replace(manifest, items=tuple(items)), failures)
     for failure in failures.values():
         raise UserError(f"an image that passed validation failed: {describe(failure)}")
-    names = [item.id for item in items]
-    result = _compare_pixels(ours, truth, names, _baselines_db(reference, model, compared, truth))
-    if model.weights != "none" and n_vectors:
-        ours_and_truth = ([some[name] for name in names[:n_vectors]] for some in (ours, truth))
-        result |= _compare_vectors(*(_embed(model, reference, some) for some in ours_and_truth))
-    return result
+    sides = (reference, ours), (reference, truths["truth"])
+    result = _compare_pixels(ours, truths)
+    return result | _compare_vectors(model, list(ours)[:n_vectors], *sides)
 
 
-def _compare_pixels(
-    images: Images, truth: Images, names: Sequence[str], baselines: Baselines
-) -> dict[str, float]:
-    decibels = _decibels(images, truth, names)
-    result = {"psnr_db": median(list(decibels.values())), "psnr_db_min": min(decibels.values())}
-    differences = (np.abs(images[name].astype(np.int16) - truth[name]) for name in names)
-    result["max_abs_diff"] = max(int(np.max(difference)) for difference in differences)
-    area, paper = baselines["area"], baselines["linear"]
-    if losses := [area[name] - decibels[name] for name in names if name in area]:
+def _compare_pixels(images: Images, truths: Truths) -> dict[str, Any]:
+    """The images that are in both; nothing if none is."""
+    truth = truths["truth"]
+    if not (decibels := _decibels(images, truth)):
+        return {}
+    area, paper = (_decibels(truths[name], truth) for name in ("area", "paper"))
+    differences = (np.abs(images[name].astype(np.int16) - truth[name]) for name in decibels)
+    result: dict[str, Any] = {
+        "n_compared": len(decibels),
+        "psnr_db": median([*decibels.values()]),
+        "psnr_db_p5": quantile([*decibels.values()], 0.05),
+        "psnr_db_min": min(decibels.values()),
+        "psnr_db_bicubic": median([*_decibels(images, truths["bicubic"]).values()]),
+        "max_abs_diff": max(int(np.max(difference)) for difference in differences),
+    }
+    if losses := [area[name] - decibels[name] for name in decibels if name in area]:
         result["psnr_loss_vs_area_db"] = max(losses)
-    if gains := [decibels[name] - paper[name] for name in names if name in paper]:
+    if gains := [decibels[name] - paper[name] for name in decibels if name in paper]:
         result["psnr_gain_vs_paper_db"] = min(gains)
     return result
 
 
-def _decibels(images: Images, truth: Images, names: Iterable[str]) -> dict[str, float]:
-    return {name: min(psnr_db(images[name], truth[name]), PSNR_CEILING_DB) for name in names}
+def _decibels(images: Images, truth: Images) -> dict[str, float]:
+    """PSNR of the images that are in both."""
+    return {name: psnr_db(images[name], truth[name]) for name in truth if name in images}
 
 
-def _compare_vectors(vectors: Any, reference: Any) -> dict[str, float]:
-    similarities = [float(value) for value in cosine(vectors, reference)]
+def _compare_vectors(
+    model: ModelSpec, names: Sequence[str], *sides: tuple[Recipe, Images]
+) -> dict[str, float]:
+    """The cosines of those images' vectors on two sides; nothing for random weights."""
+    if model.weights != "pretrained" or not names:
+        return {}
+    vectors = (embed(model, recipe, [images[name] for name in names]) for recipe, images in sides)
+    similarities = cosine(*vectors).tolist()
     return {"cosine": median(similarities), "cosine_min": min(similarities)}
 
 
-def _baselines_db(
-    reference: Recipe, model: ModelSpec, manifest: Manifest, truth: Images
-) -> Baselines:
-    """PSNR of each image by full decode + INTER_AREA, and by the paper's recipe, INTER_LINEAR.
+def _truths(reference: Recipe, model: ModelSpec, manifest: Manifest, failures: Failures) -> Truths:
+    """Each image decoded in full by the reference recipe, once, and resized in four ways.
 
-    Both decode to Pillow's pixels (`agreement` checks that), so Pillow decodes for them: no library
-    needs to be here that the compared recipes do not need.
+    An image that a resizer of `_OTHERS` refuses (OpenCV, for a side above 32,767) lacks that one.
     """
-    baselines = {}
-    for name in ("area", "linear"):
-        recipe = replace(reference, name=name, resizer="opencv", interpolation=name)
-        images = _resized(recipe, model, manifest, {})
-        baselines[name] = _decibels(images, truth, images.keys() & truth.keys())
-    return baselines
+    stages = load_stages(reference, model, manifest)
+    others = {
+        name: image_errors("resize", name, resize.make(*how, model.input_px).resize)
+        for name, how in _OTHERS.items()
+    }
+
+    def resize_in_all(item: Item) -> dict[str, Pixels]:
+        pixels = stages.decode(item, stages.read(item))
+        pictures = {"truth": stages.resize(item, pixels)}
+        for name, resize_one in others.items():
+            with suppress(ImageError):
+                pictures[name] = resize_one(pixels)
+        return pictures
+
+    stages.prefetch(manifest.valid)
+    with ThreadPoolExecutor(min(_THREADS, len(os.sched_getaffinity(0)))) as pool:
+        made = _of_each(manifest.valid, failures, resize_in_all, pool.map)
+    return {
+        kind: {name: pictures[kind] for name, pictures in made.items() if kind in pictures}
+        for kind in ("truth", *_OTHERS)
+    }
 
 
-def _resized(
+def resized(
     recipe: Recipe, model: ModelSpec, manifest: Manifest, failures: Failures
 ) -> dict[str, Pixels]:
+    """The valid images as the recipe's decoder and resizer make them, serially, by id.
+
+    An image that fails goes to `failures` instead.
+    """
     stages = load_stages(recipe, model, manifest)
     stages.prefetch(manifest.valid)
     return _of_each(
@@ -211,22 +253,30 @@ def _resized(
     )
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=2)
 def _network(model: ModelSpec, dtype: str, device: str, runtime: str) -> forward.Network:
     recipe = Recipe("", dtype=dtype, device=device, runtime=runtime, batch_size=32)
     return forward.make(model, recipe, None, Path(tempfile.gettempdir()) / "wallclock-onnx")
 
 
-def _embed(model: ModelSpec, recipe: Recipe, images: Sequence[Pixels]) -> Any:
-    """Images of one size to vectors, float32 (n, dim), in the recipe's precision."""
-    move = transfer.make(recipe.device if model.weights != "none" else "null")
+def embed(model: ModelSpec, recipe: Recipe, images: Sequence[Pixels]) -> Any:
+    """Images of one size to vectors, float32 (n, dim), in the recipe's precision.
+
+    Normalized on the host, one batch after the other; only the mock model takes pixels as they are
+    where the recipe leaves normalization to the device. Raises FloatingPointError: a vector is not
+    finite.
+    """
+    is_mock = model.weights == "none"
+    move = transfer.make("null" if is_mock else recipe.device)
     network = _network(model, recipe.dtype, recipe.device, recipe.runtime)
-    to_float_chw, size = normalize.make(*model.statistics), recipe.batch_size
-    batches = []
+    prepare: Callable[[Pixels], Any] = normalize.make(*model.statistics)
+    if is_mock and recipe.normalize_on == "device":
+        prepare = np.asarray
+    batches, size = [], recipe.batch_size
     for start in range(0, len(images), size):
-        batch = [to_float_chw(image) for image in images[start : start + size]]
+        batch = [prepare(image) for image in images[start : start + size]]
         batches.append(move.d2h(network.run(move.h2d(np.stack(batch)))))
-    vectors = np.concatenate(batches)
+    vectors = np.concatenate(batches).astype(np.float32)
     if not math.isfinite(float(np.abs(vectors).max())):
         raise FloatingPointError("the model returned vectors that are not finite")
     return vectors

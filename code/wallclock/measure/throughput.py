@@ -27,6 +27,7 @@ from wallclock.errors import UserError
 from wallclock.measure import fidelity, monitor, protocol, telemetry
 from wallclock.measure.loop import PassResult, after, run_pass, steady, workers_since
 from wallclock.measure.protocol import Measurement, Progress, no_progress
+from wallclock.measure.sink_check import check_sink
 from wallclock.spec import Cell, ModelSpec, Recipe
 from wallclock.stages import sinks
 from wallclock.stages.pixels import Pixels
@@ -46,7 +47,8 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """One steady-state pass over the cell's images, repeated where they are too few for one.
 
     Samples: busy time of every stage call in whatever process it ran; `wait`, the main process
-    waiting for a batch; `batch`, from requesting one to its vectors in the sink; `wall`.
+    waiting for a batch; `batch`, from requesting one to its vectors in the sink; `wall`. Values:
+    among others those of `sink_check`, of the file that the pass wrote, once the clock stands.
     """
     # Started before the loader: its own start must not compete with what is timed.
     with telemetry.recorded(cell.recipe.device) as sampler:
@@ -111,6 +113,9 @@ def _throughput(
         "main_s": result.main_s,
         "ran": {**ran, **result.labels, **stages.labels},
     }
+    if stages.output is not None:
+        timed = positions[warm : warm + result.batches]
+        values |= check_sink(stages.output, timed, result.failures, manifest, recipe, model)
     keep = sorted(work.iterdir()) if cell.repeat == 0 else []
     failures = [*manifests.failure_rows(manifest.items), *result.failures]
     samples = {**result.samples, "wall": [result.wall_ns]}

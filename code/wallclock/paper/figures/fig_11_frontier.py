@@ -62,11 +62,13 @@ def _title(corpus: str, image_set: str, subset: str) -> str:
 
 def _remarks(rows: Sequence[Row], measured: Sequence[Row]) -> list[str]:
     counts = [int(row["n_images"]) for row in measured]
+    compared = joined(measured, "n_compared")
+    median = f"median of {compared} images" if compared else "median image"
     absent = {row["system"]: row for row in rows if row["status"] != "ok"}
     return [
         f"{min(counts):,} to {max(counts):,} images a repeat",
         f"{joined(measured, 'cores')} cores each, pages cached",
-        "all: batches of 224 × 224 RGB in host memory; PSNR: median image",
+        f"all: batches of 224 × 224 RGB in host memory; PSNR: {median}",
         style.spread_remark(measured),
         style.left_out(list(absent.values()), lambda row: SYSTEMS[row["system"]]),
     ]

@@ -125,8 +125,10 @@ def _mock(model: ModelSpec) -> Network:
         service_ms = model.service_ms + model.service_ms_per_image * len(batch)
         if service_ms:
             (_spin if model.spin else time.sleep)(service_ms / 1e3)
-        # The first pixels, so that a vector still tells which image it belongs to.
-        return batch.reshape(len(batch), -1)[:, : model.dim]
+        # Pixels of the middle, so that a vector tells its image; the edge of a product's is white.
+        flat = batch.reshape(len(batch), -1)
+        start = max(0, flat.shape[1] - model.dim) // 2
+        return flat[:, start : start + model.dim]
 
     return Network(run, weights_digest="none")
 

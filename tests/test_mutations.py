@@ -1,0 +1,337 @@
+"""Corrupt the path from files to the sink in one place: the gate that judges its output fails."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from experiments._common import judge_fidelity
+from experiments._end_to_end import judge_sink
+from tests import making
+from tests.engines.conftest import manifest_in
+from wallclock.corpus.manifest import Item, Manifest
+from wallclock.engines import pipeline, threads
+from wallclock.engines.inference import CudaInference, HostInference
+from wallclock.engines.loaders import open_loader
+from wallclock.engines.threads import ThreadLoader
+from wallclock.engines.writer import WriterThread, open_writer
+from wallclock.measure import fidelity
+from wallclock.measure.loop import run_pass
+from wallclock.measure.protocol import no_progress
+from wallclock.measure.sink_check import check_sink
+from wallclock.records import Record
+from wallclock.spec import Cell, ModelSpec, Recipe
+from wallclock.stages import normalize, resize
+from wallclock.stages.forward import networks, pytorch
+
+Patch = pytest.MonkeyPatch
+Mutation = Callable[[Patch], object]
+
+MODEL = ModelSpec("tiny", dim=48, input_px=28)
+HOST = Recipe("host", "simplejpeg", "torch", engine="threads", workers=2, batch_size=16)
+HOST = replace(HOST, normalize_on="device")
+COMPILED, CUDA = replace(HOST, name="compiled", compile="compile"), replace(HOST, name="cuda")
+#: Forty images three times: the last batch is half full.
+BATCHES = [list(range(at, min(at + 16, 120))) for at in range(0, 120, 16)]
+
+
+class Stream:
+    """A CUDA stream that runs its work as late as it may; the second one made, as early."""
+
+    current: ClassVar["Stream"]
+    made: ClassVar[list["Stream"]] = []
+
+    def __init__(self) -> None:
+        self.work: deque[Any] = deque()
+        Stream.made.append(self)
+        self.eager = len(Stream.made) == 2
+
+    def put(self, work: Any) -> None:
+        self.work.append(work)
+        while self.eager and self.work and getattr(self.work[0], "reached", True):
+            self.step()
+
+    def step(self) -> None:
+        work = self.work.popleft()
+        work.reach() if isinstance(work, Event) else work()
+
+    def wait_event(self, event: "Event") -> None:
+        self.put(event)
+
+    def wait_stream(self, stream: "Stream") -> None: ...
+
+
+class Event:
+    def __init__(self, enable_timing: bool) -> None:
+        self.reached, self.stream = False, Stream.current
+
+    def record(self) -> None:
+        self.stream = Stream.current
+        self.stream.put(lambda: setattr(self, "reached", True))
+
+    def reach(self) -> None:
+        while not self.reached:
+            self.stream.step()
+
+    def synchronize(self) -> None:
+        self.reach()
+
+    def elapsed_time(self, other: Any) -> float:
+        return 0.0
+
+
+class Graph:
+    replay: Callable[[], Any]
+
+
+@contextmanager
+def entered(stream: Stream) -> Iterator[None]:
+    before, Stream.current = Stream.current, stream
+    yield
+    Stream.current = before
+
+
+def queued(result: Any, compute: Callable[[], Any]) -> Any:
+    Stream.current.put(lambda: result.copy_(compute()))
+    return result
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_layers() -> Iterator[None]:
+    with Patch.context() as patch:
+        patch.setattr(networks, "_LAYERS", 2)
+        networks.load_network(MODEL)  # transformers is imported before torch.cuda is a fake
+        yield
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    """Forty images; the fourth is gone since it was listed."""
+    made = manifest_in(tmp_path_factory.mktemp("images"), 40)
+    (made.root / made.items[3].path).unlink()
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _device(monkeypatch: Patch) -> None:
+    """torch.cuda's streams are such streams; `torch.compile` compiles nothing."""
+    default, copy = Stream(), torch.Tensor.copy_
+    Stream.current = default
+
+    def copy_(target: Any, source: Any, non_blocking: bool = False) -> Any:
+        if non_blocking and Stream.current is not default:
+            return queued(target, lambda: source)
+        return copy(target, source)
+
+    fakes = {"Stream": Stream, "Event": Event, "stream": entered, "CUDAGraph": Graph}
+    fakes |= {"synchronize": lambda: None, "current_stream": lambda: default}
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph, **_: nullcontext())
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
+    monkeypatch.setattr(torch.Tensor, "copy_", copy_)
+    monkeypatch.setattr(torch, "empty", lambda *size, **options: torch.zeros(*size))
+    monkeypatch.setattr(torch, "compile", lambda step, dynamic: lambda batch: step(batch))
+
+
+def fault(recipe: Recipe, manifest: Manifest, folder: Path) -> str:
+    """What the gate says of the file that a pass with this recipe writes."""
+    stages, on_gpu = pipeline.device_stages(recipe, MODEL, folder), recipe == CUDA
+    with (
+        open_loader(manifest, recipe, MODEL, BATCHES) as loader,
+        open_writer(stages.serialize, stages.finish, in_thread=True) as writer,
+    ):
+        Stream.made.clear()
+        source: Any = in_one_buffer(loader) if on_gpu else loader
+        to = (
+            CudaInference(on_streams(stages), writer, 2)
+            if on_gpu
+            else HostInference(stages, writer)
+        )
+        result = run_pass(source, None, no_progress, inference=to, max_failures=9)
+    assert stages.output is not None
+    values = check_sink(stages.output, BATCHES, result.failures, manifest, recipe, MODEL)
+    assert values["sink_checked"] == 3 * 8
+    cell = Cell("t4", "throughput", "x", 0, recipe, None, MODEL)
+    return judge_sink(Record(cell, values=values))
+
+
+def on_streams(stages: pipeline.DeviceStages) -> pipeline.DeviceStages:
+    """As a GPU runs them: a result is there only once its stream came to it."""
+
+    def h2d(images: Any) -> Any:
+        source = torch.from_numpy(images)
+        return queued(torch.zeros_like(source), lambda: source)
+
+    def embed(images: Any) -> Any:
+        return queued(torch.zeros(len(images), MODEL.dim), lambda: stages.forward(images))
+
+    return replace(stages, h2d=h2d, forward=embed)
+
+
+def in_one_buffer(loader: Any) -> Iterator[Any]:
+    """Every batch in the same memory: it is the consumer's until it asks for the next."""
+    memory = np.zeros((HOST.batch_size, MODEL.input_px, MODEL.input_px, 3), np.uint8)
+    for batch in loader:
+        memory[: len(batch.ids)] = batch.images
+        yield replace(batch, images=memory[: len(batch.ids)])
+
+
+def as_graph(patch: Patch) -> None:
+    """The compiled network is a real `CudaGraph`, whose replay the host executes."""
+
+    def compiled(step: Any, dynamic: bool) -> Any:
+        made: list[Any] = []
+
+        def run(batch: Any) -> Any:
+            if not made:
+                made.append(graph := pytorch.CudaGraph(step, batch.clone()))
+                graph._graph.replay = lambda: graph._output.copy_(step(graph._input))
+            return made[0](batch)
+
+        return run
+
+    patch.setattr(torch, "compile", compiled)
+
+
+def replaced(owner: Any, name: str, change: Callable[..., Any]) -> Mutation:
+    """Calls `change` with what `name` was and its arguments."""
+    real = getattr(owner, name)
+    return lambda patch: patch.setattr(owner, name, lambda *a, **k: change(real, *a, **k))
+
+
+def released_early(real: Any, loader: Any, chunks: Any) -> Any:
+    batch = real(loader, chunks)
+    loader._release_current()
+    # What the workers overwrite now, they would overwrite at some time.
+    deadline = time.monotonic() + 60
+    while loader._results.qsize() < sum(loader._ring._pending.values()):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    return batch
+
+
+def rows_shifted(real: Any, rows: Any, chunks: Any) -> Any:
+    rows[:8] = np.roll(rows[:8], 1, axis=0)
+    return real(rows, chunks)
+
+
+def gap_left(real: Any, rows: Any, chunks: Any) -> int:
+    return sum(len(chunk.kept) for chunk in chunks)
+
+
+def unsynchronized(number: int) -> Mutation:
+    """The host does not wait for the events of the n-th stream: 0 copies in, 2 copies out."""
+
+    def synchronize(real: Any, event: Event) -> None:
+        if event.stream not in Stream.made[number : number + 1]:
+            real(event)
+
+    return replaced(Event, "synchronize", synchronize)
+
+
+def h2d_not_awaited(real: Any, stream: Stream, event: Event) -> None:
+    if not stream.eager:
+        real(stream, event)
+
+
+def mean_for_std(real: Any, mean: Any, std: Any, device: str) -> Any:
+    return real(std, mean, device)
+
+
+def bgr(real: Any, *how: Any) -> Any:
+    return lambda rgb: real(*how)(rgb.flip(-1))
+
+
+def stale_input(patch: Patch) -> None:
+    as_graph(patch)
+    replay = replaced(pytorch.CudaGraph, "__call__", lambda _, graph, batch: graph._graph.replay())
+    replay(patch)
+
+
+def padding_first(real: Any, run: Any, size: int) -> Any:
+    def padded(batch: Any) -> Any:
+        padding = batch.new_zeros(size - len(batch), *batch.shape[1:])
+        return run(torch.cat([padding, batch]))[: len(batch)]
+
+    return padded
+
+
+class Late:
+    """Returns what it was called with the time before."""
+
+    before: Any = None
+
+    def __call__(self, value: Any) -> Any:
+        before, self.before = self.before, value
+        return value if before is None else before
+
+
+def one_batch_late(real: Any, step: Any, dynamic: bool) -> Any:
+    late = Late()
+    return lambda batch: late(step(batch))
+
+
+def others_vectors(real: Any, writer: Any, ids: Any, vectors: Any, requested: int) -> None:
+    late = vars(writer).setdefault("late", Late())
+    real(writer, ids, np.resize(late(vectors), vectors.shape), requested)
+
+
+#: What is wrong → the path that has it, and how it comes in.
+MUTATIONS: dict[str, tuple[Recipe, Mutation]] = {
+    "a buffer is released early": (HOST, replaced(ThreadLoader, "_batch", released_early)),
+    "the rows of a chunk are shifted by one": (HOST, replaced(threads, "compact", rows_shifted)),
+    "a failed image leaves a gap": (HOST, replaced(threads, "compact", gap_left)),
+    "forward does not wait for h2d": (CUDA, replaced(Stream, "wait_event", h2d_not_awaited)),
+    "vectors are read before d2h ended": (CUDA, unsynchronized(2)),
+    "a pinned buffer is filled again during h2d": (CUDA, unsynchronized(0)),
+    "mean and std are swapped on the device": (
+        HOST,
+        replaced(normalize, "on_device", mean_for_std),
+    ),
+    "the device takes RGB for BGR": (HOST, replaced(normalize, "on_device", bgr)),
+    "a graph is replayed with its old input": (COMPILED, stale_input),
+    "the padding's vectors are kept": (COMPILED, replaced(pytorch, "fixed_shape", padding_first)),
+    "a compiled network is late": (COMPILED, replaced(torch, "compile", one_batch_late)),
+    "ids get the vectors of another batch": (HOST, replaced(WriterThread, "put", others_vectors)),
+}
+INTACT: dict[str, tuple[Recipe, Mutation]] = {
+    **{recipe.name: (recipe, lambda patch: None) for recipe in (HOST, COMPILED, CUDA)},
+    "graph": (COMPILED, as_graph),
+}
+
+
+@pytest.mark.parametrize("name", [*INTACT, *MUTATIONS])
+def test_the_gate_fails_for_a_mutation_only(
+    name: str, manifest: Manifest, tmp_path: Path, monkeypatch: Patch
+) -> None:
+    recipe, change = (INTACT | MUTATIONS)[name]
+    change(monkeypatch)
+    found = fault(recipe, manifest, tmp_path)
+    assert found == "" if name in INTACT else found.startswith("cosine ")
+
+
+def test_a_scaled_image_squeezed_fails_the_gate(tmp_path: Path, monkeypatch: Patch) -> None:
+    """Decoded to 1/8 it is 35.125 px wide, in 36: its own pixels are wrong, in every path."""
+    data = making.jpeg(281, 281)
+    (tmp_path / "0.jpg").write_bytes(data)
+    item = Item("0", "0.jpg", len(data), 281, 281, "", "jpeg", "baseline", 3, 0)
+    folder = Manifest("folder", "original", tmp_path, (item,))
+    fast = replace(HOST, dct_scale="auto", engine="serial")
+    limits = {"min_psnr_db": 25, "min_cosine": 0, "max_loss_db": 1, "not_below_paper": True}
+
+    def gate() -> object:
+        pixels = {0: fidelity.resized(fast, MODEL, folder, {})["0"]}
+        values = fidelity.compare_loader_output(pixels, folder, MODEL, "cpu", 0)
+        return judge_fidelity(values, limits, "random")["gate"]
+
+    assert gate() == "passed"
+    monkeypatch.setattr(resize, "extent", lambda size, full: size)
+    assert gate() == "failed"
