@@ -115,7 +115,7 @@ class Recording:
 
 @contextmanager
 def recorded(device: str) -> Iterator[Recording]:
-    """Start a sampler of this process and its children."""
+    """Start a sampler of this process and its children, and wait until it is ready."""
     with subprocess.Popen(
         [sys.executable, "-m", "wallclock.measure.telemetry", str(os.getpid()), device],
         stdin=subprocess.PIPE,
@@ -123,6 +123,8 @@ def recorded(device: str) -> Iterator[Recording]:
         text=True,
         env={**os.environ, "PYTHONPATH": str(provenance.PACKAGE.parent)},
     ) as sampler:
+        assert sampler.stdout is not None
+        sampler.stdout.readline()
         recording = Recording(sampler)
         try:
             yield recording
@@ -133,6 +135,7 @@ def recorded(device: str) -> Iterator[Recording]:
 def _sample(pid: int, device: str) -> None:
     """Sample until standard input ends, from the start or its last line on."""
     telemetry = Telemetry(pid)
+    print("ready", flush=True)
     with provenance.nvml_handles() as handles:
         while True:
             # The first reading of CPU use has no interval.

@@ -48,6 +48,16 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
     Samples: busy time of every stage call in whatever process it ran; `wait`, the main process
     waiting for a batch; `batch`, from requesting one to its vectors in the sink; `wall`.
     """
+    # Started before the loader: its own start must not compete with what is timed.
+    with telemetry.recorded(cell.recipe.device) as sampler:
+        measurement = _throughput(cell, work, progress, sampler)
+    measurement.values["telemetry"] = sampler.values
+    return measurement
+
+
+def _throughput(
+    cell: Cell, work: Path, progress: Progress, sampler: telemetry.Recording
+) -> Measurement:
     import torch
 
     recipe, model, on_gpu = cell.recipe, cell.model, cell.recipe.device == "cuda"
@@ -56,10 +66,7 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
     warm, count, positions = plan_batches(len(manifest.valid), recipe, _batches_needed(cell))
     began = perf_counter_ns()
     # Workers first: a fork after CUDA has started would copy a broken context.
-    with (
-        loaders.open_loader(manifest, recipe, model, positions) as loader,
-        telemetry.recorded(recipe.device) as recorded,
-    ):
+    with loaders.open_loader(manifest, recipe, model, positions) as loader:
         stages = pipeline.device_stages(recipe, model, work)
         with tempfile.TemporaryDirectory() as folder:
             sink = sinks.make(recipe.sink, Path(folder), model.dim)
@@ -70,7 +77,7 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
             torch.cuda.reset_peak_memory_stats()
         with gc_disabled():
             progress(0)
-            recorded.begin()
+            sampler.begin()
             before = loader.stats()
             options: dict[str, Any] = {
                 "max_failures": int(cell.params.get("max_failures", _UNLIMITED)),
@@ -99,7 +106,6 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
         "warmup_batches": warm,
         "steady": warm >= loader.prefetched,
         "weights_digest": stages.weights_digest,
-        "telemetry": recorded.values,
         "peak_memory_mib": protocol.peak_memory_mib(),
         "limited_by": result.limited_by,
         "main_s": result.main_s,
