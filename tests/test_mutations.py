@@ -69,7 +69,7 @@ class Stream:
 
 
 class Event:
-    def __init__(self, enable_timing: bool) -> None:
+    def __init__(self, enable_timing: bool, blocking: bool) -> None:
         self.reached, self.stream = False, Stream.current
 
     def record(self) -> None:

@@ -62,7 +62,9 @@ def draw_runtimes(tables: Tables) -> Figure:
         return " ms" + (f" · {digits(row['img_per_s'])} img/s" if row["img_per_s"] else "")
 
     _bars(axes, rows, ("mean_ms", "p50_ms", "p95_ms"), after, reason=74)
+    graphs = [f" (opset {opset})" if (opset := row.get("opset")) else "" for row in rows]
     names = [f"{RUNTIMES[row['runtime']]} {row['dtype'].upper()}" for row in rows]
+    names = [name + graph for name, graph in zip(names, graphs, strict=True)]
     style.horizontal_bars(axes, names, 0.24)
     axes.set_xlabel(f"milliseconds per batch of {joined(measured, 'batch_size')}")
     axes.set_title("Forward pass alone, by runtime")
