@@ -101,7 +101,7 @@ def _row(repeats: Records) -> Row:
 
 
 def _measured(repeats: Records) -> Row:
-    shown = _common.median_repeat(repeats, _common.rate)
+    shown = _common.median_repeat(repeats, _common.seconds_an_image)
     compared = next((one for one in repeats if "fidelity" in one.values), None)
     limits = repeats[0].cell.params["fidelity"]
     return {

@@ -163,7 +163,7 @@ def _rate_of(row: Row) -> float:
 
 
 def _measured(repeats: Records) -> Row:
-    shown = _common.median_repeat(repeats, _common.rate)
+    shown = _common.median_repeat(repeats, _common.seconds_an_image)
     names = ("library", "settings", "cores", "n_unique", "startup_s", "progressive_share")
     row = _common.value_columns(shown, *names) | _common.wall_columns(repeats)
     row |= {"n_images": _common.count(shown), "wall_s": _common.wall_s(shown)}

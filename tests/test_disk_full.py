@@ -61,7 +61,7 @@ def test_full_disk_is_one_line_and_the_next_run_resumes(
         (images / f"{seed}.jpg").write_bytes(making.jpeg(seed=seed))
     out, figures = small_disk / "data", small_disk / "figures"
     arguments = (
-        *("--experiment", "cpu", "corpus=folder", f"corpus.path={images}", "repeats=2"),
+        *("--experiment", "cpu", "corpus=folder", f"corpus.path={images}", "repeats=3"),
         *("model=null", "device=cpu", f"experiment.cpu.recipe.sink={sink}"),
         *(f"out={out}", f"figures={figures}"),
     )

@@ -30,6 +30,22 @@ class Range:
             return f"of at least {self.least:g}"
         return f"from {self.least:g} to {self.most:.10g}"
 
+    def allows(self, value: float) -> bool:
+        """Whether a setting may have this value."""
+        return math.isfinite(value) and self.least <= value <= self.most
+
+
+@dataclass(frozen=True)
+class Odd(Range):
+    """An odd number from 1."""
+
+    def __str__(self) -> str:
+        return "that is odd, so that one pass is the median"
+
+    def allows(self, value: float) -> bool:
+        """Whether a setting may have this value."""
+        return value > 0 and value % 2 == 1
+
 
 @dataclass(frozen=True)
 class OneOf:
@@ -76,6 +92,6 @@ def check(hint: Any, value: Any, key: str) -> Any:
     for limit in constraints:
         if isinstance(limit, OneOf):
             check_name(value, limit.names, key)
-        elif not (math.isfinite(value) and limit.least <= value <= limit.most):
+        elif not limit.allows(value):
             raise UserError(f"{key}={value}: give {expected} {limit}")
     return base(value)

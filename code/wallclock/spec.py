@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
 
-from wallclock.constraints import OneOf, Range
+from wallclock.constraints import Odd, OneOf, Range
 
 #: The paper's two image sets; a user's folder is compared with the one it resembles.
 IMAGE_SETS = ("small_256", "original")
@@ -57,6 +57,7 @@ IMAGENET: Statistics = (IMAGENET_MEAN, IMAGENET_STD)
 #: Numbers that count something, from 0 and from 1.
 Count = Annotated[int, Range(0)]
 Positive = Annotated[int, Range(1)]
+Repeats = Annotated[int, Odd()]
 _Threads = Annotated[int, Range(0, 1024)]
 _Milliseconds = Annotated[float, Range(0, 3_600_000)]
 
@@ -227,8 +228,8 @@ class Settings:
     export: Path | None
     n: Positive | None
     max_images: Mapping[str, Positive | None]
-    repeats: Positive
-    repeats_of: Mapping[str, Positive]
+    repeats: Repeats
+    repeats_of: Mapping[str, Repeats]
     seed: Count
     page_cache: Annotated[str, OneOf(("warm", "cold"))]
     allocator: Annotated[str, OneOf(ALLOCATORS)]

@@ -11,11 +11,11 @@ from tests.reference import reference_records
 
 
 def test_grid(grid: Grid) -> None:
-    cells = grid("decoders", "repeats=2")
+    cells = grid("decoders", "repeats=3")
     names = ("pil", "opencv", "turbojpeg", "simplejpeg")
     assert [(cell.protocol, cell.label, cell.repeat) for cell in cells] == [
         ("agreement", "agreement-original", 0),
-        *(("decode", f"{name}-original", repeat) for repeat in range(2) for name in names),
+        *(("decode", f"{name}-original", repeat) for repeat in range(3) for name in names),
     ]
     assert [cell.recipe.decoder for cell in cells[1:5]] == list(names)
     assert {cell.images.n for cell in cells} == {3}

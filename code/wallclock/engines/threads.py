@@ -6,7 +6,7 @@ and a lock around pictures so large that two of them decoded would matter.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -20,11 +20,10 @@ import numpy.typing as npt
 
 from wallclock.corpus import readers
 from wallclock.corpus.manifest import LARGE_PIXELS, Item, Manifest
-from wallclock.engines import pipeline
 from wallclock.engines.batch import Batch, Marks, Positions
 from wallclock.engines.joinable_thread import JoinableThread
 from wallclock.engines.loaders import Loader
-from wallclock.engines.pipeline import InPlaceStages
+from wallclock.engines.pipeline import InPlaceStages, in_place_stages
 from wallclock.engines.ring import Chunk, Ring, buffers_for, compact
 from wallclock.errors import ImageError
 from wallclock.spec import ModelSpec, Recipe
@@ -70,9 +69,7 @@ class ThreadLoader(Loader):
 
     Args:
         positions: into `manifest.valid`, one list a batch; past the end they start over.
-
-    Raises:
-        UserError, Unavailable: as `pipeline.in_place_stages` does.
+        build: binds each thread's stages; raises as `pipeline.in_place_stages` does.
 
     Iterating raises whatever a worker raised, with the worker's traceback.
     """
@@ -82,7 +79,12 @@ class ThreadLoader(Loader):
     burst = 1
 
     def __init__(
-        self, manifest: Manifest, recipe: Recipe, model: ModelSpec, positions: Positions
+        self,
+        manifest: Manifest,
+        recipe: Recipe,
+        model: ModelSpec,
+        positions: Positions,
+        build: Callable[[Recipe, ModelSpec, readers.Reader], InPlaceStages] = in_place_stages,
     ) -> None:
         set_threads(recipe, uses_torch=False)
         self._items = manifest.valid
@@ -90,8 +92,7 @@ class ThreadLoader(Loader):
         count = buffers_for(worker_count(recipe), size)
         self._ring = Ring(_buffers(recipe, model.input_px, count, size), positions)
         self._reader = readers.make(manifest)
-        build, workers = pipeline.in_place_stages, range(worker_count(recipe))
-        stages = [build(recipe, model, self._reader) for _ in workers]
+        stages = [build(recipe, model, self._reader) for _ in range(worker_count(recipe))]
         self._labels = stages[0].labels
         rows = [[stages[0].as_destination(row) for row in buffer] for buffer in self._ring.buffers]
         self._tasks: SimpleQueue[Chunk | None] = SimpleQueue()

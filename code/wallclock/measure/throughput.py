@@ -54,8 +54,9 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
     values = protocol.set_conditions(cell, manifest, uses_torch=True)
     warm, count, positions = plan_batches(len(manifest.valid), recipe, _batches_needed(cell))
     began = perf_counter_ns()
-    # Workers first: a fork after CUDA has started would copy a broken context.
-    with loaders.open_loader(manifest, recipe, model, positions) as loader:
+    # Workers first: a fork after CUDA has started would copy a broken context. The collector's last
+    # run takes 0.1 s, in which a loader would fill its queues behind the warm-up: it comes before.
+    with gc_disabled(), loaders.open_loader(manifest, recipe, model, positions) as loader:
         stages = pipeline.device_stages(recipe, model, work)
         with tempfile.TemporaryDirectory() as folder:
             sink = sinks.make(recipe.sink, Path(folder), model.dim)
@@ -64,7 +65,7 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
         values["startup_s"] = (perf_counter_ns() - began) / 1e9
         if on_gpu:
             torch.cuda.reset_peak_memory_stats()
-        with telemetry.recorded(recipe.device) as recorded, gc_disabled():
+        with telemetry.recorded(recipe.device) as recorded:
             progress(0)
             before = loader.stats()
             options: dict[str, Any] = {
@@ -73,7 +74,7 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
                 "watch": monitor.current,
             }
             result = _pass(cell, loader, stages, count, progress, **options)
-            stats = loader.stats()
+            stats = loader.stats() | {"peak_memory_mib": protocol.peak_memory_mib()}
     if "workers" in stats:
         stats["workers"] = workers_since(before["workers"], stats["workers"])
     if not result.images:
@@ -89,7 +90,6 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
         "steady": warm >= loader.prefetched,
         "weights_digest": stages.weights_digest,
         "telemetry": recorded.as_values(),
-        "peak_memory_mib": protocol.peak_memory_mib(),
         "limited_by": result.limited_by,
         "main_s": result.main_s,
         "ran": {**ran, **result.labels, **stages.labels},
@@ -157,13 +157,17 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
     recipe, model, variant = cell.recipe, cell.model, str(cell.params.get("variant", ""))
     positions = CyclicPositions(len(manifest.items), recipe.batch_size, _UNLIMITED)
     began = perf_counter_ns()
-    with loaders.open_loader(manifest, recipe, model, positions, variant) as loader:
+    # Processes that the loader forks inherit the disabled collector.
+    with (
+        gc_disabled(),
+        loaders.open_loader(manifest, recipe, model, positions, variant) as loader,
+    ):
         pixels = _drain(loader, model, n_checked)
         values["startup_s"] = (perf_counter_ns() - began) / 1e9
         at_least = max(_MIN_LOADER_BATCHES, loader.prefetched, _MIN_BURSTS * loader.burst)
         until = steady(float(cell.params["seconds"]), at_least, loader.burst)
         progress(0)
-        with gc_disabled():
+        with protocol.competing(values):
             result = run_pass(loader, until, progress)
         values |= _described(loader, result.images)
     if check:
