@@ -65,7 +65,7 @@ def tables(records: Records) -> Tables:
 
 def _row(repeats: Records) -> Row:
     row = _common.new_row(repeats, COLUMNS) | {"gate": "not checked"}
-    if row["status"] != "ok":
+    if not _common.measured(repeats):
         return row
     values = _common.median_repeat(repeats, _mean_ms).values
     row |= {"provider": values["provider"], "export_s": values.get("export_s")}

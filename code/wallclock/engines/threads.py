@@ -5,7 +5,6 @@ a batch is never pickled, moved or collated. Queues written in C are all that th
 and a lock around pictures so large that two of them decoded would matter.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from wallclock.engines.pipeline import InPlaceStages, in_place_stages
 from wallclock.engines.ring import Chunk, Ring, buffers_for, compact
 from wallclock.errors import ImageError
 from wallclock.spec import ModelSpec, Recipe
-from wallclock.thread_counts import set_threads
+from wallclock.thread_counts import set_threads, usable_cores
 
 #: Decoded bytes in flight are bounded: of pictures this large, one at a time in a process.
 _one_large = Lock()
@@ -56,7 +55,7 @@ class WorkerTimes:
 
 def worker_count(recipe: Recipe) -> int:
     """The recipe's workers; 0 is one for each core that this process may use."""
-    return recipe.workers or len(os.sched_getaffinity(0))
+    return recipe.workers or usable_cores()
 
 
 def ring_size(recipe: Recipe) -> int:

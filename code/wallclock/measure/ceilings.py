@@ -38,7 +38,7 @@ from wallclock.spec import Cell
 from wallclock.stages import decode as decode_stage
 from wallclock.stages import sinks, transfer
 from wallclock.stages.sinks import Vectors
-from wallclock.thread_counts import set_threads
+from wallclock.thread_counts import set_threads, usable_cores
 
 #: One iteration of a timed loop: processes some images and returns how many.
 Step: TypeAlias = Callable[[], int]
@@ -65,7 +65,8 @@ def ceiling(cell: Cell, work: Path, progress: Progress) -> Measurement:
     values = protocol.set_conditions(cell, manifest, uses_torch=uses_torch)
     progress(0)
     if kind.startswith("decode"):
-        cores, items, tasks = sorted(os.sched_getaffinity(0)), manifest.items, []
+        items, tasks = manifest.items, []
+        cores = sorted(os.sched_getaffinity(0))[: usable_cores()]
         for number, core in enumerate(cores):
             # Every core starts elsewhere in the list, so that all cores see the same mix.
             start = len(items) * number // len(cores)

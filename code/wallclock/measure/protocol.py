@@ -16,7 +16,7 @@ import psutil
 from wallclock.corpus import manifest as manifests
 from wallclock.corpus import readers
 from wallclock.corpus.manifest import Item, Manifest
-from wallclock.errors import UserError, check_name, describe
+from wallclock.errors import Unavailable, UserError, check_name, describe
 from wallclock.spec import Cell
 from wallclock.thread_counts import set_threads
 
@@ -24,6 +24,9 @@ from wallclock.thread_counts import set_threads
 Progress = Callable[[int], None]
 
 T = TypeVar("T")
+
+#: The share of pages in memory, at most of cold files and at least of warm ones.
+_COLD_AT_MOST, _WARM_FROM = 0.05, 0.95
 
 #: Protocol → the module that defines it, imported when needed: a decoder's cell loads no torch.
 _MODULES = {
@@ -88,14 +91,25 @@ def plain_jpegs(manifest: Manifest, process: str = "") -> list[Item]:
 
 
 def set_page_cache(cell: Cell, manifest: Manifest) -> dict[str, Any]:
-    """Warm or evict the valid files as the cell asks; the state (none without files), and sizes."""
+    """Warm or evict the valid files as the cell asks; the state (none without files), and sizes.
+
+    The state is read back: `page_cache_share` of the files' pages are in memory. Files that do not
+    fit there are `partly warm`. Raises `Unavailable` where pages asked to be cold stay warm.
+    """
     state = str(cell.params.get("page_cache", "warm"))
     files = readers.stored(manifest)
     if state == "cold":
         readers.evict(manifest.root, files)
     else:
         readers.warm(files)
-    return {"page_cache": state if files else "none", **manifest.size_stats()}
+    share = readers.cached_share(files)
+    if state == "cold" and share is not None and share > _COLD_AT_MOST:
+        found = f"mincore finds {share:.0%} of them in memory (as it does of other users' files)"
+        raise Unavailable(f"cold pages cannot be had here: {found}")
+    if state == "warm" and share is not None and share < _WARM_FROM:
+        state = "partly warm"
+    values = {"page_cache": state if files else "none", "page_cache_share": share}
+    return values | manifest.size_stats()
 
 
 def set_conditions(cell: Cell, manifest: Manifest, *, uses_torch: bool) -> dict[str, Any]:

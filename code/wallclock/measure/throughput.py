@@ -29,6 +29,7 @@ from wallclock.measure.protocol import Measurement, Progress, no_progress
 from wallclock.spec import Cell, ModelSpec, Recipe
 from wallclock.stages import sinks
 from wallclock.stages.pixels import Pixels
+from wallclock.thread_counts import usable_cores
 
 #: Batches to measure, at least, beyond those that may be ready when the clock starts; and bursts,
 #: because some workers are ahead of others by a batch or two at either end.
@@ -158,10 +159,7 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
     positions = CyclicPositions(len(manifest.items), recipe.batch_size, _UNLIMITED)
     began = perf_counter_ns()
     # Processes that the loader forks inherit the disabled collector.
-    with (
-        gc_disabled(),
-        loaders.open_loader(manifest, recipe, model, positions, variant) as loader,
-    ):
+    with gc_disabled(), loaders.open_loader(manifest, recipe, model, positions, variant) as loader:
         pixels = _drain(loader, model, n_checked)
         values["startup_s"] = (perf_counter_ns() - began) / 1e9
         at_least = max(_MIN_LOADER_BATCHES, loader.prefetched, _MIN_BURSTS * loader.burst)
@@ -195,7 +193,7 @@ def load_n(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
 def _described(loader: Loader, n: int) -> dict[str, Any]:
     about = {"library": loader.version, "settings": loader.settings, "n_loaded": n}
-    return {**about, "cores": loaders.cores(), "peak_memory_mib": protocol.peak_memory_mib()}
+    return {**about, "cores": usable_cores(), "peak_memory_mib": protocol.peak_memory_mib()}
 
 
 def _drain(loader: Loader, model: ModelSpec, n_checked: int) -> dict[int, Pixels]:
