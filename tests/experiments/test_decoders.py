@@ -12,12 +12,15 @@ from tests.reference import reference_records
 
 def test_grid(grid: Grid) -> None:
     cells = grid("decoders", "repeats=3")
-    names = ("pil", "opencv", "turbojpeg", "simplejpeg")
+    names = ("pil", "opencv", "turbojpeg", "simplejpeg", "imagecodecs", "kornia_rs")
     assert [(cell.protocol, cell.label, cell.repeat) for cell in cells] == [
         ("agreement", "agreement-original", 0),
         *(("decode", f"{name}-original", repeat) for repeat in range(3) for name in names),
     ]
-    assert [cell.recipe.decoder for cell in cells[1:5]] == list(names)
+    assert [cell.recipe.decoder for cell in cells[1:7]] == list(names)
+    assert [name for name, one in zip(names, cells[1:7]) if "installed" in one.params] == [
+        *("imagecodecs", "kornia_rs")
+    ], "a version that the lock does not pin is part of the key"
     assert {cell.images.n for cell in cells} == {3}
 
 
