@@ -53,6 +53,10 @@ class InPlaceStages:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
+#: Binds the stages of one thread; all threads share the reader.
+BuildInPlace = Callable[[Recipe, ModelSpec, readers.Reader], InPlaceStages]
+
+
 @dataclass(frozen=True)
 class DeviceStages:
     """The four stages that take a batch.

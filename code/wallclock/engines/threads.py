@@ -5,7 +5,7 @@ a batch is never pickled, moved or collated. Queues written in C are all that th
 and a lock around pictures so large that two of them decoded would matter.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -19,10 +19,11 @@ import numpy.typing as npt
 
 from wallclock.corpus import readers
 from wallclock.corpus.manifest import LARGE_PIXELS, Item, Manifest
+from wallclock.engines import pipeline
 from wallclock.engines.batch import Batch, Marks, Positions
 from wallclock.engines.joinable_thread import JoinableThread
 from wallclock.engines.loaders import Loader
-from wallclock.engines.pipeline import InPlaceStages, in_place_stages
+from wallclock.engines.pipeline import InPlaceStages
 from wallclock.engines.ring import Chunk, Ring, buffers_for, compact
 from wallclock.errors import ImageError
 from wallclock.spec import ModelSpec, Recipe
@@ -68,7 +69,7 @@ class ThreadLoader(Loader):
 
     Args:
         positions: into `manifest.valid`, one list a batch; past the end they start over.
-        build: binds each thread's stages; raises as `pipeline.in_place_stages` does.
+        build: binds each thread's stages, by default `pipeline.in_place_stages`; raises as it does.
 
     Iterating raises whatever a worker raised, with the worker's traceback.
     """
@@ -83,7 +84,7 @@ class ThreadLoader(Loader):
         recipe: Recipe,
         model: ModelSpec,
         positions: Positions,
-        build: Callable[[Recipe, ModelSpec, readers.Reader], InPlaceStages] = in_place_stages,
+        build: pipeline.BuildInPlace | None = None,
     ) -> None:
         set_threads(recipe, uses_torch=False)
         self._items = manifest.valid
@@ -91,7 +92,8 @@ class ThreadLoader(Loader):
         count = buffers_for(worker_count(recipe), size)
         self._ring = Ring(_buffers(recipe, model.input_px, count, size), positions)
         self._reader = readers.make(manifest)
-        stages = [build(recipe, model, self._reader) for _ in range(worker_count(recipe))]
+        build, workers = build or pipeline.in_place_stages, range(worker_count(recipe))
+        stages = [build(recipe, model, self._reader) for _ in workers]
         self._labels = stages[0].labels
         rows = [[stages[0].as_destination(row) for row in buffer] for buffer in self._ring.buffers]
         self._tasks: SimpleQueue[Chunk | None] = SimpleQueue()

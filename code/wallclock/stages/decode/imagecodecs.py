@@ -1,4 +1,7 @@
-"""Decoder `imagecodecs`: a binding with a libjpeg-turbo of its own; `make setup-peers` installs it."""
+"""Decoder `imagecodecs`: a binding with its own libjpeg-turbo; `make setup-peers` installs it.
+
+Like OpenCV it makes the rest of a truncated file gray; validation refuses such files.
+"""
 
 from wallclock.stages.decode import Decode, Decoder, Scaling, extra
 from wallclock.stages.pixels import Pixels
