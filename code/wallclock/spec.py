@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
 
-from wallclock.constraints import Odd, OneOf, Range
+from wallclock.constraints import OneOf, Range
 
 #: The paper's two image sets; a user's folder is compared with the one it resembles.
 IMAGE_SETS = ("small_256", "original")
@@ -57,7 +57,7 @@ IMAGENET: Statistics = (IMAGENET_MEAN, IMAGENET_STD)
 #: Numbers that count something, from 0 and from 1.
 Count = Annotated[int, Range(0)]
 Positive = Annotated[int, Range(1)]
-Repeats = Annotated[int, Odd()]
+Repeats = Annotated[int, Range(1, odd=True)]
 _Threads = Annotated[int, Range(0, 1024)]
 _Milliseconds = Annotated[float, Range(0, 3_600_000)]
 

@@ -20,23 +20,19 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
     `root`: the folder that holds `proc` and `sys`. Version 2 (`cpu.max`) and 1 (`cpu.cfs_*`), the
     process's own group and those around it.
     """
-    quotas, listed = [], ""
-    with suppress(OSError):
-        listed = (root / "proc/self/cgroup").read_text(encoding="utf-8")
-    for line in listed.splitlines():
+    quotas, listed = [], root / "proc/self/cgroup"
+    for line in listed.read_text(encoding="utf-8").splitlines() if listed.exists() else ():
         _, controllers, path = line.split(":", 2)
         if controllers and "cpu" not in controllers.split(","):
             continue
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if controllers else ("cpu.max",)
         mount = root / "sys/fs/cgroup" / ("cpu" if controllers else "")
         group = mount / path.lstrip("/")
-        for folder in (group, *group.parents):
-            files = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if controllers else ("cpu.max",)
-            with suppress(OSError, ValueError):
-                texts = " ".join((folder / name).read_text(encoding="ascii") for name in files)
-                quota, period = map(int, texts.split())  # "max" is no number
+        for folder in (group, *(one for one in group.parents if one.is_relative_to(mount))):
+            with suppress(OSError, ValueError):  # without a limit, "max" is no number
+                texts = " ".join((folder / name).read_text(encoding="ascii") for name in names)
+                quota, period = map(int, texts.split())
                 quotas += [quota / period] * (quota > 0)
-            if folder == mount:
-                break
     return min(quotas, default=None)
 
 
