@@ -89,10 +89,15 @@ def new_row(repeats: Records, names: Sequence[str]) -> Row:
     """A row with all that its cell says before any time is read.
 
     Filled where the table has the column: environment, image set, the recipe's choices, origin, and
-    the status: `ok` if any repeat measured, else the first one's.
+    the status: `ok` if every repeat measured, `k of n` if only k did: nobody but who reads the
+    reason takes such a row for a result. If none did, the first one's.
     """
     cell, machine = repeats[0].cell, repeats[0].environment["machine"]
     on_gpu = cell.recipe.device == "cuda" and bool(machine["gpus"])
+    failed = [record for record in repeats if not record.ok]
+    status = failed[0].status if failed else "ok"
+    if done := len(measured(repeats)) * bool(failed):
+        status = f"{done} of {len(repeats)}"
     known = {name: getattr(cell.recipe, name) for name in _RECIPE_FIELDS}
     known |= {
         "recipe": cell.recipe.name,
@@ -103,8 +108,8 @@ def new_row(repeats: Records, names: Sequence[str]) -> Row:
         "device": machine["gpus"][0]["name"] if on_gpu else _cpu_name(machine),
         "device_kind": "cuda" if on_gpu else "cpu",
         "origin": "measured",
-        "status": "ok" if measured(repeats) else repeats[0].status,
-        "reason": "" if measured(repeats) else repeats[0].reason,
+        "status": status,
+        "reason": failed[0].reason if failed else "",
         **_ran(repeats),
     }
     return {name: known.get(name) for name in names}
@@ -130,7 +135,7 @@ def _ran(repeats: Records) -> Row:
 
 def complete(row: Row, repeats: Records, measure: Callable[[Records], Row], wrong: str = "") -> Row:
     """The row with what was measured, if anything was; without a time if the output is `wrong`."""
-    if row["status"] != "ok":
+    if not measured(repeats):
         return row
     if wrong:
         return row | {"status": "gate failed", "reason": f"{wrong}: no time counts"}
@@ -159,13 +164,19 @@ def rate(record: Record) -> float:
     return float(record.values.get("img_per_s") or count(record) / wall_s(record))
 
 
-def median_repeat(repeats: Records, key: Callable[[Record], float] = wall_s) -> Record:
-    """The measured repeat in the middle by `key`, the lower of the middle two.
+def seconds_an_image(record: Record) -> float:
+    """The inverse of `rate`."""
+    return 1 / rate(record)
 
-    A row shows one real pass: medians taken stage by stage would not add up to any wall time.
+
+def median_repeat(repeats: Records, key: Callable[[Record], float] = wall_s) -> Record:
+    """The measured repeat in the middle by the time `key`, the slower of the middle two.
+
+    Only a failed repeat leaves an even number. A row shows one real pass: medians taken stage by
+    stage would not add up to any wall time.
     """
     ordered = sorted(measured(repeats), key=key)
-    return ordered[(len(ordered) - 1) // 2]
+    return ordered[len(ordered) // 2]
 
 
 def wall_columns(repeats: Records) -> Row:

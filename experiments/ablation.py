@@ -101,7 +101,7 @@ def _row(repeats: Records) -> Row:
 
 
 def _measured(repeats: Records) -> Row:
-    shown = _common.median_repeat(repeats, _common.rate)
+    shown = _common.median_repeat(repeats, _common.seconds_an_image)
     found = (one.values["fidelity"] for one in repeats if "fidelity" in one.values)
     limits, weights = shown.cell.params["fidelity"], shown.cell.model.weights
     return {

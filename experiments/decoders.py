@@ -1,7 +1,7 @@
 """How long does each library take to turn JPEG bytes into an RGB array?
 
 Method. The bytes are in memory; one call a buffer, one thread, after a complete pass as warm-up;
-four decoders on both image sets. Mean, p50 and p90 are over the buffers of the median repeat.
+all decoders on both image sets. Mean, p50 and p90 are over the buffers of the median repeat.
 `speedup_vs_pil` is the median of the ratios within each block of repeats, with the lowest and the
 highest; two decoders are `tied` with the fastest if their ratios to it reach within 5 %, a margin
 that builds of one library differ by. First all decoders take the same images and their pixels are
@@ -15,6 +15,7 @@ from functools import partial
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Records, Row, Tables, cell
+from wallclock.engines import third_party
 from wallclock.stages.decode import CPU_DECODERS, DECODERS, LIBRARY_OF
 from wallclock.summary import median
 
@@ -44,7 +45,11 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
         for repeat in plan.repeats("decoders"):
             for name in options["decoders"] or CPU_DECODERS:
                 recipe, label = replace(base, name=name, decoder=name), f"{name}-{image_set}"
-                grid.append(cell(plan, "decoders", "decode", label, recipe, corpus, repeat=repeat))
+                params = plan.params
+                if DECODERS[name].optional:
+                    params["installed"] = third_party.installed(LIBRARY_OF[name])
+                new = partial(cell, plan, "decoders", "decode", label, recipe, corpus)
+                grid.append(new(repeat=repeat, params=params))
     return grid
 
 
@@ -92,7 +97,9 @@ def _row(repeats: Records, records: Records) -> Row:
     decoder = repeats[0].cell.recipe.decoder
     version = repeats[0].environment["versions"].get(LIBRARY_OF[decoder], "")
     library = "libjpeg-turbo" if DECODERS[decoder].codec else LIBRARY_OF[decoder]
-    row = _common.new_row(repeats, COLUMNS) | {"library": f"{library} {version}".strip()}
+    installed = repeats[0].cell.params.get("installed")
+    row = _common.new_row(repeats, COLUMNS)
+    row["library"] = installed or f"{library} {version}".strip()
     row |= _gate(records, decoder, repeats[0].cell.images.image_set)
     wrong = "its pixels are not Pillow's" if row["gate"] == "failed" else ""
     return _common.complete(row, repeats, _measured, wrong)

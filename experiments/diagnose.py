@@ -7,7 +7,6 @@ and the step from h2d to the sink at a few batch sizes, are timed separately. Fr
 With `prove=true` every one of them is then run, as `t4` is.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -16,6 +15,7 @@ from experiments import _common
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
 from experiments._costs import Costs, NoCostsError, step_recipes
 from experiments._fixes import ADVICE, Scenario, loaders, scenarios
+from wallclock import provenance
 from wallclock.clock import STAGES
 from wallclock.predict.model import Pipeline
 
@@ -53,7 +53,7 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     """The images; loading, batch transfer and steps; with `prove`, every prediction end to end."""
     recipe, device = options["recipe"], options["recipe"].device
     corpus = plan.sample(options["images"])
-    planned = scenarios(options, recipe, len(os.sched_getaffinity(0)))
+    planned = scenarios(options, recipe, provenance.machine()["cores"])
 
     def one(protocol: str, label: str, of: Recipe, params: Options) -> Cell:
         params = {**plan.params, **params}

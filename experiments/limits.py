@@ -2,14 +2,15 @@
 
 Method. Ceilings, each in a process of its own: `decode_files` is read, decode and resize in one
 pinned process a core, without a loader; `decode_memory` the same on bytes that are in memory;
-`forward` the model on a batch that lies on the device; `h2d` the copy alone; `synthetic` everything
-behind the loader on batches that cost nothing. Interleaved with them, the loader alone and the
-end-to-end pass, whose `efficiency` is their rate over the lowest ceiling of the stages they contain
-(`limited_by`). On a CPU a network would take the loader's cores, so mock models of a fixed time
-replace it: a slow one, which must hide the loader, and a fast one, which the loader must keep
-waiting. glibc's allocator keeps freed memory (`allocator=keep`) in all of them: otherwise one
-process fetches its pages anew for each image and another does not, and the end-to-end pass seems
-faster than its parts.
+`engine` the threads engine when decode and resize return at once: what one process can read and
+hand on; `forward` the model on a batch that lies on the device; `h2d` the copy alone; `synthetic`
+everything behind the loader on batches that cost nothing. Interleaved with them, the loader alone
+and the end-to-end pass, whose `efficiency` is their rate over the lowest ceiling of the stages they
+contain (`limited_by`); above 1, the row says so. On a CPU a network would take the loader's cores,
+so mock models of a fixed time replace it: a slow one, which must hide the loader, and a fast one,
+which the loader must keep waiting. glibc's allocator keeps freed memory (`allocator=keep`) in all
+of them: otherwise one process fetches its pages anew for each image and another does not, and the
+end-to-end pass seems faster than its parts.
 """
 
 import math
@@ -32,7 +33,10 @@ COLUMNS = _common.columns(
 TABLES = {CSV: COLUMNS}
 
 #: Ceiling → the stage it limits. `synthetic` spans several; `decode_memory` is decode_files' part.
-_STAGES = {"decode_files": "decode and resize", "forward": "forward", "h2d": "h2d"}
+_STAGES = {
+    **{"decode_files": "decode and resize", "engine": "the loader itself"},
+    **{"forward": "forward", "h2d": "h2d"},
+}
 _WITH_MODEL = ("forward", "synthetic", "end_to_end")
 #: So much faster from memory, and reading is what limits decode.
 _READ_BOUND = 1.1
@@ -82,7 +86,7 @@ def _cells(
         params |= {**plan.params, "seconds": seconds, "allocator": "keep", "what": what}
         return new(protocol, label, model=model, params=params)
 
-    for what in ("decode_files", "decode_memory", "h2d"):
+    for what in ("decode_files", "decode_memory", "engine", "h2d"):
         yield one("ceiling", what, models[0], kind=what)
     yield one("loading", "loader", models[0])
     for model in models:
@@ -115,7 +119,7 @@ def _row(repeats: Records) -> Row:
 
 
 def _measured(repeats: Records) -> Row:
-    shown = _common.median_repeat(repeats, _common.rate)
+    shown = _common.median_repeat(repeats, _common.seconds_an_image)
     row = _common.value_columns(shown, "n_unique") | _common.spread_columns(repeats)
     row |= {"n_images": _common.count(shown), "wall_s": _common.wall_s(shown)}
     if cores := shown.values.get("core_img_per_s"):
@@ -128,21 +132,27 @@ def _efficiency(row: Row, rows: Sequence[Row]) -> Row:
     same = ("recipe", "image_set", "status")
     with_model = (*same, "service_ms_per_image")
     ceilings = {
-        str(other["what"]): float(str(other["img_per_s"]))
+        str(other["what"]): _rates(other)
         for other in rows
         for names in [with_model if other["what"] in _WITH_MODEL else same]
         if all(other[name] == row[name] for name in names)
     }
-    stages = ("decode_files",) if row["what"] == "loader" else tuple(_STAGES)
-    lowest = min(
-        (name for name in stages if name in ceilings), key=ceilings.__getitem__, default=""
-    )
-    if not lowest:
+    contained = ("decode_files", "engine") if row["what"] == "loader" else tuple(_STAGES)
+    present = [name for name in contained if name in ceilings]
+    if not present:
         return {}
-    from_memory = ceilings.get("decode_memory", 0.0)
-    reads = lowest == "decode_files" and from_memory > _READ_BOUND * ceilings[lowest]
-    return {
-        "ceiling_img_per_s": ceilings[lowest],
-        "efficiency": float(str(row["img_per_s"])) / ceilings[lowest],
-        "limited_by": "read" if reads else _STAGES[lowest],
-    }
+    lowest = min(present, key=lambda name: ceilings[name])
+    (ceiling, _, ceiling_max), (rate, rate_min, _) = ceilings[lowest], _rates(row)
+    from_memory, *_ = ceilings.get("decode_memory", (0.0,))
+    reads = lowest == "decode_files" and from_memory > _READ_BOUND * ceiling
+    found: Row = {"ceiling_img_per_s": ceiling, "efficiency": rate / ceiling}
+    if rate > ceiling:
+        apart = rate_min > ceiling_max and row["repeats"] != 1
+        why = "the ceiling is not one" if apart else "within the spread of the repeats"
+        found["reason"] = f"above its ceiling: {why}"
+    return found | {"limited_by": "read" if reads else _STAGES[lowest]}
+
+
+def _rates(row: Row) -> tuple[float, ...]:
+    """Images a second: the median repeat's, the lowest and the highest."""
+    return tuple(float(str(row[f"img_per_s{end}"])) for end in ("", "_min", "_max"))

@@ -71,7 +71,7 @@ def _row(repeats: Records) -> Row:
     row = _common.new_row(repeats, COLUMNS) | {"gate": "not checked"}
     if repeats[0].cell.recipe.runtime.startswith("onnxruntime"):
         row["opset"] = repeats[0].cell.params["opset"]
-    if row["status"] != "ok":
+    if not _common.measured(repeats):
         return row
     values = _common.median_repeat(repeats, _mean_ms).values
     row |= {name: values.get(name) for name in ("provider", "export_s", "attention")}

@@ -42,7 +42,7 @@ def tables(records: Records) -> Tables:
     measured = _common.measured(records)
     if not measured:
         return {CSV: [_common.new_row(records, COLUMNS) | {"what": what} for what in _CALLS]}
-    base = _common.new_row(measured, COLUMNS) | {"repeats": len(measured)}
+    base = _common.new_row(records, COLUMNS) | {"repeats": len(measured)}
     return {CSV: [base | row for row in (*_costs(measured), *_agreement(measured))]}
 
 

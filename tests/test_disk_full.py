@@ -61,7 +61,7 @@ def test_full_disk_is_one_line_and_the_next_run_resumes(
         (images / f"{seed}.jpg").write_bytes(making.jpeg(seed=seed))
     out, figures = small_disk / "data", small_disk / "figures"
     arguments = (
-        *("--experiment", "cpu", "corpus=folder", f"corpus.path={images}", "repeats=2"),
+        *("--experiment", "cpu", "corpus=folder", f"corpus.path={images}", "repeats=3"),
         *("model=null", "device=cpu", f"experiment.cpu.recipe.sink={sink}"),
         *(f"out={out}", f"figures={figures}"),
     )
@@ -77,7 +77,7 @@ def test_full_disk_is_one_line_and_the_next_run_resumes(
     filler.unlink()
     again = run_main(*arguments)
     assert again.returncode == 0, again.stderr
-    assert f"{2 - len(before)} cells measured, {len(before)} reused" in again.stdout
+    assert f"{3 - len(before)} cells measured, {len(before)} reused" in again.stdout
     check_whole(out)
     assert [row["status"] for row in read_table(out / cpu.CSV)] == ["ok"]
     assert not list(small_disk.rglob("*.tmp"))

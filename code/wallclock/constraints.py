@@ -20,15 +20,23 @@ _TYPES: dict[Any, tuple[Any, str]] = {
 
 @dataclass(frozen=True)
 class Range:
-    """A finite number from `least` to `most`, both included."""
+    """A finite number from `least` to `most`, both included; odd on request."""
 
     least: float = 0
     most: float = math.inf
+    odd: bool = False
 
     def __str__(self) -> str:
+        if self.odd:
+            return "that is odd, so that one pass is the median"
         if self.most == math.inf:
             return f"of at least {self.least:g}"
         return f"from {self.least:g} to {self.most:.10g}"
+
+    def allows(self, value: float) -> bool:
+        """Whether a setting may have this value."""
+        within = math.isfinite(value) and self.least <= value <= self.most
+        return within and (not self.odd or value % 2 == 1)
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,6 @@ def check(hint: Any, value: Any, key: str) -> Any:
     for limit in constraints:
         if isinstance(limit, OneOf):
             check_name(value, limit.names, key)
-        elif not (math.isfinite(value) and limit.least <= value <= limit.most):
+        elif not limit.allows(value):
             raise UserError(f"{key}={value}: give {expected} {limit}")
     return base(value)

@@ -10,7 +10,7 @@ import platform
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import metadata, util
@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import pynvml as nvml
 
-from wallclock import native
+from wallclock import native, thread_counts
 from wallclock.files import digest_of, sha256_file
 
 PACKAGE = Path(__file__).resolve().parent
@@ -35,6 +35,22 @@ _NOT_MEASURED = ("corpus/abo/", "measure/monitor.py")
 
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==", re.MULTILINE)
 
+#: Environment variables that change how fast the libraries are, or which device they see.
+_VARIABLES = re.compile(
+    r"(OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|MALLOC|GLIBC|PILLOW|OPENCV|VIPS|DALI|ORT|PYTORCH|NVIDIA_TF32"
+    r"|CUBLAS|CUDNN)_\w+|CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|LAUNCH_BLOCKING|MODULE_LOADING)"
+    r"|TORCH_(?!HOME)\w+|LD_PRELOAD|PYTHONMALLOC|WALLCLOCK_LIBTURBOJPEG"
+)
+#: Of `lscpu`, or where that is not installed /proc/cpuinfo: our name → theirs.
+_TOPOLOGY = {
+    **{"vendor": "Vendor ID|vendor_id", "family": "CPU family|cpu family", "model": "Model|model"},
+    **{"stepping": "Stepping|stepping", "sockets": "Socket.s.", "threads_per_core": "Thread.*core"},
+    **{"cores_per_socket": "Core.*socket|cpu cores", "hypervisor": "Hypervisor vendor"},
+    **{"l2": "L2 cache", "l3": "L3 cache"},
+}
+#: Instruction sets that the libraries have code for.
+_FLAGS = re.compile(r"\b(?:avx\w*|amx\w*|f16c|fma|ssse3|sse4_[12]|asimd\w*|sve\w*|hypervisor)\b")
+
 
 @cache
 def identity() -> dict[str, Any]:
@@ -44,15 +60,42 @@ def identity() -> dict[str, Any]:
 
 @cache
 def machine() -> dict[str, Any]:
-    """CPU model, usable cores, memory in GiB, GPUs, kernel, Python."""
+    """CPU, usable cores, memory in GiB, GPUs, kernel, libc, Python, and variables that matter."""
     return {
         "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)),
+        "topology": topology(),
+        "cores": thread_counts.usable_cores(),
+        "cpu_quota": thread_counts.cpu_quota(),
         "memory_gib": round(psutil.virtual_memory().total / 2**30),
         "gpus": gpus(),
         "system": f"{platform.system()} {platform.machine()}",
+        "kernel": platform.release(),
+        "libc": "-".join(platform.libc_ver()),
+        "variables": variables(os.environ),
         "python": platform.python_version(),
     }
+
+
+def variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Those variables that a measurement depends on, sorted by name."""
+    return {name: environment[name] for name in sorted(environment) if _VARIABLES.fullmatch(name)}
+
+
+def topology(command: str = "lscpu") -> dict[str, str]:
+    """Family, model, sockets, caches, hypervisor and instruction sets of the CPU, where known."""
+    try:
+        english = {**os.environ, "LC_ALL": "C"}
+        done = subprocess.run([command], capture_output=True, text=True, check=True, env=english)
+        text = done.stdout
+    except (OSError, subprocess.CalledProcessError):
+        text = _cpuinfo()
+    found = {
+        name: match[1].strip()
+        for name, theirs in _TOPOLOGY.items()
+        if (match := re.search(rf"^\s*(?:{theirs})\s*:(.*)", text, re.MULTILINE))
+    }
+    flags = re.search(r"^\s*(?:flags|features)\s*:(.*)", text, re.MULTILINE | re.IGNORECASE)
+    return found | {"flags": " ".join(sorted(set(_FLAGS.findall(flags[1] if flags else ""))))}
 
 
 @cache
@@ -71,8 +114,10 @@ def gpus() -> list[dict[str, Any]]:
 
 @cache
 def versions() -> dict[str, str]:
-    """Versions of all installed distributions that requirements.lock pins, and libjpeg-turbo's."""
+    """Versions of all distributions that requirements.lock pins, CUDA's, and libjpeg-turbo's."""
     pinned = _PIN.findall((ROOT / "requirements.lock").read_text(encoding="utf-8"))
+    names = {distribution.name for distribution in metadata.distributions()}
+    pinned += sorted(name for name in names if name and name.startswith("nvidia-cu"))
     installed = {}
     for name in pinned:
         with suppress(metadata.PackageNotFoundError):
@@ -146,11 +191,14 @@ def _opencv_jpeg() -> str:
 
 
 def _cpu_model() -> str:
-    match = None
-    with suppress(OSError):
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-        match = re.search(r"^(?:model name|Model)[^:]*:(.*)", text, re.MULTILINE)
+    match = re.search(r"^(?:model name|Model)[^:]*:(.*)", _cpuinfo(), re.MULTILINE)
     return match[1].strip() if match else platform.processor() or "unknown CPU"
+
+
+def _cpuinfo() -> str:
+    with suppress(OSError):
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    return ""
 
 
 def _gpu_state() -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from experiments import ORDER
 from wallclock import checkpoint, provenance, spec
 from wallclock.constraints import Range, build, check
 from wallclock.errors import UserError, check_name
-from wallclock.spec import CorpusSpec, Count, ModelSpec, Positive, Recipe, Settings
+from wallclock.spec import CorpusSpec, Count, ModelSpec, Positive, Recipe, Repeats, Settings
 from wallclock.stages import decode, forward
 
 #: Options of experiments: lists of changes to a recipe, and lists of names.
@@ -26,7 +26,7 @@ _NAME_LISTS = {
     "image_sets": spec.IMAGE_SETS,
 }
 _MAX_IMAGES = Mapping[str, Mapping[str, Positive | None]]
-_REPEATS = Mapping[str, Positive]
+_REPEATS = Mapping[str, Repeats]
 _NOT_NEGATIVE = Annotated[float, Range(0)]
 
 

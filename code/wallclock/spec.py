@@ -57,6 +57,7 @@ IMAGENET: Statistics = (IMAGENET_MEAN, IMAGENET_STD)
 #: Numbers that count something, from 0 and from 1.
 Count = Annotated[int, Range(0)]
 Positive = Annotated[int, Range(1)]
+Repeats = Annotated[int, Range(1, odd=True)]
 _Threads = Annotated[int, Range(0, 1024)]
 _Milliseconds = Annotated[float, Range(0, 3_600_000)]
 
@@ -229,8 +230,8 @@ class Settings:
     export: Path | None
     n: Positive | None
     max_images: Mapping[str, Positive | None]
-    repeats: Positive
-    repeats_of: Mapping[str, Positive]
+    repeats: Repeats
+    repeats_of: Mapping[str, Repeats]
     seed: Count
     page_cache: Annotated[str, OneOf(("warm", "cold"))]
     allocator: Annotated[str, OneOf(ALLOCATORS)]

@@ -48,6 +48,18 @@ def split(n: int, size: int) -> list[list[int]]:
     return [list(range(start, min(start + size, n))) for start in range(0, n, size)]
 
 
+def test_free_stages_read_but_do_not_decode(tmp_path: Path) -> None:
+    manifest = manifest_in(tmp_path, 4)
+    for item in manifest.items[1:]:
+        (tmp_path / item.path).write_bytes(bytes(item.bytes))
+    (tmp_path / manifest.items[0].path).unlink()
+    build = pipelines.free_stages
+    with ThreadLoader(manifest, RECIPE, MODEL, [[0, 1, 2, 3]], build) as loader:
+        (batch,) = loader
+    assert batch.positions == [1, 2, 3]
+    assert [failure["stage"] for failure in batch.failures] == ["read"]
+
+
 def disturb(patch: pytest.MonkeyPatch, seed: int, failures: set[str], crash: str = "") -> None:
     """Workers with random delays, that fail on the images named, and crash at one."""
     build = pipelines.in_place_stages

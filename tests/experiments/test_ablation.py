@@ -15,7 +15,7 @@ RATES = {"baseline": 50.0, "libjpeg_turbo": 100.0, "scaled_decode": 300.0, "torc
 
 
 def test_each_rung_adds_one_step(grid: Grid) -> None:
-    cells = grid("ablation", "repeats=2")
+    cells = grid("ablation", "repeats=3")
     rungs = [cell for cell in cells if cell.repeat == 0 and cell.params["mode"] == "cumulative"]
     assert [cell.params["step"] for cell in rungs] == [ablation.BASELINE, *ablation.STEPS]
     for before, after in pairwise(rungs):
@@ -28,7 +28,7 @@ def test_each_rung_adds_one_step(grid: Grid) -> None:
     alone = [cell for cell in cells if cell.repeat == 0 and cell.params["mode"] == "alone"]
     assert [cell.params["step"] for cell in alone] == list(ablation.STEPS)[1:]
     assert {cell.recipe.decoder for cell in alone} == {"pil"}
-    assert len({(cell.label, cell.repeat) for cell in cells}) == len(cells) == 20
+    assert len({(cell.label, cell.repeat) for cell in cells}) == len(cells) == 30
 
 
 def rung(mode: str, step: str, rate: float) -> Record:

@@ -11,13 +11,15 @@ from tests.reference import reference_records
 
 
 def test_grid(grid: Grid) -> None:
-    cells = grid("decoders", "repeats=2")
-    names = ("pil", "opencv", "turbojpeg", "simplejpeg")
+    cells = grid("decoders", "repeats=3")
+    names = ("pil", "opencv", "turbojpeg", "simplejpeg", "imagecodecs", "kornia_rs")
     assert [(cell.protocol, cell.label, cell.repeat) for cell in cells] == [
         ("agreement", "agreement-original", 0),
-        *(("decode", f"{name}-original", repeat) for repeat in range(2) for name in names),
+        *(("decode", f"{name}-original", repeat) for repeat in range(3) for name in names),
     ]
-    assert [cell.recipe.decoder for cell in cells[1:5]] == list(names)
+    assert [cell.recipe.decoder for cell in cells[1:7]] == list(names)
+    keyed = [cell.recipe.decoder for cell in cells[1:7] if "installed" in cell.params]
+    assert keyed == ["imagecodecs", "kornia_rs"], "their versions are not among the pinned ones"
     assert {cell.images.n for cell in cells} == {3}
 
 

@@ -28,7 +28,7 @@ def test_grid_splits_a_folder_by_jpeg_process(tmp_path: Path) -> None:
     for seed in range(4):
         (mine / f"{seed}.jpg").write_bytes(making.jpeg(seed=seed, progressive=seed % 2 == 0))
     folder = f"experiment.frontier.folder='{mine}'"
-    plan = made.plan(base, "experiment=[frontier]", "repeats=2", folder)
+    plan = made.plan(base, "experiment=[frontier]", "repeats=3", folder)
     cells = frontier.cells(plan, plan.settings.experiments["frontier"])
     subsets = {(cell.images.n, cell.params["subset"]) for cell in cells}
     assert subsets == {(3, "all"), (4, "all"), (4, "baseline"), (4, "progressive")}

@@ -36,6 +36,27 @@ def test_efficiency_is_over_the_lowest_ceiling(
     assert rows["decode_files"]["efficiency"] is None
 
 
+@pytest.mark.parametrize(
+    ("rates", "reason"),
+    [
+        ((495, 498), ""),
+        ((495, 510, 520), "above its ceiling: within the spread of the repeats"),
+        ((501, 510, 520), "above its ceiling: the ceiling is not one"),
+    ],
+)
+def test_a_rate_above_its_ceiling_says_so(rates: tuple[float, ...], reason: str) -> None:
+    records = [limit("decode_files", 500), *(limit("loader", rate) for rate in rates)]
+    rows = {row["what"]: row for row in limits.tables(records)[limits.CSV]}
+    assert rows["loader"]["reason"] == reason
+
+
+def test_the_engine_can_be_the_limit() -> None:
+    records = [limit("decode_files", 90_000), limit("engine", 60_000), limit("loader", 57_000)]
+    rows = {row["what"]: row for row in limits.tables(records)[limits.CSV]}
+    assert rows["loader"]["limited_by"] == "the loader itself"
+    assert rows["loader"]["efficiency"] == pytest.approx(0.95)
+
+
 def test_grid_has_mock_models_without_a_gpu(grid: Grid) -> None:
     cells = grid("limits", "repeats=1")
     assert len({cell.label for cell in cells}) == len(cells)

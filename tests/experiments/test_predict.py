@@ -64,9 +64,9 @@ def rates(column: str, *records: Record) -> list[float]:
 
 
 def test_grid_has_costs_and_a_proving_set(grid: Grid) -> None:
-    cells = grid("predict", "corpus.image_set=small_256", "repeats=2")
+    cells = grid("predict", "corpus.image_set=small_256", "repeats=3")
     counts = Counter(cell.protocol for cell in cells)
-    assert counts == {"contention": 9, "batch_transfer": 1, "step": 1, "throughput": 20}
+    assert counts == {"contention": 9, "batch_transfer": 1, "step": 1, "throughput": 30}
     assert {cell.model.weights for cell in cells} == {"none"}
     assert len({(cell.label, cell.repeat) for cell in cells}) == len(cells)
 

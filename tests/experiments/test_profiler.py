@@ -19,8 +19,8 @@ def measured(stage: int, plain: int, torch: float = 0.01, c: float = 0.002) -> R
 
 
 def test_one_cell_per_repeat(grid: Grid) -> None:
-    cells = grid("profiler", "repeats=2", "corpus.image_set=small_256")
-    assert [(cell.protocol, cell.repeat) for cell in cells] == [("profiler", 0), ("profiler", 1)]
+    cells = grid("profiler", "repeats=3", "corpus.image_set=small_256")
+    assert [(cell.protocol, cell.repeat) for cell in cells] == [("profiler", n) for n in range(3)]
     assert {cell.images.image_set for cell in cells} == {"small_256"}
 
 

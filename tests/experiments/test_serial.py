@@ -8,12 +8,12 @@ from tests.reference import reference_records
 
 
 def test_grid(grid: Grid) -> None:
-    cells = grid("serial", "repeats=2", "n=2")
+    cells = grid("serial", "repeats=3", "n=2")
     protocols = ("serial",) * 3 + ("floor",)
     names = [f"{name}-original" for name in ("pil", "opencv", "turbojpeg", "floor")]
     passes = [
         (protocol, name, repeat)
-        for repeat in range(2)
+        for repeat in range(3)
         for protocol, name in zip(protocols, names, strict=True)
     ]
     assert [(cell.protocol, cell.label, cell.repeat) for cell in cells] == [

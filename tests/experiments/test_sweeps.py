@@ -52,9 +52,9 @@ def test_workers_grid(grid: Grid) -> None:
 
 @pytest.mark.parametrize(("name", "compared"), [("t4", 0), ("opt", 1), ("fast", 1)])
 def test_grid_of_one_recipe(name: str, compared: int, grid: Grid) -> None:
-    cells = grid(name, "repeats=2")
-    assert [cell.protocol for cell in cells] == ["fidelity"] * compared + ["throughput"] * 2
-    assert [cell.repeat for cell in cells[compared:]] == [0, 1]
+    cells = grid(name, "repeats=3")
+    assert [cell.protocol for cell in cells] == ["fidelity"] * compared + ["throughput"] * 3
+    assert [cell.repeat for cell in cells[compared:]] == [0, 1, 2]
     assert len({cell.recipe for cell in cells[compared:]}) == 1
     for cell in cells[:compared]:
         assert [recipe["name"] for recipe in cell.params["recipes"]] == [cells[-1].recipe.name]

@@ -1,5 +1,6 @@
 """Protocols `loading`, `load_n`, `ceiling` and `fidelity` on real files and processes."""
 
+import gc
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.measure.conftest import FORKS
+from wallclock.engines import loaders
 from wallclock.errors import Unavailable, UserError
 from wallclock.measure import ceilings
 from wallclock.measure.ceilings import ceiling
@@ -86,6 +88,30 @@ def test_ceilings(
         assert sum(rates) == pytest.approx(result.values["img_per_s"])
     else:
         assert result.values["img_per_s"] <= 1000, "the mock model takes a millisecond an image"
+
+
+def test_the_engines_own_ceiling(corpus: Slice) -> None:
+    result = run(ceiling, corpus, OURS, kind="engine", seconds=0.02)
+    assert result.values["n_loaded"] % OURS.batch_size == 0
+    assert result.values["img_per_s"] > 0
+
+
+@pytest.mark.parametrize("recipe", [OURS, PAPER], ids=["threads", "dataloader"])
+def test_the_collector_ran_before_the_loader_starts(
+    corpus: Slice, monkeypatch: pytest.MonkeyPatch, recipe: Recipe
+) -> None:
+    """Later, the loader would fill its queues meanwhile; and its processes inherit the state."""
+    real, enabled = loaders.open_loader, list[bool]()
+
+    def opened(*arguments: Any) -> Any:
+        enabled.append(gc.isenabled())
+        return real(*arguments)
+
+    monkeypatch.setattr(loaders, "open_loader", opened)
+    result = run(loading, corpus, recipe, 1, seconds=0.01)
+    assert enabled == [False]
+    assert gc.isenabled()
+    assert result.values["other_cores"] >= 0
 
 
 def test_nothing_is_copied_on_the_host(corpus: Slice) -> None:

@@ -5,7 +5,6 @@ with open_loader(manifest, recipe, model, positions) as loader:
         batch.ids, batch.images      # valid until the next batch is requested
 """
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -96,11 +95,6 @@ def prefetched_batches(recipe: Recipe) -> int:
 def burst_of(recipe: Recipe) -> int:
     """Batches of a loader of this suite that arrive together."""
     return max(recipe.workers, 1) if recipe.engine in ENGINES[1:] else 1
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 def to_pixels(images: Any, statistics: Statistics) -> npt.NDArray[np.uint8]:

@@ -5,7 +5,6 @@ a batch is never pickled, moved or collated. Queues written in C are all that th
 and a lock around pictures so large that two of them decoded would matter.
 """
 
-import os
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -29,7 +28,7 @@ from wallclock.engines.ring import Chunk, Ring, buffers_for, compact
 from wallclock.errors import ImageError
 from wallclock.spec import ModelSpec, Recipe
 from wallclock.stages.decode import DecodeMany
-from wallclock.thread_counts import set_threads
+from wallclock.thread_counts import set_threads, usable_cores
 
 #: Decoded bytes in flight are bounded: of pictures this large, one at a time in a process.
 _one_large = Lock()
@@ -58,7 +57,7 @@ class WorkerTimes:
 
 def worker_count(recipe: Recipe) -> int:
     """The recipe's workers; 0 is one for each core that this process may use."""
-    return recipe.workers or len(os.sched_getaffinity(0))
+    return recipe.workers or usable_cores()
 
 
 def ring_size(recipe: Recipe) -> int:
@@ -71,9 +70,7 @@ class ThreadLoader(Loader):
 
     Args:
         positions: into `manifest.valid`, one list a batch; past the end they start over.
-
-    Raises:
-        UserError, Unavailable: as `pipeline.in_place_stages` does.
+        build: binds each thread's stages, by default `pipeline.in_place_stages`; raises as it does.
 
     Iterating raises whatever a worker raised, with the worker's traceback.
     """
@@ -83,7 +80,12 @@ class ThreadLoader(Loader):
     burst = 1
 
     def __init__(
-        self, manifest: Manifest, recipe: Recipe, model: ModelSpec, positions: Positions
+        self,
+        manifest: Manifest,
+        recipe: Recipe,
+        model: ModelSpec,
+        positions: Positions,
+        build: pipeline.BuildInPlace | None = None,
     ) -> None:
         set_threads(recipe, uses_torch=False)
         self._items = manifest.valid
@@ -91,7 +93,7 @@ class ThreadLoader(Loader):
         count = buffers_for(worker_count(recipe), size)
         self._ring = Ring(_buffers(recipe, model.input_px, count, size), positions)
         self._reader = readers.make(manifest)
-        build, workers = pipeline.in_place_stages, range(worker_count(recipe))
+        build, workers = build or pipeline.in_place_stages, range(worker_count(recipe))
         stages = [build(recipe, model, self._reader) for _ in workers]
         self._labels = stages[0].labels
         rows = [[stages[0].as_destination(row) for row in buffer] for buffer in self._ring.buffers]

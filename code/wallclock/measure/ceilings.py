@@ -1,7 +1,8 @@
 """Protocols `ceiling`, `decode` and `serialization`: one part, and nothing else that limits it.
 
 `decode_files`, `decode_memory`: read, decode and resize in one process a core, pinned to it,
-without a loader; bytes from files or from memory. `forward`: the model alone on a batch on the
+without a loader; bytes from files or from memory. `engine`: the threads engine, which reads the
+files, with a decode and a resize that return at once. `forward`: the model alone on a batch on the
 device. `h2d`: the copy to the device alone. `synthetic`: everything from h2d to the sink, on a
 batch that costs nothing to load. `decode`, a protocol of its own: one decoder, image by image.
 `serialization`: vectors into a sink, batch by batch as a job would, and back.
@@ -27,6 +28,8 @@ from wallclock.corpus.manifest import Item, Manifest, failure_rows
 from wallclock.engines import pipeline
 from wallclock.engines.batch import Batch
 from wallclock.engines.inference import open_inference
+from wallclock.engines.loaders import CyclicPositions
+from wallclock.engines.threads import ThreadLoader
 from wallclock.engines.writer import open_writer
 from wallclock.errors import ImageError, Unavailable, check_name
 from wallclock.measure import protocol
@@ -35,13 +38,15 @@ from wallclock.spec import Cell
 from wallclock.stages import decode as decode_stage
 from wallclock.stages import sinks, transfer
 from wallclock.stages.sinks import Vectors
-from wallclock.thread_counts import set_threads
+from wallclock.thread_counts import set_threads, usable_cores
 
 #: One iteration of a timed loop: processes some images and returns how many.
 Step: TypeAlias = Callable[[], int]
 
-_KINDS = ("decode_files", "decode_memory", "forward", "h2d", "synthetic")
+_KINDS = ("decode_files", "decode_memory", "engine", "forward", "h2d", "synthetic")
 _WARM_UP_STEPS = 3
+#: Images enough for minutes of an engine whose stages cost nothing.
+_ENDLESS = 10**7
 
 #: An ABO image id: eleven characters of these.
 _ALPHABET = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-"))
@@ -60,7 +65,8 @@ def ceiling(cell: Cell, work: Path, progress: Progress) -> Measurement:
     values = protocol.set_conditions(cell, manifest, uses_torch=uses_torch)
     progress(0)
     if kind.startswith("decode"):
-        cores, items, tasks = sorted(os.sched_getaffinity(0)), manifest.items, []
+        items, tasks = manifest.items, []
+        cores = sorted(os.sched_getaffinity(0))[: usable_cores()]
         for number, core in enumerate(cores):
             # Every core starts elsewhere in the list, so that all cores see the same mix.
             start = len(items) * number // len(cores)
@@ -71,7 +77,9 @@ def ceiling(cell: Cell, work: Path, progress: Progress) -> Measurement:
         n, wall = sum(n for n, _ in passes), max(ns for _, ns in passes)
         values |= {"img_per_s": sum(rates), "core_img_per_s": rates}
     else:
-        with _device_side(kind, cell, work) as step:
+        engine = kind == "engine"
+        part = _engine(cell, manifest) if engine else _device_side(kind, cell, work)
+        with part as step:
             n, wall = _timed(step, seconds)
         values["img_per_s"] = n / wall * 1e9
     values |= {"n_loaded": n, "peak_memory_mib": protocol.peak_memory_mib()}
@@ -80,9 +88,9 @@ def ceiling(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
 def _timed(step: Step, seconds: float) -> tuple[int, int]:
     """Images and nanoseconds of a loop over `step`, after a few steps of warm-up."""
-    for _ in range(_WARM_UP_STEPS):
-        step()
     with gc_disabled():
+        for _ in range(_WARM_UP_STEPS):
+            step()
         return protocol.repeat_for(seconds, step)
 
 
@@ -128,6 +136,15 @@ def _decoding(cell: Cell, manifest: Manifest, items: Sequence[Item]) -> Step:
 def _noise(cell: Cell) -> Any:
     uint8 = cell.recipe.normalize_on == "device"
     return protocol.noise_batch(cell.recipe.batch_size, cell.model.input_px, uint8=uint8)
+
+
+@contextmanager
+def _engine(cell: Cell, manifest: Manifest) -> Iterator[Step]:
+    """A step of one batch, whose images were read but neither decoded nor resized."""
+    recipe, model = cell.recipe, cell.model
+    positions = CyclicPositions(len(manifest.items), recipe.batch_size, _ENDLESS)
+    with ThreadLoader(manifest, recipe, model, positions, pipeline.free_stages) as loader:
+        yield lambda: len(next(loader).ids)
 
 
 @contextmanager

@@ -5,7 +5,6 @@ batch from a DataLoader worker to the main process. `step`: a batch from host me
 in the sink, by batch size.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -28,7 +27,7 @@ from wallclock.measure import protocol
 from wallclock.measure.protocol import Measurement, Progress
 from wallclock.spec import Cell
 from wallclock.stages import assemble
-from wallclock.thread_counts import set_threads
+from wallclock.thread_counts import set_threads, usable_cores
 
 _WARM_UP_BATCHES = 8
 
@@ -50,7 +49,7 @@ def contention(cell: Cell, work: Path, progress: Progress) -> Measurement:
     values = protocol.set_page_cache(cell, manifest)
     values["mean_bytes"] = float(np.mean([item.bytes for item in manifest.valid]))
     rates, cpu_s, samples = dict[str, float](), dict[str, float](), dict[str, list[int]]()
-    for n in process_counts(len(os.sched_getaffinity(0))):
+    for n in process_counts(usable_cores()):
         passes = protocol.in_processes([partial(_loading, cell, manifest, i / n) for i in range(n)])
         images = sum(loaded for loaded, *_ in passes)
         rates[str(n)] = sum(loaded / wall * 1e9 for loaded, wall, *_ in passes)

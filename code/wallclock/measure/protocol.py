@@ -2,8 +2,8 @@
 
 import multiprocessing
 import resource
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
@@ -11,11 +11,12 @@ from time import perf_counter_ns
 from typing import Any, TypeVar
 
 import numpy as np
+import psutil
 
 from wallclock.corpus import manifest as manifests
 from wallclock.corpus import readers
 from wallclock.corpus.manifest import Item, Manifest
-from wallclock.errors import UserError, check_name, describe
+from wallclock.errors import Unavailable, UserError, check_name, describe
 from wallclock.spec import Cell
 from wallclock.thread_counts import set_threads
 
@@ -23,6 +24,9 @@ from wallclock.thread_counts import set_threads
 Progress = Callable[[int], None]
 
 T = TypeVar("T")
+
+#: The share of pages in memory, at most of cold files and at least of warm ones.
+_COLD_AT_MOST, _WARM_FROM = 0.05, 0.95
 
 #: Protocol → the module that defines it, imported when needed: a decoder's cell loads no torch.
 _MODULES = {
@@ -87,14 +91,25 @@ def plain_jpegs(manifest: Manifest, process: str = "") -> list[Item]:
 
 
 def set_page_cache(cell: Cell, manifest: Manifest) -> dict[str, Any]:
-    """Warm or evict the valid files as the cell asks; the state (none without files), and sizes."""
+    """Warm or evict the valid files as the cell asks; the state (none without files), and sizes.
+
+    The state is read back: `page_cache_share` of the files' pages are in memory. Files that do not
+    fit there are `partly warm`. Raises `Unavailable` where pages asked to be cold stay warm.
+    """
     state = str(cell.params.get("page_cache", "warm"))
     files = readers.stored(manifest)
     if state == "cold":
         readers.evict(manifest.root, files)
     else:
         readers.warm(files)
-    return {"page_cache": state if files else "none", **manifest.size_stats()}
+    share = readers.cached_share(files)
+    if state == "cold" and share is not None and share > _COLD_AT_MOST:
+        found = f"mincore finds {share:.0%} of them in memory (as it does of other users' files)"
+        raise Unavailable(f"cold pages cannot be had here: {found}")
+    if state == "warm" and share is not None and share < _WARM_FROM:
+        state = "partly warm"
+    values = {"page_cache": state if files else "none", "page_cache_share": share}
+    return values | manifest.size_stats()
 
 
 def set_conditions(cell: Cell, manifest: Manifest, *, uses_torch: bool) -> dict[str, Any]:
@@ -108,9 +123,49 @@ def all_failed(failures: Sequence[Mapping[str, str]]) -> UserError:
     return UserError(f"every image failed; the first, {describe(failures[0])}")
 
 
+def tree_pss_mib() -> float:
+    """Memory of this process and all below it now, in MiB; a shared page counts once in all.
+
+    Milliseconds: call it right after the clock has stopped, while the workers are alive.
+    """
+    kib = 0
+    for process in _tree():
+        with suppress(OSError):
+            rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text(encoding="ascii")
+            kib += int(rollup.partition("Pss:")[2].split()[0])
+    return kib / 1024
+
+
 def peak_memory_mib() -> float:
-    """The largest resident set of this process so far, in MiB (Linux counts in KiB)."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    """The largest resident set of this process so far, or all processes' memory now, in MiB.
+
+    Whichever is more: workers are counted where they are alive (`tree_pss_mib`).
+    """
+    # Linux counts in KiB.
+    return max(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, tree_pss_mib())
+
+
+@contextmanager
+def competing(values: dict[str, Any]) -> Iterator[None]:
+    """Add `other_cores`: how many cores all other processes of the machine kept busy meanwhile."""
+    began, busy = perf_counter_ns(), _busy_s()
+    yield
+    values["other_cores"] = max(0.0, (_busy_s() - busy) / (perf_counter_ns() - began) * 1e9)
+
+
+def _busy_s() -> float:
+    """CPU seconds so far of all but this process and those below it; stolen by the host, too."""
+    everything, ours = psutil.cpu_times(), 0.0
+    for process in _tree():
+        with suppress(psutil.NoSuchProcess):
+            ours += sum(process.cpu_times()[:2])
+    # user, nice, system; irq, softirq, steal.
+    return sum(everything[:3]) + sum(everything[5:8]) - ours
+
+
+def _tree() -> list[psutil.Process]:
+    main = psutil.Process()
+    return [main, *main.children(recursive=True)]
 
 
 def noise_batch(n: int, input_px: int, *, uint8: bool) -> Any:

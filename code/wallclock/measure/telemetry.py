@@ -100,7 +100,7 @@ class Telemetry:
 
 
 class Recording:
-    """The sampler of a block. `values`: all samples since `begin`, once the block has ended."""
+    """The sampler of a block. `values`: all samples from `begin` to `end`, or the block's end."""
 
     def __init__(self, sampler: "subprocess.Popen[str]") -> None:
         self.values: dict[str, Any] = {}
@@ -111,6 +111,11 @@ class Recording:
         assert self._sampler.stdin is not None
         self._sampler.stdin.write("begin\n")
         self._sampler.stdin.flush()
+
+    def end(self) -> None:
+        """Take the samples; later calls do nothing."""
+        if not self.values:
+            self.values |= json.loads(self._sampler.communicate()[0])
 
 
 @contextmanager
@@ -129,7 +134,7 @@ def recorded(device: str) -> Iterator[Recording]:
         try:
             yield recording
         finally:
-            recording.values |= json.loads(sampler.communicate()[0])
+            recording.end()
 
 
 def _sample(pid: int, device: str) -> None:

@@ -31,6 +31,7 @@ from wallclock.measure.sink_check import check_sink
 from wallclock.spec import Cell, ModelSpec, Recipe
 from wallclock.stages import sinks
 from wallclock.stages.pixels import Pixels
+from wallclock.thread_counts import usable_cores
 
 #: Batches to measure, at least, beyond those that may be ready when the clock starts; and bursts,
 #: because some workers are ahead of others by a batch or two at either end.
@@ -67,8 +68,9 @@ def _throughput(
     values = protocol.set_conditions(cell, manifest, uses_torch=True)
     warm, count, positions = plan_batches(len(manifest.valid), recipe, _batches_needed(cell))
     began = perf_counter_ns()
-    # Workers first: a fork after CUDA has started would copy a broken context.
-    with loaders.open_loader(manifest, recipe, model, positions) as loader:
+    # Workers first: a fork after CUDA has started would copy a broken context. The collector's last
+    # run takes 0.1 s, in which a loader would fill its queues behind the warm-up: it comes before.
+    with gc_disabled(), loaders.open_loader(manifest, recipe, model, positions) as loader:
         stages = pipeline.device_stages(recipe, model, work)
         with tempfile.TemporaryDirectory() as folder:
             sink = sinks.make(recipe.sink, Path(folder), model.dim)
@@ -77,17 +79,17 @@ def _throughput(
         values["startup_s"] = (perf_counter_ns() - began) / 1e9
         if on_gpu:
             torch.cuda.reset_peak_memory_stats()
-        with gc_disabled():
-            progress(0)
-            sampler.begin()
-            before = loader.stats()
-            options: dict[str, Any] = {
-                "max_failures": int(cell.params.get("max_failures", _UNLIMITED)),
-                "span_batches": loader.prefetched + _SPAN_BATCHES,
-                "watch": monitor.current,
-            }
-            result = _pass(cell, loader, stages, count, progress, **options)
-            stats = loader.stats()
+        progress(0)
+        sampler.begin()
+        before = loader.stats()
+        options: dict[str, Any] = {
+            "max_failures": int(cell.params.get("max_failures", _UNLIMITED)),
+            "span_batches": loader.prefetched + _SPAN_BATCHES,
+            "watch": monitor.current,
+        }
+        result = _pass(cell, loader, stages, count, progress, **options)
+        sampler.end()
+        stats = loader.stats() | {"peak_memory_mib": protocol.peak_memory_mib()}
     if "workers" in stats:
         stats["workers"] = workers_since(before["workers"], stats["workers"])
     if not result.images:
@@ -108,7 +110,6 @@ def _throughput(
         "warmup_batches": warm,
         "steady": warm >= loader.prefetched,
         "weights_digest": stages.weights_digest,
-        "peak_memory_mib": protocol.peak_memory_mib(),
         "limited_by": result.limited_by,
         "main_s": result.main_s,
         "ran": {**ran, **result.labels, **stages.labels},
@@ -180,7 +181,8 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
     recipe, model, variant = cell.recipe, cell.model, str(cell.params.get("variant", ""))
     positions = CyclicPositions(len(manifest.items), recipe.batch_size, _UNLIMITED)
     began = perf_counter_ns()
-    with loaders.open_loader(manifest, recipe, model, positions, variant) as opened:
+    # Processes that the loader forks inherit the disabled collector.
+    with gc_disabled(), loaders.open_loader(manifest, recipe, model, positions, variant) as opened:
         ends_there = cell.params.get("finish") == "device"
         loader = OnDevice(opened, model.statistics, recipe.device) if ends_there else opened
         pixels = _drain(loader, model, n_checked)
@@ -188,7 +190,7 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
         at_least = max(_MIN_LOADER_BATCHES, loader.prefetched, _MIN_BURSTS * loader.burst)
         until = steady(float(cell.params["seconds"]), at_least, loader.burst)
         progress(0)
-        with gc_disabled():
+        with protocol.competing(values):
             result = run_pass(loader, until, progress)
         values |= _described(loader, result.images)
     if check:
@@ -216,7 +218,7 @@ def load_n(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
 def _described(loader: Loader, n: int) -> dict[str, Any]:
     about = {"library": loader.version, "settings": loader.settings, "n_loaded": n}
-    return {**about, "cores": loaders.cores(), "peak_memory_mib": protocol.peak_memory_mib()}
+    return {**about, "cores": usable_cores(), "peak_memory_mib": protocol.peak_memory_mib()}
 
 
 def _drain(loader: Loader, model: ModelSpec, n_checked: int) -> dict[int, Pixels]:

@@ -14,10 +14,11 @@ from importlib import import_module, metadata
 from wallclock.corpus import readers
 from wallclock.corpus.manifest import Manifest
 from wallclock.engines.batch import Batch
-from wallclock.engines.loaders import Loader, cores
+from wallclock.engines.loaders import Loader
 from wallclock.engines.third_party._interface import LoaderSpec, Stream, ThirdPartyLoader, version
 from wallclock.errors import Unavailable, check_name
 from wallclock.spec import ModelSpec, Recipe
+from wallclock.thread_counts import usable_cores
 
 #: One module a loader, in the order of tables.
 _MODULES = (
@@ -61,7 +62,7 @@ def open_loader(
         raise Unavailable(f"{name} reads files; this corpus is stored as {layout}")
     items = manifest.valid
     files = [str(manifest.root / item.path) for item in items]
-    workers = recipe.workers or cores()
+    workers = recipe.workers or usable_cores()
     on_gpu = recipe.device == "cuda"
     spec = LoaderSpec(files, model.input_px, recipe.batch_size, workers, variant, on_gpu)
     with LOADERS[name].open(spec) as stream:

@@ -83,7 +83,14 @@ def place_caption(figure: Figure, rows: Sequence[Row], *remarks: str) -> None:
     shown = "1 repeat" if repeats == "1" else f"median of {repeats} repeats"
     about = (joined(rows, "device"), joined(rows, "corpus", CORPORA), weights(rows))
     counts = (f"n = {images}" if images else "", shown if repeats else "")
-    place_note(figure, *about, *counts, *remarks)
+    place_note(figure, *about, *counts, *remarks, _one_batch(rows))
+
+
+def _one_batch(rows: Sequence[Row]) -> str:
+    """What a pass of one batch behind a full queue says, where rows are of such; else empty."""
+    flags = {row.get("steady", "") for row in rows}
+    which = "all" if flags == {"no"} else "some" if "no" in flags else ""
+    return which and f"{which} passes: one batch behind a full queue, so the forward pass alone"
 
 
 def place_note(figure: Figure, *parts: str) -> None:

@@ -55,7 +55,8 @@ class Decoder:
     it runs, pinned by requirements.lock; `codec`: the codec's entry of `provenance.versions()`,
     `libraries[0]` if empty. `make` is called as `decode.make` describes; it imports the library and
     raises `Unavailable` where that is not installed. `scales`: whether it supports
-    `dct_scale=auto`. `device`: the comparison of decoders takes those of the CPU.
+    `dct_scale=auto`. `device`: the comparison of decoders takes those of the CPU. `optional`: its
+    libraries are not in requirements.lock.
     """
 
     name: str
@@ -65,13 +66,23 @@ class Decoder:
     scales: bool = False
     codec: str = ""
     device: str = "cpu"
+    optional: bool = False
     #: For a library that is faster with several files in one call.
     make_many: Callable[[], DecodeMany] | None = None
 
 
 #: The modules of this package that define a `DECODER`, in the order of tables
 #: and figures. They import the names above from it.
-_MODULES = ("pil", "opencv", "turbojpeg", "simplejpeg", "nvjpeg")
+_MODULES = ("pil", "opencv", "turbojpeg", "simplejpeg", "imagecodecs", "kornia_rs", "nvjpeg")
+
+
+def extra(module: str) -> Any:
+    """Import an optional decoder's library. Raises `Unavailable` where it is not installed."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise Unavailable(f"{module} is not installed: make setup-peers") from error
+
 
 DECODERS: dict[str, Decoder] = {
     name: import_module(f"{__name__}.{name}").DECODER for name in _MODULES
