@@ -72,9 +72,9 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     transfer = _reduced(options["batch_transfer"], share)
     grid.append(one("batch_transfer", "batch_transfer", recipe, transfer))
     step = {name: options["step"][name][device] for name in ("batch_sizes", "batches", "seconds")}
-    step = _reduced(step, share)
+    sized = _reduced(step, share)
     for dtype in dict.fromkeys(scenario.recipe.dtype for scenario in planned):
-        grid.append(one("step", f"step-{dtype}", replace(recipe, dtype=dtype), step))
+        grid.append(one("step", f"step-{dtype}", replace(recipe, dtype=dtype), sized))
     if options["prove"]:
         proof = plan.sample(dict.fromkeys(options["images"], options["prove_images"][device]))
         for scenario in planned:

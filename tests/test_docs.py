@@ -189,7 +189,7 @@ def claim_line(claim: claims.Claim) -> str:
     """A claim's row in REPRODUCE.md."""
     allowed = "at most" if claim.tolerance is None else f"± {claim.tolerance:.0%}"
     where = {"any": "anywhere", "cuda": "any CUDA GPU", "t4-gpu": "a Tesla T4"} | {
-        "t4": "a Tesla T4 beside 16 cores"
+        **{"t4": "a Tesla T4 beside 16 cores", "abo": "the paper's images"}
     }
     paper = f"{claim.paper_value:g} {claim.unit}"
     parts = (claim.id, claim.experiment, claim.csv, paper, allowed, where[claim.needs])
