@@ -10,14 +10,17 @@ whose accelerator is a mock model that sleeps. No end-to-end time enters a predi
 The paper's own end-to-end numbers follow, predicted from the paper's own serial ones.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from typing import Any
 
 from experiments import _common, _end_to_end, _paper_values
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell, mock_model
 from experiments._costs import Costs, NoCostsError, prediction_columns
 from wallclock.clock import LOADING_STAGES
+from wallclock.summary import median
 
 RANK = 160
 #: The experiments whose end-to-end cells are predicted too.
@@ -31,8 +34,14 @@ COLUMNS = _common.columns(
     "workers_to_saturate storage_img_per_s transform_img_per_s h2d_img_per_s",
     "accelerator_img_per_s main_img_per_s cores_img_per_s origin status reason",
 )
-TABLES = {CSV: COLUMNS}
+SUMMARY_CSV = "prediction-summary.csv"
+SUMMARY_COLUMNS = _common.columns(
+    "experiment n error_median error_worst bias within_interval n_changes skill",
+    "origin status reason",
+)
+TABLES = {CSV: COLUMNS, SUMMARY_CSV: SUMMARY_COLUMNS}
 
+_RATES = ("img_per_s_low", "img_per_s_high", "measured_img_per_s")
 #: Share of the wall time that a device may wait and still be the bottleneck.
 _WAITS = 0.2
 
@@ -43,7 +52,7 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
 
 
 def tables(records: Records) -> Tables:
-    """One row for each end-to-end cell that was measured, then those of the paper."""
+    """One row for each end-to-end cell that was measured, then those of the paper; how far off."""
     own = [record for record in records if record.cell.experiment == "predict"]
     if not own:
         return {}
@@ -53,7 +62,41 @@ def tables(records: Records) -> Tables:
         for protocol in ("throughput", "loading"):
             for repeats in _common.groups(others, protocol).values():
                 rows.append(_row(Costs(own), repeats, others))
-    return {CSV: [*rows, *(dict.fromkeys(COLUMNS) | row for row in _paper_values.rows())]}
+    papers = [dict.fromkeys(COLUMNS) | row for row in _paper_values.rows()]
+    return {CSV: [*rows, *papers], SUMMARY_CSV: _summary(rows)}
+
+
+def _summary(rows: Sequence[Row]) -> list[Row]:
+    """How far off all predictions were, then those of each experiment; `bias` is signed.
+
+    `skill`: 1 - their median error over that of predicting that nothing changes, which gives each
+    cell the rate of the first one of its experiment, images and accelerator.
+    """
+    judged, first, summary = list[tuple[Any, ...]](), dict[Any, float](), list[Row]()
+    for row in rows:
+        if isinstance(row["error"], float):
+            kind = tuple(row[name] for name in ("experiment", "image_set", "weights", "service_ms"))
+            low, high, rate = (float(str(row[name])) for name in _RATES)
+            is_first, before = kind not in first, first.setdefault(kind, rate)
+            change = None if is_first else abs(before / rate - 1)
+            judged.append((row["experiment"], row["error"], low <= rate <= high, change))
+    for name in ("all", *dict.fromkeys(experiment for experiment, *_ in judged)):
+        cells = [cell for experiment, *cell in judged if name in ("all", experiment)]
+        row = dict.fromkeys(SUMMARY_COLUMNS) | {"experiment": name, "n": len(cells)}
+        row |= {"origin": "computed", "status": "ok" if cells else "not predicted"}
+        if cells:
+            errors, changed = (
+                [abs(cell[0]) for cell in cells],
+                [c for c in cells if c[2] is not None],
+            )
+            row |= {"error_median": median(errors), "error_worst": max(errors)}
+            row |= {"bias": median([cell[0] for cell in cells]), "n_changes": len(changed)}
+            row["within_interval"] = sum(cell[1] for cell in cells)
+            unchanged = median([cell[2] for cell in changed]) if changed else 0.0
+            if unchanged:
+                row["skill"] = 1 - median([abs(cell[0]) for cell in changed]) / unchanged
+        summary.append(row)
+    return summary
 
 
 def _loading(plan: Plan, options: Options) -> list[Cell]:
