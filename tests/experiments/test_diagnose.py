@@ -12,7 +12,9 @@ from tests import making
 from tests.conftest import RunMain
 from tests.experiments import made
 from wallclock.clock import STAGES
+from wallclock.paper import check
 from wallclock.paper import diagnosis as words
+from wallclock.paper.__main__ import main as paper
 from wallclock.paper.csvfile import read_table
 from wallclock.run.plan import Plan
 
@@ -75,6 +77,14 @@ def test_one_image_gives_five_parts(run_main: RunMain, tmp_path: Path) -> None:
         assert low < rate < high
     (mine,) = read_table(out / diagnose.IMAGES_CSV)
     assert (mine["median_megapixels"], mine["formats"]) == ("0.12", "100 % JPEG baseline")
+
+    # Its records become a reference, from which `make check` rebuilds it.
+    reference = folder(tmp_path / "reference", 0)
+    assert paper(["check", "--pack", str(out / "runs"), "--reference", str(reference)]) == 0
+    assert check.check(reference) == {}
+    packed = (reference / diagnose.PREDICTIONS_CSV, reference / "figures" / "diagnosis.html")
+    assert packed[0].read_bytes() == (out / diagnose.PREDICTIONS_CSV).read_bytes()
+    assert packed[1].read_text(encoding="utf-8") == page
 
 
 @pytest.mark.parametrize(
