@@ -36,12 +36,10 @@ COLUMNS = _common.columns(
 )
 SUMMARY_CSV = "prediction-summary.csv"
 SUMMARY_COLUMNS = _common.columns(
-    "experiment n error_median error_worst bias within_interval n_changes skill",
-    "origin status reason",
+    "experiment n error_median error_worst bias n_changes skill origin status reason"
 )
 TABLES = {CSV: COLUMNS, SUMMARY_CSV: SUMMARY_COLUMNS}
 
-_RATES = ("img_per_s_low", "img_per_s_high", "measured_img_per_s")
 #: Share of the wall time that a device may wait and still be the bottleneck.
 _WAITS = 0.2
 
@@ -72,29 +70,27 @@ def _summary(rows: Sequence[Row]) -> list[Row]:
     `skill`: 1 - their median error over that of predicting that nothing changes, which gives each
     cell the rate of the first one of its experiment, images and accelerator.
     """
-    judged, first, summary = list[tuple[Any, ...]](), dict[Any, float](), list[Row]()
-    for row in rows:
-        if isinstance(row["error"], float):
-            kind = tuple(row[name] for name in ("experiment", "image_set", "weights", "service_ms"))
-            low, high, rate = (float(str(row[name])) for name in _RATES)
-            is_first, before = kind not in first, first.setdefault(kind, rate)
-            change = None if is_first else abs(before / rate - 1)
-            judged.append((row["experiment"], row["error"], low <= rate <= high, change))
-    for name in ("all", *dict.fromkeys(experiment for experiment, *_ in judged)):
-        cells = [cell for experiment, *cell in judged if name in ("all", experiment)]
-        row = dict.fromkeys(SUMMARY_COLUMNS) | {"experiment": name, "n": len(cells)}
-        row |= {"origin": "computed", "status": "ok" if cells else "not predicted"}
-        if cells:
-            errors, changed = (
-                [abs(cell[0]) for cell in cells],
-                [c for c in cells if c[2] is not None],
-            )
-            row |= {"error_median": median(errors), "error_worst": max(errors)}
-            row |= {"bias": median([cell[0] for cell in cells]), "n_changes": len(changed)}
-            row["within_interval"] = sum(cell[1] for cell in cells)
-            unchanged = median([cell[2] for cell in changed]) if changed else 0.0
-            if unchanged:
-                row["skill"] = 1 - median([abs(cell[0]) for cell in changed]) / unchanged
+    judged, first = [row for row in rows if isinstance(row["error"], float)], dict[Any, float]()
+    cells = list[tuple[Any, ...]]()
+    for row in judged:
+        rate = float(str(row["measured_img_per_s"]))
+        kind = tuple(row[name] for name in ("experiment", "image_set", "weights", "service_ms"))
+        change = abs(first[kind] / rate - 1) if kind in first else None
+        first.setdefault(kind, rate)
+        cells.append((row["experiment"], row["error"], change))
+    summary = []
+    for name in ("all", *dict.fromkeys(row["experiment"] for row in judged)):
+        errors = [error for experiment, error, _ in cells if name in ("all", experiment)]
+        changes = [cell for cell in cells if name in ("all", cell[0]) and cell[2] is not None]
+        row = dict.fromkeys(SUMMARY_COLUMNS) | {"experiment": name, "n": len(errors)}
+        row |= {"n_changes": len(changes), "origin": "computed"}
+        row["status"] = "ok" if errors else "not predicted"
+        if errors:
+            sizes = [abs(error) for error in errors]
+            row |= {"error_median": median(sizes), "error_worst": max(sizes)}
+            row["bias"] = median(errors)
+        if unchanged := median([cell[2] for cell in changes] or [0.0]):
+            row["skill"] = 1 - median([abs(cell[1]) for cell in changes]) / unchanged
         summary.append(row)
     return summary
 

@@ -180,11 +180,10 @@ def _corpus(choices: Any) -> CorpusSpec:
 
 def _cached(model: Mapping[str, Any]) -> bool:
     """Whether the hub's local cache holds the model's weights at the pinned revision."""
-    cache = os.environ.get("HF_HUB_CACHE")
     home = os.environ.get("HF_HOME", "~/.cache/huggingface")
-    folder = Path(cache or f"{home}/hub").expanduser()
-    snapshot = f"models--{str(model['hub_id']).replace('/', '--')}/snapshots/{model['revision']}"
-    return (folder / snapshot / "model.safetensors").is_file()
+    cache = Path(os.environ.get("HF_HUB_CACHE", f"{home}/hub")).expanduser()
+    name = f"models--{model['hub_id']}".replace("/", "--")
+    return (cache / name / "snapshots" / str(model["revision"]) / "model.safetensors").is_file()
 
 
 def _model(choices: Any) -> ModelSpec:
