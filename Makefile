@@ -9,7 +9,9 @@ READY := .venv/.ready$(if $(LOCK),-$(LOCK))
 # Every cell is a process of its own: without bytecode each would compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
 # The paper profile uses the paper's images, the quick one generated images. A corpus= in ARGS comes later and wins.
-FLAGS := $(if $(filter quick,$(PROFILE)),--quick,corpus=abo) --experiment all $(ARGS)
+FLAGS := $(if $(filter quick,$(PROFILE)),--quick,corpus=abo) --experiment all
+# The paper's numbers of images: REPEATS=5 measures all of them, `make data` brings them in any case.
+FULL := $(if $(filter quick,$(PROFILE)),,profile=long)
 # MODEL is a folder if there is one of that name, else a model on the hub.
 MODEL_IS = $(if $(MODEL),model=any model.$(if $(wildcard $(MODEL)/.),path,hub_id)=$(MODEL))
 .PHONY: help setup quick data run figures diff report check all diagnose drift frontier gpu-reference setup-peers test test-slow lint lock clean
@@ -27,10 +29,10 @@ quick: $(READY) ## smoke test: tables, figures, verdicts in minutes on a CPU
 	@$(PY) code/main.py --quick $(ARGS)
 
 data: $(READY) ## download the paper's images; ARGS=corpus=synthetic or PROFILE=quick generates images instead
-	@$(PY) code/main.py $(FLAGS) only=data
+	@$(PY) code/main.py $(FLAGS) $(FULL) only=data $(ARGS)
 
-run: $(READY) ## run every experiment, then publish; ARGS="corpus=folder corpus.path=DIR" for your images
-	@$(PY) code/main.py $(FLAGS)
+run: $(READY) ## run every experiment, then publish; REPEATS=5: the long run; ARGS="corpus=folder corpus.path=DIR"
+	@$(PY) code/main.py $(FLAGS) $(if $(REPEATS),$(FULL) repeats=$(REPEATS)) $(ARGS)
 
 figures: $(READY) ## rebuild tables, figures and verdicts from the records
 	@$(PY) -m wallclock.paper figures
@@ -41,10 +43,10 @@ diff: $(READY) ## compare with the paper's numbers; or two folders of tables: A=
 report: $(READY) ## rebuild figures/report.html from the tables and figures
 	@$(PY) -m wallclock.paper report
 
-check: $(READY) ## rebuild the committed reference runs from their records; compare byte for byte
+check: $(READY) ## rebuild the reference runs' tables and figures from their records; compare byte for byte
 	@$(PY) -m wallclock.paper check
 
-all: data run ## the complete paper: data and run; PROFILE=quick for few, generated images
+all: data run ## the complete paper: data and run; REPEATS=5: the long run; PROFILE=quick: few, generated images
 
 diagnose: $(READY) ## where your job spends its time, what to fix: IMAGES=dir/ [MODEL=hub-id|dir/] [DEVICE=cpu|cuda] [PROVE=1]
 	@$(if $(IMAGES),,echo "make diagnose needs the folder with your images: make diagnose IMAGES=/path/to/images" >&2; exit 2)
@@ -56,7 +58,7 @@ drift: $(READY) ## compare two folders of images (size, format, brightness): A=o
 	@$(PY) -m wallclock.drift --a "$(A)" --b "$(B)" $(ARGS)
 
 frontier: $(READY) ## throughput against fidelity of every loader; IMAGES=dir/ adds a folder of yours
-	@$(PY) code/main.py --experiment frontier $(if $(IMAGES),"experiment.frontier.folder='$(IMAGES)'") $(ARGS)
+	@$(PY) code/main.py --experiment frontier repeats=$(or $(REPEATS),5) $(if $(IMAGES),"experiment.frontier.folder='$(IMAGES)'") $(ARGS)
 
 gpu-reference: $(READY) ## measure a machine with a GPU, in calls of LIMIT=540 seconds each; WHEELS=dir without a network
 	@bash scripts/gpu-reference.sh

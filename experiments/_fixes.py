@@ -130,21 +130,23 @@ def scenarios(options: Options, recipe: Recipe, cores: int) -> list[Scenario]:
         title = fix.title if count == 1 else f"+ {fix.title}"
         stages = tuple(stage for stage in STAGES if stage in relieved)
         planned.append(Scenario("stacked", title, current, stages, fix.cost))
-    for index, changes in enumerate(options["checks"], start=1):
+    checks = options["checks"] if options["prove"] else []
+    for index, changes in enumerate(checks, start=1):
         title = ", ".join(f"{name}={value}" for name, value in changes.items())
         planned.append(Scenario("check", title, replace(recipe, name=f"check-{index}", **changes)))
     return planned
 
 
 def loaders(planned: Sequence[Scenario]) -> list[Recipe]:
-    """The recipes whose loading is measured: each loader at each batch size predicted with it.
+    """The recipes whose loading is measured: each loader at the batch sizes predicted with it.
 
-    A check uses the measured batch size nearest to its own.
+    A batch size within a factor of two of one measured takes that, and so does every check.
     """
-    measured: dict[tuple[Any, ...], Recipe] = {}
+    measured: dict[tuple[Any, ...], list[Recipe]] = {}
     for scenario in sorted(planned, key=lambda scenario: scenario.kind == "check"):
-        loader = tuple(getattr(scenario.recipe, name) for name in LOADER_FIELDS)
-        if scenario.kind == "check" and any(known[:-1] == loader for known in measured):
-            continue
-        measured.setdefault((*loader, scenario.recipe.batch_size), scenario.recipe)
-    return list(measured.values())
+        recipe, size = scenario.recipe, scenario.recipe.batch_size
+        known = measured.setdefault(tuple(getattr(recipe, name) for name in LOADER_FIELDS), [])
+        near = any(size <= 2 * other.batch_size <= 4 * size for other in known)
+        if not (near or (known and scenario.kind == "check")):
+            known.append(recipe)
+    return [recipe for of_one in measured.values() for recipe in of_one]

@@ -47,6 +47,8 @@ TABLES = {
 
 #: A smaller speedup does nothing for its stage.
 _MIN_SPEEDUP = 1.005
+#: Few images get less time and smaller batches: their share of those asked for, at least this.
+_LEAST_SHARE = 1 / 6
 
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
@@ -54,6 +56,8 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     recipe, device = options["recipe"], options["recipe"].device
     corpus = plan.sample(options["images"])
     planned = scenarios(options, recipe, provenance.machine()["cores"])
+    wanted = options["images"][corpus.image_set]
+    share = max(_LEAST_SHARE, min(1.0, len(plan.manifest(corpus).valid) / wanted))
 
     def one(protocol: str, label: str, of: Recipe, params: Options) -> Cell:
         params = {**plan.params, **params}
@@ -63,17 +67,29 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     described = {"setups": [asdict(scenario) for scenario in planned]}
     grid = [one("image_stats", "images", recipe, described)]
     for loader in loaders(planned):
-        grid.append(one("contention", f"loading-{loader.name}", loader, options["loading"]))
-    grid.append(one("batch_transfer", "batch_transfer", recipe, options["batch_transfer"]))
+        params = _reduced(options["loading"], share)
+        grid.append(one("contention", f"loading-{loader.name}", loader, params))
+    transfer = _reduced(options["batch_transfer"], share)
+    grid.append(one("batch_transfer", "batch_transfer", recipe, transfer))
     step = {name: options["step"][name][device] for name in ("batch_sizes", "batches", "seconds")}
-    dtypes = dict.fromkeys(scenario.recipe.dtype for scenario in planned)
-    grid += [one("step", timed.name, timed, step) for timed in step_recipes(recipe, dtypes)]
+    dtypes, sized = dict.fromkeys(one.recipe.dtype for one in planned), _reduced(step, share)
+    grid += [one("step", timed.name, timed, sized) for timed in step_recipes(recipe, dtypes)]
     if options["prove"]:
         proof = plan.sample(dict.fromkeys(options["images"], options["prove_images"][device]))
         for scenario in planned:
             timed = one("throughput", scenario.recipe.name, scenario.recipe, {})
             grid.append(replace(timed, corpus=proof))
     return grid
+
+
+def _reduced(params: Options, share: float) -> Options:
+    """So much less of `seconds`, and of `batch_sizes` at least the first two."""
+    reduced = dict(params)
+    if "seconds" in params:
+        reduced["seconds"] *= share
+    if sizes := params.get("batch_sizes"):
+        reduced["batch_sizes"] = [n for n in sizes if n <= max(sizes[1], share * sizes[-1])]
+    return reduced
 
 
 def tables(records: Records) -> Tables:

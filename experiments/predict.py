@@ -10,14 +10,17 @@ whose accelerator is a mock model that sleeps. No end-to-end time enters a predi
 The paper's own end-to-end numbers follow, predicted from the paper's own serial ones.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
+from typing import Any
 
 from experiments import _common, _end_to_end, _paper_values
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell, mock_model
 from experiments._costs import Costs, NoCostsError, prediction_columns, step_recipes
 from wallclock.clock import LOADING_STAGES
+from wallclock.summary import median
 
 RANK = 160
 #: The experiments whose end-to-end cells are predicted too.
@@ -31,7 +34,11 @@ COLUMNS = _common.columns(
     "workers_to_saturate storage_img_per_s transform_img_per_s h2d_img_per_s",
     "accelerator_img_per_s main_img_per_s cores_img_per_s origin status reason",
 )
-TABLES = {CSV: COLUMNS}
+SUMMARY_CSV = "prediction-summary.csv"
+SUMMARY_COLUMNS = _common.columns(
+    "experiment n error_median error_worst bias n_changes skill origin status reason"
+)
+TABLES = {CSV: COLUMNS, SUMMARY_CSV: SUMMARY_COLUMNS}
 
 #: Share of the wall time that a device may wait and still be the bottleneck.
 _WAITS = 0.2
@@ -43,7 +50,7 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
 
 
 def tables(records: Records) -> Tables:
-    """One row for each end-to-end cell that was measured, then those of the paper."""
+    """One row for each end-to-end cell that was measured, then those of the paper; how far off."""
     own = [record for record in records if record.cell.experiment == "predict"]
     if not own:
         return {}
@@ -53,7 +60,39 @@ def tables(records: Records) -> Tables:
         for protocol in ("throughput", "loading"):
             for repeats in _common.groups(others, protocol).values():
                 rows.append(_row(Costs(own), repeats, others))
-    return {CSV: [*rows, *(dict.fromkeys(COLUMNS) | row for row in _paper_values.rows())]}
+    papers = [dict.fromkeys(COLUMNS) | row for row in _paper_values.rows()]
+    return {CSV: [*rows, *papers], SUMMARY_CSV: _summary(rows)}
+
+
+def _summary(rows: Sequence[Row]) -> list[Row]:
+    """How far off all predictions were, then those of each experiment; `bias` is signed.
+
+    `skill`: 1 - their median error over that of predicting that nothing changes, which gives each
+    cell the rate of the first one of its experiment, images and accelerator.
+    """
+    judged, first = [row for row in rows if isinstance(row["error"], float)], dict[Any, float]()
+    cells = list[tuple[Any, ...]]()
+    for row in judged:
+        rate = float(str(row["measured_img_per_s"]))
+        kind = tuple(row[name] for name in ("experiment", "image_set", "weights", "service_ms"))
+        change = abs(first[kind] / rate - 1) if kind in first else None
+        first.setdefault(kind, rate)
+        cells.append((row["experiment"], row["error"], change))
+    summary = []
+    for name in ("all", *dict.fromkeys(row["experiment"] for row in judged)):
+        errors = [error for experiment, error, _ in cells if name in ("all", experiment)]
+        changes = [cell for cell in cells if name in ("all", cell[0]) and cell[2] is not None]
+        row = dict.fromkeys(SUMMARY_COLUMNS) | {"experiment": name, "n": len(errors)}
+        row |= {"n_changes": len(changes), "origin": "computed"}
+        row["status"] = "ok" if errors else "not predicted"
+        if errors:
+            sizes = [abs(error) for error in errors]
+            row |= {"error_median": median(sizes), "error_worst": max(sizes)}
+            row["bias"] = median(errors)
+        if unchanged := median([cell[2] for cell in changes] or [0.0]):
+            row["skill"] = 1 - median([abs(cell[1]) for cell in changes]) / unchanged
+        summary.append(row)
+    return summary
 
 
 def _loading(plan: Plan, options: Options) -> list[Cell]:

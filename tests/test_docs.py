@@ -24,7 +24,7 @@ DOCUMENTS = (
     *("docs/decisions.md", "data/reference/amd-epyc-2-cores/README.md"),
 )
 #: `<!--=expression-->1,234.5`, and `<!--=expression-->3.0 %` for a fraction of 0.03.
-MARKED = re.compile(r"<!--=(.+?)-->([\d,]+(?:\.\d+)?)(\s%)?")
+MARKED = re.compile(r"<!--=(.+?)-->([+-]?[\d,]+(?:\.\d+)?)(\s%)?")
 TERM = re.compile(r"(?:(max|median|count) )?(\w+)\[(.*?)\]\.(\w+)")
 
 
@@ -143,9 +143,10 @@ def value_of(term: str) -> float:
     if function == "count":
         return len(cells)
     # A row without a measurement has no value to compare.
-    values = [abs(float(cell)) for cell in cells if cell]
+    values = [abs(float(cell)) if function else float(cell) for cell in cells if cell]
     if not function:
         assert len(values) == 1, f"{len(values)} rows match {term!r}"
+        return values[0]
     return statistics.median(values) if function == "median" else max(values)
 
 
@@ -154,7 +155,8 @@ def shown(body: str, text: str, percent: str) -> str:
     first, *rest = [value_of(term) for term in sources().get(body, body).split(" / ")]
     value = first / rest[0] if rest else first
     digits = len(text.partition(".")[2])
-    return f"{value * (100 if percent else 1):,.{digits}f}"
+    sign = "+" if text[:1] in "+-" else ""
+    return f"{value * (100 if percent else 1):{sign},.{digits}f}"
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -177,7 +179,7 @@ def test_expressions() -> None:
     assert shown(rate, "169", "") == "168"
     assert shown(share, "99.4", " %") == "99.5"
     assert shown(f"{rate} / claims[id=cpu-rate].paper_value", "129", "") == "129"
-    assert value_of("count claims[experiment=cpu; unit!=fraction].id") == 1
+    assert value_of("count claims[experiment=cpu; unit!=fraction].id") == 3
     with pytest.raises(AssertionError, match="rows match"):
         value_of("claims[experiment=cpu].paper_value")
 
@@ -189,7 +191,7 @@ def claim_line(claim: claims.Claim) -> str:
     """A claim's row in REPRODUCE.md."""
     allowed = "at most" if claim.tolerance is None else f"± {claim.tolerance:.0%}"
     where = {"any": "anywhere", "cuda": "any CUDA GPU", "t4-gpu": "a Tesla T4"} | {
-        "t4": "a Tesla T4 beside 16 cores"
+        **{"t4": "a Tesla T4 beside 16 cores", "abo": "the paper's images"}
     }
     paper = f"{claim.paper_value:g} {claim.unit}"
     parts = (claim.id, claim.experiment, claim.csv, paper, allowed, where[claim.needs])

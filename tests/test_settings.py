@@ -141,7 +141,7 @@ def test_serial_engine_ignores_workers_with_a_note() -> None:
 
 def test_quick_repeats() -> None:
     """An experiment's own number of repeats counts in the quick profile, unless one is given."""
-    for arguments, repeats in (("", None), ("--quick", 1), ("--quick repeats=5", None)):
+    for arguments, repeats in (("", 3), ("--quick", 1), ("--quick repeats=5", None)):
         settings = loaded(f"--experiment cpu device=cpu {arguments}")
         assert settings.repeats_of.get("cpu") == repeats
         assert "quick_repeats" not in settings.experiments["cpu"]
@@ -187,7 +187,7 @@ class TestThePapersSettings:
         assert (recipe.device, recipe.name) == ("cpu", name)
 
     def test_experiments(self) -> None:
-        settings = loaded("--experiment serial,decoders device=cpu")
+        settings = loaded("--experiment serial,decoders device=cpu profile=long")
         serial, decoders = settings.experiments["serial"], settings.experiments["decoders"]
         assert serial["images"] == {"small_256": 10_000, "original": 5_000}
         assert [(choice["decoder"], choice["resizer"]) for choice in serial["recipes"]] == [
@@ -211,6 +211,32 @@ class TestThePapersSettings:
         monkeypatch.setenv(name, "http://localhost")
         assert loaded("device=cpu").model.weights == "pretrained"
         assert loaded("device=cpu model.weights=random").model.weights == "random"
+
+    def test_pretrained_where_the_cache_has_them(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("HF_ENDPOINT", "HF_TOKEN", "HF_HUB_CACHE"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("HF_HOME", str(tmp_path))
+        model = loaded("device=cpu").model
+        folder = tmp_path / "hub" / "models--facebook--dinov2-small" / "snapshots" / model.revision
+        folder.mkdir(parents=True)
+        assert model.weights == loaded("device=cpu").model.weights == "random"
+        (folder / "model.safetensors").touch()
+        assert loaded("device=cpu").model.weights == "pretrained"
+
+    def test_papers_images_where_they_are(self, tmp_path: Path) -> None:
+        """The article's command line takes what `make data` has brought, unless told otherwise."""
+        words = f"--n 100000 --experiment all out={tmp_path}"
+        assert loaded(words).corpus.kind == "synthetic"
+        folder = tmp_path / "corpora" / "abo-0123456789ab"
+        folder.mkdir(parents=True)
+        (folder / "small_256-first70-seed0.journal").touch()
+        assert loaded(words).corpus.kind == "synthetic", "a download that was stopped"
+        (folder / "small_256-first70-seed0.csv").touch()
+        assert loaded(words).corpus.kind == "abo"
+        for others in ("corpus=synthetic", "corpus.seed=1", "--quick"):
+            assert loaded(f"{words} {others}").corpus.kind == "synthetic"
 
 
 def test_device_auto_is_resolved() -> None:

@@ -37,7 +37,9 @@ def resolved(plain: Mapping[str, Any], option_defaults: Mapping[str, Any]) -> Se
     """
     plain, notes = dict(plain), list[str]()
     device = plain["device"] = resolve_device(plain["device"], "device")
-    experiments, quick_repeats = {}, {}
+    repeats_of = dict(check(_REPEATS, plain.pop("profile_repeats_of"), "profile_repeats_of"))
+    quick, chosen = plain.pop("use_quick_repeats"), plain["repeats"]
+    experiments = {}
     selected = plain.pop("experiment")
     for name in sorted(selected, key=lambda name: (*ORDER, name).index(name)):
         key = f"experiment.{name}"
@@ -45,12 +47,11 @@ def resolved(plain: Mapping[str, Any], option_defaults: Mapping[str, Any]) -> Se
             raise UserError(f"{key}={selected[name]}: it has settings of its own")
         options = dict(selected[name])
         repeats = check(_REPEATS, options.pop("quick_repeats", {}), f"{key}.quick_repeats")
-        if device in repeats:
-            quick_repeats[name] = repeats[device]
+        if quick and device in repeats:
+            repeats_of[name] = repeats[device]
         experiments[name] = _options(options, option_defaults[name], device, key, notes)
     default_repeats = plain.pop("profile_repeats")
-    if not plain.pop("use_quick_repeats") or plain["repeats"] is not None:
-        quick_repeats = {}
+    del plain["full_sizes"]
     plain |= {
         "experiments": experiments,
         "corpus": _corpus(plain["corpus"]),
@@ -60,8 +61,8 @@ def resolved(plain: Mapping[str, Any], option_defaults: Mapping[str, Any]) -> Se
         "figures": _folder("figures", plain["figures"]),
         "export": _folder("export", plain["export"]) if plain["export"] else None,
         "max_images": check(_MAX_IMAGES, plain["max_images"], "max_images")[device],
-        "repeats": default_repeats if plain["repeats"] is None else plain["repeats"],
-        "repeats_of": quick_repeats,
+        "repeats": default_repeats if chosen is None else chosen,
+        "repeats_of": repeats_of if chosen is None else {},
     }
     return replace(build(Settings, plain, ""), notes=tuple(dict.fromkeys(notes)))
 
@@ -177,11 +178,20 @@ def _corpus(choices: Any) -> CorpusSpec:
     return corpus
 
 
+def _cached(model: Mapping[str, Any]) -> bool:
+    """Whether the hub's local cache holds the model's weights at the pinned revision."""
+    home = os.environ.get("HF_HOME", "~/.cache/huggingface")
+    cache = Path(os.environ.get("HF_HUB_CACHE", f"{home}/hub")).expanduser()
+    name = f"models--{model['hub_id']}".replace("/", "--")
+    return (cache / name / "snapshots" / str(model["revision"]) / "model.safetensors").is_file()
+
+
 def _model(choices: Any) -> ModelSpec:
     if isinstance(choices, Mapping) and choices["weights"] == "auto":
-        # Pretrained where the user configured a hub: a guess would hang on a machine without one.
+        # Pretrained where they are on the disk, or the user configured a hub: a guess would hang on
+        # a machine without one.
         hub = choices["path"] or os.environ.get("HF_ENDPOINT") or os.environ.get("HF_TOKEN")
-        choices = {**choices, "weights": "pretrained" if hub else "random"}
+        choices = {**choices, "weights": "pretrained" if hub or _cached(choices) else "random"}
     model = build(ModelSpec, choices, "model")
     for name in ("service_ms", "service_ms_per_image"):
         if getattr(model, name) and model.weights != "none":

@@ -55,7 +55,7 @@ def run_session(settings: Settings, command: str) -> int:
 def _inputs(settings: Settings) -> str:
     """What a run is of, and the setting that changes each."""
     corpora = {
-        "synthetic": "generated images (corpus=abo: the paper's; corpus=folder corpus.path=DIR)",
+        "synthetic": "generated images (`make data`: the paper's; corpus=folder corpus.path=DIR)",
         "abo": "the paper's images, Amazon Berkeley Objects (corpus=synthetic: generated ones)",
         "folder": f"the images under {settings.corpus.path} (corpus.path)",
     }

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import Any
 
 import hydra
@@ -52,7 +53,8 @@ def translate(arguments: Sequence[str]) -> list[str]:
 
     `--quick` → profile=quick; `--n N` → n=N; `--export DIR` → export=DIR; `--experiment a,b` →
     experiment=[a,b], or all of them for `all`. Without an experiment: all, or with profile=quick
-    the short ones. `model=null` names the mock model; Hydra would take null for no model at all.
+    the short ones. Without a corpus, and not with profile=quick: the paper's images, where `make
+    data` has brought them. `model=null` names the mock model; Hydra would take null for no model.
 
     Raises UserError: a flag without its value.
     """
@@ -75,7 +77,17 @@ def translate(arguments: Sequence[str]) -> list[str]:
     if not any(override.startswith("experiment=") for override in overrides):
         default = QUICK if "profile=quick" in overrides else ORDER
         overrides.append(f"experiment=[{','.join(default)}]")
+    of_corpus = any(re.match(r"\+?corpus[.=]", override) for override in overrides)
+    if not of_corpus and "profile=quick" not in overrides and _has_papers_images(overrides):
+        overrides.append("corpus=abo")
     return [*hydra_flags, *overrides]
+
+
+def _has_papers_images(overrides: Sequence[str]) -> bool:
+    """Whether `out` holds a list of the paper's 256 px images, all of which had arrived."""
+    out = next((word[4:].strip("'\"") for word in overrides if word.startswith("out=")), "data")
+    corpora = provenance.ROOT / Path(out).expanduser() / "corpora"
+    return any(corpora.glob("abo-*/small_256-first*-seed*.csv"))
 
 
 def _override(word: str, sweeps: bool) -> str:
@@ -137,7 +149,8 @@ def resolve(config: DictConfig, overrides: Sequence[str] = ()) -> Settings:
 def _option_defaults(experiment: str) -> dict[str, Any]:
     """The options in an experiment's file, as they are without --quick."""
     options: Any = OmegaConf.load(CONF / "experiment" / f"{experiment}.yaml")
-    root = OmegaConf.create({"use_quick_repeats": False, "device": "cpu", "options": options})
+    known = {"use_quick_repeats": False, "full_sizes": True, "device": "cpu"}
+    root = OmegaConf.create({**known, "options": options})
     plain: Any = OmegaConf.to_container(root, resolve=True)
     defaults: dict[str, Any] = plain["options"]
     return defaults
@@ -174,8 +187,14 @@ def _if_quick_cpu(fewer: Any, full: Any, *, _root_: DictConfig) -> Any:
     return fewer if quick else full
 
 
+def _if_long(full: Any, fewer: Any, *, _root_: DictConfig) -> Any:
+    """`${if_long:100000,20000}` in an experiment's file: the first in the profile `long`."""
+    return full if _root_.full_sizes else fewer
+
+
 _register_schemas()
 OmegaConf.register_new_resolver("if_quick_cpu", _if_quick_cpu, replace=True)
+OmegaConf.register_new_resolver("if_long", _if_long, replace=True)
 
 
 def _explain(error: Exception, overrides: Sequence[str]) -> str:

@@ -12,7 +12,9 @@ from tests import making
 from tests.conftest import RunMain
 from tests.experiments import made
 from wallclock.clock import STAGES
+from wallclock.paper import check
 from wallclock.paper import diagnosis as words
+from wallclock.paper.__main__ import main as paper
 from wallclock.paper.csvfile import read_table
 from wallclock.run.plan import Plan
 
@@ -75,6 +77,14 @@ def test_one_image_gives_five_parts(run_main: RunMain, tmp_path: Path) -> None:
         assert low < rate < high
     (mine,) = read_table(out / diagnose.IMAGES_CSV)
     assert (mine["median_megapixels"], mine["formats"]) == ("0.12", "100 % JPEG baseline")
+
+    # Its records become a reference, from which `make check` rebuilds it.
+    reference = folder(tmp_path / "reference", 0)
+    assert paper(["check", "--pack", str(out / "runs"), "--reference", str(reference)]) == 0
+    assert check.check(reference) == {}
+    packed = (reference / diagnose.PREDICTIONS_CSV, reference / "figures" / "diagnosis.html")
+    assert packed[0].read_bytes() == (out / diagnose.PREDICTIONS_CSV).read_bytes()
+    assert packed[1].read_text(encoding="utf-8") == page
 
 
 @pytest.mark.parametrize(
@@ -147,7 +157,7 @@ def test_stacked_fixes_add_up_in_order(options: dict[str, Any]) -> None:
 def test_a_change_that_is_there_already_is_no_fix(options: dict[str, Any]) -> None:
     recipe = replace(options["recipe"], workers=4, batch_size=64, dtype="bf16")
     offered = [fix.name for fix in _fixes.fixes(options, recipe, cores=4)]
-    assert offered == ["opencv", "turbojpeg", "scaled", "turbojpeg-linear", "fast"]
+    assert offered == ["turbojpeg", "scaled", "turbojpeg-linear", "fast"]
 
 
 def test_recipe_fast_is_a_fix_if_its_engine_is_known(options: dict[str, Any]) -> None:
@@ -160,23 +170,41 @@ def test_recipe_fast_is_a_fix_if_its_engine_is_known(options: dict[str, Any]) ->
     assert "fast" not in {fix.name for fix in _fixes.fixes(unknown, options["recipe"], 4)}
 
 
-def test_loading_is_measured_at_each_predicted_batch_size(options: dict[str, Any]) -> None:
-    measured = _fixes.loaders(_fixes.scenarios(options, options["recipe"], cores=2))
+@pytest.mark.parametrize(("better", "more"), [(64, []), (16, []), (128, [128]), (8, [8])])
+def test_loading_is_measured_within_twice_each_batch_size(
+    options: dict[str, Any], better: int, more: list[int]
+) -> None:
+    sizes = {**options["better"], "batch_size": {"cpu": better}}
+    planned = _fixes.scenarios({**options, "better": sizes}, options["recipe"], cores=2)
+    measured = _fixes.loaders(planned)
     loaders = [(r.decoder, r.interpolation, r.normalize_on, r.batch_size) for r in measured]
-    assert sorted(loaders) == [
-        ("opencv", "area", "host", 32),
-        ("pil", "bilinear", "host", 32),
-        ("pil", "bilinear", "host", 64),
-        ("simplejpeg", "bilinear", "device", 64),
-        ("simplejpeg", "bilinear", "host", 32),
-        ("simplejpeg", "bilinear", "host", 64),
+    assert loaders == [
+        *(("pil", "bilinear", "host", size) for size in (32, *more)),
         ("turbojpeg", "area", "host", 32),
+        *(("simplejpeg", "bilinear", "host", size) for size in (32, *more)),
         ("turbojpeg", "linear", "host", 32),
+        ("simplejpeg", "bilinear", "device", 64),
     ]
 
 
+@pytest.mark.parametrize(
+    ("wanted", "seconds", "sizes"),
+    [(3, 3.0, [1, 8, 16, 32]), (6, 1.5, [1, 8, 16]), (99, 0.5, [1, 8])],
+)
+def test_few_images_get_less_time_and_smaller_batches(
+    plan: Plan, options: dict[str, Any], wanted: int, seconds: float, sizes: list[int]
+) -> None:
+    step = {**options["step"], "batch_sizes": {"cpu": [1, 8, 16, 32]}}
+    images = {"original": wanted}
+    grid = diagnose.cells(plan, {**options, "images": images, "step": step, "prove": False})
+    params = {cell.protocol: cell.params for cell in grid}
+    assert params["contention"]["seconds"] == pytest.approx(seconds)
+    kept = params["step"]["batch_sizes"]
+    assert (params["step"]["seconds"], kept) == (pytest.approx(2 * seconds), sizes)
+
+
 def test_loading_of_a_check_is_measured_if_no_other_is(options: dict[str, Any]) -> None:
-    checks = {**options, "checks": [{"decoder": "opencv", "batch_size": 8}]}
+    checks = {**options, "prove": True, "checks": [{"decoder": "opencv", "batch_size": 8}]}
     measured = _fixes.loaders(_fixes.scenarios(checks, options["recipe"], cores=2))
     assert [r.batch_size for r in measured if (r.decoder, r.resizer) == ("opencv", "pil")] == [8]
 

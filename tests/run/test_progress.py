@@ -1,18 +1,22 @@
 """How long a run will take: the paper's figures first, this machine's own records after."""
 
 import io
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+import experiments
+from tests.conftest import ROOT
 from tests.experiments import made
-from wallclock import records
+from wallclock import provenance, records, settings
 from wallclock.records import Record
 from wallclock.run import progress
+from wallclock.run.plan import Plan
 from wallclock.run.progress import Estimator, format_duration
-from wallclock.spec import Recipe
+from wallclock.spec import Recipe, Slice
 
 
 def cell(n: int = 100) -> Record:
@@ -55,3 +59,60 @@ def test_corpus_lines_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     texts = [line.split(",")[0] for line in output.getvalue().splitlines()]
     assert texts == [f"{step}: {n} of 2" for step in ("download", "validate") for n in (1, 2)]
     assert "MB/s" in output.getvalue().splitlines()[1]
+
+
+class AboPlan(Plan):
+    """A plan over the paper's images, none of which is here."""
+
+    def slice(self, image_set: str, n: int) -> Slice:
+        return Slice("abo", image_set, self.count(image_set, n), "", "")
+
+    def _available_sets(self, sizes: object) -> list[str]:
+        return [name for name in ("small_256", "original") if name in sizes]  # type: ignore[operator]
+
+
+def on_a_t4(words: str) -> dict[str, tuple[int, float]]:
+    """Experiment → its cells and minutes on the paper's machine, for a command line."""
+    chosen = settings.load(settings.translate(f"{words} corpus=abo device=cuda".split()))
+    plan, estimator = AboPlan(chosen, lambda *_: None), Estimator(Path("/nowhere"), 16)
+    grids = {
+        name: experiments.load(name).cells(plan, options)
+        for name, options in chosen.experiments.items()
+    }
+    return {
+        name: (len(grid), sum(map(estimator.seconds, grid)) / 60) for name, grid in grids.items()
+    }
+
+
+def estimates() -> list[str]:
+    """The rows of REPRODUCE.md: cells and minutes by default, then with REPEATS=5."""
+    command = "--n 100000 --experiment all"
+    default, long = on_a_t4(command), on_a_t4(f"{command} profile=long repeats=5")
+    rows = [
+        f"{name} | {cells} | {minutes:.1f} | {long[name][0]} | {long[name][1]:.1f}"
+        for name, (cells, minutes) in default.items()
+    ]
+    sums = [sum(column) for of in (default, long) for column in zip(*of.values(), strict=True)]
+    return [*rows, "all | {} | {:.0f} | {} | {:.0f}".format(*sums)]
+
+
+def test_default_run_ends_in_90_minutes_on_a_t4(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "gpus", lambda: [{"name": "Tesla T4"}])
+    expected = estimates()
+    assert int(expected[-1].split(" | ")[2]) <= 90
+    row = r"^\| (\w+ \| \d+ \| [\d.]+ \| \d+ \| [\d.]+) \|"
+    text = (ROOT / "REPRODUCE.md").read_text(encoding="utf-8")
+    assert re.findall(row, text, flags=re.MULTILINE) == expected
+
+
+def test_images_that_load_beside_the_forward_pass_take_no_time(tmp_path: Path) -> None:
+    """By the paper: with libjpeg-turbo four workers hide the loading, with Pillow nothing does."""
+    timed = {}
+    for decoder in ("pil", "turbojpeg"):
+        recipe = Recipe(decoder, decoder=decoder, engine="dataloader", device="cuda")
+        recipe = replace(recipe, workers=4, batch_size=32)
+        one = made.record("t4", "throughput", decoder, {}, {}, recipe=recipe).cell
+        one = replace(one, corpus=replace(one.images, n=10_000))
+        timed[decoder] = Estimator(tmp_path, 16).seconds(one)
+    assert timed["turbojpeg"] == pytest.approx(5 + (10_000 + 9 * 32) / 264)
+    assert timed["pil"] == pytest.approx(5 + (10_000 + 9 * 32) * (1 / 264 + 0.0025))

@@ -6,7 +6,7 @@ verdict is one of five words:
 
     held             the interval lies within the claim's tolerance of the paper's number
     differs          it lies outside
-    cannot tell      it reaches across the limit: more repeats, or a quieter machine, would decide
+    cannot tell      it reaches across the limit, or is of one repeat: more repeats would decide
     not applicable   we have a number, but of a machine that the claim is not about
     not run          we have no number
 """
@@ -46,6 +46,10 @@ _PAIR = re.compile(r"(\w+)=(.*?)(?=\s+\w+=|$)")
 _T4 = re.compile(r"\bT4\b")
 #: Cores of the paper's machine: a claim in which the CPU works is about one with as many.
 _PAPER_CORES = 16
+#: Units of numbers that one repeat settles: sizes in bytes.
+_EXACT = ("KB", "MiB", "GiB")
+#: Unit → factor from its column: minutes for a million images, from seconds for 100,000.
+SCALES = {"min": 10 / 60}
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,8 @@ class Claim:
     unit: str
     #: absolute, share, ratio, or bound (ours is at most the paper's)
     kind: str
-    #: any; cuda; t4-gpu: a T4 beside any CPU; t4: a T4 beside `_PAPER_CORES` cores
+    #: any; abo: the paper's images; cuda; t4-gpu: a T4 beside any CPU; t4: a T4 beside
+    #: `_PAPER_CORES` cores
     needs: str
     #: Relative to the paper's number, of a share to its smaller part; None for bound.
     tolerance: float | None
@@ -172,7 +177,7 @@ def _judge(claim: Claim, tables: _Tables) -> Verdict:
         rows = [tables.row(claim.csv, claim.row, claim.experiment)]
         if claim.kind == "ratio":
             rows.append(tables.row(claim.over_csv, claim.over_row, claim.experiment))
-            _check_alike(*rows)
+            _check_alike(claim, *rows)
         ours = _ours(claim, rows)
     except _NoNumberError as missing:
         return Verdict(claim, None, NOT_RUN, str(missing))
@@ -180,6 +185,8 @@ def _judge(claim: Claim, tables: _Tables) -> Verdict:
         return Verdict(claim, ours, NOT_APPLICABLE, obstacle)
     low, high = _interval(claim, ours, rows)
     verdict, difference = _compare(claim, ours, low, high)
+    if claim.unit not in _EXACT and any(row.get("repeats") == "1" for row in rows):
+        verdict, difference = CANNOT_TELL, f"{difference}, but of one repeat"
     reason = "; ".join([difference, *_caveats(claim, rows)])
     return Verdict(claim, ours, verdict, reason, low, high)
 
@@ -205,9 +212,9 @@ def _spread(column: str, row: Row) -> tuple[float, float]:
     return 1.0, 1.0
 
 
-def _check_alike(row: Row, over: Row) -> None:
-    """A ratio of unlike runs says nothing about either."""
-    for column in ("device", "corpus", "image_set"):
+def _check_alike(claim: Claim, row: Row, over: Row) -> None:
+    """A ratio of unlike runs says nothing about either; the CPU's baseline is over the GPU's."""
+    for column in ("device", "corpus", "image_set")[claim.experiment == "cpu" :]:
         one, other = row.get(column, ""), over.get(column, "")
         if one and other and one != other:
             raise _NoNumberError(f"the two rows are of unlike runs: {column} {one} and {other}")
@@ -223,7 +230,7 @@ def _ours(claim: Claim, rows: Sequence[Row]) -> float:
             raise UserError(f"{csv}: no number in the {cited}: {error}") from error
     if None in values:
         raise _NoNumberError(f"the cell {claim.column} is empty")
-    value, *over = (value or 0.0 for value in values)
+    value, *over = (SCALES.get(claim.unit, 1.0) * (value or 0.0) for value in values)
     if 0.0 in over:
         raise _NoNumberError(f"cannot divide by a {claim.column} of 0")
     return value / over[0] if over else value
@@ -237,6 +244,8 @@ def _obstacle(claim: Claim, row: Row, cores: int) -> str:
     if claim.needs == "t4" and cores < _PAPER_CORES:
         here = f"here: {cores} of them"
         return f"an absolute figure: binds beside {_PAPER_CORES} cores only; {here}"
+    if claim.needs == "abo" and not row.get("corpus", "").startswith("abo"):
+        return f"about the paper's images; here: {row.get('corpus')} images"
     if claim.needs == "cuda" and row.get("device_kind") != "cuda":
         return f"needs a CUDA GPU; here: {device}"
     if row.get("weights") == "none":

@@ -7,11 +7,10 @@ from pathlib import Path
 import experiments
 from experiments import ablation, cpu, fast, frontier, layers, limits, opt, predict, scaling, t4
 from wallclock.paper import diagnosis as job
-from wallclock.paper.csvfile import Row, number, ok_rows, read_table
-from wallclock.paper.format import digits, factor, percent
+from wallclock.paper.csvfile import Row, ok_rows, read_table
+from wallclock.paper.format import digits, factor, percent, prediction_errors
 from wallclock.paper.labels import ABLATION, DECODERS, RUNTIMES, SHORT_SETS, STEPS, SYSTEMS
 from wallclock.paper.terminal import RESULTS
-from wallclock.summary import median
 
 #: Rows that differ in one of these are not compared.
 _CONDITIONS = ("corpus", "image_set", "device", "weights", "service_ms", "fsync")
@@ -169,12 +168,8 @@ def _scaling(folder: Path) -> str:
 
 
 def _predict(folder: Path) -> str:
-    rows = [row for row in _rows(folder, predict.CSV) if row["measured_origin"] == "measured"]
-    errors = [abs(error) for row in rows if (error := number(row["error"])) is not None]
-    if not errors:
-        return ""
-    middle, worst = percent(median(errors)), percent(max(errors))
-    return f"predicted and measured rates differ by {middle} (median), {worst} at worst"
+    row = _first(folder, predict.SUMMARY_CSV, experiment="all")
+    return f"predicted rates against measured: {prediction_errors(row)}" if row else ""
 
 
 def _first_row(csv: str, text: Callable[[Row], str], **cells: str) -> Callable[[Path], str]:

@@ -1,6 +1,6 @@
 """How a number reads in a figure, a table, the report and on a terminal: one form for each kind."""
 
-from wallclock.paper.csvfile import number
+from wallclock.paper.csvfile import Row, number
 
 #: Shown where there is no value.
 EMPTY = "–"
@@ -39,6 +39,13 @@ def signed_percent(cell: Cell) -> str:
     """A relative error: `+3.1 %`."""
     error = _number(cell)
     return EMPTY if error is None else f"{100 * error:+z.1f} %"
+
+
+def prediction_errors(row: Row) -> str:
+    """The errors in a row of `prediction-summary.csv`."""
+    errors = f"median {percent(row['error_median'])}, worst {percent(row['error_worst'])}"
+    skill = f"skill over 'nothing changes' {digits(row['skill'])}"
+    return f"{errors}, bias {signed_percent(row['bias'])}, n = {row['n']}; {skill}"
 
 
 def with_unit(cell: Cell, unit: str) -> str:

@@ -138,7 +138,7 @@ def draw_ablation(tables: Tables) -> Figure:
     left_out = style.left_out(rows, lambda row: f"{row['mode']} {ABLATION[row['step']]}")
     # A rung loads as many images as it can in the time: a range says enough. No network runs.
     counts = [int(row["n_images"]) for row in measured]
-    loaded = f"{min(counts):,} to {max(counts):,} images a repeat"
+    loaded = f"n = {min(counts):,} to {max(counts):,} images a repeat"
     described = [{**row, "n_images": "", "weights": ""} for row in measured]
     style.place_caption(figure, described, loaded, *remarks, left_out)
     return figure

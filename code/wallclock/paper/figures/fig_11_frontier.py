@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 from experiments import frontier
 from wallclock.paper.csvfile import Row, joined, number, ok_rows
 from wallclock.paper.figures import style
-from wallclock.paper.labels import SETS, SYSTEMS
+from wallclock.paper.format import factor
+from wallclock.paper.labels import SETS, SHORT_SETS, SYSTEMS
 from wallclock.paper.rendering import NothingToDrawError, Tables, output
 
 #: From here on images count as equal: a rounding error in every tenth value.
@@ -64,9 +65,15 @@ def _remarks(rows: Sequence[Row], measured: Sequence[Row]) -> list[str]:
     counts = [int(row["n_images"]) for row in measured]
     compared = joined(measured, "n_compared")
     median = f"median of {compared} images" if compared else "median image"
+    versus = [
+        f"{factor(row['speedup_vs_next'])} on {SHORT_SETS[row['image_set']]}"
+        for row in measured
+        if row["system"] == "ours" and row["speedup_vs_next"]
+    ]
     absent = {row["system"]: row for row in rows if row["status"] != "ok"}
     return [
-        f"{min(counts):,} to {max(counts):,} images a repeat",
+        f"ours over the next fastest whose pixels pass: {', '.join(versus) or 'none'}",
+        f"n = {min(counts):,} to {max(counts):,} images a repeat",
         f"{joined(measured, 'cores')} cores each, pages cached",
         f"all: batches of 224 × 224 RGB in host memory; PSNR: {median}",
         style.spread_remark(measured),

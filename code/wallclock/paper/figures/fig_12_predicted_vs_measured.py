@@ -8,11 +8,10 @@ from matplotlib.figure import Figure
 from experiments import predict
 from wallclock.paper.csvfile import Row, distinct, joined, ok_rows
 from wallclock.paper.figures import style
-from wallclock.paper.format import counted, digits, percent
+from wallclock.paper.format import counted, digits, percent, prediction_errors
 from wallclock.paper.labels import CORPORA
 from wallclock.paper.rendering import NothingToDrawError, Tables, output
 from wallclock.predict.model import UNCERTAINTY
-from wallclock.summary import median
 
 #: Label, fill and marker by experiment; told apart by shape and lightness.
 _STYLES: Mapping[str, tuple[str, str, str]] = {
@@ -34,6 +33,7 @@ _BANDS = ((0.35, "#F1F1F1"), (UNCERTAINTY, "#DDDDDD"))
     "fig-12-predicted-vs-measured",
     "Throughput predicted from the costs of the stages, against what was measured end to end",
     predict.CSV,
+    optional=(predict.SUMMARY_CSV,),
 )
 def draw(tables: Tables) -> Figure:
     """Predicted over measured images a second, both on logarithmic scales, equality as a line."""
@@ -62,7 +62,7 @@ def draw(tables: Tables) -> Figure:
     axes.set_ylabel("predicted from the stages, images per second")
     axes.set_title("Predicted against measured throughput")
     axes.legend(loc="upper left", ncols=2)
-    style.place_note(figure, *_remarks(rows, tables[predict.CSV]))
+    style.place_note(figure, *_remarks(rows, tables))
     return figure
 
 
@@ -84,11 +84,11 @@ def _points(axes: Axes, rows: Sequence[Row]) -> None:
     )  # fmt: skip
 
 
-def _remarks(rows: Sequence[Row], everything: Sequence[Row]) -> list[str]:
+def _remarks(rows: Sequence[Row], tables: Tables) -> list[str]:
+    everything = tables[predict.CSV]
     ours = [row for row in rows if row["measured_origin"] == "measured"]
     parts = []
     if ours:
-        errors = [abs(float(row["error"])) for row in ours]
         images = sorted(float(row["n_images"]) for row in ours)
         span = " to ".join(dict.fromkeys((digits(images[0]), digits(images[-1]))))
         repeats = joined(ours, "repeats")
@@ -97,7 +97,10 @@ def _remarks(rows: Sequence[Row], everything: Sequence[Row]) -> list[str]:
             joined(ours, "device"),
             joined(ours, "corpus", CORPORA),
             f"n = {len(ours)} cells of {span} images, {shown}",
-            f"error: median {percent(median(errors), 0)}, worst {percent(max(errors), 0)}",
+            *(
+                f"error: {prediction_errors(row)}"
+                for row in tables.get(predict.SUMMARY_CSV, [])[:1]
+            ),
         ]
     if len(ours) < len(rows):
         parts.append("hollow: the paper's own numbers (Tesla T4)")
