@@ -121,7 +121,7 @@ def as_on_t4(target: Path) -> Path:
             own = claims.select(read_table(path), claim.row)
             assert own is not None
             assert over is not None
-            if abs(float(own[claim.column] or 0) / float(over[claim.column]) / value - 1) < 0.2:
+            if abs(float(own[claim.column] or 0) / float(over[claim.column]) / value - 1) < 0.1:
                 continue
             value *= float(over[claim.column])
         _measured(path, claim.row)

@@ -2,8 +2,8 @@
 
 GPU figures come from NVML (nvidia-ml-py), CPU use per process from psutil; without a GPU the GPU
 lists are absent. A thread of the timed process would hold its GIL: psutil reads the whole of /proc
-to find a process's children. The sampler, `python -m wallclock.measure.telemetry`, ends when its
-standard input does, and then prints its samples.
+to find a process's children. The sampler, `python -m wallclock.measure.telemetry`, ends when
+told so on standard input, or when that ends, and then prints its samples.
 """
 
 import json
@@ -23,6 +23,8 @@ import pynvml as nvml
 from wallclock import provenance
 
 _PERIOD_S = 0.1
+#: What the sampler reads; the end of its input may come late: forked workers hold the pipe too.
+_BEGIN, _END = "begin\n", "end\n"
 
 #: NVML's clock event reasons that mean "slower than it could be", by bit.
 _THROTTLE = {
@@ -109,13 +111,13 @@ class Recording:
     def begin(self) -> None:
         """Count from now; returns at once, so that no loader gets ahead meanwhile."""
         assert self._sampler.stdin is not None
-        self._sampler.stdin.write("begin\n")
+        self._sampler.stdin.write(_BEGIN)
         self._sampler.stdin.flush()
 
     def end(self) -> None:
         """Take the samples; later calls do nothing."""
         if not self.values:
-            self.values |= json.loads(self._sampler.communicate()[0])
+            self.values |= json.loads(self._sampler.communicate(_END)[0])
 
 
 @contextmanager
@@ -138,7 +140,7 @@ def recorded(device: str) -> Iterator[Recording]:
 
 
 def _sample(pid: int, device: str) -> None:
-    """Sample until standard input ends, from the start or its last line on."""
+    """Sample until standard input says so or ends, from the start or its last `begin` on."""
     telemetry = Telemetry(pid)
     print("ready", flush=True)
     with provenance.nvml_handles() as handles:
@@ -152,7 +154,7 @@ def _sample(pid: int, device: str) -> None:
                 for handle in handles[: device == "cuda"]:
                     telemetry.sample_gpu(handle)
                 due += _PERIOD_S
-            if not sys.stdin.readline():
+            if sys.stdin.readline() != _BEGIN:
                 break
     print(json.dumps(telemetry.as_values()))
 
