@@ -8,7 +8,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from experiments import ablation, cpu, decoders, profiler, serialization
+from experiments import ablation, analytic, cpu, decoders, profiler, serialization
+from tests.experiments import made
 from tests.reference import REFERENCE as REFERENCE
 from wallclock.paper import claims
 from wallclock.paper.csvfile import read_columns, read_table, write_table
@@ -86,6 +87,8 @@ def as_on_t4(target: Path) -> Path:
     """The reference run with the paper's own numbers in the cells that it cites, on its machine."""
     copy_tables(target)
     write_ablation(target)
+    for name, rows in analytic.tables(made.analytic("cuda")).items():
+        write_table(target / name, analytic.TABLES[name], rows)
     on_cpu = (decoders.CSV, cpu.CSV, profiler.CSV, serialization.CSV)
     for path in target.glob("*.csv"):
         columns, rows = read_columns(path), read_table(path)
