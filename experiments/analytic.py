@@ -97,7 +97,7 @@ def tables(records: Records) -> Tables:
 
 def source_rows() -> Iterator[_Row]:
     """The source's scenarios over batch sizes, with what it prints where it prints it."""
-    lines = _read("paper/resnet50-a100.csv")
+    lines = _read("resnet50-a100.csv")
     for scenario, group in groupby(lines, lambda line: line["scenario"]):
         case = list(group)
         steps = {int(line["batch_size"]): float(line["step_ms"]) / 1e3 for line in case}
@@ -204,23 +204,17 @@ def _sweep(walls: Sequence[_Row], loading: Record, step: Record) -> Iterator[_Ro
     row["note"] = _SHARES_CORES if shares else ""
     # Of the storage the fastest cold pass: what is in memory was on the disk before.
     own = [wall for wall in walls if wall.get("img_per_s") and wall["what"] != "storage, warm"]
-    own = [wall for wall in own if wall["wall"] in ("storage", "interconnect")]
     own.sort(key=lambda wall: wall["img_per_s"])
-    paths = {wall["wall"]: wall["img_per_s"] for wall in own}
-    times, rates = _times(step, "forward"), loading.values["rates"]
+    fastest = {wall["wall"]: wall["img_per_s"] for wall in own}
+    paths = {name: fastest[name] for name in ("storage", "interconnect") if name in fastest}
+    mean, rates = loading.values["mean_bytes"], loading.values["rates"]
+    times = _times(step, "forward")
     for workers, rate in rates.items():
         for size in sorted({*times, *_BATCHES}):
-            mean, supply = loading.values["mean_bytes"], {"transform": rate, **paths}
-            yield (
-                row
-                | _bounds(size, mean, times, supply, rates["1"])
-                | {
-                    "what": f"this machine, workers: {workers}, batch {size}",
-                    "scenario": f"workers: {workers}",
-                    "workers": workers,
-                    "step_origin": "measured" if size in times else "extrapolated",
-                }
-            )
+            row |= _bounds(size, mean, times, {"transform": rate, **paths}, rates["1"])
+            row |= {"scenario": f"workers: {workers}", "workers": workers}
+            row["step_origin"] = "measured" if size in times else "extrapolated"
+            yield row | {"what": f"this machine, {row['scenario']}, batch {size}"}
 
 
 def _elsewhere(loading: Record) -> Iterator[_Row]:
@@ -245,5 +239,5 @@ def _elsewhere(loading: Record) -> Iterator[_Row]:
 
 
 def _read(name: str) -> list[dict[str, str]]:
-    with (provenance.ROOT / "data" / name).open(encoding="utf-8", newline="") as handle:
+    with (provenance.ROOT / "data" / "paper" / name).open(encoding="utf-8", newline="") as handle:
         return list(csv.DictReader(handle))

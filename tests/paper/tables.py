@@ -87,8 +87,8 @@ def as_on_t4(target: Path) -> Path:
     """The reference run with the paper's own numbers in the cells that it cites, on its machine."""
     copy_tables(target)
     write_ablation(target)
-    for name, rows in analytic.tables(made.analytic("cuda")).items():
-        write_table(target / name, analytic.TABLES[name], rows)
+    for name, table in analytic.tables(made.analytic("cuda")).items():
+        write_table(target / name, analytic.TABLES[name], table)
     on_cpu = (decoders.CSV, cpu.CSV, profiler.CSV, serialization.CSV)
     for path in target.glob("*.csv"):
         columns, rows = read_columns(path), read_table(path)

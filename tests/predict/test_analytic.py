@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wallclock.predict.analytic import amdahl, feed, overlap
+from wallclock.predict.analytic import feed, overlap
 from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
 from wallclock.predict.model import Pipeline
 
@@ -118,16 +118,6 @@ def test_no_bandwidth_is_an_error(bad: float) -> None:
         feed(1.0)
     with pytest.raises(ValueError, match="storage_bytes_per_s"):
         Machine(cores=1, storage_bytes_per_s=bad)
-
-
-def test_amdahl() -> None:
-    """The forward pass has 7.7 % of the wall time of originals: no GPU brings more than 8.4 %."""
-    assert amdahl(0.077) == pytest.approx(1.0834, abs=1e-4)
-    assert amdahl(0.5, 2) == pytest.approx(4 / 3)
-    assert amdahl(0) == 1
-    for share, factor in ((1, math.inf), (-0.1, 2), (1.1, 2), (0.5, 0), (math.nan, 2)):
-        with pytest.raises(ValueError, match=r"share|infinitely"):
-            amdahl(share, factor)
 
 
 def test_predict_loads_neither_torch_nor_hydra() -> None:

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wallclock.predict.analytic import amdahl
 from wallclock.predict.costs import BatchTransfer, JobSetup, Machine, StageCosts, StepTime
 from wallclock.predict.model import Pipeline
 
@@ -65,7 +64,7 @@ def test_seconds_of_an_image(arguments: Any, seconds: float, bottleneck: str) ->
 def test_prediction_with_and_without_workers() -> None:
     expected = Pipeline(COSTS, STEP, BIG, JobSetup(0, 8)).predict()
     assert expected.accelerator_utilization == pytest.approx(0.5)
-    assert expected.accelerator_bound == pytest.approx(amdahl(0.5))
+    assert expected.accelerator_bound == pytest.approx(1 / (1 - 0.5)), "Amdahl"
     assert Pipeline(COSTS, STEP, BIG, JobSetup(4, 8, "serial")).predict() == expected
     expected = Pipeline(COSTS, STEP, BIG, JobSetup(8, 8)).predict()
     assert expected.accelerator_utilization == pytest.approx(1)

@@ -5,7 +5,6 @@ After Mohan et al., "Analyzing and Mitigating Data Bottlenecks in Deep Learning 
 compute the same, but for a supply of zero, which is an error here and not infinite utilization.
 """
 
-import math
 from dataclasses import dataclass
 
 from wallclock.predict.costs import check
@@ -83,19 +82,3 @@ def feed(demand_bytes_per_s: float, **paths: float) -> Feed:
         check(f"{name} in bytes a second", rate, above_zero=True)
     slowest = min(paths, key=paths.__getitem__)
     return Feed(demand_bytes_per_s, paths[slowest], slowest)
-
-
-def amdahl(share: float, factor: float = math.inf) -> float:
-    """The speedup when a part with this share of the time gets `factor` times faster.
-
-    1 / ((1 - share) + share / factor): Amdahl, "Validity of the single processor approach" (1967).
-
-    Raises:
-        ValueError: a share outside 0 to 1, or of 1 with an infinite factor; a factor not above 0.
-    """
-    if not 0 <= share <= 1 or not factor > 0:
-        raise ValueError(f"share={share}, factor={factor}: a share from 0 to 1, a factor above 0")
-    remaining = (1 - share) + share / factor
-    if remaining == 0:
-        raise ValueError("no time remains when all of it gets infinitely faster")
-    return 1 / remaining
