@@ -1,17 +1,14 @@
 """Which wall would bind: storage, transform, copy or accelerator? Formulas, not an end-to-end run.
 
-Method. A batch takes the longer of its transform and its step, and the slowest path bounds what the
+Method. A batch takes the longer of its transform and its step; the slowest path bounds what the
 accelerator gets (`wallclock.predict.analytic`). First the source's own case: "Starving the GPU", a
 tutorial of mlsysim (github.com/harvard-edge/cs249r_book), trains ResNet-50 on an A100 with samples
-of 500 KB from eight workers of 250 MB/s. Its step times are inputs, what it prints is in the
-columns `printed_*`. It names no storage: 7 GB/s is one PCIe 4.0 drive, 32 GB/s one direction of
-PCIe 4.0 x16, as in mlsysim's hardware table. Then this machine, from parts measured apart:
-`storage` reads the files back, evicted and cached; `contention` loads with 1, 2, 4 … processes;
-`step` times the model. Batches not timed are on the fitted line (`step_origin`). Bytes are the
-files'.
-
-On a CPU the forward pass takes the cores that load. The formulas let the two overlap, so that this
-machine's utilization is then an upper bound; `predict` has the model that shares the cores.
+of 500 KB from eight workers of 250 MB/s. Its step times are inputs, what it prints is in columns
+`printed_*`. It names no storage: 7 GB/s is one PCIe 4.0 drive, 32 GB/s a direction of PCIe 4.0 x16,
+as in mlsysim's hardware table. Then this machine, from parts measured apart by the protocols
+`storage`, `contention` and `step`; batches not timed are on the fitted line (`step_origin`), bytes
+are the files'. On a CPU the forward pass takes the cores that load, and the formulas let the two
+overlap: an upper bound. `predict` has the model that shares the cores.
 """
 
 import csv

@@ -24,10 +24,7 @@ _SETS = {"small_256": ("#56B4E9", "D-"), "original": ("#D55E00", "P--")}
     *(analytic.CSV, analytic.WALLS_CSV),
 )
 def draw(tables: Tables) -> Figure:
-    """Utilization over batch sizes, the source's and this machine's; each wall's images a second.
-
-    Raises NothingToDrawError if no row is of this machine.
-    """
+    """Utilization over batch sizes, the source's and this machine's; the walls as points."""
     sweep, walls = ok_rows(tables[analytic.CSV]), ok_rows(tables[analytic.WALLS_CSV])
     own = [row for row in sweep if row["case"] == "this machine"]
     if not own:
@@ -36,10 +33,10 @@ def draw(tables: Tables) -> Figure:
     left, right = figure.subplots(1, 2, width_ratios=(4, 5))
     _utilization(left, sweep)
     _walls(right, walls)
-    images = joined(walls, "n_images")
+    about = (joined(own, "device"), joined(own, "corpus", CORPORA))
     style.place_note(
         figure,
-        *(joined(own, "device"), joined(own, "corpus", CORPORA), f"n = {images} images"),
+        *(*about, f"n = {joined(walls, 'n_images')} images"),
         "computed from parts, each measured once; cold storage: median, slowest and fastest pass",
         "source: ResNet-50 training on an A100, samples of 500 KB, workers of 250 MB/s",
         "hollow: on the fitted line (left); the paper's T4, scaled by cited peaks (right)",
@@ -69,10 +66,10 @@ def _utilization(axes: Axes, rows: Sequence[Row]) -> None:
 
 def _line(axes: Axes, rows: Sequence[Row], look: str, colour: str, label: str) -> None:
     """A line with a marker at each batch, hollow where its step was not timed."""
-    for row in (row for row in rows if row["step_origin"] == "extrapolated"):
-        at = int(row["batch_size"]), 100 * float(row["utilization"])
-        axes.plot(*at, look[0], ms=4.5, mfc="white", mec=colour, zorder=3)
     points = [(int(row["batch_size"]), 100 * float(row["utilization"])) for row in rows]
+    for point, row in zip(points, rows, strict=True):
+        if row["step_origin"] == "extrapolated":
+            axes.plot(*point, look[0], ms=4.5, mfc="white", mec=colour, zorder=3)
     axes.plot(*zip(*points, strict=True), look, color=colour, ms=4.5, lw=1.2, label=label)
 
 
@@ -87,12 +84,11 @@ def _walls(axes: Axes, rows: Sequence[Row]) -> None:
         ends = [float(row[f"img_per_s_{end}"] or rate) for end in ("min", "max")]
         axes.plot(ends, [y, y], color=style.INK, lw=0.9, zorder=2)
         axes.plot(rate, y, look[0], ms=5, mfc=colour, mec=style.INK, mew=0.6)
-        text = axes.annotate(digits(rate), (rate, y), (0, 4), textcoords="offset points")
-        text.set(ha="center", fontsize=6)
+        axes.text(rate, y - 0.2, digits(rate), ha="center", va="bottom", fontsize=6)
     axes.set(xscale="log", ylim=(len(names) - 0.5, -0.7), xlabel="images per second")
+    axes.set_title("Walls")
     axes.set_yticks(range(len(names)), names)
     axes.xaxis.set_major_formatter("{x:,g}")
     axes.tick_params(axis="x", labelsize=7)
     axes.grid(axis="y", color="#DDDDDD", lw=0.6)
     axes.margins(x=0.12)
-    axes.set_title("Walls")
