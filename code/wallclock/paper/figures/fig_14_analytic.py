@@ -81,10 +81,13 @@ def _walls(axes: Axes, rows: Sequence[Row]) -> None:
         colour, look = _SETS[row["image_set"]]
         if row["wall"] == analytic.ELSEWHERE:
             colour, look = "white", "o"
+        # Only storage and transform differ between the sets.
+        beside = "right" if row["image_set"] == "original" else "left"
+        side = beside if row["wall"] in ("storage", "transform") else "center"
         ends = [float(row[f"img_per_s_{end}"] or rate) for end in ("min", "max")]
         axes.plot(ends, [y, y], color=style.INK, lw=0.9, zorder=2)
         axes.plot(rate, y, look[0], ms=5, mfc=colour, mec=style.INK, mew=0.6)
-        axes.text(rate, y - 0.2, digits(rate), ha="center", va="bottom", fontsize=6)
+        axes.text(rate, y - 0.2, digits(rate), ha=side, va="bottom", fontsize=6)
     axes.set(xscale="log", ylim=(len(names) - 0.5, -0.7), xlabel="images per second")
     axes.set_title("Walls")
     axes.set_yticks(range(len(names)), names)
