@@ -74,7 +74,7 @@ def test_analytic_model_beside_its_source(t4_copy: Copy) -> None:
     # Six of the source's batches with eight workers; here one more, of which five were not timed.
     assert [len(markers(left.lines, marker)) for marker in "oD"] == [6, 7 + 5]
     assert len(markers(right.lines, "o")) == 5
-    for shown in ("here, 256 px images, workers: 4", "H200, predicted", "15,090", "n = 10 images"):
+    for shown in ("here, 256 px images, workers: 4", "H200, predicted", "random weights", "n = 10"):
         assert shown in words(figure)
     sentence = "256 px images prepared here keep a T4 busy 29.8 % of the time, at most"
     assert sentence in closing_sentence(folder, ["analytic"])

@@ -10,7 +10,7 @@ from experiments import analytic
 from wallclock.paper.csvfile import Row, distinct, joined, ok_rows
 from wallclock.paper.figures import style
 from wallclock.paper.format import digits
-from wallclock.paper.labels import CORPORA, SHORT_SETS
+from wallclock.paper.labels import CORPORA, SHORT_SETS, weights
 from wallclock.paper.rendering import NothingToDrawError, Tables, output
 
 #: Marker and line of the source's scenarios; colour, marker and line of this machine's image sets.
@@ -33,7 +33,7 @@ def draw(tables: Tables) -> Figure:
     left, right = figure.subplots(1, 2, width_ratios=(4, 5))
     _utilization(left, sweep)
     _walls(right, walls)
-    about = (joined(own, "device"), joined(own, "corpus", CORPORA))
+    about = (joined(own, "device"), joined(own, "corpus", CORPORA), weights(own))
     style.place_note(
         figure,
         *(*about, f"n = {joined(walls, 'n_images')} images"),
