@@ -1,6 +1,7 @@
 """Records with chosen samples, and a plan over a tiny folder."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,3 +52,24 @@ def plan(folder: Path, *overrides: str) -> Plan:
     corpus = ("corpus=folder", f"corpus.path='{images}'", f"out='{folder / 'out'}'")
     planned = resolved(*corpus, "device=cpu", "model='null'", *overrides)
     return Plan(planned, lambda done, total, what: None)
+
+
+def analytic(device: str = "cpu", failed: str = "") -> list[Record]:
+    """The parts of `analytic`: 100 images a second a process of 20 KB each, steps of 10 + B ms."""
+    params = {"readers": [1, 8], "batch_sizes": (1, 32)}
+    cold = {"cold-1": [2 * MS, 4 * MS, 5 * MS], "cold-8": [1 * MS], "warm": [MS // 10]}
+    values = {"n_loaded": 10, "n_warm": 10, "mean_bytes": 2e4, "from_disk_share": 1.0}
+    rates = {"rates": {"1": 100.0, "4": 300.0}}
+    times = {
+        f"{name}-{n}": [a * MS] for n in (1, 32) for name, a in (("forward", 10 + n), ("h2d", n))
+    }
+    step = record("analytic", "step", "step", {}, params, times, Recipe("step", device=device))
+    made = [
+        record("analytic", "storage", "storage", values, params, cold),
+        record("analytic", "contention", "loading", values | rates, params),
+        replace(step, cell=replace(step.cell, corpus=None)),
+    ]
+    return [
+        replace(one, status="error", values={}) if one.cell.protocol == failed else one
+        for one in made
+    ]

@@ -8,7 +8,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from experiments import ablation, cpu, decoders, onnx, profiler, serialization
+from experiments import ablation, analytic, cpu, decoders, onnx, profiler, serialization
+from tests.experiments import made
 from tests.reference import REFERENCE as REFERENCE
 from wallclock.paper import claims
 from wallclock.paper.csvfile import read_columns, read_table, write_table
@@ -82,6 +83,12 @@ def write_ablation(folder: Path) -> None:
     save(folder / ablation.CSV, rows, list(ablation.COLUMNS))
 
 
+def write_analytic(folder: Path) -> None:
+    """The analytic model of a machine with a GPU: the reference run has none."""
+    for name, rows in analytic.tables(made.analytic("cuda")).items():
+        write_table(folder / name, analytic.TABLES[name], rows)
+
+
 def as_on_t4(target: Path) -> Path:
     """The reference run with the paper's own numbers in the cells that it cites, on its machine."""
     copy_tables(target)
@@ -92,6 +99,7 @@ def as_on_t4(target: Path) -> Path:
         assert newer is not None
         rows = [*runtimes, {**newer, "opset": "17", "attention": "eager"}]
         save(target / onnx.CSV, rows, read_columns(target / onnx.CSV))
+    write_analytic(target)
     on_cpu = (decoders.CSV, cpu.CSV, profiler.CSV, serialization.CSV)
     for path in target.glob("*.csv"):
         columns, rows = read_columns(path), read_table(path)

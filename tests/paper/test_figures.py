@@ -28,6 +28,7 @@ from experiments import (
 from tests.paper.tables import CPU, REFERENCE, Copy, drawn, edit, fail, save, words, write_ablation
 from wallclock.clock import STAGES
 from wallclock.errors import UserError
+from wallclock.paper.closing import closing_sentence
 from wallclock.paper.csvfile import ok_rows, read_table
 from wallclock.paper.figures import FIGURES, render
 from wallclock.paper.figures.fig_01_stacked_stage_time import stage_seconds
@@ -66,6 +67,22 @@ def test_ablation_shows_gains_and_steps_alone(tmp_path: Path) -> None:
         drawn("fig-13-ablation", tmp_path)
 
 
+def test_analytic_model_beside_its_source(t4_copy: Copy) -> None:
+    folder = t4_copy("analytic.csv", "analytic-walls.csv")
+    figure = drawn("fig-14-analytic", folder)
+    left, right = figure.axes
+    # Six of the source's batches with eight workers; here one more, of which five were not timed.
+    assert [len(markers(left.lines, marker)) for marker in "oD"] == [6, 7 + 5]
+    assert len(markers(right.lines, "o")) == 5
+    for shown in ("here, 256 px images, workers: 4", "H200, predicted", "random weights", "n = 10"):
+        assert shown in words(figure)
+    sentence = "256 px images prepared here keep a T4 busy 29.8 % of the time, at most"
+    assert sentence in closing_sentence(folder, ["analytic"])
+    save(folder / "analytic.csv", read_table(folder / "analytic.csv")[:31])
+    with pytest.raises(NothingToDrawError, match="of this machine"):
+        drawn("fig-14-analytic", folder)
+
+
 def markers(lines: Sequence[Line2D], marker: str) -> list[tuple[float, float]]:
     """Positions of the points drawn with that marker."""
     points: list[Any] = [line.get_xydata() for line in lines if line.get_marker() == marker]
@@ -88,7 +105,7 @@ class TestRendering:
         """A hatch of dots once made an SVG of a megabyte."""
         sizes = {path.stem: path.stat().st_size for path in (t4_run / "figures").glob("*.svg")}
         assert list(FIGURES) == sorted(sizes)
-        assert len(FIGURES) == 12
+        assert len(FIGURES) == 13
         assert max(sizes.values()) < 250_000, sizes
 
     def test_missing_tables_are_named(self, copy: Copy, tmp_path: Path) -> None:

@@ -26,25 +26,6 @@ STEP_S = {size: float(step_ms) / 1e3 for size, (step_ms, _, _) in TABLE.items()}
 POSITIVE = st.floats(1e-3, 1e12)
 
 
-@pytest.mark.parametrize(
-    ("size", "sample", "rate", "transform_ms", "percent"),
-    [
-        *((size, 500 * KB, 8 * 250 * MB, ms, percent) for size, (_, ms, percent) in TABLE.items()),
-        *((size, 500 * KB, 50 * GB, f"{size / 100:.10g}", "100.0") for size in TABLE),
-        (32, 5 * MB, 2 * GB, "80", "7.3"),
-        (1024, 5 * MB, 2 * GB, "2560", "1.2"),
-    ],
-)
-def test_overlap_to_the_last_digit(
-    size: int, sample: float, rate: float, transform_ms: str, percent: str
-) -> None:
-    """On eight workers of 250 MB/s each, and on a GPU at 50 GB/s."""
-    result = overlap(size, sample, rate, STEP_S[size])
-    assert f"{1e3 * result.transform_s:.10g}" == transform_ms
-    assert f"{100 * result.utilization:.1f}" == percent
-    assert result.is_bottleneck == (percent != "100.0") == (result.slowdown > 1)
-
-
 @pytest.mark.parametrize("size", TABLE)
 def test_predict_agrees_with_the_table(size: int) -> None:
     _, transform_ms, percent = TABLE[size]

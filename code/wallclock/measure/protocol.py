@@ -36,6 +36,7 @@ _MODULES = {
     **dict.fromkeys(("serial", "floor", "profiler"), "serial"),
     **dict.fromkeys(("runtime", "layers"), "runtimes"),
     **dict.fromkeys(("ceiling", "decode", "serialization"), "ceilings"),
+    "storage": "storage",
 }
 
 

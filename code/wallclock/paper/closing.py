@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-import experiments
+import experiments.analytic
 from experiments import ablation, cpu, fast, frontier, layers, limits, opt, predict, scaling, t4
 from wallclock.paper import diagnosis as job
 from wallclock.paper.csvfile import Row, ok_rows, read_table
@@ -197,6 +197,14 @@ _SENTENCES: Mapping[str, Callable[[Path], str]] = {
             f"the loader prepares {_rate(row)}, {percent(row['efficiency'])} of its ceiling"
         ),
         what="loader",
+    ),
+    "analytic": _first_row(
+        experiments.analytic.WALLS_CSV,
+        lambda row: (
+            f"by formula, not end to end: {SHORT_SETS[row['image_set']]} prepared here keep a "
+            f"{row['what'].split(',')[0]} busy {percent(row['utilization'])} of the time, at most"
+        ),
+        wall=experiments.analytic.ELSEWHERE,
     ),
     "layers": _first_row(
         layers.OPERATORS_CSV,

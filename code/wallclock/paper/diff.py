@@ -26,6 +26,7 @@ _MEASURED = re.compile(
     r"^ratio|(_s|_ms|_share|_per_s|_per_100k|_per_call|_without_forward)$"
     r"|(_min|_max|_difference|_[mg]ib)$"
     r"|^(gpu_util_mean|gpu_power_w|sm_clock_mhz|cpu_cores_used|usd_per_million)$"
+    r"|^(utilization|utilization_all_walls|slowdown|crossover_batch|workers_needed)$"
 )
 _FRACTION = re.compile(r"(_share|_without_forward|_difference)$")
 _COMPUTED = frozenset({"psnr_db", "cosine", "cosine_min"})

@@ -102,6 +102,8 @@ def _result(row: Row) -> str:
     for column, unit in RESULTS.items():
         if row.get(column):
             return f"{digits(row[column])} {unit}"
+    if row.get("utilization"):
+        return f"{percent(row['utilization'])} busy"
     if row.get("max_relative_difference"):
         return f"{percent(row['max_relative_difference'])} apart at most"
     return row.get("status", "")

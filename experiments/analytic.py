@@ -1,0 +1,240 @@
+"""Which wall would bind: storage, transform, copy or accelerator? Formulas, not an end-to-end run.
+
+Method. A batch takes the longer of its transform and its step; the slowest path bounds what the
+accelerator gets (`wallclock.predict.analytic`). First the source's own case: "Starving the GPU", a
+tutorial of mlsysim (github.com/harvard-edge/cs249r_book), trains ResNet-50 on an A100 with samples
+of 500 KB from eight workers of 250 MB/s. Its step times are inputs, what it prints is in columns
+`printed_*`. It names no storage: 7 GB/s is one PCIe 4.0 drive, 32 GB/s a direction of PCIe 4.0 x16,
+as in mlsysim's hardware table. Then this machine, from parts measured apart by the protocols
+`storage`, `contention` and `step`; batches not timed are on the fitted line (`step_origin`), bytes
+are the files'. On a CPU the forward pass takes the cores that load, and the formulas let the two
+overlap: an upper bound. `predict` has the model that shares the cores.
+"""
+
+import csv
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+from experiments import _common, _paper_values
+from experiments._common import Cell, Options, Plan, Record, Records, Tables, cell, mock_model
+from wallclock import provenance
+from wallclock.predict.analytic import feed, overlap
+from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
+from wallclock.predict.model import Pipeline
+from wallclock.summary import median
+
+RANK = 155
+CSV, WALLS_CSV = "analytic.csv", "analytic-walls.csv"
+_WHERE = "corpus weights device device_kind n_images origin status reason note"
+TABLES = {
+    CSV: _common.columns(
+        "what case scenario batch_size workers image_set sample_kb transform_gb_per_s",
+        "transform_ms step_ms step_origin utilization slowdown demand_gb_per_s bottleneck",
+        "utilization_all_walls storage_img_per_s interconnect_img_per_s transform_img_per_s",
+        "accelerator_img_per_s crossover_batch workers_needed",
+        f"printed_transform_ms printed_utilization {_WHERE}",
+    ),
+    WALLS_CSV: _common.columns(
+        "what wall image_set kb_per_image gb_per_s img_per_s img_per_s_min img_per_s_max",
+        "from_disk_share batch_size utilization workers_needed",
+        f"fp16_tflops memory_gb_per_s pcie_gb_per_s pcie_img_per_s source {_WHERE}",
+    ),
+}
+#: The wall of accelerators that are not here.
+ELSEWHERE = "accelerator elsewhere"
+#: The source's batch sizes.
+_BATCHES = (32, 64, 128, 256, 512, 1024)
+_PEAKS = ("fp16_tflops", "memory_gb_per_s")
+#: Of a pixel of the device's input: float32 (3, h, w).
+_PIXEL_BYTES = 12
+_SHARES_CORES = "the forward pass takes the cores that load: an upper bound"
+
+_Row = dict[str, Any]
+
+
+def cells(plan: Plan, options: Options) -> list[Cell]:
+    """Storage and loading of each image set, then the step."""
+    grid, recipe, mock = list[Cell](), options["recipe"], mock_model(plan)
+    for name, corpus in plan.slices(options["images"]).items():
+        for protocol in ("storage", "contention"):
+            params = {**plan.params, **options[protocol]}
+            new = cell(plan, "analytic", protocol, f"{protocol}-{name}", recipe, corpus, model=mock)
+            grid.append(replace(new, params=params))
+    params = {name: value[plan.settings.device] for name, value in options["step"].items()}
+    on_host = replace(recipe, name="step", normalize_on="host")
+    return [*grid, cell(plan, "analytic", "step", "step", on_host, None, params=params)]
+
+
+def tables(records: Records) -> Tables:
+    """The source's rows and this machine's; the walls, those of accelerators elsewhere too."""
+    if not records:
+        return {}
+    of = {(record.cell.protocol, _common.image_set_of(record)): record for record in records}
+    rows: dict[str, list[_Row]] = {CSV: list(source_rows()), WALLS_CSV: []}
+    for image_set in dict.fromkeys(name for _, name in of if name):
+        names = (("storage", image_set), ("contention", image_set), ("step", ""))
+        if all(name in of for name in names):
+            storage, loading, step = (of[name] for name in names)
+            walls = [
+                *_paths(storage, "storage"),
+                *_paths(loading, "transform"),
+                *_device(step, loading),
+            ]
+            rows[WALLS_CSV] += walls
+            if loading.ok:
+                rows[CSV] += _sweep(walls, loading, step) if step.ok else ()
+                rows[WALLS_CSV] += _elsewhere(loading)
+    return {
+        csv: [{name: row.get(name) for name in TABLES[csv]} for row in rows[csv]] for csv in rows
+    }
+
+
+def source_rows() -> Iterator[_Row]:
+    """The source's scenarios over batch sizes, with what it prints where it prints it."""
+    lines = _read("resnet50-a100.csv")
+    for scenario, group in groupby(lines, lambda line: line["scenario"]):
+        case = list(group)
+        steps = {int(line["batch_size"]): float(line["step_ms"]) / 1e3 for line in case}
+        for line in case:
+            size, sample = int(line["batch_size"]), 1e3 * float(line["sample_kb"])
+            paths = ("transform", "storage", "interconnect")
+            rates = {name: 1e9 * float(line[f"{name}_gb_per_s"]) / sample for name in paths}
+            worker = rates["transform"] / int(line["workers"]) if line["workers"] else None
+            row: _Row = {**line, "what": f"source, {scenario}, batch {size}", "case": "source"}
+            row |= {"origin": "computed", "status": "ok"}
+            yield row | _bounds(size, sample, steps, rates, worker)
+
+
+def _bounds(
+    size: int,
+    sample_bytes: float,
+    steps: Mapping[int, float],
+    rates: Mapping[str, float],
+    worker: float | None,
+) -> _Row:
+    """What follows for a batch from seconds of a step by batch size, and images a second by path.
+
+    `utilization` is the source's: transform against step. `utilization_all_walls` counts every
+    path. `workers_needed`: if each has a core, and none slows another.
+    """
+    line, paths = StepTime.fit(steps.items()), {name: rates[name] * sample_bytes for name in rates}
+    step_s = steps.get(size) or line.batch_s(size)
+    result = overlap(size, sample_bytes, paths["transform"], step_s)
+    supply = feed(size * sample_bytes / step_s, **paths)
+    # Its cost an image is that of a single worker as fast as all of them.
+    transform = StageCosts(decode_s=1 / rates["transform"])
+    pipeline = Pipeline(transform, line, Machine(cores=1), JobSetup(workers=1))
+    return {
+        "batch_size": size,
+        "sample_kb": sample_bytes / 1e3,
+        "transform_gb_per_s": paths["transform"] / 1e9,
+        "transform_ms": 1e3 * result.transform_s,
+        "step_ms": 1e3 * step_s,
+        "utilization": result.utilization,
+        "slowdown": result.slowdown,
+        "demand_gb_per_s": supply.demand_bytes_per_s / 1e9,
+        "utilization_all_walls": min(1.0, 1 / supply.utilization),
+        "bottleneck": supply.bottleneck if supply.is_stalled else "accelerator",
+        **{f"{name}_img_per_s": rate for name, rate in rates.items()},
+        "accelerator_img_per_s": size / step_s,
+        "crossover_batch": pipeline.crossover_batch() if len(steps) > 1 else None,
+        "workers_needed": math.ceil(size / step_s / worker - 1e-9) if worker else None,
+    }
+
+
+def _wall(record: Record, wall: str, what: str) -> _Row:
+    row = _common.new_row([record], TABLES[WALLS_CSV]) | {"weights": None, "batch_size": None}
+    return row | {"wall": wall, "what": what}
+
+
+def _paths(record: Record, wall: str) -> Iterator[_Row]:
+    """A row for each number of readers or processes: the median pass, the slowest, the fastest."""
+    values = record.values
+    found = {f"transform, processes: {n}": [rate] for n, rate in values.get("rates", {}).items()}
+    for name, passes in record.samples.items() if wall == "storage" else ():
+        n = values["n_warm" if name == "warm" else "n_loaded"]
+        what = f"storage, {name.replace('cold-', 'cold, readers: ')}"
+        found[what] = [n / ns * 1e9 for ns in passes]
+    if not found:
+        yield _wall(record, wall, wall)
+    for what, rates in found.items():
+        row, size, rate = _wall(record, wall, what), values["mean_bytes"], median(rates)
+        row |= {"img_per_s": rate, "img_per_s_min": min(rates), "img_per_s_max": max(rates)}
+        row |= {"kb_per_image": size / 1e3, "gb_per_s": rate * size / 1e9}
+        if "cold" in what:
+            row["from_disk_share"] = values["from_disk_share"]
+        yield row | {"n_images": record.cell.images.n}
+
+
+def _device(step: Record, loading: Record) -> Iterator[_Row]:
+    """The copy to the device and the forward pass, each at its fastest batch size."""
+    on_host, copied = step.cell.recipe.device == "cpu", _PIXEL_BYTES * step.cell.model.input_px**2
+    for wall, stage in (("interconnect", "h2d"), ("accelerator", "forward")):
+        row = _wall(step, wall, f"{wall}: {stage}")
+        row |= {"image_set": _common.image_set_of(loading), "corpus": loading.cell.images.label}
+        if step.ok and on_host and stage == "h2d":
+            row |= {"status": "unavailable", "reason": "the device is the host: nothing is copied"}
+        elif step.ok:
+            size, seconds = min(_times(step, stage).items(), key=lambda at: at[1] / at[0])
+            row |= {"img_per_s": size / seconds, "batch_size": size}
+            if stage == "h2d":
+                row |= {"kb_per_image": copied / 1e3, "gb_per_s": copied * size / seconds / 1e9}
+            else:
+                row["weights"] = step.cell.model.weights
+        yield row
+
+
+def _times(step: Record, stage: str) -> dict[int, float]:
+    """Batch size → seconds of a batch in that stage."""
+    sizes = step.cell.params["batch_sizes"]
+    return {size: _common.mean_ms(step, f"{stage}-{size}") / 1e3 for size in sizes}
+
+
+def _sweep(walls: Sequence[_Row], loading: Record, step: Record) -> Iterator[_Row]:
+    """The source's sweep on this machine, for each number of loading processes."""
+    row = _wall(loading, "", "this machine") | {"case": "this machine", "origin": "computed"}
+    shares = step.cell.recipe.device == "cpu" and step.cell.model.weights != "none"
+    row |= {"weights": step.cell.model.weights, "n_images": loading.cell.images.n}
+    row["note"] = _SHARES_CORES if shares else ""
+    # Of the storage the fastest cold pass: what is in memory was on the disk before.
+    own = [wall for wall in walls if wall.get("img_per_s") and wall["what"] != "storage, warm"]
+    own.sort(key=lambda wall: wall["img_per_s"])
+    fastest = {wall["wall"]: wall["img_per_s"] for wall in own}
+    paths = {name: fastest[name] for name in ("storage", "interconnect") if name in fastest}
+    mean, rates = loading.values["mean_bytes"], loading.values["rates"]
+    times = _times(step, "forward")
+    for workers, rate in rates.items():
+        for size in sorted({*times, *_BATCHES}):
+            row |= _bounds(size, mean, times, {"transform": rate, **paths}, rates["1"])
+            row |= {"scenario": f"workers: {workers}", "workers": workers}
+            row["step_origin"] = "measured" if size in times else "extrapolated"
+            yield row | {"what": f"this machine, {row['scenario']}, batch {size}"}
+
+
+def _elsewhere(loading: Record) -> Iterator[_Row]:
+    """DINOv2-small in FP16 on accelerators that are not here, by cited peaks; nothing tests it.
+
+    On a T4 it is the paper's own rate, at batch 64. On another, that times the smaller (`_min`) and
+    the larger (`_max`) of two ratios to the T4's: FP16 peak and memory bandwidth. At an equal
+    distance from the roofline (Williams et al., 2009) the truth is between. `utilization` is this
+    machine's transform, one process a core, over the lower: an upper bound.
+    """
+    base, *_ = lines = _read("accelerators.csv")
+    t4_rate = _paper_values._values()["runtime-pytorch-fp16"]
+    cores = str(loading.environment["machine"]["cores"])
+    for line in lines:
+        low, high = sorted(t4_rate * float(line[peak]) / float(base[peak]) for peak in _PEAKS)
+        rates, origin = loading.values["rates"], "paper" if line is base else "predicted"
+        pcie = 1e9 * float(line["pcie_gb_per_s"]) / (_PIXEL_BYTES * loading.cell.model.input_px**2)
+        row = _wall(loading, ELSEWHERE, f"{line['accelerator']}, {origin}") | {**line}
+        row |= {"img_per_s": low, "img_per_s_min": low, "img_per_s_max": high, "origin": origin}
+        row |= {"utilization": min(1.0, rates[cores] / low), "pcie_img_per_s": pcie}
+        yield row | {"workers_needed": math.ceil(low / rates["1"])}
+
+
+def _read(name: str) -> list[dict[str, str]]:
+    with (provenance.ROOT / "data" / "paper" / name).open(encoding="utf-8", newline="") as handle:
+        return list(csv.DictReader(handle))
