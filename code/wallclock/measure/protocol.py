@@ -32,6 +32,7 @@ _MODULES = {
     **dict.fromkeys(("serial", "floor", "profiler"), "serial"),
     **dict.fromkeys(("runtime", "layers"), "runtimes"),
     **dict.fromkeys(("ceiling", "decode", "serialization"), "ceilings"),
+    "formats": "formats",
 }
 
 

@@ -5,7 +5,19 @@ from functools import partial
 from pathlib import Path
 
 import experiments
-from experiments import ablation, cpu, fast, frontier, layers, limits, opt, predict, scaling, t4
+from experiments import (
+    ablation,
+    cpu,
+    fast,
+    formats,
+    frontier,
+    layers,
+    limits,
+    opt,
+    predict,
+    scaling,
+    t4,
+)
 from wallclock.paper import diagnosis as job
 from wallclock.paper.csvfile import Row, number, ok_rows, read_table
 from wallclock.paper.format import digits, factor, percent
@@ -202,6 +214,13 @@ _SENTENCES: Mapping[str, Callable[[Path], str]] = {
             f"the loader prepares {_rate(row)}, {percent(row['efficiency'])} of its ceiling"
         ),
         what="loader",
+    ),
+    "formats": _first_row(
+        formats.CSV,
+        lambda row: (
+            f"progressive costs {factor(row['time_vs_baseline'])} a baseline JPEG at reduced size"
+        ),
+        **{"variant": "progressive", "quality": "85", "decoder": "simplejpeg", "dct_scale": "auto"},
     ),
     "layers": _first_row(
         layers.OPERATORS_CSV,
