@@ -14,7 +14,7 @@ from experiments import _common
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell
 from wallclock.stages.decode import CPU_DECODERS, DECODERS
 
-RANK = 25
+RANK = 35
 CSV = "formats.csv"
 COLUMNS = _common.columns(
     "what format variant quality decoder dct_scale image_set corpus device device_kind",

@@ -1,13 +1,9 @@
 """`python -m wallclock.compare --a FILE --b FILE`: are these the same vectors? Also compare.csv.
 
-The regression gate of a changed job, and of a shadow run beside the old one: two files of vectors,
-matched by id. Exit status: 0 where every measure is within its limit, 3 where one is not, 1 where
-the request cannot be met.
-
-Cosines are of A's and B's vector of one id. A vector is misplaced if another id's vector in B is
-closer to it than its own by more than the vectors differ otherwise, as after two ids were swapped;
-the ids with the lowest cosines are tested. Recall is the share of a vector's nearest neighbours in
-A that are among its nearest in B too.
+The gate of a changed job, or of a shadow run: two files of vectors, matched by id. A vector is
+misplaced if another id's vector in B is nearer to it than its own by more than the vectors differ
+otherwise, as after two ids were swapped; those with the lowest cosines are tested. Recall is the
+share of a vector's nearest neighbours in A that are among its nearest in B.
 """
 
 import argparse
@@ -35,21 +31,15 @@ from wallclock.summary import cosine
 
 #: Exit status where a measure is outside its limit.
 OUTSIDE = 3
-COLUMNS = (
-    *("measure", "value", "limit", "within", "n", "ids", "a_vectors", "b_vectors", "dim"),
-    *("origin", "status", "reason"),
-)
-
+COLUMNS = ("measure", "value", "limit", "within", "n", "ids", "a_vectors", "b_vectors", "dim")
 #: Measure → the default of its limit: the most that may be, or for a float the least.
 LIMITS: dict[str, int | float] = {
     **{"missing in A": 0, "missing in B": 0, "duplicates": 0, "invalid": 0, "misplaced": 0},
     **{"cosine p50": 0.9999, "cosine p1": 0.999, "cosine min": 0.99, "recall@10": 0.95},
 }
 _NEIGHBOURS = 10
-#: Ids that a cell names at most; vectors with the lowest cosines, tested for another's place.
-_NAMED, _SUSPECTS = 10, 1000
-#: Of these ids, the terminal shows so many.
-_SHOWN = 2
+#: Ids that a cell and the terminal name; vectors that are tested for another's place.
+_NAMED, _SHOWN, _SUSPECTS = 10, 2, 1000
 #: Rows of a block: for cosines in float64, and so that similarities to n vectors take 32 MB.
 _ROWS, _SIMILARITIES = 1 << 14, 1 << 23
 #: float32 products of equal vectors differ by this in different blocks.
@@ -120,30 +110,29 @@ def compare(
     if dims[0] != dims[1]:
         raise UserError(f"vectors of A have {dims[0]} components, of B {dims[1]}: give like files")
     rows_a, rows_b = ({n: i for i, n in reversed([*enumerate(ids)])} for ids, _ in (a, b))
-    common = sorted(rows_a.keys() & rows_b.keys())
-    if not common:
+    common = np.array(sorted(rows_a.keys() & rows_b.keys()), dtype=object)
+    if not len(common):
         raise UserError("A and B have no id in common; are they of the same images?")
-    ours, theirs = (np.array([rows[n] for n in common]) for rows in (rows_a, rows_b))
+    ours, theirs = ([rows[name] for name in common] for rows in (rows_a, rows_b))
     valid = _valid(a[1])[ours] & _valid(b[1])[theirs]
-    ids = np.array(common, dtype=object)
     found: dict[str, _Found] = {
         "missing in A": _counted(rows_b.keys() - rows_a, len(rows_b)),
         "missing in B": _counted(rows_a.keys() - rows_b, len(rows_a)),
         "duplicates": _counted(_repeated(a[0]) + _repeated(b[0]), len(a[0]) + len(b[0])),
-        "invalid": _counted(ids[~valid], len(ids)),
+        "invalid": _counted(common[~valid], len(common)),
     }
     if valid.any():
-        found |= _closeness(ids[valid], a[1][ours[valid]], b[1][theirs[valid]], queries)
-    shared = {"a_vectors": len(a[0]), "b_vectors": len(b[0]), "dim": dims[0]}
-    shared |= {"origin": "measured", "status": "ok", "reason": ""}
+        pair = a[1][ours][valid], b[1][theirs][valid]
+        found |= _closeness(common[valid], *pair, queries)
     rows = []
     for name, limit in limits.items():
         value, named, n = found.get(name, (None, [], 0))
         most = isinstance(LIMITS[name], int)
         # What could not be measured is not within its limit.
         within = value is not None and (value <= limit if most else value >= limit)
-        row = {"measure": name, "value": value, "limit": limit, "within": within, "n": n}
-        rows.append({**row, "ids": "; ".join(named[:_NAMED]), **shared})
+        cells = (name, value, limit, within, n, "; ".join(named[:_NAMED]))
+        about = (len(a[0]), len(b[0]), dims[0])
+        rows.append(dict(zip(COLUMNS, (*cells, *about), strict=True)))
     return rows
 
 

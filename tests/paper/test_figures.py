@@ -25,7 +25,18 @@ from experiments import (
     t4,
     workers,
 )
-from tests.paper.tables import CPU, REFERENCE, Copy, drawn, edit, fail, save, words, write_ablation
+from tests.paper.tables import (
+    CPU,
+    REFERENCE,
+    Copy,
+    drawn,
+    edit,
+    fail,
+    save,
+    words,
+    write_ablation,
+    write_formats,
+)
 from wallclock.clock import STAGES
 from wallclock.errors import UserError
 from wallclock.paper.csvfile import ok_rows, read_table
@@ -66,6 +77,16 @@ def test_ablation_shows_gains_and_steps_alone(tmp_path: Path) -> None:
         drawn("fig-13-ablation", tmp_path)
 
 
+def test_formats_show_the_fastest_decoder_of_each(tmp_path: Path) -> None:
+    write_formats(tmp_path)
+    figure = drawn("fig-15-formats", tmp_path)
+    full, reduced = figure.axes
+    assert markers(full.lines, "D") == [(107, 10)]
+    assert markers(reduced.lines, "s") == [(103, 10), (105, 10)]
+    for shown in ("JPEG progressive", "PNG", "of each: simplejpeg", "PIL avif: unavailable (no AV"):
+        assert shown in words(figure)
+
+
 def markers(lines: Sequence[Line2D], marker: str) -> list[tuple[float, float]]:
     """Positions of the points drawn with that marker."""
     points: list[Any] = [line.get_xydata() for line in lines if line.get_marker() == marker]
@@ -88,7 +109,7 @@ class TestRendering:
         """A hatch of dots once made an SVG of a megabyte."""
         sizes = {path.stem: path.stat().st_size for path in (t4_run / "figures").glob("*.svg")}
         assert list(FIGURES) == sorted(sizes)
-        assert len(FIGURES) == 12
+        assert len(FIGURES) == 13
         assert max(sizes.values()) < 250_000, sizes
 
     def test_missing_tables_are_named(self, copy: Copy, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 import experiments
 from experiments import frontier, serial, t4, workers
-from tests.paper.tables import REFERENCE, Copy, edit, fail, write_ablation
+from tests.paper.tables import REFERENCE, Copy, edit, fail, write_ablation, write_formats
 from wallclock.paper import format as formats
 from wallclock.paper.claims import CLAIMS, VERDICTS, judge, load
 from wallclock.paper.closing import closing_sentence
@@ -96,6 +96,7 @@ class TestClosingSentence:
     def test_every_experiment_has_one(self, name: str, copy: Copy) -> None:
         folder = copy()
         write_ablation(folder)
+        write_formats(folder)
         sentence = closing_sentence(folder, [name])
         assert re.search(r"\d(×| %)", sentence)
         assert "\n" not in sentence

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import PIL
-from PIL import AvifImagePlugin, Image, features
+from PIL import Image
 
 from wallclock.clock import gc_disabled
 from wallclock.corpus import readers
 from wallclock.corpus.manifest import Item, failure_rows
 from wallclock.errors import ImageError, image_errors
-from wallclock.files import write_bytes, write_text
+from wallclock.files import digest_of, write_bytes
 from wallclock.measure import protocol
 from wallclock.measure.protocol import Measurement, Progress
 from wallclock.spec import Cell
@@ -60,25 +60,29 @@ def formats(cell: Cell, work: Path, progress: Progress) -> Measurement:
     encoding. Values by encoding: `kb` and `psnr_db`, medians; `unavailable`, why there is no time.
     """
     recipe, threads = cell.recipe, set_threads(cell.recipe, uses_torch=False)
-    # Pillow would decode AVIF, and no other format, with as many threads as there are cores.
-    AvifImagePlugin.DEFAULT_MAX_THREADS = 1
+    Image.init()
+    if "AVIF" in Image.SAVE:
+        from PIL import AvifImagePlugin
+
+        # Of all formats, Pillow would decode this one with a thread a core.
+        AvifImagePlugin.DEFAULT_MAX_THREADS = 1
     scaled = recipe.dct_scale == "auto"
     scaling = decode.Scaling(cell.model.input_px, recipe.dct_margin) if scaled else None
     decoder = decode.make(recipe.decoder, scaling)
     manifest, unavailable = protocol.open_corpus(cell), dict[str, str]()
     for key in cell.params["encodings"]:
-        module = ENCODINGS[key.partition("-")[0]][0].lower()
-        if module in features.modules and not features.check(module):
-            unavailable[key] = f"Pillow {PIL.__version__} is built without {module}"
+        format, _ = ENCODINGS[key.partition("-")[0]]
+        if format not in Image.SAVE:
+            unavailable[key] = f"Pillow {PIL.__version__} is built without {format}"
     encodings = [key for key in cell.params["encodings"] if key not in unavailable]
-    folder = Path(cell.images.manifest).parent / f"formats-pillow-{PIL.__version__}"
+    version = digest_of([PIL.__version__, ENCODINGS])[:12]
+    folder = Path(cell.images.manifest).parent / f"formats-{version}"
     encode = partial(_encode, folder, encodings, readers.make(manifest))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         made = dict(zip(manifest.valid, pool.map(encode, manifest.valid), strict=True))
     pictures = {item.id: files for item, files in made.items() if isinstance(files, dict)}
-    failures = [*failure_rows(manifest.items)]
-    failed = {item: error for item, error in made.items() if isinstance(error, ImageError)}
-    failures += failure_rows(item.with_failure(error) for item, error in failed.items())
+    failed = [item.with_failure(e) for item, e in made.items() if isinstance(e, ImageError)]
+    failures = failure_rows((*manifest.items, *failed))
     if not pictures:
         raise protocol.all_failed(failures)
     values: dict[str, Any] = {**threads, **manifest.size_stats(), "n_images": len(pictures)}
@@ -99,7 +103,7 @@ def formats(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
 def _time(
     decoder: decode.Decode,
-    pictures: Mapping[str, Mapping[str, _File]],
+    pictures: Mapping[str, Any],
     samples: Mapping[str, Any],
     progress: Progress,
 ) -> None:
@@ -134,7 +138,8 @@ def _encode(
                     pixels = np.ascontiguousarray(decoder(read(item))[3:, 3:])
                 data = _file(pixels, key)
                 write_bytes(path, data, sync=False)
-                write_text(psnr, str(min(psnr_db(decoder(data), pixels), PSNR_CEILING_DB)))
+                decibels = min(psnr_db(decoder(data), pixels), PSNR_CEILING_DB)
+                write_bytes(psnr, str(decibels).encode(), sync=False)
             files[key] = _File(path, path.stat().st_size / 1e3, float(psnr.read_text()))
     except ImageError as error:
         return error

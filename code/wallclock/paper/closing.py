@@ -5,19 +5,7 @@ from functools import partial
 from pathlib import Path
 
 import experiments
-from experiments import (
-    ablation,
-    cpu,
-    fast,
-    formats,
-    frontier,
-    layers,
-    limits,
-    opt,
-    predict,
-    scaling,
-    t4,
-)
+from experiments import ablation, cpu, fast, frontier, layers, limits, opt, predict, scaling, t4
 from wallclock.paper import diagnosis as job
 from wallclock.paper.csvfile import Row, number, ok_rows, read_table
 from wallclock.paper.format import digits, factor, percent
@@ -216,7 +204,7 @@ _SENTENCES: Mapping[str, Callable[[Path], str]] = {
         what="loader",
     ),
     "formats": _first_row(
-        formats.CSV,
+        "formats.csv",
         lambda row: (
             f"progressive costs {factor(row['time_vs_baseline'])} a baseline JPEG at reduced size"
         ),
