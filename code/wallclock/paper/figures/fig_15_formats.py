@@ -1,6 +1,7 @@
 """Figure 15: the time to decode a picture against the size of its file, by format and quality."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -36,6 +37,14 @@ def draw(tables: Tables) -> Figure:
         _draw_panel(axes, points)
         axes.set_title(_PANELS[scale])
     panels[0].set_ylabel("ms a picture, one thread")
+    handles = panels[0].get_legend_handles_labels()
+    look: dict[str, Any] = {
+        "handlelength": 1.6,
+        "handletextpad": 0.4,
+        "columnspacing": 1.0,
+        "fontsize": 7,
+    }
+    figure.legend(*handles, loc="outside upper left", ncols=len(_LOOKS), **look)
     drawn = [row for points in shown.values() for row in points]
     remarks = [f"fastest decoder of each: {joined(drawn, 'decoder', DECODERS)}"]
     remarks += ["joined points: one format at rising quality", style.spread_remark(drawn)]
@@ -61,7 +70,6 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axis.set_major_formatter("{x:,g}")
     axes.minorticks_off()
-    axes.margins(x=0.16)
     axes.set_xlabel("KB a file, median")
     for (format, variant), (label, colour, marker) in _LOOKS.items():
         own = [row for row in rows if (row["format"], row["variant"]) == (format, variant)]
@@ -71,8 +79,5 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
         for row in own:
             ends = [float(row[f"mean_ms_{end}"]) for end in ("min", "max")]
             axes.plot([float(row["median_kb"])] * 2, ends, color=style.GREY, linewidth=0.9)
-        axes.plot(*zip(*points, strict=True), color=colour, marker=marker, ms=5, linewidth=1)
-        axes.annotate(
-            label, points[-1], (5, 4), textcoords="offset points", va="center", fontsize=7,
-            color=colour, annotation_clip=False,
-        )  # fmt: skip
+        look: dict[str, Any] = {"color": colour, "marker": marker, "ms": 5, "label": label}
+        axes.plot(*zip(*points, strict=True), **look)
