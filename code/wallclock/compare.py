@@ -10,7 +10,7 @@ import argparse
 import struct
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,6 @@ _ROWS, _SIMILARITIES = 1 << 14, 1 << 23
 #: float32 products of equal vectors differ by this in different blocks.
 _ROUNDING = 1e-6
 
-_Row = dict[str, object]
 #: A measure's value, the ids that it is about, and of how many vectors it is.
 _Found = tuple[float | None, Sequence[str], int]
 _Indices = npt.NDArray[np.intp]
@@ -100,7 +99,7 @@ def compare(
     b: tuple[Sequence[str], Vectors],
     limits: Mapping[str, float] = LIMITS,
     queries: int = 2000,
-) -> list[_Row]:
+) -> list[dict[str, object]]:
     """A row for each measure of `LIMITS`, with the ids that it is about, the worst first.
 
     Of an id that a file has more than once, the first vector is compared. Raises UserError where
@@ -115,12 +114,14 @@ def compare(
         raise UserError("A and B have no id in common; are they of the same images?")
     ours, theirs = ([rows[name] for name in common] for rows in (rows_a, rows_b))
     valid = _valid(a[1])[ours] & _valid(b[1])[theirs]
-    found: dict[str, _Found] = {
-        "missing in A": _counted(rows_b.keys() - rows_a, len(rows_b)),
-        "missing in B": _counted(rows_a.keys() - rows_b, len(rows_a)),
-        "duplicates": _counted(_repeated(a[0]) + _repeated(b[0]), len(a[0]) + len(b[0])),
-        "invalid": _counted(common[~valid], len(common)),
+    twice = [n for ids, _ in (a, b) for n, count in Counter(ids).items() for _ in range(count - 1)]
+    counted: dict[str, tuple[Collection[str], int]] = {
+        "missing in A": (rows_b.keys() - rows_a, len(rows_b)),
+        "missing in B": (rows_a.keys() - rows_b, len(rows_a)),
+        "duplicates": (twice, len(a[0]) + len(b[0])),
+        "invalid": (common[~valid], len(common)),
     }
+    found: dict[str, _Found] = {k: (len(v), sorted(v), n) for k, (v, n) in counted.items()}
     if valid.any():
         pair = a[1][ours][valid], b[1][theirs][valid]
         found |= _closeness(common[valid], *pair, queries)
@@ -134,15 +135,6 @@ def compare(
         about = (len(a[0]), len(b[0]), dims[0])
         rows.append(dict(zip(COLUMNS, (*cells, *about), strict=True)))
     return rows
-
-
-def _repeated(ids: Sequence[str]) -> list[str]:
-    return [name for name, count in Counter(ids).items() for _ in range(count - 1)]
-
-
-def _counted(names: Iterable[str], n: int) -> _Found:
-    names = sorted(names)
-    return len(names), names, n
 
 
 def _valid(vectors: Vectors) -> npt.NDArray[np.bool_]:
@@ -161,12 +153,13 @@ def _closeness(ids: Any, a: Vectors, b: Vectors, queries: int) -> dict[str, _Fou
         vectors /= np.abs(vectors).max(axis=1, keepdims=True)
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     worst, (p1, p50) = np.argsort(cosines, kind="stable"), np.quantile(cosines, (0.01, 0.5))
-    moved = _misplaced(a, b, worst[:_SUSPECTS], 2 * (1 - p50) + _ROUNDING)
+    tested = worst[:_SUSPECTS]
+    moved = list(_misplaced(a, b, tested, 2 * (1 - p50) + _ROUNDING))
     sample = np.sort(np.random.default_rng(0).permutation(n)[:queries])
     kept, lost = _neighbours_kept(a, b, sample)
     named = [f"{ids[i]} ({cosines[i]:.6g})" for i in worst[:_NAMED]]
     return {
-        "misplaced": _counted([f"{ids[i]} (as {ids[j]})" for i, j in moved], min(n, _SUSPECTS)),
+        "misplaced": (len(moved), [f"{ids[i]} (as {ids[j]})" for i, j in moved], len(tested)),
         "cosine p50": (float(p50), [], n),
         "cosine p1": (float(p1), [], n),
         "cosine min": (float(cosines[worst[0]]), named, n),
