@@ -37,14 +37,12 @@ def draw(tables: Tables) -> Figure:
         _draw_panel(axes, points)
         axes.set_title(_PANELS[scale])
     panels[0].set_ylabel("ms a picture, one thread")
-    handles = panels[0].get_legend_handles_labels()
-    look: dict[str, Any] = {
-        "handlelength": 1.6,
-        "handletextpad": 0.4,
-        "columnspacing": 1.0,
-        "fontsize": 7,
-    }
-    figure.legend(*handles, loc="outside upper left", ncols=len(_LOOKS), **look)
+    named = [zip(*axes.get_legend_handles_labels()[::-1], strict=True) for axes in panels]
+    handles = dict(pair for pairs in named for pair in pairs)
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside upper left", ncols=len(_LOOKS),
+        handlelength=1.6, handletextpad=0.4, columnspacing=1.0, fontsize=7,
+    )  # fmt: skip
     drawn = [row for points in shown.values() for row in points]
     remarks = [f"fastest decoder of each: {joined(drawn, 'decoder', DECODERS)}"]
     remarks += ["joined points: one format at rising quality", style.spread_remark(drawn)]
