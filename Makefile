@@ -14,7 +14,7 @@ FLAGS := $(if $(filter quick,$(PROFILE)),--quick,corpus=abo) --experiment all
 FULL := $(if $(filter quick,$(PROFILE)),,profile=long)
 # MODEL is a folder if there is one of that name, else a model on the hub.
 MODEL_IS = $(if $(MODEL),model=any model.$(if $(wildcard $(MODEL)/.),path,hub_id)=$(MODEL))
-.PHONY: help setup quick data run figures diff report check all diagnose drift frontier gpu-reference setup-peers test test-slow lint lock clean
+.PHONY: help setup quick data run figures diff report check all diagnose drift compare frontier gpu-reference setup-peers test test-slow lint lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -56,6 +56,10 @@ diagnose: $(READY) ## where your job spends its time, what to fix: IMAGES=dir/ [
 drift: $(READY) ## compare two folders of images (size, format, brightness): A=old/ B=new/
 	@$(if $(and $(A),$(B)),,echo "make drift compares two folders: make drift A=old/ B=new/" >&2; exit 2)
 	@$(PY) -m wallclock.drift --a "$(A)" --b "$(B)" $(ARGS)
+
+compare: $(READY) ## compare two files of vectors by id: A=old.parquet B=new.parquet [ARGS="--cosine-p1 0.99"]
+	@$(if $(and $(A),$(B)),,echo "make compare compares two files of vectors: make compare A=old.parquet B=new.parquet" >&2; exit 2)
+	@$(PY) -m wallclock.compare --a "$(A)" --b "$(B)" $(ARGS)
 
 frontier: $(READY) ## throughput against fidelity of every loader; IMAGES=dir/ adds a folder of yours
 	@$(PY) code/main.py --experiment frontier repeats=$(or $(REPEATS),5) $(if $(IMAGES),"experiment.frontier.folder='$(IMAGES)'") $(ARGS)

@@ -25,7 +25,7 @@ LAYERS = (
     ("wallclock.paper",),
     (
         *("wallclock.resolve", "wallclock.settings", "wallclock.session"),
-        *("wallclock.drift", "main"),
+        *("wallclock.drift", "wallclock.compare", "main"),
     ),
 )
 RANK = {prefix: rank for rank, layer in enumerate(LAYERS) for prefix in layer}

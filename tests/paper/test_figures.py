@@ -25,7 +25,18 @@ from experiments import (
     t4,
     workers,
 )
-from tests.paper.tables import CPU, REFERENCE, Copy, drawn, edit, fail, save, words, write_ablation
+from tests.paper.tables import (
+    CPU,
+    REFERENCE,
+    Copy,
+    drawn,
+    edit,
+    fail,
+    save,
+    words,
+    write_ablation,
+    write_formats,
+)
 from wallclock.clock import STAGES
 from wallclock.errors import UserError
 from wallclock.paper.closing import closing_sentence
@@ -81,6 +92,16 @@ def test_analytic_model_beside_its_source(t4_copy: Copy) -> None:
     save(folder / "analytic.csv", read_table(folder / "analytic.csv")[:31])
     with pytest.raises(NothingToDrawError, match="of this machine"):
         drawn("fig-14-analytic", folder)
+
+
+def test_formats_show_the_fastest_decoder_of_each(tmp_path: Path) -> None:
+    write_formats(tmp_path)
+    figure = drawn("fig-15-formats", tmp_path)
+    full, reduced = figure.axes
+    assert markers(full.lines, "D") == [(107, 10)]
+    assert markers(reduced.lines, "s") == [(103, 10), (105, 10)]
+    for shown in ("JPEG progressive", "PNG", "of each: simplejpeg", "PIL avif: unavailable (no AV"):
+        assert shown in words(figure)
 
 
 def markers(lines: Sequence[Line2D], marker: str) -> list[tuple[float, float]]:

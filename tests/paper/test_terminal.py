@@ -10,7 +10,15 @@ from rich.console import Console
 
 import experiments
 from experiments import frontier, serial, t4, workers
-from tests.paper.tables import REFERENCE, Copy, edit, fail, write_ablation, write_analytic
+from tests.paper.tables import (
+    REFERENCE,
+    Copy,
+    edit,
+    fail,
+    write_ablation,
+    write_analytic,
+    write_formats,
+)
 from wallclock.paper import format as formats
 from wallclock.paper.claims import CLAIMS, VERDICTS, judge, load
 from wallclock.paper.closing import closing_sentence
@@ -97,6 +105,7 @@ class TestClosingSentence:
         folder = copy()
         write_ablation(folder)
         write_analytic(folder)
+        write_formats(folder)
         sentence = closing_sentence(folder, [name])
         assert re.search(r"\d(×| %)", sentence)
         assert "\n" not in sentence

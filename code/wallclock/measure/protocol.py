@@ -37,6 +37,7 @@ _MODULES = {
     **dict.fromkeys(("runtime", "layers"), "runtimes"),
     **dict.fromkeys(("ceiling", "decode", "serialization"), "ceilings"),
     "storage": "storage",
+    "formats": "formats",
 }
 
 

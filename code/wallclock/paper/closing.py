@@ -206,6 +206,13 @@ _SENTENCES: Mapping[str, Callable[[Path], str]] = {
         ),
         wall=experiments.analytic.ELSEWHERE,
     ),
+    "formats": _first_row(
+        "formats.csv",
+        lambda row: (
+            f"progressive costs {factor(row['time_vs_baseline'])} a baseline JPEG at reduced size"
+        ),
+        **{"variant": "progressive", "quality": "85", "decoder": "simplejpeg", "dct_scale": "auto"},
+    ),
     "layers": _first_row(
         layers.OPERATORS_CSV,
         lambda row: f"{row['operator']} takes {percent(row['share'])} of the forward pass",

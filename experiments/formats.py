@@ -1,0 +1,83 @@
+"""What does a file format cost to decode, at full size and at the least that the model needs?
+
+Method. A corpus's pictures, decoded once and encoded anew by Pillow in every format and quality,
+so that all rows are of the same pictures. One decoder a process, one thread; the bytes are in
+memory; picture by picture all files in turn. At reduced size (`dct_scale=auto`), which only JPEG
+has, decoders compute the smallest DCT scale that `dct_margin` allows. `psnr_db` compares what was
+encoded with what Pillow decodes. `time_vs_baseline` is against a baseline JPEG by the same decoder
+at the same size: of the same quality, or of a middle one where there is none.
+"""
+
+from dataclasses import replace
+
+from experiments import _common
+from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell
+from wallclock.stages.decode import CPU_DECODERS, DECODERS
+
+RANK = 35
+CSV = "formats.csv"
+COLUMNS = _common.columns(
+    "what format variant quality decoder dct_scale image_set corpus device device_kind",
+    "n_images repeats median_kb img_per_s mean_ms p50_ms p90_ms mean_ms_min mean_ms_max",
+    "time_vs_baseline psnr_db median_megapixels origin status reason",
+)
+TABLES = {CSV: COLUMNS}
+#: These decoders read other formats than JPEG.
+_ANY_FORMAT = ("pil", "opencv")
+
+
+def cells(plan: Plan, options: Options) -> list[Cell]:
+    """Each decoder at full size and at a reduced one, repeated."""
+    base = plan.recipe(engine="serial", workers=0, device="cpu", batch_size=1)
+    corpus = plan.sample(options["images"])
+    qualities = options["qualities"].items()
+    encodings = [f"{name}-{one}" if one else name for name, q in qualities for one in q or [""]]
+    jpegs = [key for key in encodings if key.startswith("jpeg")]
+    grid = []
+    for repeat in plan.repeats("formats"):
+        for name in CPU_DECODERS:
+            for scale in ("full", "auto") if DECODERS[name].scales else ("full",):
+                every = scale == "full" and name in _ANY_FORMAT
+                params = {**plan.params, "encodings": encodings if every else jpegs}
+                recipe = replace(base, name=name, decoder=name, dct_scale=scale)
+                new = cell(plan, "formats", "formats", f"{name}-{scale}", recipe, corpus)
+                grid.append(replace(new, repeat=repeat, params=params))
+    return grid
+
+
+def tables(records: Records) -> Tables:
+    """One row per format, quality, decoder and size."""
+    rows = []
+    for repeats in _common.groups(records, "formats").values():
+        alike = [_row(repeats, key) for key in repeats[0].cell.params["encodings"]]
+        base = {row["quality"]: row["mean_ms"] for row in alike if row["variant"] == "baseline"}
+        for row in alike:
+            first = base.get(row["quality"], [*base.values(), None][len(base) // 2])
+            if first and row["mean_ms"]:
+                row["time_vs_baseline"] = float(str(row["mean_ms"])) / float(str(first))
+        rows += alike
+    return {CSV: rows}
+
+
+def _row(repeats: Records, key: str) -> Row:
+    repeats = [_of(record, key) for record in repeats]
+    name, _, quality = key.partition("-")
+    format, _, variant = name.partition("_")
+    reduced = " reduced" * (repeats[0].cell.recipe.dct_scale == "auto")
+    row = _common.new_row(repeats, COLUMNS) | {"what": key + reduced, "format": format}
+    row |= {"variant": variant, "quality": quality}
+    return _common.complete(row, repeats, lambda repeats: _measured(repeats, key))
+
+
+def _of(record: Record, key: str) -> Record:
+    """The record as one of a single encoding."""
+    if reason := record.values.get("unavailable", {}).get(key):
+        return replace(record, status="unavailable", reason=reason)
+    return replace(record, samples={"decode": record.samples.get(key, [])})
+
+
+def _measured(repeats: Records, key: str) -> Row:
+    row, values = _common.timing_columns(repeats, "decode", (50, 90)), repeats[0].values
+    row |= {name: values[name] for name in ("n_images", "median_megapixels")}
+    row |= {"median_kb": values["kb"][key], "psnr_db": values["psnr_db"][key]}
+    return row | {"img_per_s": 1e3 / float(str(row["mean_ms"]))}
