@@ -80,7 +80,8 @@ class TestClosingSentence:
             (
                 "frontier",
                 "ours prepares 422 originals a second on 2 cores: 1.15× the next fastest whose "
-                "pixels pass (DataLoader + PIL draft), 2.12× the paper's recipe, 5.94× DataLoader + PIL",
+                "pixels pass (DataLoader + PIL draft), 2.12× the paper's recipe, "
+                "5.94× DataLoader + PIL",
             ),
             ("serial", "on originals turbojpeg reaches 12.4 img/s, 1.38× pil"),
             ("decoders", "on originals libjpeg-turbo takes 6.64 ms, 0.34× PIL"),
