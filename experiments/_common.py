@@ -89,8 +89,8 @@ def new_row(repeats: Records, names: Sequence[str]) -> Row:
     """A row with all that its cell says before any time is read.
 
     Filled where the table has the column: environment, image set, the recipe's choices, origin, and
-    the status: `ok` if every repeat measured, `k of n` if only k did: nobody but who reads the
-    reason takes such a row for a result. If none did, the first one's.
+    the status: `ok` if every repeat measured, `k of n` if only k did, which claims and figures take
+    for no result. If none did, the first one's.
     """
     cell, machine = repeats[0].cell, repeats[0].environment["machine"]
     on_gpu = cell.recipe.device == "cuda" and bool(machine["gpus"])

@@ -183,8 +183,12 @@ def _defaults(cls: Any) -> dict[str, Any]:
 
 def _if_quick_cpu(fewer: Any, full: Any, *, _root_: DictConfig) -> Any:
     """`${if_quick_cpu:[1],[1, 2]}` in an experiment's file: the first with --quick on a CPU."""
-    quick = _root_.use_quick_repeats and resolve_device(_root_.device, "device") == "cpu"
-    return fewer if quick else full
+    return _if_cpu(fewer, full, _root_=_root_) if _root_.use_quick_repeats else full
+
+
+def _if_cpu(here: Any, elsewhere: Any, *, _root_: DictConfig) -> Any:
+    """`${if_cpu:fp32,fp16}` in an experiment's file: the first on a CPU."""
+    return here if resolve_device(_root_.device, "device") == "cpu" else elsewhere
 
 
 def _if_long(full: Any, fewer: Any, *, _root_: DictConfig) -> Any:
@@ -194,6 +198,7 @@ def _if_long(full: Any, fewer: Any, *, _root_: DictConfig) -> Any:
 
 _register_schemas()
 OmegaConf.register_new_resolver("if_quick_cpu", _if_quick_cpu, replace=True)
+OmegaConf.register_new_resolver("if_cpu", _if_cpu, replace=True)
 OmegaConf.register_new_resolver("if_long", _if_long, replace=True)
 
 

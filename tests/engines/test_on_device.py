@@ -24,7 +24,7 @@ MS = 1_000_000
 
 @pytest.mark.parametrize("place", ["device", "host"])
 def test_batches_arrive_normalized(tiny: Manifest, place: str) -> None:
-    """Whoever normalizes: the same numbers, ids as they were."""
+    """The host or the device normalizes: the same numbers, ids as they were."""
     recipe = Recipe("x", engine="threads", batch_size=4, normalize_on=place)
     on_host = normalize.make(*MODEL.statistics)
     with open_loader(tiny, recipe, MODEL, [[0, 1, 2], [3]]) as loader:

@@ -93,7 +93,8 @@ def test_links_resolve_within_the_page(run: tuple[Path, Path]) -> None:
 def test_figures_tables_and_claims_are_on_the_page(run: tuple[Path, Path]) -> None:
     data, (_, page) = run[0], page_of(run[1])
     # Of these, the reference run has no records.
-    absent = {"ablation.csv", "analytic.csv", "formats.csv"} - {path.name for path in data.glob("*.csv")}
+    there = {path.name for path in data.glob("*.csv")}
+    absent = {"ablation.csv", "analytic.csv", "formats.csv"} - there
     drawn = len(FIGURES) - len(absent)
     assert page.tags["svg"] == drawn
     claims = read_table(data / "claims.csv")

@@ -258,7 +258,7 @@ class _Worker:
     def _fill_together(self, chunk: Chunk, decode_many: DecodeMany) -> None:
         """Fill a chunk after one call has decoded all of it; each image gets its share of the call.
 
-        An image's times are as if its own stages had run one after the other.
+        An image's times are as if its own stages had run in sequence.
         """
         rows, items, n = self._rows[chunk.buffer], self._items, len(self._items)
         read_ones: list[tuple[int, Item, bytes, int, int]] = []

@@ -160,7 +160,8 @@ def _busy_s() -> float:
     everything, ours = psutil.cpu_times(), 0.0
     for process in _tree():
         with suppress(psutil.NoSuchProcess):
-            ours += sum(process.cpu_times()[:2])
+            # user, system, and the same of children that ended.
+            ours += sum(process.cpu_times()[:4])
     # user, nice, system; irq, softirq, steal.
     return sum(everything[:3]) + sum(everything[5:8]) - ours
 

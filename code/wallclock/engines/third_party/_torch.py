@@ -114,6 +114,15 @@ def _open(
         batches._shutdown_workers()
 
 
+def antialiased(pixels: Pixels, px: int) -> Pixels:
+    """Uint8 (h, w, 3) to uint8 (px, px, 3) by torch's bilinear filter, antialiased."""
+    import torch
+
+    image = torch.from_numpy(pixels).permute(2, 0, 1)[None]
+    resized = torch.nn.functional.interpolate(image, (px, px), mode="bilinear", antialias=True)
+    return resized[0].permute(1, 2, 0).numpy()
+
+
 def _one_opencv_thread(worker: int) -> None:
     import cv2
 

@@ -1,12 +1,19 @@
-"""imagecodecs' libjpeg-turbo binding; it does not resize, so OpenCV does.
+"""imagecodecs' libjpeg-turbo binding; it does not resize, so torch or OpenCV does.
 
 https://github.com/cgohlke/imagecodecs#readme: `jpeg8_decode` takes bytes and returns an array.
-Variants: OpenCV's interpolation. `linear` is the paper's and does not antialias.
+Variants: `torch` antialiases; OpenCV's `area` averages whole pixels; its `linear`, the paper's,
+does not antialias.
 """
 
 from wallclock.engines.third_party._interface import import_or_unavailable, version
-from wallclock.engines.third_party._torch import Load, dataloader
+from wallclock.engines.third_party._torch import Load, antialiased, dataloader
 from wallclock.stages.pixels import Pixels
+
+_RESIZES = {
+    "torch": "interpolate(bilinear, antialias)",
+    "area": "cv2 INTER_AREA",
+    "linear": "cv2 INTER_LINEAR",
+}
 
 
 def _make(px: int, variant: str) -> Load:
@@ -17,6 +24,9 @@ def _make(px: int, variant: str) -> Load:
 
     def load(data: bytes, row: Pixels) -> None:
         pixels = codecs.jpeg8_decode(data, outcolorspace="RGB")
+        if variant in ("", "torch"):
+            row[...] = antialiased(pixels, px)
+            return
         cv2.resize(pixels, (px, px), dst=row, interpolation=flag)
 
     return load
@@ -26,8 +36,8 @@ LOADER = dataloader(
     "imagecodecs",
     "DataLoader + imagecodecs",
     _make,
-    lambda variant: f"jpeg8_decode, cv2 INTER_{(variant or 'area').upper()}",
+    lambda variant: f"jpeg8_decode, {_RESIZES[variant or 'torch']}",
     lambda: version("imagecodecs"),
     ("imagecodecs",),
-    ("area", "linear"),
+    tuple(_RESIZES),
 )
