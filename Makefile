@@ -48,10 +48,12 @@ check: $(READY) ## rebuild the reference runs' tables and figures from their rec
 
 all: data run ## the complete paper: data and run; REPEATS=5: the long run; PROFILE=quick: few, generated images
 
-diagnose: $(READY) ## where your job spends its time, what to fix: IMAGES=dir/ [MODEL=hub-id|dir/] [DEVICE=cpu|cuda] [PROVE=1]
+diagnose: $(READY) ## where your job spends its time, what to fix: IMAGES=dir/ [MODEL=hub-id|dir/] [FOR=T4|L4|A100|H100|H200 [CORES=n] [USD=x]] [PROVE=1]
 	@$(if $(IMAGES),,echo "make diagnose needs the folder with your images: make diagnose IMAGES=/path/to/images" >&2; exit 2)
 	@$(PY) code/main.py --experiment diagnose corpus=folder "corpus.path=$(IMAGES)" $(MODEL_IS) \
-	  $(if $(DEVICE),device=$(DEVICE)) $(if $(PROVE),experiment.diagnose.prove=true) $(ARGS)
+	  $(if $(DEVICE),device=$(DEVICE)) $(if $(PROVE),experiment.diagnose.prove=true) \
+	  $(if $(FOR),experiment.diagnose.accelerator=$(FOR)) $(if $(CORES),experiment.diagnose.accelerator_cores=$(CORES)) \
+	  $(if $(USD),experiment.diagnose.accelerator_usd_per_hour=$(USD)) $(ARGS)
 
 drift: $(READY) ## compare two folders of images (size, format, brightness): A=old/ B=new/
 	@$(if $(and $(A),$(B)),,echo "make drift compares two folders: make drift A=old/ B=new/" >&2; exit 2)

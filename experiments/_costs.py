@@ -40,10 +40,10 @@ class Costs:
         costs, contention = _loading_costs(loading)
         step_time, forward_cores = StepTime(), 0
         if cell.params.get("finish") == "device":
-            costs = replace(costs, h2d_s=_around_forward(self._step(recipe, model))["h2d_s"])
+            costs = replace(costs, h2d_s=around_forward(self.step_record(recipe, model))["h2d_s"])
         if cell.protocol != "loading":
-            step = self._step(recipe, model)
-            costs = replace(costs, **_around_forward(step))
+            step = self.step_record(recipe, model)
+            costs = replace(costs, **around_forward(step))
             step_time = _step_time(step, model, recipe.batch_size)
             if recipe.device == "cpu" and model.weights != "none":
                 forward_cores = int(step.values.get("torch_threads", 1))
@@ -82,7 +82,12 @@ class Costs:
             _measured(same, missing), key=lambda r: abs(log2(r.cell.recipe.batch_size / size))
         )
 
-    def _step(self, recipe: Recipe, model: ModelSpec) -> Record:
+    def step_record(self, recipe: Recipe, model: ModelSpec) -> Record:
+        """The step of this model, dtype and device.
+
+        Raises:
+            NoCostsError: it was not measured.
+        """
         wanted = (model, recipe.dtype, recipe.device)
         same = [
             record
@@ -183,7 +188,7 @@ def _step_time(record: Record, model: ModelSpec, size: int) -> StepTime:
     return StepTime(fixed_s, (batch_s - fixed_s) / size)
 
 
-def _around_forward(record: Record) -> dict[str, float]:
+def around_forward(record: Record) -> dict[str, float]:
     """Seconds an image of the batch stages around the forward pass, at the largest batch."""
     size = _sizes(record)[-1]
     return {

@@ -55,7 +55,7 @@ _CELLS = (
 
 def rows() -> list[Row]:
     """A row for each of the paper's end-to-end numbers, under each assumption that fits it."""
-    values = _values()
+    values = paper_values()
     predicted = []
     for cell in _CELLS:
         _, _, decoder, workers, size, dtype, claim = cell
@@ -97,6 +97,6 @@ def costs(values: Mapping[str, float], decoder: str) -> StageCosts:
     return StageCosts(decode_s=decoded, resize_s=with_opencv - saved - decoded)
 
 
-def _values() -> dict[str, float]:
+def paper_values() -> dict[str, float]:
     with CLAIMS.open(encoding="utf-8", newline="") as handle:
         return {row["id"]: float(row["paper_value"]) for row in csv.DictReader(handle)}

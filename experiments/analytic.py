@@ -18,7 +18,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from experiments import _common, _paper_values
+from experiments import _accelerators, _common
 from experiments._common import Cell, Options, Plan, Record, Records, Tables, cell, mock_model
 from wallclock import provenance
 from wallclock.predict.analytic import feed, overlap
@@ -47,7 +47,7 @@ TABLES = {
 ELSEWHERE = "accelerator elsewhere"
 #: The source's batch sizes.
 _BATCHES = (32, 64, 128, 256, 512, 1024)
-_PEAKS = ("fp16_tflops", "memory_gb_per_s")
+_CITED = ("fp16_tflops", "memory_gb_per_s", "pcie_gb_per_s")
 #: Of a pixel of the device's input: float32 (3, h, w).
 _PIXEL_BYTES = 12
 _SHARES_CORES = "the forward pass takes the cores that load: an upper bound"
@@ -215,21 +215,17 @@ def _sweep(walls: Sequence[_Row], loading: Record, step: Record) -> Iterator[_Ro
 
 
 def _elsewhere(loading: Record) -> Iterator[_Row]:
-    """DINOv2-small in FP16 on accelerators that are not here, by cited peaks; nothing tests it.
+    """DINOv2-small in FP16 on accelerators that are not here (`_accelerators`).
 
-    On a T4 it is the paper's own rate, at batch 64. On another, that times the smaller (`_min`) and
-    the larger (`_max`) of two ratios to the T4's: FP16 peak and memory bandwidth. At an equal
-    distance from the roofline (Williams et al., 2009) the truth is between. `utilization` is this
-    machine's transform, one process a core, over the lower: an upper bound.
+    `utilization` is this machine's transform, one process a core, over the lower estimate: an upper
+    bound.
     """
-    base, *_ = lines = _read("accelerators.csv")
-    t4_rate = _paper_values._values()["runtime-pytorch-fp16"]
-    cores = str(loading.environment["machine"]["cores"])
-    for line in lines:
-        low, high = sorted(t4_rate * float(line[peak]) / float(base[peak]) for peak in _PEAKS)
-        rates, origin = loading.values["rates"], "paper" if line is base else "predicted"
-        pcie = 1e9 * float(line["pcie_gb_per_s"]) / (_PIXEL_BYTES * loading.cell.model.input_px**2)
-        row = _wall(loading, ELSEWHERE, f"{line['accelerator']}, {origin}") | {**line}
+    rates, cores = loading.values["rates"], str(loading.environment["machine"]["cores"])
+    for name, one in _accelerators.load().items():
+        (low, high), origin = one.rates("fp16"), "paper" if name == "T4" else "predicted"
+        pcie = 1e9 * one.pcie_gb_per_s / (_PIXEL_BYTES * loading.cell.model.input_px**2)
+        row = _wall(loading, ELSEWHERE, f"{name}, {origin}")
+        row |= {name: getattr(one, name) for name in (*_CITED, "source", "note")}
         row |= {"img_per_s": low, "img_per_s_min": low, "img_per_s_max": high, "origin": origin}
         row |= {"utilization": min(1.0, rates[cores] / low), "pcie_img_per_s": pcie}
         yield row | {"workers_needed": math.ceil(low / rates["1"])}

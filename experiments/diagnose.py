@@ -4,19 +4,21 @@ Method. A seeded sample of the images passes the stages before the device, with 
 libraries and with each alternative's, in one process and in several concurrently. A batch's IPC,
 and the step from h2d to the sink at a few batch sizes, are timed separately. From these alone
 `wallclock.predict` predicts what the recipe, each fix alone and the fixes stacked bring end to end.
-With `prove=true` every one of them is then run, as `t4` is.
+With `prove=true` every one of them is then run, as `t4` is. With `accelerator`, predictions are for
+a box that is not here (`_accelerators`): its forward pass and its bus are cited, not measured.
 """
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from experiments import _common
+from experiments import _accelerators, _common
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
 from experiments._costs import Costs, NoCostsError, step_recipes
 from experiments._fixes import ADVICE, Scenario, loaders, scenarios
 from wallclock import provenance
 from wallclock.clock import STAGES
+from wallclock.errors import UserError, check_name
 from wallclock.predict.model import Pipeline
 
 ON_REQUEST = True
@@ -40,11 +42,14 @@ TABLES = {
         _CHOICES,
         "predicted_img_per_s low_img_per_s high_img_per_s predicted_speedup bottleneck",
         "faithful accelerator_utilization faster_accelerator_speedup workers_to_saturate",
-        "crossover_batch measured_img_per_s error within_interval other_cores fix_cost",
+        "crossover_batch usd_per_million measured_img_per_s error within_interval other_cores",
+        "fix_cost",
         _SHARED,
     ),
 }
 
+#: How the device of a box ends that is not here.
+ELSEWHERE = ", not here"
 #: A smaller speedup does nothing for its stage.
 _MIN_SPEEDUP = 1.005
 #: Few images get less time and smaller batches: their share of those asked for, at least this.
@@ -53,24 +58,33 @@ _LEAST_SHARE = 1 / 6
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
     """The images; loading, batch transfer and steps; with `prove`, every prediction end to end."""
+    elsewhere = _elsewhere(plan, options)
     recipe, device = options["recipe"], options["recipe"].device
     corpus = plan.sample(options["images"])
-    planned = scenarios(options, recipe, provenance.machine()["cores"])
+    if elsewhere:
+        planned = scenarios(options, replace(recipe, device="cuda"), elsewhere["cores"])
+    else:
+        planned = scenarios(options, recipe, provenance.machine()["cores"])
     wanted = options["images"][corpus.image_set]
     share = max(_LEAST_SHARE, min(1.0, len(plan.manifest(corpus).valid) / wanted))
 
     def one(protocol: str, label: str, of: Recipe, params: Options) -> Cell:
         params = {**plan.params, **params}
-        return cell(plan, "diagnose", protocol, label, of, corpus, params=params)
+        return cell(
+            plan, "diagnose", protocol, label, replace(of, device=device), corpus, params=params
+        )
 
     # The tables are made from records alone: the first cell carries the scenarios.
-    described = {"setups": [asdict(scenario) for scenario in planned]}
+    described = {"setups": [asdict(scenario) for scenario in planned], "elsewhere": elsewhere}
     grid = [one("image_stats", "images", recipe, described)]
     for loader in loaders(planned):
         params = _reduced(options["loading"], share)
         grid.append(one("contention", f"loading-{loader.name}", loader, params))
     transfer = _reduced(options["batch_transfer"], share)
     grid.append(one("batch_transfer", "batch_transfer", recipe, transfer))
+    if elsewhere:
+        counted = replace(recipe, name="step-flops", dtype="fp32", normalize_on="host")
+        return [*grid, one("step", counted.name, counted, options["step_elsewhere"])]
     step = {name: options["step"][name][device] for name in ("batch_sizes", "batches", "seconds")}
     dtypes, sized = dict.fromkeys(one.recipe.dtype for one in planned), _reduced(step, share)
     grid += [one("step", timed.name, timed, sized) for timed in step_recipes(recipe, dtypes)]
@@ -80,6 +94,29 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
             timed = one("throughput", scenario.recipe.name, scenario.recipe, {})
             grid.append(replace(timed, corpus=proof))
     return grid
+
+
+def _elsewhere(plan: Plan, options: Options) -> dict[str, Any]:
+    """The box that the predictions are for; empty for this one.
+
+    Raises UserError: an unknown accelerator, a mock model, or a proof of what is not here.
+    """
+    if not options["accelerator"]:
+        return {}
+    name = check_name(options["accelerator"], _accelerators.load(), "accelerator")
+    if options["prove"]:
+        raise UserError(f"a proof runs on this machine, not on a {name}: leave out one of the two")
+    if plan.settings.model.weights == "none":
+        raise UserError(f"a mock model has a time of its own: name a network for the {name}")
+    there, cost = _accelerators.load()[name], plan.settings.cost
+    cores = options["accelerator_cores"] or there.vcpus
+    known = cost.usd_per_hour if (name, cores) == (cost.device, there.vcpus) else None
+    price = (
+        known
+        if options["accelerator_usd_per_hour"] is None
+        else options["accelerator_usd_per_hour"]
+    )
+    return {"accelerator": name, "cores": cores, "usd_per_hour": price}
 
 
 def _reduced(params: Options, share: float) -> Options:
@@ -104,11 +141,12 @@ def tables(records: Records) -> Tables:
         row |= {name: getattr(scenario.recipe, name) for name in _CHOICES}
         row |= {"fix": scenario.title, "fix_cost": scenario.cost, "faithful": scenario.faithful}
         try:
-            pipeline = costs.pipeline(replace(described.cell, recipe=scenario.recipe))
+            expected = _pipelines(costs, described, scenario.recipe)
         except NoCostsError as error:
             predicted.append(row | {"status": "unavailable", "reason": str(error)})
             continue
-        row |= _prediction(pipeline, predicted[0] if predicted else {})
+        row |= _prediction(expected, predicted[0] if predicted else {})
+        row["usd_per_million"] = _usd_per_million(described, row)
         predicted.append(row | _proof(scenario.recipe, row, records))
     return {
         STAGES_CSV: _stages(planned, costs, predicted, described),
@@ -118,7 +156,25 @@ def tables(records: Records) -> Tables:
 
 
 def _new_row(described: Record, csv: str) -> Row:
-    return _common.new_row([described], TABLES[csv]) | {"n_images": described.values["n_sound"]}
+    row = _common.new_row([described], TABLES[csv]) | {"n_images": described.values["n_sound"]}
+    if (there := described.cell.params.get("elsewhere")) and csv != IMAGES_CSV:
+        row["device"] = f"{there['accelerator']} beside {there['cores']} cores{ELSEWHERE}"
+        row |= {"device_kind": "cuda", "origin": "predicted"}
+    return row
+
+
+def _pipelines(costs: Costs, described: Record, recipe: Recipe) -> list[Pipeline]:
+    """A recipe's end-to-end pipeline; elsewhere, at the lower and at the higher rate cited."""
+    cell = replace(described.cell, recipe=recipe)
+    if there := described.cell.params.get("elsewhere"):
+        one = _accelerators.load()[there["accelerator"]]
+        return _accelerators.pipelines(costs, cell, one, there["cores"])
+    return [costs.pipeline(cell)]
+
+
+def _usd_per_million(described: Record, row: Row) -> float | None:
+    price = (described.cell.params.get("elsewhere") or {}).get("usd_per_hour")
+    return None if price is None else price / 3600 * 1e6 / float(str(row["predicted_img_per_s"]))
 
 
 def _stages(
@@ -129,7 +185,7 @@ def _stages(
     if predicted[0]["predicted_img_per_s"] is None:
         base |= {name: predicted[0][name] for name in ("status", "reason")}
         return [base | {"stage": stage} for stage in STAGES]
-    pipeline = costs.pipeline(replace(described.cell, recipe=planned[0].recipe))
+    pipeline = _pipelines(costs, described, planned[0].recipe)[0]
     seconds, bottleneck = pipeline.stage_seconds(), pipeline.bottleneck_stage()
     rows = []
     for stage in STAGES:
@@ -170,13 +226,15 @@ def _images(described: Record) -> Row:
     }
 
 
-def _prediction(pipeline: Pipeline, present: Row) -> Row:
+def _prediction(pipelines: Sequence[Pipeline], present: Row) -> Row:
+    """Of the first; the interval ends with the last one's."""
+    pipeline = pipelines[0]
     expected = pipeline.predict()
     now = present["predicted_img_per_s"] if present else expected.img_per_s
     return {
         "predicted_img_per_s": expected.img_per_s,
         "low_img_per_s": expected.low,
-        "high_img_per_s": expected.high,
+        "high_img_per_s": pipelines[-1].predict().high,
         "predicted_speedup": expected.img_per_s / now if isinstance(now, float) else None,
         "bottleneck": expected.bottleneck,
         "accelerator_utilization": expected.accelerator_utilization,

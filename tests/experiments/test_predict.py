@@ -255,7 +255,7 @@ def test_papers_rows_never_pass_for_measured() -> None:
     [("pil", "serial-small-pil-wall", 0), ("turbojpeg", "serial-small-opencv-wall", 2)],
 )
 def test_papers_loading_costs_add_up_to_its_walls(decoder: str, wall: str, saved: float) -> None:
-    values = _paper_values._values()
+    values = _paper_values.paper_values()
     forward = values["serial-small-pil-forward-share"] * values["serial-small-pil-wall"]
     load_s = _paper_values.costs(values, decoder).load_s
     assert 1e5 * load_s + forward + saved == pytest.approx(values[wall])

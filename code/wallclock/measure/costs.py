@@ -15,7 +15,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.data import Dataset
+from torch.utils.flop_counter import FlopCounterMode
 
 from wallclock.clock import DEVICE_STAGES, LOADING_STAGES, StageProfiler, gc_disabled
 from wallclock.corpus.manifest import Manifest
@@ -145,7 +147,8 @@ def step(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
     As the recipe's loader delivers it: uint8 where the device normalizes, pinned for a GPU.
     Each of `params.batch_sizes` runs once before it is timed, and for at most `params.seconds`.
-    Samples: `<stage>-<size>`, nanoseconds of each batch.
+    Samples: `<stage>-<size>`, nanoseconds of each batch. Value, with `params.count_flops`:
+    `flops_per_image`.
     """
     threads = set_threads(cell.recipe, uses_torch=cell.model.weights != "none")
     stages = device_stages(cell.recipe, cell.model, work)
@@ -164,7 +167,19 @@ def step(cell: Cell, work: Path, progress: Progress) -> Measurement:
         samples |= {f"{name}-{size}": taken for name, taken in profiler.samples().items()}
     stages.finish()
     about = {"weights_digest": stages.weights_digest, "peak_memory_mib": protocol.peak_memory_mib()}
+    if cell.params.get("count_flops"):
+        about["flops_per_image"] = _flops(stages, _delivered(cell, 1))
     return Measurement(samples, {**threads, **about})
+
+
+def _flops(stages: DeviceStages, images: Any) -> int:
+    """Floating-point operations of a forward pass, a multiplication and an addition being two.
+
+    Counted as torch dispatches them; its fused attention on a CPU would count as nothing.
+    """
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        stages.forward(stages.h2d(images))
+    return int(counter.get_total_flops())
 
 
 def _delivered(cell: Cell, size: int) -> Any:

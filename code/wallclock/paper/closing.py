@@ -110,7 +110,8 @@ def _diagnose(folder: Path) -> str:
         return diagnosis.words[0]
     present, column = diagnosis.present, "measured_img_per_s"
     proof = f", {_over(first, present, column)} measured" if first[column] else ""
-    return f"fix first: {first['fix']}, {factor(first['predicted_speedup'])} predicted{proof}"
+    on = f", on a {diagnosis.device}" if diagnosis.elsewhere else ""
+    return f"fix first{on}: {first['fix']}, {factor(first['predicted_speedup'])} predicted{proof}"
 
 
 def _frontier(folder: Path) -> str:

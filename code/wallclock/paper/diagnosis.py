@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from experiments.diagnose import IMAGES_CSV, PREDICTIONS_CSV, STAGES_CSV
+from experiments.diagnose import ELSEWHERE, IMAGES_CSV, PREDICTIONS_CSV, STAGES_CSV
 from wallclock import provenance
 from wallclock.files import write_text
 from wallclock.paper.csvfile import Row, number, ok_rows, read_table
@@ -54,8 +54,15 @@ class Diagnosis:
         return self.present["device_kind"] == "cpu" and self.present["weights"] != "none"
 
     @property
+    def elsewhere(self) -> bool:
+        """Whether the predictions are for a box that is not here."""
+        return self.present["device"].endswith(ELSEWHERE)
+
+    @property
     def device(self) -> str:
         """What runs the forward pass."""
+        if self.elsewhere:
+            return self.present["device"].split()[0]
         if self.present["weights"] == "none":
             return "mock model"
         return "CPU" if self.on_cpu else "GPU"
@@ -169,6 +176,8 @@ def print_diagnosis(diagnosis: Diagnosis, page: Path, console: Console) -> None:
     _print_fixes(diagnosis, console)
     console.print()
     unproved = "Predicted, not measured: PROVE=1 (experiment.diagnose.prove=true) runs every fix."
+    if diagnosis.elsewhere:
+        unproved = f"Predicted, not measured: run it with PROVE=1 on the {diagnosis.device} itself."
     console.print(Text(proof or unproved, style="bold"))
     print_line(f"Every stage, image statistic, check and library version: {page}", console)
 
