@@ -3,7 +3,7 @@
 One table, `fixes`. A fix that this version cannot run is not in it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
@@ -22,7 +22,7 @@ class Fix:
     """A change of the recipe. `stages`: whose time it shortens. `cost`: what it takes, in words.
 
     `order`: its place when fixes are stacked, 0 for none. `faithful`: the network's input stays the
-    same up to rounding.
+    same up to rounding. `copies`: the kind of copies that are loaded (`wallclock.corpus.copies`).
     """
 
     name: str
@@ -32,6 +32,7 @@ class Fix:
     cost: str
     order: int = 0
     faithful: bool = True
+    copies: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Scenario:
     stages: tuple[str, ...] = ()
     cost: str = ""
     faithful: bool = True
+    copies: str = ""
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
@@ -69,8 +71,16 @@ ADVICE: Mapping[str, tuple[str, str]] = {
 }
 
 
-def fixes(options: Options, recipe: Recipe, cores: int) -> list[Fix]:
-    """Every fix that changes this recipe, in the order of the checklist."""
+#: Kind of copies → the fix, and the stages that it relieves. What it costs is measured.
+_COPIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "thumbnails": ("keep 256 px thumbnails and load those", ("read", "decode", "resize")),
+    "baseline": ("re-encode progressive files as baseline JPEGs", ("decode",)),
+    "jpeg": ("keep PNGs as JPEGs", ("read", "decode")),
+}
+
+
+def fixes(options: Options, recipe: Recipe, cores: int, copies: Collection[str] = ()) -> list[Fix]:
+    """Every fix that changes this recipe or its images, in the order of the checklist."""
     better = {"workers": options["better"]["workers"] or cores}
     better |= {name: options["better"][name][recipe.device] for name in ("batch_size", "dtype")}
     offered = [_loader_fix(choice, options["stack"]) for choice in options["loaders"]]
@@ -85,7 +95,10 @@ def fixes(options: Options, recipe: Recipe, cores: int) -> list[Fix]:
     for order, (field, title, cost, stages) in enumerate(words, start=2):
         name, changes = field.removesuffix("_size"), {field: better[field]}
         offered.append(Fix(name, title.format(better[field]), stages, changes, cost, order))
-    return [fix for fix in offered if replace(recipe, **fix.changes) != recipe]
+    for kind, (title, stages) in _COPIES.items():
+        if kind in copies:
+            offered.append(Fix(kind, title, stages, {}, "", copies=kind))
+    return [fix for fix in offered if fix.copies or replace(recipe, **fix.changes) != recipe]
 
 
 def _loader_fix(choice: Mapping[str, Any], stacked: str) -> Fix:
@@ -115,13 +128,16 @@ def _fast_fix(fast: Recipe, recipe: Recipe, cores: int) -> Fix:
     return Fix("fast", title, (*LOADING_STAGES, "h2d"), changes, "another loader")
 
 
-def scenarios(options: Options, recipe: Recipe, cores: int) -> list[Scenario]:
+def scenarios(
+    options: Options, recipe: Recipe, cores: int, copies: Collection[str] = ()
+) -> list[Scenario]:
     """The present recipe, every fix alone, the fixes stacked in order, and the checks."""
-    offered = fixes(options, recipe, cores)
+    offered = fixes(options, recipe, cores, copies)
     planned = [Scenario("present", "your recipe as it is", replace(recipe, name="now"))]
     for fix in offered:
         changed = replace(recipe, name=f"alone-{fix.name}", **fix.changes)
-        planned.append(Scenario("alone", fix.title, changed, fix.stages, fix.cost, fix.faithful))
+        about = (fix.stages, fix.cost, fix.faithful, fix.copies)
+        planned.append(Scenario("alone", fix.title, changed, *about))
     current, relieved = recipe, set[str]()
     stacked = sorted((fix for fix in offered if fix.order), key=lambda fix: fix.order)
     for count, fix in enumerate(stacked, start=1):
@@ -137,16 +153,17 @@ def scenarios(options: Options, recipe: Recipe, cores: int) -> list[Scenario]:
     return planned
 
 
-def loaders(planned: Sequence[Scenario]) -> list[Recipe]:
-    """The recipes whose loading is measured: each loader at the batch sizes predicted with it.
+def loaders(planned: Sequence[Scenario]) -> list[Scenario]:
+    """Those whose loading is measured: each loader at the batch sizes predicted with it.
 
     A batch size within a factor of two of one measured takes that, and so does every check.
     """
-    measured: dict[tuple[Any, ...], list[Recipe]] = {}
+    measured: dict[tuple[Any, ...], list[Scenario]] = {}
     for scenario in sorted(planned, key=lambda scenario: scenario.kind == "check"):
         recipe, size = scenario.recipe, scenario.recipe.batch_size
-        known = measured.setdefault(tuple(getattr(recipe, name) for name in LOADER_FIELDS), [])
-        near = any(size <= 2 * other.batch_size <= 4 * size for other in known)
+        loader = (scenario.copies, *(getattr(recipe, name) for name in LOADER_FIELDS))
+        known = measured.setdefault(loader, [])
+        near = any(size <= 2 * other.recipe.batch_size <= 4 * size for other in known)
         if not (near or (known and scenario.kind == "check")):
-            known.append(recipe)
-    return [recipe for of_one in measured.values() for recipe in of_one]
+            known.append(scenario)
+    return [scenario for of_one in measured.values() for scenario in of_one]

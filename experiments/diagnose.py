@@ -6,10 +6,12 @@ and the step from h2d to the sink at a few batch sizes, are timed separately. Fr
 `wallclock.predict` predicts what the recipe, each fix alone and the fixes stacked bring end to end.
 With `prove=true` every one of them is then run, as `t4` is. With `accelerator`, predictions are for
 a box that is not here (`_accelerators`): its forward pass and its bus are cited, not measured.
+Fixes that keep copies of the images are predicted from loading real copies of the sample.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from math import ceil
 from typing import Any
 
 from experiments import _accelerators, _common
@@ -18,6 +20,8 @@ from experiments._costs import Costs, NoCostsError, step_recipes
 from experiments._fixes import ADVICE, Scenario, loaders, scenarios
 from wallclock import provenance
 from wallclock.clock import STAGES
+from wallclock.corpus import copies
+from wallclock.corpus.manifest import Item
 from wallclock.errors import UserError, check_name
 from wallclock.predict.model import Pipeline
 
@@ -61,25 +65,26 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     elsewhere = _elsewhere(plan, options)
     recipe, device = options["recipe"], options["recipe"].device
     corpus = plan.sample(options["images"])
-    if elsewhere:
-        planned = scenarios(options, replace(recipe, device="cuda"), elsewhere["cores"])
-    else:
-        planned = scenarios(options, recipe, provenance.machine()["cores"])
-    wanted = options["images"][corpus.image_set]
-    share = max(_LEAST_SHARE, min(1.0, len(plan.manifest(corpus).valid) / wanted))
+    there = replace(recipe, device="cuda") if elsewhere else recipe
+    cores = elsewhere.get("cores", provenance.machine()["cores"])
+    sound = plan.manifest(corpus).valid
+    planned = scenarios(options, there, cores, _worthwhile(options["copies"], sound))
+    share = max(_LEAST_SHARE, min(1.0, len(sound) / options["images"][corpus.image_set]))
 
-    def one(protocol: str, label: str, of: Recipe, params: Options) -> Cell:
-        params = {**plan.params, **params}
-        return cell(
-            plan, "diagnose", protocol, label, replace(of, device=device), corpus, params=params
-        )
+    def one(protocol: str, label: str, of: Recipe, params: Options, kind: str = "") -> Cell:
+        params, of = {**plan.params, **params}, replace(of, device=device)
+        images = plan.copies(corpus, kind) if kind else corpus
+        return cell(plan, "diagnose", protocol, label, of, images, params=params)
 
     # The tables are made from records alone: the first cell carries the scenarios.
     described = {"setups": [asdict(scenario) for scenario in planned], "elsewhere": elsewhere}
     grid = [one("image_stats", "images", recipe, described)]
     for loader in loaders(planned):
-        params = _reduced(options["loading"], share)
-        grid.append(one("contention", f"loading-{loader.name}", loader, params))
+        params, label = _reduced(options["loading"], share), f"loading-{loader.recipe.name}"
+        grid.append(one("contention", label, loader.recipe, params, loader.copies))
+    for kind in sorted({scenario.copies for scenario in planned} - {""}):
+        params = {**_reduced(options["loading"], share), "copies": kind}
+        grid.append(one("copies", f"copies-{kind}", recipe, params))
     transfer = _reduced(options["batch_transfer"], share)
     grid.append(one("batch_transfer", "batch_transfer", recipe, transfer))
     if elsewhere:
@@ -92,8 +97,15 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
         proof = plan.sample(dict.fromkeys(options["images"], options["prove_images"][device]))
         for scenario in planned:
             timed = one("throughput", scenario.recipe.name, scenario.recipe, {})
-            grid.append(replace(timed, corpus=proof))
+            kind = scenario.copies
+            grid.append(replace(timed, corpus=plan.copies(proof, kind) if kind else proof))
     return grid
+
+
+def _worthwhile(least: Mapping[str, float], sound: Sequence[Item]) -> list[str]:
+    """The kinds of copies that replace at least that share of these images."""
+    counts = {kind: sum(copies.replaced(kind, item) for item in sound) for kind in least}
+    return [kind for kind, count in counts.items() if count and count >= least[kind] * len(sound)]
 
 
 def _elsewhere(plan: Plan, options: Options) -> dict[str, Any]:
@@ -141,12 +153,14 @@ def tables(records: Records) -> Tables:
         row |= {name: getattr(scenario.recipe, name) for name in _CHOICES}
         row |= {"fix": scenario.title, "fix_cost": scenario.cost, "faithful": scenario.faithful}
         try:
-            expected = _pipelines(costs, described, scenario.recipe)
+            expected = _pipelines(costs, described, scenario)
         except NoCostsError as error:
             predicted.append(row | {"status": "unavailable", "reason": str(error)})
             continue
         row |= _prediction(expected, predicted[0] if predicted else {})
         row["usd_per_million"] = _usd_per_million(described, row)
+        if scenario.copies:
+            row["fix_cost"] = _cost_of_copies(scenario.copies, records, predicted[0], row)
         predicted.append(row | _proof(scenario.recipe, row, records))
     return {
         STAGES_CSV: _stages(planned, costs, predicted, described),
@@ -163,13 +177,34 @@ def _new_row(described: Record, csv: str) -> Row:
     return row
 
 
-def _pipelines(costs: Costs, described: Record, recipe: Recipe) -> list[Pipeline]:
-    """A recipe's end-to-end pipeline; elsewhere, at the lower and at the higher rate cited."""
-    cell = replace(described.cell, recipe=recipe)
+def _pipelines(costs: Costs, described: Record, scenario: Scenario) -> list[Pipeline]:
+    """The end-to-end pipeline; elsewhere two, at the lower and at the higher rate cited."""
+    images = described.cell.images
+    if scenario.copies:
+        images = replace(images, storage=f"files:{scenario.copies}")
+    cell = replace(described.cell, recipe=scenario.recipe, corpus=images)
     if there := described.cell.params.get("elsewhere"):
         one = _accelerators.load()[there["accelerator"]]
         return _accelerators.pipelines(costs, cell, one, there["cores"])
     return [costs.pipeline(cell)]
+
+
+def _cost_of_copies(kind: str, records: Records, present: Row, row: Row) -> str:
+    """Bytes, CPU time and pixels; after how many runs the copies have paid for their making."""
+    made = next((r for r in records if r.ok and r.cell.params.get("copies") == kind), None)
+    if made is None:
+        return "a copy of the images"
+    values, cores = made.values, made.environment["machine"]["cores"]
+    ms = _common.mean_ms(made, "encode")
+    kb, before = values["mean_bytes"] / 1e3, values["mean_bytes_before"] / 1e3
+    kept = f"{kb:.3g} kB instead of {before:.3g}, {ms:.3g} ms of CPU to make, "
+    kept += f"{values['psnr_db']:.0f} dB"
+    rates = [float(str(one["predicted_img_per_s"])) for one in (present, row)]
+    saved = 1 / rates[0] - 1 / rates[1]
+    if saved <= 0:
+        return kept
+    runs = ceil(values["share"] * ms / 1e3 / cores / saved)
+    return f"{kept}; pays after {runs:,} more run{'s' * (runs > 1)}"
 
 
 def _usd_per_million(described: Record, row: Row) -> float | None:
@@ -185,7 +220,7 @@ def _stages(
     if predicted[0]["predicted_img_per_s"] is None:
         base |= {name: predicted[0][name] for name in ("status", "reason")}
         return [base | {"stage": stage} for stage in STAGES]
-    pipeline = _pipelines(costs, described, planned[0].recipe)[0]
+    pipeline = _pipelines(costs, described, planned[0])[0]
     seconds, bottleneck = pipeline.stage_seconds(), pipeline.bottleneck_stage()
     rows = []
     for stage in STAGES:
@@ -202,15 +237,15 @@ def _best_fix(
 ) -> tuple[str, str, Any]:
     """The fix of a stage with the largest speedup; else advice, without a prediction."""
     candidates = [
-        (float(str(row["predicted_speedup"])), scenario)
+        (float(str(row["predicted_speedup"])), str(row["fix_cost"]), scenario.title)
         for scenario, row in zip(planned, predicted, strict=True)
         if (scenario.kind, scenario.faithful, row["status"]) == ("alone", True, "ok")
         and stage in scenario.stages
     ]
-    speedup, best = max(candidates, key=lambda pair: pair[0], default=(0.0, planned[0]))
+    speedup, cost, title = max(candidates, key=lambda found: found[0], default=(0.0, "", ""))
     if speedup < _MIN_SPEEDUP:
         return (*ADVICE[stage], None)
-    return best.title, best.cost, speedup
+    return title, cost, speedup
 
 
 def _images(described: Record) -> Row:

@@ -176,7 +176,7 @@ def test_loading_is_measured_within_twice_each_batch_size(
 ) -> None:
     sizes = {**options["better"], "batch_size": {"cpu": better}}
     planned = _fixes.scenarios({**options, "better": sizes}, options["recipe"], cores=2)
-    measured = _fixes.loaders(planned)
+    measured = [scenario.recipe for scenario in _fixes.loaders(planned)]
     loaders = [(r.decoder, r.interpolation, r.normalize_on, r.batch_size) for r in measured]
     assert loaders == [
         *(("pil", "bilinear", "host", size) for size in (32, *more)),
@@ -206,7 +206,8 @@ def test_few_images_get_less_time_and_smaller_batches(
 def test_loading_of_a_check_is_measured_if_no_other_is(options: dict[str, Any]) -> None:
     checks = {**options, "prove": True, "checks": [{"decoder": "opencv", "batch_size": 8}]}
     measured = _fixes.loaders(_fixes.scenarios(checks, options["recipe"], cores=2))
-    assert [r.batch_size for r in measured if (r.decoder, r.resizer) == ("opencv", "pil")] == [8]
+    recipes = [scenario.recipe for scenario in measured]
+    assert [r.batch_size for r in recipes if (r.decoder, r.resizer) == ("opencv", "pil")] == [8]
 
 
 def test_every_prediction_has_a_cell_to_prove_it(plan: Plan, options: dict[str, Any]) -> None:

@@ -38,6 +38,7 @@ _MODULES = {
     **dict.fromkeys(("ceiling", "decode", "serialization"), "ceilings"),
     "storage": "storage",
     "formats": "formats",
+    "copies": "copies",
 }
 
 

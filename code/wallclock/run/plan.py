@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from wallclock.corpus import copies, prepare
 from wallclock.corpus import manifest as manifests
-from wallclock.corpus import prepare
 from wallclock.corpus.manifest import Manifest
 from wallclock.errors import UserError
 from wallclock.spec import CorpusSpec, Recipe, Settings, Slice
@@ -54,6 +54,14 @@ class Plan:
         """Up to `n` images of a folder besides the configured corpus. Raises as `slice` does."""
         spec = CorpusSpec("folder", path=path, limits=self.settings.corpus.limits)
         return self._slice(spec, spec.image_set, self.count(spec.image_set, n))
+
+    def copies(self, corpus: Slice, kind: str) -> Slice:
+        """The same images with copies (`wallclock.corpus.copies`) in the place of some."""
+        folder = self.cache / f"copies-{kind}-{corpus.digest[:12]}"
+        copies.make(self.manifest(corpus), kind, folder, self._progress)
+        made = self.folder_slice(str(folder), corpus.n)
+        storage = f"files:{kind}"
+        return replace(made, kind=corpus.kind, image_set=corpus.image_set, storage=storage)
 
     def manifest(self, corpus: Slice) -> Manifest:
         """The list of a prepared slice."""
