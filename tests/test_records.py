@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.reference import REFERENCE, reference_records
+from tests.fixture_run import FIXTURES, fixture_records
 from wallclock import files, records
 from wallclock.errors import UserError
 from wallclock.records import Record
@@ -236,7 +236,7 @@ def test_pack_refuses_edited_and_empty(tmp_path: Path) -> None:
 def test_unpack_refuses_damage(tmp_path: Path, damage: str) -> None:
     archive = tmp_path / records.ARCHIVE
     if damage != "absent":
-        intact = (REFERENCE / records.ARCHIVE).read_bytes()
+        intact = (FIXTURES / records.ARCHIVE).read_bytes()
         archive.write_bytes(intact[: len(intact) // 2] if damage == "truncated" else b"text")
     with pytest.raises(UserError, match="no archive" if damage == "absent" else "is damaged"):
         records.unpack(archive, tmp_path / "runs")
@@ -255,6 +255,6 @@ def test_unpack_refuses_unsafe_paths(tmp_path: Path, name: str) -> None:
     assert {path.name for path in tmp_path.iterdir()} <= {records.ARCHIVE, "runs"}
 
 
-def test_reference_records() -> None:
-    assert len(reference_records("frontier")) > 100
-    assert reference_records("never_ran") == []
+def test_fixture_records() -> None:
+    assert len(fixture_records("frontier")) > 100
+    assert fixture_records("never_ran") == []
