@@ -91,7 +91,7 @@ def test_links_resolve_within_the_page(run: tuple[Path, Path]) -> None:
 
 def test_figures_tables_and_claims_are_on_the_page(run: tuple[Path, Path]) -> None:
     data, (_, page) = run[0], page_of(run[1])
-    assert page.tags["svg"] == len(FIGURES)
+    assert page.tags["svg"] == len(list(run[1].parent.glob("*.svg"))) >= 12
     claims = read_table(data / "claims.csv")
     for name in (*FIGURES, "table-1-serialization", "table-2-end-to-end", "table-3-checklist"):
         assert name in page.ids
