@@ -8,9 +8,10 @@
 
 A record is written under a temporary name and renamed, so that a run killed at any moment leaves no
 partial record. Loading verifies the digests, so that an edited record is refused. `pack` puts the
-current records of a run into one archive, `unpack` restores them.
+current records of one run or several into one archive, `unpack` restores them.
 """
 
+import io
 import json
 import lzma
 import re
@@ -123,8 +124,7 @@ def reusable(target: Path) -> Record | None:
 
 def write_index(runs: Path, experiment: str, keys: Sequence[str]) -> None:
     """Write which records an experiment's tables are derived from, in this order."""
-    text = pretty_json({"schema": SCHEMA, "keys": list(keys)})
-    write_text(runs / experiment / "index.json", text)
+    write_text(runs / experiment / "index.json", _index(keys))
 
 
 def load_experiment(runs: Path, experiment: str) -> list[Record]:
@@ -149,29 +149,36 @@ def durations(runs: Path) -> Iterator[tuple[Cell, float]]:
             continue
 
 
-def pack(runs: Path, archive: Path) -> int:
-    """Write the current records of every experiment to one tar.xz; return how many.
+def pack(runs: Sequence[Path], archive: Path) -> int:
+    """Write the current records of one run, or of several together, to one tar.xz.
 
-    Equal records give equal bytes: sorted names, no owner, one mode, one time.
+    An experiment of several runs gets one index: the first run's records, then those that each
+    later run adds. Equal records give equal bytes: sorted names, no owner, one mode, one time.
 
-    Raises UserError: there is no record, one was edited, or the disk is full.
+    Returns: how many records were written.
+
+    Raises:
+        UserError: a run has no record, one was edited, two runs measured one cell, or the disk is
+            full.
     """
-    indices = list(runs.glob("*/index.json"))
-    folders = [folder for index in indices for folder in _indexed(runs, index.parent.name)]
-    for folder in folders:
-        load(folder)
-    if not folders:
-        raise UserError(f"no records under {runs}")
-    paths = [path for folder in folders for path in folder.iterdir() if path.is_file()]
+    keys: dict[str, list[str]] = {}
+    members: dict[PurePosixPath, bytes | Path] = {}
+    for folder in (folders := _joined(runs)):
+        keys.setdefault(folder.parent.name, []).append(folder.name)
+        paths = (path for path in folder.iterdir() if path.is_file())
+        members |= {PurePosixPath(*path.parts[-3:]): path for path in paths}
+    for experiment, names in keys.items():
+        members[PurePosixPath(experiment, "index.json")] = _index(names).encode()
     with (
         files.atomic_open(archive, "wb") as handle,
         tarfile.open(fileobj=handle, mode="w:xz", format=tarfile.USTAR_FORMAT, preset=9) as packed,
     ):
-        for path in sorted([*indices, *paths]):
-            member = tarfile.TarInfo(path.relative_to(runs).as_posix())
-            member.size = path.stat().st_size
-            with path.open("rb") as content:
-                packed.addfile(member, content)
+        for path in sorted(members):
+            source = members[path]
+            content = source.read_bytes() if isinstance(source, Path) else source
+            member = tarfile.TarInfo(str(path))
+            member.size = len(content)
+            packed.addfile(member, io.BytesIO(content))
     return len(folders)
 
 
@@ -203,6 +210,32 @@ def _indexed(runs: Path, experiment: str) -> list[Path]:
         return []
     folders = [runs / experiment / key for key in _json(index)["keys"]]
     return [folder for folder in folders if (folder / "COMPLETE").exists()]
+
+
+def _joined(runs: Sequence[Path]) -> list[Path]:
+    """Folders of the runs' current records, each cell once: raises as `pack` does.
+
+    A copy of a record is no second measurement, and neither is a cell that could not be measured.
+    """
+    held: dict[str, tuple[Path, bool]] = {}
+    for run in runs:
+        indices = sorted(run.glob("*/index.json"))
+        folders = [folder for index in indices for folder in _indexed(run, index.parent.name)]
+        if not folders:
+            raise UserError(f"no records under {run}")
+        for folder in folders:
+            record = load(folder)
+            cell = files.digest_of(record.cell.identity())
+            first, measured = held.setdefault(cell, (folder, record.ok))
+            if measured and record.ok and _seal(first) != _seal(folder):
+                raise UserError(f"{first} and {folder} measured the same cell: delete one of them")
+            if record.ok:
+                held[cell] = (folder, True)
+    return [folder for folder, _ in held.values()]
+
+
+def _index(keys: Sequence[str]) -> str:
+    return pretty_json({"schema": SCHEMA, "keys": list(keys)})
 
 
 def _json(path: Path) -> Any:

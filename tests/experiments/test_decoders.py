@@ -7,7 +7,7 @@ import pytest
 
 from experiments import decoders
 from tests.experiments.conftest import Grid
-from tests.reference import reference_records
+from tests.fixture_run import fixture_records
 
 
 def test_grid(grid: Grid) -> None:
@@ -24,9 +24,9 @@ def test_grid(grid: Grid) -> None:
 
 
 def table(image_set: str, **compared: Any) -> dict[object, dict[str, object]]:
-    """The reference's rows of all decoders, with other agreement on one image set."""
+    """The fixture's rows of all decoders, with other agreement on one image set."""
     records = []
-    for record in reference_records("decoders"):
+    for record in fixture_records("decoders"):
         if record.cell.label == f"agreement-{image_set}":
             agreement = {**record.values["agreement"], **compared}
             record = replace(record, values={**record.values, "agreement": agreement})
@@ -47,7 +47,7 @@ def test_gate_is_a_largest_difference_on_an_image_set(difference: int | None, ga
 
 
 def test_library_is_named_with_its_version() -> None:
-    (record, *_) = (r for r in reference_records("decoders") if r.cell.label == "pil-original")
+    (record, *_) = (r for r in fixture_records("decoders") if r.cell.label == "pil-original")
     version = record.environment["versions"]["libjpeg-turbo in pillow"]
     assert table("original")["original", "pil"]["library"] == f"libjpeg-turbo {version}"
 
@@ -61,7 +61,7 @@ def test_paired_ratios_and_ties() -> None:
         "turbojpeg": (10, 10, 11),
         "simplejpeg": (11, 12, 11),
     }
-    for record in reference_records("decoders"):
+    for record in fixture_records("decoders"):
         name, _, image_set = record.cell.label.partition("-")
         if image_set == "original" and record.cell.repeat == 0 and name in times:
             for repeat, ms in enumerate(times[name]):

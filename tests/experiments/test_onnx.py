@@ -9,7 +9,7 @@ import pytest
 from experiments import onnx
 from experiments._common import Row
 from tests.experiments import made
-from tests.reference import reference_records
+from tests.fixture_run import fixture_records
 from wallclock.measure.runtimes import VARIANTS
 from wallclock.paper import claims
 from wallclock.paper.claims import CLAIMS
@@ -76,8 +76,8 @@ def test_every_row_has_a_runtime_and_a_gate_and_every_claim_a_row(plan: Plan, de
 
 
 def row_of(label: str, *changes: dict[str, Any]) -> Row:
-    """The row of a runtime of the reference run, with a repeat for each change of its values."""
-    (record,) = (r for r in reference_records("onnx") if r.cell.label == label)
+    """The row of a runtime of the fixture run, with a repeat for each change of its values."""
+    (record,) = (r for r in fixture_records("onnx") if r.cell.label == label)
     records = [replace(record, values={**record.values, **change}) for change in changes]
     return onnx.tables(records)[onnx.CSV][0]
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from experiments import profiler
 from tests.experiments.conftest import Grid
-from tests.reference import reference_records
+from tests.fixture_run import fixture_records
 from wallclock.records import Record
 
 
@@ -15,7 +15,7 @@ def measured(stage: int, plain: int, torch: float = 0.01, c: float = 0.002) -> R
     differences = {"torch.profiler": {"decode": torch, "resize": torch / 2}}
     differences["cProfile"] = {"decode": c, "forward": 0.0}
     values = {"calls_per_round": 100, "differences": differences}
-    return replace(reference_records("profiler")[0], samples=samples, values=values)
+    return replace(fixture_records("profiler")[0], samples=samples, values=values)
 
 
 def test_one_cell_per_repeat(grid: Grid) -> None:

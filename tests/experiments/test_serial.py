@@ -4,7 +4,7 @@ import pytest
 
 from experiments import serial
 from tests.experiments.conftest import Grid
-from tests.reference import reference_records
+from tests.fixture_run import fixture_records
 
 
 def test_grid(grid: Grid) -> None:
@@ -27,7 +27,7 @@ def test_grid(grid: Grid) -> None:
 
 @pytest.mark.parametrize("image_set", serial.CSVS)
 def test_a_table_for_each_image_set_the_floor_last(image_set: str) -> None:
-    records = [r for r in reference_records("serial") if r.cell.images.image_set == image_set]
+    records = [r for r in fixture_records("serial") if r.cell.images.image_set == image_set]
     ((csv, rows),) = serial.tables(records).items()
     assert csv == serial.CSVS[image_set]
     assert [row["recipe"] for row in rows] == ["pil", "opencv", "turbojpeg", "floor"]
@@ -36,7 +36,7 @@ def test_a_table_for_each_image_set_the_floor_last(image_set: str) -> None:
 
 
 def test_gate_is_per_image_set() -> None:
-    records = [r for r in reference_records("serial") if r.cell.label != "fidelity-original"]
+    records = [r for r in fixture_records("serial") if r.cell.label != "fidelity-original"]
     for image_set, gate in (("small_256", "passed"), ("original", "not checked")):
         opencv = serial.tables(records)[serial.CSVS[image_set]][1]
         assert (opencv["gate"], opencv["status"]) == (gate, "ok")

@@ -7,7 +7,7 @@ import pytest
 
 from experiments import serialization
 from tests.experiments.conftest import Grid
-from tests.reference import REFERENCE, reference_records
+from tests.fixture_run import fixture_records, fixture_tables
 from wallclock.paper import claims
 from wallclock.paper.claims import CLAIMS
 from wallclock.paper.csvfile import read_table, write_table
@@ -27,7 +27,7 @@ def test_grid_has_the_papers_size(grid: Grid, profile: str) -> None:
 
 
 def test_every_claim_has_one_row() -> None:
-    rows = read_table(REFERENCE / serialization.CSV)
+    rows = read_table(fixture_tables() / serialization.CSV)
     assert len(MINE) == 8
     for claim in MINE:
         row = claims.select(rows, claim.row)
@@ -36,13 +36,13 @@ def test_every_claim_has_one_row() -> None:
 
 
 def test_fewer_vectors_back_no_claim(tmp_path: Path) -> None:
-    rows = [{**row, "n_vectors": 1000} for row in read_table(REFERENCE / serialization.CSV)]
+    rows = [{**row, "n_vectors": 1000} for row in read_table(fixture_tables() / serialization.CSV)]
     write_table(tmp_path / serialization.CSV, serialization.COLUMNS, rows)
     assert {verdict.verdict for verdict in claims.judge(MINE, tmp_path)} == {"not run"}
 
 
 def test_vectors_that_do_not_read_back_get_no_time() -> None:
-    records = [r for r in reference_records("serialization") if r.cell.label == "npy"]
+    records = [r for r in fixture_records("serialization") if r.cell.label == "npy"]
     records[1] = replace(records[1], values={**records[1].values, "read_back": False})
     (row,) = serialization.tables(records)[serialization.CSV]
     assert (row["status"], row["read_back"]) == ("gate failed", False)

@@ -11,7 +11,7 @@ from experiments import scaling, steps
 from tests.experiments import made
 from tests.experiments.conftest import Grid
 from tests.experiments.made import S
-from tests.reference import reference_records
+from tests.fixture_run import fixture_records
 from wallclock.spec import Recipe
 
 
@@ -63,7 +63,7 @@ def test_grid_of_one_recipe(name: str, compared: int, grid: Grid) -> None:
 @pytest.mark.parametrize("name", ["t4", "opt", "fast"])
 def test_timeline_is_of_the_first_repeat_with_spans(name: str) -> None:
     module: Any = experiments.load(name)
-    records = reference_records(name)
+    records = fixture_records(name)
     (spans,) = [record.spans for record in records if record.spans]
     rows = module.tables(records)[module.TIMELINE_CSV]
     assert len(rows) == len(spans)
@@ -87,14 +87,14 @@ def test_ladder_changes_one_choice_at_a_time(grid: Grid) -> None:
 
 
 def test_a_row_per_step() -> None:
-    rows = steps.tables(reference_records("steps"))[steps.CSV]
+    rows = steps.tables(fixture_records("steps"))[steps.CSV]
     assert [row["step"] for row in rows] == [row["recipe"] for row in rows] == list(steps._LADDER)
 
 
 def test_fit_over_counts_and_speedup_of_threads() -> None:
     """A run takes 0.5 s and 2 ms an image; a single thread, 4 ms."""
     records = []
-    for record in reference_records("scaling"):
+    for record in fixture_records("scaling"):
         ms = 4 if record.cell.recipe.workers == 1 else 2
         wall_s = 0.5 + ms / 1e3 * record.values["n_loaded"]
         records.append(replace(record, samples={"wall": [round(wall_s * S)]}))

@@ -1,4 +1,4 @@
-"""What holds for every experiment, and for its tables on the records of the reference run."""
+"""What holds for every experiment, and for its tables on the records of the fixture run."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,13 +8,13 @@ import pytest
 
 import experiments
 from experiments import _common
-from tests.reference import reference_records
+from tests.fixture_run import fixture_records
 from wallclock.clock import STAGES
 from wallclock.records import Record
 from wallclock.spec import ModelSpec
 
-#: Experiments that the reference run has records of.
-IN_REFERENCE = [name for name in experiments.ORDER if reference_records(name)]
+#: Experiments that the fixture run has records of.
+IN_FIXTURE = [name for name in experiments.ORDER if fixture_records(name)]
 MEASURED = ("_s", "_ms", "_share", "img_per_s", "_per_s", "_speedup", "_mib", "_gib", "repeats")
 #: Experiment → protocol of its comparison, where the values are, values that fail its gate.
 GATED: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -39,7 +39,7 @@ def no_numbers(row: dict[str, object]) -> bool:
 def repeated(name: str, *factors: int) -> list[Record]:
     """The first repeat of every cell, once for each factor, with samples that much longer."""
     records = []
-    for record in reference_records(name):
+    for record in fixture_records(name):
         for repeat, factor in enumerate(factors if record.cell.repeat == 0 else ()):
             samples = {key: [factor * ns for ns in record.samples[key]] for key in record.samples}
             cell = replace(record.cell, repeat=repeat)
@@ -79,7 +79,7 @@ def test_of_two_passes_the_slower_is_shown(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["serial", "cpu", "t4", "workers"])
 def test_stages_and_rates_add_up(name: str) -> None:
-    for csv, row in tables(name, reference_records(name)):
+    for csv, row in tables(name, fixture_records(name)):
         if csv.startswith("timeline"):
             continue
         values = {key: float(str(value)) for key, value in row.items() if isinstance(value, float)}
@@ -106,7 +106,7 @@ def test_percentiles_and_means_of_samples() -> None:
 
 
 def test_price_and_telemetry_of_a_pass() -> None:
-    (record,) = reference_records("t4")
+    (record,) = fixture_records("t4")
     sampled = {"cpu_cores": [1.0, 3.0], "throttle_reasons": ["power cap", "heat"]}
     values, environment = {**record.values, "telemetry": sampled}, {**record.environment}
     environment["cost"] = {"usd_per_hour": 3.6}
@@ -121,12 +121,10 @@ def test_price_and_telemetry_of_a_pass() -> None:
     assert (row["gpu_power_w"], row["gate"], row["dct_margin"]) == (None, "reference", None)
 
 
-@pytest.mark.parametrize("name", IN_REFERENCE)
+@pytest.mark.parametrize("name", IN_FIXTURE)
 def test_rows_have_the_declared_columns(name: str) -> None:
     records = [
-        record
-        for source in experiments.record_sources(name)
-        for record in reference_records(source)
+        record for source in experiments.record_sources(name) for record in fixture_records(source)
     ]
     rows = tables(name, records)
     assert rows
@@ -135,11 +133,11 @@ def test_rows_have_the_declared_columns(name: str) -> None:
         assert row.get("status") != "error"
 
 
-@pytest.mark.parametrize("name", [name for name in IN_REFERENCE if name != "predict"])
+@pytest.mark.parametrize("name", [name for name in IN_FIXTURE if name != "predict"])
 def test_a_failed_cell_is_a_row_with_the_reason(name: str) -> None:
     failed = [
         replace(record, status="error", reason="killed", samples={}, values={}, spans=())
-        for record in reference_records(name)
+        for record in fixture_records(name)
     ]
     rows = [row for _, row in tables(name, failed)]
     assert rows
@@ -151,7 +149,7 @@ def test_a_failed_cell_is_a_row_with_the_reason(name: str) -> None:
 def test_failed_repeats_are_visible_beside_what_the_others_measured(name: str) -> None:
     records = [
         replace(record, status="error", reason="killed") if record.cell.repeat else record
-        for record in reference_records(name)
+        for record in fixture_records(name)
     ]
     planned = 1 + max(record.cell.repeat for record in records)
     for _, row in tables(name, records):
@@ -163,7 +161,7 @@ def test_failed_repeats_are_visible_beside_what_the_others_measured(name: str) -
 def test_output_that_fails_its_gate_gets_no_time(name: str) -> None:
     protocol, key, bad = GATED[name]
     records = []
-    for record in reference_records(name):
+    for record in fixture_records(name):
         if record.cell.protocol == protocol:
             values = {label: value | bad for label, value in record.values[key].items()}
             record = replace(record, values={**record.values, key: values})
@@ -181,7 +179,7 @@ def test_output_that_fails_its_gate_gets_no_time(name: str) -> None:
 @pytest.mark.parametrize("name", GATED)
 def test_without_a_comparison_the_gate_is_not_checked(name: str) -> None:
     protocol = GATED[name][0]
-    records = [record for record in reference_records(name) if record.cell.protocol != protocol]
+    records = [record for record in fixture_records(name) if record.cell.protocol != protocol]
     gates = {row["gate"] for _, row in tables(name, records) if row.get("gate")}
     assert "not checked" in gates
     assert "passed" not in gates
@@ -220,7 +218,7 @@ def test_a_pass_that_wrote_wrong_vectors_gets_no_time(
 ) -> None:
     """One repeat is enough, of the reference recipe too."""
     records, good = [], {"sink_faults": [], "sink_checked": 9, "sink_max_abs_diff": 0.01}
-    for record in reference_records(name):
+    for record in fixture_records(name):
         if record.cell.protocol == "throughput":
             fp16 = replace(record.cell, recipe=replace(record.cell.recipe, dtype="fp16"))
             values = {**record.values, **good, "sink_cosine_min": 1.0}

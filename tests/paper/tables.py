@@ -1,4 +1,4 @@
-"""Real tables for tests: the committed reference run, and the same as the paper's T4 has it."""
+"""Real tables for tests: those of the fixture run, and the same as the paper's T4 has them."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ from matplotlib.text import Text
 
 from experiments import ablation, analytic, cpu, decoders, formats, onnx, profiler, serialization
 from tests.experiments import made
-from tests.reference import REFERENCE as REFERENCE
+from tests.fixture_run import fixture_tables
 from wallclock.paper import claims
 from wallclock.paper.csvfile import read_columns, read_table, write_table
 from wallclock.paper.figures import FIGURES
@@ -21,14 +21,14 @@ CPU = "AMD EPYC (2 cores)"
 GPU = {"name": "Tesla T4", "memory_gib": 15, "driver": "580.1", "cuda": "13.0"}
 
 Row = dict[str, str]
-#: Copies the named tables of the reference run, all if none is named, and returns their folder.
+#: Copies the named tables of the fixture run, all if none is named, and returns their folder.
 Copy = Callable[..., Path]
 
 
-def copy_tables(target: Path, *names: str, source: Path = REFERENCE) -> Path:
-    """Copy tables of a run and their provenance; all of them if none is named."""
+def copy_tables(target: Path, *names: str, source: Path | None = None) -> Path:
+    """Copy tables of a run, by default the fixture, and their provenance; all if none is named."""
     target.mkdir(parents=True, exist_ok=True)
-    for path in source.glob("*.csv"):
+    for path in (source or fixture_tables()).glob("*.csv"):
         if not names or path.name in names:
             shutil.copy(path, target)
             if path.with_suffix(".meta.json").is_file():
@@ -64,7 +64,7 @@ def fail(path: Path, where: str, status: str, reason: str) -> None:
 
 
 def write_ablation(folder: Path) -> None:
-    """An ablation of two sets of images: the reference run has none."""
+    """An ablation of two sets of images, in round numbers."""
     rows = []
     for image_set, rate in (("small_256", 1500.0), ("original", 60.0)):
         previous = rate
@@ -84,13 +84,13 @@ def write_ablation(folder: Path) -> None:
 
 
 def write_analytic(folder: Path) -> None:
-    """The analytic model of a machine with a GPU: the reference run has none."""
+    """The analytic model of a machine with a GPU: the fixture run has none."""
     for name, rows in analytic.tables(made.analytic("cuda")).items():
         write_table(folder / name, analytic.TABLES[name], rows)
 
 
 def write_formats(folder: Path) -> None:
-    """Two decoders' times of some formats: the reference run has none."""
+    """Two decoders' times of some formats: the fixture run has none."""
     rows: list[Row] = []
     for key in ("jpeg-baseline-85", "jpeg-progressive-75", "jpeg-progressive-85", "png--"):
         format, variant, quality = key.split("-", 2)
@@ -106,11 +106,11 @@ def write_formats(folder: Path) -> None:
 
 
 def as_on_t4(target: Path) -> Path:
-    """The reference run with the paper's own numbers in the cells that it cites, on its machine."""
+    """The fixture run with the paper's own numbers in the cells that it cites, on its machine."""
     copy_tables(target)
     write_ablation(target)
     runtimes = read_table(target / onnx.CSV)
-    if claims.select(runtimes, "opset=17") is None:  # a reference from before that row
+    if claims.select(runtimes, "opset=17") is None:  # a run from before that row
         newer = claims.select(runtimes, "runtime=onnxruntime dtype=fp16")
         assert newer is not None
         rows = [*runtimes, {**newer, "opset": "17", "attention": "eager"}]
@@ -126,7 +126,7 @@ def as_on_t4(target: Path) -> Path:
         for row in rows:
             row.update({name: machine[name] for name in machine if name in row})
             row.update({"repeats": "3"} if row.get("repeats") == "1" else {})
-            # Without the reference's spread, which is not one of the paper's numbers.
+            # Without the fixture's spread, which is not one of the paper's numbers.
             spread = [name for name in row if name.endswith(("_min", "_max")) and row[name]]
             row.update({name: row.get(name[:-4], row[name]) for name in spread})
             if row.get("stage") in ("h2d", "forward", "d2h") and "lane" in row:

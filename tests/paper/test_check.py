@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.reference import REFERENCE, reference_runs
-from wallclock import records
+from tests.fixture_run import fixture_runs
+from wallclock import provenance, records
 from wallclock.errors import UserError
 from wallclock.paper import check
 from wallclock.paper.__main__ import main
@@ -19,14 +19,15 @@ CSV = "cpu-baseline-stages.csv"
 
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A reference run of two experiments, made by the documented command. Read-only."""
+    """A reference of two runs, an experiment each, made by the documented command. Read-only."""
     base = tmp_path_factory.mktemp("reference")
     for experiment in ("cpu", "profiler"):
-        shutil.copytree(reference_runs() / experiment, base / "runs" / experiment)
+        shutil.copytree(fixture_runs() / experiment, base / experiment / experiment)
     folder = base / "some-cpu"
     folder.mkdir()
     (folder / "README.md").write_text("A CPU.\n", encoding="utf-8")
-    assert main(["check", "--pack", str(base / "runs"), "--reference", str(folder)]) == 0
+    runs = [str(base / "cpu"), str(base / "profiler")]
+    assert main(["check", "--pack", *runs, "--reference", str(folder)]) == 0
     return folder
 
 
@@ -42,8 +43,8 @@ def edit_record(reference: Path, edit: Callable[[Path], None]) -> None:
     records.unpack(reference / records.ARCHIVE, runs)
     edit(next(runs.glob("cpu/*-r0-*")))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(records, "load", lambda folder: None)
-        records.pack(runs, reference / records.ARCHIVE)
+        patch.setattr(records, "_seal", lambda folder: (folder / "COMPLETE").read_text())
+        records.pack([runs], reference / records.ARCHIVE)
 
 
 def test_reference_matches(reference: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,12 +126,14 @@ def test_no_reference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_records_without_a_table(tmp_path: Path) -> None:
-    shutil.copytree(reference_runs() / "cpu", tmp_path / "runs" / "no_such_experiment")
-    records.pack(tmp_path / "runs", tmp_path / records.ARCHIVE)
+    shutil.copytree(fixture_runs() / "cpu", tmp_path / "runs" / "no_such_experiment")
+    records.pack([tmp_path / "runs"], tmp_path / records.ARCHIVE)
     with pytest.raises(UserError, match="fill no table"):
         check.check(tmp_path)
 
 
-def test_committed_reference_is_one_archive() -> None:
-    assert [path.name for path in REFERENCE.parent.rglob("*.xz")] == [records.ARCHIVE]
-    assert not list(REFERENCE.parent.rglob("record.json"))
+def test_a_committed_reference_is_one_archive() -> None:
+    folder = provenance.ROOT / "data" / "reference"
+    archives = [reference / records.ARCHIVE for reference in check.references(folder)]
+    assert sorted(folder.rglob("*.xz")) == archives != []
+    assert not list(folder.rglob("record.json"))

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from experiments import diagnose
-from tests.conftest import ROOT
+from tests.fixture_run import FIXTURES
 from tests.paper.tables import Row, save
 from wallclock.clock import STAGES
 from wallclock.paper import diagnosis as job
@@ -17,7 +17,7 @@ from wallclock.paper.csvfile import read_table
 from wallclock.paper.diagnosis import Diagnosis
 
 #: Predictions of a real run, proved: DINOv2 on two CPU cores, 200 photos.
-REFERENCE = ROOT / "data" / "reference" / "diagnosis" / "amd-epyc-2-cores.csv"
+PREDICTIONS = FIXTURES / "diagnosis-predictions.csv"
 MS = {"read": 0.1, "decode": 25.0, "resize": 19.0, "normalize": 0.9, "forward": 3.8}
 
 
@@ -49,17 +49,17 @@ def case(*rows: Row, bottleneck: str = "decode") -> Diagnosis:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The three tables of the reference diagnosis; its stages and image statistics are fake."""
+    """The three tables of a diagnosis; its stages and image statistics are fake."""
     tables = {
         diagnose.STAGES_CSV: stages("forward"),
         diagnose.IMAGES_CSV: [
             dict.fromkeys(diagnose.TABLES[diagnose.IMAGES_CSV], "") | {"source": "yours"}
         ],
-        diagnose.PREDICTIONS_CSV: read_table(REFERENCE),
+        diagnose.PREDICTIONS_CSV: read_table(PREDICTIONS),
     }
     for name, rows in tables.items():
         save(tmp_path / name, rows, list(rows[0]))
-    meta = (REFERENCE.with_suffix(".meta.json")).read_text(encoding="utf-8")
+    meta = PREDICTIONS.with_suffix(".meta.json").read_text(encoding="utf-8")
     (tmp_path / "diagnosis.meta.json").write_text(meta, encoding="utf-8")
     return tmp_path
 
@@ -136,7 +136,7 @@ def test_screen_ranks_fixes_and_names_the_page(folder: Path) -> None:
 def test_page_holds_every_prediction(folder: Path) -> None:
     (path,) = job.render(folder, folder / "figures").paths
     text = path.read_text(encoding="utf-8")
-    for row in read_table(REFERENCE):
+    for row in read_table(PREDICTIONS):
         assert row["fix"].replace("'", "&#39;") in text
     for number in range(1, 6):
         assert f">{number}. " in text

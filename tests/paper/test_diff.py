@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments import serial
-from tests.paper.tables import REFERENCE, copy_tables, edit
+from tests.fixture_run import fixture_tables
+from tests.paper.tables import copy_tables, edit
 from wallclock.errors import UserError
 from wallclock.paper.claims import select
 from wallclock.paper.csvfile import read_table
@@ -52,7 +53,7 @@ def test_conditions_must_be_equal(folders: Folders, column: str, value: str) -> 
     ["wall_s", "wall_s_min", "wall_s_max", "img_per_s", "seconds_per_100k", "forward_share"],
 )
 def test_times_may_vary_within_tolerance(folders: Folders, column: str) -> None:
-    row = select(read_table(REFERENCE / SMALL), "decoder=pil")
+    row = select(read_table(fixture_tables() / SMALL), "decoder=pil")
     assert row is not None
     value = float(row[column])
     assert compare(*folders(column, value * 1.09), tolerance=0.1) == []

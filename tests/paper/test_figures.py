@@ -25,9 +25,9 @@ from experiments import (
     t4,
     workers,
 )
+from tests.fixture_run import fixture_tables
 from tests.paper.tables import (
     CPU,
-    REFERENCE,
     Copy,
     drawn,
     edit,
@@ -114,9 +114,9 @@ class TestRendering:
     def test_bytes_do_not_depend_on_settings(self, tmp_path: Path) -> None:
         before = dict(mpl.rcParams)
         for stem in (STACKED, BARS):
-            one = render(stem, REFERENCE, tmp_path / "one")
+            one = render(stem, fixture_tables(), tmp_path / "one")
             with mpl.rc_context({"font.size": 20, "lines.linewidth": 5, "svg.hashsalt": "x"}):
-                two = render(stem, REFERENCE, tmp_path / "two")
+                two = render(stem, fixture_tables(), tmp_path / "two")
             assert [path.suffix for path in one.paths] == [".png", ".svg", ".pdf"]
             for a, b in zip(one.paths, two.paths, strict=True):
                 assert a.read_bytes() == b.read_bytes(), a.name
@@ -221,13 +221,13 @@ def test_text(
 
 class TestStacked:
     def test_segments_add_up(self) -> None:
-        for row in read_table(REFERENCE / SMALL):
+        for row in read_table(fixture_tables() / SMALL):
             seconds = stage_seconds(row)
             assert sum(seconds.values()) == pytest.approx(float(row["seconds_per_100k"]), rel=1e-3)
             assert "forward" not in stage_seconds(row, excluded="forward")
 
     def test_cpu_has_a_panel_without_forward(self) -> None:
-        figure = drawn(STACKED, REFERENCE)
+        figure = drawn(STACKED, fixture_tables())
         whole, rest = figure.axes
         assert rest.get_xlim()[1] < whole.get_xlim()[1] / 10
         (legend,) = figure.legends
@@ -247,7 +247,7 @@ class TestStacked:
 
 class TestBars:
     def test_a_panel_for_each_image_set(self, copy: Copy) -> None:
-        assert len(drawn(BARS, REFERENCE).axes) == 2
+        assert len(drawn(BARS, fixture_tables()).axes) == 2
         path = copy(decoders.CSV) / decoders.CSV
         save(path, [row for row in read_table(path) if row["image_set"] == "original"])
         fail(path, "decoder=turbojpeg", "unavailable", "no libturbojpeg")
@@ -255,7 +255,7 @@ class TestBars:
         assert "unavailable" in [item.get_text() for item in axes.texts]
 
     def test_reasons_replace_missing_times(self) -> None:
-        texts = drawn(RUNTIMES, REFERENCE).axes[0].texts
+        texts = drawn(RUNTIMES, fixture_tables()).axes[0].texts
         grey = [item for item in texts if "unavailable" in item.get_text()]
         assert len(grey) == 4
         assert all(item.get_color() == "#666666" and len(item.get_text()) < 80 for item in grey)
@@ -263,7 +263,7 @@ class TestBars:
 
 class TestSweeps:
     def test_ticks_are_the_batch_sizes(self, t4_tables: Path) -> None:
-        on_gpu, on_cpu = drawn(BATCH, t4_tables), drawn(BATCH, REFERENCE)
+        on_gpu, on_cpu = drawn(BATCH, t4_tables), drawn(BATCH, fixture_tables())
         assert (len(on_gpu.axes), len(on_cpu.axes)) == (2, 1)
         ticks = [tick.get_text() for tick in on_cpu.axes[0].get_xticklabels()]
         assert ticks == ["1", "8", "16", "32", "64", "128", "256"]
@@ -301,13 +301,13 @@ def test_mermaid(t4_run: Path, copy: Copy) -> None:
 
 class TestFrontier:
     def test_every_loader_at_its_rate_and_psnr(self) -> None:
-        figure = drawn(FRONTIER, REFERENCE)
+        figure = drawn(FRONTIER, fixture_tables())
         titles = [axes.get_title(loc="left") for axes in figure.axes]
         assert titles == ["Images of 256 px", "Originals at full resolution"]
         assert markers(figure.axes[1].lines, "*") == [pytest.approx((47.5894, 422.243))]
 
     def test_names_do_not_overlap(self) -> None:
-        figure = drawn(FRONTIER, REFERENCE)
+        figure = drawn(FRONTIER, fixture_tables())
         figure.draw_without_rendering()
         for axes in figure.axes:
             # Without the lines that lead to the points.
@@ -328,8 +328,10 @@ class TestFrontier:
 
 
 def test_predictions_are_the_tables() -> None:
-    (axes,) = drawn(PREDICTION, REFERENCE).axes
-    rows = [r for r in ok_rows(read_table(REFERENCE / predict.CSV)) if r["measured_img_per_s"]]
+    (axes,) = drawn(PREDICTION, fixture_tables()).axes
+    rows = [
+        r for r in ok_rows(read_table(fixture_tables() / predict.CSV)) if r["measured_img_per_s"]
+    ]
     expected = [(float(r["measured_img_per_s"]), float(r["img_per_s"])) for r in rows]
     lines = [line for line in axes.lines if line.get_marker() not in ("None", None, "")]
     shown: Any = np.concatenate([line.get_xydata() for line in lines])

@@ -1,11 +1,11 @@
-"""From records to all outputs: what is written, kept and removed; a reference run edited."""
+"""From records to all outputs: what is written, kept and removed; nothing there to publish."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.reference import reference_runs
+from tests.fixture_run import fixture_runs
 from wallclock.paper.__main__ import main
 from wallclock.paper.figures import FIGURES
 from wallclock.paper.perfetto import TRACES
@@ -17,7 +17,7 @@ CSV = "cpu-baseline-stages.csv"
 
 def write_records(runs: Path) -> None:
     """Records of the experiment `cpu`, as a run leaves them."""
-    shutil.copytree(reference_runs() / "cpu", runs / "cpu")
+    shutil.copytree(fixture_runs() / "cpu", runs / "cpu")
 
 
 def test_every_output_has_files_or_a_reason(tmp_path: Path) -> None:

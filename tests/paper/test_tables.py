@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from experiments import cpu, onnx, opt, serialization, t4
-from tests.paper.tables import REFERENCE, Copy, edit, fail, save
+from tests.fixture_run import fixture_tables
+from tests.paper.tables import Copy, edit, fail, save
 from wallclock.clock import STAGES
 from wallclock.errors import UserError
 from wallclock.paper.csvfile import read_table
@@ -159,7 +160,7 @@ def test_failed_sinks_are_in_the_caption(copy: Copy) -> None:
     fail(folder / serialization.CSV, "format=lmdb fsync=no", "unavailable", "no lmdb")
     table = build(SINKS, folder)
     assert values(table, "format") == [
-        row["format"] for row in read_table(REFERENCE / serialization.CSV)
+        row["format"] for row in read_table(fixture_tables() / serialization.CSV)
     ]
     assert None in values(table, "write_s")
     assert "Not measured: lmdb: unavailable (no lmdb)." in table.caption

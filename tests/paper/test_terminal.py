@@ -10,15 +10,8 @@ from rich.console import Console
 
 import experiments
 from experiments import frontier, serial, t4, workers
-from tests.paper.tables import (
-    REFERENCE,
-    Copy,
-    edit,
-    fail,
-    write_ablation,
-    write_analytic,
-    write_formats,
-)
+from tests.fixture_run import fixture_tables
+from tests.paper.tables import Copy, edit, fail, write_ablation, write_analytic, write_formats
 from wallclock.paper import format as formats
 from wallclock.paper.claims import CLAIMS, VERDICTS, judge, load
 from wallclock.paper.closing import closing_sentence
@@ -61,7 +54,7 @@ def test_results_name_rows_and_reasons(copy: Copy) -> None:
 
 @pytest.mark.parametrize("width", [80, 100, 160])
 def test_verdicts_fit_and_are_counted(width: int) -> None:
-    verdicts = judge(load(CLAIMS), REFERENCE)
+    verdicts = judge(load(CLAIMS), fixture_tables())
     text = printed(lambda console: print_verdicts(verdicts, console), width)
     assert max(map(len, text.splitlines())) <= width
     for verdict in verdicts:
@@ -98,8 +91,8 @@ class TestClosingSentence:
             ("onnx", "ONNX Runtime, CPU, int8 reaches 62.2 img/s, 4.31× PyTorch fp32"),
         ],
     )
-    def test_reference_run(self, name: str, sentence: str) -> None:
-        assert closing_sentence(REFERENCE, [name]) == sentence
+    def test_fixture_run(self, name: str, sentence: str) -> None:
+        assert closing_sentence(fixture_tables(), [name]) == sentence
 
     @pytest.mark.parametrize("name", experiments.ORDER)
     def test_every_experiment_has_one(self, name: str, copy: Copy) -> None:
@@ -112,10 +105,10 @@ class TestClosingSentence:
         assert "\n" not in sentence
 
     def test_only_what_was_run_is_compared(self, tmp_path: Path) -> None:
-        assert closing_sentence(REFERENCE, []) == ""
+        assert closing_sentence(fixture_tables(), []) == ""
         assert closing_sentence(tmp_path, experiments.ORDER) == ""
-        several = closing_sentence(REFERENCE, ["profiler", "decoders", "serial"])
-        assert several == closing_sentence(REFERENCE, ["serial"])
+        several = closing_sentence(fixture_tables(), ["profiler", "decoders", "serial"])
+        assert several == closing_sentence(fixture_tables(), ["serial"])
 
     def test_failed_rivals_are_not_the_next_fastest(self, copy: Copy) -> None:
         folder = copy(frontier.CSV)

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 from experiments import opt, t4
-from tests.paper.tables import REFERENCE, Copy, Row, drawn, edit, save, words
+from tests.fixture_run import fixture_tables
+from tests.paper.tables import Copy, Row, drawn, edit, save, words
 from wallclock.clock import STAGES
 from wallclock.paper import perfetto, spans
-from wallclock.paper.csvfile import read_columns, read_table
+from wallclock.paper.csvfile import read_table
 from wallclock.paper.rendering import NothingToDrawError
 from wallclock.paper.spans import Span, Window
 
 STEM = "fig-06-cpu-gpu-timeline"
-COLUMNS = read_columns(REFERENCE / t4.TIMELINE_CSV)
+COLUMNS = list(t4.TABLES[t4.TIMELINE_CSV])
 Rows = list[Row]
 
 
@@ -132,7 +133,7 @@ class TestFigure:
         assert labels[-1] == "gpu, 80 % busy"
 
     def test_cpu_run_has_its_device_in_the_main_process(self) -> None:
-        figure = drawn(STEM, REFERENCE)
+        figure = drawn(STEM, fixture_tables())
         assert figure.axes[0].get_yticklabels()[-1].get_text() == "main, 100 % busy"
         assert "hatched: not recorded" in words(figure)
 
@@ -150,19 +151,19 @@ class TestTrace:
     STEM = "fig-06-timeline-baseline.trace"
 
     def test_every_span_on_a_named_thread(self, tmp_path: Path) -> None:
-        (path,) = perfetto.render(self.STEM, REFERENCE, tmp_path / "one").paths
+        (path,) = perfetto.render(self.STEM, fixture_tables(), tmp_path / "one").paths
         trace = json.loads(path.read_text(encoding="utf-8"))
         assert trace["displayTimeUnit"] == "ms"
         assert trace["otherData"]["device"] == "AMD EPYC (2 cores)"
         events = trace["traceEvents"]
         names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
-        recorded = spans.parse(read_table(REFERENCE / t4.TIMELINE_CSV))
+        recorded = spans.parse(read_table(fixture_tables() / t4.TIMELINE_CSV))
         assert list(names.values()) == spans.lanes(recorded)
         complete = [event for event in events if event["ph"] == "X"]
         assert len(complete) == len(recorded)
         assert min(event["ts"] for event in complete) == 0
         assert all(event["dur"] > 0 and event["tid"] in names for event in complete)
-        again = perfetto.render(self.STEM, REFERENCE, tmp_path / "two").paths[0]
+        again = perfetto.render(self.STEM, fixture_tables(), tmp_path / "two").paths[0]
         assert again.read_bytes() == path.read_bytes()
 
     def test_rounding_makes_no_overlap(self) -> None:

@@ -23,7 +23,9 @@ _FLAGS: dict[str, dict[str, Any]] = {
     "write": {"action": "store_true", "help": "write what the records make instead of comparing"},
     "pack": {
         "type": Path,
-        "help": "first pack the records in this folder into --reference; writes",
+        "nargs": "+",
+        "metavar": "RUNS",
+        "help": "first pack the records in these folders into --reference; writes",
     },
 }
 
@@ -94,7 +96,9 @@ def _check(options: argparse.Namespace, console: Console) -> int:
         raise UserError(f"no reference run in {folder}; give one: check --reference DIR")
     if options.pack:
         if not options.reference:
-            raise UserError("--pack needs the folder to write: check --pack RUNS --reference DIR")
+            raise UserError(
+                "--pack needs the folder to write: check --pack RUNS [RUNS ...] --reference DIR"
+            )
         records.pack(options.pack, options.reference / records.ARCHIVE)
     status = 0
     for reference in references:

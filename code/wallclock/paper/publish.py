@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -44,15 +44,7 @@ def publish(out: Path, figures_dir: Path, ran: Collection[str] | None = None) ->
     changed, stays as it is. Raises UserError if a record was edited, or the disk is full.
     """
     before = _contents(out)
-    names = (*experiments.ORDER, *experiments.ON_REQUEST)
-    by_name = {name: records.load_experiment(out / "runs", name) for name in names}
-    written = []
-    for name in names:
-        loaded = (by_name.get(source, ()) for source in experiments.record_sources(name))
-        written += _write_tables(name, list(chain.from_iterable(loaded)), out)
-    n_failures = _write_failures(chain.from_iterable(by_name.values()), out / "failures.csv")
-    verdicts = claims.judge(claims.load(claims.CLAIMS), out)
-    claims.write(verdicts, out / claims.CSV)
+    published = write_tables(out)
     after = _contents(out)
     stale = {name for name in before | after if before.get(name) != after.get(name)}
     stale |= {csv for name in ran or () for csv in experiments.load(name).TABLES}
@@ -63,7 +55,24 @@ def publish(out: Path, figures_dir: Path, ran: Collection[str] | None = None) ->
         renderings.append(Rendering(stem, existing) if keep else render(out, figures_dir))
     _remove_stale(renderings, figures_dir)
     renderings.append(report.render(out, figures_dir))
-    return Published(written, n_failures, renderings, verdicts)
+    return replace(published, renderings=renderings)
+
+
+def write_tables(out: Path) -> Published:
+    """Rebuild the tables and verdicts that the records under `out/runs` make; render nothing.
+
+    Raises UserError if a record was edited, or the disk is full.
+    """
+    names = (*experiments.ORDER, *experiments.ON_REQUEST)
+    by_name = {name: records.load_experiment(out / "runs", name) for name in names}
+    written = []
+    for name in names:
+        loaded = (by_name.get(source, ()) for source in experiments.record_sources(name))
+        written += _write_experiment(name, list(chain.from_iterable(loaded)), out)
+    n_failures = _write_failures(chain.from_iterable(by_name.values()), out / "failures.csv")
+    verdicts = claims.judge(claims.load(claims.CLAIMS), out)
+    claims.write(verdicts, out / claims.CSV)
+    return Published(written, n_failures, [], verdicts)
 
 
 def _outputs() -> Iterator[tuple[str, tuple[str, ...], _Render]]:
@@ -89,7 +98,7 @@ def _remove_stale(renderings: Sequence[Rendering], figures_dir: Path) -> None:
             path.unlink()
 
 
-def _write_tables(name: str, sources: Sequence[Record], out: Path) -> list[Path]:
+def _write_experiment(name: str, sources: Sequence[Record], out: Path) -> list[Path]:
     module = experiments.load(name)
     written = []
     rows = module.tables(sources) if sources else {}
