@@ -1,8 +1,11 @@
 """The stage profiler: totals, counts and samples of nested and raising stages, on a fake clock."""
 
 import gc
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -80,13 +83,13 @@ def test_samples_in_call_order(fake: FakeClock) -> None:
             fake.now += ns
         fake.now += 1_000_000  # time outside a stage counts for none
     assert durations(profiler) == {"decode": [5, 7], "read": [2]}
-    assert profiler.counts() == {"decode": 2, "read": 1}
-    assert profiler.seconds() == {"decode": 12e-9, "read": 2e-9}
+    assert profiler.counts == {"decode": 2, "read": 1}
+    assert profiler.totals == {"decode": 12e-9, "read": 2e-9}
 
 
 def test_unused_stage_is_absent() -> None:
     profiler = StageProfiler()
-    assert profiler.samples() == profiler.counts() == profiler.seconds() == {}
+    assert profiler.samples() == profiler.counts == profiler.totals == {}
 
 
 @given(nodes=st.lists(NODES, max_size=4), between=st.integers(0, 10**9))
@@ -102,7 +105,7 @@ def test_stages_are_exclusive(nodes: list[Node], between: int) -> None:
         expected[node.name] = expected.get(node.name, 0) + node.own
     sums = {name: sum(samples) for name, samples in profiler.samples().items()}
     assert sums == expected
-    assert sum(profiler.counts().values()) == len(everything)
+    assert sum(profiler.counts.values()) == len(everything)
     assert sum(sums.values()) == fake.now - began - between
 
 
@@ -164,6 +167,54 @@ def test_failing_device_keeps_the_profiler_valid(fake: FakeClock) -> None:
             fake.now += 5
         fake.now += 2
     assert durations(profiler) == {"forward": [5], "read": [2]}
+
+
+def test_count_and_failures(fake: FakeClock) -> None:
+    """`stage(name, count)` as in the paper; nested calls count too; a failure in each it leaves."""
+    profiler = StageProfiler(clock=fake)
+    for count in (32, 1, 7):
+        with profiler.stage("forward", count), profiler.stage("h2d", count=count):
+            fake.now += count
+    with suppress(KeyError), profiler.stage("forward", 4):
+        raise KeyError
+    assert profiler.counts == {"forward": 44, "h2d": 40}
+    assert durations(profiler) == {"forward": [0, 0, 0, 0], "h2d": [32, 1, 7]}
+    assert profiler.failures == {"forward": 1, "h2d": 0}
+
+
+def test_ranges_enclose_what_is_timed(fake: FakeClock) -> None:
+    events: list[str] = []
+
+    def push(name: str) -> None:
+        events.append(f"push {name} at {fake.now}")
+
+    nvtx = push, lambda: events.append(f"pop at {fake.now}")
+    synchronize = trace(fake, events, waiting=100)
+    profiler = StageProfiler(synchronize, frozenset({"forward"}), fake, nvtx)
+    with pytest.raises(KeyError), profiler.stage("outer"), profiler.stage("forward", 8):  # noqa: PT012
+        fake.now += 5
+        raise KeyError
+    outer, inside = ["push outer at 1000", "pop at 1205"], ["push forward at 1100", "pop at 1205"]
+    syncs = ["sync at 1000", "sync at 1105"]
+    assert events == [outer[0], syncs[0], inside[0], syncs[1], inside[1], outer[1]]
+    assert durations(profiler) == {"forward": [105], "outer": [100]}
+    assert profiler.failures == {"outer": 1, "forward": 1}
+
+
+@pytest.mark.parametrize(("session", "built_for"), [("1", "13.0"), ("1", None), (None, "13.0")])
+def test_nsight_asks_for_ranges(
+    session: str | None, built_for: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pushed: list[str] = []
+    nvtx = SimpleNamespace(range_push=pushed.append, range_pop=lambda: pushed.append("pop"))
+    cuda, version = SimpleNamespace(nvtx=nvtx), SimpleNamespace(cuda=built_for)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, version=version))
+    monkeypatch.delenv("NSYS_PROFILING_SESSION_ID", raising=False)
+    if session:
+        monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", session)
+    with StageProfiler().stage("decode"):
+        pass
+    assert pushed == (["decode", "pop"] if session and built_for else [])
 
 
 @pytest.mark.parametrize("enabled", [True, False])

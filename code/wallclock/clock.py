@@ -3,18 +3,21 @@
     profiler = StageProfiler()
     with profiler.stage("decode"):
         pixels = decode(data)
-    profiler.seconds()          # {"decode": 0.0123}
+    profiler.totals["decode"]   # 0.0123 seconds
+    profiler.counts["decode"]   # 1 image
 
 A `with` on a plain object costs a fraction of `@contextlib.contextmanager`, which builds a
 generator a call; experiment `profiler` measures both and writes `profiler-overhead.csv`.
 """
 
 import gc
+import os
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter_ns
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 #: The stages before the device, and those that move a batch through it.
 LOADING_STAGES = ("read", "decode", "resize", "normalize", "assemble")
@@ -24,6 +27,11 @@ STAGES = (*LOADING_STAGES, *DEVICE_STAGES, "serialize")
 
 #: Nanoseconds that never go back.
 Clock: TypeAlias = Callable[[], int]
+Call: TypeAlias = Callable[[], object]
+#: Begins a named range, and ends the innermost one.
+Nvtx: TypeAlias = tuple[Callable[[str], object], Call]
+
+T = TypeVar("T")
 
 
 class Stage:
@@ -31,66 +39,84 @@ class Stage:
 
     `samples` holds one duration per call, in nanoseconds. A duration is the stage's own time:
     nested stages are subtracted, so that no nanosecond counts twice and the stages' sum never
-    exceeds the wall time.
+    exceeds the wall time. `failed`: calls that an exception left. `more`: images beyond one a call.
     """
 
-    __slots__ = ("_add", "_clock", "_open", "_pop", "_push", "name", "samples")
+    __slots__ = ("add", "failed", "more", "samples")
 
-    def __init__(self, name: str, open_stages: list[int], clock: Clock) -> None:
-        self.name = name
+    def __init__(self) -> None:
         self.samples = array("q")
-        self._add = self.samples.append
-        self._clock = clock
-        self._open = open_stages
-        self._push = open_stages.append
-        self._pop = open_stages.pop
+        self.add = self.samples.append
+        self.failed = self.more = 0
 
     def __enter__(self) -> None:
-        self._push(self._clock())
+        raise NotImplementedError
 
-    def __exit__(self, *_: object) -> None:
-        elapsed = self._clock() - self._pop()
-        self._add(elapsed)
-        if self._open:
-            # Moving every enclosing stage's start forward takes this time out of their own.
-            for level in range(len(self._open)):
-                self._open[level] += elapsed
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        raise NotImplementedError
 
 
-class SyncedStage(Stage):
-    """A stage that waits for the device before it starts its clock and before it stops it.
+def _stage_type(clock: Clock) -> type[Stage]:
+    """The class of one profiler's stages, which share the stack of open ones.
 
-    CUDA kernels and copies are queued: without the wait, a forward pass would be charged to
-    whichever later stage first needs its result.
+    Variables of this function cost less than attributes would: see experiment `profiler`.
     """
+    started: list[int] = []
+    pop = started.pop
 
-    __slots__ = ("_synchronize",)
+    class Timed(Stage):
+        __slots__ = ()
+        # `started.append(clock())` without a Python frame; None, at which `iter` would end, is no
+        # time. A method of the C library binds to no stage, and needs none.
+        __enter__ = map(started.append, iter(clock, None)).__next__
 
-    def __init__(
-        self, name: str, open_stages: list[int], clock: Clock, synchronize: Callable[[], object]
-    ) -> None:
-        super().__init__(name, open_stages, clock)
-        self._synchronize = synchronize
+        def __exit__(self, kind: object, error: object, trace: object) -> None:
+            elapsed = clock() - pop()
+            self.add(elapsed)
+            if started:
+                # Moving every enclosing stage's start forward takes this time out of their own.
+                for level in range(len(started)):
+                    started[level] += elapsed
+            if kind is not None:
+                self.failed += 1
+
+    return Timed
+
+
+class _Between:
+    """A stage with a call before its clock starts, and one before it stops."""
+
+    __slots__ = ("_after", "_before", "_inner")
+
+    def __init__(self, inner: "OpenStage", before: Call, after: Call) -> None:
+        self._inner, self._before, self._after = inner, before, after
 
     def __enter__(self) -> None:
-        self._synchronize()
-        super().__enter__()
+        self._before()
+        self._inner.__enter__()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         try:
-            self._synchronize()
+            self._after()
+        except BaseException as lost:
+            kind = type(lost)
+            raise
         finally:
-            super().__exit__()
+            self._inner.__exit__(kind, error, trace)
 
 
-class _Stages(dict[str, Stage]):
-    """Stages by name, created at first use."""
+#: What `with profiler.stage(name)` enters.
+OpenStage: TypeAlias = Stage | _Between
 
-    def __init__(self, create: Callable[[str], Stage]) -> None:
+
+class _Created(dict[str, T]):
+    """Values by name, created at first use."""
+
+    def __init__(self, create: Callable[[str], T]) -> None:
         super().__init__()
         self._create = create
 
-    def __missing__(self, name: str) -> Stage:
+    def __missing__(self, name: str) -> T:
         return self.setdefault(name, self._create(name))
 
 
@@ -98,42 +124,82 @@ class StageProfiler:
     """Adds up where the time of one thread goes, stage by stage.
 
     Args:
-        synchronize: waits for the device, e.g. `torch.cuda.synchronize`; None on a CPU.
+        synchronize: waits for the device, e.g. `torch.cuda.synchronize`; None on a CPU. CUDA
+            kernels and copies are queued: without the wait, a forward pass would be charged to
+            whichever later stage first needs its result.
         synced: the stages that call it. Only those pay for it.
         clock: a test may pass one that it turns itself.
+        nvtx: NVTX's push and pop, around every stage; by default torch's where Nsight Systems
+            runs this process, else none.
 
     Not thread-safe on purpose (a lock would cost more than the clock): one profiler per thread.
+    Another thread may read it meanwhile.
     """
 
     def __init__(
         self,
-        synchronize: Callable[[], object] | None = None,
+        synchronize: Call | None = None,
         synced: frozenset[str] = frozenset(DEVICE_STAGES),
         clock: Clock = perf_counter_ns,
+        nvtx: Nvtx | None = None,
     ) -> None:
-        open_stages: list[int] = []
+        create, nvtx = _stage_type(clock), nvtx or _profilers_nvtx()
+        stages = self._stages = dict[str, Stage]()
 
-        def create(name: str) -> Stage:
+        def open_stage(name: str) -> OpenStage:
+            opened: OpenStage = stages.setdefault(name, create())
+            if nvtx is not None:
+                opened = _Between(opened, partial(nvtx[0], name), nvtx[1])
             if synchronize is not None and name in synced:
-                return SyncedStage(name, open_stages, clock, synchronize)
-            return Stage(name, open_stages, clock)
+                opened = _Between(opened, synchronize, synchronize)
+            return opened
 
-        self._stages = _Stages(create)
-        #: `with profiler.stage("decode"):`. The dictionary's own look-up instead of a method:
-        #: one Python call less for each stage.
-        self.stage: Callable[[str], Stage] = self._stages.__getitem__
+        opened = _Created(open_stage)
+
+        def stage(name: str, count: int = 1) -> OpenStage:
+            if count == 1:
+                return opened[name]
+            entered = opened[name]
+            stages[name].more += count - 1
+            return entered
+
+        #: `with profiler.stage("decode"):`, or `with profiler.stage("forward", count=32):` for a
+        #: call that takes 32 images. Not a method: that would look up its dictionary in each call.
+        self.stage = stage
 
     def samples(self) -> dict[str, "array[int]"]:
         """Every duration of every stage so far, in nanoseconds, in call order."""
-        return {name: stage.samples for name, stage in self._stages.items()}
+        return {name: stage.samples for name, stage in self._now()}
 
+    @property
+    def totals(self) -> dict[str, float]:
+        """Seconds per stage, each stage's own time."""
+        return {name: sum(stage.samples) / 1e9 for name, stage in self._now()}
+
+    @property
     def counts(self) -> dict[str, int]:
-        """Calls per stage."""
-        return {name: len(stage.samples) for name, stage in self._stages.items()}
+        """Images per stage: the sum of its calls' `count`."""
+        return {name: len(stage.samples) + stage.more for name, stage in self._now()}
 
-    def seconds(self) -> dict[str, float]:
-        """Total seconds per stage, each stage's own time."""
-        return {name: sum(stage.samples) / 1e9 for name, stage in self._stages.items()}
+    @property
+    def failures(self) -> dict[str, int]:
+        """Calls of each stage that an exception left."""
+        return {name: stage.failed for name, stage in self._now()}
+
+    def _now(self) -> list[tuple[str, Stage]]:
+        # A copy, in one step: the profiler's thread may add a stage while another one reads.
+        return list(self._stages.items())
+
+
+def _profilers_nvtx() -> Nvtx | None:
+    """NVTX's push and pop if Nsight Systems runs this process and torch was built for CUDA."""
+    if "NSYS_PROFILING_SESSION_ID" not in os.environ:
+        return None
+    import torch
+
+    if torch.version.cuda is None:
+        return None
+    return torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop
 
 
 @contextmanager

@@ -84,7 +84,7 @@ def test_vectors_keep_ids(corpus: Manifest, pattern: list[str], batch: int, sink
     listed = [(failure["id"], failure["stage"]) for failure in outcome.failures]
     assert listed == list(failures.items())
     assert {failure["reason"] for failure in outcome.failures} <= {"made to fail"}
-    counts = profiler.counts()
+    counts = profiler.counts
     for at, stage in enumerate(STAGES):
         failed_before = sum(pattern.count(name) for name in STAGES[:at])
         assert counts.get(stage, 0) == len(items) - failed_before
@@ -151,7 +151,7 @@ def test_the_floor_calls_every_stage(corpus: Manifest) -> None:
     profiler = StageProfiler()
     outcome = engine.run(items, *pipeline.null_stages(), profiler, 5, 0, no_progress)
     assert (outcome.n_embedded, outcome.failures) == (12, [])
-    assert profiler.counts() == {
+    assert profiler.counts == {
         **dict.fromkeys(STAGES, 12),
         **dict.fromkeys(("assemble", "h2d", "forward", "d2h"), 3),
         "serialize": 4,

@@ -123,7 +123,7 @@ def test_stage_call_costs_half_of_contextlib() -> None:
 def test_calls_under_another_profiler(run: Callable[..., Any]) -> None:
     ours, theirs = run(CELL, MANIFEST, null_stages())
     images, batches = dict.fromkeys(STAGES[:4], 8), dict.fromkeys(STAGES[4:8], 2)
-    assert ours.counts() == {**images, **batches, "serialize": 3}
+    assert ours.counts == {**images, **batches, "serialize": 3}
     assert set(theirs) == set(STAGES)
     assert min(theirs.values()) >= 0
 
@@ -153,8 +153,8 @@ def test_profilers_agree_on_a_device_behind_the_host(name: str, monkeypatch: Any
     else:
         ours, labels = StageProfiler(cuda.synchronize, clock=clock), StageProfiler(clock=clock)
         protocol._pass(CELL, MANIFEST, protocol._labelled(stages, labels.stage), ours)
-        theirs = {key.removeprefix("wallclock::"): at for key, at in labels.seconds().items()}
-    assert ours.seconds()["forward"] == pytest.approx(2 * 0.031)
+        theirs = {key.removeprefix("wallclock::"): at for key, at in labels.totals.items()}
+    assert ours.totals["forward"] == pytest.approx(2 * 0.031)
     assert max(protocol.differences(ours, theirs).values()) <= 0.02
 
 

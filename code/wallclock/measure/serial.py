@@ -172,7 +172,7 @@ def _contextlib_stage() -> _OpenStage:
 
 def differences(profiler: StageProfiler, theirs: dict[str, float]) -> dict[str, float]:
     """|ours - theirs| / theirs of each stage that takes at least 1 % of all stages' seconds."""
-    ours = profiler.seconds()
+    ours = profiler.totals
     least = _MIN_SHARE * sum(ours.values())
     compared = [name for name in STAGES if ours.get(name, 0) >= least]
     return {name: abs(ours[name] - theirs[name]) / theirs[name] for name in compared}
