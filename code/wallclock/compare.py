@@ -45,6 +45,9 @@ _ROWS, _SIMILARITIES = 1 << 14, 1 << 23
 #: float32 products of equal vectors differ by this in different blocks.
 _ROUNDING = 1e-6
 
+#: What the readers of the formats raise for a file that is something else.
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error, lmdb.Error)
+
 #: A measure's value, the ids that it is about, and of how many vectors it is.
 _Found = tuple[float | None, Sequence[str], int]
 _Indices = npt.NDArray[np.intp]
@@ -53,7 +56,9 @@ _Indices = npt.NDArray[np.intp]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare two files; 0 within all limits, 3 outside one, 1 if the request cannot be met."""
     parser = argparse.ArgumentParser(prog="python -m wallclock.compare", description=__doc__)
-    parser.add_argument("--a", type=Path, required=True, help="vectors.parquet, .lmdb or .npy")
+    parser.add_argument(
+        "--a", type=Path, required=True, help="vectors.parquet, .lmdb, .npy or .jsonl"
+    )
     parser.add_argument("--b", type=Path, required=True, help="the vectors to judge")
     for name, limit in LIMITS.items():
         most = "at most" if isinstance(limit, int) else "at least"
@@ -87,7 +92,7 @@ def read(path: Path) -> tuple[list[str], Vectors]:
     try:
         ids, vectors = sinks.read(path)
         vectors = np.asarray(vectors, dtype=np.float32)
-    except (OSError, ValueError, KeyError, AttributeError, struct.error, lmdb.Error) as error:
+    except _UNREADABLE as error:
         raise UserError(f"{path} cannot be read as ids and vectors: {first_line(error)}") from error
     if vectors.ndim != 2 or len(ids) != len(vectors):
         raise UserError(f"{path} has {len(ids):,} ids and vectors of shape {vectors.shape}")

@@ -26,7 +26,7 @@ DTYPES: Mapping[str, tuple[str, ...]] = {
     "tensorrt": ("fp16",),
 }
 RUNTIMES = tuple(DTYPES)
-SINKS = ("parquet", "lmdb", "npy")
+SINKS = ("parquet", "lmdb", "npy", "jsonl")
 #: Resizer → its interpolations.
 INTERPOLATIONS: Mapping[str, tuple[str, ...]] = {
     "pil": ("nearest", "box", "bilinear", "bicubic", "lanczos"),

@@ -19,7 +19,7 @@ MINE = [claim for claim in claims.load(CLAIMS) if claim.experiment == "serializa
 def test_grid_has_the_papers_size(grid: Grid, profile: str) -> None:
     cells = grid("serialization", f"profile={profile}", "n=7")
     written = [(cell.recipe.sink, cell.params["fsync"]) for cell in cells if not cell.repeat]
-    formats = ("parquet", "lmdb", "npy")
+    formats = ("parquet", "lmdb", "npy", "jsonl")
     assert written == [(sink, fsync) for sink in formats for fsync in (False, True)]
     assert {(cell.params["n_vectors"], cell.params["dim"]) for cell in cells} == {(50_000, 384)}
     assert {cell.recipe.batch_size for cell in cells} == {64}

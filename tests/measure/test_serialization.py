@@ -16,7 +16,7 @@ from wallclock.measure import ceilings as protocol
 from wallclock.spec import Cell, ModelSpec, Recipe
 from wallclock.stages import sinks
 
-FORMATS = ("parquet", "lmdb", "npy")
+FORMATS = ("parquet", "lmdb", "npy", "jsonl")
 
 
 def cell_of(sink: str, fsync: bool = False) -> Cell:

@@ -1,4 +1,4 @@
-"""Three sinks: ids and vectors come back exactly, however they were cut into batches."""
+"""Four sinks: ids and vectors come back exactly, however they were cut into batches."""
 
 import tempfile
 import weakref
@@ -44,6 +44,8 @@ def test_round_trip(name: str, batches: list[list[str]], dim: int, seed: int) ->
         (ids, rng.integers(0, 2**32, (len(ids), dim), dtype=np.uint32).view(np.float32))
         for ids in batches
     ]
+    if name == "jsonl":
+        written = [(ids, np.nan_to_num(rows)) for ids, rows in written]
     with tempfile.TemporaryDirectory() as folder:
         ids, vectors = sinks.read(write(name, Path(folder), written, dim))
     assert ids == [identity for batch in batches for identity in batch]
@@ -99,6 +101,38 @@ def test_other_readers(tmp_path: Path) -> None:
     assert table.column("vector").to_pylist() == vectors.tolist()
     loaded = np.load(write("npy", tmp_path, [(["a", "b"], vectors)], 3), allow_pickle=False)
     np.testing.assert_array_equal(loaded, vectors)
+
+
+def test_lookup_by_id(tmp_path: Path) -> None:
+    """Ids of any length, one written twice, and one that looks like another's key."""
+    import lmdb
+
+    ids = ["b", "a", "", "ä" * 300, "ä" * 301, "a", sinks.lmdb_key("").decode(), "a\x005"]
+    vectors = np.arange(len(ids) * 3, dtype=np.float32).reshape(-1, 3)
+    path = write("lmdb", tmp_path, [(ids[:3], vectors[:3]), (ids[3:], vectors[3:])], 3)
+    read_ids, read = sinks.read(path)
+    assert (read_ids, read.tolist()) == (ids, vectors.tolist())
+    with (
+        lmdb.open(str(path), subdir=False, readonly=True, lock=False) as file,
+        file.begin() as view,
+    ):
+        for identity in ("b", "a", "", "ä" * 300, "ä" * 301):
+            value = view.get(sinks.lmdb_key(identity))
+            assert (
+                np.frombuffer(value[-12:], "<f4").tolist() == vectors[ids.index(identity)].tolist()
+            )
+        assert view.get(b"b") == view.get(sinks.lmdb_key("b"))
+
+
+def test_what_json_cannot_hold(tmp_path: Path) -> None:
+    rows = np.array([[np.nan, np.inf], [1e-45, -0.0]], np.float32)
+    path = write("jsonl", tmp_path, [(["a", "ü"], rows)], 2)
+    assert (
+        path.read_text("utf-8")
+        == '{"id":"a","vector":[null,null]}\n{"id":"ü","vector":[1e-45,-0.0]}\n'
+    )
+    np.testing.assert_array_equal(bits(sinks.read(path)[1][1:]), bits(rows[1:]))
+    assert np.isnan(sinks.read(path)[1][0]).all()
 
 
 def test_unknown_sink(tmp_path: Path) -> None:

@@ -1,17 +1,23 @@
-"""Stage `serialize`: ids and vectors into a file, in three formats that read back exactly.
+"""Stage `serialize`: ids and vectors into a file, in four formats that read back exactly.
 
 - `parquet`: columns id (string) and vector (fixed-size list of float32), snappy, in row groups of
   4,096, written as they fill.
-- `lmdb`: key = position (8 bytes, big-endian, so that iteration keeps the order and no id is too
-  long for a key); value = length of the id (4 bytes, little-endian), id, float32 vector.
+- `lmdb`: key = the id in UTF-8, so that `get(id.encode())` finds a vector; its last 4 × dim bytes.
+  Value = position (8 bytes, little-endian), length of the id (4), id, float32 vector. An id longer
+  than 400 bytes, or empty, has the key "sha256:" and its digest: LMDB ends keys at 511 bytes. An
+  image written again keeps its first vector's key; the others' have "\\0" and the position behind.
 - `npy`: rows appended to a .npy file whose header is rewritten on close; ids in `<name>.ids.json`.
+- `jsonl`: a line `{"id": …, "vector": […]}` an image, in the shortest digits that read back as the
+  same float32. JSON has no NaN and no infinity: both are null, and NaN when read.
 """
 
 import errno
+import hashlib
 import json
 import os
 import struct
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +31,8 @@ Vectors = npt.NDArray[np.float32]
 #: Rows that `parquet` collects before it writes them.
 ROW_GROUP = 4096
 _LMDB_MAP_BYTES = 1 << 40  # a sparse map: address space, not disk
+_LMDB_ID_BYTES = 400
+_LMDB_HEAD = struct.Struct("<QI")
 
 
 class Sink:
@@ -106,9 +114,11 @@ class _Lmdb(Sink):
         try:
             with self._environment.begin(write=True) as transaction:
                 for identity, row in zip(ids, np.asarray(vectors, np.float32), strict=True):
-                    name = identity.encode()
-                    value = struct.pack("<I", len(name)) + name + row.tobytes()
-                    transaction.put(struct.pack(">Q", self._position), value, append=True)
+                    name, key = identity.encode(), lmdb_key(identity)
+                    head = _LMDB_HEAD.pack(self._position, len(name))
+                    value = head + name + row.tobytes()
+                    if not transaction.put(key, value, overwrite=False):
+                        transaction.put(b"%b\0%d" % (key, self._position), value)
                     self._position += 1
         except self._error as error:
             # LMDB reports a full disk as an input/output error.
@@ -124,15 +134,29 @@ class _Lmdb(Sink):
     def read(path: Path) -> tuple[list[str], Vectors]:
         import lmdb
 
-        ids, rows = [], []
+        found: list[tuple[int, str, Vectors]] = []
         environment = lmdb.open(str(path), subdir=False, readonly=True, lock=False)
         with environment, environment.begin() as view:
             for _, value in view.cursor():
-                end = 4 + struct.unpack_from("<I", value)[0]
-                ids.append(bytes(value[4:end]).decode())
-                rows.append(np.frombuffer(bytes(value[end:]), dtype=np.float32))
-        # An empty file does not know its width.
-        return ids, np.stack(rows) if rows else np.empty((0, 0), np.float32)
+                position, length = _LMDB_HEAD.unpack_from(value)
+                end = _LMDB_HEAD.size + length
+                name = value[_LMDB_HEAD.size : end].decode()
+                found.append((position, name, np.frombuffer(value[end:], dtype=np.float32)))
+        found.sort(key=itemgetter(0))
+        return [name for _, name, _ in found], _stacked([row for _, _, row in found])
+
+
+def lmdb_key(identity: str) -> bytes:
+    """The key in a sink `lmdb` of an image's (first) vector."""
+    name = identity.encode()
+    if 0 < len(name) <= _LMDB_ID_BYTES:
+        return name
+    return b"sha256:" + hashlib.sha256(name).hexdigest().encode()
+
+
+def _stacked(rows: Sequence[Any]) -> Vectors:
+    """(n, dim) float32 of n rows; an empty file does not know its width."""
+    return np.array(rows, dtype=np.float32) if rows else np.empty((0, 0), np.float32)
 
 
 class _Npy(Sink):
@@ -164,7 +188,36 @@ class _Npy(Sink):
         return ids, np.load(path)
 
 
-SINKS: dict[str, type[Sink]] = {"parquet": _Parquet, "lmdb": _Lmdb, "npy": _Npy}
+class _Jsonl(Sink):
+    def __init__(self, path: Path, dim: int) -> None:
+        import orjson
+
+        super().__init__(path, dim)
+        self._file, self._dumps = path.open("wb"), orjson.dumps
+        self._options = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE
+
+    def write(self, ids: Sequence[str], vectors: Vectors) -> None:
+        rows = np.ascontiguousarray(vectors, dtype=np.float32)
+        for identity, row in zip(ids, rows, strict=True):
+            line = {"id": identity, "vector": row}
+            self._file.write(self._dumps(line, option=self._options))
+
+    def close(self) -> None:
+        self._file.close()
+
+    @staticmethod
+    def read(path: Path) -> tuple[list[str], Vectors]:
+        import orjson
+
+        with path.open("rb") as handle:
+            found = [(line["id"], line["vector"]) for line in map(orjson.loads, handle)]
+        return [name for name, _ in found], _stacked([row for _, row in found])
+
+
+SINKS: dict[str, type[Sink]] = {
+    **{"parquet": _Parquet, "lmdb": _Lmdb},
+    **{"npy": _Npy, "jsonl": _Jsonl},
+}
 
 
 def sync_folder(folder: Path) -> None:
