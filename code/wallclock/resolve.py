@@ -59,7 +59,6 @@ def resolved(plain: Mapping[str, Any], option_defaults: Mapping[str, Any]) -> Se
         "recipe": _recipe(plain["recipe"], device, "recipe", notes),
         "out": _folder("out", plain["out"]),
         "figures": _folder("figures", plain["figures"]),
-        "export": _folder("export", plain["export"]) if plain["export"] else None,
         "max_images": check(_MAX_IMAGES, plain["max_images"], "max_images")[device],
         "repeats": default_repeats if chosen is None else chosen,
         "repeats_of": repeats_of if chosen is None else {},

@@ -27,9 +27,8 @@ def run_session(settings: Settings, command: str) -> int:
     """
     console = Console()
     _print_lines([_inputs(settings), *settings.notes], console)
-    for name in ("out", "figures", "export"):
-        if folder := getattr(settings, name):
-            _make_writable(name, folder)
+    for name in ("out", "figures"):
+        _make_writable(name, getattr(settings, name))
     cells = []
     with bars(console) as progress:
         plan = Plan(settings, CorpusProgress(progress))

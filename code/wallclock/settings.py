@@ -31,7 +31,7 @@ CONF = provenance.ROOT / "conf"
 _GROUPS = ("corpus", "model", "recipe", "profile", "experiment")
 
 #: Settings that are paths: Hydra's grammar would stop at commas, brackets and non-ASCII letters.
-_PATHS = frozenset({"corpus.path", "model.path", "out", "figures", "export"})
+_PATHS = frozenset({"corpus.path", "model.path", "out", "figures"})
 
 
 def _value(word: str) -> str:
@@ -45,13 +45,13 @@ _FLAGS = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_err
 _FLAGS.add_argument("--quick", action="store_true")
 _FLAGS.add_argument("--n", type=_value)
 _FLAGS.add_argument("--experiment", type=_value)
-_FLAGS.add_argument("--export")
+_FLAGS.add_argument("--export", type=_value)
 
 
 def translate(arguments: Sequence[str]) -> list[str]:
     """Turn the article's flags into Hydra overrides; return Hydra's own flags, then all overrides.
 
-    `--quick` → profile=quick; `--n N` → n=N; `--export DIR` → export=DIR; `--experiment a,b` →
+    `--quick` → profile=quick; `--n N` → n=N; `--export PORT` → export=PORT; `--experiment a,b` →
     experiment=[a,b], or all of them for `all`. Without an experiment: all, or with profile=quick
     the short ones. Without a corpus, and not with profile=quick: the paper's images, where `make
     data` has brought them. `model=null` names the mock model; Hydra would take null for no model.
@@ -69,7 +69,7 @@ def translate(arguments: Sequence[str]) -> list[str]:
     if flags.n is not None:
         overrides.append(f"n={flags.n}")
     if flags.export is not None:
-        overrides.append(f"export={_quoted(flags.export)}")
+        overrides.append(f"export={flags.export}")
     if flags.experiment is not None:
         names = [name for name in re.split(r"[\[\], ]+", flags.experiment) if name]
         overrides.append(f"experiment=[{','.join(ORDER if 'all' in names else names)}]")

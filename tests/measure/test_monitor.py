@@ -1,114 +1,142 @@
 """Live metrics as Prometheus reads them, and the sampler of GPU and CPU use."""
 
-import json
 import os
 import subprocess
 import sys
 import threading
 import time
-from itertools import pairwise
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.request import urlopen
 
 import psutil
 import pynvml as nvml
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.conftest import RunMain
 from tests.measure.conftest import FORKS
-from wallclock.clock import STAGES
-from wallclock.measure import monitor, telemetry
-from wallclock.measure.monitor import METRICS, Monitor
+from tests.test_clock import FakeClock
+from wallclock.clock import STAGES, StageProfiler
+from wallclock.errors import UserError
+from wallclock.measure import monitor, serial, telemetry
+from wallclock.measure.monitor import METRICS, Exporter, Loop
 from wallclock.measure.throughput import throughput
 from wallclock.spec import Cell, ModelSpec, Recipe, Slice
 
-
-def cell_of(label: str) -> Cell:
-    return Cell("t4", "throughput", label, 0, Recipe("x"), None, ModelSpec("m"))
+NULL = ModelSpec("null", weights="none", input_px=32, service_ms=20.0)
 
 
-def families(folder: Path) -> dict[str, Any]:
+@contextmanager
+def serving(loop: Loop | None = None, info: dict[str, str] | None = None) -> Iterator[Exporter]:
+    exporter = monitor.serve(0, loop, info)
+    try:
+        yield exporter
+    finally:
+        exporter.close()
+
+
+def scraped(port: int) -> dict[str, Any]:
     """Metric families by name; Prometheus takes `_total` off a counter's."""
-    text = (folder / "wallclock.prom").read_text(encoding="utf-8")
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
     return {family.name: family for family in text_string_to_metric_families(text)}
 
 
-def value(folder: Path, name: str, **labels: str) -> float:
-    family = families(folder)[f"wallclock_{name.removesuffix('_total')}"]
-    (sample,) = [sample for sample in family.samples if sample.labels == labels]
-    return float(sample.value)
-
-
-def lines_in(folder: Path) -> list[dict[str, Any]]:
-    text = (folder / "wallclock.jsonl").read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.splitlines()]
-
-
-@pytest.mark.slow
-def test_the_option_reaches_the_run(run_main: RunMain, tmp_path: Path) -> None:
-    folder = tmp_path / "watched, here"
-    arguments = ("--n", "4", "--experiment", "t4", "--export", str(folder), "repeats=1")
-    paths = (f"out={tmp_path / 'data'}", f"figures={tmp_path / 'figures'}")
-    done = run_main(*arguments, "device=cpu", "model=null", *paths)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert value(folder, "run_info", experiment="t4", cell="baseline", repeat="0") == 1
+def value(families: dict[str, Any], name: str, sample: str = "", **labels: str) -> float:
+    """The one sample with these labels: of a histogram, its `_count`, `_sum` or `_bucket`."""
+    every = families[f"wallclock_{name}"].samples
+    found = [s for s in every if s.labels == labels and s.name.endswith(sample)]
+    assert len(found) == 1, (name, labels, every)
+    return float(found[0].value)
 
 
 @FORKS
-def test_exports_as_it_runs(corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, work = tmp_path / "watched", tmp_path / "work"
-    work.mkdir()
+def test_a_pass_is_scraped(corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = Recipe("baseline", engine="dataloader", workers=1, batch_size=4)
-    model = ModelSpec("null", weights="none", input_px=32, service_ms=20.0)
-    cell = Cell("t4", "throughput", "baseline", 0, recipe, corpus, model)
-    monkeypatch.setattr(monitor, "_PERIOD_S", 0.05)
-    monkeypatch.setattr(monitor, "current", Monitor(folder, cell))
-    seen = set()
-
-    def read(images: int) -> None:
-        if (folder / "wallclock.prom").exists():
-            seen.add(value(folder, "images_total"))
-
-    throughput(cell, work, read)
-    assert len(seen) >= 2, "it was written once only"
-    assert [*families(folder)] == [f"wallclock_{name.removesuffix('_total')}" for name in METRICS]
-    n_images, n_batches = value(folder, "images_total"), value(folder, "batches_total")
-    assert n_images == value(folder, "stage_calls_total", stage="decode") == 60
-    assert n_batches == value(folder, "stage_calls_total", stage="forward") == 15
-    assert value(folder, "stage_seconds_total", stage="forward") >= 15 * 0.02
-    assert value(folder, "run_info", experiment="t4", cell="baseline", repeat="0") == 1
-    lines = lines_in(folder)
-    assert {line["images_total"] for line in lines} >= seen
-    for before, after in pairwise(line["stage_seconds_total"] for line in lines):
-        assert all(after[name] >= before[name] for name in STAGES)
-    assert 0 < max(line["accelerator_utilization_ratio"] for line in lines) <= 1
-    assert max(line["queue_batches"] for line in lines) >= 1, "the worker is far ahead"
+    cell = Cell("t4", "throughput", "baseline", 0, recipe, corpus, NULL)
+    answers: list[dict[str, Any]] = []
+    with serving() as exporter:
+        monkeypatch.setattr(monitor, "current", exporter)
+        assert "wallclock_images" not in scraped(exporter.port), "nothing is measured yet"
+        throughput(cell, tmp_path, lambda images: answers.append(scraped(exporter.port)))
+        done = scraped(exporter.port)
+    assert [*done] == [f"wallclock_{name.removesuffix('_total')}" for name in METRICS]
+    images = [value(answer, "images") for answer in answers if "wallclock_images" in answer]
+    assert images == sorted(images)
+    assert len(set(images)) > 5
+    assert value(done, "images") == value(done, "stage_seconds", "_count", stage="decode") == 60
+    for stage in ("forward", "batch"):
+        assert value(done, "stage_seconds", "_count", stage=stage) == 15
+        assert value(done, "stage_seconds", "_sum", stage=stage) >= 15 * 0.02
+        assert value(done, "stage_seconds", "_bucket", stage=stage, le="0.01") == 0
+    loaded = [value(a, "queue_batches", queue="loaded") for a in answers if "wallclock_images" in a]
+    assert max(loaded) >= 1, "the worker is far ahead"
+    assert value(done, "queue_batches", queue="sink") == 0
+    assert value(done, "resident_memory_bytes") > 10e6
 
 
-def test_labels_may_hold_anything(tmp_path: Path) -> None:
+def test_a_serial_pass_is_scraped(
+    corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = Cell("serial", "serial", "x", 0, Recipe("x", batch_size=4), corpus, NULL)
+    with serving() as exporter:
+        monkeypatch.setattr(monitor, "current", exporter)
+        n = serial.serial(cell, tmp_path, lambda images: None).values["n_embedded"]
+        families = scraped(exporter.port)
+    assert value(families, "stage_seconds", "_count", stage="resize") == n > 0
+    stages = {sample.labels["stage"] for sample in families["wallclock_stage_seconds"].samples}
+    assert stages == set(STAGES)
+
+
+def test_any_loop_with_a_profiler() -> None:
+    """Images through every stage, failures, each call in one bucket however often one looks."""
+    fake = FakeClock()
+    profiler = StageProfiler(clock=fake)
     label = 'a "quoted" \\ back\nslash'
-    samples: dict[str, list[int]] = {name: [1] for name in (*STAGES, "wait")}
-    Monitor(tmp_path, cell_of(label)).update(samples, 1, 1, 0, lambda: 0, final=True)
-    assert families(tmp_path)["wallclock_run_info"].samples[0].labels["cell"] == label
+    with serving(Loop.of(profiler), {"job": label}) as exporter:
+        assert value(scraped(exporter.port), "images") == 0
+        for ms in (1, 3, 1, 400_000):
+            for _ in range(8):
+                with profiler.stage("decode"):
+                    fake.now += ms * 1_000_000
+            with pytest.raises(ValueError, match="bad"), profiler.stage("decode"):
+                raise ValueError("bad")
+            with profiler.stage("forward", count=8):
+                fake.now += 7
+            scraped(exporter.port)
+        families = scraped(exporter.port)
+    assert value(families, "images") == 32
+    assert value(families, "failures", "_total", stage="decode") == 4
+    assert value(families, "failures", "_total", stage="forward") == 0
+    assert value(families, "stage_seconds", "_sum", stage="decode") == pytest.approx(3200.04)
+    upto = {"0.001": 20, "0.0025": 20, "0.005": 28, "250.0": 28, "500.0": 36, "+Inf": 36}
+    for bound, calls in upto.items():
+        assert value(families, "stage_seconds", "_bucket", stage="decode", le=bound) == calls
+    assert families["wallclock_run_info"].samples[0].labels == {"job": label}
 
 
-def test_one_line_a_second_counts_each_call_once(tmp_path: Path) -> None:
-    now = [100.0]
-    monitor = Monitor(tmp_path, cell_of("x"), clock=lambda: now[0])
-    samples: dict[str, list[int]] = {name: [] for name in (*STAGES, "wait")}
-    for batch in range(1, 13):
-        now[0] += 0.25
-        samples["forward"].append(125_000_000)
-        monitor.update(samples, 8 * batch, batch, 0, lambda: 3)
-    lines = lines_in(tmp_path)
-    assert [line["batches_total"] for line in lines] == [4, 8, 12]
-    for line in lines:
-        forward_s = line["stage_seconds_total"]["forward"]
-        assert forward_s == pytest.approx(line["batches_total"] * 0.125)
-        assert (line["images_per_second"], line["queue_batches"]) == (32, 3)
-        assert line["accelerator_utilization_ratio"] == 0.5
+def test_port_that_is_taken() -> None:
+    with serving() as exporter, pytest.raises(UserError, match="cannot listen there: Address"):
+        monitor.serve(exporter.port, None)
+
+
+def test_two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sample(self: telemetry.Telemetry, handle: str) -> None:
+        self.samples["gpu_mem_mib"].append({"first": 3, "second": 5}[handle])
+        if handle == "second":
+            self.samples["gpu_util"].append(50)
+
+    monkeypatch.setattr(telemetry.Telemetry, "sample_gpu", sample)
+    with serving() as exporter:
+        exporter._handles = ["first", "second"]
+        families = scraped(exporter.port)
+    memory = [value(families, "gpu_memory_bytes", gpu=gpu) for gpu in ("0", "1")]
+    assert memory == [3 << 20, 5 << 20]
+    (only,) = families["wallclock_gpu_utilization_ratio"].samples
+    assert (only.labels, only.value) == ({"gpu": "1"}, 0.5)
 
 
 def test_cpu_use_of_a_child() -> None:
@@ -129,6 +157,7 @@ def test_cpu_use_of_a_child() -> None:
     assert max(children) > 0, "the child's CPU use"
     assert total == pytest.approx(own + sum(children), abs=1e-3)
     assert other >= 0
+    assert sum(values["rss_mib"]) > psutil.Process().memory_info().rss / 2**20 / 2
     assert "gpu_util" not in values
     assert values["throttle_reasons"] == []
 
@@ -162,7 +191,7 @@ def test_a_reading_that_a_gpu_lacks_ends_no_other(monkeypatch: pytest.MonkeyPatc
     sampler.sample_gpu("handle")
     sampler.sample_cpu()
     assert sampler.as_values()["gpu_mem_mib"] == [3]
-    assert set(sampler.samples) == {"gpu_mem_mib", "cpu_cores", "other_cores"}
+    assert set(sampler.samples) == {"gpu_mem_mib", "rss_mib", "cpu_cores", "other_cores"}
 
 
 @pytest.mark.cuda

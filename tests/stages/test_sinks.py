@@ -117,7 +117,7 @@ def test_lookup_by_id(tmp_path: Path) -> None:
         file.begin() as view,
     ):
         for identity in ("b", "a", "", "ä" * 300, "ä" * 301):
-            value = view.get(sinks.lmdb_key(identity))
+            value = view.get(sinks.lmdb_key(identity)) or b""
             assert (
                 np.frombuffer(value[-12:], "<f4").tolist() == vectors[ids.index(identity)].tolist()
             )

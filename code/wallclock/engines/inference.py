@@ -40,6 +40,10 @@ class Inference:
         """
         raise NotImplementedError
 
+    def queued(self) -> int:
+        """Batches that were submitted and have no vectors yet."""
+        return 0
+
     def finish(self) -> None:
         """Wait for every batch and for the writer to complete its file."""
         self.writer.finish()
@@ -141,6 +145,10 @@ class CudaInference(Inference):
         while len(self._in_flight) > self._max_in_flight:
             self._complete_oldest()
         events[1].synchronize()
+
+    def queued(self) -> int:
+        """Batches on the device."""
+        return len(self._in_flight)
 
     def finish(self) -> None:
         """Wait for every batch and complete the writer's file."""

@@ -87,7 +87,7 @@ class Ring:
 
     def ready(self, unprocessed: int) -> int:
         """About how many batches are complete, with `unprocessed` chunks in the result queue."""
-        chunks = sum(len(done) for done in self._done.values()) + unprocessed
+        chunks = sum(len(done) for done in [*self._done.values()]) + unprocessed
         size = len(self.buffers[0]) if self.buffers else 1
         return chunks // -(-size // CHUNK)
 

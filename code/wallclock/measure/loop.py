@@ -77,7 +77,7 @@ def run_pass(
     inference: Inference | None = None,
     max_failures: int = 0,
     span_batches: int = 0,
-    watch: monitor.Monitor | None = None,
+    watch: monitor.Exporter | None = None,
     clock: Callable[[], int] = perf_counter_ns,
 ) -> PassResult:
     """Take batches until `until` says so, or all of them for None, and wait for the last vectors.
@@ -95,7 +95,7 @@ def run_pass(
     result = PassResult()
     collector = _SpanCollector(result, inference, span_batches, start := clock())
     if watch is not None:
-        watch.begin()
+        watch.follow(_counted(result, loader, inference))
     batches = iter(loader)
     while until is None or not until(result.batches, clock() - start):
         requested = clock()
@@ -113,7 +113,6 @@ def run_pass(
             )
         if watch is not None:
             collector.collect()
-            _report(watch, result, loader.ready)
         progress(result.images)
     if inference is not None:
         inference.finish()
@@ -121,8 +120,6 @@ def run_pass(
     collector.collect()
     if inference is not None:
         _attribute(result, inference.writer)
-    if watch is not None:
-        _report(watch, result, lambda: 0, final=True)
     return result
 
 
@@ -189,11 +186,16 @@ class _SpanCollector:
             self._result.spans.append((lane, stage, number, began - self._start, duration))
 
 
-def _report(
-    watch: monitor.Monitor, result: PassResult, ready: Callable[[], int], *, final: bool = False
-) -> None:
-    failed = len(result.failures)
-    watch.update(result.samples, result.images, result.batches, failed, ready, final=final)
+def _counted(result: PassResult, loader: BatchSource, inference: Inference | None) -> monitor.Loop:
+    queues = {"loaded": loader.ready}
+    if inference is not None:
+        queues |= {"device": inference.queued, "sink": inference.writer.queued}
+    return monitor.Loop(
+        lambda: result.samples,
+        lambda: result.images,
+        lambda: monitor.failures_by_stage(result.failures),
+        queues,
+    )
 
 
 def workers_since(

@@ -1,125 +1,215 @@
-"""Live metrics of a long run: Prometheus text and JSON lines, once a second.
+"""Live metrics of a loop over HTTP, as Prometheus scrapes them: the suite's own loops, or yours.
 
-<export>/wallclock.prom     replaced atomically: node_exporter's textfile collector reads it
-         wallclock.jsonl    one line appended and flushed each time
+    profiler = StageProfiler()
+    exporter = serve(9400, Loop.of(profiler))       # http://127.0.0.1:9400/metrics
+    ...
+    exporter.close()
+
+The loop does nothing for it: a scrape reads the counters that it keeps anyway, in a thread of
+prometheus_client's. `monitoring/` has alert rules and a dashboard for these metrics.
 """
 
-import json
-import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate
+from threading import Lock, Thread
+from typing import Any
 
-from wallclock.clock import DEVICE_STAGES, STAGES
-from wallclock.files import atomic_open
+import numpy as np
+
+from wallclock import provenance
+from wallclock.clock import StageProfiler
+from wallclock.errors import UserError
+from wallclock.measure.telemetry import Telemetry
 from wallclock.spec import Cell
 
-_PERIOD_S = 1.0
+#: Upper bounds of the histogram's buckets, in seconds.
+BOUNDS = tuple(float(f"{digit}e{power}") for power in range(-5, 3) for digit in (1, 2.5, 5))
 
-#: Name, `wallclock_…` in the file → type and help, in the file's order. Base units.
-METRICS: Mapping[str, tuple[str, str]] = {
-    "run_info": ("gauge", "Experiment, cell and repeat that are measured: always 1."),
-    "stage_seconds_total": ("counter", "Busy seconds of a stage, summed over processes."),
-    "stage_calls_total": ("counter", "Calls of a stage."),
-    "wait_seconds_total": ("counter", "Seconds the main process waited for a batch."),
-    "images_total": ("counter", "Images whose vectors are in the sink."),
-    "images_failed_total": ("counter", "Images that failed."),
-    "batches_total": ("counter", "Batches through the sink."),
-    "run_seconds_total": ("counter", "Seconds since the steady state began."),
-    "images_per_second": ("gauge", "Images a second over the last interval."),
-    "accelerator_utilization_ratio": ("gauge", "Busy share of the device, last interval, 0 to 1."),
-    "queue_batches": ("gauge", "Batches that are loaded and wait for the main process."),
-    "update_timestamp_seconds": ("gauge", "Unix time at which this file was written."),
+#: Name, `wallclock_…` → help, in the order of the answer. Base units.
+METRICS: Mapping[str, str] = {
+    "run_info": "Experiment, cell and repeat that are measured: always 1.",
+    "images_total": "Images whose vectors are on their way to the sink.",
+    "failures_total": "Images that failed, by stage.",
+    "stage_seconds": "Calls of a stage; `wait`: for a batch; `batch`: from request to sink.",
+    "queue_batches": "Batches that wait: loaded, on the device, or before the sink.",
+    "resident_memory_bytes": "Memory of the process and its children; shared pages count in each.",
+    "cpu_cores": "CPU use of the process and its children since the last scrape.",
+    "gpu_utilization_ratio": "Share of the last period in which a kernel ran, 0 to 1.",
+    "gpu_memory_bytes": "Memory in use on the GPU, other processes' included.",
 }
 
 
-class Monitor:
-    """Writes both files into `folder` at most once a second; between, it only reads the clock."""
+@dataclass(frozen=True)
+class Loop:
+    """What a loop counts: functions that another thread may call at any time.
 
-    def __init__(
-        self, folder: Path, cell: Cell, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._prom, self._lines = folder / "wallclock.prom", folder / "wallclock.jsonl"
-        self._info = {"experiment": cell.experiment, "cell": cell.label, "repeat": str(cell.repeat)}
-        self._seconds: dict[str, float] = dict.fromkeys((*STAGES, "wait"), 0.0)
-        self._calls: dict[str, int] = dict.fromkeys(self._seconds, 0)
-        self._images, self._busy = 0, 0.0
-        self._clock = clock
-        self.begin()
+    `samples`: stage → nanoseconds of each call so far, lists that only grow. `failures`: by stage.
+    `queues`: name → batches that wait in it.
+    """
 
-    def begin(self) -> None:
-        """The steady state begins now."""
-        self._began = self._last = self._clock()
+    samples: Callable[[], Mapping[str, Sequence[int]]]
+    images: Callable[[], int]
+    failures: Callable[[], Mapping[str, int]]
+    queues: Mapping[str, Callable[[], int]] = field(default_factory=dict)
 
-    def update(
-        self,
-        samples: Mapping[str, Sequence[int]],
-        images: int,
-        batches: int,
-        failed: int,
-        ready: Callable[[], int],
-        *,
-        final: bool = False,
-    ) -> None:
-        """Write both files, if a second has passed since the last time or this is the last.
+    @staticmethod
+    def of(profiler: StageProfiler) -> "Loop":
+        """A loop that wraps its stages in a profiler; its images: those through every stage."""
 
-        `samples`: stage → nanoseconds of each call so far, lists that only grow. `ready` counts the
-        batches that are loaded; called only when something is written.
-        """
-        now = self._clock()
-        if now - self._last < _PERIOD_S and not final:
-            return
-        for name in self._seconds:
-            # New samples only: summing all of them each second would cost more with every hour.
-            self._seconds[name] += sum(samples[name][self._calls[name] :]) / 1e9
-            self._calls[name] = len(samples[name])
-        busy = sum(self._seconds[name] for name in DEVICE_STAGES)
-        interval = max(now - self._last, 1e-9)
-        values = {
-            "wait_seconds_total": self._seconds["wait"],
-            "images_total": images,
-            "images_failed_total": failed,
-            "batches_total": batches,
-            "run_seconds_total": now - self._began,
-            "images_per_second": (images - self._images) / interval,
-            "accelerator_utilization_ratio": min(1.0, (busy - self._busy) / interval),
-            "queue_batches": ready(),
-            "update_timestamp_seconds": time.time(),
+        def images() -> int:
+            return min(profiler.counts.values(), default=0)
+
+        return Loop(profiler.samples, images, lambda: profiler.failures)
+
+
+class _Histogram:
+    """The calls of one stage, by duration. Reads each sample once."""
+
+    def __init__(self) -> None:
+        self.seconds, self._seen = 0.0, 0
+        self._calls = np.zeros(len(BOUNDS) + 1, dtype=np.int64)
+
+    def read(self, samples: Sequence[int]) -> list[tuple[str, float]]:
+        """Take the new samples, ns; return bound → calls up to it, as Prometheus' buckets."""
+        new = np.array(samples[self._seen :], dtype=np.float64) / 1e9
+        self._seen += len(new)
+        self.seconds += float(new.sum())
+        self._calls += np.bincount(np.searchsorted(BOUNDS, new), minlength=len(self._calls))
+        names = [*map(str, BOUNDS), "+Inf"]
+        return [*zip(names, map(float, accumulate(self._calls.tolist())), strict=True)]
+
+
+class Exporter:
+    """Answers scrapes with a loop's counters, and the memory, CPU and GPU use of this process.
+
+    prometheus_client calls `collect`. Use `serve` to make one.
+    """
+
+    def __init__(self, loop: Loop | None, info: Mapping[str, str]) -> None:
+        self._info, self._lock, self._open = info, Lock(), ExitStack()
+        self._telemetry = Telemetry(os.getpid())
+        self._telemetry.sample_cpu()  # the first reading has no interval
+        self._handles = self._open.enter_context(provenance.nvml_handles())
+        self.port = 0
+        self.follow(loop)
+
+    def follow(self, loop: Loop | None) -> None:
+        """Export this loop from now on."""
+        with self._lock:
+            self._loop, self._histograms = loop, dict[str, _Histogram]()
+
+    def listen(self, port: int, address: str) -> None:
+        """Answer scrapes at a port, 0 for any that is free: `port` says which."""
+        import prometheus_client
+
+        registry = prometheus_client.CollectorRegistry()
+        registry.register(self)  # no subclass of its: every cell would pay for the import
+        try:
+            server, thread = prometheus_client.start_http_server(port, address, registry)
+        except OSError as error:
+            self.close()
+            raise UserError(f"export={port}: cannot listen there: {error.strerror}") from error
+        self.port = server.server_port
+        self._open.callback(_stop, server, thread)
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._open.close()
+
+    def describe(self) -> list[Any]:
+        """Nothing in advance: registering must not scrape."""
+        return []
+
+    def collect(self) -> Iterator[Any]:
+        """The metrics' families, as they are now."""
+        with self._lock:  # scrapes may overlap
+            yield from self._collect()
+
+    def _collect(self) -> Iterator[Any]:
+        from prometheus_client import core
+
+        def family(kind: Any, name: str, labels: Sequence[str] = ()) -> Any:
+            return kind(f"wallclock_{name}", METRICS[name], labels=labels)
+
+        gauge, counter = core.GaugeMetricFamily, core.CounterMetricFamily
+        about = family(gauge, "run_info", list(self._info))
+        about.add_metric(list(self._info.values()), 1)
+        yield about
+        if loop := self._loop:
+            total = family(counter, "images_total")
+            total.add_metric([], loop.images())
+            failed = family(counter, "failures_total", ["stage"])
+            stages = family(core.HistogramMetricFamily, "stage_seconds", ["stage"])
+            queues = family(gauge, "queue_batches", ["queue"])
+            for stage, count in loop.failures().items():
+                failed.add_metric([stage], count)
+            for stage, samples in loop.samples().items():
+                histogram = self._histograms.setdefault(stage, _Histogram())
+                stages.add_metric([stage], histogram.read(samples), histogram.seconds)
+            for queue, length in loop.queues.items():
+                queues.add_metric([queue], length())
+            yield from (total, failed, stages, queues)
+        yield from self._machine(family, gauge)
+
+    def _machine(self, family: Callable[..., Any], gauge: Any) -> Iterator[Any]:
+        sampled = {
+            "resident_memory_bytes": ("rss_mib", 2**20),
+            "cpu_cores": ("cpu_cores", 1),
+            "gpu_utilization_ratio": ("gpu_util", 0.01),
+            "gpu_memory_bytes": ("gpu_mem_mib", 2**20),
         }
-        self._last, self._images, self._busy = now, images, busy
-        rounded = {name: round(value, 6) for name, value in values.items()}
-        seconds = {name: round(self._seconds[name], 6) for name in STAGES}
-        line = {**self._info, **rounded, "stage_seconds_total": seconds}
-        with self._lines.open("a", encoding="utf-8") as handle:
-            handle.write(json.dumps(line) + "\n")
-        with atomic_open(self._prom, sync=False) as handle:
-            handle.write(self._text(rounded, seconds))
+        readings = {"": self._sampled(self._telemetry.sample_cpu)}
+        for index, handle in enumerate(self._handles):
+            readings[str(index)] = self._sampled(partial(self._telemetry.sample_gpu, handle))
+        for name, (source, unit) in sampled.items():
+            metric = family(gauge, name, ["gpu"] if name.startswith("gpu") else [])
+            for gpu, values in readings.items():
+                if source in values:
+                    metric.add_metric([gpu] if gpu else [], values[source] * unit)
+            yield metric
 
-    def _text(self, values: Mapping[str, float], seconds: Mapping[str, float]) -> str:
-        info = ",".join(f'{name}="{_escaped(value)}"' for name, value in self._info.items())
-        series: dict[str, dict[str, float]] = {
-            "run_info": {f"{{{info}}}": 1},
-            "stage_seconds_total": {f'{{stage="{name}"}}': seconds[name] for name in STAGES},
-            "stage_calls_total": {f'{{stage="{name}"}}': self._calls[name] for name in STAGES},
-        }
-        lines = []
-        for name, (kind, text) in METRICS.items():
-            lines += [f"# HELP wallclock_{name} {text}", f"# TYPE wallclock_{name} {kind}"]
-            for label, value in (series.get(name) or {"": values[name]}).items():
-                lines.append(f"wallclock_{name}{label} {value:.17g}")
-        return "\n".join(lines) + "\n"
+    def _sampled(self, sample: Callable[[], None]) -> dict[str, float]:
+        """What one sample of the telemetry reads."""
+        sample()
+        values = {name: readings[-1] for name, readings in self._telemetry.samples.items()}
+        self._telemetry.clear()
+        return values
 
 
-def _escaped(text: str) -> str:
-    r"""A label's value: backslash, double quote and line feed are written \\, \" and \n."""
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+def _stop(server: Any, thread: Thread) -> None:
+    server.shutdown()
+    server.server_close()
+    thread.join()
 
 
-#: The monitor of this process's run, if `--export` was set.
-current: Monitor | None = None
+def serve(
+    port: int, loop: Loop | None, info: Mapping[str, str] | None = None, address: str = "127.0.0.1"
+) -> Exporter:
+    """Answer scrapes of a loop at `http://<address>:<port>/metrics` until `close`.
+
+    `info`: labels of the metric `wallclock_run_info`. Raises UserError: the port is not free.
+    """
+    exporter = Exporter(loop, info or {})
+    exporter.listen(port, address)
+    return exporter
 
 
-def start(folder: Path, cell: Cell) -> None:
-    """Export metrics of this process's run from now on."""
+def failures_by_stage(failures: Sequence[Mapping[str, str]]) -> dict[str, int]:
+    """Rows of failed images, counted."""
+    return dict(Counter(failure["stage"] for failure in list(failures)))
+
+
+#: The exporter of this process's cell, if `--export` was set.
+current: Exporter | None = None
+
+
+def start(port: int, cell: Cell) -> None:
+    """Export metrics of this process's cell from now on, until the process ends."""
     global current
-    current = Monitor(folder, cell)
+    info = {"experiment": cell.experiment, "cell": cell.label, "repeat": str(cell.repeat)}
+    current = serve(port, None, info)

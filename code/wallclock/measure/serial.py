@@ -22,7 +22,7 @@ from wallclock.corpus.manifest import Item, Manifest
 from wallclock.engines import pipeline
 from wallclock.engines import serial as engine
 from wallclock.engines.pipeline import DeviceStages, LoadStages
-from wallclock.measure import protocol
+from wallclock.measure import monitor, protocol
 from wallclock.measure.protocol import Measurement, Progress, no_progress
 from wallclock.spec import Cell
 from wallclock.stages import sinks
@@ -81,6 +81,8 @@ def _timed_pass(
     items = manifest.valid
     profiler, size = StageProfiler(device.synchronize), cell.recipe.batch_size
     max_failures = int(cell.params.get("max_failures", len(items)))
+    if monitor.current is not None:
+        monitor.current.follow(monitor.Loop.of(profiler))
     progress(0)  # the first report pays for its imports outside the timer
     with gc_disabled():
         began = perf_counter_ns()

@@ -41,7 +41,7 @@ class Telemetry:
 
     `gpu_util` in percent, `gpu_mem_mib`, `gpu_power_w`, `sm_mhz`; `cpu_cores` is the CPU use of
     process `pid` and its children but for this one, in cores; `cpu_cores_by_process` the same for
-    each; `other_cores` that of all other processes.
+    each; `other_cores` that of all other processes; `rss_mib` their memory, shared pages in each.
     """
 
     def __init__(self, pid: int) -> None:
@@ -70,16 +70,18 @@ class Telemetry:
         children = self._main.children(recursive=True)
         for process in [self._main, *(child for child in children if child.pid != os.getpid())]:
             self._processes.setdefault(process.pid, process)
-        total = 0.0
+        total = rss = 0.0
         for pid, process in list(self._processes.items()):
             try:
                 cores = process.cpu_percent(None) / 100
+                rss += process.memory_info().rss / 2**20
             except psutil.NoSuchProcess:
                 del self._processes[pid]
                 continue
             self._by_process[pid].append(cores)
             total += cores
         self.samples["cpu_cores"].append(total)
+        self.samples["rss_mib"].append(rss)
         # Load that competes with what is measured.
         everything = psutil.cpu_percent(None) / 100 * (psutil.cpu_count() or 1)
         self.samples["other_cores"].append(max(0.0, everything - total))

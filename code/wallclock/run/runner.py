@@ -81,8 +81,7 @@ def run(
         reused = f", {report.reused} reused" if report.reused else ""
         line = f"{len(todo)} cells to measure{reused}: about {format_duration(seconds_left)}"
         console.print(line, highlight=False)
-        export = str(settings.export) if settings.export else None
-        shared = {"export": export, "environment": {**identity, **context}}
+        shared = {"export": settings.export, "environment": {**identity, **context}}
         with bars(console) as progress_bars:
             progress = CellProgress(progress_bars, len(todo))
             for task in _shuffled(todo, settings.seed):

@@ -38,7 +38,7 @@ def main() -> int:
     work.mkdir(parents=True)
     try:
         if task["export"]:
-            monitor.start(Path(task["export"]), cell)
+            monitor.start(task["export"], cell)
         records.write(target, *_measure(cell, work, task["environment"]))
     except Exception as error:
         message = str(error)
