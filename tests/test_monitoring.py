@@ -1,0 +1,136 @@
+"""monitoring/: the rules and the dashboard use metrics that exist; Prometheus itself takes them."""
+
+import json
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+import yaml
+
+from wallclock.clock import StageProfiler
+from wallclock.measure import monitor
+from wallclock.provenance import ROOT
+
+FOLDER = ROOT / "monitoring"
+RULES = [
+    rule
+    for group in yaml.safe_load((FOLDER / "rules.yml").read_text("utf-8"))["groups"]
+    for rule in group["rules"]
+]
+needs_prometheus = pytest.mark.skipif(
+    not (shutil.which("prometheus") and shutil.which("promtool")),
+    reason="needs Debian's package prometheus, with promtool",
+)
+
+
+def test_every_metric_exists() -> None:
+    panels = json.loads((FOLDER / "dashboard.json").read_text("utf-8"))["panels"]
+    shown = [target["expr"] for panel in panels for target in panel["targets"]]
+    words = re.findall(r"\bwallclock[_:][\w:]+", " ".join([*shown, *(r["expr"] for r in RULES)]))
+    histogram = {f"wallclock_stage_seconds_{part}" for part in ("bucket", "count", "sum")}
+    exported = {f"wallclock_{name}" for name in monitor.METRICS} | histogram
+    assert {*words} <= exported | {rule["record"] for rule in RULES if "record" in rule}
+    assert len({panel["id"] for panel in panels}) == len(panels) == 10
+
+
+def test_every_alert_is_tested_both_ways() -> None:
+    """That it fires, and that it does not."""
+    tests = yaml.safe_load((FOLDER / "rules_test.yml").read_text("utf-8"))["tests"]
+    checks = [check for test in tests for check in test["alert_rule_test"]]
+    found = {(check["alertname"], "exp_alerts" in check) for check in checks}
+    alerts = {rule["alert"] for rule in RULES if "alert" in rule}
+    assert found == {(alert, fires) for alert in alerts for fires in (True, False)}
+
+
+@pytest.mark.slow
+@needs_prometheus
+def test_promtool_accepts_and_tests_the_rules() -> None:
+    for arguments in (
+        ("check", "config", FOLDER / "prometheus.yml"),
+        ("test", "rules", FOLDER / "rules_test.yml"),
+    ):
+        done = subprocess.run(["promtool", *arguments], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "SUCCESS" in done.stdout
+
+
+def sixty_times_faster(text: str) -> str:
+    """Minutes become seconds, hours minutes, and 15 s a quarter of one."""
+    shorter = {"15s": "250ms", "m": "s", "h": "m"}
+    text = text.replace("15s", shorter["15s"])
+    return re.sub(r"\b(\d+)([mh])\b", lambda hit: hit[1] + shorter[hit[2]], text)
+
+
+@contextmanager
+def prometheus(folder: Path, target_port: int) -> Iterator[str]:
+    """Prometheus with our configuration, sixty times faster; its address."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    for name in ("prometheus.yml", "rules.yml"):
+        text = sixty_times_faster((FOLDER / name).read_text("utf-8"))
+        (folder / name).write_text(text.replace(":9400", f":{target_port}"), "utf-8")
+    options = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
+    command = ["prometheus", *options, f"--web.listen-address=127.0.0.1:{port}"]
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait(30)
+
+
+def asked(address: str, path: str) -> Any:
+    try:
+        with urlopen(f"{address}/api/v1/{path}", timeout=5) as answer:
+            return json.load(answer)["data"]
+    except URLError:
+        return None  # it is still starting
+
+
+@pytest.mark.slow
+@needs_prometheus
+def test_an_alert_fires_when_a_job_stalls(tmp_path: Path) -> None:
+    """A loop of our profiler: no alert while it works, `WallclockStalled` after it stops."""
+    profiler = StageProfiler()
+    exporter = monitor.serve(0, monitor.Loop.of(profiler))
+
+    def work_until(done: Any, limit_s: float) -> None:
+        end = time.monotonic() + limit_s
+        while not done():
+            assert time.monotonic() < end, (tmp_path / "log").read_text("utf-8")[-2000:]
+            with profiler.stage("decode"):
+                time.sleep(0.01)
+
+    try:
+        with prometheus(tmp_path, exporter.port) as address:
+
+            def rate() -> float:
+                found = asked(address, "query?query=wallclock:images:rate")
+                return float(found["result"][0]["value"][1]) if found and found["result"] else 0.0
+
+            def firing() -> set[str]:
+                alerts = (asked(address, "alerts") or {"alerts": []})["alerts"]
+                return {a["labels"]["alertname"] for a in alerts if a["state"] == "firing"}
+
+            work_until(lambda: rate() > 0, limit_s=60)
+            since = time.monotonic()
+            work_until(lambda: time.monotonic() > since + 8, limit_s=60)
+            assert "WallclockStalled" not in firing()
+            end = time.monotonic() + 60
+            while "WallclockStalled" not in firing():
+                assert time.monotonic() < end, asked(address, "alerts")
+                time.sleep(0.2)
+    finally:
+        exporter.close()
