@@ -9,7 +9,7 @@ a box that is not here (`_accelerators`): its forward pass and its bus are cited
 Fixes that keep copies of the images are predicted from loading real copies of the sample.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from math import ceil
 from typing import Any
@@ -68,7 +68,7 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     there = replace(recipe, device="cuda") if elsewhere else recipe
     cores = elsewhere.get("cores", provenance.machine()["cores"])
     sound = plan.manifest(corpus).valid
-    planned = scenarios(options, there, cores, _worthwhile(options["copies"], sound))
+    planned = scenarios(options, there, cores, _worthwhile(options, sound))
     share = max(_LEAST_SHARE, min(1.0, len(sound) / options["images"][corpus.image_set]))
 
     def one(protocol: str, label: str, of: Recipe, params: Options, kind: str = "") -> Cell:
@@ -102,8 +102,9 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     return grid
 
 
-def _worthwhile(least: Mapping[str, float], sound: Sequence[Item]) -> list[str]:
-    """The kinds of copies that replace at least that share of these images."""
+def _worthwhile(options: Options, sound: Sequence[Item]) -> list[str]:
+    """The kinds of copies that replace enough of these images."""
+    least = options["copies"] if len(sound) >= options["copies_from"] else {}
     counts = {kind: sum(copies.replaced(kind, item) for item in sound) for kind in least}
     return [kind for kind, count in counts.items() if count and count >= least[kind] * len(sound)]
 

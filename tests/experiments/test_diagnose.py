@@ -12,6 +12,7 @@ from tests import making
 from tests.conftest import RunMain
 from tests.experiments import made
 from wallclock.clock import STAGES
+from wallclock.corpus.manifest import Item
 from wallclock.paper import check
 from wallclock.paper import diagnosis as words
 from wallclock.paper.__main__ import main as paper
@@ -226,3 +227,22 @@ def test_a_sample_is_seeded_and_a_larger_one_keeps_the_smaller(plan: Plan) -> No
     assert samples[3][:2] == samples[2]
     assert samples[2][:1] == samples[1]
     assert sorted(samples[3]) == ["0.jpg", "1.jpg", "2.jpg"]
+
+
+@pytest.mark.parametrize(
+    ("n_progressive", "n_other", "kinds"),
+    [(3, 57, ["thumbnails", "baseline"]), (2, 58, ["thumbnails"]), (49, 0, [])],
+    ids=["5 %", "too few progressive ones", "too few images"],
+)
+def test_copies_are_offered_where_they_replace_enough(
+    options: dict[str, Any], n_progressive: int, n_other: int, kinds: list[str]
+) -> None:
+    image = Item("x", "x", 1, 2000, 1000, format="jpeg", process="baseline", components=3)
+    progressive = replace(image, process="progressive")
+    sound = [progressive] * n_progressive + [image] * n_other
+    assert diagnose._worthwhile(options, sound) == kinds
+    planned = _fixes.scenarios(options, options["recipe"], 4, kinds)
+    alone = {one.copies: one for one in planned if one.copies}
+    assert [*alone] == kinds
+    assert {one.kind for one in alone.values()} <= {"alone"}
+    assert {one.copies for one in _fixes.loaders(planned)} == {"", *kinds}
