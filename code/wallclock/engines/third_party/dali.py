@@ -13,6 +13,7 @@ import numpy as np
 
 from wallclock.engines.third_party import _interface as api
 from wallclock.engines.third_party._interface import Images, LoaderSpec, Stream
+from wallclock.errors import import_or_unavailable
 
 DISTRIBUTION = "nvidia-dali-cuda130"
 _PREFETCH = 2
@@ -35,10 +36,10 @@ def open_stream(spec: LoaderSpec, decoder: str = "cpu") -> Iterator[Stream]:
 
 
 def _build(spec: LoaderSpec, decoder: str) -> Any:
-    dali = api.import_or_unavailable("nvidia.dali")
+    dali = import_or_unavailable("nvidia.dali")
     fn, types = (
-        api.import_or_unavailable("nvidia.dali.fn"),
-        api.import_or_unavailable("nvidia.dali.types"),
+        import_or_unavailable("nvidia.dali.fn"),
+        import_or_unavailable("nvidia.dali.types"),
     )
 
     @dali.pipeline_def(  # type: ignore[untyped-decorator]

@@ -14,6 +14,7 @@ from typing import Any
 
 from wallclock.engines.third_party import _interface as api
 from wallclock.engines.third_party._interface import Images, LoaderSpec, Stream, cycle
+from wallclock.errors import import_or_unavailable, load_failure
 
 _SINK = 2
 _FFMPEG = "it needs FFmpeg's shared libraries: sudo apt-get install -y ffmpeg"
@@ -21,12 +22,12 @@ _FFMPEG = "it needs FFmpeg's shared libraries: sudo apt-get install -y ffmpeg"
 
 @contextmanager
 def _open(spec: LoaderSpec) -> Iterator[Stream]:
-    pipelines = api.import_or_unavailable("spdl.pipeline")
-    media = api.import_or_unavailable("spdl.io", hint=_FFMPEG)
+    pipelines = import_or_unavailable("spdl.pipeline")
+    media = import_or_unavailable("spdl.io", hint=_FFMPEG)
     try:
         media.demux_config()  # it imports without FFmpeg, and fails at its first use
     except RuntimeError as error:
-        raise api.load_failure("spdl.io", error, _FFMPEG) from error
+        raise load_failure("spdl.io", error, _FFMPEG) from error
     by_batch = spec.variant.startswith("batch")
     builder = (_by_batch if by_batch else _by_image)(pipelines.PipelineBuilder(), media, spec)
     pipeline = builder.add_sink(_SINK).build(num_threads=spec.workers)
