@@ -38,6 +38,7 @@ _TELEMETRY = {
 #: dtype → the least cosine of a vector that a pass wrote with the FP32 vector of the same pixels.
 #: Under random weights, another image's vector reaches 0.998.
 SINK_MIN_COSINE = {"fp32": 0.99999, "fp16": 0.9999, "bf16": 0.999, "int8": 0.98}
+WRONG_VECTORS = "the vectors that the pass wrote are wrong"
 
 Cells = Callable[[Plan, Options], list[Cell]]
 
@@ -120,7 +121,7 @@ def row(repeats: Records, records: Records) -> Row:
     passes = _common.measured(repeats)
     row |= _sink_columns(passes)
     if faults := [found for one in passes if (found := judge_sink(one))]:
-        row["gate"], wrong = "failed", f"the vectors that the pass wrote are wrong ({faults[0]})"
+        row["gate"], wrong = "failed", f"{WRONG_VECTORS} ({faults[0]})"
     return _common.complete(row, repeats, _measured, wrong)
 
 

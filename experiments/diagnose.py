@@ -4,9 +4,10 @@ Method. A seeded sample of the images passes the stages before the device, with 
 libraries and with each alternative's, in one process and in several concurrently. A batch's IPC,
 and the step from h2d to the sink at a few batch sizes, are timed separately. From these alone
 `wallclock.predict` predicts what the recipe, each fix alone and the fixes stacked bring end to end.
-With `prove=true` every one of them is then run, as `t4` is. With `accelerator`, predictions are for
-a box that is not here (`_accelerators`): its forward pass and its bus are cited, not measured.
-Fixes that keep copies of the images are predicted from loading real copies of the sample.
+With `prove=true` every one of them is then run, as `t4` is; one whose vectors are wrong has failed.
+With `accelerator`, predictions are for a box that is not here (`_accelerators`): its forward pass
+and its bus are cited, not measured. Fixes that keep copies of the images are predicted from loading
+real copies of the sample.
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from typing import Any
 from experiments import _accelerators, _common
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
 from experiments._costs import Costs, NoCostsError, step_recipes
+from experiments._end_to_end import WRONG_VECTORS, judge_sink
 from experiments._fixes import ADVICE, Scenario, loaders, scenarios
 from wallclock import provenance
 from wallclock.clock import STAGES
@@ -286,6 +288,9 @@ def _proof(recipe: Recipe, row: Row, records: Records) -> Row:
         if record.cell.protocol == "throughput" and record.cell.label == recipe.name:
             if not record.ok:
                 return {"status": record.status, "reason": record.reason}
+            if fault := judge_sink(record):
+                reason = f"{WRONG_VECTORS} ({fault}): no time counts"
+                return {"status": "gate failed", "reason": reason}
             rate, others = _common.rate(record), record.values["telemetry"].get("other_cores")
             low, predicted, high = (
                 float(str(row[f"{name}_img_per_s"])) for name in ("low", "predicted", "high")

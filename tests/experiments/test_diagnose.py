@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from experiments import _fixes, diagnose
+from experiments._fixes import Scenario
 from tests import making
 from tests.conftest import RunMain
-from tests.experiments import made
+from tests.experiments import made, test_predict
 from wallclock.clock import STAGES
 from wallclock.corpus.manifest import Item
 from wallclock.paper import check
@@ -132,6 +133,31 @@ def test_prediction_and_proof(run_main: RunMain, tmp_path: Path) -> None:
         low, rate, high = (float(row[f"{name}_img_per_s"]) for name in ("low", "measured", "high"))
         assert (row["within_interval"] == "yes") == (low <= rate <= high)
     assert "measured img/s" in (figures / "diagnosis.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("sink", "status"),
+    [
+        ({"sink_faults": [], "sink_cosine_min": 1.0}, "ok"),
+        ({"sink_faults": ["3 missing"], "sink_cosine_min": 1.0}, "gate failed"),
+        ({"sink_faults": [], "sink_cosine_min": 0.998}, "gate failed"),
+    ],
+)
+def test_a_proof_whose_vectors_are_wrong_has_failed(sink: dict[str, Any], status: str) -> None:
+    proof = test_predict.end_to_end("diagnose", 900, workers=2)
+    proof = replace(proof, values={**proof.values, **sink})
+    scenario = Scenario("present", "your recipe", proof.cell.recipe)
+    names = ("kb", "megapixels", "longest_px", "bytes_per_pixel", "brightness")
+    stats = {f"{name}_{at}": 1.0 for name in names for at in ("p50", "p90")}
+    values = {"n_sound": 10, "formats": {"JPEG": 10}, "image_stats": stats}
+    params, model = {"setups": [asdict(scenario)]}, proof.cell.model
+    images = made.record("diagnose", "image_stats", "images", values, params, model=model)
+    made_of = diagnose.tables([images, *test_predict.costs(), proof])
+    (row,) = made_of[diagnose.PREDICTIONS_CSV]
+    assert row["status"] == status
+    assert (row["measured_img_per_s"] is None) == (row["error"] is None) == (status != "ok")
+    assert ("vectors" in str(row["reason"])) == (status != "ok")
+    assert row["predicted_img_per_s"] is not None
 
 
 @pytest.fixture

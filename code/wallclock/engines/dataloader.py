@@ -20,6 +20,7 @@ from wallclock.engines.loaders import Loader
 from wallclock.engines.pipeline import LoadStages, load_stages
 from wallclock.errors import ImageError
 from wallclock.spec import ModelSpec, Recipe
+from wallclock.stages import decode
 from wallclock.stages.assemble import stack_shared
 from wallclock.thread_counts import set_threads
 
@@ -88,6 +89,8 @@ class ProcessLoader(Loader):
     def __init__(
         self, manifest: Manifest, recipe: Recipe, model: ModelSpec, positions: Positions
     ) -> None:
+        if decode.DECODERS[recipe.decoder].optional:
+            decode.make(recipe.decoder)  # what is not installed is missed here, not in a worker
         dataset = ImageDataset(manifest, recipe, model)
         self._torch_loader = torch_loader(dataset, recipe, positions)
         self.workers = self._torch_loader.num_workers

@@ -77,6 +77,7 @@ def run_pass(
     inference: Inference | None = None,
     max_failures: int = 0,
     span_batches: int = 0,
+    add_marks: bool = False,
     watch: monitor.Monitor | None = None,
     clock: Callable[[], int] = perf_counter_ns,
 ) -> PassResult:
@@ -87,6 +88,7 @@ def run_pass(
 
     Args:
         span_batches: of how many batches the spans are kept.
+        add_marks: of a loader alone, too, add up when its stages ran.
         watch: the live export of this pass.
 
     Raises:
@@ -94,6 +96,7 @@ def run_pass(
     """
     result = PassResult()
     collector = _SpanCollector(result, inference, span_batches, start := clock())
+    collector.adds_marks = add_marks or inference is not None
     if watch is not None:
         watch.begin()
     batches = iter(loader)
@@ -145,12 +148,13 @@ class _SpanCollector:
         self._result, self._inference = result, inference
         self._span_batches, self._start = span_batches, start
         self._embedded = self._written = 0
+        # A loader alone is timed by its batches; adding up marks would compete with its threads.
+        self.adds_marks = True
 
     def add(self, batch: Batch, requested: int) -> None:
         """Count a batch, with its loader's marks."""
         result, number = self._result, self._result.batches
-        # A loader alone is timed by its batches; adding up marks would compete with its threads.
-        for marks in batch.marks if self._inference is not None else ():
+        for marks in batch.marks if self.adds_marks else ():
             durations = np.diff(marks.times, axis=1)
             for column, stage in enumerate(marks.stages):
                 result.samples[stage].frombytes(durations[:, column].tobytes())

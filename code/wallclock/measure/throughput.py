@@ -40,6 +40,8 @@ _MIN_BATCHES, _MIN_BURSTS = 12, 8
 _MIN_LOADER_BATCHES = 8
 #: Images of a stream that is effectively endless: minutes at any rate measured so far.
 _UNLIMITED = 1_000_000
+#: Calls of a stage that a loader's record keeps.
+_KEPT_CALLS = 2_000
 #: Batches whose spans are kept, beyond those that were loaded before the clock started.
 _SPAN_BATCHES = 16
 
@@ -169,7 +171,8 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """One loader in steady state for `params.seconds`, the images again and again.
 
     A batch counts once it is in host memory; with `params.finish` of `device`, normalized there.
-    Samples: `batch`, from requesting one to having it, and `wall`. Values: `n_loaded`; in the first
+    Samples: `batch`, from requesting one to having it, `wall`, and the first calls of
+    `params.stages`, as this suite's loaders mark them. Values: `n_loaded`; in the first
     repeat also how far the first `params.fidelity.images` of the loader's own images are from
     Pillow's.
     """
@@ -191,13 +194,15 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
         until = steady(float(cell.params["seconds"]), at_least, loader.burst)
         progress(0)
         with protocol.competing(values):
-            result = run_pass(loader, until, progress)
+            result = run_pass(loader, until, progress, add_marks="stages" in cell.params)
         values |= _described(loader, result.images)
     if check:
         values["fidelity"] = fidelity.compare_loader_output(
             pixels, manifest, model, recipe.device, int(check["vectors"])
         )
-    return Measurement({"batch": result.samples["wait"], "wall": [result.wall_ns]}, values)
+    stages = {name: result.samples[name][:_KEPT_CALLS] for name in cell.params.get("stages", ())}
+    samples = {**stages, "batch": result.samples["wait"], "wall": [result.wall_ns]}
+    return Measurement(samples, values)
 
 
 def load_n(cell: Cell, work: Path, progress: Progress) -> Measurement:

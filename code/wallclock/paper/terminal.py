@@ -21,7 +21,7 @@ _MAX_ROWS = 100
 #: Columns that name a row, in the order in which they are shown.
 _NAMES = (
     *("system", "what", "recipe", "decoder", "runtime"),
-    *("dtype", "format", "image_set", "subset"),
+    *("dtype", "format", "image_set", "subset", "context"),
 )
 #: Column and unit: the first that a row fills is its result.
 RESULTS = {"img_per_s": "img/s", "vectors_per_s": "vectors/s", "mean_ms": "ms"}

@@ -23,8 +23,8 @@ _ONNX_BAR = "#E8B54D"
     decoders.CSV,
 )
 def draw_decoders(tables: Tables) -> Figure:
-    """Mean time a decoder, with a line from p50 to p90; a panel an image set, own scales."""
-    rows = tables[decoders.CSV]
+    """Mean time a decoder in a loop, with a line from p50 to p90; a panel an image set."""
+    rows = [row for row in tables[decoders.CSV] if row["context"] == "loop"]
     measured, names = ok_rows(rows), distinct(rows, "decoder")
     sets = [name for name in IMAGE_SETS if name in distinct(measured, "image_set")]
     if not sets:

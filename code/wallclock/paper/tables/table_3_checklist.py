@@ -53,8 +53,8 @@ def _gain(above: SourceRow | None, below: SourceRow | None, column: str, what: s
 
 def _decode_gain(tables: Tables) -> Gain:
     for name in ("original", "small_256"):
-        pil = find(tables, decoders.CSV, image_set=name, decoder="pil")
-        turbo = find(tables, decoders.CSV, image_set=name, decoder="turbojpeg")
+        pil = find(tables, decoders.CSV, image_set=name, decoder="pil", context="loop")
+        turbo = find(tables, decoders.CSV, image_set=name, decoder="turbojpeg", context="loop")
         if pil and turbo:
             what = f"ms an image, PIL over libjpeg-turbo, {SHORT_SETS[name]}"
             return _gain(pil, turbo, "mean_ms", what)

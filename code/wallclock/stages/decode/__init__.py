@@ -75,15 +75,6 @@ class Decoder:
 #: and figures. They import the names above from it.
 _MODULES = ("pil", "opencv", "turbojpeg", "simplejpeg", "imagecodecs", "kornia_rs", "nvjpeg")
 
-
-def extra(module: str) -> Any:
-    """Import an optional decoder's library. Raises `Unavailable` where it is not installed."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise Unavailable(f"{module} is not installed: make setup-peers") from error
-
-
 DECODERS: dict[str, Decoder] = {
     name: import_module(f"{__name__}.{name}").DECODER for name in _MODULES
 }
