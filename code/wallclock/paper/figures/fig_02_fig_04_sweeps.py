@@ -13,8 +13,8 @@ from wallclock.paper.format import digits, percent
 from wallclock.paper.labels import DECODERS, SETS
 from wallclock.paper.rendering import NothingToDrawError, Tables, output
 
-#: Colours of throughput and of the second quantity.
-_RATE, _SECOND = "#00568C", "#C24E00"
+#: Colours of throughput, of the second quantity and of latency.
+_RATE, _SECOND, _LATENCY = "#00568C", "#C24E00", "#6B3FA0"
 _SECOND_LINE: dict[str, Any] = {"linestyle": "--", "marker": "s", "markersize": 4}
 #: A setting as text: in the title, where all rows share it, and in the caption.
 _SETTINGS: dict[str, Callable[[str], str]] = {
@@ -27,12 +27,31 @@ _SETTINGS: dict[str, Callable[[str], str]] = {
 Points = Sequence[tuple[float, float]]
 
 
-@output("fig-02-batch-sweep", "Throughput and peak GPU memory against the batch size", batch.CSV)
+@output(
+    "fig-02-batch-sweep",
+    "Throughput, latency of an image and peak GPU memory against the batch size",
+    batch.CSV,
+)
 def draw_batches(tables: Tables) -> Figure:
-    """Images a second over batch sizes; peak memory, where there is a GPU, on the right axis."""
-    memory = _points(tables[batch.CSV], "peak_gpu_mem_gib", "batch_size")
-    figure, (axes,) = _sweep(tables, batch.CSV, "batch_size", 3.1)
-    axes.set_xlabel("images in a batch")
+    """Images a second over batch sizes; peak memory, where there is a GPU, on the right axis.
+
+    Below, where it was measured, the 95th percentile of an image's latency. The knee and the
+    largest batch within the user's bound are marked in all panels.
+    """
+    rows = tables[batch.CSV]
+    memory = _points(rows, "peak_gpu_mem_gib", "batch_size")
+    latency = _points(rows, "latency_p95_ms", "batch_size")
+    layout = (4.3, (5, 3)) if latency else (3.1, (1,))
+    figure, panels = _sweep(tables, batch.CSV, "batch_size", *layout)
+    axes = panels[0]
+    panels[-1].set_xlabel("images in a batch")
+    if latency:
+        panels[1].set_yscale("log")
+        panels[1].set_ylabel("latency of an\nimage, p95, ms", color=_LATENCY)
+        _line(panels[1], latency, _LATENCY, marker="D", markersize=4)
+        _name_points(panels[1], latency, _LATENCY, digits)
+        _leave_room(panels[1], [ms for _, ms in latency])
+    _mark_choices(panels, rows)
     if memory:
         right = axes.twinx()
         right.spines["right"].set_visible(True)
@@ -110,6 +129,31 @@ def _sweep(
     left_out = style.left_out(rows, lambda row: name(row[setting]))
     style.place_caption(figure, measured, style.spread_remark(measured), left_out)
     return figure, list(panels[:, 0])
+
+
+def _leave_room(axes: Axes, values: Sequence[float]) -> None:
+    """Limits of a logarithmic axis between which the points' numbers fit."""
+    axes.set_ylim(min(values) / 1.6, max(values) * 3)
+    axes.yaxis.set_major_formatter("{x:,g}")
+
+
+def _mark_choices(panels: Sequence[Axes], rows: Sequence[Row]) -> None:
+    """A vertical line at the knee, and at the largest batch in the bound, with their names."""
+    for column, height in (("knee", 0.04), ("largest_in_bound", 0.13)):
+        for row in (row for row in ok_rows(rows) if row.get(column) == "yes"):
+            size, bound = row["batch_size"], row["latency_bound_ms"]
+            words = f"knee: batch {size}, within 2 % of the best rate"
+            if column != "knee":
+                words = f"batch {size}: the largest with p99 under {bound} ms"
+            x = float(size)
+            for axes in panels:
+                axes.axvline(x, color=style.GREY, linewidth=0.8, linestyle=":", zorder=0.5)
+            right = x > panels[0].get_xlim()[1] ** 0.5
+            look: dict[str, Any] = {"ha": "right" if right else "left", "color": style.GREY}
+            panels[0].annotate(
+                words, (x, height), (-4 if right else 4, 0), fontsize=7, textcoords="offset points",
+                xycoords=panels[0].get_xaxis_transform(), **look,
+            )  # fmt: skip
 
 
 def _points(rows: Sequence[Row], column: str, setting: str) -> Points:
