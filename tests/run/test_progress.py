@@ -2,6 +2,7 @@
 
 import io
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,6 +67,9 @@ class AboPlan(Plan):
 
     def slice(self, image_set: str, n: int) -> Slice:
         return Slice("abo", image_set, self.count(image_set, n), "", "")
+
+    def sample(self, sizes: Mapping[str, int]) -> Slice:
+        return self.first_slice(sizes)
 
     def _available_sets(self, sizes: object) -> list[str]:
         return [name for name in ("small_256", "original") if name in sizes]  # type: ignore[operator]

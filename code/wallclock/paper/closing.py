@@ -161,7 +161,8 @@ def _end_to_end(csv: str, folder: Path) -> str:
     row = _first(folder, csv)
     if row is None:
         return ""
-    text = f"{_RECIPES[csv]} embeds {_rate(row)}{_mock(row)}"
+    rate = f"embeds {digits(row['img_per_s'])} images a second{_mock(row)}"
+    text = f"on {SHORT_SETS[row['image_set']]} {_RECIPES[csv]} {rate}"
     for base_csv in (opt.CSV, t4.CSV):
         base = _first(folder, base_csv)
         if base and base_csv != csv and _alike(row, base):
@@ -178,7 +179,7 @@ def _batch(folder: Path) -> str:
         for column in ("knee", "largest_in_bound")
     )
     if knee is None:
-        return ""
+        return _best_versus_first("batch", folder)
     near = f"batch {knee['batch_size']} is the smallest within 2 % of the best rate"
     bound, p99 = knee["latency_bound_ms"], knee["latency_p99_ms"]
     if not bound:
