@@ -12,11 +12,9 @@ from tests.experiments import made
 from tests.experiments.conftest import Grid
 from tests.experiments.made import MS, S
 from tests.reference import reference_records
-from wallclock import spec
 from wallclock.errors import UserError
 from wallclock.records import Record
-from wallclock.run.plan import Plan
-from wallclock.spec import Recipe, Slice
+from wallclock.spec import IMAGE_SETS, Cell, Recipe
 
 
 def choices(recipe: Recipe) -> dict[str, Any]:
@@ -75,9 +73,7 @@ RATES = {1: 50.0, 64: 100.0, 32: 98.1, 16: 97.9}
     ("rates", "p99_ms", "bound", "knee", "largest"),
     [
         (RATES, {1: 20, 16: 249, 32: 250, 64: 900}, 250, [32], [16]),
-        # Not monotone: the largest that keeps the bound; of two, no latency is known.
         (RATES, {16: 300, 64: 200}, 250, [32], [64]),
-        (RATES, {1: 900}, 250, [32], []),
         (RATES, {}, None, [32], []),
         ({32: 98.0}, {32: 1}, 250, [], [32]),
     ],
@@ -100,14 +96,10 @@ def test_another_bound_measures_one_cell_anew(grid: Grid) -> None:
     assert [cell.params.get("latency_bound_ms") for cell in cells] == [250, *[None] * 20]
 
 
-class BothSets(Plan):
-    """A plan over a corpus with both image sets, none of which is here."""
-
-    def slice(self, image_set: str, n: int) -> Slice:
-        return Slice("abo", image_set, self.count(image_set, n), "", "")
-
-    def _available_sets(self, sizes: Any) -> list[str]:
-        return [name for name in ("small_256", "original") if name in sizes]
+def on_both_sets(name: str, profile: str) -> list[Cell]:
+    overrides = f"experiment=[{name}] corpus=abo device=cpu profile={profile}".split()
+    plan = made.AboPlan(made.resolved(*overrides), lambda done, total, what: None)
+    return experiments.load(name).cells(plan, plan.settings.experiments[name])
 
 
 @pytest.mark.parametrize(
@@ -116,25 +108,20 @@ class BothSets(Plan):
 )
 def test_originals_beside_the_small_images(profile: str, repeats: tuple[int, int]) -> None:
     """The paper's set first, repeated for its verdicts; originals as often as anything is."""
-    overrides = f"experiment=[opt] corpus=abo device=cpu profile={profile}".split()
-    plan = BothSets(made.resolved(*overrides), lambda done, total, what: None)
-    cells = experiments.load("opt").cells(plan, plan.settings.experiments["opt"])
-    sets = [(cell.protocol, cell.images.image_set) for cell in cells]
-    fidelity = [("fidelity", name) for name in spec.IMAGE_SETS]
-    small, original = ([("throughput", name)] for name in spec.IMAGE_SETS)
-    assert sets == [*fidelity, *small * repeats[0], *original * repeats[1]]
+    sets = [(cell.protocol, cell.images.image_set) for cell in on_both_sets("opt", profile)]
+    small, original = ([("throughput", name)] for name in IMAGE_SETS)
+    assert sets[:2] == [("fidelity", name) for name in IMAGE_SETS]
+    assert sets[2:] == [*small * repeats[0], *original * repeats[1]]
 
 
 def test_reverse_order_is_of_the_last_set() -> None:
-    plan = BothSets(made.resolved("experiment=[steps]", "corpus=abo", "repeats=1"), lambda *_: None)
-    cells = steps.cells(plan, plan.settings.experiments["steps"])
+    cells = on_both_sets("steps", "paper")
     reverse = [cell for cell in cells if cell.recipe.name.startswith("reverse-")]
     assert {cell.images.image_set for cell in reverse} == {"original"}
     paper = [cell for cell in cells if cell.recipe.name == "fp16"]
     assert choices(reverse[-1].recipe) == choices(paper[-1].recipe), "both ladders end alike"
-    options = {**plan.settings.experiments["steps"], "reverse": ["worker"]}
     with pytest.raises(UserError, match="did you mean workers"):
-        steps.cells(plan, options)
+        on_both_sets("steps", "paper experiment.steps.reverse=[worker]")
 
 
 @pytest.mark.parametrize(("name", "compared"), [("t4", 0), ("opt", 1), ("fast", 1)])

@@ -137,18 +137,18 @@ class TestClosingSentence:
             ("412.4", "250", "8", "rate; batch 8 is the largest under 250 ms at p99 (412 ms)"),
             ("412.4", "250", "", "rate; no batch is under 250 ms at p99"),
             ("", "250", "", "rate; no batch is known to be under 250 ms at p99"),
-            ("", "", "", "rate"),
         ],
     )
     def test_knee_and_bound(
         self, p99: str, bound: str, within: str, sentence: str, copy: Copy
     ) -> None:
         path = copy(batch.CSV) / batch.CSV
-        marks = {"knee": "no", "latency_bound_ms": bound, "largest_in_bound": "", "steady": "yes"}
-        rows = [{**row, "latency_p99_ms": p99, **marks} for row in read_table(path)]
-        for row in rows:
-            row |= {"knee": "yes"} if row["batch_size"] == "32" else {}
-            row |= {"largest_in_bound": "yes"} if row["batch_size"] == within else {}
+        rows = [
+            {**row, "latency_p99_ms": p99, "latency_bound_ms": bound}
+            | {"knee": "yes" if row["batch_size"] == "32" else "no"}
+            | {"largest_in_bound": "yes" if row["batch_size"] == within else "no"}
+            for row in read_table(path)
+        ]
         save(path, rows, list(batch.COLUMNS))
         text = closing_sentence(path.parent, ["batch"])
         assert text.startswith("batch 32 is the smallest within 2 % of the best rate")

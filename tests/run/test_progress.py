@@ -2,7 +2,6 @@
 
 import io
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +14,8 @@ from tests.experiments import made
 from wallclock import provenance, records, settings
 from wallclock.records import Record
 from wallclock.run import progress
-from wallclock.run.plan import Plan
 from wallclock.run.progress import Estimator, format_duration
-from wallclock.spec import Recipe, Slice
+from wallclock.spec import Recipe
 
 
 def cell(n: int = 100) -> Record:
@@ -62,23 +60,10 @@ def test_corpus_lines_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "MB/s" in output.getvalue().splitlines()[1]
 
 
-class AboPlan(Plan):
-    """A plan over the paper's images, none of which is here."""
-
-    def slice(self, image_set: str, n: int) -> Slice:
-        return Slice("abo", image_set, self.count(image_set, n), "", "")
-
-    def sample(self, sizes: Mapping[str, int]) -> Slice:
-        return self.first_slice(sizes)
-
-    def _available_sets(self, sizes: object) -> list[str]:
-        return [name for name in ("small_256", "original") if name in sizes]  # type: ignore[operator]
-
-
 def on_a_t4(words: str) -> dict[str, tuple[int, float]]:
     """Experiment → its cells and minutes on the paper's machine, for a command line."""
     chosen = settings.load(settings.translate(f"{words} corpus=abo device=cuda".split()))
-    plan, estimator = AboPlan(chosen, lambda *_: None), Estimator(Path("/nowhere"), 16)
+    plan, estimator = made.AboPlan(chosen, lambda *_: None), Estimator(Path("/nowhere"), 16)
     grids = {
         name: experiments.load(name).cells(plan, options)
         for name, options in chosen.experiments.items()
