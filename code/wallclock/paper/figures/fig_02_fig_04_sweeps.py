@@ -5,6 +5,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from experiments import batch, workers
 from wallclock.paper.csvfile import Row, distinct, joined, number, ok_rows
@@ -46,11 +47,7 @@ def draw_batches(tables: Tables) -> Figure:
     axes = panels[0]
     panels[-1].set_xlabel("images in a batch")
     if latency:
-        panels[1].set_yscale("log")
-        panels[1].set_ylabel("latency of an\nimage, p95, ms", color=_LATENCY)
-        _line(panels[1], latency, _LATENCY, marker="D", markersize=4)
-        _name_points(panels[1], latency, _LATENCY, digits)
-        _leave_room(panels[1], [ms for _, ms in latency])
+        _latency_panel(panels[1], latency)
     _mark_choices(panels, rows)
     if memory:
         right = axes.twinx()
@@ -131,10 +128,16 @@ def _sweep(
     return figure, list(panels[:, 0])
 
 
-def _leave_room(axes: Axes, values: Sequence[float]) -> None:
-    """Limits of a logarithmic axis between which the points' numbers fit."""
-    axes.set_ylim(min(values) / 1.6, max(values) * 3)
+def _latency_panel(axes: Axes, points: Points) -> None:
+    """Latency on a logarithmic axis, between limits that leave room for the points' numbers."""
+    axes.set_yscale("log")
+    axes.set_ylim(min(ms for _, ms in points) / 1.6, max(ms for _, ms in points) * 3)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter("{x:,g}")
+    axes.minorticks_off()
+    axes.set_ylabel("latency of an\nimage, p95, ms", color=_LATENCY)
+    _line(axes, points, _LATENCY, marker="D", markersize=4)
+    _name_points(axes, points, _LATENCY, digits)
 
 
 def _mark_choices(panels: Sequence[Axes], rows: Sequence[Row]) -> None:
@@ -171,6 +174,7 @@ def _name_points(
 ) -> None:
     offset, side = (-7, "top") if below else (7, "bottom")
     look: dict[str, Any] = {"ha": "center", "va": side, "color": colour, "fontsize": 7}
+    look["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.3}
     for x, y in points:
         axes.annotate(text(y), (x, y), (0, offset), textcoords="offset points", **look)
 

@@ -9,7 +9,7 @@ from experiments import ablation, decoders, onnx, steps
 from wallclock.paper.csvfile import Row, distinct, joined, number, ok_rows
 from wallclock.paper.figures import style
 from wallclock.paper.format import digits, factor
-from wallclock.paper.labels import ABLATION, DECODERS, RUNTIMES, SETS, STEPS
+from wallclock.paper.labels import ABLATION, DECODERS, RUNTIMES, SETS, SHORT_SETS, STEPS
 from wallclock.paper.rendering import NothingToDrawError, Tables, output
 from wallclock.spec import IMAGE_SETS
 
@@ -91,7 +91,9 @@ def draw_steps(tables: Tables) -> Figure:
     figure = style.new_figure(0.55 + sum(0.4 + 0.42 * len(ladder) for ladder in series))
     heights = [len(ladder) for ladder in series]
     panels = figure.subplots(len(series), 1, squeeze=False, height_ratios=heights)[:, 0]
+    ends = dict[str, float]()
     for axes, ladder in zip(panels, series, strict=True):
+        about = ladder[0]["image_set"]
         base = number(ladder[0]["img_per_s"]) if ladder[0]["step"] == "baseline" else None
 
         def after(row: Row, base: float | None = base) -> str:
@@ -102,9 +104,11 @@ def draw_steps(tables: Tables) -> Figure:
         columns = ("img_per_s", "img_per_s_min", "img_per_s_max")
         _bars(axes, ladder, columns, after, reason=80, weight="bold")
         style.horizontal_bars(axes, [_step_name(row) for row in ladder], 0.22)
-        order = "" if ladder[-1]["order"] == steps.PAPER else " in reverse order"
-        about = SETS[ladder[0]["image_set"]]
-        axes.set_title(f"Throughput, each step added to those above it{order}, {about}")
+        order = "" if ladder[-1]["order"] == steps.PAPER else ", in reverse order"
+        axes.set_title(f"Each step added to those above it{order}: {SHORT_SETS[about]}")
+        ends[about] = max(ends.get(about, 0.0), axes.get_xlim()[1])
+    for axes, ladder in zip(panels, series, strict=True):  # one scale for both orders
+        axes.set_xlim(right=ends[ladder[0]["image_set"]])
     panels[-1].set_xlabel("images per second, measured end to end")
     remarks = (style.spread_remark(measured, "line"), _fidelity(rows))
     left_out = style.left_out(rows, lambda row: STEPS[row["step"]])
