@@ -186,10 +186,10 @@ def _batch(folder: Path) -> str:
         latency = f", with {digits(p99)} ms of latency at p99" if p99 else ""
     elif largest is not None:
         size, ms = largest["batch_size"], digits(largest["latency_p99_ms"])
-        latency = f"; batch {size} is the largest under {bound} ms at p99 ({ms} ms)"
+        latency = f"; batch {size} is the largest under {digits(bound)} ms at p99 ({ms} ms)"
     else:
         known = any(row["latency_p99_ms"] for row in rows)
-        latency = f"; no batch is {'' if known else 'known to be '}under {bound} ms at p99"
+        latency = f"; no batch is {'' if known else 'known to be '}under {digits(bound)} ms at p99"
     return f"{near}{_mock(knee)}{latency}"
 
 

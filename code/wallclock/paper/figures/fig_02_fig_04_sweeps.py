@@ -16,6 +16,8 @@ from wallclock.paper.rendering import NothingToDrawError, Tables, output
 
 #: Colours of throughput, of the second quantity and of latency.
 _RATE, _SECOND, _LATENCY = "#00568C", "#C24E00", "#6B3FA0"
+#: Behind a text that a line may cross.
+_PLAIN: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 0.3}
 _SECOND_LINE: dict[str, Any] = {"linestyle": "--", "marker": "s", "markersize": 4}
 #: A setting as text: in the title, where all rows share it, and in the caption.
 _SETTINGS: dict[str, Callable[[str], str]] = {
@@ -142,21 +144,20 @@ def _latency_panel(axes: Axes, points: Points) -> None:
 
 def _mark_choices(panels: Sequence[Axes], rows: Sequence[Row]) -> None:
     """A vertical line at the knee, and at the largest batch in the bound, with their names."""
+    across = panels[0].get_xaxis_transform()
     for column, height in (("knee", 0.04), ("largest_in_bound", 0.13)):
         for row in (row for row in ok_rows(rows) if row.get(column) == "yes"):
-            size, bound = row["batch_size"], row["latency_bound_ms"]
-            words = f"knee: batch {size}, within 2 % of the best rate"
+            words = f"knee: batch {row['batch_size']}, within 2 % of the best rate"
             if column != "knee":
-                words = f"batch {size}: the largest with p99 under {bound} ms"
-            x = float(size)
+                bound = digits(row["latency_bound_ms"])
+                words = f"batch {row['batch_size']}: the largest with p99 under {bound} ms"
+            x = float(row["batch_size"])
             for axes in panels:
                 axes.axvline(x, color=style.GREY, linewidth=0.8, linestyle=":", zorder=0.5)
-            right = x > panels[0].get_xlim()[1] ** 0.5
-            look: dict[str, Any] = {"ha": "right" if right else "left", "color": style.GREY}
-            panels[0].annotate(
-                words, (x, height), (-4 if right else 4, 0), fontsize=7, textcoords="offset points",
-                xycoords=panels[0].get_xaxis_transform(), **look,
-            )  # fmt: skip
+            side, gap = ("right", -4) if x > panels[0].get_xlim()[1] ** 0.5 else ("left", 4)
+            look: dict[str, Any] = {"ha": side, "color": style.GREY, "fontsize": 7, "bbox": _PLAIN}
+            at: dict[str, Any] = {"xycoords": across, "textcoords": "offset points"}
+            panels[0].annotate(words, (x, height), (gap, 0), **at, **look)
 
 
 def _points(rows: Sequence[Row], column: str, setting: str) -> Points:
@@ -174,7 +175,7 @@ def _name_points(
 ) -> None:
     offset, side = (-7, "top") if below else (7, "bottom")
     look: dict[str, Any] = {"ha": "center", "va": side, "color": colour, "fontsize": 7}
-    look["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.3}
+    look["bbox"] = _PLAIN
     for x, y in points:
         axes.annotate(text(y), (x, y), (0, offset), textcoords="offset points", **look)
 
