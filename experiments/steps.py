@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from experiments import _common, _end_to_end
-from experiments._common import Cell, Options, Plan, Recipe, Records, Row, Tables
+from experiments._common import Cell, Options, Plan, Recipe, Records, Tables
 from wallclock.errors import check_name
 
 RANK = 100
@@ -44,22 +44,20 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     measured += [replace(recipe, name=_PREFIX + recipe.name) for recipe in reverse]
     grid = _end_to_end.cells(plan, "steps", measured, options)
     last = grid[-1].images.image_set
-    return [one for one in grid if one.images.image_set == last or not _reversed(one.recipe.name)]
+    return [one for one in grid if one.images.image_set == last or _order(one.recipe.name) == PAPER]
 
 
 def tables(records: Records) -> Tables:
     """One row per image set, order and step; both orders start from the one baseline."""
-    rows = _end_to_end.tables(CSV)(records)[CSV]
-    return {CSV: [{**_place(str(row["recipe"])), **row} for row in rows]}
+    rows = []
+    for row in _end_to_end.tables(CSV)(records)[CSV]:
+        name = str(row["recipe"])
+        rows.append({"order": _order(name), "step": name.removeprefix(_PREFIX), **row})
+    return {CSV: rows}
 
 
-def _reversed(recipe: str) -> bool:
-    return recipe.startswith(_PREFIX)
-
-
-def _place(recipe: str) -> Row:
-    order = REVERSE if _reversed(recipe) else PAPER
-    return {"order": order, "step": recipe.removeprefix(_PREFIX)}
+def _order(recipe: str) -> str:
+    return REVERSE if recipe.startswith(_PREFIX) else PAPER
 
 
 def _recipes(

@@ -157,9 +157,8 @@ def test_ladder_changes_one_choice_at_a_time(grid: Grid) -> None:
         assert changed == changes
     names = [cell.recipe.name for cell in cells]
     assert [recipe["name"] for recipe in fidelity.params["recipes"]] == names[1:]
-    placed = [steps._place(name) for name in names]
-    assert [row["step"] for row in placed] == [*steps._LADDER, *[*steps._LADDER][:0:-1]]
-    assert [row["order"] for row in placed] == ["paper"] * 5 + ["reverse"] * 4
+    assert [steps._order(name) for name in names] == ["paper"] * 5 + ["reverse"] * 4
+    assert names == [*steps._LADDER, *(f"reverse-{name}" for name in [*steps._LADDER][:0:-1])]
     options = made.resolved("experiment=[steps]").experiments["steps"]
     ends = [choices(options[name]) for name in ("baseline", "optimized")]
     recipes = steps._recipes(options["baseline"], options["optimized"])
