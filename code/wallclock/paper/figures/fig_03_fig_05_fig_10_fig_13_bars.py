@@ -103,7 +103,7 @@ def draw_steps(tables: Tables) -> Figure:
 
         columns = ("img_per_s", "img_per_s_min", "img_per_s_max")
         _bars(axes, ladder, columns, after, reason=80, weight="bold")
-        style.horizontal_bars(axes, [_step_name(row) for row in ladder], 0.22)
+        style.horizontal_bars(axes, [_step_name(row) for row in ladder], 0.26)
         order = "" if ladder[-1]["order"] == steps.PAPER else ", in reverse order"
         axes.set_title(f"Each step added to those above it{order}: {SHORT_SETS[about]}")
         ends[about] = max(ends.get(about, 0.0), axes.get_xlim()[1])
