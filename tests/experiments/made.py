@@ -11,7 +11,7 @@ from tests import making
 from wallclock import settings
 from wallclock.records import Record
 from wallclock.run.plan import Plan
-from wallclock.spec import Cell, ModelSpec, Recipe, Settings, Slice
+from wallclock.spec import IMAGE_SETS, Cell, ModelSpec, Recipe, Settings, Slice
 
 MACHINE = {"cpu": "Test CPU", "cores": 4, "gpus": [], "memory_gib": 8}
 MODEL = ModelSpec("dinov2-small", "random")
@@ -52,6 +52,19 @@ def plan(folder: Path, *overrides: str) -> Plan:
     corpus = ("corpus=folder", f"corpus.path='{images}'", f"out='{folder / 'out'}'")
     planned = resolved(*corpus, "device=cpu", "model='null'", *overrides)
     return Plan(planned, lambda done, total, what: None)
+
+
+class AboPlan(Plan):
+    """A plan over the paper's images, none of which is here."""
+
+    def slice(self, image_set: str, n: int) -> Slice:
+        return Slice("abo", image_set, self.count(image_set, n), "", "")
+
+    def sample(self, sizes: Mapping[str, int]) -> Slice:
+        return self.first_slice(sizes)
+
+    def _available_sets(self, sizes: Mapping[str, int]) -> list[str]:
+        return [name for name in IMAGE_SETS if name in sizes]
 
 
 def analytic(device: str = "cpu", failed: str = "") -> list[Record]:

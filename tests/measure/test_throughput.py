@@ -14,6 +14,7 @@ from wallclock.corpus import synthetic
 from wallclock.engines import loaders
 from wallclock.engines.ring import buffers_for
 from wallclock.errors import UserError
+from wallclock.measure import throughput as throughput_module
 from wallclock.measure.protocol import Measurement, no_progress
 from wallclock.measure.throughput import plan_batches, throughput
 from wallclock.spec import Cell, CorpusSpec, ModelSpec, Recipe, Slice
@@ -66,22 +67,32 @@ def test_images_in_order(corpus: Slice, tmp_path: Path, recipe: Recipe, prefetch
     ran = {"engine": recipe.engine, "workers": recipe.workers, "layout": "files"}
     ran |= {"decoder": recipe.decoder, "resizer": recipe.resizer}
     assert values["ran"] | ran == values["ran"], "labels are read back"
-    counts = {name: len(result.samples[name]) for name in (*STAGES, "wait", "batch")}
+    counts = {name: len(result.samples[name]) for name in (*STAGES, "wait", "batch", "latency")}
     wall, in_thread = result.samples["wall"][0], recipe.engine == "threads"
     if recipe.start_method == "spawn":
         assert values["startup_s"] * 1e9 > wall, "two interpreters take longer than 17 batches"
         assert sum(result.samples["batch"]) <= wall
+    assert min(result.samples["latency"]) > 0, "a worker's clock is the main process's"
     if in_thread:
         assert (values["ring_batches"], len(values["workers"])) == (prefetched, 2)
         assert sum(worker["images"] for worker in values["workers"]) > 0
     assert counts == {
-        **dict.fromkeys(("read", "decode", "resize"), n),
+        **dict.fromkeys(("read", "decode", "resize", "latency"), n),
         "normalize": 0 if in_thread else n,
         "assemble": 0 if in_thread else n_batches,
         **dict.fromkeys((*DEVICE_STAGES, "wait", "batch"), n_batches),
         # Closing the file is a call of the sink's thread.
         "serialize": n_batches + 1 if in_thread else n_batches,
     }
+
+
+def test_no_latency_behind_a_full_queue(
+    corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Images that were loaded while the model was have waited for it."""
+    monkeypatch.setattr(throughput_module, "_batches_needed", lambda cell: 1)
+    result = run(corpus, tmp_path, replace(PROCESSES, batch_size=16))
+    assert (result.values["steady"], "latency" in result.samples) == (False, False)
 
 
 def test_labels_of_loader(corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -268,6 +268,25 @@ class TestSweeps:
         ticks = [tick.get_text() for tick in on_cpu.axes[0].get_xticklabels()]
         assert ticks == ["1", "8", "16", "32", "64", "128", "256"]
 
+    def test_latency_is_a_panel_and_choices_are_marked(self, copy: Copy) -> None:
+        path = copy(batch.CSV) / batch.CSV
+        rows = [
+            {**row, "latency_p95_ms": row["batch_size"] + "0", "latency_bound_ms": "250"}
+            | {"knee": "yes" if row["batch_size"] == "32" else "no"}
+            | {"largest_in_bound": "yes" if row["batch_size"] == "8" else "no"}
+            for row in read_table(path)
+        ]
+        rows[0]["latency_p95_ms"] = ""
+        save(path, rows, list(batch.COLUMNS))
+        figure = drawn(BATCH, path.parent)
+        above, below = figure.axes
+        assert markers(below.lines, "D")[0] == (8, 80)
+        for shown in ("knee: batch 32,", "batch 8: the largest with p99 under 250 ms"):
+            assert shown in words(figure)
+        for axes in (above, below):
+            dotted: list[Any] = [line for line in axes.lines if line.get_linestyle() == ":"]
+            assert [list(line.get_xdata()) for line in dotted] == [[32, 32], [8, 8]]
+
     def test_failed_batches_are_marked_at_the_axis(self, copy: Copy) -> None:
         folder = copy(batch.CSV)
         fail(folder / batch.CSV, "batch_size=256", "oom", "tried to allocate 2.25 GiB")
@@ -286,6 +305,22 @@ class TestSweeps:
         assert "waiting, %" in below.get_ylabel()
         edit(folder / workers.CSV, wait_share="")
         assert len(drawn(WORKERS, folder).axes) == 1
+
+
+def test_steps_have_a_panel_an_image_set_and_order(copy: Copy) -> None:
+    path = copy(steps.CSV) / steps.CSV
+    rows = read_table(path)
+    small = [{**row, "order": "paper"} for row in rows]
+    large = [{**row, "image_set": "original"} for row in small]
+    reverse = [{**row, "order": "reverse"} for row in large[:0:-1]]
+    save(path, [*small, *large, *reverse], list(steps.COLUMNS))
+    figure = drawn(STEPS, path.parent)
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert ["reverse order" in title for title in titles] == [False, False, True]
+    assert ["256 px" in title for title in titles] == [True, False, False]
+    labels = [[text.get_text() for text in axes.get_yticklabels()] for axes in figure.axes]
+    assert labels[1] == labels[0]
+    assert labels[2] == [labels[0][0], *labels[0][:0:-1]], "both orders begin with the baseline"
 
 
 def test_mermaid(t4_run: Path, copy: Copy) -> None:

@@ -49,8 +49,8 @@ _SPAN_BATCHES = 16
 def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """One steady-state pass over the cell's images, repeated where they are too few for one.
 
-    Samples: busy time of every stage call in whatever process it ran; `wait`, the main process
-    waiting for a batch; `batch`, from requesting one to its vectors in the sink; `wall`. Values:
+    Samples: those of `PassResult`, and `wall`; `latency` only of a pass that is steady: behind a
+    queue that was not drained, images waited for the model to load. Values:
     among others those of `sink_check`, of the file that the pass wrote, once the clock stands.
     """
     # Started before the loader: its own start must not compete with what is timed.
@@ -116,6 +116,8 @@ def _throughput(
         "main_s": result.main_s,
         "ran": {**ran, **result.labels, **stages.labels},
     }
+    if not values["steady"]:
+        del result.samples["latency"]
     if stages.output is not None:
         timed = positions[warm : warm + result.batches]
         values |= check_sink(stages.output, timed, result.failures, manifest, recipe, model)

@@ -5,7 +5,19 @@ from functools import partial
 from pathlib import Path
 
 import experiments.analytic
-from experiments import ablation, cpu, fast, frontier, layers, limits, opt, predict, scaling, t4
+from experiments import (
+    ablation,
+    batch,
+    cpu,
+    fast,
+    frontier,
+    layers,
+    limits,
+    opt,
+    predict,
+    scaling,
+    t4,
+)
 from wallclock.paper import diagnosis as job
 from wallclock.paper.csvfile import Row, ok_rows, read_table
 from wallclock.paper.format import digits, factor, percent, prediction_errors
@@ -13,7 +25,16 @@ from wallclock.paper.labels import ABLATION, DECODERS, RUNTIMES, SHORT_SETS, STE
 from wallclock.paper.terminal import RESULTS
 
 #: Rows that differ in one of these are not compared.
-_CONDITIONS = ("corpus", "image_set", "device", "weights", "service_ms", "fsync", "context")
+_CONDITIONS = (
+    "corpus",
+    "image_set",
+    "order",
+    "device",
+    "weights",
+    "service_ms",
+    "fsync",
+    "context",
+)
 #: Columns that name a row, with their labels.
 _NAMES: Mapping[str, Mapping[str, str]] = {
     **{"step": STEPS, "what": {}, "format": {}, "recipe": {}},
@@ -150,13 +171,35 @@ def _end_to_end(csv: str, folder: Path) -> str:
     row = _first(folder, csv)
     if row is None:
         return ""
-    text = f"{_RECIPES[csv]} embeds {digits(row['img_per_s'])} images a second{_mock(row)}"
+    rate = f"embeds {digits(row['img_per_s'])} images a second{_mock(row)}"
+    text = f"on {SHORT_SETS[row['image_set']]} {_RECIPES[csv]} {rate}"
     for base_csv in (opt.CSV, t4.CSV):
         base = _first(folder, base_csv)
         if base and base_csv != csv and _alike(row, base):
             return f"{text}, {_over(row, base)} {_RECIPES[base_csv]}"
     waits = percent(row["wait_share"], 0)
     return f"{text}; its main process waits for them {waits} of the time"
+
+
+def _batch(folder: Path) -> str:
+    """The knee, and the largest batch within the bound on latency that the user named."""
+    rows = _rows(folder, batch.CSV)
+    knee, largest = (
+        next((row for row in rows if row.get(column) == "yes"), None)
+        for column in ("knee", "largest_in_bound")
+    )
+    if knee is None:
+        return _best_versus_first("batch", folder)
+    near = f"batch {knee['batch_size']} is the smallest within 2 % of the best rate"
+    bound, p99 = knee["latency_bound_ms"], knee["latency_p99_ms"]
+    if not bound:
+        latency = f", with {digits(p99)} ms of latency at p99" if p99 else ""
+    elif largest is not None:
+        size, ms = largest["batch_size"], digits(largest["latency_p99_ms"])
+        latency = f"; batch {size} is the largest under {digits(bound)} ms at p99 ({ms} ms)"
+    else:
+        latency = f"; no batch is known to be under {digits(bound)} ms at p99"
+    return f"{near}{_mock(knee)}{latency}"
 
 
 def _scaling(folder: Path) -> str:
@@ -191,6 +234,7 @@ _SENTENCES: Mapping[str, Callable[[Path], str]] = {
     **{"fast": partial(_end_to_end, fast.CSV), "opt": partial(_end_to_end, opt.CSV)},
     "t4": partial(_end_to_end, t4.CSV),
     "scaling": _scaling,
+    "batch": _batch,
     "predict": _predict,
     "limits": _first_row(
         limits.CSV,
