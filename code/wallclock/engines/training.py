@@ -64,7 +64,7 @@ class Trainer:
         self._optimizer = torch.optim.SGD(network.parameters(), fused=device == "cuda", **rates)
         self._dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(recipe.dtype)
         scales = recipe.dtype == "fp16" and device == "cuda"
-        self._scaler = torch.amp.GradScaler(device, enabled=scales)  # type: ignore[attr-defined]
+        self._scaler = torch.amp.GradScaler(device, enabled=scales)
         self._labels = torch.Generator(device).manual_seed(model.seed)
         move = transfer.make(device)
         self._h2d, self.synchronize = move.h2d, move.synchronize

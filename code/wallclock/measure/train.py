@@ -61,12 +61,13 @@ def train(cell: Cell, work: Path, progress: Progress) -> Measurement:
     # Workers first: a fork after CUDA has started would copy a broken context.
     with gc_disabled(), loaders.open_loader(manifest, recipe, model, positions) as loader:
         trainer = Trainer(model, recipe)
-        run_pass(loader, after(loader.prefetched), no_progress, inference=Training(trainer))
+        run = partial(run_pass, loader, max_failures=int(cell.params["max_failures"]))
+        run(after(loader.prefetched), no_progress, inference=Training(trainer))
         least = max(int(cell.params["batches"]), loader.burst)
         until = steady(float(cell.params["seconds"]), least, loader.burst)
         progress(0)
         with protocol.competing(values):
-            result = run_pass(loader, until, progress, inference=Training(trainer))
+            result = run(until, progress, inference=Training(trainer))
         values["peak_memory_mib"] = protocol.peak_memory_mib()
     ran = {"engine": loader.engine, "workers": loader.workers, **result.labels}
     values |= {"n_loaded": result.images, "n_batches": result.batches, "ran": ran}

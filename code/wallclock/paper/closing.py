@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 import experiments.analytic
+import experiments.train
 from experiments import ablation, cpu, fast, frontier, layers, limits, opt, predict, scaling, t4
 from wallclock.paper import diagnosis as job
 from wallclock.paper.csvfile import Row, ok_rows, read_table
@@ -212,6 +213,14 @@ _SENTENCES: Mapping[str, Callable[[Path], str]] = {
             f"progressive costs {factor(row['time_vs_baseline'])} a baseline JPEG at reduced size"
         ),
         **{"variant": "progressive", "quality": "85", "decoder": "simplejpeg", "dct_scale": "auto"},
+    ),
+    "train": _first_row(
+        experiments.train.CSV,
+        lambda row: (
+            f"behind its loader a training step is busy {percent(row['utilization'])} of the time, "
+            f"{percent(row['utilization_expected'])} predicted; its limit: {row['limited_by']}"
+        ),
+        part="together",
     ),
     "layers": _first_row(
         layers.OPERATORS_CSV,

@@ -88,7 +88,7 @@ def crop(pixels: Pixels, augmentation: Augmentation) -> Pixels:
 
 
 def _whole(augmentation: Augmentation, width: int, height: int) -> Box:
-    """The crop in whole pixels of an image that was decoded or resized to this size: at least one."""
+    """The crop in whole pixels, at least one, of an image that now has this size."""
     left, top, w, h = (
         round(share * side)
         for share, side in zip(augmentation[:4], (width, height) * 2, strict=True)
@@ -104,9 +104,8 @@ def finish(pixels: Pixels, augmentation: Augmentation) -> Pixels:
     means = np.array([cv2.mean(pixels)[:3]])
     matrix, offset = _jitter([augmentation], means)
     affine = np.concatenate([matrix[0], np.repeat(offset, 3)[:, None]], axis=1)
-    if augmentation.flip:
-        pixels = cv2.flip(pixels, 1)
-    return np.asarray(cv2.transform(pixels, affine), dtype=np.uint8)
+    flipped = cv2.flip(pixels, 1) if augmentation.flip else pixels
+    return np.asarray(cv2.transform(flipped, affine), dtype=np.uint8)
 
 
 def _jitter(
@@ -124,7 +123,7 @@ def _jitter(
 
 
 def on_device(size: int, device: str) -> Callable[[Any, Sequence[Augmentation]], Any]:
-    """All of it for a batch: uint8 (n, h, w, 3) on the device → float32 (n, size, size, 3), 0 to 255.
+    """All of it for a batch: uint8 (n, h, w, 3) there → float32 (n, size, size, 3), 0 to 255.
 
     Bilinear without antialiasing, which up to the 1.14 of 256 to 224 px hardly matters. A sample
     beyond the crop takes its edge, as a resize of the crop alone does.
