@@ -34,8 +34,8 @@ COLUMNS = _common.columns(
     "step_ms other_cores origin status reason",
 )
 TABLES = {CSV: COLUMNS}
-#: From this utilization on, the step is the limit.
-_BUSY = 0.9
+#: From this utilization on, the step is the limit; from this share of the cores on, others' work.
+_BUSY, _OTHERS = 0.9, 0.2
 
 _Step = tuple[str, bool]
 
@@ -179,10 +179,14 @@ def _job(repeats: Records, costs: Costs, rates: Mapping[str, Any]) -> Row:
     shown = _common.median_repeat(repeats, _common.seconds_an_image)
     waits, busy = shown.seconds_in("wait") / _common.wall_s(shown), rate / alone
     row |= {"utilization": busy, "wait_share": waits, "slowed_share": max(0.0, 1 - busy - waits)}
-    row["other_cores"] = shown.values["other_cores"]
+    row["other_cores"] = others = shown.values["other_cores"]
     row["step_ms"] = 1e3 * recipe.batch_size / alone
-    slowest = max(LOADING_STAGES, key=shown.seconds_in)
-    # On a CPU the loaders also take cores from the step; a GPU's lacks what its host does not send.
+    cores = shown.environment["machine"]["cores"]
+    if busy >= _BUSY:
+        return row | {"limited_by": "step"}
+    if others > _OTHERS * cores:
+        return row | {"limited_by": "other processes"}
+    # On a CPU the loaders also take cores from the step; a GPU may lack what its host is to do.
     starved = recipe.device == "cpu" or waits >= 1 - busy - waits
-    row["limited_by"] = "step" if busy >= _BUSY else slowest if starved else "main"
-    return row
+    stage = max(LOADING_STAGES, key=shown.seconds_in)
+    return row | {"limited_by": stage if starved else "main"}

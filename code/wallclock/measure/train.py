@@ -19,8 +19,8 @@ from wallclock.spec import Cell
 from wallclock.stages import augment
 from wallclock.thread_counts import set_threads
 
-#: Positions of a stream without an end.
-_ENDLESS = 1_000_000_000
+#: Positions of a stream that is effectively endless.
+_ENDLESS = 1_000_000
 
 
 def train_step(cell: Cell, work: Path, progress: Progress) -> Measurement:

@@ -218,7 +218,7 @@ _SENTENCES: Mapping[str, Callable[[Path], str]] = {
         experiments.train.CSV,
         lambda row: (
             f"behind its loader a training step is busy {percent(row['utilization'])} of the time, "
-            f"{percent(row['utilization_expected'])} predicted; its limit: {row['limited_by']}"
+            f"{percent(row['utilization_expected'])} predicted; the limit: {row['limited_by']}"
         ),
         part="together",
     ),

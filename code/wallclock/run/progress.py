@@ -149,13 +149,8 @@ class Estimator:
         elif cell.protocol in ("runtime", "layers"):
             n *= 1 + int(cell.params["batches"])
         # Of a loader's or a training's steady state, what was loaded ahead comes first.
-        passes = {
-            "contention": self._cores.bit_length() + 1,
-            "step": 3,
-            "train_step": 3,
-            "train": 2,
-        }
-        passes = passes.get(cell.protocol, 1)
+        passes_of = {"contention": self._cores.bit_length() + 1, "step": 3}
+        passes = (passes_of | {"train_step": 3, "train": 2}).get(cell.protocol, 1)
         timed = passes * float(cell.params.get("seconds", 0))
         starts_torch = embeds or cell.protocol.startswith("train")
         return _START_S[starts_torch] + max(n * seconds, timed)

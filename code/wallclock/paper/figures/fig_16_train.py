@@ -18,13 +18,18 @@ _SHARES = {
     "slowed_share": ("step slowed by what shares its cores", "#D55E00", "///"),
     "wait_share": ("waiting for the loader", "#DDDDDD", ""),
 }
-#: Label and marker of the rates beside a job's own.
-_MARKS = {"loader": ("loader alone", "^"), "step": ("step alone", "s"), "": ("predicted", "D")}
+#: Label, marker and fill of the rates: of the parts alone, and a column's of the job.
+_MARKS = {
+    "loader": ("loader alone", "^", "white"),
+    "step": ("step alone", "s", "white"),
+    "img_per_s": ("both together", "o", style.BAR),
+    "predicted_img_per_s": ("both, predicted", "|", style.INK),
+}
 
 
 @output("fig-16-train", "A training step behind its loader: rates, and where time goes", train.CSV)
 def draw(tables: Tables) -> Figure:
-    """A bar for each job: its rate with those of its parts, and the shares of its wall time."""
+    """A line for each job: its rate with those of its parts, and the shares of its wall time."""
     rows = ok_rows(tables[train.CSV])
     jobs = [row for row in rows if row["part"] == "together" and row["utilization"]]
     if not jobs:
@@ -34,10 +39,9 @@ def draw(tables: Tables) -> Figure:
     names = [
         f"{row['dtype']}, b{row['batch_size']}, w{row['workers']}, {_where(row)}" for row in jobs
     ]
-    style.horizontal_bars(left, names, 0.08)
     _rates(left, jobs, rows)
-    style.horizontal_bars(right, names, 0.02)
     _shares(right, jobs)
+    style.horizontal_bars(right, names, 0)
     handles = _handles(left, right)
     figure.legend(
         handles.values(), handles.keys(), loc="outside upper left", ncols=4, handlelength=1.3,
@@ -53,20 +57,18 @@ def _where(row: Row) -> str:
 
 
 def _rates(axes: Axes, jobs: Sequence[Row], rows: Sequence[Row]) -> None:
-    """The job's own rate as a bar; its parts' and the predicted one as markers."""
+    """Points on a logarithmic scale: the job's rate, the predicted one, and those of its parts."""
     for y, job in enumerate(jobs):
-        axes.barh(y, float(job["img_per_s"]), 0.6, color=style.BAR, **style.EDGE, label="job")
         style.range_line(axes, (float(job["img_per_s_min"]), float(job["img_per_s_max"])), y)
-        for part, (label, marker) in _MARKS.items():
-            rate = _rate_of(part, job, rows) if part else job["predicted_img_per_s"]
+        for part, (label, marker, fill) in _MARKS.items():
+            rate = _rate_of(part, job, rows) if part in ("loader", "step") else job[part]
             if rate:
-                at = (float(rate), y - 0.1 if part else y + 0.1)
-                axes.plot(
-                    *at, marker, ms=5, mfc="white" if part else style.INK, mec=style.INK, mew=0.7,
-                    label=label, ls="none",
-                )  # fmt: skip
-    axes.set_xlabel("images per second")
-    axes.set_title("Rate")
+                look = {"ms": 6, "mfc": fill, "mec": style.INK, "mew": 0.7, "ls": "none"}
+                axes.plot(float(rate), y, marker, label=label, **look)
+    axes.set(xscale="log", xlabel="images per second", title="Rate")
+    axes.xaxis.set_major_formatter("{x:,g}")
+    axes.grid(color="#E4E4E4", linewidth=0.5)
+    axes.margins(x=0.1)
 
 
 def _rate_of(part: str, job: Row, rows: Sequence[Row]) -> str:
@@ -93,7 +95,7 @@ def _shares(axes: Axes, jobs: Sequence[Row]) -> None:
             at = [100 * float(expected)] * 2
             axes.plot(at, [y - 0.4, y + 0.4], color="#F0E442", lw=2.4, label="utilization expected")
     axes.set(xlim=(0, 100), xlabel="% of wall time")
-    axes.set_title("Where a step's time goes")
+    axes.set_title("Where its time goes")
 
 
 def _handles(*panels: Axes) -> dict[str, Artist]:
