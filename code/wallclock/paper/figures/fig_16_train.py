@@ -1,6 +1,7 @@
 """Figure 16: a training job's rate against its parts', and where its step's time goes."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -15,7 +16,7 @@ from wallclock.paper.rendering import NothingToDrawError, Tables, output
 #: Column → label, fill, hatch of the shares of a job's wall time.
 _SHARES = {
     "utilization": ("step, as long as alone", "#00568C", ""),
-    "slowed_share": ("step slowed by what shares its cores", "#D55E00", "///"),
+    "slowed_share": ("step, longer than alone", "#D55E00", "///"),
     "wait_share": ("waiting for the loader", "#DDDDDD", ""),
 }
 #: Label, marker and fill of the rates: of the parts alone, and a column's of the job.
@@ -63,7 +64,14 @@ def _rates(axes: Axes, jobs: Sequence[Row], rows: Sequence[Row]) -> None:
         for part, (label, marker, fill) in _MARKS.items():
             rate = _rate_of(part, job, rows) if part in ("loader", "step") else job[part]
             if rate:
-                look = {"ms": 6, "mfc": fill, "mec": style.INK, "mew": 0.7, "ls": "none"}
+                size = 10 if marker == "|" else 6
+                look: dict[str, Any] = {
+                    "ms": size,
+                    "mfc": fill,
+                    "mec": style.INK,
+                    "mew": 0.7,
+                    "ls": "none",
+                }
                 axes.plot(float(rate), y, marker, label=label, **look)
     axes.set(xscale="log", xlabel="images per second", title="Rate")
     axes.xaxis.set_major_formatter("{x:,g}")
