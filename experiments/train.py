@@ -103,8 +103,8 @@ def tables(records: Records) -> Tables:
     costs = Costs(records)
     loaders = [_row(repeats, costs, "loader") for repeats in _of(records, "loading")]
     steps = [row for repeats in _of(records, "train_step") for row in _steps(repeats)]
-    rates = {str(row["what"]): row["img_per_s"] for row in (*loaders, *steps) if row["img_per_s"]}
-    jobs = [_job(repeats, costs, rates) for repeats in _of(records, "train")]
+    parts = {str(row["what"]): row for row in (*loaders, *steps) if row["img_per_s"]}
+    jobs = [_job(repeats, costs, parts) for repeats in _of(records, "train")]
     return {CSV: [*loaders, *steps, *jobs]}
 
 
@@ -159,6 +159,7 @@ def _step_columns(repeats: Records, size: int) -> Row:
     done = _common.measured(repeats)
     seconds = [batch_s(record, "forward", size) + batch_s(record, "h2d", size) for record in done]
     row: Row = {"repeats": len(done), "step_ms": 1e3 * median(seconds)}
+    row["other_cores"] = max(record.values.get("other_cores", 0.0) for record in done)
     row |= {"img_per_s": size / median(seconds)}
     row |= {"img_per_s_min": size / max(seconds), "img_per_s_max": size / min(seconds)}
     shown = done[seconds.index(min(seconds, key=lambda taken: abs(taken - median(seconds))))]
@@ -167,25 +168,27 @@ def _step_columns(repeats: Records, size: int) -> Row:
     return row | {f"{part}_ms": _common.mean_ms(shown, name) for part, name in measured.items()}
 
 
-def _job(repeats: Records, costs: Costs, rates: Mapping[str, Any]) -> Row:
+def _job(repeats: Records, costs: Costs, parts: Mapping[str, dict[str, Any]]) -> Row:
     """A job: how busy its step was, where the rest of the time went, and to which stage."""
     row, recipe = _row(repeats, costs, "together"), repeats[0].cell.recipe
-    alone = rates.get(_step_name(_step_of(recipe), recipe.batch_size))
+    step = parts.get(_step_name(_step_of(recipe), recipe.batch_size))
     rate = row["img_per_s"]
-    if not alone or not isinstance(rate, float):
+    if step is None or not isinstance(rate, float):
         return row
-    if loads := rates.get(_loader_name(recipe)):
-        row["utilization_if_overlapped"] = min(1.0, loads / alone)
+    alone: float = step["img_per_s"]
+    if loads := parts.get(_loader_name(recipe)):
+        row["utilization_if_overlapped"] = min(1.0, loads["img_per_s"] / alone)
     shown = _common.median_repeat(repeats, _common.seconds_an_image)
     waits, busy = shown.seconds_in("wait") / _common.wall_s(shown), rate / alone
     row |= {"utilization": busy, "wait_share": waits, "slowed_share": max(0.0, 1 - busy - waits)}
-    row["other_cores"] = others = shown.values["other_cores"]
+    # A step alone that others slowed down makes a job look busier than it can be.
+    row["other_cores"] = others = max(shown.values["other_cores"], step["other_cores"])
     row["step_ms"] = 1e3 * recipe.batch_size / alone
     cores = shown.environment["machine"]["cores"]
-    if busy >= _BUSY:
-        return row | {"limited_by": "step"}
     if others > _OTHERS * cores:
         return row | {"limited_by": "other processes"}
+    if busy >= _BUSY:
+        return row | {"limited_by": "step"}
     # On a CPU the loaders also take cores from the step; a GPU may lack what its host is to do.
     starved = recipe.device == "cpu" or waits >= 1 - busy - waits
     stage = max(LOADING_STAGES, key=shown.seconds_in)

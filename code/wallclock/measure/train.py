@@ -41,8 +41,10 @@ def train_step(cell: Cell, work: Path, progress: Progress) -> Measurement:
         trainer.step(Batch([], range(len(images)), images, augmentations=drawn), profiler.stage)
 
     new_profiler = partial(StageProfiler, trainer.synchronize, frozenset(PARTS))
-    samples = timed_by_size(cell, run, new_profiler, progress)
-    return Measurement(samples, {**threads, "peak_memory_mib": protocol.peak_memory_mib()})
+    values: dict[str, Any] = dict(threads)
+    with protocol.competing(values):
+        samples = timed_by_size(cell, run, new_profiler, progress)
+    return Measurement(samples, values | {"peak_memory_mib": protocol.peak_memory_mib()})
 
 
 def train(cell: Cell, work: Path, progress: Progress) -> Measurement:
