@@ -20,6 +20,7 @@ from wallclock.stages import decode, forward
 #: Options of experiments: lists of changes to a recipe, and lists of names.
 _RECIPE_LISTS = frozenset({"recipes", "loaders", "checks"})
 _NAME_LISTS = {
+    "augment": spec.AUGMENT,
     "decoders": decode.NAMES,
     "dtypes": spec.DTYPES["pytorch"],
     "formats": spec.SINKS,

@@ -15,9 +15,11 @@ from wallclock.constraints import OneOf, Range
 
 #: The paper's two image sets; a user's folder is compared with the one it resembles.
 IMAGE_SETS = ("small_256", "original")
-#: How stages overlap, how DataLoader's workers start, how the network is compiled.
+#: How stages overlap, how DataLoader's workers start, where training images are augmented, how the
+#: network is compiled.
 ENGINES = ("serial", "dataloader", "threads")
 START_METHODS = ("fork", "forkserver", "spawn")
+AUGMENT = ("none", "cpu", "device")
 COMPILERS = ("none", "compile", "cuda_graphs")
 #: Runtime of the forward pass → its dtypes.
 DTYPES: Mapping[str, tuple[str, ...]] = {
@@ -93,6 +95,8 @@ class Recipe:
     #: Where pixels become normalized floats: on the device, uint8 crosses the bus, a quarter of the
     #: bytes.
     normalize_on: Annotated[str, OneOf(("host", "device"))] = "host"
+    #: Of training images (`stages/augment.py`): in the workers, or on the device.
+    augment: Annotated[str, OneOf(AUGMENT)] = "none"
     #: none, compile (torch.compile) or cuda_graphs.
     compile: Annotated[str, OneOf(COMPILERS)] = "none"
 
@@ -173,7 +177,7 @@ class ModelSpec:
     revision: str = ""
     #: A local folder with config.json and model.safetensors.
     path: str = ""
-    #: Of random weights.
+    #: Of random weights; in training also of labels, crops and colours.
     seed: Count = 0
     #: 0 and empty statistics: as the model's own configuration says.
     input_px: Annotated[int, Range(0, 8192)] = 224

@@ -8,7 +8,17 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from experiments import ablation, analytic, cpu, decoders, formats, onnx, profiler, serialization
+from experiments import (
+    ablation,
+    analytic,
+    cpu,
+    decoders,
+    formats,
+    onnx,
+    profiler,
+    serialization,
+    train,
+)
 from tests.experiments import made
 from tests.fixture_run import fixture_tables
 from wallclock.paper import claims
@@ -89,6 +99,11 @@ def write_analytic(folder: Path) -> None:
         write_table(folder / name, analytic.TABLES[name], rows)
 
 
+def write_train(folder: Path) -> None:
+    """A training whose loader starves it: the reference run has none."""
+    write_table(folder / train.CSV, train.COLUMNS, train.tables(made.train())[train.CSV])
+
+
 def write_formats(folder: Path) -> None:
     """Two decoders' times of some formats: the fixture run has none."""
     rows: list[Row] = []
@@ -117,6 +132,7 @@ def as_on_t4(target: Path) -> Path:
         save(target / onnx.CSV, rows, read_columns(target / onnx.CSV))
     write_analytic(target)
     write_formats(target)
+    write_train(target)
     on_cpu = (decoders.CSV, cpu.CSV, profiler.CSV, serialization.CSV)
     for path in target.glob("*.csv"):
         columns, rows = read_columns(path), read_table(path)

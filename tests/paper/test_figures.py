@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from experiments import (
@@ -36,6 +37,7 @@ from tests.paper.tables import (
     words,
     write_ablation,
     write_formats,
+    write_train,
 )
 from wallclock.clock import STAGES
 from wallclock.errors import UserError
@@ -102,6 +104,22 @@ def test_formats_show_the_fastest_decoder_of_each(tmp_path: Path) -> None:
     assert markers(reduced.lines, "s") == [(103, 10), (105, 10)]
     for shown in ("JPEG progressive", "PNG", "of each: simplejpeg", "PIL avif: unavailable (no AV"):
         assert shown in words(figure)
+
+
+def test_training_shows_where_its_time_goes(tmp_path: Path) -> None:
+    write_train(tmp_path)
+    figure = drawn("fig-16-train", tmp_path)
+    rates, shares = figure.axes
+    at = {marker: markers(rates.lines, marker)[0][0] for marker in "^so"}
+    assert at == {"^": 38, "s": 50, "o": 20}
+    widths = [bar.get_width() for bar in shares.patches if isinstance(bar, Rectangle)]
+    assert widths == pytest.approx([40, 20, 40])
+    for shown in ("fp32, b4, w2, in workers", "40 %", "ResNet-50", "n = 10", "1 repeat"):
+        assert shown in words(figure)
+    assert "is busy 40.0 % of the time" in closing_sentence(tmp_path, ["train"])
+    save(tmp_path / "train.csv", read_table(tmp_path / "train.csv")[:2])
+    with pytest.raises(NothingToDrawError, match="together"):
+        drawn("fig-16-train", tmp_path)
 
 
 def markers(lines: Sequence[Line2D], marker: str) -> list[tuple[float, float]]:

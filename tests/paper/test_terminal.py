@@ -11,7 +11,16 @@ from rich.console import Console
 import experiments
 from experiments import batch, frontier, serial, t4, workers
 from tests.fixture_run import fixture_tables
-from tests.paper.tables import Copy, edit, fail, save, write_ablation, write_analytic, write_formats
+from tests.paper.tables import (
+    Copy,
+    edit,
+    fail,
+    save,
+    write_ablation,
+    write_analytic,
+    write_formats,
+    write_train,
+)
 from wallclock.paper import format as formats
 from wallclock.paper.claims import CLAIMS, VERDICTS, judge, load
 from wallclock.paper.closing import closing_sentence
@@ -105,6 +114,7 @@ class TestClosingSentence:
         write_ablation(folder)
         write_analytic(folder)
         write_formats(folder)
+        write_train(folder)
         sentence = closing_sentence(folder, [name])
         assert re.search(r"\d(×| %)", sentence)
         assert "\n" not in sentence

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 from wallclock.corpus.manifest import Item, Manifest
 from wallclock.engines.batch import Batch, Marks, Positions
 from wallclock.engines.loaders import Loader
-from wallclock.engines.pipeline import LoadStages, load_stages
+from wallclock.engines.pipeline import LoadStages, augmentation_of, load_stages, requested
 from wallclock.errors import ImageError
 from wallclock.spec import ModelSpec, Recipe
 from wallclock.stages import decode
@@ -36,6 +36,7 @@ class ImageDataset(Dataset[Batch]):
 
     def __init__(self, manifest: Manifest, recipe: Recipe, model: ModelSpec) -> None:
         self._items = manifest.valid
+        self._item_at = requested(manifest, recipe, model)
         self._manifest, self._recipe, self._model = manifest, recipe, model
         # Bound in the process that loads: library handles cannot be pickled.
         self._stages: LoadStages | None = None
@@ -52,11 +53,12 @@ class ImageDataset(Dataset[Batch]):
             self._stages = load_stages(self._recipe, self._model, self._manifest)
         stages, n = self._stages, len(self._items)
         batch = Batch([], loaded := [], None, labels=stages.labels)
+        batch.augmentations = drawn = []
         images: list[Any] = []
         times: list[int] = []
-        stages.prefetch([self._items[position % n] for position in positions])
-        for position in positions:
-            item = self._items[position % n]
+        items = [self._item_at(position) for position in positions]
+        stages.prefetch(items)
+        for position, item in zip(positions, items, strict=True):
             try:
                 image, marks = _load(stages, item)
             except ImageError as error:
@@ -66,6 +68,8 @@ class ImageDataset(Dataset[Batch]):
             batch.ids.append(item.id)
             loaded.append(position % n)
             images.append(image)
+            if augmentation := augmentation_of(item):
+                drawn.append(augmentation)
             times += marks
         worker = get_worker_info()
         began = perf_counter_ns()

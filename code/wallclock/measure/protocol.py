@@ -36,6 +36,7 @@ _MODULES = {
     **dict.fromkeys(("serial", "floor", "profiler"), "serial"),
     **dict.fromkeys(("runtime", "layers"), "runtimes"),
     **dict.fromkeys(("ceiling", "decode", "serialization"), "ceilings"),
+    **dict.fromkeys(("train_step", "train"), "train"),
     "storage": "storage",
     "formats": "formats",
     "copies": "copies",

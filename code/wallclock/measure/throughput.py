@@ -184,7 +184,8 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
     check = cell.params.get("fidelity") if cell.repeat == 0 else None
     n_checked = min(check["images"], len(manifest.items)) if check else 0
     recipe, model, variant = cell.recipe, cell.model, str(cell.params.get("variant", ""))
-    positions = CyclicPositions(len(manifest.items), recipe.batch_size, _UNLIMITED)
+    # Positions go on counting: past the last image a loader starts over, in another epoch.
+    positions = CyclicPositions(_UNLIMITED, recipe.batch_size, _UNLIMITED)
     began = perf_counter_ns()
     # Processes that the loader forks inherit the disabled collector.
     with gc_disabled(), loaders.open_loader(manifest, recipe, model, positions, variant) as opened:

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 import experiments.analytic
+import experiments.train
 from experiments import (
     ablation,
     batch,
@@ -257,6 +258,14 @@ _SENTENCES: Mapping[str, Callable[[Path], str]] = {
             f"progressive costs {factor(row['time_vs_baseline'])} a baseline JPEG at reduced size"
         ),
         **{"variant": "progressive", "quality": "85", "decoder": "simplejpeg", "dct_scale": "auto"},
+    ),
+    "train": _first_row(
+        experiments.train.CSV,
+        lambda row: (
+            f"behind its loader a training step is busy {percent(row['utilization'])} of the time, "
+            f"{percent(row['utilization_expected'])} predicted; the limit: {row['limited_by']}"
+        ),
+        part="together",
     ),
     "layers": _first_row(
         layers.OPERATORS_CSV,
