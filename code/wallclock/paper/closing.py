@@ -5,7 +5,20 @@ from functools import partial
 from pathlib import Path
 
 import experiments.analytic
-from experiments import ablation, cpu, fast, frontier, layers, limits, opt, predict, scaling, t4
+from experiments import (
+    ablation,
+    cpu,
+    fast,
+    frontier,
+    layers,
+    limits,
+    opt,
+    predict,
+    scaling,
+    stage_fixes,
+    storage,
+    t4,
+)
 from wallclock.paper import diagnosis as job
 from wallclock.paper.csvfile import Row, ok_rows, read_table
 from wallclock.paper.format import digits, factor, percent, prediction_errors
@@ -19,6 +32,7 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
     **{"step": STEPS, "what": {}, "format": {}, "recipe": {}},
     **{"decoder": DECODERS, "runtime": RUNTIMES, "dtype": {}},
 }
+_KB = "kb_on_disk"
 _RECIPES = {opt.CSV: "the optimized recipe", t4.CSV: "the baseline", fast.CSV: "recipe=fast"}
 
 
@@ -167,6 +181,19 @@ def _scaling(folder: Path) -> str:
     return f"{best['threads']} threads load {_rate(best)}, {ratio} one thread"
 
 
+def _storage(folder: Path) -> str:
+    """Decoded once and kept small, versus files, from memory."""
+    alike = {"source": "warm", "access": "ahead", "finish": "tensor"}
+    files = _first(folder, storage.CSV, form="files", **alike)
+    for form, size in (("pixels_256", " of 256 px"), ("pixels", "")):
+        kept = _first(folder, storage.CSV, form=form, **alike)
+        if files and kept and _alike(kept, files):
+            rates = f"{_over(kept, files)} the rate of files, for {_over(kept, files, _KB)}"
+            names = f"{SHORT_SETS[kept['image_set']]} kept as pixels{size}"
+            return f"from memory, {names} become tensors at {rates} the bytes"
+    return ""
+
+
 def _predict(folder: Path) -> str:
     row = _first(folder, predict.SUMMARY_CSV, experiment="all")
     return f"predicted rates against measured: {prediction_errors(row)}" if row else ""
@@ -190,6 +217,7 @@ _SENTENCES: Mapping[str, Callable[[Path], str]] = {
     **{"fast": partial(_end_to_end, fast.CSV), "opt": partial(_end_to_end, opt.CSV)},
     "t4": partial(_end_to_end, t4.CSV),
     "scaling": _scaling,
+    "storage": _storage,
     "predict": _predict,
     "limits": _first_row(
         limits.CSV,
@@ -212,6 +240,12 @@ _SENTENCES: Mapping[str, Callable[[Path], str]] = {
             f"progressive costs {factor(row['time_vs_baseline'])} a baseline JPEG at reduced size"
         ),
         **{"variant": "progressive", "quality": "85", "decoder": "simplejpeg", "dct_scale": "auto"},
+    ),
+    "stage_fixes": _first_row(
+        stage_fixes.CSV,
+        lambda row: (
+            f"{row['stage']} alone, {row['fixed']}: {factor(row['gain'])} the rate of {row['plain']}"
+        ),
     ),
     "layers": _first_row(
         layers.OPERATORS_CSV,
