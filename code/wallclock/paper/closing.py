@@ -244,7 +244,7 @@ _SENTENCES: Mapping[str, Callable[[Path], str]] = {
     "stage_fixes": _first_row(
         stage_fixes.CSV,
         lambda row: (
-            f"{row['stage']} alone, {row['fixed']}: {factor(row['gain'])} the rate of {row['plain']}"
+            f"{row['stage']} alone, {row['fixed']}: {factor(row['gain'])} as fast as {row['plain']}"
         ),
     ),
     "layers": _first_row(

@@ -149,6 +149,8 @@ class Estimator:
         elif cell.protocol in ("runtime", "layers"):
             n *= 1 + int(cell.params["batches"])
         passes = {"contention": self._cores.bit_length() + 1, "step": 3}.get(cell.protocol, 1)
+        if cell.protocol == "forms":
+            passes = 4 * len(cell.params["where"])
         timed = passes * float(cell.params.get("seconds", 0))
         return _START_S[embeds] + max(n * seconds, timed)
 
