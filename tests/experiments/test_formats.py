@@ -10,12 +10,13 @@ from wallclock.spec import Recipe
 
 
 def test_grid(grid: Grid) -> None:
-    cells = grid("formats", "repeats=2")
+    cells = grid("formats", "repeats=3")
     scaled = ["pil-full", "pil-auto", "opencv-full"]
     scaled += [
         f"{name}-{scale}" for name in ("turbojpeg", "simplejpeg") for scale in ("full", "auto")
     ]
-    assert [cell.label for cell in cells] == 2 * scaled
+    scaled += ["imagecodecs-full", "kornia_rs-full"]
+    assert [cell.label for cell in cells] == 3 * scaled
     for cell in cells:
         others = {key for key in cell.params["encodings"] if not key.startswith("jpeg")}
         assert bool(others) == (cell.label in ("pil-full", "opencv-full"))

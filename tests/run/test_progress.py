@@ -16,7 +16,7 @@ from wallclock.records import Record
 from wallclock.run import progress
 from wallclock.run.plan import Plan
 from wallclock.run.progress import Estimator, format_duration
-from wallclock.spec import Recipe, Slice
+from wallclock.spec import CorpusSpec, Recipe, Slice
 
 
 def cell(n: int = 100) -> Record:
@@ -64,8 +64,8 @@ def test_corpus_lines_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
 class AboPlan(Plan):
     """A plan over the paper's images, none of which is here."""
 
-    def slice(self, image_set: str, n: int) -> Slice:
-        return Slice("abo", image_set, self.count(image_set, n), "", "")
+    def _slice(self, spec: CorpusSpec, image_set: str, n: int) -> Slice:
+        return Slice(spec.kind, image_set, n, "", "")
 
     def _available_sets(self, sizes: object) -> list[str]:
         return [name for name in ("small_256", "original") if name in sizes]  # type: ignore[operator]

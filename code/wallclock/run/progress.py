@@ -148,6 +148,8 @@ class Estimator:
                 seconds = max(forward, load / min(workers, self._cores))
         elif cell.protocol in ("runtime", "layers"):
             n *= 1 + int(cell.params["batches"])
+        elif cell.protocol == "formats":  # each is encoded, then decoded
+            n *= 2 * len(cell.params["encodings"])
         passes = {"contention": self._cores.bit_length() + 1, "step": 3}.get(cell.protocol, 1)
         if cell.protocol == "forms":
             passes = 4 * len(cell.params["where"])
