@@ -18,6 +18,7 @@ from tests.paper.tables import (
     write_ablation,
     write_analytic,
     write_formats,
+    write_storage,
 )
 from wallclock.paper import format as formats
 from wallclock.paper.claims import CLAIMS, VERDICTS, judge, load
@@ -107,6 +108,7 @@ class TestClosingSentence:
         write_ablation(folder)
         write_analytic(folder)
         write_formats(folder)
+        write_storage(folder)
         sentence = closing_sentence(folder, [name])
         assert re.search(r"\d(×| %)", sentence)
         assert "\n" not in sentence

@@ -104,6 +104,11 @@ class Ranges:
 
     def __init__(self, port: int, bucket: str) -> None:
         self._port, self._bucket, self._of_thread = port, bucket, threading.local()
+        self._connections: list[HTTPConnection] = []
+
+    def __del__(self) -> None:
+        for connection in self._connections:
+            connection.close()
 
     def __call__(self, name: str, first: int, n_bytes: int) -> bytes:
         """So many bytes of a file, fewer at its end. Raises `ImageError`: of the stage `read`."""
@@ -117,6 +122,7 @@ class Ranges:
         own = self._of_thread
         if not hasattr(own, "connection"):
             own.connection = HTTPConnection("127.0.0.1", self._port, timeout=_TIMEOUT_S)
+            self._connections.append(own.connection)
         try:
             own.connection.request(method, f"/{self._bucket}/{quote(name)}", headers=headers)
             response = own.connection.getresponse()

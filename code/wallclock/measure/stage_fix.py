@@ -101,10 +101,11 @@ def _d2h(cell: Cell) -> tuple[_Batch, _Batch]:
 
 
 def _waiting(move: transfer.Transfer, run: _Batch) -> _Batch:
-    def wait() -> None:
-        run()
+    def wait() -> object:
+        result = run()
         if move.synchronize is not None:
             move.synchronize()
+        return result
 
     return wait
 
