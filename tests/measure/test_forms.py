@@ -68,7 +68,7 @@ def test_with_and_without_its_fix_a_stage_does_the_same(stage: str, tmp_path: Pa
     recipe, params = Recipe("stage", batch_size=4), {"stage": stage, "seconds": 0.001}
     cell = Cell("stage_fixes", "stage_fix", stage, 0, recipe, None, MODEL, params)
     if stage != "h2d":  # the host pins nothing
-        plain, fixed = (run() for run in fixes._MAKERS[stage](cell))
+        plain, fixed = (run() for run in fixes.variants(cell, stage).values())
         if stage == "normalize":
             plain = np.stack(plain)
         assert np.asarray(plain).shape == np.asarray(fixed).shape

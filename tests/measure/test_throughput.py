@@ -49,7 +49,14 @@ def run(
         pytest.param(replace(PROCESSES, start_method="spawn"), 2 * 2 + 1, marks=pytest.mark.slow),
         (THREADS, buffers_for(2, 4)),
     ],
-    ids=["serial", "dataloader-0", "dataloader-fork", "dataloader-1-ahead", "dataloader-spawn", "threads"],
+    ids=[
+        "serial",
+        "dataloader-0",
+        "dataloader-fork",
+        "dataloader-1-ahead",
+        "dataloader-spawn",
+        "threads",
+    ],
 )
 def test_images_in_order(corpus: Slice, tmp_path: Path, recipe: Recipe, prefetched: int) -> None:
     result = run(corpus, tmp_path, recipe)

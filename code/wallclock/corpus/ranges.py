@@ -1,11 +1,10 @@
 """A store on this machine that answers late, and its client: ranges of files over HTTP.
 
-It answers GET and HEAD of `/<name>-<ms>/<file>` with the file, or with the range that is asked for,
+It answers GET of `/<name>-<ms>/<file>` with the file, or with the range that is asked for,
 the first byte so many milliseconds late: an S3 store's path-style bucket, without signatures. It
 stands for a store's latency, not for its bandwidth: loopback has more than a network.
 """
 
-import io
 import multiprocessing
 import os
 import re
@@ -84,16 +83,10 @@ class _Handler(BaseHTTPRequestHandler):
             first, last = (int(wanted[1]), int(wanted[2])) if wanted else (0, size - 1)
             length = max(min(last, size - 1) - first + 1, 0)
             self.send_response(206 if wanted else 200)
-            if wanted:
-                self.send_header("Content-Range", f"bytes {first}-{first + length - 1}/{size}")
+            self.send_header("Content-Range", f"bytes {first}-{first + length - 1}/{size}")
             self.send_header("Content-Length", str(length))
             self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(os.pread(file.fileno(), length, first))
-
-    def do_HEAD(self) -> None:
-        """Its length."""
-        self.do_GET()
+            self.wfile.write(os.pread(file.fileno(), length, first))
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: a line a request would take longer than the request."""
@@ -112,27 +105,28 @@ class Ranges:
 
     def __call__(self, name: str, first: int, n_bytes: int) -> bytes:
         """So many bytes of a file, fewer at its end. Raises `ImageError`: of the stage `read`."""
-        return self._ask("GET", name, {"Range": f"bytes={first}-{first + n_bytes - 1}"})[0]
+        return self._get(name, first, n_bytes)[0]
 
     def size(self, name: str) -> int:
         """A file's bytes."""
-        return self._ask("HEAD", name, {})[1]
+        return int(self._get(name, 0, 1)[1].rpartition("/")[2])
 
-    def _ask(self, method: str, name: str, headers: dict[str, str]) -> tuple[bytes, int]:
+    def _get(self, name: str, first: int, n_bytes: int) -> tuple[bytes, str]:
         own = self._of_thread
         if not hasattr(own, "connection"):
             own.connection = HTTPConnection("127.0.0.1", self._port, timeout=_TIMEOUT_S)
             self._connections.append(own.connection)
+        wanted = {"Range": f"bytes={first}-{first + n_bytes - 1}"}
         try:
-            own.connection.request(method, f"/{self._bucket}/{quote(name)}", headers=headers)
+            own.connection.request("GET", f"/{self._bucket}/{quote(name)}", headers=wanted)
             response = own.connection.getresponse()
-            body, length = response.read(), int(response.headers["Content-Length"])
+            body = response.read()
         except (OSError, HTTPException) as error:
             own.connection.close()
             raise ImageError("read", str(error)) from error
         if response.status >= 300:
             raise ImageError("read", f"{response.status} {response.reason}")
-        return body, length
+        return body, response.headers["Content-Range"]
 
 
 class RangeReader(Reader):
@@ -150,23 +144,23 @@ class RangeReader(Reader):
         return complete(self._ranges(name, int(offset or 0), item.bytes), item)
 
 
-class RangeFile(io.RawIOBase):
-    """A file of the store that can be sought in, for a library that reads files: a GET a read."""
+class RangeFile:
+    """A file of the store for a library that reads files: a GET a read, none to seek."""
+
+    closed = False
 
     def __init__(self, ranges: Ranges, name: str) -> None:
-        super().__init__()
         self._ranges, self._name, self._at, self._size = ranges, name, 0, ranges.size(name)
 
-    def read(self, n_bytes: int = -1) -> bytes:
-        """So many bytes, by default the rest."""
-        left = max(self._size - self._at, 0)
-        wanted = min(n_bytes, left) if n_bytes >= 0 else left
+    def read(self, n_bytes: int) -> bytes:
+        """So many bytes, fewer at the end."""
+        wanted = min(n_bytes, max(self._size - self._at, 0))
         data = self._ranges(self._name, self._at, wanted) if wanted else b""
         self._at += len(data)
         return data
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move, without a request."""
+        """Move to an offset from the start, here or the end."""
         self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
         return self._at
 
@@ -174,10 +168,5 @@ class RangeFile(io.RawIOBase):
         """Where the next read begins."""
         return self._at
 
-    def readable(self) -> bool:
-        """Always."""
-        return True
-
-    def seekable(self) -> bool:
-        """Always."""
-        return True
+    def close(self) -> None:
+        """Nothing: the connections are the store's."""

@@ -140,10 +140,14 @@ class ParquetReader(Reader):
     layout = "parquet"
 
     def __init__(self, root: Path, open_file: Callable[[], Any] | None = None) -> None:
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
         super().__init__(root)
-        source = open_file or (lambda: root / PARQUET_FILE)
+
+        def source() -> Any:
+            return pa.PythonFile(open_file(), mode="r") if open_file else root / PARQUET_FILE
+
         # The footer is read once, and not by each thread.
         self._open = partial(pq.ParquetFile, metadata=pq.read_metadata(source()))
         self._source, self._of_thread = source, threading.local()

@@ -7,8 +7,9 @@ pools so anyway: the plain copy is of a job that does not.)
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -25,10 +26,6 @@ STAGES = {"normalize": True, "assemble": False, "h2d": True, "d2h": True}
 _PATCH_PX = 14
 #: In turn, so that a drift of the machine touches both alike.
 _ROUNDS = 5
-_WARM_UP = 3
-
-#: A batch through a stage.
-_Batch: TypeAlias = Callable[[], object]
 
 
 def stage_fix(cell: Cell, work: Path, progress: Progress) -> Measurement:
@@ -42,75 +39,60 @@ def stage_fix(cell: Cell, work: Path, progress: Progress) -> Measurement:
     stage = check_name(str(cell.params["stage"]), STAGES, "stage")
     if STAGES[stage] and cell.recipe.device != "cuda":
         raise Unavailable("needs a GPU: here the device is the host")
-    plain, fixed = _MAKERS[stage](cell)
-    seconds, size = float(cell.params["seconds"]) / 2 / _ROUNDS, cell.recipe.batch_size
-    samples: dict[str, list[int]] = {"plain": [], "fixed": []}
-    values = {"n_plain": 0, "n_fixed": 0}
-
-    def step(run: _Batch) -> int:
-        run()
-        return size
-
+    runs = variants(cell, stage)
+    seconds = float(cell.params["seconds"]) / len(runs) / _ROUNDS
+    samples: dict[str, list[int]] = {name: [] for name in runs}
+    values = {f"n_{name}": 0 for name in runs}
     with gc_disabled():
-        for run in (*[plain] * _WARM_UP, *[fixed] * _WARM_UP):
-            run()
-        for _ in range(_ROUNDS):
-            for name, run in (("plain", plain), ("fixed", fixed)):
-                n, ns = protocol.repeat_for(seconds, lambda run=run: step(run))  # type: ignore[misc]
-                samples[name].append(ns)
-                values[f"n_{name}"] += n
-                progress(n)
+        for turn in range(_ROUNDS + 1):
+            for name, run in runs.items():
+                n, ns = protocol.repeat_for(seconds, partial(_images, run, cell))
+                # The first round warms up.
+                if turn:
+                    samples[name].append(ns)
+                    values[f"n_{name}"] += n
+                    progress(n)
     return Measurement(samples, values)
 
 
-def _normalize(cell: Cell) -> tuple[_Batch, _Batch]:
-    images = protocol.noise_batch(cell.recipe.batch_size, cell.model.input_px, uint8=True)
-    on_host = normalize.make(*cell.model.statistics)
-    move = transfer.make(cell.recipe.device)
-    on_device = normalize.on_device(*cell.model.statistics, cell.recipe.device)
-    batch = move.h2d(images)
-    return lambda: [on_host(image) for image in images], _waiting(move, lambda: on_device(batch))
+def _images(run: Callable[[], object], cell: Cell) -> int:
+    run()
+    return cell.recipe.batch_size
 
 
-def _assemble(cell: Cell) -> tuple[_Batch, _Batch]:
+def variants(cell: Cell, stage: str) -> dict[str, Callable[[], Any]]:
+    """`plain` and `fixed`: one batch through the stage, its output complete."""
     import torch
 
-    images = [*protocol.noise_batch(cell.recipe.batch_size, cell.model.input_px, uint8=False)]
-    return (
-        lambda: torch.from_numpy(np.stack(images)).share_memory_(),  # type: ignore[no-untyped-call]
-        lambda: assemble.stack_shared(images),
-    )
+    recipe, model = cell.recipe, cell.model
+    move = transfer.make(recipe.device)
+    images = protocol.noise_batch(recipe.batch_size, model.input_px, uint8=stage == "normalize")
+    runs: tuple[Callable[[], Any], Callable[[], Any]]
+    if stage == "normalize":
+        on_host, batch = normalize.make(*model.statistics), move.h2d(images)
+        on_device = normalize.on_device(*model.statistics, recipe.device)
+        runs = lambda: [on_host(image) for image in images], lambda: on_device(batch)
+    elif stage == "assemble":
+        one_by_one = [*images]
+        runs = (
+            lambda: torch.from_numpy(np.stack(one_by_one)).share_memory_(),  # type: ignore[no-untyped-call]
+            lambda: assemble.stack_shared(one_by_one),
+        )
+    elif stage == "h2d":
+        pageable = torch.from_numpy(images)
+        pinned = pageable.pin_memory()
+        runs = lambda: move.h2d(pageable), lambda: move.h2d(pinned)
+    else:
+        tokens = (model.input_px // _PATCH_PX) ** 2 + 1
+        output = torch.zeros(recipe.batch_size, tokens, model.dim, device=recipe.device)
+        runs = lambda: move.d2h(output)[:, 0], lambda: move.d2h(output[:, 0])
 
-
-def _h2d(cell: Cell) -> tuple[_Batch, _Batch]:
-    import torch
-
-    images = protocol.noise_batch(cell.recipe.batch_size, cell.model.input_px, uint8=False)
-    pageable, move = torch.from_numpy(images), transfer.make(cell.recipe.device)
-    pinned = pageable.pin_memory()
-    return _waiting(move, lambda: move.h2d(pageable)), _waiting(move, lambda: move.h2d(pinned))
-
-
-def _d2h(cell: Cell) -> tuple[_Batch, _Batch]:
-    import torch
-
-    move, size = transfer.make(cell.recipe.device), cell.recipe.batch_size
-    tokens = (cell.model.input_px // _PATCH_PX) ** 2 + 1
-    output = torch.zeros(size, tokens, cell.model.dim, device=cell.recipe.device)
-    return lambda: move.d2h(output)[:, 0], lambda: move.d2h(output[:, 0])
-
-
-def _waiting(move: transfer.Transfer, run: _Batch) -> _Batch:
-    def wait() -> object:
+    def complete(run: Callable[[], Any]) -> Any:
         result = run()
         if move.synchronize is not None:
             move.synchronize()
         return result
 
-    return wait
-
-
-_MAKERS: dict[str, Callable[[Cell], Any]] = {
-    **{"normalize": _normalize, "assemble": _assemble},
-    **{"h2d": _h2d, "d2h": _d2h},
-}
+    return {
+        name: partial(complete, run) for name, run in zip(("plain", "fixed"), runs, strict=True)
+    }
