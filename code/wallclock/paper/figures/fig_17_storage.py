@@ -59,7 +59,7 @@ def draw(tables: Tables) -> Figure:
         figure,
         rows,
         f"hollow: one by one; filled: {ahead} threads",
-        "cold: pages dropped before each pass; HTTP: a server on this machine, late by its first byte",
+        "cold: pages dropped before each pass; HTTP: a server on this machine, late as said",
         style.left_out([row for row in tables[storage.CSV] if row["source"] == "cold"], _name),
     )
     return figure
