@@ -80,6 +80,10 @@ class Recipe:
     workers: _Threads = 0
     #: How DataLoader's workers start: fork is Linux's default before Python 3.14.
     start_method: Annotated[str, OneOf(START_METHODS)] = "fork"
+    #: Batches that each DataLoader worker may have ready: 2 is torch's own default.
+    prefetch: Annotated[int, Range(1, 1024)] = 2
+    #: Whether batches wait for a GPU in page-locked memory; on a CPU none is.
+    pin_memory: bool = True
     batch_size: Annotated[int, Range(1, 65_536)] = 32
     #: One of `DTYPES[runtime]`.
     dtype: str = "fp32"
@@ -99,6 +103,11 @@ class Recipe:
     augment: Annotated[str, OneOf(AUGMENT)] = "none"
     #: none, compile (torch.compile) or cuda_graphs.
     compile: Annotated[str, OneOf(COMPILERS)] = "none"
+
+    @property
+    def pins(self) -> bool:
+        """Whether its loader delivers page-locked batches; the serial engine delivers none."""
+        return self.pin_memory and self.device == "cuda" and self.engine != "serial"
 
 
 @dataclass(frozen=True)

@@ -112,3 +112,30 @@ def train(device: str = "cpu", **together: Any) -> list[Record]:
         made("train_step", "step", {"torch_threads": 4}, sizes, times, recipe=step),
         made("train", "fp32", values, {}, wall),
     ]
+
+
+def storage() -> list[Record]:
+    """Three repeats of tar: 50, 100 and 200 images a second, evicted in two of the repeats."""
+    made = []
+    for repeat, rate in enumerate((100, 50, 200)):
+        names = ["cold/1/bytes", "cold/16/bytes"][: 1 + (repeat < 2)]
+        found = {"n": rate, "cpu_ms": 50 / rate, "cached_share": 0.01, "from_disk_share": 1.0}
+        unavailable = {"http-0": "no remote form"}
+        if repeat == 2:
+            unavailable["cold/16/bytes"] = "mincore finds 50% of them in memory"
+        values = {"passes": dict.fromkeys(names, found), "unavailable": unavailable}
+        values |= {"n_images": 10, "mean_kb": 20.0, "kb_on_disk": 24}
+        one = record("storage", "forms", "tar", values, {"form": "tar"}, {n: [S] for n in names})
+        made.append(replace(one, cell=replace(one.cell, repeat=repeat)))
+    return made
+
+
+def stage_fixes() -> list[Record]:
+    """Three repeats of a stage that its fix makes 1, 2 and 4 times as fast; one without a GPU."""
+    counts, plain = {"n_plain": 10, "n_fixed": 10}, (20 * MS, 5 * MS, 10 * MS)
+    timed = partial(record, "stage_fixes", "stage_fix")
+    made = [timed("assemble", counts, {}, {"plain": [ns], "fixed": [5 * MS]}) for ns in plain]
+    return [
+        *made,
+        replace(timed("h2d", {}, {}), status="unavailable", reason="needs a GPU", samples={}),
+    ]

@@ -44,11 +44,19 @@ def run(
         (SERIAL, 1),
         (replace(PROCESSES, workers=0), 1),
         (PROCESSES, 2 * 2 + 1),
+        (replace(PROCESSES, prefetch=1), 2 * 1 + 1),
         # Each of its processes imports all of the package anew.
         pytest.param(replace(PROCESSES, start_method="spawn"), 2 * 2 + 1, marks=pytest.mark.slow),
         (THREADS, buffers_for(2, 4)),
     ],
-    ids=["serial", "dataloader-0", "dataloader-fork", "dataloader-spawn", "threads"],
+    ids=[
+        "serial",
+        "dataloader-0",
+        "dataloader-fork",
+        "dataloader-1-ahead",
+        "dataloader-spawn",
+        "threads",
+    ],
 )
 def test_images_in_order(corpus: Slice, tmp_path: Path, recipe: Recipe, prefetched: int) -> None:
     result = run(corpus, tmp_path, recipe)

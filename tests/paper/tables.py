@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -17,6 +18,8 @@ from experiments import (
     onnx,
     profiler,
     serialization,
+    stage_fixes,
+    storage,
     train,
 )
 from tests.experiments import made
@@ -120,6 +123,24 @@ def write_formats(folder: Path) -> None:
     save(folder / formats.CSV, rows, list(formats.COLUMNS))
 
 
+def write_storage(folder: Path) -> None:
+    """Images by form, source, access and finish, and the stages' fixes: the reference has none."""
+    rows: list[Row] = []
+    for form, of_form in (("files", 1), ("parquet", 2), ("pixels_256", 4)):
+        for source, of_source in (("cold", 1), ("warm", 8), ("http-5", 0.1)):
+            for threads, finish in product(("1", "16"), ("bytes", "tensor")):
+                rate = 1000.0 * of_form * of_source * (3 if threads == "16" else 1)
+                row = {"what": f"{form} {source}", "form": form, "source": source, "status": "ok"}
+                row |= {"in_flight": threads, "finish": finish, "image_set": "original"}
+                row |= {"access": "ahead" if threads == "16" else "sequential", "corpus": "abo"}
+                row |= {"kb_on_disk": str(340 / of_form), "n_images": "32", "repeats": "3"}
+                rows.append(row | {"device": CPU, "img_per_s": str(rate)})
+    rows.append({**rows[0], "status": "unavailable", "reason": "mincore finds 50% of them"})
+    save(folder / storage.CSV, rows, list(storage.COLUMNS))
+    fixes = stage_fixes.tables(made.stage_fixes())[stage_fixes.CSV]
+    write_table(folder / stage_fixes.CSV, stage_fixes.COLUMNS, fixes)
+
+
 def as_on_t4(target: Path) -> Path:
     """The fixture run with the paper's own numbers in the cells that it cites, on its machine."""
     copy_tables(target)
@@ -133,6 +154,7 @@ def as_on_t4(target: Path) -> Path:
     write_analytic(target)
     write_formats(target)
     write_train(target)
+    write_storage(target)
     on_cpu = (decoders.CSV, cpu.CSV, profiler.CSV, serialization.CSV)
     for path in target.glob("*.csv"):
         columns, rows = read_columns(path), read_table(path)

@@ -37,6 +37,7 @@ from tests.paper.tables import (
     words,
     write_ablation,
     write_formats,
+    write_storage,
     write_train,
 )
 from wallclock.clock import STAGES
@@ -120,6 +121,27 @@ def test_training_shows_where_its_time_goes(tmp_path: Path) -> None:
     save(tmp_path / "train.csv", read_table(tmp_path / "train.csv")[:2])
     with pytest.raises(NothingToDrawError, match="together"):
         drawn("fig-16-train", tmp_path)
+
+
+def test_storage_by_form_and_source(tmp_path: Path) -> None:
+    write_storage(tmp_path)
+    figure = drawn("fig-17-storage", tmp_path)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == [
+        f"originals, {finish}" for finish in ("bytes alone", "decoded and resized")
+    ]
+    for axes in figure.axes:
+        for marker, rate in (("s", 1e3), ("o", 8e3), ("D", 100)):
+            rates = [x for x, _ in markers(axes.lines, marker)]
+            assert rates == [rate * form * ahead for form in (1, 2, 4) for ahead in (1, 3)]
+        assert [
+            x
+            for x in (list(np.asarray(line.get_xdata())) for line in axes.lines)
+            if x == [1e3, 3e3]
+        ] == [[1e3, 3e3]]
+    for shown in ("HTTP, 5 ms added", "pixels, 256 px", "filled: 16 threads", "mincore finds 50%"):
+        assert shown in words(figure)
+    sentence = "originals kept as pixels of 256 px become tensors at 4.00× the rate of files"
+    assert f"{sentence}, for 0.25× the bytes" in closing_sentence(tmp_path, ["storage"])
 
 
 def markers(lines: Sequence[Line2D], marker: str) -> list[tuple[float, float]]:

@@ -19,6 +19,7 @@ from tests.paper.tables import (
     write_ablation,
     write_analytic,
     write_formats,
+    write_storage,
     write_train,
 )
 from wallclock.paper import format as formats
@@ -115,6 +116,7 @@ class TestClosingSentence:
         write_analytic(folder)
         write_formats(folder)
         write_train(folder)
+        write_storage(folder)
         sentence = closing_sentence(folder, [name])
         assert re.search(r"\d(×| %)", sentence)
         assert "\n" not in sentence

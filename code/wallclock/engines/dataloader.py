@@ -16,16 +16,13 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from wallclock.corpus.manifest import Item, Manifest
 from wallclock.engines.batch import Batch, Marks, Positions
-from wallclock.engines.loaders import Loader
+from wallclock.engines.loaders import Loader, prefetched_batches
 from wallclock.engines.pipeline import LoadStages, augmentation_of, load_stages, requested
 from wallclock.errors import ImageError
 from wallclock.spec import ModelSpec, Recipe
 from wallclock.stages import decode
 from wallclock.stages.assemble import stack_shared
 from wallclock.thread_counts import set_threads
-
-#: Batches that each worker may have ready: torch's own default.
-PREFETCH_FACTOR = 2
 
 #: Stages of one image inside a worker, in order.
 IMAGE_STAGES = ("read", "decode", "resize", "normalize")
@@ -98,12 +95,12 @@ class ProcessLoader(Loader):
         dataset = ImageDataset(manifest, recipe, model)
         self._torch_loader = torch_loader(dataset, recipe, positions)
         self.workers = self._torch_loader.num_workers
-        self.prefetched = self.workers * PREFETCH_FACTOR + 1
+        self.prefetched = prefetched_batches(recipe)
         self.burst = max(self.workers, 1)
         self.version = "wallclock dataloader"
         pixels = "normalized float32" if recipe.normalize_on == "host" else "uint8"
         self.settings = (
-            f"DataLoader, {self.workers} workers, {PREFETCH_FACTOR} batches ahead each; "
+            f"DataLoader, {self.workers} workers, {recipe.prefetch} batches ahead each; "
             f"{recipe.decoder}, {recipe.resizer} {recipe.interpolation}, {pixels}"
         )
         self._batches: Iterator[Batch] | None = None
@@ -141,7 +138,7 @@ def torch_loader(
     parallel: dict[str, Any] = {}
     if recipe.workers:
         parallel = {
-            "prefetch_factor": PREFETCH_FACTOR,
+            "prefetch_factor": recipe.prefetch,
             "persistent_workers": True,
             "multiprocessing_context": recipe.start_method,
             "worker_init_fn": partial(_start_worker, recipe),
@@ -151,7 +148,7 @@ def torch_loader(
         batch_sampler=positions,  # type: ignore[arg-type]
         num_workers=recipe.workers,
         collate_fn=_identity,
-        pin_memory=recipe.device == "cuda",
+        pin_memory=recipe.pins,
         **parallel,
     )
 

@@ -305,7 +305,7 @@ def _buffers(recipe: Recipe, input_px: int, count: int, batch_size: int) -> list
     on_host = recipe.normalize_on == "host"
     nchw, nhwc = (batch_size, 3, input_px, input_px), (batch_size, input_px, input_px, 3)
     shape, dtype = (nchw, np.float32) if on_host else (nhwc, np.uint8)
-    if recipe.device != "cuda":
+    if not recipe.pins:
         return [np.full(shape, 0, dtype=dtype) for _ in range(count)]
     import torch
 

@@ -147,7 +147,7 @@ def batch_transfer(cell: Cell, work: Path, progress: Progress) -> Measurement:
 def step(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Noise through h2d, forward, d2h and serialize: `params.batches` times for each size.
 
-    As the recipe's loader delivers it: uint8 where the device normalizes, pinned for a GPU.
+    As the recipe's loader delivers it: uint8 where the device normalizes, pinned where it pins.
     Each of `params.batch_sizes` runs once before it is timed, and for at most `params.seconds`.
     Samples: `<stage>-<size>`, nanoseconds of each batch. Value, with `params.count_flops`:
     `flops_per_image`.
@@ -201,8 +201,7 @@ def _delivered(cell: Cell, size: int) -> Any:
     recipe, has_network = cell.recipe, cell.model.weights != "none"
     uint8 = recipe.normalize_on == "device" and has_network
     images = protocol.noise_batch(size, loaded_px(recipe, cell.model), uint8=uint8)
-    pins = recipe.device == "cuda" and recipe.engine != "serial" and has_network
-    return torch.from_numpy(images).pin_memory() if pins else images
+    return torch.from_numpy(images).pin_memory() if recipe.pins and has_network else images
 
 
 def _embed(stages: DeviceStages, images: Any, profiler: StageProfiler) -> None:

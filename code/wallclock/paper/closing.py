@@ -17,6 +17,8 @@ from experiments import (
     opt,
     predict,
     scaling,
+    stage_fixes,
+    storage,
     t4,
 )
 from wallclock.paper import diagnosis as job
@@ -41,6 +43,7 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
     **{"step": STEPS, "what": {}, "format": {}, "recipe": {}},
     **{"decoder": DECODERS, "runtime": RUNTIMES, "dtype": {}},
 }
+_KB = "kb_on_disk"
 _RECIPES = {opt.CSV: "the optimized recipe", t4.CSV: "the baseline", fast.CSV: "recipe=fast"}
 
 
@@ -212,6 +215,19 @@ def _scaling(folder: Path) -> str:
     return f"{best['threads']} threads load {_rate(best)}, {ratio} one thread"
 
 
+def _storage(folder: Path) -> str:
+    """Decoded once and kept small, versus files, from memory."""
+    alike = {"source": "warm", "access": "ahead", "finish": "tensor"}
+    files = _first(folder, storage.CSV, form="files", **alike)
+    for form, size in (("pixels_256", " of 256 px"), ("pixels", "")):
+        kept = _first(folder, storage.CSV, form=form, **alike)
+        if files and kept and _alike(kept, files):
+            rates = f"{_over(kept, files)} the rate of files, for {_over(kept, files, _KB)}"
+            names = f"{SHORT_SETS[kept['image_set']]} kept as pixels{size}"
+            return f"from memory, {names} become tensors at {rates} the bytes"
+    return ""
+
+
 def _predict(folder: Path) -> str:
     row = _first(folder, predict.SUMMARY_CSV, experiment="all")
     return f"predicted rates against measured: {prediction_errors(row)}" if row else ""
@@ -236,6 +252,7 @@ _SENTENCES: Mapping[str, Callable[[Path], str]] = {
     "t4": partial(_end_to_end, t4.CSV),
     "scaling": _scaling,
     "batch": _batch,
+    "storage": _storage,
     "predict": _predict,
     "limits": _first_row(
         limits.CSV,
@@ -266,6 +283,12 @@ _SENTENCES: Mapping[str, Callable[[Path], str]] = {
             f"{percent(row['utilization_expected'])} predicted; the limit: {row['limited_by']}"
         ),
         part="together",
+    ),
+    "stage_fixes": _first_row(
+        stage_fixes.CSV,
+        lambda row: (
+            f"{row['stage']} alone, {row['fixed']}: {factor(row['gain'])} as fast as {row['plain']}"
+        ),
     ),
     "layers": _first_row(
         layers.OPERATORS_CSV,
