@@ -6,6 +6,9 @@
     profiler.totals["decode"]   # 0.0123 seconds
     profiler.counts["decode"]   # 1 image
 
+All times are of `perf_counter_ns`: on Linux CLOCK_MONOTONIC, which is one for all processes of a
+machine, so that one process may subtract what another has read.
+
 A `with` on a plain object costs a fraction of `@contextlib.contextmanager`, which builds a
 generator a call; experiment `profiler` measures both and writes `profiler-overhead.csv`.
 """

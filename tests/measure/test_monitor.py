@@ -1,12 +1,14 @@
 """Live metrics as Prometheus reads them, and the sampler of GPU and CPU use."""
 
 import os
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +19,7 @@ import pynvml as nvml
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.conftest import RunMain
 from tests.measure.conftest import FORKS
 from tests.test_clock import FakeClock
 from wallclock.clock import STAGES, StageProfiler
@@ -51,6 +54,25 @@ def value(families: dict[str, Any], name: str, sample: str = "", **labels: str) 
     found = [s for s in every if s.labels == labels and s.name.endswith(sample)]
     assert len(found) == 1, (name, labels, every)
     return float(found[0].value)
+
+
+@pytest.mark.slow
+def test_the_option_reaches_the_run(run_main: RunMain, tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    arguments = ("--n", "400", "--experiment", "batch", "--export", str(port), "repeats=1")
+    one = ("experiment.batch.batch_sizes=[8]", "device=cpu", "model=null", "model.service_ms=50")
+    paths = (f"out={tmp_path / 'data'}", f"figures={tmp_path / 'figures'}")
+    with ThreadPoolExecutor() as pool:
+        run = pool.submit(run_main, *arguments, *one, *paths)
+        infos: list[dict[str, str]] = []
+        while not run.done():
+            with suppress(OSError):
+                infos += [s.labels for s in scraped(port)["wallclock_run_info"].samples]
+            time.sleep(0.1)
+    assert run.result().returncode == 0, run.result().stdout + run.result().stderr
+    assert {"experiment": "batch", "cell": "batch-8", "repeat": "0"} in infos
 
 
 @FORKS

@@ -10,7 +10,6 @@ prometheus_client's. `monitoring/` has alert rules and a dashboard for these met
 """
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -35,7 +34,7 @@ METRICS: Mapping[str, str] = {
     "run_info": "Experiment, cell and repeat that are measured: always 1.",
     "images_total": "Images whose vectors are on their way to the sink.",
     "failures_total": "Images that failed, by stage.",
-    "stage_seconds": "Calls of a stage; `wait`: for a batch; `batch`: from request to sink.",
+    "stage_seconds": "Calls of a stage; wait and batch: the loop's; latency: an image's.",
     "queue_batches": "Batches that wait: loaded, on the device, or before the sink.",
     "resident_memory_bytes": "Memory of the process and its children; shared pages count in each.",
     "cpu_cores": "CPU use of the process and its children since the last scrape.",
@@ -197,11 +196,6 @@ def serve(
     exporter = Exporter(loop, info or {})
     exporter.listen(port, address)
     return exporter
-
-
-def failures_by_stage(failures: Sequence[Mapping[str, str]]) -> dict[str, int]:
-    """Rows of failed images, counted."""
-    return dict(Counter(failure["stage"] for failure in list(failures)))
 
 
 #: The exporter of this process's cell, if `--export` was set.
