@@ -146,7 +146,7 @@ class StageProfiler:
         clock: Clock = perf_counter_ns,
         nvtx: Nvtx | None = None,
     ) -> None:
-        create, nvtx = _stage_type(clock), nvtx or _profilers_nvtx()
+        create, nvtx = _stage_type(clock), nvtx or profilers_nvtx()
         stages = self._stages = dict[str, Stage]()
 
         def open_stage(name: str) -> OpenStage:
@@ -194,7 +194,7 @@ class StageProfiler:
         return list(self._stages.items())
 
 
-def _profilers_nvtx() -> Nvtx | None:
+def profilers_nvtx() -> Nvtx | None:
     """NVTX's push and pop if Nsight Systems runs this process and torch was built for CUDA."""
     if "NSYS_PROFILING_SESSION_ID" not in os.environ:
         return None

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from wallclock.clock import STAGES, profilers_nvtx
 from wallclock.corpus import readers
 from wallclock.corpus.manifest import Item, Manifest
 from wallclock.errors import UserError, image_errors
@@ -20,6 +22,9 @@ from wallclock.stages.pixels import Pixels
 Floats = npt.NDArray[np.float32]
 #: Normalized float32 (3, h, w), or uint8 (h, w, 3) where the device normalizes; or n of them.
 Images = npt.NDArray[Any]
+
+P = ParamSpec("P")
+T = TypeVar("T", bound="LoadStages | InPlaceStages | DeviceStages")
 
 
 @dataclass(frozen=True)
@@ -114,6 +119,38 @@ def loaded_px(recipe: Recipe, model: ModelSpec) -> int:
     return augment.CANVAS_PX if recipe.augment == "device" else model.input_px
 
 
+def _in_ranges(bind: Callable[Concatenate[Recipe, P], T]) -> Callable[Concatenate[Recipe, P], T]:
+    """Stages whose calls are NVTX ranges where Nsight Systems runs the process, in any thread.
+
+    Those of engine `serial` are already: its stage profiler sees to that.
+    """
+
+    @wraps(bind)
+    def bound(recipe: Recipe, /, *args: P.args, **options: P.kwargs) -> T:
+        stages, nvtx = bind(recipe, *args, **options), profilers_nvtx()
+        if nvtx is None or recipe.engine == "serial":
+            return stages
+        begin, end = nvtx
+
+        def ranged(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*arguments: Any) -> Any:
+                begin(name)
+                try:
+                    return function(*arguments)
+                finally:
+                    end()
+
+            return call
+
+        fields = {"resize_into": "resize", **{name: name for name in STAGES}}
+        calls = {at: getattr(stages, at) for at in fields if hasattr(stages, at)}
+        changes: Any = {at: ranged(fields[at], call) for at, call in calls.items()}
+        return replace(stages, **changes)
+
+    return bound
+
+
+@_in_ranges
 def load_stages(recipe: Recipe, model: ModelSpec, manifest: Manifest) -> LoadStages:
     """Bind the stages before the device. Raises as `device_stages` does."""
     decode_any, resizer, labels = _decode_and_resize(recipe, loaded_px(recipe, model))
@@ -137,6 +174,7 @@ def load_stages(recipe: Recipe, model: ModelSpec, manifest: Manifest) -> LoadSta
     )
 
 
+@_in_ranges
 def in_place_stages(recipe: Recipe, model: ModelSpec, reader: readers.Reader) -> InPlaceStages:
     """Bind the stages before the device for one thread; all threads share `reader`.
 
@@ -200,6 +238,7 @@ def _decode_and_resize(
     return decode_any, resizer, labels
 
 
+@_in_ranges
 def device_stages(recipe: Recipe, model: ModelSpec, folder: Path) -> DeviceStages:
     """Bind the stages that take a batch.
 
