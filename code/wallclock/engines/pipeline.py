@@ -1,8 +1,9 @@
 """The nine stages bound to one recipe, ready for an engine to call."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import wraps
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -84,6 +85,10 @@ class DeviceStages:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
+#: The values of an image's fields, in their order.
+_values = attrgetter(*(item.name for item in fields(Item)))
+
+
 @dataclass(frozen=True)
 class AugmentedItem(Item):
     """An image as one epoch of a training sees it."""
@@ -104,7 +109,7 @@ def requested(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> Callable[
         epoch, index = divmod(position, n)
         item = items[index]
         drawn = augment.draw(item.width, item.height, model.seed, epoch, index)
-        return AugmentedItem(**vars(item), augmentation=drawn)
+        return AugmentedItem(*_values(item), augmentation=drawn)
 
     return augmented
 
