@@ -13,7 +13,7 @@ from wallclock.paper.labels import ABLATION, DECODERS, RUNTIMES, SHORT_SETS, STE
 from wallclock.paper.terminal import RESULTS
 
 #: Rows that differ in one of these are not compared.
-_CONDITIONS = ("corpus", "image_set", "device", "weights", "service_ms", "fsync")
+_CONDITIONS = ("corpus", "image_set", "device", "weights", "service_ms", "fsync", "model", "pruned")
 #: Columns that name a row, with their labels.
 _NAMES: Mapping[str, Mapping[str, str]] = {
     **{"step": STEPS, "what": {}, "format": {}, "recipe": {}},
