@@ -26,6 +26,7 @@ image's nearest neighbours by FP32's vectors that remain, among `n_neighbours` i
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Records, Row, Tables, cell
@@ -34,8 +35,8 @@ from wallclock.spec import ModelSpec
 RANK = 60
 CSV = "onnx-vs-pytorch.csv"
 COLUMNS = _common.columns(
-    "model pruned runtime dtype opset attention provider device device_kind corpus weights batch_size",
-    "n_batches repeats mean_ms p50_ms p95_ms p99_ms mean_ms_min mean_ms_max img_per_s",
+    "model pruned runtime dtype opset attention provider device device_kind corpus weights",
+    "batch_size n_batches repeats mean_ms p50_ms p95_ms p99_ms mean_ms_min mean_ms_max img_per_s",
     "warmup_batches warmup_s compile_s export_s cosine_min cosine max_rel_error gate",
     "n_neighbours neighbours_kept",
     "peak_gpu_mem_gib origin status reason",
@@ -51,10 +52,14 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     rows = [*options["rows"], *(options["cpu_rows"] if device == "cpu" else ())]
     second = ModelSpec(larger["name"], seed=model.seed, dim=larger["dim"])
     few = larger["rows"][device] if model.weights != "none" else ()
+    repeats = plan.repeats("onnx")
     return [
         _cell(plan, options, sizes, of, choice, repeat)
-        for repeat in plan.repeats("onnx")
-        for sizes, of, choices in ((options, model, rows), (larger, second, few))
+        for sizes, of, choices, times in (
+            (options, model, rows, repeats),
+            (larger, second, few, repeats[: larger["repeats"]]),
+        )
+        for repeat in times
         for choice in choices
         if _name(choice, device) not in options["skip"]
     ]
@@ -126,7 +131,7 @@ def _gate(measured: Records) -> tuple[Row, str]:
     lowest, mean = (min(compared[name] for compared in values) for name in ("cosine_min", "cosine"))
     error, limits = max(compared["max_rel_error"] for compared in values), timed.params["gate"]
     row: Row = {"cosine_min": lowest, "cosine": mean, "max_rel_error": error}
-    kept = [compared.get("neighbours_kept") for compared in values]
+    kept: list[Any] = [compared.get("neighbours_kept") for compared in values]
     row |= {"n_neighbours": values[0].get("n_neighbours")}
     row |= {"neighbours_kept": None if None in kept else min(kept)}
     if lowest < limits["min_cosine"] or error > limits["max_rel_error"]:

@@ -56,7 +56,7 @@ class Exported:
 
 
 def exported(request: Request) -> Exported:
-    """The network as a graph: from the cache, or exported now. Raises `Unavailable`: it cannot be."""
+    """The network as a graph, from the cache or made now. Raises `Unavailable`: it cannot be."""
     folder = request.cache / _key(request)
     model = folder / "model.onnx"
     # Missing or damaged: made again.
@@ -265,7 +265,7 @@ def _without_empty_masks(config: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        del masks[name]  # this instance's: the library's own shows again
+        masks.pop(name)  # this instance's: the library's own shows again
 
 
 class _Pooled(torch.nn.Module):

@@ -132,6 +132,8 @@ def _prune(network: Any, share: float) -> None:
     import torch
     from torch.nn.utils import prune
 
+    ln_structured: Any = prune.ln_structured  # untyped in torch
+    remove: Any = prune.remove
     layers = [module for module in network.modules() if isinstance(module, torch.nn.Linear)]
     mlps = [
         (first, second)
@@ -141,9 +143,9 @@ def _prune(network: Any, share: float) -> None:
     if not mlps:
         raise Unavailable(f"model.pruned={share:g}: a {network.config.model_type} has no MLP")
     for first, second in mlps:
-        prune.ln_structured(first, "weight", amount=share, n=2, dim=0)
-        kept = first.weight_mask.bool().all(dim=1)
-        prune.remove(first, "weight")
+        ln_structured(first, "weight", amount=share, n=2, dim=0)
+        kept = dict(first.named_buffers())["weight_mask"].bool().all(dim=1)
+        remove(first, "weight")
         for layer, name, index in (
             (first, "weight", (kept,)),
             (first, "bias", (kept,)),
