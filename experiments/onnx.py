@@ -79,8 +79,9 @@ def _cell(
     device, dtype = plan.settings.recipe.device, choice["dtype"]
     dtype = dtype if isinstance(dtype, str) else dtype[device]
     params = {name: sizes[name][device] for name in ("batches", "warmup_batches")}
-    judged = "pruned" if "pruned" in choice else dtype
-    params |= {"opset": choice.get("opset", options["opset"]), "gate": options["gate"][judged]}
+    pruned = choice.get("pruned", model.pruned)
+    gate = options["gate"]["pruned" if pruned else dtype]
+    params |= {"opset": choice.get("opset", options["opset"]), "gate": gate}
     size, name = sizes["batch_size"][device], _name(choice, device)
     wanted = options["batch_size"][device] + options["further_images"][device]
     recipe = plan.recipe(
@@ -88,7 +89,7 @@ def _cell(
     )
     recipe = replace(recipe, name=name, runtime=choice["runtime"], dtype=dtype, batch_size=size)
     label = name if model == plan.settings.model else f"{name}-{model.name}"
-    model = replace(model, pruned=choice.get("pruned", model.pruned))
+    model = replace(model, pruned=pruned)
     corpus = plan.first_slice(dict.fromkeys(options["image_sets"], wanted))
     return cell(
         plan, "onnx", "runtime", label, recipe, corpus, repeat=repeat, model=model, params=params
