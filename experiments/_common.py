@@ -63,6 +63,9 @@ FIDELITY_COLUMNS = columns(
     "n_compared psnr_db psnr_db_p5 psnr_db_min psnr_db_bicubic max_abs_diff",
     "psnr_loss_vs_area_db psnr_gain_vs_paper_db cosine gate",
 )
+#: Of every end-to-end table: from the start of an image's `read` to its batch's vectors on the
+#: host. Empty where the loader does not mark its images, and in a pass that is not steady.
+LATENCY_COLUMNS = columns("latency_p50_ms latency_p95_ms latency_p99_ms")
 SIZE_COLUMNS = columns("median_kb median_megapixels")
 
 
@@ -190,6 +193,13 @@ def spread_columns(repeats: Records) -> Row:
     rates = [rate(record) for record in measured(repeats)]
     row: Row = {"repeats": len(rates), "img_per_s": median(rates)}
     return row | {"img_per_s_min": min(rates), "img_per_s_max": max(rates)}
+
+
+def percentile_columns(record: Record, samples: str) -> Row:
+    """`<samples>_p50_ms`, p95 and p99; no column where the record has no such samples."""
+    taken = record.samples.get(samples, ())
+    percents = (50, 95, 99) if len(taken) else ()
+    return {f"{samples}_p{q}_ms": quantile(taken, q / 100) / 1e6 for q in percents}
 
 
 def timing_columns(repeats: Records, samples: str, percents: Sequence[int]) -> Row:

@@ -15,7 +15,9 @@ from wallclock.predict.model import Pipeline, Prediction
 from wallclock.spec import ENGINES, ModelSpec
 
 #: The choices of a recipe that the cost of loading an image depends on.
-LOADER_FIELDS = ("decoder", "resizer", "interpolation", "dct_scale", "normalize_on")
+LOADER_FIELDS = ("decoder", "resizer", "interpolation", "dct_scale", "normalize_on", "augment")
+#: The parts of a training step that are its time on the device; an embedding's has the one.
+_ON_DEVICE = ("augment", "forward", "backward", "optimizer")
 
 
 class NoCostsError(Exception):
@@ -24,7 +26,10 @@ class NoCostsError(Exception):
 
 @dataclass(frozen=True)
 class Costs:
-    """The costs of a run: records of the protocols `contention`, `batch_transfer` and `step`."""
+    """The costs of a run: records of the protocols `contention`, `batch_transfer` and `step`.
+
+    Of a training, `train_step` instead of the last.
+    """
 
     records: Records
 
@@ -91,7 +96,7 @@ class Costs:
         wanted = (model, recipe.dtype, recipe.device)
         same = [
             record
-            for record in self._of("step")
+            for record in (*self._of("step"), *self._of("train_step"))
             for timed in [record.cell]
             if timed.model.weights == model.weights
             and (
@@ -100,9 +105,14 @@ class Costs:
             )
         ]
         missing = f"no step time of {model.name} in {recipe.dtype} on {recipe.device} was measured"
-        crossing = recipe.normalize_on  # with which dtype a batch crosses the bus
+        # With which dtype a batch crosses the bus, and whether the device augments it.
+        crossing = recipe.normalize_on, recipe.augment == "device"
         return min(
-            _measured(same, missing), key=lambda record: record.cell.recipe.normalize_on != crossing
+            _measured(same, missing),
+            key=lambda record: (
+                (record.cell.recipe.normalize_on, record.cell.recipe.augment == "device")
+                != crossing
+            ),
         )
 
     def _batch_transfer(self, size: int) -> tuple[BatchTransfer, float]:
@@ -165,8 +175,10 @@ def _between(points: Sequence[tuple[int, float]], size: int) -> float:
     return float(np.interp(nearest, sizes, seconds) * size / nearest)
 
 
-def _batch_s(record: Record, stage: str, size: int) -> float:
-    return _common.mean_ms(record, f"{stage}-{size}") / 1e3
+def batch_s(record: Record, stage: str, size: int) -> float:
+    """Mean seconds of a batch in a stage; a training's `forward` is all of its step. 0: absent."""
+    parts = [f"{part}-{size}" for part in (_ON_DEVICE if stage == "forward" else (stage,))]
+    return sum(_common.mean_ms(record, part) for part in parts if part in record.samples) / 1e3
 
 
 def _step_time(record: Record, model: ModelSpec, size: int) -> StepTime:
@@ -180,19 +192,19 @@ def _step_time(record: Record, model: ModelSpec, size: int) -> StepTime:
     sizes = _sizes(record)
     if model.weights == "none":
         configured, per_image = model.service_ms / 1e3, model.service_ms_per_image / 1e3
-        overhead = _batch_s(record, "forward", sizes[0]) - record.cell.model.service_ms / 1e3
+        overhead = batch_s(record, "forward", sizes[0]) - record.cell.model.service_ms / 1e3
         return StepTime(configured + max(0.0, overhead), per_image)
-    points = [(known, _batch_s(record, "forward", known)) for known in sizes]
-    batch_s = _between(points, size)
-    fixed_s = min(StepTime.fit(points).fixed_s, batch_s)
-    return StepTime(fixed_s, (batch_s - fixed_s) / size)
+    points = [(known, batch_s(record, "forward", known)) for known in sizes]
+    taken_s = _between(points, size)
+    fixed_s = min(StepTime.fit(points).fixed_s, taken_s)
+    return StepTime(fixed_s, (taken_s - fixed_s) / size)
 
 
 def around_forward(record: Record) -> dict[str, float]:
     """Seconds an image of the batch stages around the forward pass, at the largest batch."""
     size = _sizes(record)[-1]
     return {
-        f"{stage}_s": _batch_s(record, stage, size) / size for stage in ("h2d", "d2h", "serialize")
+        f"{stage}_s": batch_s(record, stage, size) / size for stage in ("h2d", "d2h", "serialize")
     }
 
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
 from wallclock.clock import STAGES
-from wallclock.summary import quantile
+from wallclock.spec import Slice
 
 _SINK_COLUMNS = ("sink_checked", "sink_cosine_min", "sink_max_abs_diff")
 COLUMNS = _common.columns(
@@ -17,6 +18,7 @@ COLUMNS = _common.columns(
     "wait_s wait_share startup_s",
     "wall_s wall_s_min wall_s_max img_per_s img_per_s_min img_per_s_max",
     "seconds_per_100k seconds_per_100k_origin batch_p50_ms batch_p95_ms batch_p99_ms",
+    _common.LATENCY_COLUMNS,
     "peak_gpu_mem_gib peak_gpu_reserved_gib gpu_used_gib gpu_util_mean gpu_power_w sm_clock_mhz",
     "throttle_reasons cpu_cores_used limited_by usd_per_million",
     _common.FIDELITY_COLUMNS,
@@ -38,6 +40,7 @@ _TELEMETRY = {
 #: dtype → the least cosine of a vector that a pass wrote with the FP32 vector of the same pixels.
 #: Under random weights, another image's vector reaches 0.998.
 SINK_MIN_COSINE = {"fp32": 0.99999, "fp16": 0.9999, "bf16": 0.999, "int8": 0.98}
+WRONG_VECTORS = "the vectors that the pass wrote are wrong"
 
 Cells = Callable[[Plan, Options], list[Cell]]
 
@@ -71,27 +74,34 @@ def tables(csv: str, timeline_csv: str = "") -> Callable[[Records], Tables]:
 
 
 def cells(plan: Plan, experiment: str, recipes: Sequence[Recipe], options: Options) -> list[Cell]:
-    """Fidelity once, where the options ask for it; then every recipe end to end, repeated.
+    """On each image set fidelity once, where the options ask for it; then every recipe, repeated.
 
     Fidelity is the untimed comparison of these recipes' pixels, and with pretrained weights of
-    their vectors, with Pillow's in FP32.
+    their vectors, with Pillow's in FP32. The set that the paper's claims are about comes first. The
+    others (`also`) need no range to be judged by: they have the profile's common repeats at most.
     """
-    corpus = plan.first_slice(options["images"])
-    timed = [
-        cell(plan, experiment, "throughput", recipe.name, recipe, corpus, repeat=repeat)
-        for repeat in plan.repeats(experiment)
-        for recipe in recipes
-    ]
-    if "fidelity" not in options:
-        return timed
-    sample = plan.slice(corpus.image_set, min(options["fidelity"]["images"], corpus.n))
-    reference = Recipe("reference", batch_size=32, device=plan.settings.device)
     compared = [_choices(recipe) for recipe in recipes if not _is_reference(recipe)]
-    params = {**options["fidelity"], "recipes": compared}
-    return [
-        cell(plan, experiment, "fidelity", "fidelity", reference, sample, params=params),
-        *timed,
-    ]
+    reference = Recipe("reference", batch_size=32, device=plan.settings.device)
+    untimed, timed = list[Cell](), list[Cell]()
+    for place, corpus in enumerate(_corpora(plan, options)):
+        if "fidelity" in options:
+            sample = plan.slice(corpus.image_set, min(options["fidelity"]["images"], corpus.n))
+            new = partial(cell, plan, experiment, "fidelity", "fidelity", reference, sample)
+            untimed.append(new(params={**options["fidelity"], "recipes": compared}))
+        timed += [
+            cell(plan, experiment, "throughput", recipe.name, recipe, corpus, repeat=repeat)
+            for repeat in plan.repeats(experiment)
+            if not place or repeat < plan.settings.repeats
+            for recipe in recipes
+        ]
+    return [*untimed, *timed]
+
+
+def _corpora(plan: Plan, options: Options) -> list[Slice]:
+    """The first of the image sets that the corpus has, then those of `also` beside it."""
+    first = plan.first_slice(options["images"]).image_set
+    sizes = {first: options["images"][first]}
+    return list(plan.slices({**sizes, **options.get("also", {}), **sizes}).values())
 
 
 def _choices(recipe: Recipe) -> dict[str, object]:
@@ -120,7 +130,7 @@ def row(repeats: Records, records: Records) -> Row:
     passes = _common.measured(repeats)
     row |= _sink_columns(passes)
     if faults := [found for one in passes if (found := judge_sink(one))]:
-        row["gate"], wrong = "failed", f"the vectors that the pass wrote are wrong ({faults[0]})"
+        row["gate"], wrong = "failed", f"{WRONG_VECTORS} ({faults[0]})"
     return _common.complete(row, repeats, _measured, wrong)
 
 
@@ -141,7 +151,7 @@ def _sink_columns(passes: Records) -> Row:
 
 
 def timeline(records: Records) -> list[Row]:
-    """The spans of the first repeat, in milliseconds from the start of the steady state."""
+    """The first image set's first repeat: spans in ms from the start of the steady state."""
     for record in records:
         if record.cell.protocol == "throughput" and record.spans:
             shared = _common.new_row([record], TIMELINE_COLUMNS)
@@ -163,7 +173,8 @@ def _measured(repeats: Records) -> Row:
     row |= {f"{name}_share": seconds / sum(busy.values()) for name, seconds in busy.items()}
     row |= _common.spread_columns(repeats) | _common.wall_columns(repeats)
     row |= _common.rate_columns(n_images, wall) | _telemetry(shown)
-    row |= {f"batch_p{q}_ms": quantile(shown.samples["batch"], q / 100) / 1e6 for q in (50, 95, 99)}
+    for samples in ("batch", "latency"):
+        row |= _common.percentile_columns(shown, samples)
     names = ("startup_s", "n_unique", "steady", "limited_by", "peak_gpu_mem_gib")
     row |= _common.value_columns(shown, *names, "peak_gpu_reserved_gib", "gpu_used_gib")
     wait = shown.seconds_in("wait")

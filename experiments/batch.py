@@ -1,14 +1,62 @@
-"""Does a larger batch help when Pillow feeds it?
+"""Does a larger batch help when Pillow feeds it, and what does it cost in latency?
 
 Method. The baseline recipe with batch sizes from 1 to 256, end to end, as `t4`. A batch that does
-not fit the GPU's memory is a row with status `oom`, and the sweep goes on.
+not fit the GPU's memory is a row with status `oom`, and the sweep goes on. `knee` marks the
+smallest batch within 2 % of the best rate. `latency_bound_ms` names a bound on the latency of an
+image; `largest_in_bound` marks the largest batch whose 99th percentile is under it.
 """
 
-from experiments import _end_to_end
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from experiments import _common, _end_to_end
+from experiments._common import Cell, Options, Plan, Records, Row, Tables
 
 RANK = 120
 CSV = "batch-sweep.csv"
-TABLES = {CSV: _end_to_end.COLUMNS}
+COLUMNS = _common.columns(_end_to_end.COLUMNS, "knee latency_bound_ms largest_in_bound")
+TABLES = {CSV: COLUMNS}
 
-cells = _end_to_end.sweep("batch", "batch_size", "batch_sizes")
-tables = _end_to_end.tables(CSV)
+#: Share of the best rate that the knee must reach.
+_NEAR_BEST = 0.98
+
+_sweep = _end_to_end.sweep("batch", "batch_size", "batch_sizes")
+
+
+def cells(plan: Plan, options: Options) -> list[Cell]:
+    """Every batch size, repeated; the bound goes with the first cell, through it into the records.
+
+    With one cell only, so that another bound measures one anew and not all.
+    """
+    first, *others = _sweep(plan, options)
+    if bound := options["latency_bound_ms"]:
+        first = replace(first, params={**first.params, "latency_bound_ms": bound})
+    return [first, *others]
+
+
+def tables(records: Records) -> Tables:
+    """One row per batch size, with its marks; a single size that was measured is no knee."""
+    rows = _end_to_end.tables(CSV)(records)[CSV]
+    bounds = (record.cell.params.get("latency_bound_ms") for record in records)
+    bound = next(filter(None, bounds), None)
+    for row in rows:
+        row |= {"knee": None, "latency_bound_ms": bound, "largest_in_bound": None}
+    measured = sorted((row for row in rows if row["status"] == "ok"), key=_by("batch_size"))
+    if len(measured) > 1:
+        rate = _by("img_per_s")
+        best = max(map(rate, measured))
+        _mark(measured, "knee", [row for row in measured if rate(row) >= _NEAR_BEST * best][:1])
+    timed = [row for row in measured if row["latency_p99_ms"] is not None]
+    if bound is not None:
+        p99 = _by("latency_p99_ms")
+        _mark(timed, "largest_in_bound", [row for row in timed if p99(row) < bound][-1:])
+    return {CSV: rows}
+
+
+def _by(column: str) -> Callable[[Row], float]:
+    return lambda row: float(str(row[column]))
+
+
+def _mark(rows: Sequence[Row], column: str, chosen: Sequence[Row]) -> None:
+    for row in rows:
+        row[column] = row in chosen

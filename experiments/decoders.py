@@ -7,14 +7,21 @@ highest; two decoders are `tied` with the fastest if their ratios to it reach wi
 that builds of one library differ by. First all decoders take the same images and their pixels are
 compared with Pillow's: a decoder whose pixels differ (`gate`) gets no time. Only valid JPEGs of one
 or three components take part.
+
+`context=dataloader`: the same decoders in the workers of this suite's DataLoader, one a core, which
+also read, resize with torch and assemble uint8 batches, in steady state. `mean_ms` is again of the
+decode calls, now side by side; `img_per_s` is what the loader delivers, and rank and speedup go by
+it.
 """
 
 import math
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from experiments import _common
-from experiments._common import Cell, Options, Plan, Records, Row, Tables, cell
+from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell
+from wallclock import provenance
 from wallclock.engines import third_party
 from wallclock.stages.decode import CPU_DECODERS, DECODERS, LIBRARY_OF
 from wallclock.summary import median
@@ -23,23 +30,28 @@ RANK = 20
 QUICK = True
 CSV = "decoder-comparison.csv"
 COLUMNS = _common.columns(
-    "image_set decoder library corpus device device_kind n_buffers repeats",
-    "mean_ms p50_ms p90_ms mean_ms_min mean_ms_max megapixels_per_s page_faults_per_image",
+    "image_set decoder context library workers corpus device device_kind n_buffers repeats",
+    "mean_ms p50_ms p90_ms mean_ms_min mean_ms_max img_per_s",
+    "megapixels_per_s page_faults_per_image",
     "speedup_vs_pil speedup_vs_pil_min speedup_vs_pil_max rank max_abs_diff gate",
     "median_kb median_megapixels origin status reason",
 )
 TABLES = {CSV: COLUMNS}
+#: Protocol → where the decoder is called.
+_CONTEXTS = {"decode": "loop", "loading": "dataloader"}
 #: Decoders whose times differ by less are tied.
 _TIE = 0.05
 
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
-    """For each image set: agreement once; then each decoder, repeated."""
+    """For each image set: agreement once; each decoder in a loop and in a DataLoader, repeated."""
     base = plan.recipe(engine="serial", workers=0, device="cpu", batch_size=1)
+    inside = options["dataloader"]
     limits = options["agreement"]
     grid = []
     for image_set, corpus in plan.slices(options["images"]).items():
         sample = plan.slice(image_set, min(limits["images"], corpus.n))
+        few = plan.slice(image_set, plan.count(image_set, inside["images"][image_set]))
         label = f"agreement-{image_set}"
         grid.append(cell(plan, "decoders", "agreement", label, base, sample, params=limits))
         for repeat in plan.repeats("decoders"):
@@ -48,38 +60,62 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
                 params = plan.params
                 if DECODERS[name].optional:
                     params["installed"] = third_party.installed(LIBRARY_OF[name])
-                new = partial(cell, plan, "decoders", "decode", label, recipe, corpus)
-                grid.append(new(repeat=repeat, params=params))
+                new = partial(cell, plan, "decoders", corpus=corpus, repeat=repeat)
+                grid.append(new("decode", label, recipe, params=params))
+                if name in (inside["decoders"] or CPU_DECODERS) and repeat < inside["repeats"]:
+                    size = inside["batch_size"][image_set]
+                    recipe = replace(recipe, **_dataloader(), batch_size=size)
+                    more = {"seconds": plan.settings.loader_seconds, "stages": ["decode"]}
+                    new = partial(new, corpus=few, params={**params, **more})
+                    grid.append(new("loading", f"{label}-dataloader", recipe))
     return grid
 
 
+def _dataloader() -> dict[str, Any]:
+    """The choices of a recipe in which decoding is most of a DataLoader's work."""
+    choices = {"engine": "dataloader", "workers": provenance.machine()["cores"]}
+    pixels = {"resizer": "torch", "interpolation": "bilinear", "normalize_on": "device"}
+    return {**choices, **pixels, "dct_scale": "full"}
+
+
 def tables(records: Records) -> Tables:
-    """One row per decoder and image set."""
-    groups = _common.groups(records, "decode")
+    """One row per decoder, image set and context."""
+    groups = _common.groups([r for r in records if r.cell.protocol in _CONTEXTS])
     rows = {key: _row(repeats, records) for key, repeats in groups.items()}
     timed = {key: groups[key] for key, row in rows.items() if row["status"] == "ok"}
-    for (image_set, label), repeats in timed.items():
-        others = {name: other for (same, name), other in timed.items() if same == image_set}
-        if baseline := others.get(f"pil-{image_set}"):
-            rows[image_set, label] |= _speedup(baseline, repeats)
-        fastest = min(others.values(), key=_mean_ms)
-        ratios = _ratios(repeats, fastest)
-        behind = sum(_mean_ms(other) < _mean_ms(repeats) for other in others.values())
+    for key, repeats in timed.items():
+        where = _where(repeats)
+        others = [other for other in timed.values() if _where(other) == where]
+        for other in others:
+            if other[0].cell.recipe.decoder == "pil":
+                rows[key] |= _speedup(other, repeats)
+        ratios = _ratios(repeats, min(others, key=_median_ms))
+        behind = sum(_median_ms(other) < _median_ms(repeats) for other in others)
         tied = behind > 0 and min(ratios, default=math.inf) <= 1 + _TIE
-        rows[image_set, label]["rank"] = "tied with 1" if tied else str(behind + 1)
-    return {CSV: list(rows.values())}
+        rows[key]["rank"] = "tied with 1" if tied else str(behind + 1)
+    return {CSV: sorted(rows.values(), key=lambda row: row["context"] == "dataloader")}
 
 
-def _mean_ms(repeats: Records) -> float:
-    times = [_common.mean_ms(record, "decode") for record in _common.measured(repeats)]
-    return median(times)
+def _where(repeats: Records) -> tuple[str, str]:
+    return _common.image_set_of(repeats[0]), repeats[0].cell.protocol
+
+
+def _median_ms(repeats: Records) -> float:
+    return median([_image_ms(record) for record in _common.measured(repeats)])
+
+
+def _image_ms(record: Record) -> float:
+    """Of a loop, its mean call; of a DataLoader, the time in which it delivers one image."""
+    if record.cell.protocol == "decode":
+        return _common.mean_ms(record, "decode")
+    return 1e3 * _common.seconds_an_image(record)
 
 
 def _ratios(slower: Records, faster: Records) -> list[float]:
     """Time over time within each block of repeats that has both."""
     by_repeat = {record.cell.repeat: record for record in _common.measured(faster)}
     return [
-        _common.mean_ms(record, "decode") / _common.mean_ms(by_repeat[repeat], "decode")
+        _image_ms(record) / _image_ms(by_repeat[repeat])
         for record in _common.measured(slower)
         if (repeat := record.cell.repeat) in by_repeat
     ]
@@ -99,6 +135,7 @@ def _row(repeats: Records, records: Records) -> Row:
     library = "libjpeg-turbo" if DECODERS[decoder].codec else LIBRARY_OF[decoder]
     installed = repeats[0].cell.params.get("installed")
     row = _common.new_row(repeats, COLUMNS)
+    row["context"] = _CONTEXTS[repeats[0].cell.protocol]
     row["library"] = installed or f"{library} {version}".strip()
     row |= _gate(records, decoder, repeats[0].cell.images.image_set)
     wrong = "its pixels are not Pillow's" if row["gate"] == "failed" else ""
@@ -110,8 +147,11 @@ def _measured(repeats: Records) -> Row:
     row = _common.value_columns(shown, "page_faults_per_image") | _common.timing_columns(
         repeats, "decode", (50, 90)
     )
+    row["n_buffers"] = len(shown.samples["decode"])
+    if shown.cell.protocol == "loading":
+        return row | {"img_per_s": 1e3 / _median_ms(repeats)}
     rate = shown.values["megapixels"] / shown.seconds_in("decode")
-    return row | {"n_buffers": len(shown.samples["decode"]), "megapixels_per_s": rate}
+    return row | {"megapixels_per_s": rate}
 
 
 def _gate(records: Records, decoder: str, image_set: str) -> Row:

@@ -4,12 +4,13 @@ Method. A seeded sample of the images passes the stages before the device, with 
 libraries and with each alternative's, in one process and in several concurrently. A batch's IPC,
 and the step from h2d to the sink at a few batch sizes, are timed separately. From these alone
 `wallclock.predict` predicts what the recipe, each fix alone and the fixes stacked bring end to end.
-With `prove=true` every one of them is then run, as `t4` is. With `accelerator`, predictions are for
-a box that is not here (`_accelerators`): its forward pass and its bus are cited, not measured.
-Fixes that keep copies of the images are predicted from loading real copies of the sample.
+With `prove=true` every one of them is then run, as `t4` is; one whose vectors are wrong has failed.
+With `accelerator`, predictions are for a box that is not here (`_accelerators`): its forward pass
+and its bus are cited, not measured. Fixes that keep copies of the images are predicted from loading
+real copies of the sample.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from math import ceil
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 from experiments import _accelerators, _common
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
 from experiments._costs import Costs, NoCostsError, step_recipes
+from experiments._end_to_end import WRONG_VECTORS, judge_sink
 from experiments._fixes import ADVICE, Scenario, loaders, scenarios
 from wallclock import provenance
 from wallclock.clock import STAGES
@@ -68,7 +70,7 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     there = replace(recipe, device="cuda") if elsewhere else recipe
     cores = elsewhere.get("cores", provenance.machine()["cores"])
     sound = plan.manifest(corpus).valid
-    planned = scenarios(options, there, cores, _worthwhile(options["copies"], sound))
+    planned = scenarios(options, there, cores, _worthwhile(options, sound))
     share = max(_LEAST_SHARE, min(1.0, len(sound) / options["images"][corpus.image_set]))
 
     def one(protocol: str, label: str, of: Recipe, params: Options, kind: str = "") -> Cell:
@@ -102,8 +104,9 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     return grid
 
 
-def _worthwhile(least: Mapping[str, float], sound: Sequence[Item]) -> list[str]:
-    """The kinds of copies that replace at least that share of these images."""
+def _worthwhile(options: Options, sound: Sequence[Item]) -> list[str]:
+    """The kinds of copies that replace enough of these images."""
+    least = options["copies"] if len(sound) >= options["copies_from"] else {}
     counts = {kind: sum(copies.replaced(kind, item) for item in sound) for kind in least}
     return [kind for kind, count in counts.items() if count and count >= least[kind] * len(sound)]
 
@@ -285,6 +288,9 @@ def _proof(recipe: Recipe, row: Row, records: Records) -> Row:
         if record.cell.protocol == "throughput" and record.cell.label == recipe.name:
             if not record.ok:
                 return {"status": record.status, "reason": record.reason}
+            if fault := judge_sink(record):
+                reason = f"{WRONG_VECTORS} ({fault}): no time counts"
+                return {"status": "gate failed", "reason": reason}
             rate, others = _common.rate(record), record.values["telemetry"].get("other_cores")
             low, predicted, high = (
                 float(str(row[f"{name}_img_per_s"])) for name in ("low", "predicted", "high")

@@ -28,6 +28,7 @@ COLUMNS = _common.columns(
     "what recipe engine decoder workers batch_size dtype image_set corpus weights",
     "service_ms_per_image device device_kind n_images n_unique repeats",
     "wall_s img_per_s img_per_s_min img_per_s_max core_img_per_s_min core_img_per_s_max",
+    _common.LATENCY_COLUMNS,
     "ceiling_img_per_s efficiency limited_by median_kb median_megapixels origin status reason",
 )
 TABLES = {CSV: COLUMNS}
@@ -122,6 +123,7 @@ def _measured(repeats: Records) -> Row:
     shown = _common.median_repeat(repeats, _common.seconds_an_image)
     row = _common.value_columns(shown, "n_unique") | _common.spread_columns(repeats)
     row |= {"n_images": _common.count(shown), "wall_s": _common.wall_s(shown)}
+    row |= _common.percentile_columns(shown, "latency")
     if cores := shown.values.get("core_img_per_s"):
         row |= {"core_img_per_s_min": min(cores), "core_img_per_s_max": max(cores)}
     return row

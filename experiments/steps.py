@@ -1,18 +1,25 @@
-"""What does each win bring on top of the ones before it?
+"""What does each win bring on top of the ones before it, and in the wrong order?
 
 Method. A ladder from the baseline recipe to the optimized one, a choice at a time: decode and
 resize, workers, batch, FP16. Every step is measured end to end, as `t4` is; the paper measured the
-two ends and estimated the steps between them.
+two ends and estimated the steps between them. It also says that FP16 before decode brings nothing:
+the rows of `order` reverse climb the same ladder on originals, from FP16 to decode and resize.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from experiments import _common, _end_to_end
 from experiments._common import Cell, Options, Plan, Recipe, Records, Tables
+from wallclock.errors import check_name
 
 RANK = 100
 CSV = "throughput-steps.csv"
-TABLES = {CSV: _common.columns("step", _end_to_end.COLUMNS)}
+COLUMNS = _common.columns("order step", _end_to_end.COLUMNS)
+TABLES = {CSV: COLUMNS}
+
+PAPER, REVERSE = "paper", "reverse"
+_PREFIX = f"{REVERSE}-"
 
 #: The fields that each step takes from the optimized recipe.
 _LADDER = {
@@ -25,21 +32,40 @@ _LADDER = {
 
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
-    """Fidelity once, then every configured step, repeated."""
-    ladder = _recipes(options["baseline"], options["optimized"])
-    measured = [recipe for recipe in ladder if recipe.name in options["steps"]]
-    return _end_to_end.cells(plan, "steps", measured, options)
+    """On each image set fidelity once, then every configured step, repeated.
+
+    In reverse on the last set only: on originals, where decode is what limits.
+    """
+    for step in (*options["steps"], *options["reverse"]):
+        check_name(step, _LADDER, "step of experiment.steps")
+    ends = options["baseline"], options["optimized"]
+    measured = [recipe for recipe in _recipes(*ends) if recipe.name in options["steps"]]
+    reverse = _recipes(*ends, options["reverse"])
+    measured += [replace(recipe, name=_PREFIX + recipe.name) for recipe in reverse]
+    grid = _end_to_end.cells(plan, "steps", measured, options)
+    last = grid[-1].images.image_set
+    return [one for one in grid if one.images.image_set == last or _order(one.recipe.name) == PAPER]
 
 
 def tables(records: Records) -> Tables:
-    """One row per step."""
-    rows = _end_to_end.tables(CSV)(records)[CSV]
-    return {CSV: [{"step": row["recipe"], **row} for row in rows]}
+    """One row per image set, order and step; both orders start from the one baseline."""
+    rows = []
+    for row in _end_to_end.tables(CSV)(records)[CSV]:
+        name = str(row["recipe"])
+        rows.append({"order": _order(name), "step": name.removeprefix(_PREFIX), **row})
+    return {CSV: rows}
 
 
-def _recipes(baseline: Recipe, optimized: Recipe) -> list[Recipe]:
+def _order(recipe: str) -> str:
+    return REVERSE if recipe.startswith(_PREFIX) else PAPER
+
+
+def _recipes(
+    baseline: Recipe, optimized: Recipe, steps: Sequence[str] = tuple(_LADDER)
+) -> list[Recipe]:
+    """The baseline with the choices of `steps` added one after another."""
     ladder, current = [], baseline
-    for step, names in _LADDER.items():
-        current = replace(current, name=step, **{name: getattr(optimized, name) for name in names})
-        ladder.append(current)
+    for step in steps:
+        choices = {name: getattr(optimized, name) for name in _LADDER[step]}
+        ladder.append(current := replace(current, name=step, **choices))
     return ladder

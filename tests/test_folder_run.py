@@ -118,7 +118,13 @@ def test_torture_folder(shared_images: Path, run_main: RunMain, tmp_path: Path) 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_peak_memory_is_flat_from_500_to_5000_images(run_main: RunMain, tmp_path: Path) -> None:
-    """Small images, no forward pass: memory is one batch and one row group of vectors."""
+    """Small images, no forward pass: memory is one batch and one row group of vectors.
+
+    What may grow with the images is their list, 1 KiB each, and up to a row group the vectors, 1.5
+    KiB each. A file kept is 2 KiB more, its image 588 KiB. Blocks from 64 KiB go back to the
+    system when they are freed: else glibc, which reuses a hole of 18 MiB or not, as it falls out,
+    makes one batch more or less of every peak.
+    """
     images = tmp_path / "images"
     images.mkdir()
     data = [making.jpeg(256, 192, seed=seed, quality=80) for seed in range(50)]
@@ -131,6 +137,7 @@ def test_peak_memory_is_flat_from_500_to_5000_images(run_main: RunMain, tmp_path
             *("--experiment", "serial", "--n", f"{n}", "corpus=folder", f"corpus.path={images}"),
             *("corpus.image_set=small_256", "repeats=1", "model=null", "device=cpu"),
             *(f"out={out}", f"figures={tmp_path / 'figures'}"),
+            env={"MALLOC_MMAP_THRESHOLD_": "65536"},
             timeout=600,
         )
         assert done.returncode == 0, done.stderr
@@ -141,4 +148,4 @@ def test_peak_memory_is_flat_from_500_to_5000_images(run_main: RunMain, tmp_path
         }
     assert len(peaks[500]) == 3
     for label, few in peaks[500].items():
-        assert peaks[5_000][label] <= few * 1.1, label
+        assert (peaks[5_000][label] - few) * 1024 / 4_500 <= 4, f"KiB an image, {label}"

@@ -46,12 +46,13 @@ KEPT = "ours-allocator-keep-synthetic-original-all"
 
 def changed() -> Iterator[Cell]:
     """CELL with one field of it, its recipe, corpus, model or parameters changed."""
-    others: dict[type, Any] = {int: 7, float: 0.5, str: "other", bool: True}
+    others: dict[type, Any] = {int: 7, float: 0.5, str: "other"}
     others[tuple] = (0.1, 0.2, 0.3)
     for part in ("recipe", "corpus", "model"):
         owner = getattr(CELL, part)
         for name in {field.name for field in fields(owner)} - {"manifest"}:
-            value = others[type(getattr(owner, name))]
+            value = getattr(owner, name)
+            value = not value if isinstance(value, bool) else others[type(value)]
             yield replace(CELL, **{part: replace(owner, **{name: value})})
     for name in ("experiment", "protocol", "label", "repeat"):
         yield replace(CELL, **{name: others[type(getattr(CELL, name))]})

@@ -5,6 +5,9 @@
         pixels = decode(data)
     profiler.seconds()          # {"decode": 0.0123}
 
+All times are of `perf_counter_ns`: on Linux CLOCK_MONOTONIC, which is one for all processes of a
+machine, so that one process may subtract what another has read.
+
 A `with` on a plain object costs a fraction of `@contextlib.contextmanager`, which builds a
 generator a call; experiment `profiler` measures both and writes `profiler-overhead.csv`.
 """

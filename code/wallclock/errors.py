@@ -9,12 +9,15 @@ import errno
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from importlib import import_module, util
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _OBJECT = re.compile(r" ?<[\w.]+ object at 0x[0-9a-f]+>")
+#: What installs the peers.
+_PEERS = "make setup-peers"
 _OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
 
 
@@ -28,6 +31,27 @@ class Unavailable(Exception):  # noqa: N818 - a result, not a fault
     The cell becomes a row with status `unavailable` and this reason, never with the number of
     another method.
     """
+
+
+def import_or_unavailable(module: str, *, hint: str = _PEERS) -> Any:
+    """Import an optional library: a peer that this suite is compared with.
+
+    Raises:
+        Unavailable: it is not installed, or it does not load; the reason names the fix.
+    """
+    package = module.partition(".")[0]
+    if util.find_spec(package) is None:
+        raise Unavailable(f"{package} is not installed: {_PEERS}")
+    try:
+        return import_module(module)
+    except (ImportError, OSError, RuntimeError) as error:
+        raise load_failure(module, error, hint) from error
+
+
+def load_failure(module: str, error: Exception, hint: str) -> Unavailable:
+    """The reason for a library that is installed and does not load."""
+    reason = " ".join(str(error).split())
+    return Unavailable(f"{module} does not load: {reason[:200]}; {hint}")
 
 
 class ImageError(Exception):

@@ -20,6 +20,7 @@ from wallclock.stages import decode, forward
 #: Options of experiments: lists of changes to a recipe, and lists of names.
 _RECIPE_LISTS = frozenset({"recipes", "loaders", "checks"})
 _NAME_LISTS = {
+    "augment": spec.AUGMENT,
     "decoders": decode.NAMES,
     "dtypes": spec.DTYPES["pytorch"],
     "formats": spec.SINKS,
@@ -89,8 +90,13 @@ def _recipe(choices: Mapping[str, Any], device: str, key: str, notes: list[str])
     owner = f"{key}.interpolation of resizer={recipe.resizer}"
     check_name(recipe.interpolation, spec.INTERPOLATIONS[recipe.resizer], owner)
     forward.check(recipe, key)
-    if recipe.engine != "dataloader" and recipe.start_method != Recipe.start_method:
-        raise UserError(f"{key}.start_method={recipe.start_method}: needs engine=dataloader")
+    for name in ("start_method", "prefetch"):
+        if recipe.engine != "dataloader" and getattr(recipe, name) != getattr(Recipe, name):
+            raise UserError(f"{key}.{name}={getattr(recipe, name)}: needs engine=dataloader")
+    if recipe.prefetch != Recipe.prefetch and not recipe.workers:
+        raise UserError(f"{key}.prefetch={recipe.prefetch}: needs workers, which fetch ahead")
+    if not recipe.pin_memory and not replace(recipe, pin_memory=True).pins:
+        raise UserError(f"{key}.pin_memory=false: nothing is pinned on a CPU or by engine=serial")
     if recipe.dct_scale == "full" and recipe.dct_margin != Recipe.dct_margin:
         raise UserError(f"{key}.dct_margin={recipe.dct_margin}: needs dct_scale=auto")
     if recipe.runtime == "tensorrt" and recipe.device == "cpu":

@@ -15,9 +15,11 @@ from wallclock.constraints import OneOf, Range
 
 #: The paper's two image sets; a user's folder is compared with the one it resembles.
 IMAGE_SETS = ("small_256", "original")
-#: How stages overlap, how DataLoader's workers start, how the network is compiled.
+#: How stages overlap, how DataLoader's workers start, where training images are augmented, how the
+#: network is compiled.
 ENGINES = ("serial", "dataloader", "threads")
 START_METHODS = ("fork", "forkserver", "spawn")
+AUGMENT = ("none", "cpu", "device")
 COMPILERS = ("none", "compile", "cuda_graphs")
 #: Runtime of the forward pass → its dtypes.
 DTYPES: Mapping[str, tuple[str, ...]] = {
@@ -78,6 +80,10 @@ class Recipe:
     workers: _Threads = 0
     #: How DataLoader's workers start: fork is Linux's default before Python 3.14.
     start_method: Annotated[str, OneOf(START_METHODS)] = "fork"
+    #: Batches that each DataLoader worker may have ready: 2 is torch's own default.
+    prefetch: Annotated[int, Range(1, 1024)] = 2
+    #: Whether batches wait for a GPU in page-locked memory; on a CPU none is.
+    pin_memory: bool = True
     batch_size: Annotated[int, Range(1, 65_536)] = 32
     #: One of `DTYPES[runtime]`.
     dtype: str = "fp32"
@@ -93,8 +99,15 @@ class Recipe:
     #: Where pixels become normalized floats: on the device, uint8 crosses the bus, a quarter of the
     #: bytes.
     normalize_on: Annotated[str, OneOf(("host", "device"))] = "host"
+    #: Of training images (`stages/augment.py`): in the workers, or on the device.
+    augment: Annotated[str, OneOf(AUGMENT)] = "none"
     #: none, compile (torch.compile) or cuda_graphs.
     compile: Annotated[str, OneOf(COMPILERS)] = "none"
+
+    @property
+    def pins(self) -> bool:
+        """Whether its loader delivers page-locked batches; the serial engine delivers none."""
+        return self.pin_memory and self.device == "cuda" and self.engine != "serial"
 
 
 @dataclass(frozen=True)
@@ -173,7 +186,7 @@ class ModelSpec:
     revision: str = ""
     #: A local folder with config.json and model.safetensors.
     path: str = ""
-    #: Of random weights.
+    #: Of random weights; in training also of labels, crops and colours.
     seed: Count = 0
     #: The share of the hidden units of every MLP that is removed, those of the smallest weights.
     pruned: Annotated[float, Range(0, 0.9)] = 0.0

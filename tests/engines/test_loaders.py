@@ -14,7 +14,8 @@ from tests import making
 from wallclock.corpus import folder
 from wallclock.corpus import manifest as manifests
 from wallclock.corpus.manifest import Manifest
-from wallclock.engines import third_party
+from wallclock.engines import third_party, threads
+from wallclock.engines.dataloader import ImageDataset, torch_loader
 from wallclock.engines.loaders import CyclicPositions, open_loader, to_pixels
 from wallclock.errors import Unavailable, UserError
 from wallclock.spec import IMAGENET, CorpusSpec, ModelSpec, Recipe
@@ -132,3 +133,19 @@ def test_denormalization_is_exact() -> None:
     pixels = making.picture(PX, PX, seed=3)
     floats = normalize.make(*IMAGENET)(pixels)[None]
     np.testing.assert_array_equal(to_pixels(floats, IMAGENET)[0], pixels)
+
+
+@pytest.mark.parametrize("pinned", [True, False])
+def test_prefetch_and_pinning_are_the_recipes(images: Manifest, pinned: bool) -> None:
+    recipe = replace(OWN["dataloader"], device="cuda", prefetch=5, pin_memory=pinned)
+    assert recipe.pins == pinned
+    loader = torch_loader(ImageDataset(images, recipe, MODEL), recipe, [[0]])
+    assert (loader.prefetch_factor, loader.pin_memory) == (5, pinned)
+    assert not replace(recipe, device="cpu").pins
+    assert not replace(recipe, engine="serial").pins
+
+
+def test_a_ring_that_is_not_pinned_needs_no_gpu() -> None:
+    recipe = replace(THREADS, device="cuda", pin_memory=False)
+    (buffer,) = threads._buffers(recipe, PX, 1, 3)
+    assert (buffer.shape, buffer.dtype.name) == ((3, 3, PX, PX), "float32")

@@ -1,5 +1,6 @@
 """The finish line of a GPU box: a normalized batch on the device, that batch's own work done."""
 
+from contextlib import nullcontext
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,8 @@ from tests.test_clock import FakeClock
 from wallclock.corpus.manifest import Manifest
 from wallclock.engines.loaders import open_loader
 from wallclock.engines.on_device import OnDevice
-from wallclock.engines.third_party import dali
+from wallclock.engines.third_party import dali, spdl
+from wallclock.engines.third_party._interface import LoaderSpec
 from wallclock.spec import Recipe
 from wallclock.stages import normalize
 from wallclock.stages.transfer import Transfer
@@ -66,8 +68,44 @@ def test_dali_leaves_on_the_gpu_what_it_decoded_there() -> None:
     # A GPU's list has no array interface; from `as_cpu` the images would come by the bus.
     outputs = SimpleNamespace(as_tensor=lambda: images)
     pipeline = SimpleNamespace(run=lambda: (outputs, labels))
-    ((positions, batch),) = islice(dali._batches(pipeline, "mixed"), 1)
+    ((positions, batch),) = islice(dali._batches(pipeline, on_gpu=True), 1)
     assert positions == [3, 4]
     assert batch.data_ptr() == images.data_ptr()
-    ((_, batch),) = islice(dali._batches(pipeline, "cpu"), 1)
+    ((_, batch),) = islice(dali._batches(pipeline, on_gpu=False), 1)
     assert isinstance(batch, np.ndarray)
+
+
+def test_spdl_copies_to_the_gpu_in_its_own_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`transfer_tensor_h2d`, which pins, gets each batch, in a thread of its own."""
+    executors = []
+
+    class Builder:
+        def pipe(self, op: Any, executor: Any = None, **_: Any) -> Any:
+            executors.extend([executor] * (executor is not None))
+            self.last = op
+            return self
+
+        def add_source(self, source: Any) -> Any:
+            return self
+
+        def add_sink(self, size: int) -> Any:
+            return self
+
+        def build(self, num_threads: int) -> Any:
+            batches = iter([self.last(([3], np.ones((1, 2, 2, 3), np.uint8)))])
+            return SimpleNamespace(auto_stop=nullcontext, get_iterator=lambda: batches)
+
+    media = SimpleNamespace(
+        demux_config=lambda: None,
+        get_video_filter_desc=lambda **_: "",
+        transfer_tensor_h2d=lambda tensor: tensor.to("meta"),
+    )
+    modules = {"spdl.io": media, "spdl.pipeline": SimpleNamespace(PipelineBuilder=Builder)}
+    monkeypatch.setattr(spdl, "import_or_unavailable", lambda name, **_: modules[name])
+    monkeypatch.setattr("wallclock.engines.third_party._interface.version", lambda name: name)
+    task = LoaderSpec(["a.jpg"], 2, 1, workers=1, variant="batch", on_gpu=True)
+    with spdl.LOADER.open(task) as stream:
+        ((positions, images),) = stream.batches
+    assert (positions, images.device.type, images.dtype) == ([3], "meta", torch.uint8)
+    assert [executor._max_workers for executor in executors] == [1]
+    assert stream.settings.endswith("uint8, transfer_tensor_h2d")

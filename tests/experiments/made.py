@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from tests import making
 from wallclock import settings
 from wallclock.records import Record
 from wallclock.run.plan import Plan
-from wallclock.spec import Cell, ModelSpec, Recipe, Settings, Slice
+from wallclock.spec import IMAGE_SETS, Cell, ModelSpec, Recipe, Settings, Slice
 
 MACHINE = {"cpu": "Test CPU", "cores": 4, "gpus": [], "memory_gib": 8}
 MODEL = ModelSpec("dinov2-small", "random")
@@ -54,6 +55,19 @@ def plan(folder: Path, *overrides: str) -> Plan:
     return Plan(planned, lambda done, total, what: None)
 
 
+class AboPlan(Plan):
+    """A plan over the paper's images, none of which is here."""
+
+    def slice(self, image_set: str, n: int) -> Slice:
+        return Slice("abo", image_set, self.count(image_set, n), "", "")
+
+    def sample(self, sizes: Mapping[str, int]) -> Slice:
+        return self.first_slice(sizes)
+
+    def _available_sets(self, sizes: Mapping[str, int]) -> list[str]:
+        return [name for name in IMAGE_SETS if name in sizes]
+
+
 def analytic(device: str = "cpu", failed: str = "") -> list[Record]:
     """The parts of `analytic`: 100 images a second a process of 20 KB each, steps of 10 + B ms."""
     params = {"readers": [1, 8], "batch_sizes": (1, 32)}
@@ -72,4 +86,56 @@ def analytic(device: str = "cpu", failed: str = "") -> list[Record]:
     return [
         replace(one, status="error", values={}) if one.cell.protocol == failed else one
         for one in made
+    ]
+
+
+def train(device: str = "cpu", **together: Any) -> list[Record]:
+    """A training: 50 ms an image to load, 20 in the step; its rate together as given, else 20/s."""
+    model = ModelSpec("resnet-50", dim=2048)
+    base = Recipe("job", engine="dataloader", workers=2, batch_size=4, device=device)
+    base = replace(base, normalize_on="device", augment="cpu")
+    made = partial(record, "train", recipe=base, model=model)
+    parts = {"h2d": 0, "forward": 30, "backward": 40, "optimizer": 10}
+    times = {f"{name}-4": [ms * MS] for name, ms in parts.items()}
+    sizes: dict[str, Any] = {"batch_sizes": [4]}
+    stages = {"read": 1, "decode": 40, "resize": 8, "normalize": 0}
+    calls = {name: [ms * MS] * 8 for name, ms in stages.items()} | {"assemble": [4 * MS] * 2}
+    costs = {"n_embedded": 8, "mean_bytes": 2e4, "page_cache": "warm", "cpu_s": {"1": 0.05}}
+    sent = {f"{end}-4": [MS] for end in ("assemble", "worker", "main")}
+    wall = {**calls, "wall": [10 * S], "wait": [4 * S]}
+    values = {"n_loaded": 200, "other_cores": 0.0, **together}
+    step = replace(base, name="step", augment="none")
+    return [
+        made("contention", "loading", costs, {}, calls),
+        made("batch_transfer", "batch_transfer", {}, sizes, sent),
+        made("loading", "loader", {"n_loaded": 380}, {}),
+        made("train_step", "step", {"torch_threads": 4}, sizes, times, recipe=step),
+        made("train", "fp32", values, {}, wall),
+    ]
+
+
+def storage() -> list[Record]:
+    """Three repeats of tar: 50, 100 and 200 images a second, evicted in two of the repeats."""
+    made = []
+    for repeat, rate in enumerate((100, 50, 200)):
+        names = ["cold/1/bytes", "cold/16/bytes"][: 1 + (repeat < 2)]
+        found = {"n": rate, "cpu_ms": 50 / rate, "cached_share": 0.01, "from_disk_share": 1.0}
+        unavailable = {"http-0": "no remote form"}
+        if repeat == 2:
+            unavailable["cold/16/bytes"] = "mincore finds 50% of them in memory"
+        values = {"passes": dict.fromkeys(names, found), "unavailable": unavailable}
+        values |= {"n_images": 10, "mean_kb": 20.0, "kb_on_disk": 24}
+        one = record("storage", "forms", "tar", values, {"form": "tar"}, {n: [S] for n in names})
+        made.append(replace(one, cell=replace(one.cell, repeat=repeat)))
+    return made
+
+
+def stage_fixes() -> list[Record]:
+    """Three repeats of a stage that its fix makes 1, 2 and 4 times as fast; one without a GPU."""
+    counts, plain = {"n_plain": 10, "n_fixed": 10}, (20 * MS, 5 * MS, 10 * MS)
+    timed = partial(record, "stage_fixes", "stage_fix")
+    made = [timed("assemble", counts, {}, {"plain": [ns], "fixed": [5 * MS]}) for ns in plain]
+    return [
+        *made,
+        replace(timed("h2d", {}, {}), status="unavailable", reason="needs a GPU", samples={}),
     ]

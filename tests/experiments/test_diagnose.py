@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from experiments import _fixes, diagnose
+from experiments._fixes import Scenario
 from tests import making
 from tests.conftest import RunMain
-from tests.experiments import made
+from tests.experiments import made, test_predict
 from wallclock.clock import STAGES
+from wallclock.corpus.manifest import Item
 from wallclock.paper import check
 from wallclock.paper import diagnosis as words
 from wallclock.paper.__main__ import main as paper
@@ -133,6 +135,31 @@ def test_prediction_and_proof(run_main: RunMain, tmp_path: Path) -> None:
     assert "measured img/s" in (figures / "diagnosis.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    ("sink", "status"),
+    [
+        ({"sink_faults": [], "sink_cosine_min": 1.0}, "ok"),
+        ({"sink_faults": ["3 missing"], "sink_cosine_min": 1.0}, "gate failed"),
+        ({"sink_faults": [], "sink_cosine_min": 0.998}, "gate failed"),
+    ],
+)
+def test_a_proof_whose_vectors_are_wrong_has_failed(sink: dict[str, Any], status: str) -> None:
+    proof = test_predict.end_to_end("diagnose", 900, workers=2)
+    proof = replace(proof, values={**proof.values, **sink})
+    scenario = Scenario("present", "your recipe", proof.cell.recipe)
+    names = ("kb", "megapixels", "longest_px", "bytes_per_pixel", "brightness")
+    stats = {f"{name}_{at}": 1.0 for name in names for at in ("p50", "p90")}
+    values = {"n_sound": 10, "formats": {"JPEG": 10}, "image_stats": stats}
+    params, model = {"setups": [asdict(scenario)]}, proof.cell.model
+    images = made.record("diagnose", "image_stats", "images", values, params, model=model)
+    made_of = diagnose.tables([images, *test_predict.costs(), proof])
+    (row,) = made_of[diagnose.PREDICTIONS_CSV]
+    assert row["status"] == status
+    assert (row["measured_img_per_s"] is None) == (row["error"] is None) == (status != "ok")
+    assert ("vectors" in str(row["reason"])) == (status != "ok")
+    assert row["predicted_img_per_s"] is not None
+
+
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
     return made.plan(tmp_path, "experiment=[diagnose]")
@@ -226,3 +253,22 @@ def test_a_sample_is_seeded_and_a_larger_one_keeps_the_smaller(plan: Plan) -> No
     assert samples[3][:2] == samples[2]
     assert samples[2][:1] == samples[1]
     assert sorted(samples[3]) == ["0.jpg", "1.jpg", "2.jpg"]
+
+
+@pytest.mark.parametrize(
+    ("n_progressive", "n_other", "kinds"),
+    [(3, 57, ["thumbnails", "baseline"]), (2, 58, ["thumbnails"]), (49, 0, [])],
+    ids=["5 %", "too few progressive ones", "too few images"],
+)
+def test_copies_are_offered_where_they_replace_enough(
+    options: dict[str, Any], n_progressive: int, n_other: int, kinds: list[str]
+) -> None:
+    image = Item("x", "x", 1, 2000, 1000, format="jpeg", process="baseline", components=3)
+    progressive = replace(image, process="progressive")
+    sound = [progressive] * n_progressive + [image] * n_other
+    assert diagnose._worthwhile(options, sound) == kinds
+    planned = _fixes.scenarios(options, options["recipe"], 4, kinds)
+    alone = {one.copies: one for one in planned if one.copies}
+    assert [*alone] == kinds
+    assert {one.kind for one in alone.values()} <= {"alone"}
+    assert {one.copies for one in _fixes.loaders(planned)} == {"", *kinds}

@@ -123,6 +123,13 @@ def test_a_cell_is_predicted_from_costs_alone() -> None:
     assert slower["img_per_s"] == row["img_per_s"], "no end-to-end time enters a prediction"
 
 
+def test_a_pass_whose_vectors_are_wrong_judges_no_prediction() -> None:
+    job = end_to_end("predict", 1500, workers=2)
+    wrong = replace(job, values={**job.values, "sink_faults": ["3 missing"]})
+    (row,) = rows_of(*costs(), wrong)
+    assert (row["status"], row["measured_img_per_s"], row["error"]) == ("gate failed", None, None)
+
+
 def test_a_slow_device_is_the_bottleneck() -> None:
     job = end_to_end("t4", 100, wait=0.1, model={"service_ms_per_image": 10.0}, workers=2)
     (row,) = rows_of(*costs(), job)

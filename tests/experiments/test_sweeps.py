@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 import experiments
-from experiments import scaling, steps
+from experiments import batch, scaling, steps
 from tests.experiments import made
 from tests.experiments.conftest import Grid
-from tests.experiments.made import S
+from tests.experiments.made import MS, S
 from tests.fixture_run import fixture_records
-from wallclock.spec import Recipe
+from wallclock.errors import UserError
+from wallclock.records import Record
+from wallclock.spec import IMAGE_SETS, Cell, Recipe
 
 
 def choices(recipe: Recipe) -> dict[str, Any]:
@@ -50,6 +52,78 @@ def test_workers_grid(grid: Grid) -> None:
     assert names == [cell.recipe.name for cell in cells]
 
 
+def swept(rates: dict[int, float], p99_ms: dict[int, int], bound: int | None) -> list[Record]:
+    """A sweep over batch sizes with these rates; a latency's 99th percentile where there is one."""
+    records = list[Record]()
+    for size, rate in rates.items():
+        recipe = replace(made.RECIPE, name=f"batch-{size}", batch_size=size)
+        samples = {"wall": [round(10 / rate * S)], "batch": [S], "forward": [S]}
+        samples |= {"latency": [p99_ms[size] * MS]} if size in p99_ms else {}
+        values = {"n_embedded": 10, "telemetry": {"throttle_reasons": []}}
+        params = {"latency_bound_ms": bound} if bound and not records else {}
+        one = made.record("batch", "throughput", recipe.name, values, params, samples, recipe)
+        records.append(one)
+    return records
+
+
+RATES = {1: 50.0, 64: 100.0, 32: 98.1, 16: 97.9}
+
+
+@pytest.mark.parametrize(
+    ("rates", "p99_ms", "bound", "knee", "largest"),
+    [
+        (RATES, {1: 20, 16: 249, 32: 250, 64: 900}, 250, [32], [16]),
+        (RATES, {16: 300, 64: 200}, 250, [32], [64]),
+        (RATES, {}, None, [32], []),
+        ({32: 98.0}, {32: 1}, 250, [], [32]),
+    ],
+)
+def test_knee_and_largest_batch_in_the_bound(
+    rates: dict[int, float], p99_ms: dict[int, int], bound: Any, knee: Any, largest: Any
+) -> None:
+    rows = batch.tables(swept(rates, p99_ms, bound))[batch.CSV]
+    marked = {
+        column: [row["batch_size"] for row in rows if row[column]]
+        for column in ("knee", "largest_in_bound")
+    }
+    assert marked == {"knee": knee, "largest_in_bound": largest}
+    assert {row["latency_bound_ms"] for row in rows} == {bound}
+    assert [row["latency_p50_ms"] for row in rows] == [p99_ms.get(size) for size in rates]
+
+
+def test_another_bound_measures_one_cell_anew(grid: Grid) -> None:
+    cells = grid("batch", "repeats=3", "experiment.batch.latency_bound_ms=250")
+    assert [cell.params.get("latency_bound_ms") for cell in cells] == [250, *[None] * 20]
+
+
+def on_both_sets(name: str, profile: str) -> list[Cell]:
+    overrides = f"experiment=[{name}] corpus=abo device=cpu profile={profile}".split()
+    plan = made.AboPlan(made.resolved(*overrides), lambda done, total, what: None)
+    return experiments.load(name).cells(plan, plan.settings.experiments[name])
+
+
+@pytest.mark.parametrize(
+    ("profile", "repeats"),
+    [("paper", (3, 1)), ("long", (5, 5)), ("quick", (1, 1)), ("paper repeats=3", (3, 3))],
+)
+def test_originals_beside_the_small_images(profile: str, repeats: tuple[int, int]) -> None:
+    """The paper's set first, repeated for its verdicts; originals as often as anything is."""
+    sets = [(cell.protocol, cell.images.image_set) for cell in on_both_sets("opt", profile)]
+    small, original = ([("throughput", name)] for name in IMAGE_SETS)
+    assert sets[:2] == [("fidelity", name) for name in IMAGE_SETS]
+    assert sets[2:] == [*small * repeats[0], *original * repeats[1]]
+
+
+def test_reverse_order_is_of_the_last_set() -> None:
+    cells = on_both_sets("steps", "paper")
+    reverse = [cell for cell in cells if cell.recipe.name.startswith("reverse-")]
+    assert {cell.images.image_set for cell in reverse} == {"original"}
+    paper = [cell for cell in cells if cell.recipe.name == "fp16"]
+    assert choices(reverse[-1].recipe) == choices(paper[-1].recipe), "both ladders end alike"
+    with pytest.raises(UserError, match="did you mean workers"):
+        on_both_sets("steps", "paper experiment.steps.reverse=[worker]")
+
+
 @pytest.mark.parametrize(("name", "compared"), [("t4", 0), ("opt", 1), ("fast", 1)])
 def test_grid_of_one_recipe(name: str, compared: int, grid: Grid) -> None:
     cells = grid(name, "repeats=3")
@@ -75,11 +149,16 @@ def test_timeline_is_of_the_first_repeat_with_spans(name: str) -> None:
 def test_ladder_changes_one_choice_at_a_time(grid: Grid) -> None:
     fidelity, *cells = grid("steps", "repeats=1")
     ladder = [choices(cell.recipe) for cell in cells]
-    changed = [{name for name in a if a[name] != b[name]} for a, b in pairwise(ladder)]
+    reverse = [ladder[0], *ladder[len(steps._LADDER) :]]
     decode = {"decoder", "resizer", "interpolation"}
-    assert changed == [decode, {"workers"}, {"batch_size"}, {"dtype"}]
+    expected = [decode, {"workers"}, {"batch_size"}, {"dtype"}]
+    for climbed, changes in ((ladder[: len(steps._LADDER)], expected), (reverse, expected[::-1])):
+        changed = [{name for name in a if a[name] != b[name]} for a, b in pairwise(climbed)]
+        assert changed == changes
     names = [cell.recipe.name for cell in cells]
     assert [recipe["name"] for recipe in fidelity.params["recipes"]] == names[1:]
+    assert [steps._order(name) for name in names] == ["paper"] * 5 + ["reverse"] * 4
+    assert names == [*steps._LADDER, *(f"reverse-{name}" for name in [*steps._LADDER][:0:-1])]
     options = made.resolved("experiment=[steps]").experiments["steps"]
     ends = [choices(options[name]) for name in ("baseline", "optimized")]
     recipes = steps._recipes(options["baseline"], options["optimized"])

@@ -1,12 +1,15 @@
 """The measuring loop on a clock that the test turns."""
 
+import time
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.experiments import made
 from tests.test_clock import FakeClock
 from wallclock.engines.batch import Batch, Marks
 from wallclock.engines.inference import HostInference
@@ -14,6 +17,7 @@ from wallclock.engines.pipeline import DeviceStages
 from wallclock.engines.writer import Writer, WriteSpan
 from wallclock.errors import UserError
 from wallclock.measure.loop import after, run_pass, steady, workers_since
+from wallclock.measure.monitor import Monitor
 from wallclock.measure.protocol import no_progress
 
 
@@ -83,10 +87,42 @@ def test_durations_add_up(load_ns: int, forward_ns: int, write_ns: int, limit: s
         **dict.fromkeys(("h2d", "d2h"), [0] * 5),
         **{"wait": [load_ns] * 5, "forward": [forward_ns] * 5},
         **{"serialize": [write_ns] * 5, "batch": [one] * 5},
+        "latency": [load_ns + forward_ns] * 10,  # until the vectors are there, not written
     }
     assert result.limited_by == limit
     assert sum(result.main_s.values()) == pytest.approx(result.wall_ns / 1e9)
     assert result.labels == {"decoder": "fake"}
+
+
+class Ahead(FakeLoader):
+    """Loaded all its batches before they are requested, in two workers; of some, nothing."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        for number in range(4):
+            asked = np.array([[100 * number, 100 * number + 30]], dtype=np.int64)
+            marks = [Marks("worker 0", ("read",), asked), Marks("worker 1", ("read",), asked + 7)]
+            marks.append(Marks("worker 1", ("assemble",), asked + 30))
+            if number == 1:  # every image failed: nothing is embedded
+                yield Batch([], [], np.zeros((0, 1)), [], [])
+            elif number == 2:  # a loader that does not mark its images
+                yield Batch(["c"], [0], np.zeros((1, 1)))
+            else:
+                yield Batch(["a", "b"], [0, 1], np.zeros((2, 1)), [], marks)
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_latency_includes_the_queue(live: bool, tmp_path: Path) -> None:
+    """From the image's own read, long before its batch was requested, to its batch's vectors."""
+    clock = FakeClock(1000)
+    watch = Monitor(tmp_path, made.record("t4", "throughput", "t4", {}, {}).cell) if live else None
+    options: Any = {"inference": inference(clock, 50, 5), "clock": clock, "watch": watch}
+    result = run_pass(Ahead(clock, 0), None, no_progress, **options)
+    # Vectors at 1050, 1105 (of the unmarked batch) and 1160.
+    assert list(result.samples["latency"]) == [1050, 1043, 860, 853]
+
+
+def test_clock_is_common_to_all_processes() -> None:
+    assert time.get_clock_info("perf_counter").implementation == "clock_gettime(CLOCK_MONOTONIC)"
 
 
 def test_spans_start_at_the_pass() -> None:

@@ -49,11 +49,12 @@ def lines_in(folder: Path) -> list[dict[str, Any]]:
 @pytest.mark.slow
 def test_the_option_reaches_the_run(run_main: RunMain, tmp_path: Path) -> None:
     folder = tmp_path / "watched, here"
-    arguments = ("--n", "4", "--experiment", "t4", "--export", str(folder), "repeats=1")
+    arguments = ("--n", "4", "--experiment", "batch", "--export", str(folder), "repeats=1")
     paths = (f"out={tmp_path / 'data'}", f"figures={tmp_path / 'figures'}")
-    done = run_main(*arguments, "device=cpu", "model=null", *paths)
+    one = "experiment.batch.batch_sizes=[8]"
+    done = run_main(*arguments, one, "device=cpu", "model=null", *paths)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert value(folder, "run_info", experiment="t4", cell="baseline", repeat="0") == 1
+    assert value(folder, "run_info", experiment="batch", cell="batch-8", repeat="0") == 1
 
 
 @FORKS

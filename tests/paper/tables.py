@@ -3,12 +3,25 @@
 import json
 import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from experiments import ablation, analytic, cpu, decoders, formats, onnx, profiler, serialization
+from experiments import (
+    ablation,
+    analytic,
+    cpu,
+    decoders,
+    formats,
+    onnx,
+    profiler,
+    serialization,
+    stage_fixes,
+    storage,
+    train,
+)
 from tests.experiments import made
 from tests.fixture_run import fixture_tables
 from wallclock.paper import claims
@@ -89,6 +102,11 @@ def write_analytic(folder: Path) -> None:
         write_table(folder / name, analytic.TABLES[name], rows)
 
 
+def write_train(folder: Path) -> None:
+    """A training whose loader starves it: the reference run has none."""
+    write_table(folder / train.CSV, train.COLUMNS, train.tables(made.train())[train.CSV])
+
+
 def write_formats(folder: Path) -> None:
     """Two decoders' times of some formats: the fixture run has none."""
     rows: list[Row] = []
@@ -105,6 +123,24 @@ def write_formats(folder: Path) -> None:
     save(folder / formats.CSV, rows, list(formats.COLUMNS))
 
 
+def write_storage(folder: Path) -> None:
+    """Images by form, source, access and finish, and the stages' fixes: the reference has none."""
+    rows: list[Row] = []
+    for form, of_form in (("files", 1), ("parquet", 2), ("pixels_256", 4)):
+        for source, of_source in (("cold", 1), ("warm", 8), ("http-5", 0.1)):
+            for threads, finish in product(("1", "16"), ("bytes", "tensor")):
+                rate = 1000.0 * of_form * of_source * (3 if threads == "16" else 1)
+                row = {"what": f"{form} {source}", "form": form, "source": source, "status": "ok"}
+                row |= {"in_flight": threads, "finish": finish, "image_set": "original"}
+                row |= {"access": "ahead" if threads == "16" else "sequential", "corpus": "abo"}
+                row |= {"kb_on_disk": str(340 / of_form), "n_images": "32", "repeats": "3"}
+                rows.append(row | {"device": CPU, "img_per_s": str(rate)})
+    rows.append({**rows[0], "status": "unavailable", "reason": "mincore finds 50% of them"})
+    save(folder / storage.CSV, rows, list(storage.COLUMNS))
+    fixes = stage_fixes.tables(made.stage_fixes())[stage_fixes.CSV]
+    write_table(folder / stage_fixes.CSV, stage_fixes.COLUMNS, fixes)
+
+
 def as_on_t4(target: Path) -> Path:
     """The fixture run with the paper's own numbers in the cells that it cites, on its machine."""
     copy_tables(target)
@@ -117,6 +153,8 @@ def as_on_t4(target: Path) -> Path:
         save(target / onnx.CSV, rows, read_columns(target / onnx.CSV))
     write_analytic(target)
     write_formats(target)
+    write_train(target)
+    write_storage(target)
     on_cpu = (decoders.CSV, cpu.CSV, profiler.CSV, serialization.CSV)
     for path in target.glob("*.csv"):
         columns, rows = read_columns(path), read_table(path)

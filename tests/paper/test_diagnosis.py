@@ -118,6 +118,23 @@ def test_proof_counts_absolute_errors() -> None:
     assert case(prediction("present", "a", 1.0)).words[2] == ""
 
 
+def test_a_failed_proof_is_no_confirmation(folder: Path) -> None:
+    """It is no fix to begin with, and screen and page name it, the present recipe's too."""
+    wrong = {"status": "gate failed", "reason": "the vectors are wrong"}
+    rows = [prediction("present", "a", 1.0, **wrong), prediction("alone", "b", 2.0, **wrong)]
+    diagnosis = case(*rows)
+    assert diagnosis.first() is None
+    assert diagnosis.words[2] == "Failed end to end: a, b."
+    measured = {"measured_img_per_s": 80, "within_interval": "yes", "error": 0.1}
+    rows.append(prediction("alone", "c", 3.0, **measured))
+    diagnosis = case(*rows)
+    assert diagnosis.words[2].endswith("1 inside their interval. Failed end to end: a, b.")
+    save(folder / diagnose.PREDICTIONS_CSV, rows, list(rows[0]))
+    (path,) = job.render(folder, folder / "figures").paths
+    proof = path.read_text(encoding="utf-8").partition("5. Proof")[2]
+    assert proof.count("gate failed: the vectors are wrong") == 2
+
+
 def test_screen_ranks_fixes_and_names_the_page(folder: Path) -> None:
     diagnosis = job.load(folder)
     assert diagnosis is not None

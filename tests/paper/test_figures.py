@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from experiments import (
@@ -36,6 +37,8 @@ from tests.paper.tables import (
     words,
     write_ablation,
     write_formats,
+    write_storage,
+    write_train,
 )
 from wallclock.clock import STAGES
 from wallclock.errors import UserError
@@ -102,6 +105,43 @@ def test_formats_show_the_fastest_decoder_of_each(tmp_path: Path) -> None:
     assert markers(reduced.lines, "s") == [(103, 10), (105, 10)]
     for shown in ("JPEG progressive", "PNG", "of each: simplejpeg", "PIL avif: unavailable (no AV"):
         assert shown in words(figure)
+
+
+def test_training_shows_where_its_time_goes(tmp_path: Path) -> None:
+    write_train(tmp_path)
+    figure = drawn("fig-16-train", tmp_path)
+    rates, shares = figure.axes
+    at = {marker: markers(rates.lines, marker)[0][0] for marker in "^so"}
+    assert at == {"^": 38, "s": 50, "o": 20}
+    widths = [bar.get_width() for bar in shares.patches if isinstance(bar, Rectangle)]
+    assert widths == pytest.approx([40, 20, 40])
+    for shown in ("fp32, b4, w2, in workers", "40 %", "ResNet-50", "n = 10", "1 repeat"):
+        assert shown in words(figure)
+    assert "is busy 40.0 % of the time" in closing_sentence(tmp_path, ["train"])
+    save(tmp_path / "train.csv", read_table(tmp_path / "train.csv")[:2])
+    with pytest.raises(NothingToDrawError, match="together"):
+        drawn("fig-16-train", tmp_path)
+
+
+def test_storage_by_form_and_source(tmp_path: Path) -> None:
+    write_storage(tmp_path)
+    figure = drawn("fig-17-storage", tmp_path)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == [
+        f"originals, {finish}" for finish in ("bytes alone", "decoded and resized")
+    ]
+    for axes in figure.axes:
+        for marker, rate in (("s", 1e3), ("o", 8e3), ("D", 100)):
+            rates = [x for x, _ in markers(axes.lines, marker)]
+            assert rates == [rate * form * ahead for form in (1, 2, 4) for ahead in (1, 3)]
+        assert [
+            x
+            for x in (list(np.asarray(line.get_xdata())) for line in axes.lines)
+            if x == [1e3, 3e3]
+        ] == [[1e3, 3e3]]
+    for shown in ("HTTP, 5 ms added", "pixels, 256 px", "filled: 16 threads", "mincore finds 50%"):
+        assert shown in words(figure)
+    sentence = "originals kept as pixels of 256 px become tensors at 4.00× the rate of files"
+    assert f"{sentence}, for 0.25× the bytes" in closing_sentence(tmp_path, ["storage"])
 
 
 def markers(lines: Sequence[Line2D], marker: str) -> list[tuple[float, float]]:
@@ -268,6 +308,25 @@ class TestSweeps:
         ticks = [tick.get_text() for tick in on_cpu.axes[0].get_xticklabels()]
         assert ticks == ["1", "8", "16", "32", "64", "128", "256"]
 
+    def test_latency_is_a_panel_and_choices_are_marked(self, copy: Copy) -> None:
+        path = copy(batch.CSV) / batch.CSV
+        rows = [
+            {**row, "latency_p95_ms": row["batch_size"] + "0", "latency_bound_ms": "250"}
+            | {"knee": "yes" if row["batch_size"] == "32" else "no"}
+            | {"largest_in_bound": "yes" if row["batch_size"] == "8" else "no"}
+            for row in read_table(path)
+        ]
+        rows[0]["latency_p95_ms"] = ""
+        save(path, rows, list(batch.COLUMNS))
+        figure = drawn(BATCH, path.parent)
+        above, below = figure.axes
+        assert markers(below.lines, "D")[0] == (8, 80)
+        for shown in ("knee: batch 32,", "batch 8: the largest with p99 under 250 ms"):
+            assert shown in words(figure)
+        for axes in (above, below):
+            dotted: list[Any] = [line for line in axes.lines if line.get_linestyle() == ":"]
+            assert [list(line.get_xdata()) for line in dotted] == [[32, 32], [8, 8]]
+
     def test_failed_batches_are_marked_at_the_axis(self, copy: Copy) -> None:
         folder = copy(batch.CSV)
         fail(folder / batch.CSV, "batch_size=256", "oom", "tried to allocate 2.25 GiB")
@@ -286,6 +345,22 @@ class TestSweeps:
         assert "waiting, %" in below.get_ylabel()
         edit(folder / workers.CSV, wait_share="")
         assert len(drawn(WORKERS, folder).axes) == 1
+
+
+def test_steps_have_a_panel_an_image_set_and_order(copy: Copy) -> None:
+    path = copy(steps.CSV) / steps.CSV
+    rows = read_table(path)
+    small = [{**row, "order": "paper"} for row in rows]
+    large = [{**row, "image_set": "original"} for row in small]
+    reverse = [{**row, "order": "reverse"} for row in large[:0:-1]]
+    save(path, [*small, *large, *reverse], list(steps.COLUMNS))
+    figure = drawn(STEPS, path.parent)
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    assert ["reverse order" in title for title in titles] == [False, False, True]
+    assert ["256 px" in title for title in titles] == [True, False, False]
+    labels = [[text.get_text() for text in axes.get_yticklabels()] for axes in figure.axes]
+    assert labels[1] == labels[0]
+    assert labels[2] == [labels[0][0], *labels[0][:0:-1]], "both orders begin with the baseline"
 
 
 def test_mermaid(t4_run: Path, copy: Copy) -> None:

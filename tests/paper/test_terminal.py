@@ -9,12 +9,23 @@ import pytest
 from rich.console import Console
 
 import experiments
-from experiments import frontier, serial, t4, workers
+from experiments import batch, frontier, serial, t4, workers
 from tests.fixture_run import fixture_tables
-from tests.paper.tables import Copy, edit, fail, write_ablation, write_analytic, write_formats
+from tests.paper.tables import (
+    Copy,
+    edit,
+    fail,
+    save,
+    write_ablation,
+    write_analytic,
+    write_formats,
+    write_storage,
+    write_train,
+)
 from wallclock.paper import format as formats
 from wallclock.paper.claims import CLAIMS, VERDICTS, judge, load
 from wallclock.paper.closing import closing_sentence
+from wallclock.paper.csvfile import read_table
 from wallclock.paper.diff import Difference
 from wallclock.paper.labels import weights
 from wallclock.paper.terminal import print_differences, print_results, print_verdicts
@@ -86,7 +97,11 @@ class TestClosingSentence:
             ),
             ("serial", "on originals turbojpeg reaches 12.4 img/s, 1.38× pil"),
             ("decoders", "on originals libjpeg-turbo takes 6.64 ms, 0.34× PIL"),
-            ("opt", "the optimized recipe embeds 3.38 images a second, 0.30× the baseline"),
+            (
+                "opt",
+                "on 256 px images the optimized recipe embeds 3.38 images a second, "
+                "0.30× the baseline",
+            ),
             ("workers", "on 256 px images workers-8 reaches 12.8 img/s, 0.99× workers-0"),
             ("onnx", "ONNX Runtime, CPU, int8 reaches 62.2 img/s, 4.31× PyTorch fp32"),
         ],
@@ -100,6 +115,8 @@ class TestClosingSentence:
         write_ablation(folder)
         write_analytic(folder)
         write_formats(folder)
+        write_train(folder)
+        write_storage(folder)
         sentence = closing_sentence(folder, [name])
         assert re.search(r"\d(×| %)", sentence)
         assert "\n" not in sentence
@@ -116,6 +133,29 @@ class TestClosingSentence:
         assert "1.24× the next fastest" in closing_sentence(folder, ["frontier"])
         fail(folder / frontier.CSV, "system=ours image_set=original", "gate failed", "pixels")
         assert "ours prepares 5,553 256 px images" in closing_sentence(folder, ["frontier"])
+
+    @pytest.mark.parametrize(
+        ("p99", "bound", "within", "sentence"),
+        [
+            ("412.4", "", "", "rate, with 412 ms of latency at p99"),
+            ("412.4", "250", "8", "rate; batch 8 is the largest under 250 ms at p99 (412 ms)"),
+            ("", "250", "", "rate; no batch is known to be under 250 ms at p99"),
+        ],
+    )
+    def test_knee_and_bound(
+        self, p99: str, bound: str, within: str, sentence: str, copy: Copy
+    ) -> None:
+        path = copy(batch.CSV) / batch.CSV
+        rows = [
+            {**row, "latency_p99_ms": p99, "latency_bound_ms": bound}
+            | {"knee": "yes" if row["batch_size"] == "32" else "no"}
+            | {"largest_in_bound": "yes" if row["batch_size"] == within else "no"}
+            for row in read_table(path)
+        ]
+        save(path, rows, list(batch.COLUMNS))
+        text = closing_sentence(path.parent, ["batch"])
+        assert text.startswith("batch 32 is the smallest within 2 % of the best rate")
+        assert text.endswith(sentence)
 
     def test_unlike_runs_are_not_compared(self, copy: Copy) -> None:
         folder = copy(t4.CSV, "optimized-end-to-end.csv")

@@ -14,9 +14,8 @@ from tests.experiments import made
 from wallclock import provenance, records, settings
 from wallclock.records import Record
 from wallclock.run import progress
-from wallclock.run.plan import Plan
 from wallclock.run.progress import Estimator, format_duration
-from wallclock.spec import CorpusSpec, Recipe, Slice
+from wallclock.spec import Recipe
 
 
 def cell(n: int = 100) -> Record:
@@ -61,20 +60,10 @@ def test_corpus_lines_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "MB/s" in output.getvalue().splitlines()[1]
 
 
-class AboPlan(Plan):
-    """A plan over the paper's images, none of which is here."""
-
-    def _slice(self, spec: CorpusSpec, image_set: str, n: int) -> Slice:
-        return Slice(spec.kind, image_set, n, "", "")
-
-    def _available_sets(self, sizes: object) -> list[str]:
-        return [name for name in ("small_256", "original") if name in sizes]  # type: ignore[operator]
-
-
 def on_a_t4(words: str) -> dict[str, tuple[int, float]]:
     """Experiment → its cells and minutes on the paper's machine, for a command line."""
     chosen = settings.load(settings.translate(f"{words} corpus=abo device=cuda".split()))
-    plan, estimator = AboPlan(chosen, lambda *_: None), Estimator(Path("/nowhere"), 16)
+    plan, estimator = made.AboPlan(chosen, lambda *_: None), Estimator(Path("/nowhere"), 16)
     grids = {
         name: experiments.load(name).cells(plan, options)
         for name, options in chosen.experiments.items()

@@ -7,10 +7,12 @@ damaged file keeps its row, with stage and reason, so that ids and vectors never
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import Field, astuple, dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from wallclock.errors import ImageError, UserError
 from wallclock.files import digest_of, sha256_bytes, write_bytes, write_text
@@ -23,7 +25,7 @@ VERSION = 2
 LARGE_PIXELS = 20_000_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # a process holds one an image
 class Item:
     """One image: its file, its header, and why it cannot be used if it cannot.
 
@@ -144,8 +146,9 @@ def load(path: Path, root: Path | None = None) -> Manifest:
         rows = path.read_bytes()
         if about["version"] != VERSION or about["sha256"] != sha256_bytes(rows):
             raise UserError(f"the manifest {path} was edited; delete it and run again")
-        table = csv.reader(io.StringIO(rows.decode("utf-8", "surrogateescape"), newline=""))
-        types: list[type] = [int if field.type is int else str for field in fields(Item)]
+        text = io.TextIOWrapper(io.BytesIO(rows), "utf-8", "surrogateescape", newline="")
+        table = csv.reader(text)
+        types = [_parser(field) for field in fields(Item)]
         next(table)
         items = [Item(*(f(text) for f, text in zip(types, row, strict=True))) for row in table]
         folder = root or Path(about["root"])
@@ -154,6 +157,12 @@ def load(path: Path, root: Path | None = None) -> Manifest:
         raise UserError(
             f"no readable manifest at {path}; run the same command again to make it"
         ) from error
+
+
+def _parser(field: Field[Any]) -> Callable[[str], Any]:
+    """What makes a column's value of its text; one string for all rows that say the same."""
+    repeated = field.name in ("format", "process", "sampling", "failed_stage")
+    return int if field.type is int else sys.intern if repeated else str
 
 
 def load_or_none(path: Path, root: Path | None = None) -> Manifest | None:

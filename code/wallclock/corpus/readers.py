@@ -1,8 +1,9 @@
 """Stage `read`: an image's bytes, however its corpus stores them, and the page cache before it.
 
 Most corpora are folders of files. One that this suite has packed or left in a store holds
-`.wallclock-storage.json`, which says so: tar shards, an LMDB, or a store to GET from. In a folder
-of the user's, that file means nothing: a folder must never say where to read from.
+`.wallclock-storage.json`, which says so: tar shards, an LMDB, Parquet, decoded pixels, or a store
+to GET from. In a folder of the user's, that file means nothing: a folder must never say where to
+read from.
 """
 
 import ctypes
@@ -10,9 +11,11 @@ import json
 import mmap
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import lmdb
 import numpy as np
@@ -22,6 +25,8 @@ from wallclock.errors import ImageError, UserError, check_name
 
 #: The file by which a folder declares that it does not hold one file an image.
 MARKER = ".wallclock-storage.json"
+#: The table of a Parquet layout.
+PARQUET_FILE = "images.parquet"
 #: Bytes per read into the page cache: a shard or a database can be larger than memory.
 _CHUNK_BYTES = 1 << 22
 #: Files at most whose share of the page cache is read back.
@@ -41,7 +46,7 @@ class Reader:
     This one reads files, each with three system calls; the kernel reads ahead, or does not.
     """
 
-    #: files, tar, lmdb or remote.
+    #: files, tar, lmdb, parquet, pixels or remote.
     layout = "files"
     #: Whether announcing images with `prefetch` does anything.
     fetches_ahead = False
@@ -97,13 +102,65 @@ class TarReader(Reader):
             with _open_lock:
                 if name not in self._shards:
                     self._shards[name] = os.open(self._root / name, os.O_RDONLY | os.O_CLOEXEC)
-            return _complete(os.pread(self._shards[name], item.bytes, int(offset)), item)
+            return complete(os.pread(self._shards[name], item.bytes, int(offset)), item)
         except (OSError, ValueError) as error:
             raise _failure(error) from error
 
     def __del__(self) -> None:
         for descriptor in self._shards.values():
             os.close(descriptor)
+
+
+class MapReader(Reader):
+    """The same, copied out of a memory map: page faults in place of a system call."""
+
+    layout = "pixels"
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self._maps: dict[str, mmap.mmap] = {}
+
+    def __call__(self, item: Item) -> bytes:
+        """The image's bytes."""
+        name, _, offset = item.path.partition("@")
+        with _open_lock:
+            if name not in self._maps:
+                with open(self._root / name, "rb") as file:
+                    self._maps[name] = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        return complete(self._maps[name][int(offset) : int(offset) + item.bytes], item)
+
+
+class ParquetReader(Reader):
+    """A row group at a time, of which each thread keeps its last: row 3 of group 5 is `5@3`.
+
+    Args:
+        open_file: a new file object over the table, for a store; by default the local file.
+    """
+
+    layout = "parquet"
+
+    def __init__(self, root: Path, open_file: Callable[[], Any] | None = None) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        super().__init__(root)
+
+        def source() -> Any:
+            return pa.PythonFile(open_file(), mode="r") if open_file else root / PARQUET_FILE
+
+        # The footer is read once, and not by each thread.
+        self._open = partial(pq.ParquetFile, metadata=pq.read_metadata(source()))
+        self._source, self._of_thread = source, threading.local()
+
+    def __call__(self, item: Item) -> bytes:
+        """The value's bytes."""
+        own, (group, _, row) = self._of_thread, item.path.partition("@")
+        if not hasattr(own, "file"):
+            own.file, own.group = self._open(self._source()), ""
+        if own.group != group:
+            table = own.file.read_row_group(int(group), columns=["image"], use_threads=False)
+            own.group, own.column = group, table.column(0)
+        return complete(own.column[int(row)].as_py(), item)
 
 
 class LmdbReader(Reader):
@@ -115,7 +172,7 @@ class LmdbReader(Reader):
         """The value's bytes."""
         try:
             with self._database().begin() as transaction:
-                return _complete(transaction.get(item.path.encode()) or b"", item)
+                return complete(transaction.get(item.path.encode()) or b"", item)
         except lmdb.Error as error:
             raise _failure(error) from error
 
@@ -127,6 +184,12 @@ class LmdbReader(Reader):
                 database = lmdb.open(str(self._root), readonly=True, lock=False, max_spare_txns=4)
                 _databases[self._root] = (process, database)
             return _databases[self._root][1]
+
+
+_READERS: Mapping[str, Callable[[Path], Reader]] = {
+    **{"files": Reader, "tar": TarReader, "lmdb": LmdbReader},
+    **{"parquet": ParquetReader, "pixels": TarReader},
+}
 
 
 def make(manifest: Manifest) -> Reader:
@@ -141,11 +204,11 @@ def make(manifest: Manifest) -> Reader:
         from wallclock.corpus.remote import RemoteReader
 
         return RemoteReader(root)
-    return {"files": Reader, "tar": TarReader, "lmdb": LmdbReader}[storage](root)
+    return _READERS[storage](root)
 
 
 def storage_of(manifest: Manifest) -> str:
-    """How a corpus's images are stored: files, tar, lmdb or remote."""
+    """How a corpus's images are stored: one of `_READERS`, or remote."""
     root = manifest.root
     if manifest.kind == "folder":
         return "files"
@@ -157,7 +220,7 @@ def storage_of(manifest: Manifest) -> str:
         raise UserError(
             f"{root / MARKER} cannot be read; delete {root} and run the same command again"
         ) from error
-    return check_name(str(layout), ("tar", "lmdb", "remote"), "storage")
+    return check_name(str(layout), {*_READERS, "remote"} - {"files"}, "storage")
 
 
 def stored(manifest: Manifest) -> list[Path]:
@@ -166,7 +229,9 @@ def stored(manifest: Manifest) -> list[Path]:
     if storage in ("remote", "lmdb"):
         return [root / "data.mdb"] if storage == "lmdb" else []
     paths = (item.path for item in manifest.valid)
-    names = (path.partition("@")[0] if storage == "tar" else path for path in paths)
+    if storage == "parquet":
+        return [root / PARQUET_FILE]
+    names = (path if storage == "files" else path.partition("@")[0] for path in paths)
     return [root / name for name in dict.fromkeys(names)]
 
 
@@ -222,7 +287,8 @@ def release(root: Path) -> None:
         database.close()
 
 
-def _complete(data: bytes, item: Item) -> bytes:
+def complete(data: bytes, item: Item) -> bytes:
+    """The bytes, if they are as many as listed. Raises `ImageError` otherwise."""
     if len(data) != item.bytes:
         reason = f"{len(data)} bytes, the manifest says {item.bytes}: the pack was changed"
         raise ImageError("read", reason)

@@ -7,6 +7,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from wallclock.stages.augment import Augmentation
+
 #: One stretch of work: stage, start in ns, duration in ns.
 Span: TypeAlias = tuple[str, int, int]
 #: An image without a vector: id, stage, reason.
@@ -41,7 +43,7 @@ class Batch:
     `images`: uint8 (n, h, w, 3), or float32 (n, 3, h, w) where the host normalizes; a numpy array
     or a torch tensor. `positions` index the manifest's valid items. `failures` lists the images
     that were requested and could not be loaded. `labels` says what loaded them, as the process
-    that did so reports it: decoder, resizer, layout.
+    that did so reports it: decoder, resizer, layout. `augmentations`: of training images, one each.
     """
 
     ids: list[str]
@@ -50,6 +52,7 @@ class Batch:
     failures: list[Failure] = field(default_factory=list)
     marks: Sequence[Marks] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
+    augmentations: Sequence[Augmentation] = ()
 
     def pin_memory(self) -> "Batch":
         """Called by torch's DataLoader under `pin_memory=True`: page-locked, for queued copies."""

@@ -16,15 +16,13 @@ from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from wallclock.corpus.manifest import Item, Manifest
 from wallclock.engines.batch import Batch, Marks, Positions
-from wallclock.engines.loaders import Loader
-from wallclock.engines.pipeline import LoadStages, load_stages
+from wallclock.engines.loaders import Loader, prefetched_batches
+from wallclock.engines.pipeline import LoadStages, augmentation_of, load_stages, requested
 from wallclock.errors import ImageError
 from wallclock.spec import ModelSpec, Recipe
+from wallclock.stages import decode
 from wallclock.stages.assemble import stack_shared
 from wallclock.thread_counts import set_threads
-
-#: Batches that each worker may have ready: torch's own default.
-PREFETCH_FACTOR = 2
 
 #: Stages of one image inside a worker, in order.
 IMAGE_STAGES = ("read", "decode", "resize", "normalize")
@@ -35,6 +33,7 @@ class ImageDataset(Dataset[Batch]):
 
     def __init__(self, manifest: Manifest, recipe: Recipe, model: ModelSpec) -> None:
         self._items = manifest.valid
+        self._item_at = requested(manifest, recipe, model)
         self._manifest, self._recipe, self._model = manifest, recipe, model
         # Bound in the process that loads: library handles cannot be pickled.
         self._stages: LoadStages | None = None
@@ -51,11 +50,12 @@ class ImageDataset(Dataset[Batch]):
             self._stages = load_stages(self._recipe, self._model, self._manifest)
         stages, n = self._stages, len(self._items)
         batch = Batch([], loaded := [], None, labels=stages.labels)
+        batch.augmentations = drawn = []
         images: list[Any] = []
         times: list[int] = []
-        stages.prefetch([self._items[position % n] for position in positions])
-        for position in positions:
-            item = self._items[position % n]
+        items = [self._item_at(position) for position in positions]
+        stages.prefetch(items)
+        for position, item in zip(positions, items, strict=True):
             try:
                 image, marks = _load(stages, item)
             except ImageError as error:
@@ -65,6 +65,8 @@ class ImageDataset(Dataset[Batch]):
             batch.ids.append(item.id)
             loaded.append(position % n)
             images.append(image)
+            if augmentation := augmentation_of(item):
+                drawn.append(augmentation)
             times += marks
         worker = get_worker_info()
         began = perf_counter_ns()
@@ -88,15 +90,17 @@ class ProcessLoader(Loader):
     def __init__(
         self, manifest: Manifest, recipe: Recipe, model: ModelSpec, positions: Positions
     ) -> None:
+        if decode.DECODERS[recipe.decoder].optional:
+            decode.make(recipe.decoder)  # what is not installed is missed here, not in a worker
         dataset = ImageDataset(manifest, recipe, model)
         self._torch_loader = torch_loader(dataset, recipe, positions)
         self.workers = self._torch_loader.num_workers
-        self.prefetched = self.workers * PREFETCH_FACTOR + 1
+        self.prefetched = prefetched_batches(recipe)
         self.burst = max(self.workers, 1)
         self.version = "wallclock dataloader"
         pixels = "normalized float32" if recipe.normalize_on == "host" else "uint8"
         self.settings = (
-            f"DataLoader, {self.workers} workers, {PREFETCH_FACTOR} batches ahead each; "
+            f"DataLoader, {self.workers} workers, {recipe.prefetch} batches ahead each; "
             f"{recipe.decoder}, {recipe.resizer} {recipe.interpolation}, {pixels}"
         )
         self._batches: Iterator[Batch] | None = None
@@ -134,7 +138,7 @@ def torch_loader(
     parallel: dict[str, Any] = {}
     if recipe.workers:
         parallel = {
-            "prefetch_factor": PREFETCH_FACTOR,
+            "prefetch_factor": recipe.prefetch,
             "persistent_workers": True,
             "multiprocessing_context": recipe.start_method,
             "worker_init_fn": partial(_start_worker, recipe),
@@ -144,7 +148,7 @@ def torch_loader(
         batch_sampler=positions,  # type: ignore[arg-type]
         num_workers=recipe.workers,
         collate_fn=_identity,
-        pin_memory=recipe.device == "cuda",
+        pin_memory=recipe.pins,
         **parallel,
     )
 

@@ -86,9 +86,7 @@ def prefetched_batches(recipe: Recipe) -> int:
 
         return ring_size(recipe)
     if recipe.engine == "dataloader":
-        from wallclock.engines.dataloader import PREFETCH_FACTOR
-
-        return recipe.workers * PREFETCH_FACTOR + 1
+        return recipe.workers * recipe.prefetch + 1
     return 1
 
 

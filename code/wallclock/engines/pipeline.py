@@ -10,9 +10,10 @@ import numpy.typing as npt
 
 from wallclock.corpus import readers
 from wallclock.corpus.manifest import Item, Manifest
-from wallclock.errors import image_errors
+from wallclock.errors import UserError, image_errors
 from wallclock.spec import ModelSpec, Recipe
-from wallclock.stages import decode, forward, normalize, resize, sinks, transfer
+from wallclock.stages import augment, decode, forward, normalize, resize, sinks, transfer
+from wallclock.stages.augment import Augmentation
 from wallclock.stages.decode import DecodeMany
 from wallclock.stages.pixels import Pixels
 
@@ -78,12 +79,49 @@ class DeviceStages:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class AugmentedItem(Item):
+    """An image as one epoch of a training sees it."""
+
+    augmentation: Augmentation | None = None
+
+
+def requested(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> Callable[[int], Item]:
+    """The image at a position; past the last one they start over, in the next epoch.
+
+    In every epoch an image is augmented anew where the recipe says so.
+    """
+    items, n = manifest.valid, len(manifest.valid)
+    if recipe.augment == "none":
+        return lambda position: items[position % n]
+
+    def augmented(position: int) -> AugmentedItem:
+        epoch, index = divmod(position, n)
+        item = items[index]
+        drawn = augment.draw(item.width, item.height, model.seed, epoch, index)
+        return AugmentedItem(**vars(item), augmentation=drawn)
+
+    return augmented
+
+
+def augmentation_of(item: Item) -> Augmentation | None:
+    """What was drawn for this request of the image; None: nothing."""
+    return item.augmentation if isinstance(item, AugmentedItem) else None
+
+
+def loaded_px(recipe: Recipe, model: ModelSpec) -> int:
+    """Side of the square images that the loader delivers: larger where the device crops."""
+    return augment.CANVAS_PX if recipe.augment == "device" else model.input_px
+
+
 def load_stages(recipe: Recipe, model: ModelSpec, manifest: Manifest) -> LoadStages:
     """Bind the stages before the device. Raises as `device_stages` does."""
-    decode_any, resizer, labels = _decode_and_resize(recipe, model.input_px)
-    reader = readers.make(manifest)
+    decode_any, resizer, labels = _decode_and_resize(recipe, loaded_px(recipe, model))
+    reader, crops = readers.make(manifest), recipe.augment == "cpu"
 
     def resize_one(item: Item, pixels: Pixels) -> Pixels:
+        if crops and (drawn := augmentation_of(item)):
+            return augment.finish(resizer.resize(augment.crop(pixels, drawn)), drawn)
         return resizer.resize(pixels, (item.height, item.width))
 
     on_host = recipe.normalize_on == "host"
@@ -105,26 +143,31 @@ def in_place_stages(recipe: Recipe, model: ModelSpec, reader: readers.Reader) ->
     Rows are uint8 (h, w, 3), or float32 (3, h, w) where the recipe normalizes on the host.
     Raises as `device_stages` does.
     """
-    decode_any, resizer, labels = _decode_and_resize(recipe, model.input_px, reuse=True)
+    px, crops = loaded_px(recipe, model), recipe.augment == "cpu"
+    decode_any, resizer, labels = _decode_and_resize(recipe, px, reuse=True)
     labels = {**labels, "layout": reader.layout}
     read = image_errors("read", reader.layout, reader.__call__)
 
     def resize_into(item: Item, pixels: Pixels, row: Any) -> None:
-        resizer.resize_into(row, pixels, (item.height, item.width))
+        # A crop has no size in the file that would bound it.
+        resizer.resize_into(row, pixels, None if crops else (item.height, item.width))
 
     resize_row = image_errors("resize", resizer.name, resize_into)
     make_many = decode.DECODERS[recipe.decoder].make_many
     many = make_many() if make_many is not None else None
-    if recipe.normalize_on == "device":
+    on_host = recipe.normalize_on == "host"
+    if not on_host and not crops:
         return InPlaceStages(read, decode_any, resizer.as_destination, resize_row, labels, many)
-    scratch = np.empty((model.input_px, model.input_px, 3), dtype=np.uint8)
+    scratch = np.empty((px, px, 3), dtype=np.uint8)
     destination, to_float_chw = resizer.as_destination(scratch), normalize.make(*model.statistics)
 
-    def resize_and_normalize(item: Item, pixels: Pixels, row: Floats) -> None:
-        resize_row(item, pixels, destination)
-        row[...] = to_float_chw(scratch)
+    def resize_and_finish(item: Item, pixels: Pixels, row: Images) -> None:
+        drawn = augmentation_of(item) if crops else None
+        resize_row(item, augment.crop(pixels, drawn) if drawn else pixels, destination)
+        image = augment.finish(scratch, drawn) if drawn else scratch
+        row[...] = to_float_chw(image) if on_host else image
 
-    return InPlaceStages(read, decode_any, lambda row: row, resize_and_normalize, labels, many)
+    return InPlaceStages(read, decode_any, lambda row: row, resize_and_finish, labels, many)
 
 
 def free_stages(recipe: Recipe, model: ModelSpec, reader: readers.Reader) -> InPlaceStages:
@@ -140,14 +183,17 @@ def free_stages(recipe: Recipe, model: ModelSpec, reader: readers.Reader) -> InP
 def _decode_and_resize(
     recipe: Recipe, input_px: int, *, reuse: bool = False
 ) -> tuple[Callable[[Item, bytes], Pixels], resize.Resizer, dict[str, str]]:
-    scaled = recipe.dct_scale == "auto"
+    scaled, crops = recipe.dct_scale == "auto", recipe.augment == "cpu"
     scaling = decode.Scaling(input_px, recipe.dct_margin) if scaled else None
-    # The decomposition times arrays between its stages; a job has no need of them.
-    next_stage = "" if recipe.engine == "serial" else recipe.resizer
+    # The decomposition times arrays between its stages, and a crop is cut from one; a job has no
+    # need of them.
+    next_stage = "" if recipe.engine == "serial" or crops else recipe.resizer
     decode_jpeg = decode.make(recipe.decoder, scaling, reuse=reuse, resizer=next_stage)
     resizer = resize.make(recipe.resizer, recipe.interpolation, input_px)
 
     def decode_any(item: Item, data: bytes) -> Pixels:
+        if scaling and crops and (drawn := augmentation_of(item)):
+            scaling.used = drawn.width, drawn.height
         return decode_jpeg(data) if item.plain_jpeg else decode.decode_other(data)
 
     labels = {"decoder": decode.name_of(decode_jpeg), "resizer": resizer.name}
@@ -161,9 +207,11 @@ def device_stages(recipe: Recipe, model: ModelSpec, folder: Path) -> DeviceStage
         folder: where the sink's file goes.
 
     Raises:
-        UserError: an unknown name, or weights that cannot be had.
+        UserError: an unknown name, or weights that cannot be had; or vectors of augmented images.
         Unavailable: a library or device that the recipe needs is not here.
     """
+    if recipe.augment != "none":
+        raise UserError(f"recipe.augment={recipe.augment}: training augments (--experiment train)")
     device = recipe.device if model.weights != "none" else "null"
     move = transfer.make(device)
     on_device = None

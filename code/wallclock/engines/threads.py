@@ -5,7 +5,7 @@ a batch is never pickled, moved or collated. Queues written in C are all that th
 and a lock around pictures so large that two of them decoded would matter.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -89,9 +89,12 @@ class ThreadLoader(Loader):
     ) -> None:
         set_threads(recipe, uses_torch=False)
         self._items = manifest.valid
+        self._item_at = pipeline.requested(manifest, recipe, model)
+        self._augments = recipe.augment != "none"
         size = max((len(batch) for batch in positions), default=1)
         count = buffers_for(worker_count(recipe), size)
-        self._ring = Ring(_buffers(recipe, model.input_px, count, size), positions)
+        px = pipeline.loaded_px(recipe, model)
+        self._ring = Ring(_buffers(recipe, px, count, size), positions)
         self._reader = readers.make(manifest)
         build, workers = build or pipeline.in_place_stages, range(worker_count(recipe))
         stages = [build(recipe, model, self._reader) for _ in workers]
@@ -100,7 +103,9 @@ class ThreadLoader(Loader):
         self._tasks: SimpleQueue[Chunk | None] = SimpleQueue()
         self._results: SimpleQueue[Chunk | BaseException] = SimpleQueue()
         queues = self._tasks, self._results
-        self._workers = [_Worker(n, own, queues, self._items, rows) for n, own in enumerate(stages)]
+        self._workers = [
+            _Worker(n, own, queues, self._item_at, rows) for n, own in enumerate(stages)
+        ]
         self._current: int | None = None
         self.workers = len(self._workers)
         self.prefetched = len(self._ring.buffers)
@@ -166,9 +171,9 @@ class ThreadLoader(Loader):
             self._dispatch()
 
     def _dispatch(self) -> None:
-        chunks, n = self._ring.open(), len(self._items)
+        chunks = self._ring.open()
         if self._reader.fetches_ahead:
-            upcoming = [self._items[at % n] for chunk in chunks for at in chunk.positions]
+            upcoming = [self._item_at(at) for chunk in chunks for at in chunk.positions]
             self._reader.prefetch_more(upcoming)
         for chunk in chunks:
             self._tasks.put(chunk)
@@ -177,7 +182,9 @@ class ThreadLoader(Loader):
         buffer = self._ring.buffers[chunks[0].buffer]
         count = compact(buffer, chunks)
         items, n = self._items, len(self._items)
-        positions = [chunk.positions[offset] % n for chunk in chunks for offset in chunk.kept]
+        asked = [chunk.positions[offset] for chunk in chunks for offset in chunk.kept]
+        positions = [position % n for position in asked]
+        drawn = [pipeline.augmentation_of(self._item_at(at)) for at in asked if self._augments]
         return Batch(
             [items[position].id for position in positions],
             positions,
@@ -185,6 +192,7 @@ class ThreadLoader(Loader):
             [failure for chunk in chunks for failure in chunk.failures],
             [Marks(f"thread {chunk.worker}", IMAGE_STAGES, chunk.marks) for chunk in chunks],
             self._labels,
+            [augmentation for augmentation in drawn if augmentation],
         )
 
 
@@ -196,7 +204,7 @@ class _Worker:
         number: int,
         stages: InPlaceStages,
         queues: tuple[SimpleQueue[Chunk | None], SimpleQueue[Chunk | BaseException]],
-        items: Sequence[Item],
+        item_at: Callable[[int], Item],
         rows: list[list[Any]],
     ) -> None:
         self.thread = JoinableThread(self._run, f"loader {number}")
@@ -205,7 +213,7 @@ class _Worker:
         self._number = number
         self._stages = stages
         self._tasks, self._results = queues
-        self._items = items
+        self._item_at = item_at
         self._rows = rows
 
     def _run(self) -> None:
@@ -229,17 +237,16 @@ class _Worker:
             self._stages.decode,
             self._stages.resize_into,
         )
-        rows, items, n = self._rows[chunk.buffer], self._items, len(self._items)
+        rows, items = self._rows[chunk.buffer], [self._item_at(at) for at in chunk.positions]
         kept, marks = chunk.kept, chunk.marks
         chunk.worker = self._number
         row = chunk.first
-        if self._stages.decode_many and all(items[at % n].plain_jpeg for at in chunk.positions):
-            self._fill_together(chunk, self._stages.decode_many)
+        if self._stages.decode_many and all(item.plain_jpeg for item in items):
+            self._fill_together(chunk, items, self._stages.decode_many)
             return
-        for offset, position in enumerate(chunk.positions):
+        for offset, item in enumerate(items):
             if self.stopped:
                 return
-            item = items[position % n]
             try:
                 began = perf_counter_ns()
                 data = read(item)
@@ -255,15 +262,15 @@ class _Worker:
             kept.append(offset)
             row += 1
 
-    def _fill_together(self, chunk: Chunk, decode_many: DecodeMany) -> None:
+    def _fill_together(self, chunk: Chunk, items: Sequence[Item], decode_many: DecodeMany) -> None:
         """Fill a chunk after one call has decoded all of it; each image gets its share of the call.
 
         An image's times are as if its own stages had run in sequence.
         """
-        rows, items, n = self._rows[chunk.buffer], self._items, len(self._items)
+        rows = self._rows[chunk.buffer]
         read_ones: list[tuple[int, Item, bytes, int, int]] = []
-        for offset, position in enumerate(chunk.positions):
-            item, began = items[position % n], perf_counter_ns()
+        for offset, item in enumerate(items):
+            began = perf_counter_ns()
             try:
                 data = self._stages.read(item)
             except ImageError as error:
@@ -298,7 +305,7 @@ def _buffers(recipe: Recipe, input_px: int, count: int, batch_size: int) -> list
     on_host = recipe.normalize_on == "host"
     nchw, nhwc = (batch_size, 3, input_px, input_px), (batch_size, input_px, input_px, 3)
     shape, dtype = (nchw, np.float32) if on_host else (nhwc, np.uint8)
-    if recipe.device != "cuda":
+    if not recipe.pins:
         return [np.full(shape, 0, dtype=dtype) for _ in range(count)]
     import torch
 

@@ -156,7 +156,7 @@ def _device_side(kind: str, cell: Cell, work: Path) -> Iterator[Step]:
     if kind == "h2d" and recipe.device != "cuda":
         raise Unavailable("the device is the host: nothing is copied")
     images = torch.from_numpy(_noise(cell))
-    if recipe.device == "cuda":
+    if recipe.device == "cuda" and recipe.pin_memory:
         images = images.pin_memory()
     host = images.numpy() if recipe.engine == "threads" else images
     if kind == "h2d":

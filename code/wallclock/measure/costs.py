@@ -23,7 +23,7 @@ from wallclock.clock import DEVICE_STAGES, LOADING_STAGES, StageProfiler, gc_dis
 from wallclock.corpus.manifest import Manifest
 from wallclock.engines.batch import Batch, Marks
 from wallclock.engines.dataloader import ImageDataset, torch_loader
-from wallclock.engines.pipeline import DeviceStages, device_stages
+from wallclock.engines.pipeline import DeviceStages, device_stages, loaded_px
 from wallclock.errors import UserError
 from wallclock.measure import protocol
 from wallclock.measure.protocol import Measurement, Progress
@@ -98,8 +98,9 @@ def _loading(cell: Cell, manifest: Manifest, offset: float) -> Callable[[], _Pas
 class _PrebuiltBatches(Dataset[Batch]):
     """Answers with a batch of zeros, and with the CPU time of its process and thread so far."""
 
-    def __init__(self, size: int, input_px: int) -> None:
-        self._images = [np.zeros((3, input_px, input_px), dtype=np.float32) for _ in range(size)]
+    def __init__(self, size: int, px: int, *, uint8: bool) -> None:
+        image = np.zeros((px, px, 3), np.uint8) if uint8 else np.zeros((3, px, px), np.float32)
+        self._images = [image] * size
         self._ids = [str(number) for number in range(size)]
 
     def __getitems__(self, positions: Sequence[int]) -> Batch:
@@ -125,7 +126,8 @@ def batch_transfer(cell: Cell, work: Path, progress: Progress) -> Measurement:
     n = int(cell.params["batches"])
     for size in map(int, cell.params["batch_sizes"]):
         one_worker = replace(cell.recipe, workers=1, engine="dataloader", batch_size=size)
-        dataset = _PrebuiltBatches(size, cell.model.input_px)
+        uint8 = cell.recipe.normalize_on == "device"
+        dataset = _PrebuiltBatches(size, loaded_px(cell.recipe, cell.model), uint8=uint8)
         batches = iter(torch_loader(dataset, one_worker, [[0]] * (n + _WARM_UP_BATCHES)))
         for _ in range(_WARM_UP_BATCHES):
             batch = next(batches)
@@ -145,26 +147,15 @@ def batch_transfer(cell: Cell, work: Path, progress: Progress) -> Measurement:
 def step(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Noise through h2d, forward, d2h and serialize: `params.batches` times for each size.
 
-    As the recipe's loader delivers it: uint8 where the device normalizes, pinned for a GPU.
+    As the recipe's loader delivers it: uint8 where the device normalizes, pinned where it pins.
     Each of `params.batch_sizes` runs once before it is timed, and for at most `params.seconds`.
     Samples: `<stage>-<size>`, nanoseconds of each batch. Value, with `params.count_flops`:
     `flops_per_image`.
     """
     threads = set_threads(cell.recipe, uses_torch=cell.model.weights != "none")
     stages = device_stages(cell.recipe, cell.model, work)
-    samples: dict[str, Sequence[int]] = {}
-    for size in map(int, cell.params["batch_sizes"]):
-        images = _delivered(cell, size)
-        _embed(stages, images, StageProfiler(stages.synchronize))
-        profiler = StageProfiler(stages.synchronize)
-        deadline = perf_counter_ns() + int(float(cell.params["seconds"]) * 1e9)
-        with gc_disabled():
-            for done in range(int(cell.params["batches"])):
-                _embed(stages, images, profiler)
-                progress((done + 1) * size)
-                if perf_counter_ns() > deadline:
-                    break
-        samples |= {f"{name}-{size}": taken for name, taken in profiler.samples().items()}
+    embed = partial(_embed, stages)
+    samples = timed_by_size(cell, embed, partial(StageProfiler, stages.synchronize), progress)
     stages.finish()
     about = {"weights_digest": stages.weights_digest, "peak_memory_mib": protocol.peak_memory_mib()}
     if cell.params.get("count_flops"):
@@ -182,12 +173,35 @@ def _flops(stages: DeviceStages, images: Any) -> int:
     return int(counter.get_total_flops())
 
 
+def timed_by_size(
+    cell: Cell,
+    run: Callable[[Any, StageProfiler], None],
+    new_profiler: Callable[[], StageProfiler],
+    progress: Progress,
+) -> dict[str, Sequence[int]]:
+    """Call `run` with noise for each of `params.batch_sizes`, as `step` says; its samples."""
+    samples: dict[str, Sequence[int]] = {}
+    for size in map(int, cell.params["batch_sizes"]):
+        images = _delivered(cell, size)
+        for _ in range(int(cell.params.get("warmup_batches", 1))):
+            run(images, new_profiler())
+        profiler = new_profiler()
+        deadline = perf_counter_ns() + int(float(cell.params["seconds"]) * 1e9)
+        with gc_disabled():
+            for done in range(int(cell.params["batches"])):
+                run(images, profiler)
+                progress((done + 1) * size)
+                if perf_counter_ns() > deadline:
+                    break
+        samples |= {f"{name}-{size}": taken for name, taken in profiler.samples().items()}
+    return samples
+
+
 def _delivered(cell: Cell, size: int) -> Any:
     recipe, has_network = cell.recipe, cell.model.weights != "none"
     uint8 = recipe.normalize_on == "device" and has_network
-    images = protocol.noise_batch(size, cell.model.input_px, uint8=uint8)
-    pins = recipe.device == "cuda" and recipe.engine != "serial" and has_network
-    return torch.from_numpy(images).pin_memory() if pins else images
+    images = protocol.noise_batch(size, loaded_px(recipe, cell.model), uint8=uint8)
+    return torch.from_numpy(images).pin_memory() if recipe.pins and has_network else images
 
 
 def _embed(stages: DeviceStages, images: Any, profiler: StageProfiler) -> None:

@@ -7,6 +7,7 @@ from time import perf_counter_ns
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from wallclock.clock import STAGES
 from wallclock.engines.batch import Batch
@@ -22,13 +23,15 @@ class PassResult:
     """What the batches of a pass left.
 
     `samples`: ns by stage, summed over processes where stages overlap; `wait`, from requesting a
-    batch to having it; `batch`, from requesting it to its vectors in the sink. `spans`: (lane,
+    batch to having it; `batch`, from requesting it to its vectors in the sink; `latency`, of every
+    image, from the start of its `read` in whatever process that was to its batch's vectors on the
+    host, all queues included; none of a loader that does not mark its images. `spans`: (lane,
     stage, batch, start, duration), ns from the start of the pass. `labels`: what ran, as it says
     itself.
     """
 
     samples: "dict[str, array[int]]" = field(
-        default_factory=lambda: {name: array("q") for name in (*STAGES, "wait", "batch")}
+        default_factory=lambda: {name: array("q") for name in (*STAGES, "wait", "batch", "latency")}
     )
     spans: list[tuple[str, str, int, int, int]] = field(default_factory=list)
     failures: list[dict[str, str]] = field(default_factory=list)
@@ -77,6 +80,7 @@ def run_pass(
     inference: Inference | None = None,
     max_failures: int = 0,
     span_batches: int = 0,
+    add_marks: bool = False,
     watch: monitor.Monitor | None = None,
     clock: Callable[[], int] = perf_counter_ns,
 ) -> PassResult:
@@ -87,6 +91,7 @@ def run_pass(
 
     Args:
         span_batches: of how many batches the spans are kept.
+        add_marks: of a loader alone, too, add up when its stages ran.
         watch: the live export of this pass.
 
     Raises:
@@ -94,6 +99,7 @@ def run_pass(
     """
     result = PassResult()
     collector = _SpanCollector(result, inference, span_batches, start := clock())
+    collector.adds_marks = add_marks or inference is not None
     if watch is not None:
         watch.begin()
     batches = iter(loader)
@@ -145,19 +151,27 @@ class _SpanCollector:
         self._result, self._inference = result, inference
         self._span_batches, self._start = span_batches, start
         self._embedded = self._written = 0
+        # A loader alone is timed by its batches; adding up marks would compete with its threads.
+        self.adds_marks = True
+        #: Of every batch that was embedded: when each of its images was taken up, by worker.
+        self._asked: list[list[npt.NDArray[np.int64]]] = []
 
     def add(self, batch: Batch, requested: int) -> None:
         """Count a batch, with its loader's marks."""
-        result, number = self._result, self._result.batches
-        # A loader alone is timed by its batches; adding up marks would compete with its threads.
-        for marks in batch.marks if self._inference is not None else ():
-            durations = np.diff(marks.times, axis=1)
+        result, number, asked = self._result, self._result.batches, []
+        for marks in batch.marks if self.adds_marks else ():
+            times = marks.times
+            durations = np.diff(times, axis=1)
             for column, stage in enumerate(marks.stages):
                 result.samples[stage].frombytes(durations[:, column].tobytes())
+            if marks.stages[0] == "read":
+                asked.append(times[:, 0])
             if number < self._span_batches:
-                for times in marks.times.tolist():
-                    for stage, began, ended in zip(marks.stages, times, times[1:], strict=False):
+                for of_one in times.tolist():
+                    for stage, began, ended in zip(marks.stages, of_one, of_one[1:], strict=False):
                         self._span(marks.lane, stage, number, began, ended - began)
+        if batch.ids:
+            self._asked.append(asked)
         if number < self._span_batches:
             self._span("main", "wait", number, requested, result.samples["wait"][-1])
         result.failures += batch.failures
@@ -175,6 +189,9 @@ class _SpanCollector:
             for stage, began, duration in spans:
                 result.samples[stage].append(duration)
                 self._span(inference.lane, stage, number, began, duration)
+            _, began, duration = spans[-1]
+            for asked in self._asked[number]:
+                result.samples["latency"].frombytes((began + duration - asked).tobytes())
             self._embedded += 1
         for number, write in enumerate(writer.written[self._written :], self._written):
             duration = write.ended - write.began

@@ -36,9 +36,12 @@ _MODULES = {
     **dict.fromkeys(("serial", "floor", "profiler"), "serial"),
     **dict.fromkeys(("runtime", "layers"), "runtimes"),
     **dict.fromkeys(("ceiling", "decode", "serialization"), "ceilings"),
+    **dict.fromkeys(("train_step", "train"), "train"),
     "storage": "storage",
     "formats": "formats",
     "copies": "copies",
+    "forms": "forms",
+    "stage_fix": "stage_fix",
 }
 
 
@@ -106,13 +109,20 @@ def set_page_cache(cell: Cell, manifest: Manifest) -> dict[str, Any]:
     else:
         readers.warm(files)
     share = readers.cached_share(files)
-    if state == "cold" and share is not None and share > _COLD_AT_MOST:
-        found = f"mincore finds {share:.0%} of them in memory (as it does of other users' files)"
-        raise Unavailable(f"cold pages cannot be had here: {found}")
+    if state == "cold" and (reason := not_cold(share)):
+        raise Unavailable(reason)
     if state == "warm" and share is not None and share < _WARM_FROM:
         state = "partly warm"
     values = {"page_cache": state if files else "none", "page_cache_share": share}
     return values | manifest.size_stats()
+
+
+def not_cold(share: float | None) -> str:
+    """Why evicted files do not count as cold, by the share in memory; empty where they do."""
+    if share is None or share <= _COLD_AT_MOST:
+        return ""
+    found = f"mincore finds {share:.0%} of them in memory (as it does of other users' files)"
+    return f"cold pages cannot be had here: {found}"
 
 
 def set_conditions(cell: Cell, manifest: Manifest, *, uses_torch: bool) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Protocol `storage`: how fast the stored images can be read, from the disk and from memory."""
+"""Protocol `storage`: how fast the stored images can be read, from the disk and from memory.
+
+Of one layout, the corpus's own, for the analytic model; `forms` compares layouts.
+"""
 
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -34,13 +37,13 @@ def storage(cell: Cell, work: Path, progress: Progress) -> Measurement:
         passes = samples.setdefault(f"cold-{count}", [])
         for _ in range(int(cell.params["rounds"])):
             readers.evict(manifest.root, files)
-            reader, before = readers.make(manifest), _disk_bytes()
+            reader, before = readers.make(manifest), disk_bytes()
             shares = [map(reader, items[first::count]) for first in range(count)]
             with ThreadPoolExecutor(count) as pool:
                 began = perf_counter_ns()
                 deque(pool.map(partial(deque, maxlen=0), shares), maxlen=0)
                 passes.append(perf_counter_ns() - began)
-            fetched, read = fetched + _disk_bytes() - before, read + total
+            fetched, read = fetched + disk_bytes() - before, read + total
         progress(len(items))
     readers.warm(files)
     reader, endless = readers.make(manifest), cycle(items)
@@ -49,7 +52,7 @@ def storage(cell: Cell, work: Path, progress: Progress) -> Measurement:
     return Measurement({**samples, "warm": [ns]}, {**values, "from_disk_share": fetched / read})
 
 
-def _disk_bytes() -> int:
+def disk_bytes() -> int:
     """Bytes that this process has made the kernel fetch from a block device; Linux counts them."""
     lines = Path("/proc/self/io").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes"))

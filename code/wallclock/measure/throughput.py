@@ -40,6 +40,8 @@ _MIN_BATCHES, _MIN_BURSTS = 12, 8
 _MIN_LOADER_BATCHES = 8
 #: Images of a stream that is effectively endless: minutes at any rate measured so far.
 _UNLIMITED = 1_000_000
+#: Calls of a stage that a loader's record keeps.
+_KEPT_CALLS = 2_000
 #: Batches whose spans are kept, beyond those that were loaded before the clock started.
 _SPAN_BATCHES = 16
 
@@ -47,8 +49,8 @@ _SPAN_BATCHES = 16
 def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """One steady-state pass over the cell's images, repeated where they are too few for one.
 
-    Samples: busy time of every stage call in whatever process it ran; `wait`, the main process
-    waiting for a batch; `batch`, from requesting one to its vectors in the sink; `wall`. Values:
+    Samples: those of `PassResult`, and `wall`; `latency` only of a pass that is steady: behind a
+    queue that was not drained, images waited for the model to load. Values:
     among others those of `sink_check`, of the file that the pass wrote, once the clock stands.
     """
     # Started before the loader: its own start must not compete with what is timed.
@@ -114,6 +116,8 @@ def _throughput(
         "main_s": result.main_s,
         "ran": {**ran, **result.labels, **stages.labels},
     }
+    if not values["steady"]:
+        del result.samples["latency"]
     if stages.output is not None:
         timed = positions[warm : warm + result.batches]
         values |= check_sink(stages.output, timed, result.failures, manifest, recipe, model)
@@ -169,7 +173,8 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """One loader in steady state for `params.seconds`, the images again and again.
 
     A batch counts once it is in host memory; with `params.finish` of `device`, normalized there.
-    Samples: `batch`, from requesting one to having it, and `wall`. Values: `n_loaded`; in the first
+    Samples: `batch`, from requesting one to having it, `wall`, and the first calls of
+    `params.stages`, as this suite's loaders mark them. Values: `n_loaded`; in the first
     repeat also how far the first `params.fidelity.images` of the loader's own images are from
     Pillow's.
     """
@@ -179,7 +184,8 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
     check = cell.params.get("fidelity") if cell.repeat == 0 else None
     n_checked = min(check["images"], len(manifest.items)) if check else 0
     recipe, model, variant = cell.recipe, cell.model, str(cell.params.get("variant", ""))
-    positions = CyclicPositions(len(manifest.items), recipe.batch_size, _UNLIMITED)
+    # Positions go on counting: past the last image a loader starts over, in another epoch.
+    positions = CyclicPositions(_UNLIMITED, recipe.batch_size, _UNLIMITED)
     began = perf_counter_ns()
     # Processes that the loader forks inherit the disabled collector.
     with gc_disabled(), loaders.open_loader(manifest, recipe, model, positions, variant) as opened:
@@ -191,13 +197,15 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
         until = steady(float(cell.params["seconds"]), at_least, loader.burst)
         progress(0)
         with protocol.competing(values):
-            result = run_pass(loader, until, progress)
+            result = run_pass(loader, until, progress, add_marks="stages" in cell.params)
         values |= _described(loader, result.images)
     if check:
         values["fidelity"] = fidelity.compare_loader_output(
             pixels, manifest, model, recipe.device, int(check["vectors"])
         )
-    return Measurement({"batch": result.samples["wait"], "wall": [result.wall_ns]}, values)
+    stages = {name: result.samples[name][:_KEPT_CALLS] for name in cell.params.get("stages", ())}
+    samples = {**stages, "batch": result.samples["wait"], "wall": [result.wall_ns]}
+    return Measurement(samples, values)
 
 
 def load_n(cell: Cell, work: Path, progress: Progress) -> Measurement:

@@ -5,7 +5,22 @@ from functools import partial
 from pathlib import Path
 
 import experiments.analytic
-from experiments import ablation, cpu, fast, frontier, layers, limits, opt, predict, scaling, t4
+import experiments.train
+from experiments import (
+    ablation,
+    batch,
+    cpu,
+    fast,
+    frontier,
+    layers,
+    limits,
+    opt,
+    predict,
+    scaling,
+    stage_fixes,
+    storage,
+    t4,
+)
 from wallclock.paper import diagnosis as job
 from wallclock.paper.csvfile import Row, ok_rows, read_table
 from wallclock.paper.format import digits, factor, percent, prediction_errors
@@ -13,12 +28,24 @@ from wallclock.paper.labels import ABLATION, DECODERS, RUNTIMES, SHORT_SETS, STE
 from wallclock.paper.terminal import RESULTS
 
 #: Rows that differ in one of these are not compared.
-_CONDITIONS = ("corpus", "image_set", "device", "weights", "service_ms", "fsync", "model", "pruned")
+_CONDITIONS = (
+    "corpus",
+    "image_set",
+    "order",
+    "device",
+    "weights",
+    "service_ms",
+    "fsync",
+    "context",
+    "model",
+    "pruned",
+)
 #: Columns that name a row, with their labels.
 _NAMES: Mapping[str, Mapping[str, str]] = {
     **{"step": STEPS, "what": {}, "format": {}, "recipe": {}},
     **{"decoder": DECODERS, "runtime": RUNTIMES, "dtype": {}},
 }
+_KB = "kb_on_disk"
 _RECIPES = {opt.CSV: "the optimized recipe", t4.CSV: "the baseline", fast.CSV: "recipe=fast"}
 
 
@@ -150,13 +177,35 @@ def _end_to_end(csv: str, folder: Path) -> str:
     row = _first(folder, csv)
     if row is None:
         return ""
-    text = f"{_RECIPES[csv]} embeds {digits(row['img_per_s'])} images a second{_mock(row)}"
+    rate = f"embeds {digits(row['img_per_s'])} images a second{_mock(row)}"
+    text = f"on {SHORT_SETS[row['image_set']]} {_RECIPES[csv]} {rate}"
     for base_csv in (opt.CSV, t4.CSV):
         base = _first(folder, base_csv)
         if base and base_csv != csv and _alike(row, base):
             return f"{text}, {_over(row, base)} {_RECIPES[base_csv]}"
     waits = percent(row["wait_share"], 0)
     return f"{text}; its main process waits for them {waits} of the time"
+
+
+def _batch(folder: Path) -> str:
+    """The knee, and the largest batch within the bound on latency that the user named."""
+    rows = _rows(folder, batch.CSV)
+    knee, largest = (
+        next((row for row in rows if row.get(column) == "yes"), None)
+        for column in ("knee", "largest_in_bound")
+    )
+    if knee is None:
+        return _best_versus_first("batch", folder)
+    near = f"batch {knee['batch_size']} is the smallest within 2 % of the best rate"
+    bound, p99 = knee["latency_bound_ms"], knee["latency_p99_ms"]
+    if not bound:
+        latency = f", with {digits(p99)} ms of latency at p99" if p99 else ""
+    elif largest is not None:
+        size, ms = largest["batch_size"], digits(largest["latency_p99_ms"])
+        latency = f"; batch {size} is the largest under {digits(bound)} ms at p99 ({ms} ms)"
+    else:
+        latency = f"; no batch is known to be under {digits(bound)} ms at p99"
+    return f"{near}{_mock(knee)}{latency}"
 
 
 def _scaling(folder: Path) -> str:
@@ -166,6 +215,19 @@ def _scaling(folder: Path) -> str:
     best = max(rows, key=lambda row: int(row["threads"]))
     ratio = factor(best["speedup_vs_one_thread"])
     return f"{best['threads']} threads load {_rate(best)}, {ratio} one thread"
+
+
+def _storage(folder: Path) -> str:
+    """Decoded once and kept small, versus files, from memory."""
+    alike = {"source": "warm", "access": "ahead", "finish": "tensor"}
+    files = _first(folder, storage.CSV, form="files", **alike)
+    for form, size in (("pixels_256", " of 256 px"), ("pixels", "")):
+        kept = _first(folder, storage.CSV, form=form, **alike)
+        if files and kept and _alike(kept, files):
+            rates = f"{_over(kept, files)} the rate of files, for {_over(kept, files, _KB)}"
+            names = f"{SHORT_SETS[kept['image_set']]} kept as pixels{size}"
+            return f"from memory, {names} become tensors at {rates} the bytes"
+    return ""
 
 
 def _predict(folder: Path) -> str:
@@ -191,6 +253,8 @@ _SENTENCES: Mapping[str, Callable[[Path], str]] = {
     **{"fast": partial(_end_to_end, fast.CSV), "opt": partial(_end_to_end, opt.CSV)},
     "t4": partial(_end_to_end, t4.CSV),
     "scaling": _scaling,
+    "batch": _batch,
+    "storage": _storage,
     "predict": _predict,
     "limits": _first_row(
         limits.CSV,
@@ -213,6 +277,20 @@ _SENTENCES: Mapping[str, Callable[[Path], str]] = {
             f"progressive costs {factor(row['time_vs_baseline'])} a baseline JPEG at reduced size"
         ),
         **{"variant": "progressive", "quality": "85", "decoder": "simplejpeg", "dct_scale": "auto"},
+    ),
+    "train": _first_row(
+        experiments.train.CSV,
+        lambda row: (
+            f"behind its loader a training step is busy {percent(row['utilization'])} of the time, "
+            f"{percent(row['utilization_expected'])} predicted; the limit: {row['limited_by']}"
+        ),
+        part="together",
+    ),
+    "stage_fixes": _first_row(
+        stage_fixes.CSV,
+        lambda row: (
+            f"{row['stage']} alone, {row['fixed']}: {factor(row['gain'])} as fast as {row['plain']}"
+        ),
     ),
     "layers": _first_row(
         layers.OPERATORS_CSV,

@@ -84,6 +84,12 @@ class Diagnosis:
         return [row for row in self.predictions if row["measured_img_per_s"]]
 
     @property
+    def failed(self) -> list[Row]:
+        """The predictions that ran end to end, or tried to, without a time that counts."""
+        rows = [row for row in self.predictions if row["predicted_img_per_s"]]
+        return [row for row in rows if row["status"] != "ok"]
+
+    @property
     def by_share(self) -> list[Row]:
         """The nine stages, the longest first."""
         return sorted(self.stages, key=lambda row: -(number(row["share"]) or 0))
@@ -121,15 +127,14 @@ class Diagnosis:
 
 
 def load(folder: Path) -> Diagnosis | None:
-    """The diagnosis in a folder of tables; None if there is none, or if it measured no stage.
+    """The diagnosis in a folder of tables; None if there is none, or if it predicted nothing.
 
     Raises UserError if a table is damaged.
     """
     if not all((folder / name).is_file() for name in TABLES):
         return None
     stages, images, predictions = (read_table(folder / name) for name in TABLES)
-    measured = ok_rows(stages) and ok_rows(predictions[:1])
-    return Diagnosis(stages, images, predictions) if measured else None
+    return Diagnosis(stages, images, predictions) if ok_rows(stages) else None
 
 
 def render(tables_dir: Path, figures_dir: Path) -> Rendering:

@@ -20,8 +20,8 @@ _STYLES = dict(zip(VERDICTS, ("green", "bold red", "yellow", "yellow", "dim"), s
 _MAX_ROWS = 100
 #: Columns that name a row, in the order in which they are shown.
 _NAMES = (
-    *("system", "what", "recipe", "decoder", "runtime"),
-    *("dtype", "model", "format", "image_set", "subset"),
+    *("system", "what", "stage", "recipe", "decoder", "runtime"),
+    *("dtype", "model", "format", "image_set", "subset", "context"),
 )
 #: Column and unit: the first that a row fills is its result.
 RESULTS = {"img_per_s": "img/s", "vectors_per_s": "vectors/s", "mean_ms": "ms"}
@@ -104,6 +104,8 @@ def _result(row: Row) -> str:
     for column, unit in RESULTS.items():
         if row.get(column):
             return f"{digits(row[column])} {unit}"
+    if row.get("gain"):
+        return f"gain {factor(row['gain'])}"
     if row.get("utilization"):
         return f"{percent(row['utilization'])} busy"
     if row.get("max_relative_difference"):

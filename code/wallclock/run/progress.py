@@ -152,9 +152,14 @@ class Estimator:
             n = recipe.batch_size * (1 + int(cell.params["batches"]))
         elif cell.protocol == "formats":  # each is encoded, then decoded
             n *= 2 * len(cell.params["encodings"])
-        passes = {"contention": self._cores.bit_length() + 1, "step": 3}.get(cell.protocol, 1)
+        # Of a loader's or a training's steady state, what was loaded ahead comes first.
+        passes_of = {"contention": self._cores.bit_length() + 1, "step": 3}
+        passes = (passes_of | {"train_step": 3, "train": 2}).get(cell.protocol, 1)
+        if cell.protocol == "forms":
+            passes = 4 * len(cell.params["where"])
         timed = passes * float(cell.params.get("seconds", 0))
-        return _START_S[embeds] + max(n * seconds, timed)
+        starts_torch = embeds or cell.protocol.startswith("train")
+        return _START_S[starts_torch] + max(n * seconds, timed)
 
 
 def _images(cell: Cell) -> int:

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import partial
 from pathlib import Path
 
@@ -229,7 +229,7 @@ def append(journal: io.FileIO, items: Sequence[Item]) -> None:
     One JSON list a line, which begins with its line feed and so ends one that was torn. A full
     disk raises `OSError`.
     """
-    data = b"".join(b"\n" + json.dumps(list(vars(item).values())).encode() for item in items)
+    data = b"".join(b"\n" + json.dumps(astuple(item)).encode() for item in items)
     while data:
         data = data[journal.write(data) :]
 

@@ -3,17 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from importlib import import_module, metadata, util
+from importlib import metadata
 from typing import Any, TypeAlias
-
-from wallclock.errors import Unavailable
 
 #: Positions in the list of files, and their images: uint8 (n, px, px, 3), valid until the next
 #: ones; an array, or a tensor on the GPU.
 Images: TypeAlias = tuple[Sequence[int], Any]
-
-#: What installs these loaders.
-INSTALL_HINT = "make setup-peers"
 
 
 @dataclass(frozen=True)
@@ -61,27 +56,6 @@ class ThirdPartyLoader:
     distributions: tuple[str, ...] = ()
     variants: tuple[str, ...] = ("",)
     workers_per_core: tuple[int, ...] = (1,)
-
-
-def import_or_unavailable(module: str, *, hint: str = INSTALL_HINT) -> Any:
-    """Import a loader's library.
-
-    Raises:
-        Unavailable: it is not installed, or it does not load; the reason names the fix.
-    """
-    package = module.partition(".")[0]
-    if util.find_spec(package) is None:
-        raise Unavailable(f"{package} is not installed: {INSTALL_HINT}")
-    try:
-        return import_module(module)
-    except (ImportError, OSError, RuntimeError) as error:
-        raise load_failure(module, error, hint) from error
-
-
-def load_failure(module: str, error: Exception, hint: str) -> Unavailable:
-    """The reason for a library that is installed and does not load."""
-    reason = " ".join(str(error).split())
-    return Unavailable(f"{module} does not load: {reason[:200]}; {hint}")
 
 
 def version(distribution: str) -> str:

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from wallclock.engines.third_party._interface import LoaderSpec, import_or_unavailable, version
+from wallclock.engines.third_party._interface import LoaderSpec, version
 from wallclock.engines.third_party._torch import FileDataset, Load, Make, dataloader
+from wallclock.errors import import_or_unavailable
 from wallclock.stages.pixels import Pixels
 
 

@@ -5,8 +5,9 @@ Variants: `torch` antialiases; OpenCV's `area` averages whole pixels; its `linea
 does not antialias.
 """
 
-from wallclock.engines.third_party._interface import import_or_unavailable, version
+from wallclock.engines.third_party._interface import version
 from wallclock.engines.third_party._torch import Load, antialiased, dataloader
+from wallclock.errors import import_or_unavailable
 from wallclock.stages.pixels import Pixels
 
 _RESIZES = {

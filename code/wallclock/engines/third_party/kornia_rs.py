@@ -4,8 +4,9 @@ https://pypi.org/project/kornia-rs/: `decode_image_jpegturbo` from bytes, `imgpr
 interpolations on uint8, `antialias` shapes bicubic and lanczos; bilinear does not antialias.
 """
 
-from wallclock.engines.third_party._interface import import_or_unavailable, version
+from wallclock.engines.third_party._interface import version
 from wallclock.engines.third_party._torch import Load, antialiased, dataloader
+from wallclock.errors import import_or_unavailable
 from wallclock.stages.pixels import Pixels
 
 

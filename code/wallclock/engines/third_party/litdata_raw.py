@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from wallclock.engines.third_party import pil_draft
-from wallclock.engines.third_party._interface import LoaderSpec, import_or_unavailable, version
+from wallclock.engines.third_party._interface import LoaderSpec, version
 from wallclock.engines.third_party._torch import FileDataset, Make, dataloader
+from wallclock.errors import import_or_unavailable
 
 
 class _RawFiles(FileDataset):

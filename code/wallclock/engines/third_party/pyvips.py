@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from wallclock.engines.third_party._interface import import_or_unavailable, version
+from wallclock.engines.third_party._interface import version
 from wallclock.engines.third_party._torch import Load, dataloader
+from wallclock.errors import import_or_unavailable
 from wallclock.stages.decode import Scaling
 from wallclock.stages.pixels import Pixels
 

@@ -6,14 +6,19 @@ where threads decode and resize single images and one stage collates them
 (https://facebookresearch.github.io/spdl/main/best_practice.html). One thread a core. The filter is
 bilinear, as everyone's here; its default, bicubic, costs more. `accurate` adds swscale's accurate
 rounding and full chroma (https://ffmpeg.org/ffmpeg-scaler.html).
+
+Before a GPU the last stage is its own `transfer_tensor_h2d`, in one thread, as its documentation
+has it: through pinned memory, on a stream of its own, batches ahead.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
 from wallclock.engines.third_party import _interface as api
 from wallclock.engines.third_party._interface import Images, LoaderSpec, Stream, cycle
+from wallclock.errors import import_or_unavailable, load_failure
 
 _SINK = 2
 _FFMPEG = "it needs FFmpeg's shared libraries: sudo apt-get install -y ffmpeg"
@@ -21,21 +26,25 @@ _FFMPEG = "it needs FFmpeg's shared libraries: sudo apt-get install -y ffmpeg"
 
 @contextmanager
 def _open(spec: LoaderSpec) -> Iterator[Stream]:
-    pipelines = api.import_or_unavailable("spdl.pipeline")
-    media = api.import_or_unavailable("spdl.io", hint=_FFMPEG)
+    pipelines = import_or_unavailable("spdl.pipeline")
+    media = import_or_unavailable("spdl.io", hint=_FFMPEG)
     try:
         media.demux_config()  # it imports without FFmpeg, and fails at its first use
     except RuntimeError as error:
-        raise api.load_failure("spdl.io", error, _FFMPEG) from error
+        raise load_failure("spdl.io", error, _FFMPEG) from error
     by_batch = spec.variant.startswith("batch")
     builder = (_by_batch if by_batch else _by_image)(pipelines.PipelineBuilder(), media, spec)
+    copier = ThreadPoolExecutor(max_workers=1)  # the stream belongs to its thread
+    if spec.on_gpu:
+        builder = builder.pipe(_to_device(media), executor=copier)
     pipeline = builder.add_sink(_SINK).build(num_threads=spec.workers)
     by_image = "decode_packets with a scale filter, then convert_frames"
     settings = (
         f"{'load_image_batch' if by_batch else by_image}, concurrency={spec.workers}, "
         f"num_threads={spec.workers}, sink of {_SINK}, scale {_algorithm(spec)}, uint8"
+        f"{', transfer_tensor_h2d' * spec.on_gpu}"
     )
-    with pipeline.auto_stop():
+    with copier, pipeline.auto_stop():
         burst = spec.workers if by_batch else 1
         prefetched = spec.workers + _SINK + 2
         yield Stream(api.version("spdl-io"), settings, prefetched, pipeline.get_iterator(), burst)
@@ -50,6 +59,16 @@ def _scale_filter(media: Any, spec: LoaderSpec) -> Any:
     # By default it keeps the aspect ratio and pads; all loaders here resize to the square.
     size = {"scale_width": spec.input_px, "scale_height": spec.input_px, "scale_mode": None}
     return media.get_video_filter_desc(**size, scale_algo=_algorithm(spec), pix_fmt="rgb24")
+
+
+def _to_device(media: Any) -> Callable[[Images], Images]:
+    import torch
+
+    def transfer(batch: Images) -> Images:
+        positions, pixels = batch
+        return positions, media.transfer_tensor_h2d(torch.from_numpy(pixels))
+
+    return transfer
 
 
 def _by_batch(builder: Any, media: Any, spec: LoaderSpec) -> Any:

@@ -3,9 +3,10 @@
 https://meta-pytorch.org/torchcodec: `decoders.decode_jpeg` from bytes to a uint8 tensor (3, h, w).
 """
 
-from wallclock.engines.third_party._interface import import_or_unavailable, version
+from wallclock.engines.third_party._interface import version
 from wallclock.engines.third_party._torch import Load, dataloader
 from wallclock.engines.third_party.torchvision import HINT
+from wallclock.errors import import_or_unavailable
 from wallclock.stages.pixels import Pixels
 
 

@@ -3,8 +3,9 @@
 https://docs.pytorch.org/vision/stable/transforms.html: uint8 tensors resize faster than floats.
 """
 
-from wallclock.engines.third_party._interface import import_or_unavailable, version
+from wallclock.engines.third_party._interface import version
 from wallclock.engines.third_party._torch import Load, dataloader
+from wallclock.errors import import_or_unavailable
 from wallclock.stages.pixels import Pixels
 
 HINT = "its wheel is built for a CUDA build of torch"

@@ -5,6 +5,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from experiments import batch, workers
 from wallclock.paper.csvfile import Row, distinct, joined, number, ok_rows
@@ -13,8 +14,10 @@ from wallclock.paper.format import digits, percent
 from wallclock.paper.labels import DECODERS, SETS
 from wallclock.paper.rendering import NothingToDrawError, Tables, output
 
-#: Colours of throughput and of the second quantity.
-_RATE, _SECOND = "#00568C", "#C24E00"
+#: Colours of throughput, of the second quantity and of latency.
+_RATE, _SECOND, _LATENCY = "#00568C", "#C24E00", "#6B3FA0"
+#: Behind a text that a line may cross.
+_PLAIN: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 0.3}
 _SECOND_LINE: dict[str, Any] = {"linestyle": "--", "marker": "s", "markersize": 4}
 #: A setting as text: in the title, where all rows share it, and in the caption.
 _SETTINGS: dict[str, Callable[[str], str]] = {
@@ -27,12 +30,27 @@ _SETTINGS: dict[str, Callable[[str], str]] = {
 Points = Sequence[tuple[float, float]]
 
 
-@output("fig-02-batch-sweep", "Throughput and peak GPU memory against the batch size", batch.CSV)
+@output(
+    "fig-02-batch-sweep",
+    "Throughput, latency of an image and peak GPU memory against the batch size",
+    batch.CSV,
+)
 def draw_batches(tables: Tables) -> Figure:
-    """Images a second over batch sizes; peak memory, where there is a GPU, on the right axis."""
-    memory = _points(tables[batch.CSV], "peak_gpu_mem_gib", "batch_size")
-    figure, (axes,) = _sweep(tables, batch.CSV, "batch_size", 3.1)
-    axes.set_xlabel("images in a batch")
+    """Images a second over batch sizes; peak memory, where there is a GPU, on the right axis.
+
+    Below, where it was measured, the 95th percentile of an image's latency. The knee and the
+    largest batch within the user's bound are marked in all panels.
+    """
+    rows = tables[batch.CSV]
+    memory = _points(rows, "peak_gpu_mem_gib", "batch_size")
+    latency = _points(rows, "latency_p95_ms", "batch_size")
+    layout = (4.3, (5, 3)) if latency else (3.1, (1,))
+    figure, panels = _sweep(tables, batch.CSV, "batch_size", *layout)
+    axes = panels[0]
+    panels[-1].set_xlabel("images in a batch")
+    if latency:
+        _latency_panel(panels[1], latency)
+    _mark_choices(panels, rows)
     if memory:
         right = axes.twinx()
         right.spines["right"].set_visible(True)
@@ -112,6 +130,36 @@ def _sweep(
     return figure, list(panels[:, 0])
 
 
+def _latency_panel(axes: Axes, points: Points) -> None:
+    """Latency on a logarithmic axis, between limits that leave room for the points' numbers."""
+    axes.set_yscale("log")
+    axes.set_ylim(min(ms for _, ms in points) / 1.6, max(ms for _, ms in points) * 3)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter("{x:,g}")
+    axes.minorticks_off()
+    axes.set_ylabel("latency of an\nimage, p95, ms", color=_LATENCY)
+    _line(axes, points, _LATENCY, marker="D", markersize=4)
+    _name_points(axes, points, _LATENCY, digits)
+
+
+def _mark_choices(panels: Sequence[Axes], rows: Sequence[Row]) -> None:
+    """A vertical line at the knee, and at the largest batch in the bound, with their names."""
+    across = panels[0].get_xaxis_transform()
+    for column, height in (("knee", 0.04), ("largest_in_bound", 0.13)):
+        for row in (row for row in ok_rows(rows) if row.get(column) == "yes"):
+            words = f"knee: batch {row['batch_size']}, within 2 % of the best rate"
+            if column != "knee":
+                bound = digits(row["latency_bound_ms"])
+                words = f"batch {row['batch_size']}: the largest with p99 under {bound} ms"
+            x = float(row["batch_size"])
+            for axes in panels:
+                axes.axvline(x, color=style.GREY, linewidth=0.8, linestyle=":", zorder=0.5)
+            side, gap = ("right", -4) if x > panels[0].get_xlim()[1] ** 0.5 else ("left", 4)
+            look: dict[str, Any] = {"ha": side, "color": style.GREY, "fontsize": 7, "bbox": _PLAIN}
+            at: dict[str, Any] = {"xycoords": across, "textcoords": "offset points"}
+            panels[0].annotate(words, (x, height), (gap, 0), **at, **look)
+
+
 def _points(rows: Sequence[Row], column: str, setting: str) -> Points:
     """(setting, value) of the measured rows with a number in `column`, in order of the setting."""
     pairs = [(float(row[setting]), number(row.get(column, ""))) for row in ok_rows(rows)]
@@ -127,6 +175,7 @@ def _name_points(
 ) -> None:
     offset, side = (-7, "top") if below else (7, "bottom")
     look: dict[str, Any] = {"ha": "center", "va": side, "color": colour, "fontsize": 7}
+    look["bbox"] = _PLAIN
     for x, y in points:
         axes.annotate(text(y), (x, y), (0, offset), textcoords="offset points", **look)
 

@@ -9,7 +9,7 @@ from experiments import ablation, decoders, onnx, steps
 from wallclock.paper.csvfile import Row, distinct, joined, number, ok_rows
 from wallclock.paper.figures import style
 from wallclock.paper.format import digits, factor, percent
-from wallclock.paper.labels import ABLATION, DECODERS, RUNTIMES, SETS, STEPS
+from wallclock.paper.labels import ABLATION, DECODERS, RUNTIMES, SETS, SHORT_SETS, STEPS
 from wallclock.paper.rendering import NothingToDrawError, Tables, output
 from wallclock.spec import IMAGE_SETS
 
@@ -23,8 +23,8 @@ _ONNX_BAR = "#E8B54D"
     decoders.CSV,
 )
 def draw_decoders(tables: Tables) -> Figure:
-    """Mean time a decoder, with a line from p50 to p90; a panel an image set, own scales."""
-    rows = tables[decoders.CSV]
+    """Mean time a decoder in a loop, with a line from p50 to p90; a panel an image set."""
+    rows = [row for row in tables[decoders.CSV] if row["context"] == "loop"]
     measured, names = ok_rows(rows), distinct(rows, "decoder")
     sets = [name for name in IMAGE_SETS if name in distinct(measured, "image_set")]
     if not sets:
@@ -83,28 +83,47 @@ def draw_runtimes(tables: Tables) -> Figure:
     steps.CSV,
 )
 def draw_steps(tables: Tables) -> Figure:
-    """One bar a step, images a second, with its factor over the baseline."""
-    rows = tables[steps.CSV]
+    """One bar a step, images a second, with its factor over the baseline.
+
+    A panel an image set and order of the steps; the reverse one begins with the same baseline.
+    """
+    rows = [{"order": steps.PAPER, **row} for row in tables[steps.CSV]]
     measured = ok_rows(rows)
-    figure = style.new_figure(0.95 + 0.42 * len(rows))
-    axes = figure.subplots()
-    base = next((number(row["img_per_s"]) for row in measured if row["step"] == "baseline"), None)
+    orders = dict.fromkeys((row["image_set"], row["order"]) for row in rows)
+    series = [_ladder(rows, *order) for order in orders]
+    figure = style.new_figure(0.55 + sum(0.4 + 0.42 * len(ladder) for ladder in series))
+    heights = [len(ladder) for ladder in series]
+    panels = figure.subplots(len(series), 1, squeeze=False, height_ratios=heights)[:, 0]
+    ends = dict[str, float]()
+    for axes, ladder in zip(panels, series, strict=True):
+        about = ladder[0]["image_set"]
+        base = number(ladder[0]["img_per_s"]) if ladder[0]["step"] == "baseline" else None
 
-    def after(row: Row) -> str:
-        if not base or row["step"] == "baseline":
-            return ""
-        return f"  {factor(float(row['img_per_s']) / base)}"
+        def after(row: Row, base: float | None = base) -> str:
+            if not base or row["step"] == "baseline":
+                return ""
+            return f"  {factor(float(row['img_per_s']) / base)}"
 
-    columns = ("img_per_s", "img_per_s_min", "img_per_s_max")
-    _bars(axes, rows, columns, after, reason=80, weight="bold")
-    style.horizontal_bars(axes, [_step_name(row) for row in rows], 0.22)
-    axes.set_xlabel("images per second, measured end to end")
-    sets = joined(measured, "image_set", SETS)
-    axes.set_title(f"Throughput, each step added to those above it, {sets}")
+        columns = ("img_per_s", "img_per_s_min", "img_per_s_max")
+        _bars(axes, ladder, columns, after, reason=80, weight="bold")
+        style.horizontal_bars(axes, [_step_name(row) for row in ladder], 0.26)
+        order = "" if ladder[-1]["order"] == steps.PAPER else ", in reverse order"
+        axes.set_title(f"Each step added to those above it{order}: {SHORT_SETS[about]}")
+        ends[about] = max(ends.get(about, 0.0), axes.get_xlim()[1])
+    for axes, ladder in zip(panels, series, strict=True):  # one scale for both orders
+        axes.set_xlim(right=ends[ladder[0]["image_set"]])
+    panels[-1].set_xlabel("images per second, measured end to end")
     remarks = (style.spread_remark(measured, "line"), _fidelity(rows))
     left_out = style.left_out(rows, lambda row: STEPS[row["step"]])
     style.place_caption(figure, measured, *remarks, style.mark_explained(measured), left_out)
     return figure
+
+
+def _ladder(rows: Sequence[Row], image_set: str, order: str) -> list[Row]:
+    """The steps of one image set in one order, from the baseline that both orders share."""
+    of_set = [row for row in rows if row["image_set"] == image_set]
+    base = [row for row in of_set if row["step"] == "baseline"]
+    return [*base, *(row for row in of_set if row["order"] == order and row not in base)]
 
 
 @output("fig-13-ablation", "What each step to the fast loader brings", ablation.CSV)

@@ -1,6 +1,19 @@
 """Table 3: the nine stages as a checklist: share, when it hurts, fix, cost, measured gain."""
 
-from experiments import decoders, onnx, opt, serial, serialization, t4, workers
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from experiments import (
+    decoders,
+    onnx,
+    opt,
+    serial,
+    serialization,
+    stage_fixes,
+    storage,
+    t4,
+    workers,
+)
 from wallclock.clock import STAGES
 from wallclock.paper.csvfile import joined, read_table
 from wallclock.paper.labels import CORPORA, SHORT_SETS
@@ -11,6 +24,7 @@ from wallclock.paper.tables.table import SourceRow, Table, Value, find, ratio, r
 _SOURCES = (
     *(serial.CSVS["original"], serial.CSVS["small_256"], decoders.CSV, onnx.CSV),
     *(serialization.CSV, workers.CSV, t4.CSV, opt.CSV),
+    *(stage_fixes.CSV, storage.CSV),
 )
 
 #: A measured factor, and what it was measured as.
@@ -37,8 +51,7 @@ def build(tables: Tables) -> Table:
         stage, row = advice["stage"], {name: Value(text) for name, text in advice.items()}
         for name, source in passes.items():
             row[name] = source.number(f"{stage}_share") if source and stage in STAGES else Value()
-        measure = _GAINS.get(stage)
-        row["gain"], what = measure(tables) if measure else (Value(), "not measured here")
+        row["gain"], what = _GAINS[stage](tables)
         rows.append(row | {"gain_of": Value(what)})
     measured = [source for source in passes.values() if source is not None]
     return Table(table.columns_of("table-3-checklist"), tuple(rows), _caption(measured))
@@ -51,10 +64,32 @@ def _gain(above: SourceRow | None, below: SourceRow | None, column: str, what: s
     return (gain, what) if gain.value is not None else _NOT_RUN
 
 
+def _read_gain(tables: Tables) -> Gain:
+    """Of the read alone, where `storage` ran; else of the job."""
+    for name in ("original", "small_256"):
+        alike = {"form": "files", "source": "cold", "finish": "bytes", "image_set": name}
+        one = find(tables, storage.CSV, **alike, access="sequential")
+        ahead = find(tables, storage.CSV, **alike, access="ahead")
+        if one and ahead:
+            times = f"{ahead.row['in_flight']} at a time over one by one"
+            return _gain(ahead, one, "img_per_s", f"{SHORT_SETS[name]} a second, cold, {times}")
+    return _workers_gain(tables)
+
+
+def _stage_gain(stage: str, tables: Tables) -> Gain:
+    """Of the stage alone, with the fix over without."""
+    for source in rows_of(tables, stage_fixes.CSV):
+        row = source.row
+        if row["stage"] == stage:
+            what = f"µs an image, {row['plain']}, over {row['fixed']}"
+            return source.number("gain"), what if source.ok else f"{row['status']}: {row['reason']}"
+    return _NOT_RUN
+
+
 def _decode_gain(tables: Tables) -> Gain:
     for name in ("original", "small_256"):
-        pil = find(tables, decoders.CSV, image_set=name, decoder="pil")
-        turbo = find(tables, decoders.CSV, image_set=name, decoder="turbojpeg")
+        pil = find(tables, decoders.CSV, image_set=name, decoder="pil", context="loop")
+        turbo = find(tables, decoders.CSV, image_set=name, decoder="turbojpeg", context="loop")
         if pil and turbo:
             what = f"ms an image, PIL over libjpeg-turbo, {SHORT_SETS[name]}"
             return _gain(pil, turbo, "mean_ms", what)
@@ -108,13 +143,14 @@ def _all_gain(tables: Tables) -> Gain:
     return _gain(optimized, baseline, "img_per_s", "img/s end to end, all wins over the baseline")
 
 
-_GAINS = {
-    "read": _workers_gain,
+_GAINS: Mapping[str, Callable[[Tables], Gain]] = {
+    "read": _read_gain,
     "decode": _decode_gain,
     "resize": _resize_gain,
     "forward": _forward_gain,
     "serialize": _sink_gain,
     "all together": _all_gain,
+    **{stage: partial(_stage_gain, stage) for stage in stage_fixes.STAGES},
 }
 
 

@@ -32,16 +32,22 @@ Decode: TypeAlias = Callable[[bytes], Pixels]
 DecodeMany: TypeAlias = Callable[[Sequence[bytes]], list[Any]]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Scaling:
-    """Decode to the smallest of 1/8, 1/4, 1/2 and 1 with both sides >= `margin` * `target` px."""
+    """Decode to the smallest of 1/8, 1/4, 1/2 and 1 with both sides >= `margin` * `target` px.
+
+    `used`: the shares of the next image's width and height that are used; of these sides it is
+    then. A decoder belongs to one thread, which sets them before each call.
+    """
 
     target: int
     margin: float
+    used: tuple[float, float] = (1.0, 1.0)
 
     def denominator(self, width: int, height: int) -> int:
         """8, 4, 2 or 1, for an image of this size in the file."""
         least = max(self.margin, 1.0) * self.target
+        width, height = (round(a * b) for a, b in zip((width, height), self.used, strict=True))
         return next(
             (n for n in (8, 4, 2) if -(-width // n) >= least and -(-height // n) >= least), 1
         )
@@ -74,15 +80,6 @@ class Decoder:
 #: The modules of this package that define a `DECODER`, in the order of tables
 #: and figures. They import the names above from it.
 _MODULES = ("pil", "opencv", "turbojpeg", "simplejpeg", "imagecodecs", "kornia_rs", "nvjpeg")
-
-
-def extra(module: str) -> Any:
-    """Import an optional decoder's library. Raises `Unavailable` where it is not installed."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise Unavailable(f"{module} is not installed: make setup-peers") from error
-
 
 DECODERS: dict[str, Decoder] = {
     name: import_module(f"{__name__}.{name}").DECODER for name in _MODULES

@@ -1,0 +1,193 @@
+"""Protocol `forms`: the same images stored in several ways, read from a disk, memory and a store.
+
+A form is a layout and its reader: `files`, `files_s3` (boto3), `tar`, `lmdb`, `parquet`, decoded
+`pixels` and `pixels_256`, which `_map` reads through a memory map instead of `pread`.
+"""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import cycle, groupby
+from pathlib import Path
+from time import perf_counter_ns, process_time_ns
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from wallclock.clock import gc_disabled
+from wallclock.corpus import readers
+from wallclock.corpus.manifest import Item, Manifest
+from wallclock.corpus.ranges import RangeFile, RangeReader, Ranges, serving
+from wallclock.engines import pipeline
+from wallclock.errors import Unavailable
+from wallclock.files import pretty_json, write_text
+from wallclock.measure import protocol
+from wallclock.measure.protocol import Measurement, Progress
+from wallclock.measure.storage import disk_bytes
+from wallclock.spec import Cell
+from wallclock.thread_counts import set_threads
+
+FINISHES = ("bytes", "tensor")
+#: Passes over evicted files at most: of few small ones each takes milliseconds, evicting longer.
+_COLD_PASSES = 3
+
+#: What one thread does with the bytes of an image.
+_Finish: TypeAlias = Callable[[Item, bytes], object]
+
+
+def forms(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """Read `params.form` of the images, one by one (1) and by `params.in_flight` threads.
+
+    From `params.where`: `cold` (evicted before each pass, mincore asked), `warm`, or `http-<ms>`,
+    a store on loopback that answers so late. Each for `params.seconds` or one pass, whichever is
+    more. `bytes` stops there; `tensor` decodes and resizes to a uint8 row of a batch, as the
+    threads engine does. Opening is not timed. CPU time is this process's, the store has its own.
+
+    Samples: `<where>/<threads>/<finish>`, ns of all passes. Values by the same name: `n` images,
+    `cpu_ms` of one, `cached_share` before the last pass, `from_disk_share` of the bytes (as in the
+    protocol `storage`). `unavailable`: why there is no time, by `where` or name; `kb_on_disk` of an
+    image, in allocated blocks; `mean_kb`, its own bytes.
+    """
+    manifest, form = protocol.open_corpus(cell), str(cell.params["form"])
+    layout = form.removesuffix("_map").removesuffix("_s3")
+    if readers.storage_of(manifest) != "files":
+        raise Unavailable("the corpus is not stored as files; corpus.layout=files has them")
+    set_threads(cell.recipe, uses_torch=False)
+    if layout != "files":
+        manifest = _packed(manifest, layout, Path(cell.images.manifest).parent, progress)
+    items, paths = manifest.valid, readers.stored(manifest)
+    sizes = manifest.size_stats() | {"n_images": len(items)}
+    sizes["mean_kb"] = sum(item.bytes for item in items) / len(items) / 1e3
+    sizes["kb_on_disk"] = sum(path.stat().st_blocks for path in paths) * 0.512 / len(items)
+    samples, passes, unavailable = dict[str, list[int]](), dict[str, Any](), dict[str, str]()
+    with serving(manifest.root) as port, gc_disabled():
+        for where in map(str, cell.params["where"]):
+            if where.startswith("http") and (form.endswith("_map") or form == "lmdb"):
+                unavailable[where] = "a memory map is of local files: it has no remote form"
+                continue
+            if where == "warm":
+                readers.warm(paths)
+            for threads in (1, int(cell.params["in_flight"])):
+                for finish in FINISHES:
+                    name = f"{where}/{threads}/{finish}"
+                    run = _Run(cell, manifest, where, finish, threads)
+                    found = run.passes(port, paths, work)
+                    if reason := found.pop("reason", ""):
+                        unavailable[name] = reason
+                    else:
+                        samples[name], passes[name] = [found.pop("ns")], found
+                        progress(found["n"])
+    return Measurement(samples, {**sizes, "passes": passes, "unavailable": unavailable})
+
+
+def _packed(files: Manifest, layout: str, folder: Path, progress: Progress) -> Manifest:
+    """The same images in this layout, written once; kept beside the corpus."""
+    # Imported where it is needed: boto3, which it brings, takes a second.
+    from wallclock.corpus.abo import pack
+
+    path = folder / "forms" / f"{files.image_set}-{files.digest()[:12]}.{layout}.csv"
+    path.parent.mkdir(exist_ok=True)
+    # Not a folder's: those may not declare a layout.
+    files = replace(files, kind="packed")
+    return pack.ensure(files, layout, path, False, lambda done, total, step: progress(done))
+
+
+class _Run:
+    """One condition: where from, by how many threads, how far."""
+
+    def __init__(
+        self, cell: Cell, manifest: Manifest, where: str, finish: str, threads: int
+    ) -> None:
+        self._cell, self._manifest, self._where = cell, manifest, where
+        self._finishes = [_finish(cell, manifest, finish) for _ in range(threads)]
+        items = manifest.valid
+        # A row group is read by one thread; other images are independent.
+        grouped = readers.storage_of(manifest) == "parquet"
+        groups = groupby(items, lambda item: item.path.partition("@")[0] if grouped else item.path)
+        self._tasks = [list(group) for _, group in groups]
+
+    def passes(self, port: int, paths: list[Path], work: Path) -> dict[str, Any]:
+        """Passes until the time is over: `ns`, and what the record holds of them."""
+        budget, cold = int(float(self._cell.params["seconds"]) * 1e9), self._where == "cold"
+        reader, first = self._open(port, work), self._tasks[0][0]
+        # A library's first calls load and allocate.
+        self._finishes[0](first, reader(first))
+        share, n, wall, cpu, fetched, read = None, 0, 0, 0, 0, 0
+        for _ in range(_COLD_PASSES if cold else 1):
+            if cold:
+                del reader  # its maps would keep their pages
+                readers.evict(self._manifest.root, paths)
+                share = readers.cached_share(paths)
+                if reason := protocol.not_cold(share):
+                    return {"reason": reason}
+                reader = self._open(port, work)
+            before, used = disk_bytes(), process_time_ns()
+            tasks = self._tasks if cold else cycle(self._tasks)
+            done, n_bytes, ns = self._pass(reader, tasks, 0 if cold else budget)
+            cpu, fetched = cpu + process_time_ns() - used, fetched + disk_bytes() - before
+            n, read, wall = n + done, read + n_bytes, wall + ns
+            if wall >= budget:
+                break
+        if close := getattr(reader, "close", None):
+            close()
+        local = not self._where.startswith("http")
+        shares = {"cached_share": share, "from_disk_share": fetched / read if local else None}
+        return {"ns": wall, "n": n, "cpu_ms": cpu / n / 1e6, **shares}
+
+    def _pass(
+        self, reader: readers.Reader, tasks: Iterable[list[Item]], budget: int
+    ) -> tuple[int, int, int]:
+        """Images, bytes and ns of all tasks, or with a budget of as many as begin within it."""
+        # One iterator for all threads: a list's and a cycle's are advanced under the GIL.
+        shared, began = iter(tasks), perf_counter_ns()
+
+        def work(finish: _Finish) -> tuple[int, int]:
+            n = n_bytes = 0
+            for task in shared:
+                for item in task:
+                    finish(item, reader(item))
+                    n, n_bytes = n + 1, n_bytes + item.bytes
+                if budget and perf_counter_ns() - began > budget:
+                    break
+            return n, n_bytes
+
+        with ThreadPoolExecutor(len(self._finishes)) as pool:
+            counts = [*pool.map(work, self._finishes)]
+        ns = perf_counter_ns() - began
+        return sum(n for n, _ in counts), sum(n_bytes for _, n_bytes in counts), ns
+
+    def _open(self, port: int, work: Path) -> readers.Reader:
+        root, form = self._manifest.root, str(self._cell.params["form"])
+        if not self._where.startswith("http"):
+            return (
+                readers.MapReader(root) if form.endswith("_map") else readers.make(self._manifest)
+            )
+        if form == "files_s3":
+            endpoint = {"endpoint": f"http://127.0.0.1:{port}", "region": "us-east-1"}
+            store = {**endpoint, "bucket": self._where, "threads": len(self._finishes)}
+            marker = {"layout": "remote", "prefix": "", "store": store}
+            write_text(work / readers.MARKER, pretty_json(marker))
+            return readers.make(replace(self._manifest, kind="remote", root=work))
+        ranges = Ranges(port, self._where)
+        if readers.storage_of(self._manifest) == "parquet":
+            table = readers.PARQUET_FILE
+            return readers.ParquetReader(root, lambda: RangeFile(ranges, table))
+        return RangeReader(root, ranges)
+
+
+def _finish(cell: Cell, manifest: Manifest, name: str) -> _Finish:
+    """What follows the bytes of an image, for one thread."""
+    if name == "bytes":
+        return lambda item, data: None
+    stages = pipeline.in_place_stages(cell.recipe, cell.model, readers.make(manifest))
+    row = np.empty((cell.model.input_px, cell.model.input_px, 3), np.uint8)
+    destination = stages.as_destination(row)
+
+    def prepare(item: Item, data: bytes) -> None:
+        if item.format == "pixels":
+            pixels = np.frombuffer(data, np.uint8).reshape(item.height, item.width, 3)
+        else:
+            pixels = stages.decode(item, data)
+        stages.resize_into(item, pixels, destination)
+
+    return prepare

@@ -1,0 +1,166 @@
+"""Stage `augment`: random resized crop, horizontal flip and colour jitter of training images.
+
+`draw` alone draws the parameters, from a seed of the image's own: independent of workers, of the
+order of batches, and of where they are applied. In a worker, `crop` cuts the decoded image before
+it is resized, and `finish` flips and jitters the uint8 result. `on_device` does all three for a
+batch in one call, from images that the workers have resized to `CANVAS_PX`: a crop is then taken
+from those pixels, so that a small one has less detail than the file.
+
+The crop is torchvision's `RandomResizedCrop` (pytorch/vision, torchvision/transforms/transforms.py,
+`get_params`), the "Inception" crop of Szegedy et al., "Going Deeper with Convolutions" (2015),
+section 6. The jitter has the factors and the grey of torchvision's `ColorJitter`, always in the
+order brightness, contrast, saturation, where torchvision shuffles them. Each of the three is affine
+in RGB, so that together they are one matrix and one offset; values are clamped once, at the end.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from wallclock.stages.pixels import Pixels
+
+#: Side of the square images that a device crops from.
+CANVAS_PX = 256
+#: Share of the image's area, and width over height of the crop: torchvision's defaults.
+SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
+_TRIES = 10
+#: A factor of the jitter is uniform in 1 ± this.
+JITTER = 0.4
+#: Grey by ITU-R BT.601, as Pillow and torchvision weight RGB.
+_GREY = np.array([0.299, 0.587, 0.114])
+
+#: Left, top, width, height in pixels.
+Box: TypeAlias = tuple[int, int, int, int]
+
+
+class Augmentation(NamedTuple):
+    """What happens to one image. The crop is in shares of its width and height."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+    flip: bool
+    brightness: float
+    contrast: float
+    saturation: float
+
+
+def draw(width: int, height: int, seed: int, epoch: int, index: int) -> Augmentation:
+    """The parameters of image `index` in this epoch of the run with this seed.
+
+    Args:
+        width: of the image in its file, in pixels; likewise `height`.
+    """
+    # The three in bits of their own: no two images of a run share a generator's state.
+    rng = Random((seed << 80) | (epoch << 40) | index)
+    left, top, w, h = draw_box(width, height, rng)
+    factors = [rng.uniform(1 - JITTER, 1 + JITTER) for _ in range(3)]
+    crop = left / width, top / height, w / width, h / height
+    return Augmentation(*crop, rng.random() < 0.5, *factors)
+
+
+def draw_box(width: int, height: int, rng: Random) -> Box:
+    """A random resized crop: area and log ratio uniform; after ten misses the largest central one.
+
+    Of an image whose own ratio lies within the limits, the central crop is the whole image.
+    """
+    low, high = (math.log(ratio) for ratio in RATIO)
+    for _ in range(_TRIES):
+        area = width * height * rng.uniform(*SCALE)
+        ratio = math.exp(rng.uniform(low, high))
+        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            return rng.randint(0, width - w), rng.randint(0, height - h), w, h
+    w = min(width, max(1, round(height * RATIO[1])))
+    h = min(height, max(1, round(width / RATIO[0])))
+    return (width - w) // 2, (height - h) // 2, w, h
+
+
+def crop(pixels: Pixels, augmentation: Augmentation) -> Pixels:
+    """The crop of a decoded image, uint8 (h, w, 3), as a view."""
+    left, top, width, height = _whole(augmentation, pixels.shape[1], pixels.shape[0])
+    return pixels[top : top + height, left : left + width]
+
+
+def _whole(augmentation: Augmentation, width: int, height: int) -> Box:
+    """The crop in whole pixels, at least one, of an image that now has this size."""
+    left, top, w, h = (
+        round(share * side)
+        for share, side in zip(augmentation[:4], (width, height) * 2, strict=True)
+    )
+    left, top = min(left, width - 1), min(top, height - 1)
+    return left, top, min(max(w, 1), width - left), min(max(h, 1), height - top)
+
+
+def finish(pixels: Pixels, augmentation: Augmentation) -> Pixels:
+    """Flip and jitter: uint8 (h, w, 3) → a new one of the same shape."""
+    import cv2
+
+    means = np.array([cv2.mean(pixels)[:3]])
+    matrix, offset = _jitter([augmentation], means)
+    affine = np.concatenate([matrix[0], np.repeat(offset, 3)[:, None]], axis=1)
+    flipped = cv2.flip(pixels, 1) if augmentation.flip else pixels
+    return np.asarray(cv2.transform(flipped, affine), dtype=np.uint8)
+
+
+def _jitter(
+    augmentations: Sequence[Augmentation], means: npt.NDArray[np.float64]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Matrices (n, 3, 3) and grey offsets (n) of images with these channel means (n, 3).
+
+    With g the grey of a pixel and m that of the image's mean: brightness b x; contrast
+    c x + (1 - c) b m, because the mean was scaled too; saturation s x + (1 - s) g. In that order
+    b c (s x + (1 - s) g) + (1 - c) b m: the offset is grey, which saturation leaves alone.
+    """
+    b, c, s = np.array([augmentation[5:] for augmentation in augmentations]).T[..., None, None]
+    matrices = b * c * (s * np.eye(3) + (1 - s) * _GREY)
+    return matrices, ((1 - c) * b)[:, 0, 0] * (means @ _GREY)
+
+
+def on_device(size: int, device: str) -> Callable[[Any, Sequence[Augmentation]], Any]:
+    """All of it for a batch: uint8 (n, h, w, 3) there → float32 (n, size, size, 3), 0 to 255.
+
+    Bilinear without antialiasing, which up to the 1.14 of 256 to 224 px hardly matters. A sample
+    beyond the crop takes its edge, as a resize of the crop alone does.
+    """
+    import torch
+
+    centres = (torch.arange(size, dtype=torch.float32, device=device) + 0.5) / size
+    grey = torch.tensor(_GREY, dtype=torch.float32, device=device)
+
+    def augment(pixels: Any, augmentations: Sequence[Augmentation]) -> Any:
+        n, height, width = pixels.shape[:3]
+        # Of a mean of 1 the offset is a factor of the mean, which only the device knows.
+        matrices, offsets = _jitter(augmentations, np.ones((n, 3)))
+        crops = [(*_whole(one, width, height), one.flip) for one in augmentations]
+        table = np.concatenate([crops, offsets[:, None], matrices.reshape(n, 9)], axis=1)
+        # One copy for all parameters of the batch.
+        drawn = torch.from_numpy(table.astype(np.float32)).to(device)
+        left, top, w, h, flip, offset = drawn[:, :6].T[..., None]
+        x = _sampled(torch.where(flip > 0, 1 - centres, centres), left, w, width)
+        y = _sampled(centres, top, h, height)
+        shape = n, size, size
+        grid = torch.stack([x[:, None].expand(shape), y[:, :, None].expand(shape)], dim=-1)
+        images = torch.nn.functional.grid_sample(
+            pixels.permute(0, 3, 1, 2).float(), grid, "bilinear", "border", align_corners=False
+        ).permute(0, 2, 3, 1)
+        mean = images.mean(dim=(1, 2)) @ grey
+        coloured = images.reshape(n, -1, 3) @ drawn[:, 6:].view(n, 3, 3).mT
+        grey_offset = (offset[:, 0] * mean)[:, None, None]
+        return (coloured + grey_offset).clamp_(0, 255).view(n, size, size, 3)
+
+    return augment
+
+
+def _sampled(centres: Any, start: Any, length: Any, side: int) -> Any:
+    """Where to sample along one axis, (n, size) from -1 to 1, for crops (n, 1) in whole pixels.
+
+    Between the centres of the crop's first and last pixel.
+    """
+    at = (start + centres * length - 0.5).clamp(start, start + length - 1)
+    return (2 * at + 1) / side - 1

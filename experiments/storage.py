@@ -1,0 +1,89 @@
+"""What does it cost to get an image, by how it is stored and where?
+
+Method. The same images in every form: files, tar shards, LMDB, Parquet (row groups of 8),
+pre-decoded pixels (uint8, one file, by `pread` or by a memory map) at full size and at 256 px. From
+the disk, their pages dropped before each pass (mincore asked: `cached_share`; `from_disk_share`:
+what a block device delivered), from memory, and over HTTP on loopback from a process that answers
+0, 5 or 50 ms late; `files_s3` by boto3. One by one (`sequential`), and by 16 threads that share a
+list (`ahead`). `finish=bytes` stops at the bytes, `tensor` decodes and resizes to the model's
+input as `recipe=fast` does: pixels pay for their bytes here and save the decoding. `mb_per_s` is of
+the images' own bytes, `kb_on_disk` of allocated blocks, `cpu_ms` an image's user and system time in
+this process, not in the store's.
+"""
+
+from dataclasses import replace
+
+from experiments import _common
+from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell, mock_model
+
+RANK = 156
+CSV = "storage.csv"
+COLUMNS = _common.columns(
+    "what form source access in_flight finish image_set corpus decoder dct_scale device",
+    "device_kind n_images repeats img_per_s img_per_s_min img_per_s_max mb_per_s cpu_ms",
+    "kb_per_image kb_on_disk cached_share from_disk_share origin status reason",
+)
+TABLES = {CSV: COLUMNS}
+
+
+def cells(plan: Plan, options: Options) -> list[Cell]:
+    """Each form of each image set, repeated; small images have no smaller form."""
+    recipe = replace(options["recipe"], device="cpu", normalize_on="device", dtype="fp32")
+    slices, remote = plan.slices(options["images"]), [f"http-{ms:g}" for ms in options["http_ms"]]
+    grid = []
+    for repeat in plan.repeats("storage"):
+        for image_set, corpus in slices.items():
+            for form in options["forms"]:
+                if image_set == "small_256" and "_256" in form:
+                    continue
+                where = remote if form == "files_s3" else ["cold", "warm", *remote]
+                params = {**plan.params, "form": form, "where": where}
+                params |= {name: options[name] for name in ("seconds", "in_flight")}
+                params |= {"allocator": "keep"}
+                new = cell(plan, "storage", "forms", form, recipe, corpus, model=mock_model(plan))
+                grid.append(replace(new, repeat=repeat, params=params))
+    return grid
+
+
+def tables(records: Records) -> Tables:
+    """One row per image set, form, source, access and finish."""
+    rows = []
+    for repeats in _common.groups(records, "forms").values():
+        found = [name for one in repeats for part in _PARTS for name in one.values.get(part, ())]
+        # One row says why a form has no time at all.
+        rows += [_row(repeats, name) for name in dict.fromkeys(found or [""])]
+    return {CSV: rows}
+
+
+#: Values by `<where>/<threads>/<finish>`, in the order of the table.
+_PARTS = ("passes", "unavailable")
+
+
+def _row(repeats: Records, name: str) -> Row:
+    of = [_of(record, name) for record in repeats]
+    where, threads, finish = (*name.split("/"), "", "")[:3]
+    row, form = _common.new_row(of, COLUMNS), repeats[0].cell.params["form"]
+    row |= {"what": f"{form} {name}".strip(), "form": form, "source": where, "finish": finish}
+    row |= {"in_flight": threads, "access": threads and ("sequential", "ahead")[threads != "1"]}
+    return _common.complete(row, of, lambda of: _measured(of, name))
+
+
+def _of(record: Record, name: str) -> Record:
+    """The record as one of a single condition."""
+    if not record.ok or name in record.samples:
+        return replace(record, samples={"wall": record.samples.get(name, [])})
+    reason = record.values["unavailable"].get(name, "not measured in this repeat")
+    return replace(record, status="unavailable", reason=reason)
+
+
+def _measured(repeats: Records, name: str) -> Row:
+    """The rates' median and range; the rest of the repeat with the median rate."""
+    alike = []
+    for one in _common.measured(repeats):
+        found = one.values["passes"][name]
+        alike.append(replace(one, values={**one.values, **found, "n_loaded": found["n"]}))
+    row = _common.spread_columns(alike)
+    values = _common.median_repeat(alike, _common.seconds_an_image).values
+    row |= {key: values[key] for key in ("n_images", "cpu_ms", "cached_share", "from_disk_share")}
+    row |= {"kb_per_image": values["mean_kb"], "kb_on_disk": values["kb_on_disk"]}
+    return row | {"mb_per_s": float(str(row["img_per_s"])) * values["mean_kb"] / 1e3}

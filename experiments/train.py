@@ -1,0 +1,195 @@
+"""Does the loader keep a training step busy, and if not, which stage is it?
+
+Method. ResNet-50 trains on augmented images with random labels: the loader alone, the step alone on
+noise, and both together; a base job, then each of batch, workers, place of the augmentation and
+dtype changed alone. `wallclock.predict` predicts the first and the last from parts measured apart
+(`contention`, `batch_transfer`, `train_step`), as in `predict`. Utilization is the step's time
+alone over its share of the wall time in the job: `utilization` measured, `utilization_expected`
+predicted, `utilization_if_overlapped` what loader and step alone would give, sharing nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from experiments import _common
+from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
+from experiments._costs import Costs, NoCostsError, batch_s
+from wallclock.clock import LOADING_STAGES
+from wallclock.spec import ModelSpec
+from wallclock.summary import median
+
+RANK = 165
+CSV = "train.csv"
+#: Of a step, by the protocol's names (`wallclock.engines.training.PARTS`).
+_PARTS = ("h2d", "augment", "forward", "backward", "optimizer")
+COLUMNS = _common.columns(
+    "what part batch_size workers augment dtype decoder resizer interpolation dct_scale engine",
+    "image_set corpus weights device device_kind n_images repeats",
+    "img_per_s img_per_s_min img_per_s_max predicted_img_per_s error",
+    "utilization utilization_expected utilization_if_overlapped wait_share slowed_share",
+    "limited_by predicted_bottleneck",
+    *(f"{part}_ms" for part in _PARTS),
+    "step_ms other_cores origin status reason",
+)
+TABLES = {CSV: COLUMNS}
+#: From this utilization on, the step is the limit; from this share of the cores on, others' work.
+_BUSY, _OTHERS = 0.9, 0.2
+
+_Step = tuple[str, bool]
+
+
+def cells(plan: Plan, options: Options) -> list[Cell]:
+    """The costs, once; then in each repeat the step, the loaders and the jobs."""
+    corpus, jobs = plan.first_slice(options["images"]), _jobs(options)
+    network = plan.settings.model.weights != "none"
+    weights = "random" if network else "none"
+    model = ModelSpec("resnet-50", weights, seed=plan.settings.model.seed, dim=2048)
+    new = partial(cell, plan, "train", model=model)
+    sizes = sorted({job.batch_size for job in jobs})
+    grid = [
+        new("contention", f"cost-{recipe.name}", recipe, corpus, params=plan.params | loading)
+        for recipe in _distinct(jobs, "loading", batch_size=sizes[0], workers=0)
+        for loading in [options["loading"]]
+    ]
+    transfer = {**plan.params, **options["batch_transfer"], "batch_sizes": sizes}
+    grid.append(new("batch_transfer", "batch_transfer", jobs[0], None, params=transfer))
+    alone = {"batch_sizes": sizes, **options["step"]}
+    seconds = {**plan.params, "seconds": plan.settings.loader_seconds}
+    together = {**plan.params, **options["together"]}
+    for repeat in plan.repeats("train"):
+        again = partial(new, repeat=repeat)
+        for dtype, on_device in dict.fromkeys(map(_step_of, jobs)):
+            place = "device" if on_device else "none"
+            recipe = replace(jobs[0], name=f"step-{dtype}-augment-{place}", dtype=dtype)
+            recipe = replace(recipe, augment=place)
+            grid.append(again("train_step", recipe.name, recipe, None, params=alone))
+        for recipe in _distinct(jobs, "loader"):
+            grid.append(again("loading", recipe.name, recipe, corpus, params=seconds))
+        for job in jobs:
+            grid.append(again("train", job.name, job, corpus, params=together))
+    return grid
+
+
+def _jobs(options: Options) -> list[Recipe]:
+    """The base job, of the first of each list, then each other choice alone."""
+    lists = ("batch_sizes", "workers", "augment", "dtypes")
+    fields = dict(zip(("batch_size", "workers", "augment", "dtype"), lists, strict=True))
+    base = replace(options["recipe"], **{name: options[key][0] for name, key in fields.items()})
+    changed = [replace(base, **{name: v}) for name, key in fields.items() for v in options[key][1:]]
+    return [replace(job, name=f"{job.dtype}-{_loader(job)}") for job in (base, *changed)]
+
+
+def _loader(recipe: Recipe) -> str:
+    return f"b{recipe.batch_size}-w{recipe.workers}-augment-{recipe.augment}"
+
+
+def _distinct(jobs: Sequence[Recipe], prefix: str, **changes: Any) -> list[Recipe]:
+    """The loaders of these jobs, each once."""
+    alike = [replace(job, dtype=jobs[0].dtype, **changes) for job in jobs]
+    return list(dict.fromkeys(replace(job, name=f"{prefix}-{_loader(job)}") for job in alike))
+
+
+def _step_of(recipe: Recipe) -> _Step:
+    """What of a job its step depends on, the batch size apart."""
+    return recipe.dtype, recipe.augment == "device"
+
+
+def tables(records: Records) -> Tables:
+    """A row for each loader, each step and batch size, and each job."""
+    if not records:
+        return {}
+    costs = Costs(records)
+    loaders = [_row(repeats, costs, "loader") for repeats in _of(records, "loading")]
+    steps = [row for repeats in _of(records, "train_step") for row in _steps(repeats)]
+    parts = {str(row["what"]): row for row in (*loaders, *steps) if row["img_per_s"]}
+    jobs = [_job(repeats, costs, parts) for repeats in _of(records, "train")]
+    return {CSV: [*loaders, *steps, *jobs]}
+
+
+def _of(records: Records, protocol: str) -> list[list[Record]]:
+    return list(_common.groups(records, protocol).values())
+
+
+def _row(repeats: Records, costs: Costs, part: str) -> Row:
+    """What loads images, measured and predicted."""
+    timed = repeats[0].cell
+    row = _common.new_row(repeats, COLUMNS) | {"part": part, "what": f"{part}, {timed.label}"}
+    row |= {"n_images": timed.images.n, "augment": timed.recipe.augment}
+    if part == "loader":
+        row |= {"dtype": None, "weights": None, "what": _loader_name(timed.recipe)}
+    row = _common.complete(row, repeats, _common.spread_columns)
+    try:
+        expected = costs.pipeline(timed).predict()
+    except NoCostsError:
+        return row
+    row |= {"predicted_img_per_s": expected.img_per_s, "predicted_bottleneck": expected.bottleneck}
+    if part != "loader":
+        row["utilization_expected"] = expected.accelerator_utilization
+    if isinstance(rate := row["img_per_s"], float):
+        row["error"] = expected.img_per_s / rate - 1
+    return row
+
+
+def _loader_name(recipe: Recipe) -> str:
+    return f"loader, {_loader(recipe)}"
+
+
+def _step_name(step: _Step, size: int) -> str:
+    return f"step, {step[0]}-b{size}{'-augmented there' if step[1] else ''}"
+
+
+def _steps(repeats: Records) -> list[Row]:
+    """A row for each batch size of a step."""
+    timed, rows = repeats[0].cell, []
+    for size in timed.params["batch_sizes"]:
+        row = _common.new_row(repeats, COLUMNS) | dict.fromkeys(("workers", "engine"))
+        row |= dict.fromkeys(("decoder", "resizer", "interpolation", "dct_scale"))
+        row |= {
+            "part": "step",
+            "batch_size": size,
+            "what": _step_name(_step_of(timed.recipe), size),
+        }
+        rows.append(_common.complete(row, repeats, partial(_step_columns, size=size)))
+    return rows
+
+
+def _step_columns(repeats: Records, size: int) -> Row:
+    done = _common.measured(repeats)
+    seconds = [batch_s(record, "forward", size) + batch_s(record, "h2d", size) for record in done]
+    row: Row = {"repeats": len(done), "step_ms": 1e3 * median(seconds)}
+    row["other_cores"] = max(record.values.get("other_cores", 0.0) for record in done)
+    row |= {"img_per_s": size / median(seconds)}
+    row |= {"img_per_s_min": size / max(seconds), "img_per_s_max": size / min(seconds)}
+    shown = done[seconds.index(min(seconds, key=lambda taken: abs(taken - median(seconds))))]
+    of_parts = {part: f"{part}-{size}" for part in _PARTS}
+    measured = {part: name for part, name in of_parts.items() if name in shown.samples}
+    return row | {f"{part}_ms": _common.mean_ms(shown, name) for part, name in measured.items()}
+
+
+def _job(repeats: Records, costs: Costs, parts: Mapping[str, dict[str, Any]]) -> Row:
+    """A job: how busy its step was, where the rest of the time went, and to which stage."""
+    row, recipe = _row(repeats, costs, "together"), repeats[0].cell.recipe
+    step = parts.get(_step_name(_step_of(recipe), recipe.batch_size))
+    rate = row["img_per_s"]
+    if step is None or not isinstance(rate, float):
+        return row
+    alone: float = step["img_per_s"]
+    if loads := parts.get(_loader_name(recipe)):
+        row["utilization_if_overlapped"] = min(1.0, loads["img_per_s"] / alone)
+    shown = _common.median_repeat(repeats, _common.seconds_an_image)
+    waits, busy = shown.seconds_in("wait") / _common.wall_s(shown), rate / alone
+    row |= {"utilization": busy, "wait_share": waits, "slowed_share": max(0.0, 1 - busy - waits)}
+    # A step alone that others slowed down makes a job look busier than it can be.
+    row["other_cores"] = others = max(shown.values["other_cores"], step["other_cores"])
+    row["step_ms"] = 1e3 * recipe.batch_size / alone
+    cores = shown.environment["machine"]["cores"]
+    if others > _OTHERS * cores:
+        return row | {"limited_by": "other processes"}
+    if busy >= _BUSY:
+        return row | {"limited_by": "step"}
+    # On a CPU the loaders also take cores from the step; a GPU may lack what its host is to do.
+    starved = recipe.device == "cpu" or waits >= 1 - busy - waits
+    stage = max(LOADING_STAGES, key=shown.seconds_in)
+    return row | {"limited_by": stage if starved else "main"}

@@ -1,0 +1,53 @@
+"""`storage` and `stage_fixes`: their grids, and their tables."""
+
+from dataclasses import replace
+
+import pytest
+
+from experiments import stage_fixes, storage
+from tests.experiments import made
+from tests.experiments.conftest import Grid
+
+
+def test_storage_grid(grid: Grid) -> None:
+    cells = grid("storage", "repeats=3", "corpus.image_set=small_256")
+    forms = ["files", "files_s3", "tar", "lmdb", "parquet", "pixels", "pixels_map"]
+    assert [cell.label for cell in cells] == 3 * forms
+    remote = ["http-0", "http-5", "http-50"]
+    for cell in cells:
+        local = [] if cell.label == "files_s3" else ["cold", "warm"]
+        assert cell.params["where"] == [*local, *remote]
+        assert (cell.recipe.decoder, cell.recipe.normalize_on) == ("simplejpeg", "device")
+
+
+def test_originals_also_smaller(grid: Grid) -> None:
+    labels = [cell.label for cell in grid("storage")]
+    assert labels[-3:] == ["pixels_map", "pixels_256", "pixels_256_map"]
+
+
+def test_storage_rows() -> None:
+    rows = {row["what"]: row for row in storage.tables(made.storage())[storage.CSV]}
+    cold = rows["tar cold/1/bytes"]
+    found = ("img_per_s", "img_per_s_min", "img_per_s_max", "mb_per_s", "cpu_ms", "repeats")
+    assert [cold[name] for name in found] == pytest.approx([100, 50, 200, 2, 0.5, 3])
+    assert (cold["access"], cold["source"], cold["finish"]) == ("sequential", "cold", "bytes")
+    assert (cold["kb_on_disk"], cold["cached_share"], cold["in_flight"]) == (24, 0.01, "1")
+    partly = rows["tar cold/16/bytes"]
+    assert (partly["status"], partly["access"]) == ("2 of 3", "ahead")
+    assert partly["reason"] == "mincore finds 50% of them in memory"
+    assert (partly["repeats"], partly["img_per_s_max"]) == (2, 100)
+    remote = rows["tar http-0"]
+    assert (remote["status"], remote["source"]) == ("unavailable", "http-0")
+    failed = storage.tables([replace(made.storage()[0], status="error", values={})])[storage.CSV]
+    assert [(row["what"], row["status"]) for row in failed] == [("tar", "error")]
+
+
+def test_stage_fixes(grid: Grid) -> None:
+    cells = grid("stage_fixes", "repeats=3")
+    assert [cell.label for cell in cells] == 3 * [*stage_fixes.STAGES]
+    rows = {row["stage"]: row for row in stage_fixes.tables(made.stage_fixes())[stage_fixes.CSV]}
+    done, absent = rows["assemble"], rows["h2d"]
+    found = ("plain_us", "fixed_us", "gain", "gain_min", "gain_max", "n_images")
+    assert [done[name] for name in found] == pytest.approx([1000, 500, 2, 1, 4, 10])
+    assert (absent["status"], absent["gain"]) == ("not applicable", None)
+    assert absent["reason"] == "needs a GPU"
