@@ -13,23 +13,32 @@ stay in buffers on the device. It may not silently fall back to the CPU: the pro
 are really on is read back, and a provider that does not load, or leaves nodes to the CPU, is a row
 with a reason and no time.
 
+Quantized graphs, on a CPU: int8 quantizes activations in every batch, int8-static by ranges that it
+found before on images after the batch (calibration), int8-weights the weights alone. `pruned` is
+the share of the hidden units of every MLP that was removed. A second, larger model has random
+weights and few batches.
+
 The vectors of the last timed batch are compared with those of PyTorch in FP32. A runtime whose
 vectors are not the same within its dtype's limits (`gate`) gets no time. FP32 means FP32: TF32 is
-off in both libraries.
+off in both libraries. Under pretrained weights `neighbours_kept` is recall@10: the share of an
+image's nearest neighbours by FP32's vectors that remain, among `n_neighbours` images.
 """
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Records, Row, Tables, cell
+from wallclock.spec import ModelSpec
 
 RANK = 60
 CSV = "onnx-vs-pytorch.csv"
 COLUMNS = _common.columns(
-    "runtime dtype opset attention provider device device_kind corpus weights batch_size",
-    "n_batches repeats mean_ms p50_ms p95_ms p99_ms mean_ms_min mean_ms_max img_per_s",
+    "model pruned runtime dtype opset attention provider device device_kind corpus weights",
+    "batch_size n_batches repeats mean_ms p50_ms p95_ms p99_ms mean_ms_min mean_ms_max img_per_s",
     "warmup_batches warmup_s compile_s export_s cosine_min cosine max_rel_error gate",
+    "n_neighbours neighbours_kept",
     "peak_gpu_mem_gib origin status reason",
 )
 TABLES = {CSV: COLUMNS}
@@ -39,27 +48,52 @@ _mean_ms = partial(_common.mean_ms, samples="batch")
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
     """Each runtime and dtype, repeated; on a CPU the GPU's rows too, which say why they cannot."""
-    device = plan.settings.recipe.device
-    size = options["batch_size"][device]
-    corpus = plan.first_slice(dict.fromkeys(options["image_sets"], size))
-    base = plan.recipe(
+    device, model, larger = plan.settings.recipe.device, plan.settings.model, options["larger"]
+    rows = [*options["rows"], *(options["cpu_rows"] if device == "cpu" else ())]
+    second = ModelSpec(larger["name"], seed=model.seed, dim=larger["dim"])
+    few = larger["rows"][device] if model.weights != "none" else ()
+    repeats = plan.repeats("onnx")
+    return [
+        _cell(plan, options, sizes, of, choice, repeat)
+        for sizes, of, choices, times in (
+            (options, model, rows, repeats),
+            (larger, second, few, repeats[: larger["repeats"]]),
+        )
+        for repeat in times
+        for choice in choices
+        if _name(choice, device) not in options["skip"]
+    ]
+
+
+def _name(choice: Options, device: str) -> str:
+    dtype = choice["dtype"]
+    name = f"{choice['runtime']}-{dtype if isinstance(dtype, str) else dtype[device]}"
+    name += f"-opset{choice['opset']}" if "opset" in choice else ""
+    return name + ("-pruned" if "pruned" in choice else "")
+
+
+def _cell(
+    plan: Plan, options: Options, sizes: Options, model: ModelSpec, choice: Options, repeat: int
+) -> Cell:
+    """A row's cell; `sizes`: of the batch, and how many."""
+    device, dtype = plan.settings.recipe.device, choice["dtype"]
+    dtype = dtype if isinstance(dtype, str) else dtype[device]
+    params = {name: sizes[name][device] for name in ("batches", "warmup_batches")}
+    pruned = choice.get("pruned", model.pruned)
+    gate = options["gate"]["pruned" if pruned else dtype]
+    params |= {"opset": choice.get("opset", options["opset"]), "gate": gate}
+    size, name = sizes["batch_size"][device], _name(choice, device)
+    wanted = options["batch_size"][device] + options["further_images"][device]
+    recipe = plan.recipe(
         decoder="pil", resizer="pil", interpolation="bilinear", engine="serial", workers=0
     )
-    params = {name: options[name][device] for name in ("batches", "warmup_batches")}
-    new = partial(cell, plan, "onnx", "runtime", corpus=corpus)
-    grid = []
-    for repeat in plan.repeats("onnx"):
-        for choice in [*options["rows"], *(options["cpu_rows"] if device == "cpu" else ())]:
-            runtime, dtype = choice["runtime"], choice["dtype"]
-            dtype = dtype if isinstance(dtype, str) else dtype[device]
-            name = f"{runtime}-{dtype}"
-            opset = choice.get("opset", options["opset"])
-            name += f"-opset{opset}" if "opset" in choice else ""
-            recipe = replace(base, name=name, runtime=runtime, dtype=dtype, batch_size=size)
-            judged = {**params, "opset": opset, "gate": options["gate"][dtype]}
-            if name not in options["skip"]:
-                grid.append(new(name, recipe, repeat=repeat, params=judged))
-    return grid
+    recipe = replace(recipe, name=name, runtime=choice["runtime"], dtype=dtype, batch_size=size)
+    label = name if model == plan.settings.model else f"{name}-{model.name}"
+    model = replace(model, pruned=pruned)
+    corpus = plan.first_slice(dict.fromkeys(options["image_sets"], wanted))
+    return cell(
+        plan, "onnx", "runtime", label, recipe, corpus, repeat=repeat, model=model, params=params
+    )
 
 
 def tables(records: Records) -> Tables:
@@ -69,6 +103,7 @@ def tables(records: Records) -> Tables:
 
 def _row(repeats: Records) -> Row:
     row = _common.new_row(repeats, COLUMNS) | {"gate": "not checked"}
+    row["pruned"] = repeats[0].cell.model.pruned
     if repeats[0].cell.recipe.runtime.startswith("onnxruntime"):
         row["opset"] = repeats[0].cell.params["opset"]
     if not _common.measured(repeats):
@@ -97,6 +132,9 @@ def _gate(measured: Records) -> tuple[Row, str]:
     lowest, mean = (min(compared[name] for compared in values) for name in ("cosine_min", "cosine"))
     error, limits = max(compared["max_rel_error"] for compared in values), timed.params["gate"]
     row: Row = {"cosine_min": lowest, "cosine": mean, "max_rel_error": error}
+    kept: list[Any] = [compared.get("neighbours_kept") for compared in values]
+    row |= {"n_neighbours": values[0].get("n_neighbours")}
+    row |= {"neighbours_kept": None if None in kept else min(kept)}
     if lowest < limits["min_cosine"] or error > limits["max_rel_error"]:
         return row | {"gate": "failed"}, (
             "not PyTorch FP32's vectors: "
@@ -104,4 +142,5 @@ def _gate(measured: Records) -> tuple[Row, str]:
             f"max_rel_error {error:.6g} (at most {limits['max_rel_error']})"
         )
     is_reference = (timed.recipe.runtime, timed.recipe.dtype) == ("pytorch", "fp32")
+    is_reference = is_reference and not timed.model.pruned
     return row | {"gate": "reference" if is_reference else "passed"}, ""

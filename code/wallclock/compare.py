@@ -27,7 +27,15 @@ from wallclock.paper.format import EMPTY
 from wallclock.paper.terminal import print_table
 from wallclock.stages import sinks
 from wallclock.stages.sinks import Vectors
-from wallclock.summary import cosine
+from wallclock.summary import (
+    NEIGHBOURS,
+    ROUNDING,
+    Indices,
+    cosine,
+    neighbours_kept,
+    row_blocks,
+    unit_length,
+)
 
 #: Exit status where a measure is outside its limit.
 OUTSIDE = 3
@@ -37,20 +45,16 @@ LIMITS: dict[str, int | float] = {
     **{"missing in A": 0, "missing in B": 0, "duplicates": 0, "invalid": 0, "misplaced": 0},
     **{"cosine p50": 0.9999, "cosine p1": 0.999, "cosine min": 0.99, "recall@10": 0.95},
 }
-_NEIGHBOURS = 10
 #: Ids that a cell and the terminal name; vectors that are tested for another's place.
 _NAMED, _SHOWN, _SUSPECTS = 10, 2, 1000
-#: Rows of a block: for cosines in float64, and so that similarities to n vectors take 32 MB.
-_ROWS, _SIMILARITIES = 1 << 14, 1 << 23
-#: float32 products of equal vectors differ by this in different blocks.
-_ROUNDING = 1e-6
+#: Rows of a block, for cosines in float64.
+_ROWS = 1 << 14
 
 #: What the readers of the formats raise for a file that is something else.
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error, lmdb.Error)
 
 #: A measure's value, the ids that it is about, and of how many vectors it is.
 _Found = tuple[float | None, Sequence[str], int]
-_Indices = npt.NDArray[np.intp]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -153,13 +157,10 @@ def _closeness(ids: Any, a: Vectors, b: Vectors, queries: int) -> dict[str, _Fou
     cosines = np.concatenate(
         [cosine(a[at : at + _ROWS], b[at : at + _ROWS]) for at in range(0, n, _ROWS)]
     )
-    for vectors in (a, b):
-        # Scaled first: the squares of the largest float32 values are infinite.
-        vectors /= np.abs(vectors).max(axis=1, keepdims=True)
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    a, b = unit_length(a), unit_length(b)
     worst, (p1, p50) = np.argsort(cosines, kind="stable"), np.quantile(cosines, (0.01, 0.5))
     tested = worst[:_SUSPECTS]
-    moved = list(_misplaced(a, b, tested, 2 * (1 - p50) + _ROUNDING))
+    moved = list(_misplaced(a, b, tested, 2 * (1 - p50) + ROUNDING))
     sample = np.sort(np.random.default_rng(0).permutation(n)[:queries])
     kept, lost = _neighbours_kept(a, b, sample)
     named = [f"{ids[i]} ({cosines[i]:.6g})" for i in worst[:_NAMED]]
@@ -172,15 +173,9 @@ def _closeness(ids: Any, a: Vectors, b: Vectors, queries: int) -> dict[str, _Fou
     }
 
 
-def _blocks(rows: _Indices, n: int) -> Iterator[_Indices]:
-    size = max(1, _SIMILARITIES // n)
-    for at in range(0, len(rows), size):
-        yield rows[at : at + size]
-
-
-def _misplaced(a: Vectors, b: Vectors, rows: _Indices, noise: float) -> Iterator[tuple[int, int]]:
+def _misplaced(a: Vectors, b: Vectors, rows: Indices, noise: float) -> Iterator[tuple[int, int]]:
     """Rows that are nearer to another row of b than to their own by over `noise`, and that row."""
-    for block in _blocks(rows, len(a)):
+    for block in row_blocks(rows, len(a)):
         similar = a[block] @ b.T
         nearest = similar.argmax(axis=1)
         at = np.arange(len(block))
@@ -188,24 +183,12 @@ def _misplaced(a: Vectors, b: Vectors, rows: _Indices, noise: float) -> Iterator
             yield int(block[i]), int(nearest[i])
 
 
-def _neighbours_kept(a: Vectors, b: Vectors, rows: _Indices) -> tuple[float, _Indices]:
-    """The mean share of each row's nearest neighbours in a that b keeps; rows, the worst first.
-
-    Neighbours as similar as the last one count as kept: pictures that exist twice have no order.
-    """
-    k = min(_NEIGHBOURS, len(a) - 1)
+def _neighbours_kept(a: Vectors, b: Vectors, rows: Indices) -> tuple[float, Indices]:
+    """The mean share of each row's nearest neighbours in a that b keeps; rows, the worst first."""
+    k = min(NEIGHBOURS, len(a) - 1)
     if not k:
         return 1.0, rows[:0]
-    shares = []
-    for block in _blocks(rows, len(a)):
-        in_a, in_b = a[block] @ a.T, b[block] @ b.T
-        at = np.arange(len(block))
-        in_a[at, block] = in_b[at, block] = -np.inf
-        nearest = np.argpartition(in_a, -k, axis=1)[:, -k:]
-        last = np.partition(in_b, -k, axis=1)[:, [-k]]
-        kept = np.take_along_axis(in_b, nearest, axis=1) >= last - _ROUNDING
-        shares.append(kept.mean(axis=1))
-    every = np.concatenate(shares)
+    every = neighbours_kept(a, b, rows, k)
     order = np.argsort(every, kind="stable")
     return float(every.mean()), rows[order[every[order] < 1]]
 

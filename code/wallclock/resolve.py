@@ -208,6 +208,8 @@ def _model(choices: Any) -> ModelSpec:
         raise UserError("model.mean and model.std: give three numbers each, the latter above 0")
     if model.weights == "none" and model.dim > 3 * model.input_px**2:
         raise UserError(f"model.dim={model.dim}: the mock model copies pixels, and has fewer")
+    if model.pruned and model.weights == "none":
+        raise UserError(f"model.pruned={model.pruned:g}: the mock has no network to prune")
     if model.weights == "random" and (model.dim % 6 or model.input_px < 14):
         raise UserError(
             f"model.dim={model.dim}, model.input_px={model.input_px}: the random DINOv2 needs a "

@@ -24,7 +24,7 @@ COMPILERS = ("none", "compile", "cuda_graphs")
 #: Runtime of the forward pass → its dtypes.
 DTYPES: Mapping[str, tuple[str, ...]] = {
     "pytorch": ("fp32", "fp16", "bf16"),
-    "onnxruntime": ("fp32", "fp16", "int8"),
+    "onnxruntime": ("fp32", "fp16", "int8", "int8-static", "int8-weights"),
     "tensorrt": ("fp16",),
 }
 RUNTIMES = tuple(DTYPES)
@@ -188,6 +188,8 @@ class ModelSpec:
     path: str = ""
     #: Of random weights; in training also of labels, crops and colours.
     seed: Count = 0
+    #: The share of the hidden units of every MLP that is removed, those of the smallest weights.
+    pruned: Annotated[float, Range(0, 0.9)] = 0.0
     #: 0 and empty statistics: as the model's own configuration says.
     input_px: Annotated[int, Range(0, 8192)] = 224
     dim: Annotated[int, Range(0, 65_536)] = 384

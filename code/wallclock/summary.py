@@ -1,13 +1,20 @@
-"""Pure functions over samples: medians, quantiles, ratios, PSNR, cosine."""
+"""Pure functions over samples: medians, quantiles, ratios, PSNR, cosine, nearest neighbours."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 #: The PSNR of equal images: theirs is infinite, which JSON cannot hold.
 PSNR_CEILING_DB = 99.0
+#: float32 products of equal vectors differ by this in different blocks.
+ROUNDING = 1e-6
+_SIMILARITIES = 1 << 23
+#: Of recall@10.
+NEIGHBOURS = 10
+
+Indices = npt.NDArray[np.intp]
 
 
 def median(values: Sequence[float]) -> float:
@@ -61,6 +68,41 @@ def cosine(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> npt.NDArra
     similarity: npt.NDArray[np.float64] = (lengths[0] == lengths[1]).astype(np.float64)
     np.divide(np.sum(x * y, axis=1), norms, out=similarity, where=norms != 0)
     return similarity
+
+
+def unit_length(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """The directions of (n, d) vectors, which are finite and not zero, in place."""
+    # Scaled first: the squares of the largest float32 values are infinite.
+    vectors /= np.abs(vectors).max(axis=1, keepdims=True)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors
+
+
+def row_blocks(rows: Indices, n: int) -> Iterator[Indices]:
+    """Rows in blocks, so that float32 similarities of a block's to `n` vectors take 32 MB."""
+    size = max(1, _SIMILARITIES // n)
+    for at in range(0, len(rows), size):
+        yield rows[at : at + size]
+
+
+def neighbours_kept(
+    a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], rows: Indices, k: int
+) -> npt.NDArray[np.float64]:
+    """Recall: the share of each row's `k` nearest neighbours in a that are among its nearest in b.
+
+    `a`, `b`: (n, d) vectors of unit length, n over `k`; `rows`: which of them are queries.
+    Neighbours as similar as the last one count as kept: pictures that exist twice have no order.
+    """
+    shares = []
+    for block in row_blocks(rows, len(a)):
+        in_a, in_b = a[block] @ a.T, b[block] @ b.T
+        at = np.arange(len(block))
+        in_a[at, block] = in_b[at, block] = -np.inf
+        nearest = np.argpartition(in_a, -k, axis=1)[:, -k:]
+        last = np.partition(in_b, -k, axis=1)[:, [-k]]
+        kept = np.take_along_axis(in_b, nearest, axis=1) >= last - ROUNDING
+        shares.append(kept.mean(axis=1))
+    return np.concatenate(shares)
 
 
 def linear_fit(

@@ -14,20 +14,26 @@ from wallclock.measure.runtimes import VARIANTS
 from wallclock.paper import claims
 from wallclock.paper.claims import CLAIMS
 from wallclock.run.plan import Plan
-from wallclock.spec import Cell
+from wallclock.spec import Cell, ModelSpec
 
 GPU_ROWS = [
     *("pytorch fp32", "pytorch fp16", "pytorch bf16"),
-    *("pytorch-compile fp16", "pytorch-cudagraph fp16"),
+    *("pytorch-compile fp16", "pytorch-cudagraph fp16", "pytorch fp16 pruned"),
     *("onnxruntime fp32", "onnxruntime fp16", "onnxruntime fp16"),
     "onnxruntime-tensorrt fp16",
 ]
-CPU_ROWS = ["onnxruntime-cpu fp32", "onnxruntime-cpu int8"]
+CPU_ROWS = [f"onnxruntime-cpu {dtype}" for dtype in ("fp32", "int8", "int8-static", "int8-weights")]
+#: Of the larger model.
+LARGER = {
+    "cuda": ["pytorch fp16", *2 * ["onnxruntime fp16"], "onnxruntime-tensorrt fp16"],
+    "cpu": ["pytorch fp32", "onnxruntime-cpu fp32"],
+}
 
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
-    return made.plan(tmp_path, "experiment=[onnx]", "n=2", "corpus.image_set=small_256")
+    network = ("model=dinov2-small", "model.weights=random")
+    return made.plan(tmp_path, "experiment=[onnx]", "n=2", "corpus.image_set=small_256", *network)
 
 
 def grid(plan: Plan, device: str = "cpu", repeats: int = 1) -> list[Cell]:
@@ -39,23 +45,34 @@ def grid(plan: Plan, device: str = "cpu", repeats: int = 1) -> list[Cell]:
 
 
 def names(cells: list[Cell]) -> list[str]:
-    return [f"{cell.recipe.runtime} {cell.recipe.dtype}" for cell in cells]
+    pruned = {0.0: "", 0.25: " pruned"}
+    return [f"{c.recipe.runtime} {c.recipe.dtype}{pruned[c.model.pruned]}" for c in cells]
 
 
 def test_grid_on_a_gpu(plan: Plan) -> None:
     cells = grid(plan, "cuda", repeats=5)
-    assert names(cells) == 5 * GPU_ROWS
+    assert names(cells) == [*5 * GPU_ROWS, *LARGER["cuda"]]
+    assert len({cell.label for cell in cells}) == len(GPU_ROWS) + len(LARGER["cuda"])
     assert {cell.recipe.batch_size for cell in cells} == {64}
     older = {cell.label for cell in cells if cell.params["opset"] == 17}
-    assert older == {"onnxruntime-fp16-opset17"}
-    assert {(cell.params["batches"], cell.params["warmup_batches"]) for cell in cells} == {(50, 10)}
+    assert older == {"onnxruntime-fp16-opset17", "onnxruntime-fp16-opset17-dinov2-base"}
+    sizes = {(c.model.name, c.params["batches"], c.params["warmup_batches"]) for c in cells}
+    assert sizes == {("dinov2-small", 50, 10), ("dinov2-base", 10, 3)}
+    (base,) = {c.model for c in cells if c.model.name == "dinov2-base"}
+    assert (base.weights, base.dim, base.input_px) == ("random", 768, 224)
 
 
 def test_grid_on_a_cpu_has_the_gpu_rows_too(plan: Plan) -> None:
     cells = grid(plan)
     on_cpu = [name.replace("compile fp16", "compile fp32") for name in GPU_ROWS]
-    assert names(cells) == [*on_cpu, *CPU_ROWS]
-    assert {cell.params["batches"] for cell in cells} == {3}
+    on_cpu = [name.replace("fp16 pruned", "fp32 pruned") for name in on_cpu]
+    assert names(cells) == [*on_cpu, *CPU_ROWS, *LARGER["cpu"]]
+    assert {(c.recipe.batch_size, c.params["batches"]) for c in cells} == {(16, 3), (4, 2)}
+
+
+def test_a_mock_model_has_no_larger_one(plan: Plan) -> None:
+    plan.settings = replace(plan.settings, model=ModelSpec("null", weights="none"))
+    assert {cell.model.name for cell in grid(plan)} == {"null"}
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -67,6 +84,7 @@ def test_every_row_has_a_runtime_and_a_gate_and_every_claim_a_row(plan: Plan, de
         assert (cell.images.image_set, cell.images.n) == ("small_256", 2)
         row = {"device_kind": device, "status": "ok", "corpus": "abo", "weights": "pretrained"}
         row |= {"runtime": cell.recipe.runtime, "dtype": cell.recipe.dtype, "mean_ms": "1"}
+        row |= {"model": cell.model.name, "pruned": f"{cell.model.pruned:g}"}
         rows.append(row | {"opset": str(cell.params["opset"])})
     mine = [claim for claim in claims.load(CLAIMS) if claim.experiment == "onnx"]
     assert len(mine) == 8
@@ -106,3 +124,10 @@ def test_reference_must_agree_with_itself() -> None:
     assert (row["gate"], row["opset"], row["attention"]) == ("passed", 23, "fused")
     eager = row_of("onnxruntime-cpu-fp32", {"operators": {"MatMul": 2}})
     assert eager["attention"] == "eager"
+
+
+def test_neighbours_are_the_worst_repeats() -> None:
+    kept = [{"n_neighbours": 60, "neighbours_kept": share} for share in (0.95, 0.9)]
+    row = row_of("onnxruntime-cpu-int8", *kept)
+    assert (row["model"], row["n_neighbours"], row["neighbours_kept"]) == ("dinov2-small", 60, 0.9)
+    assert row_of("onnxruntime-cpu-int8", {}, kept[0])["neighbours_kept"] is None

@@ -146,3 +146,12 @@ def test_every_sample_waits_for_the_device() -> None:
 
     samples = protocol.timed(lambda: queued.append(7), wait, 3, lambda done: None, clock)
     assert list(samples) == [7, 7, 7]
+
+
+def test_neighbours_that_remain() -> None:
+    vectors = np.random.default_rng(0).normal(size=(40, 8)).astype(np.float32)
+    assert protocol.recall(vectors.copy(), vectors.copy()) == 1
+    assert 0 < (protocol.recall(vectors[::-1].copy(), vectors.copy()) or 0) < 0.6
+    assert protocol.recall(vectors[:10].copy(), vectors[:10].copy()) is None
+    vectors[0, 0] = np.nan
+    assert protocol.recall(vectors, vectors) is None

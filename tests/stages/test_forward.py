@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,13 @@ import pytest
 import torch
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_state
 from torch._dynamo.exc import TorchDynamoException
+from transformers import AutoConfig, AutoModel
 
 from tests.test_clock import FakeClock
 from wallclock.errors import Unavailable, UserError
 from wallclock.spec import DTYPES, IMAGENET, RUNTIMES, ModelSpec, Recipe
 from wallclock.stages import forward, normalize
-from wallclock.stages.forward import Network, Request, networks, ort, pytorch
+from wallclock.stages.forward import Network, Request, export, networks, ort, pytorch
 from wallclock.summary import cosine
 
 #: DINOv2's shape with narrow layers, and two of them: seconds less.
@@ -113,7 +115,7 @@ class TestLabelsAreReadBack:
         assert (network.dtype, network.provider) == ("fp32", "torch cpu float32")
 
     def test_dtype_of_a_session(self, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        real = ort.exported
+        real = export.exported
         monkeypatch.setattr(ort, "exported", lambda request: real(replace(request, dtype="fp32")))
         assert make(runtime="onnxruntime", dtype="int8").dtype == "fp32"
 
@@ -168,11 +170,27 @@ def test_gpu_only_choices_are_unavailable(make: Any, changes: dict[str, str]) ->
         make(**changes)
 
 
-def test_only_dinov2_is_exported(request_for: Any, cache: Path) -> None:
-    request = request_for(runtime="onnxruntime", weights_digest="another")
-    request.network.config.model_type = "vit"
-    with pytest.raises(Unavailable, match="exports DINOv2 only, the model is a vit"):
-        forward.build(request)
+def test_static_quantization_needs_images(request_for: Any) -> None:
+    with pytest.raises(Unavailable, match="int8-static needs images to calibrate with"):
+        forward.build(request_for(runtime="onnxruntime", dtype="int8-static"))
+
+
+class TestPruned:
+    def test_layers_are_narrower(self) -> None:
+        whole, half = (networks.load_network(replace(MODEL, pruned=p)) for p in (0.0, 0.5))
+        for before, after in zip(whole.encoder.layer, half.encoder.layer, strict=True):
+            first, norms = after.mlp.fc1, before.mlp.fc1.weight.norm(dim=1)
+            largest = norms.argsort(descending=True)[:96].sort().values
+            assert (first.out_features, after.mlp.fc2.weight.shape) == (96, (48, 96))
+            assert torch.equal(first.weight, before.mlp.fc1.weight[largest])
+            assert torch.equal(first.bias, before.mlp.fc1.bias[largest])
+            assert torch.equal(after.mlp.fc2.weight, before.mlp.fc2.weight[:, largest])
+        assert half(pixel_values=torch.zeros(1, 3, 28, 28)).pooler_output.shape == (1, 48)
+
+    def test_no_mlp(self) -> None:
+        network = SimpleNamespace(modules=list, config=SimpleNamespace(model_type="resnet"))
+        with pytest.raises(Unavailable, match="a resnet has no MLP"):
+            networks._prune(network, 0.5)
 
 
 def test_fp32_means_fp32(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,10 +270,10 @@ class TestPyTorch:
 
 class TestExport:
     def test_graph_repeats_no_constant_work(self, request_for: Any) -> None:
-        graph = ort.exported(request_for())
+        graph = export.exported(request_for())
         assert not {"Resize", "Upsample", "Shape"} & set(graph.operators)
         assert graph.operators["Attention"] == 2
-        older = ort.exported(request_for(opset=17))
+        older = export.exported(request_for(opset=17))
         assert "Attention" not in older.operators
         assert not {"IsNaN", "Where", "Resize"} & set(older.operators)
         assert older.path != graph.path
@@ -263,18 +281,18 @@ class TestExport:
     def test_interpolation_is_refused(
         self, request_for: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(ort, "_prepared", lambda request: request.network)
-        with pytest.raises(RuntimeError, match="still holds Resize"):
-            ort.exported(request_for(cache=tmp_path / "graphs"))
+        monkeypatch.setattr(export, "_prepared", lambda request: request.network)
+        with pytest.raises(Unavailable, match="still holds Resize"):
+            export.exported(request_for(cache=tmp_path / "graphs"))
         assert not list((tmp_path / "graphs").iterdir()), "a partial export was left behind"
 
     def test_cached_until_damaged(self, request_for: Any) -> None:
-        first = ort.exported(request_for(dtype="int8"))
+        first = export.exported(request_for(dtype="int8"))
         written = first.path.stat().st_mtime_ns
-        again = ort.exported(request_for(dtype="int8"))
+        again = export.exported(request_for(dtype="int8"))
         assert (again, again.path.stat().st_mtime_ns) == (first, written)
         first.path.write_bytes(first.path.read_bytes()[:-1])
-        repaired = ort.exported(request_for(dtype="int8"))
+        repaired = export.exported(request_for(dtype="int8"))
         assert repaired.path == first.path
         assert repaired.path.stat().st_mtime_ns != written
         ort.open_session(repaired.path, [(ort.CPU, {})], 1)
@@ -284,17 +302,52 @@ class TestExport:
         [{"weights_digest": "x"}, {"shape": (2, 3, 28, 28)}, {"dtype": "fp16"}, {"opset": 20}],
     )
     def test_key_depends_on_all_inputs(self, request_for: Any, change: Any) -> None:
-        assert ort._key(request_for(**change)) != ort._key(request_for())
+        assert export._key(request_for(**change)) != export._key(request_for())
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("opset", [23, 17])
+    @pytest.mark.parametrize("kind", ["vit", "clip_vision_model", "convnext", "resnet"])
+    def test_any_image_model(
+        self, request_for: Any, images: Any, tmp_path: Path, kind: str, opset: int
+    ) -> None:
+        torch.manual_seed(0)
+        narrow = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 1}
+        narrow |= {"num_attention_heads": 2, "image_size": 28, "patch_size": 14}
+        flat = {"hidden_sizes": [8, 16], "depths": [1, 1], "num_stages": 2, "embedding_size": 8}
+        known = flat if kind in ("convnext", "resnet") else narrow
+        from_config: Any = AutoModel.from_config  # untyped in transformers
+        module = from_config(AutoConfig.for_model(kind, **known)).eval()
+        network = networks._pooled(module, MODEL)
+        request = request_for(network=network, weights_digest=kind, cache=tmp_path, opset=opset)
+        built = forward.build(replace(request, runtime="onnxruntime"))
+        with torch.inference_mode():
+            expected = network(pixel_values=images).pooler_output
+        assert error_of(built.run(images), expected) < 1e-4
+        assert ("Attention" in built.values["operators"]) == (opset == 23 and known is narrow)
+        assert "Where" not in built.values["operators"], "a mask that masks nothing"
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("dtype", ["int8-static", "int8-weights"])
+    def test_quantized(
+        self, request_for: Any, images: Any, reference: Any, tmp_path: Path, dtype: str
+    ) -> None:
+        calibration = np.concatenate([images.numpy(), images.numpy()[:1]])
+        request = request_for(runtime="onnxruntime", dtype=dtype, calibration=calibration)
+        network = forward.build(request)
+        assert (network.dtype, network.provider) == (dtype, ort.CPU)
+        assert 0 < error_of(network.run(images), reference) < 0.2
+        other = replace(request, calibration=calibration / 2)
+        assert (export._key(other) != export._key(request)) == (dtype == "int8-static")
 
     def test_int8_seconds_include_its_fp32_graph(self, request_for: Any) -> None:
-        int8, fp32 = (ort.exported(request_for(dtype=name)) for name in ("int8", "fp32"))
+        int8, fp32 = (export.exported(request_for(dtype=name)) for name in ("int8", "fp32"))
         assert int8.export_s > fp32.export_s
 
 
 @pytest.mark.skipif(HAS_GPU, reason="the provider loads here")
 @pytest.mark.parametrize("provider", [ort.CUDA, ort.TENSORRT])
 def test_missing_library_is_named(request_for: Any, provider: str, capfd: Any) -> None:
-    graph = ort.exported(request_for())
+    graph = export.exported(request_for())
     message = rf"{provider} did not load: lib\S+: cannot open shared object file"
     with pytest.raises(Unavailable, match=message):
         ort.open_session(graph.path, [(provider, {})], 1)

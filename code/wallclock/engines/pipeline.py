@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import wraps
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -85,10 +84,6 @@ class DeviceStages:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-#: The values of an image's fields, in their order.
-_values = attrgetter(*(item.name for item in fields(Item)))
-
-
 @dataclass(frozen=True)
 class AugmentedItem(Item):
     """An image as one epoch of a training sees it."""
@@ -96,22 +91,30 @@ class AugmentedItem(Item):
     augmentation: Augmentation | None = None
 
 
+@dataclass(frozen=True)
+class _Requested:
+    """See `requested`. A class, so that a spawned worker can have it."""
+
+    items: Sequence[Item]
+    augments: bool
+    seed: int
+
+    def __call__(self, position: int) -> Item:
+        epoch, index = divmod(position, len(self.items))
+        item = self.items[index]
+        if not self.augments:
+            return item
+        drawn = augment.draw(item.width, item.height, self.seed, epoch, index)
+        values: dict[str, Any] = {of.name: getattr(item, of.name) for of in fields(Item)}
+        return AugmentedItem(**values, augmentation=drawn)
+
+
 def requested(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> Callable[[int], Item]:
     """The image at a position; past the last one they start over, in the next epoch.
 
     In every epoch an image is augmented anew where the recipe says so.
     """
-    items, n = manifest.valid, len(manifest.valid)
-    if recipe.augment == "none":
-        return lambda position: items[position % n]
-
-    def augmented(position: int) -> AugmentedItem:
-        epoch, index = divmod(position, n)
-        item = items[index]
-        drawn = augment.draw(item.width, item.height, model.seed, epoch, index)
-        return AugmentedItem(*_values(item), augmentation=drawn)
-
-    return augmented
+    return _Requested(manifest.valid, recipe.augment != "none", model.seed)
 
 
 def augmentation_of(item: Item) -> Augmentation | None:

@@ -2,12 +2,13 @@
 
 `runtime`: by one runtime. The batch is real images of the corpus and lies on the device before the
 clock starts. The last run's vectors are compared with those of PyTorch in FP32, computed in this
-process before. `layers`: by operator and module, with a trace.
+process before; under pretrained weights so are those of further images, and their nearest
+neighbours. `layers`: by operator and module, with a trace.
 """
 
 import os
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -18,14 +19,14 @@ from typing import Any
 import numpy as np
 
 from wallclock.clock import Clock, gc_disabled
-from wallclock.corpus.manifest import Manifest
+from wallclock.corpus.manifest import Item, Manifest
 from wallclock.engines.pipeline import Floats, load_stages
 from wallclock.errors import Unavailable, UserError, check_name
 from wallclock.measure import protocol
 from wallclock.measure.protocol import Measurement, Progress, no_progress
 from wallclock.spec import Cell, ModelSpec, Recipe
 from wallclock.stages import forward, transfer
-from wallclock.summary import cosine, median
+from wallclock.summary import NEIGHBOURS, cosine, median, neighbours_kept, unit_length
 from wallclock.thread_counts import set_threads
 
 #: A row's name → recipe.runtime, recipe.compile, and the device it needs.
@@ -58,16 +59,27 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
     recipe, model = resolve(cell.recipe), cell.model
     require_network(model)
     threads = set_threads(recipe, uses_torch=True)
-    images, n_unique = first_batch(protocol.open_corpus(cell), recipe, model)
+    manifest = protocol.open_corpus(cell)
+    images, n_unique = first_batch(manifest, recipe, model)
+    further = _further(manifest, recipe, model, images)
     # A compiler cache that is warm from the last run would make compile_s a different figure.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(work / "inductor")
     os.environ["TRITON_CACHE_DIR"] = str(work / "triton")
     request = forward.prepare(model, recipe, None, forward.cache_of(work))
-    request = replace(request, opset=int(cell.params["opset"]))
+    # Calibrated on images that its vectors are not compared on, where the corpus has more.
+    calibration = further if len(further) else images
+    request = replace(request, opset=int(cell.params["opset"]), calibration=calibration)
     move = transfer.make(recipe.device)
-    reference = _reference(request, move, images)
+    if model.weights != "pretrained":
+        further = further[:0]
+    whole = request
+    if model.pruned:
+        whole = forward.prepare(replace(model, pruned=0.0), recipe, None, request.cache)
+    references = _reference(whole, move, [images, further])
     before_gib = _gpu_gib(recipe.device)
     network = forward.build(request)
+    if network.dtype != recipe.dtype:
+        raise Unavailable(f"dtype={recipe.dtype}: of this network only {network.dtype} was made")
     # In the network's dtype, which spares every run a conversion.
     batch = move.h2d(images).to(TORCH_DTYPES[network.dtype])
     last: list[Any] = []
@@ -91,10 +103,15 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
         "tf32": "off",
         "weights_digest": network.weights_digest,
         "n_compared": n_unique,
-        **compare(move.d2h(last[0]), reference),
+        **compare(move.d2h(last[0]), references[: len(images)]),
         "peak_gpu_mem_gib": after_gib and after_gib - (before_gib or 0),
         "peak_memory_mib": protocol.peak_memory_mib(),
     }
+    if len(further):
+        vectors = _vectors(network, move, [images, further], recipe.batch_size)
+        distinct = [*range(n_unique), *range(len(images), len(vectors))]
+        values |= {"n_neighbours": len(distinct)}
+        values |= {"neighbours_kept": recall(vectors[distinct], references[distinct])}
     return Measurement({"batch": samples}, values)
 
 
@@ -157,20 +174,49 @@ def first_batch(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> tuple[F
     items = manifest.valid[: recipe.batch_size]
     if not items:
         raise UserError("the corpus holds no valid image to run a network on")
-    recipe = replace(recipe, normalize_on="host", dct_scale="full")
-    load = load_stages(recipe, model, manifest)
+    images = _load(manifest, items, recipe, model)
+    return images.take(range(recipe.batch_size), axis=0, mode="wrap"), len(images)
+
+
+def _load(manifest: Manifest, items: Sequence[Item], recipe: Recipe, model: ModelSpec) -> Floats:
+    """Images as normalized floats (n, 3, h, w), in host memory."""
+    load = load_stages(replace(recipe, normalize_on="host", dct_scale="full"), model, manifest)
     pixels = [load.resize(item, load.decode(item, load.read(item))) for item in items]
-    images = [load.normalize(image) for image in pixels]
-    repeated = [images[position % len(images)] for position in range(recipe.batch_size)]
-    return load.assemble(repeated), len(images)
+    return load.assemble([load.normalize(image) for image in pixels])
 
 
-def _reference(request: forward.Request, move: transfer.Transfer, images: Floats) -> Floats:
+def _further(manifest: Manifest, recipe: Recipe, model: ModelSpec, images: Floats) -> Floats:
+    """The images after the first batch, if this cell needs them and there are any."""
+    items = manifest.valid[recipe.batch_size :]
+    if not items or (model.weights != "pretrained" and recipe.dtype != "int8-static"):
+        return images[:0]
+    return _load(manifest, items, recipe, model)
+
+
+def recall(vectors: Floats, references: Floats) -> float | None:
+    """The mean share of an image's ten nearest neighbours that remain; None: no ten, or NaN."""
+    if len(vectors) <= NEIGHBOURS or not np.isfinite(vectors).all():
+        return None
+    ours, theirs = unit_length(vectors), unit_length(references)
+    return float(neighbours_kept(theirs, ours, np.arange(len(ours)), NEIGHBOURS).mean())
+
+
+def _vectors(
+    network: forward.Network, move: transfer.Transfer, parts: Sequence[Floats], size: int
+) -> Floats:
+    """Vectors of all images of the parts, `size` of them at a time."""
+    batches = [part[at : at + size] for part in parts for at in range(0, len(part), size)]
+    return np.concatenate([move.d2h(network.run(move.h2d(batch))) for batch in batches])
+
+
+def _reference(
+    request: forward.Request, move: transfer.Transfer, parts: Sequence[Floats]
+) -> Floats:
     """Vectors of PyTorch in FP32 on the same device; the network is back in host memory after."""
     import torch
 
     network = forward.build(replace(request, runtime="pytorch", dtype="fp32", compile="none"))
-    vectors = move.d2h(network.run(move.h2d(images)))
+    vectors = _vectors(network, move, parts, request.shape[0])
     del network
     request.network.cpu()
     torch.cuda.empty_cache()  # nothing where CUDA was never used

@@ -37,6 +37,8 @@ _CONDITIONS = (
     "service_ms",
     "fsync",
     "context",
+    "model",
+    "pruned",
 )
 #: Columns that name a row, with their labels.
 _NAMES: Mapping[str, Mapping[str, str]] = {

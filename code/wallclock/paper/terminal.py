@@ -21,7 +21,7 @@ _MAX_ROWS = 100
 #: Columns that name a row, in the order in which they are shown.
 _NAMES = (
     *("system", "what", "stage", "recipe", "decoder", "runtime"),
-    *("dtype", "format", "image_set", "subset", "context"),
+    *("dtype", "model", "format", "image_set", "subset", "context"),
 )
 #: Column and unit: the first that a row fills is its result.
 RESULTS = {"img_per_s": "img/s", "vectors_per_s": "vectors/s", "mean_ms": "ms"}
@@ -95,6 +95,8 @@ def _name(row: Row) -> str:
     parts = [row[column] for column in _NAMES if row.get(column) and row[column] != "null"]
     if row.get("fsync") == "yes":
         parts.append("with fsync")
+    if (pruned := row.get("pruned", "")) not in ("", "0"):
+        parts.append(f"pruned {percent(pruned, 0)}")
     return " ".join(dict.fromkeys(parts))
 
 

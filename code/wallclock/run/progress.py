@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import Progress, TaskID, TextColumn
 
 from wallclock import records
-from wallclock.spec import Cell
+from wallclock.spec import Cell, ModelSpec
 
 #: Redraws a second. More would take time from what is being measured.
 _REFRESH_HZ = 2
@@ -137,6 +137,8 @@ class Estimator:
             one_core = recipe.device == "cuda" or recipe.torch_threads == 1
             forward = _FORWARD_S[recipe.device] / (1 if one_core else self._cores)
             forward *= _FP16[recipe.device] if recipe.dtype == "fp16" else 1
+            # Of networks of the same depth: most of the work is products of width by width.
+            forward *= (cell.model.dim / ModelSpec.dim) ** 2
         seconds = load + forward
         if cell.protocol == "throughput":
             # At least one batch is measured; what the loader prefetches warms up, at most half.
@@ -147,7 +149,7 @@ class Estimator:
             if workers and recipe.decoder != "pil":
                 seconds = max(forward, load / min(workers, self._cores))
         elif cell.protocol in ("runtime", "layers"):
-            n *= 1 + int(cell.params["batches"])
+            n = recipe.batch_size * (1 + int(cell.params["batches"]))
         elif cell.protocol == "formats":  # each is encoded, then decoded
             n *= 2 * len(cell.params["encodings"])
         # Of a loader's or a training's steady state, what was loaded ahead comes first.

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from experiments import ablation, decoders, onnx, steps
 from wallclock.paper.csvfile import Row, distinct, joined, number, ok_rows
 from wallclock.paper.figures import style
-from wallclock.paper.format import digits, factor
+from wallclock.paper.format import digits, factor, percent
 from wallclock.paper.labels import ABLATION, DECODERS, RUNTIMES, SETS, SHORT_SETS, STEPS
 from wallclock.paper.rendering import NothingToDrawError, Tables, output
 from wallclock.spec import IMAGE_SETS
@@ -52,22 +52,25 @@ def draw_decoders(tables: Tables) -> Figure:
     onnx.CSV,
 )
 def draw_runtimes(tables: Tables) -> Figure:
-    """Mean time a batch by runtime, with a line from p50 to p95; without a time, the reason."""
+    """Mean time a batch by runtime, with a line from p50 to p95; without a time, the reason.
+
+    A panel a model, with its own scale.
+    """
     rows = tables[onnx.CSV]
-    measured = ok_rows(rows)
-    figure = style.new_figure(1.05 + 0.3 * len(rows))
-    axes = figure.subplots()
+    measured, models = ok_rows(rows), distinct(rows, "model")
+    by_model = [[row for row in rows if row["model"] == model] for model in models]
+    lengths = [len(of_model) for of_model in by_model]
+    figure = style.new_figure(0.4 + 0.65 * len(models) + 0.3 * len(rows))
+    panels = figure.subplots(len(models), squeeze=False, height_ratios=lengths)[:, 0]
 
     def after(row: Row) -> str:
         return " ms" + (f" · {digits(row['img_per_s'])} img/s" if row["img_per_s"] else "")
 
-    _bars(axes, rows, ("mean_ms", "p50_ms", "p95_ms"), after, reason=74)
-    graphs = [f" (opset {opset})" if (opset := row.get("opset")) else "" for row in rows]
-    names = [f"{RUNTIMES[row['runtime']]} {row['dtype'].upper()}" for row in rows]
-    names = [name + graph for name, graph in zip(names, graphs, strict=True)]
-    style.horizontal_bars(axes, names, 0.24)
-    axes.set_xlabel(f"milliseconds per batch of {joined(measured, 'batch_size')}")
-    axes.set_title("Forward pass alone, by runtime")
+    for axes, model, of_model in zip(panels, models, by_model, strict=True):
+        _bars(axes, of_model, ("mean_ms", "p50_ms", "p95_ms"), after, reason=74)
+        style.horizontal_bars(axes, [_runtime_name(row) for row in of_model], 0.3)
+        axes.set_xlabel(f"milliseconds per batch of {joined(of_model, 'batch_size')}")
+        axes.set_title(f"Forward pass alone, {model}")
     batches = joined(measured, "n_batches")
     remarks = (f"{batches} batches" if batches else "", "bar: mean, line: p50 to p95")
     style.place_caption(figure, measured, *remarks, style.mark_explained(measured))
@@ -204,6 +207,12 @@ def _set_title(image_set: str, rows: Sequence[Row]) -> str:
     if not kilobytes or not megapixels:
         return title
     return f"{title}\n(median {digits(kilobytes)} KB, {float(megapixels):.2g} megapixels)"
+
+
+def _runtime_name(row: Row) -> str:
+    opset = f" (opset {row['opset']})" if row["opset"] else ""
+    pruned = f", pruned {percent(row['pruned'], 0)}" if row["pruned"] not in ("", "0") else ""
+    return f"{RUNTIMES[row['runtime']]} {row['dtype'].upper()}{opset}{pruned}"
 
 
 def _decoder_name(decoder: str, rows: Sequence[Row]) -> str:

@@ -109,9 +109,10 @@ def _resize_gain(tables: Tables) -> Gain:
 
 
 def _forward_gain(tables: Tables) -> Gain:
-    full = find(tables, onnx.CSV, runtime="pytorch", dtype="fp32")
+    full = find(tables, onnx.CSV, runtime="pytorch", dtype="fp32", pruned="0")
+    alike = {"model": full.row["model"], "pruned": "0"} if full else {}
     for dtype in ("fp16", "bf16"):
-        if half := find(tables, onnx.CSV, runtime="pytorch", dtype=dtype):
+        if half := find(tables, onnx.CSV, runtime="pytorch", dtype=dtype, **alike):
             cosine = half.row.get("cosine")
             note = f"; cosine to FP32 {float(cosine):.5f}" if cosine else ""
             what = f"img/s of the forward pass, PyTorch {dtype.upper()} over FP32{note}"

@@ -33,7 +33,8 @@ class Request:
     `network`: FP32, in host memory, in evaluation mode; a builder may change and move it. `shape`:
     (n, 3, h, w) of a batch. `normalize`: uint8 (n, h, w, 3) → float32 (n, 3, h, w), on the device;
     None: batches are normalized already. `cache`: where exported graphs are kept from one process
-    to the next. `opset`: of exported graphs.
+    to the next. `opset`: of exported graphs. `calibration`: normalized images (n, 3, h, w) in host
+    memory, for dtype=int8-static.
     """
 
     network: Any
@@ -46,6 +47,7 @@ class Request:
     normalize: Run | None
     cache: Path
     opset: int = 23
+    calibration: Any = None
 
 
 @dataclass(frozen=True)

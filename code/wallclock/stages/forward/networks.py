@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ from wallclock.errors import Unavailable, UserError, check_name, first_line
 from wallclock.spec import ModelSpec
 
 _LAYERS = 12
+#: DINOv2's heads are 64 wide; a narrow network of a test has as many as dinov2-small.
+_HEAD_DIM, _HEADS = 64, 6
 _ATTENTION = "sdpa"  # where the architecture has it
 
 
@@ -22,6 +25,8 @@ def load_network(model: ModelSpec) -> Any:
     """
     check_name(model.weights, _LOADERS, "model.weights of a network")
     network = _pooled(_LOADERS[model.weights](model).eval().float(), model)
+    if model.pruned:
+        _prune(network, model.pruned)
     width = checkpoint.width(network.config.to_dict())
     if width != model.dim:
         says = f"the model's vectors have {width} numbers, model.dim says {model.dim}"
@@ -39,12 +44,13 @@ def digest_of(network: Any) -> str:
 
 
 def _random(model: ModelSpec) -> Any:
-    """facebook/dinov2-small's architecture (its config.json), with seeded random weights."""
+    """The architecture of facebook/dinov2-small or, 768 wide, -base, with seeded random weights."""
     import torch
     from transformers import Dinov2Config, Dinov2Model
 
     sizes: dict[str, Any] = {"hidden_size": model.dim, "patch_size": 14, "image_size": 518}
-    sizes |= {"num_hidden_layers": _LAYERS, "num_attention_heads": 6, "mlp_ratio": 4}
+    heads = model.dim // _HEAD_DIM if model.dim % _HEAD_DIM == 0 else _HEADS
+    sizes |= {"num_hidden_layers": _LAYERS, "num_attention_heads": heads, "mlp_ratio": 4}
     config: Any = Dinov2Config(attn_implementation=_ATTENTION, **sizes)  # type: ignore[call-arg]
     torch.manual_seed(model.seed)
     return Dinov2Model(config)
@@ -115,6 +121,39 @@ def _pooled(network: Any, model: ModelSpec) -> Any:
         if vectors is None or vectors.ndim != 2:
             network.register_forward_hook(pool)
     return network
+
+
+def _prune(network: Any, share: float) -> None:
+    """Remove hidden units of every MLP: its two layers become narrower, no weight is only masked.
+
+    Removed are those whose weights in the first layer have the smallest Euclidean norm. Raises
+    `Unavailable` where no layer widens its input for the next one to narrow it.
+    """
+    import torch
+    from torch.nn.utils import prune
+
+    ln_structured: Any = prune.ln_structured  # untyped in torch
+    remove: Any = prune.remove
+    layers = [module for module in network.modules() if isinstance(module, torch.nn.Linear)]
+    mlps = [
+        (first, second)
+        for first, second in pairwise(layers)
+        if first.in_features < first.out_features == second.in_features
+    ]
+    if not mlps:
+        raise Unavailable(f"model.pruned={share:g}: a {network.config.model_type} has no MLP")
+    for first, second in mlps:
+        ln_structured(first, "weight", amount=share, n=2, dim=0)
+        kept = dict(first.named_buffers())["weight_mask"].bool().all(dim=1)
+        remove(first, "weight")
+        for layer, name, index in (
+            (first, "weight", (kept,)),
+            (first, "bias", (kept,)),
+            (second, "weight", (slice(None), kept)),
+        ):
+            if (values := getattr(layer, name)) is not None:
+                setattr(layer, name, torch.nn.Parameter(values.detach()[index].clone()))
+        first.out_features = second.in_features = int(kept.sum())
 
 
 _LOADERS: dict[str, Callable[[ModelSpec], Any]] = {"random": _random, "pretrained": _pretrained}

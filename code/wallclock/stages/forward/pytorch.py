@@ -12,7 +12,7 @@ from wallclock.stages.forward import Network, Request, Run
 #: A recipe's dtype → that of the images. The first with a torch dtype names it. Graphs in int8 take
 #: FP32 images and quantize by themselves.
 TORCH_DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-TORCH_DTYPES |= {"int8": torch.float32}
+TORCH_DTYPES |= dict.fromkeys(("int8", "int8-static", "int8-weights"), torch.float32)
 
 #: Passes on a side stream before a capture: libraries allocate their workspaces in the first ones.
 _PASSES_BEFORE_CAPTURE = 3
