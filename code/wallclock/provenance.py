@@ -170,7 +170,8 @@ def git_state() -> dict[str, Any]:
 
 
 def _git(*arguments: str) -> str:
-    command = ["git", "-C", str(ROOT), *arguments]
+    # `status` would write the index: a run that is killed meanwhile leaves its lock.
+    command = ["git", "--no-optional-locks", "-C", str(ROOT), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
