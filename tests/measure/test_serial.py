@@ -174,5 +174,7 @@ def test_another_profiler_agrees(run: Callable[..., Any]) -> None:
     loading: dict[str, Any] = {name: slow(load, name) for name in ("read", "decode")}
     stages = replace(load, **loading), replace(device, forward=slow(device, "forward"))
     ours, theirs = run(CELL, MANIFEST, stages)
-    assert protocol.differences(ours, theirs) == dict.fromkeys(seconds, pytest.approx(0, abs=0.25))
+    found = protocol.differences(ours, theirs)  # on a busy machine, of a stage without work too
+    expected = dict.fromkeys(seconds, pytest.approx(0, abs=0.25))
+    assert {name: found[name] for name in seconds} == expected
     assert min(theirs[name] for name in seconds) > theirs["resize"] >= 0
