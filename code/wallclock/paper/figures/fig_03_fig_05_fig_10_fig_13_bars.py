@@ -68,7 +68,7 @@ def draw_runtimes(tables: Tables) -> Figure:
 
     for axes, model, of_model in zip(panels, models, by_model, strict=True):
         _bars(axes, of_model, ("mean_ms", "p50_ms", "p95_ms"), after, reason=74)
-        style.horizontal_bars(axes, [_runtime_name(row) for row in of_model], 0.3)
+        style.horizontal_bars(axes, [_runtime_name(row) for row in of_model], 0.36)
         axes.set_xlabel(f"milliseconds per batch of {joined(of_model, 'batch_size')}")
         axes.set_title(f"Forward pass alone, {model}")
     batches = joined(measured, "n_batches")

@@ -6,6 +6,7 @@ from typing import Any
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from experiments import train
 from wallclock.paper.csvfile import Row, ok_rows
@@ -74,7 +75,10 @@ def _rates(axes: Axes, jobs: Sequence[Row], rows: Sequence[Row]) -> None:
                 }
                 axes.plot(float(rate), y, marker, label=label, **look)
     axes.set(xscale="log", xlabel="images per second", title="Rate")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter("{x:,g}")
+    # On less than a decade matplotlib would name minor ticks too.
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.grid(color="#E4E4E4", linewidth=0.5)
     axes.margins(x=0.1)
 
