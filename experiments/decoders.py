@@ -10,7 +10,7 @@ or three components take part.
 
 `context=dataloader`: the same decoders in the workers of this suite's DataLoader, one a core, which
 also read, resize with torch and assemble uint8 batches, in steady state. `mean_ms` is again of the
-decode calls, now side by side; `img_per_s` is what the loader delivers, and rank and speedup go by
+decode calls, now concurrent; `img_per_s` is what the loader delivers, and rank and speedup go by
 it.
 """
 

@@ -2,11 +2,14 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 from experiments import (
@@ -210,6 +213,12 @@ def drawn(stem: str, folder: Path) -> Figure:
     output = FIGURES[stem]
     with styled():
         return output.make(measured_sources(folder, output.required, output.optional))
+
+
+def markers(lines: Sequence[Line2D], marker: str) -> list[tuple[float, float]]:
+    """Positions of the points drawn with that marker."""
+    points: list[Any] = [line.get_xydata() for line in lines if line.get_marker() == marker]
+    return [(float(x), float(y)) for x, y in np.concatenate(points)] if points else []
 
 
 def words(figure: Figure) -> str:

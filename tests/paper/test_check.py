@@ -50,8 +50,8 @@ def edit_record(reference: Path, edit: Callable[[Path], None]) -> None:
 def test_reference_matches(reference: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = {str(path.relative_to(reference)) for path in reference.rglob("*") if path.is_file()}
     assert {CSV, "claims.csv", "failures.csv", "README.md", records.ARCHIVE} <= names
-    assert {"figures/report.html", "figures/table-2-end-to-end.tex"} <= names
-    assert not any(name.endswith((".png", ".pdf")) for name in names)
+    assert "figures/table-2-end-to-end.tex" in names
+    assert not any(name.endswith((".png", ".pdf", "report.html")) for name in names)
     assert check.check(reference) == {}
     assert check.references(reference.parent) == [reference]
     assert main(["check", "--reference", str(reference)]) == 0

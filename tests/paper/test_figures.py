@@ -1,6 +1,5 @@
 """Figures: equal tables give equal bytes, and what cannot be drawn says why."""
 
-from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -9,40 +8,13 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
-from matplotlib.lines import Line2D
-from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
-from experiments import (
-    ablation,
-    batch,
-    decoders,
-    frontier,
-    onnx,
-    opt,
-    predict,
-    serial,
-    steps,
-    t4,
-    workers,
-)
+from experiments import batch, decoders, frontier, onnx, opt, predict, serial, steps, t4, workers
 from tests.fixture_run import fixture_tables
-from tests.paper.tables import (
-    CPU,
-    Copy,
-    drawn,
-    edit,
-    fail,
-    save,
-    words,
-    write_ablation,
-    write_formats,
-    write_storage,
-    write_train,
-)
+from tests.paper.tables import CPU, Copy, drawn, edit, fail, markers, save, words
 from wallclock.clock import STAGES
 from wallclock.errors import UserError
-from wallclock.paper.closing import closing_sentence
 from wallclock.paper.csvfile import ok_rows, read_table
 from wallclock.paper.figures import FIGURES, render
 from wallclock.paper.figures.fig_01_stacked_stage_time import stage_seconds
@@ -57,97 +29,6 @@ PIPELINE, FRONTIER = "fig-07-pipeline", "fig-11-frontier"
 RUNTIMES, PREDICTION = "fig-05-onnx-vs-pytorch", "fig-12-predicted-vs-measured"
 STEPS = "fig-10-throughput-summary"
 QUEUE_FULL, PIL = "its queue was full at the start", "decoder=pil"
-
-
-def test_ablation_shows_gains_and_steps_alone(tmp_path: Path) -> None:
-    write_ablation(tmp_path)
-    figure = drawn("fig-13-ablation", tmp_path)
-    text = words(figure)
-    for shown in (
-        "DataLoader + PIL",
-        "+ threads engine",
-        "1,500",
-        "1.25×",
-        "2 cores, pages cached",
-    ):
-        assert shown in text
-    for axes in figure.axes:
-        assert len(markers(axes.lines, "o")) == 4
-    rows = read_table(tmp_path / ablation.CSV)
-    for row in rows:
-        row.update(status="unavailable", reason="none here")
-    save(tmp_path / ablation.CSV, rows)
-    with pytest.raises(NothingToDrawError, match="no row"):
-        drawn("fig-13-ablation", tmp_path)
-
-
-def test_analytic_model_beside_its_source(t4_copy: Copy) -> None:
-    folder = t4_copy("analytic.csv", "analytic-walls.csv")
-    figure = drawn("fig-14-analytic", folder)
-    left, right = figure.axes
-    # Six of the source's batches with eight workers; here one more, of which five were not timed.
-    assert [len(markers(left.lines, marker)) for marker in "oD"] == [6, 7 + 5]
-    assert len(markers(right.lines, "o")) == 5
-    for shown in ("here, 256 px images, workers: 4", "H200, predicted", "random weights", "n = 10"):
-        assert shown in words(figure)
-    sentence = "256 px images prepared here keep a T4 busy 29.8 % of the time, at most"
-    assert sentence in closing_sentence(folder, ["analytic"])
-    save(folder / "analytic.csv", read_table(folder / "analytic.csv")[:31])
-    with pytest.raises(NothingToDrawError, match="of this machine"):
-        drawn("fig-14-analytic", folder)
-
-
-def test_formats_show_the_fastest_decoder_of_each(tmp_path: Path) -> None:
-    write_formats(tmp_path)
-    figure = drawn("fig-15-formats", tmp_path)
-    full, reduced = figure.axes
-    assert markers(full.lines, "D") == [(107, 10)]
-    assert markers(reduced.lines, "s") == [(103, 10), (105, 10)]
-    for shown in ("JPEG progressive", "PNG", "of each: simplejpeg", "PIL avif: unavailable (no AV"):
-        assert shown in words(figure)
-
-
-def test_training_shows_where_its_time_goes(tmp_path: Path) -> None:
-    write_train(tmp_path)
-    figure = drawn("fig-16-train", tmp_path)
-    rates, shares = figure.axes
-    at = {marker: markers(rates.lines, marker)[0][0] for marker in "^so"}
-    assert at == {"^": 38, "s": 50, "o": 20}
-    widths = [bar.get_width() for bar in shares.patches if isinstance(bar, Rectangle)]
-    assert widths == pytest.approx([40, 20, 40])
-    for shown in ("fp32, b4, w2, in workers", "40 %", "ResNet-50", "n = 10", "1 repeat"):
-        assert shown in words(figure)
-    assert "is busy 40.0 % of the time" in closing_sentence(tmp_path, ["train"])
-    save(tmp_path / "train.csv", read_table(tmp_path / "train.csv")[:2])
-    with pytest.raises(NothingToDrawError, match="together"):
-        drawn("fig-16-train", tmp_path)
-
-
-def test_storage_by_form_and_source(tmp_path: Path) -> None:
-    write_storage(tmp_path)
-    figure = drawn("fig-17-storage", tmp_path)
-    assert [axes.get_title(loc="left") for axes in figure.axes] == [
-        f"originals, {finish}" for finish in ("bytes alone", "decoded and resized")
-    ]
-    for axes in figure.axes:
-        for marker, rate in (("s", 1e3), ("o", 8e3), ("D", 100)):
-            rates = [x for x, _ in markers(axes.lines, marker)]
-            assert rates == [rate * form * ahead for form in (1, 2, 4) for ahead in (1, 3)]
-        assert [
-            x
-            for x in (list(np.asarray(line.get_xdata())) for line in axes.lines)
-            if x == [1e3, 3e3]
-        ] == [[1e3, 3e3]]
-    for shown in ("HTTP, 5 ms added", "pixels, 256 px", "filled: 16 threads", "mincore finds 50%"):
-        assert shown in words(figure)
-    sentence = "originals kept as pixels of 256 px become tensors at 4.00× the rate of files"
-    assert f"{sentence}, for 0.25× the bytes" in closing_sentence(tmp_path, ["storage"])
-
-
-def markers(lines: Sequence[Line2D], marker: str) -> list[tuple[float, float]]:
-    """Positions of the points drawn with that marker."""
-    points: list[Any] = [line.get_xydata() for line in lines if line.get_marker() == marker]
-    return [(float(x), float(y)) for x, y in np.concatenate(points)] if points else []
 
 
 class TestRendering:

@@ -105,7 +105,7 @@ def test_worker_and_device_make_the_same_picture(photos: list[Path]) -> None:
 
 
 def test_jitter_by_hand() -> None:
-    """Brightness, contrast and saturation one after the other, in floats."""
+    """Brightness, contrast, then saturation, in floats."""
     pixels = making.picture(20, 10).astype(np.uint8)
     one = Augmentation(0, 0, 1, 1, flip=True, brightness=0.8, contrast=1.3, saturation=0.6)
     grey = np.array([0.299, 0.587, 0.114])

@@ -2,13 +2,14 @@
 
     data/reference/<machine>/records.tar.xz    the records: everything that was measured
                              *.csv, *.meta.json, claims.csv, failures.csv
-                             figures/          SVG, CSV, Markdown, LaTeX, Mermaid, traces, report
+                             figures/          SVG, CSV, Markdown, LaTeX, Mermaid, traces
                              README.md         optional, about the machine; not compared
 
 All files except the archive and README.md are derived, so that an edit of a record or of a derived
-file is detected, and so is a change of the code that derives them. PNG and PDF are not part of a
-reference: they show what the SVG shows, are as large as everything else together, and their bytes
-depend on the versions of zlib and FreeType. `python -m wallclock.paper figures` renders them.
+file is detected, and so is a change of the code that derives them. PNG, PDF and the report are not
+part of a reference: they show what the SVGs and tables show and are as large as everything else
+together; the bytes of PNG and PDF depend on the versions of zlib and FreeType, too.
+`python -m wallclock.paper figures` renders them.
 """
 
 from itertools import zip_longest
@@ -22,7 +23,7 @@ from wallclock.paper.publish import publish
 
 _FIGURES = "figures"
 _UNDERIVED = ("README.md", records.ARCHIVE)
-_OMITTED_SUFFIXES = (".png", ".pdf")
+_OMITTED = (".png", ".pdf", "/report.html")
 
 
 def references(folder: Path) -> list[Path]:
@@ -68,7 +69,7 @@ def _derive(reference: Path) -> dict[str, bytes]:
         if not publish(fresh, fresh / _FIGURES).tables:
             raise UserError(f"the records in {reference / records.ARCHIVE} fill no table")
         files = _files(fresh).items()
-        return {name: data for name, data in files if not name.endswith(_OMITTED_SUFFIXES)}
+        return {name: data for name, data in files if not name.endswith(_OMITTED)}
 
 
 def _files(folder: Path) -> dict[str, bytes]:

@@ -1,0 +1,108 @@
+"""Figures of parts: ablation, the analytic model, formats, training, storage."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.patches import Rectangle
+
+from experiments import ablation
+from tests.paper.tables import (
+    Copy,
+    drawn,
+    markers,
+    save,
+    words,
+    write_ablation,
+    write_formats,
+    write_storage,
+    write_train,
+)
+from wallclock.paper.closing import closing_sentence
+from wallclock.paper.csvfile import read_table
+from wallclock.paper.rendering import NothingToDrawError
+
+
+def test_ablation_shows_gains_and_steps_alone(tmp_path: Path) -> None:
+    write_ablation(tmp_path)
+    figure = drawn("fig-13-ablation", tmp_path)
+    text = words(figure)
+    for shown in (
+        "DataLoader + PIL",
+        "+ threads engine",
+        "1,500",
+        "1.25×",
+        "2 cores, pages cached",
+    ):
+        assert shown in text
+    for axes in figure.axes:
+        assert len(markers(axes.lines, "o")) == 4
+    rows = read_table(tmp_path / ablation.CSV)
+    for row in rows:
+        row.update(status="unavailable", reason="none here")
+    save(tmp_path / ablation.CSV, rows)
+    with pytest.raises(NothingToDrawError, match="no row"):
+        drawn("fig-13-ablation", tmp_path)
+
+
+def test_analytic_model_beside_its_source(t4_copy: Copy) -> None:
+    folder = t4_copy("analytic.csv", "analytic-walls.csv")
+    figure = drawn("fig-14-analytic", folder)
+    left, right = figure.axes
+    # Six of the source's batches with eight workers; here one more, of which five were not timed.
+    assert [len(markers(left.lines, marker)) for marker in "oD"] == [6, 7 + 5]
+    assert len(markers(right.lines, "o")) == 5
+    for shown in ("here, 256 px images, workers: 4", "H200, predicted", "random weights", "n = 10"):
+        assert shown in words(figure)
+    sentence = "256 px images prepared here keep a T4 busy 29.8 % of the time, at most"
+    assert sentence in closing_sentence(folder, ["analytic"])
+    save(folder / "analytic.csv", read_table(folder / "analytic.csv")[:31])
+    with pytest.raises(NothingToDrawError, match="of this machine"):
+        drawn("fig-14-analytic", folder)
+
+
+def test_formats_show_the_fastest_decoder_of_each(tmp_path: Path) -> None:
+    write_formats(tmp_path)
+    figure = drawn("fig-15-formats", tmp_path)
+    full, reduced = figure.axes
+    assert markers(full.lines, "D") == [(107, 10)]
+    assert markers(reduced.lines, "s") == [(103, 10), (105, 10)]
+    for shown in ("JPEG progressive", "PNG", "of each: simplejpeg", "PIL avif: unavailable (no AV"):
+        assert shown in words(figure)
+
+
+def test_training_shows_where_its_time_goes(tmp_path: Path) -> None:
+    write_train(tmp_path)
+    figure = drawn("fig-16-train", tmp_path)
+    rates, shares = figure.axes
+    at = {marker: markers(rates.lines, marker)[0][0] for marker in "^so"}
+    assert at == {"^": 38, "s": 50, "o": 20}
+    widths = [bar.get_width() for bar in shares.patches if isinstance(bar, Rectangle)]
+    assert widths == pytest.approx([40, 20, 40])
+    for shown in ("fp32, b4, w2, in workers", "40 %", "ResNet-50", "n = 10", "1 repeat"):
+        assert shown in words(figure)
+    assert "is busy 40.0 % of the time" in closing_sentence(tmp_path, ["train"])
+    save(tmp_path / "train.csv", read_table(tmp_path / "train.csv")[:2])
+    with pytest.raises(NothingToDrawError, match="together"):
+        drawn("fig-16-train", tmp_path)
+
+
+def test_storage_by_form_and_source(tmp_path: Path) -> None:
+    write_storage(tmp_path)
+    figure = drawn("fig-17-storage", tmp_path)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == [
+        f"originals, {finish}" for finish in ("bytes alone", "decoded and resized")
+    ]
+    for axes in figure.axes:
+        for marker, rate in (("s", 1e3), ("o", 8e3), ("D", 100)):
+            rates = [x for x, _ in markers(axes.lines, marker)]
+            assert rates == [rate * form * ahead for form in (1, 2, 4) for ahead in (1, 3)]
+        assert [
+            x
+            for x in (list(np.asarray(line.get_xdata())) for line in axes.lines)
+            if x == [1e3, 3e3]
+        ] == [[1e3, 3e3]]
+    for shown in ("HTTP, 5 ms added", "pixels, 256 px", "filled: 16 threads", "mincore finds 50%"):
+        assert shown in words(figure)
+    sentence = "originals kept as pixels of 256 px become tensors at 4.00× the rate of files"
+    assert f"{sentence}, for 0.25× the bytes" in closing_sentence(tmp_path, ["storage"])
