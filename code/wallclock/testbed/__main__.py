@@ -12,7 +12,7 @@ from pathlib import Path
 
 from wallclock.testbed.callbacks import CallbackReceiver
 from wallclock.testbed.images import ImageServer
-from wallclock.testbed.serving import Handler, listening
+from wallclock.testbed.serving import listening
 from wallclock.testbed.sqs import SqsServer
 
 
@@ -27,16 +27,19 @@ def main() -> None:
     args = parser.parse_args()
     if args.until_eof:
         threading.Thread(target=_exit_at_eof, daemon=True).start()
-    handlers = {
-        "sqs": lambda: SqsServer(args.journal).handle,
-        "images": lambda: ImageServer(args.folder).handle,
-        "callbacks": lambda: CallbackReceiver().handle,
-    }
-    asyncio.run(_serve(handlers[args.server](), args.port))
+    asyncio.run(_serve(args))
 
 
-async def _serve(handler: Handler, port: int) -> None:
-    async with listening(handler, port) as url:
+async def _serve(args: argparse.Namespace) -> None:
+    server: SqsServer | ImageServer | CallbackReceiver
+    match args.server:
+        case "sqs":
+            server = SqsServer(args.journal)
+        case "images":
+            server = ImageServer(args.folder)
+        case _:
+            server = CallbackReceiver()
+    async with listening(server.handle, args.port) as url:
         print(url, flush=True)
         await asyncio.Event().wait()
 

@@ -20,7 +20,6 @@ from wallclock.testbed.queues import MAX_VISIBILITY_S, NUMBERS, Json, Queue, Sqs
 ACCOUNT = "000000000000"
 _ARN = f"arn:aws:sqs:us-east-1:{ACCOUNT}:"
 _MAX_BATCH_BYTES = 1 << 20
-_MAX_IN_FLIGHT = 120_000
 _PURGE_INTERVAL_S = 60
 _NAME = re.compile(r"[\w-]{1,80}", re.ASCII)
 
@@ -130,9 +129,7 @@ class Queues:
 
     def _purge(self, queue: Queue, params: Json, now: float) -> Json:
         if now - queue.purged_s < _PURGE_INTERVAL_S:
-            raise SqsError(
-                "PurgeQueueInProgress", "Only one is allowed every 60 seconds."
-            )
+            raise SqsError("PurgeQueueInProgress", "Only one is allowed every 60 seconds.")
         queue.purged_s = now
         for number in list(queue.messages):
             queue.remove(number)
@@ -140,7 +137,7 @@ class Queues:
 
     def _send(self, queue: Queue, params: Json, now: float) -> Json:
         body, limit = _need(params, "MessageBody"), queue.number("MaximumMessageSize")
-        if _size(params) > limit:
+        if len(body.encode()) > limit:
             raise _invalid("(too long)", "MessageBody", f"it must be shorter than {limit} bytes")
         attributes = params.get("MessageAttributes") or {}
         delay_s = _number(params, "DelaySeconds", queue.number("DelaySeconds"), 0, 900)
@@ -154,9 +151,6 @@ class Queues:
         wait_s(queue, params)
         policy = queue.redrive()
         dead = self._queues.get(policy.get("deadLetterTargetArn", "").removeprefix(_ARN))
-        queue.show(now)
-        if queue.n_hidden[1] >= _MAX_IN_FLIGHT:
-            raise SqsError("OverLimit", f"{_MAX_IN_FLIGHT} messages are in flight.")
         taken: list[int] = []
         for number in queue.take(now):
             message = queue.messages[number]
@@ -230,7 +224,8 @@ def _batch(params: Json, one: Callable[[Json], Json]) -> Json:
         "TooManyEntriesInBatchRequest": len(ids) > 10,
         "InvalidBatchEntryId": not all(map(_NAME.fullmatch, ids)),
         "BatchEntryIdsNotDistinct": len(set(ids)) < len(ids),
-        "BatchRequestTooLong": sum(map(_size, entries)) > _MAX_BATCH_BYTES,
+        "BatchRequestTooLong": sum(len(entry.get("MessageBody", "").encode()) for entry in entries)
+        > _MAX_BATCH_BYTES,
     }
     for code in (code for code, is_so in wrong.items() if is_so):
         raise SqsError(code, "A batch has 1 to 10 entries, distinct ids, and 1 MiB at most.")
@@ -268,23 +263,6 @@ def _path(name: str) -> str:
     return f"/{ACCOUNT}/{name}"
 
 
-def _parts(name: str, value: Json) -> tuple[bytes, bytes, int, bytes]:
-    """An attribute's name, type, transport (1 text, 2 bytes) and value."""
-    kind = str(value.get("DataType", ""))
-    if kind.partition(".")[0] not in ("String", "Number", "Binary"):
-        raise _invalid(kind, "DataType", "The prefixes are Binary, Number, and String.")
-    if kind.startswith("Binary"):
-        return name.encode(), kind.encode(), 2, b64decode(value.get("BinaryValue") or "")
-    return name.encode(), kind.encode(), 1, (value.get("StringValue") or "").encode()
-
-
-def _size(params: Json) -> int:
-    """Bytes of a message: its body, and name, type and value of its attributes."""
-    attributes = (_parts(*item) for item in (params.get("MessageAttributes") or {}).items())
-    sizes = (len(name) + len(kind) + len(value) for name, kind, _, value in attributes)
-    return len((params.get("MessageBody") or "").encode()) + sum(sizes)
-
-
 def _digests(body: str, attributes: Json, of_body: str) -> dict[str, str]:
     """MD5 of body and attributes.
 
@@ -293,11 +271,15 @@ def _digests(body: str, attributes: Json, of_body: str) -> dict[str, str]:
     digests = {of_body: md5(body.encode()).hexdigest()}
     if attributes:
         digest = md5()
-        for name in sorted(attributes):
-            *texts, transport, value = _parts(name, attributes[name])
-            for part in texts:
-                digest.update(len(part).to_bytes(4, "big") + part)
-            digest.update(bytes([transport]) + len(value).to_bytes(4, "big") + value)
+        for name, attribute in sorted(attributes.items()):
+            kind = str(attribute.get("DataType", ""))
+            if kind.partition(".")[0] not in ("String", "Number", "Binary"):
+                raise _invalid(kind, "DataType", "The prefixes are Binary, Number, and String.")
+            value, transport = (attribute.get("StringValue") or "").encode(), b"\1"
+            if kind.startswith("Binary"):
+                value, transport = b64decode(attribute.get("BinaryValue") or ""), b"\2"
+            for prefix, part in ((b"", name.encode()), (b"", kind.encode()), (transport, value)):
+                digest.update(prefix + len(part).to_bytes(4, "big") + part)
         digests["MD5OfMessageAttributes"] = digest.hexdigest()
     return digests
 

@@ -31,15 +31,13 @@ class Faults:
     reset_rate: float = 0  # the connection is reset before it is answered
     cut_rate: float = 0  # it is reset amid the image; or in place of an answer, after accepting
     body_s: float = 0  # an image's bytes arrive evenly over so long
-    extra_bytes: int = (
-        0  # Content-Length minus the image's; below 0 the image is cut off
-    )
+    extra_bytes: int = 0  # Content-Length minus the image's; below 0 the image is cut off
     redirects: int = 0
     redirect_to: str = ""  # where the last one leads; default: to the image
 
     def changed(self, values: Mapping[str, Any]) -> "Faults":
         """With other values, text or numbers. Raises UserError: no such fault, or no number."""
-        types = {field.name: type(field.default) for field in fields(self)}
+        types: dict[str, Any] = {field.name: field.type for field in fields(self)}
         try:
             new = {name: types[check_name(name, types, "fault")](v) for name, v in values.items()}
         except ValueError as error:

@@ -39,8 +39,9 @@ class ImageServer(FaultyServer):
         step = -(-len(image) // parts) or 1
         for start in range(0, len(image), step):
             await asyncio.sleep(faults.body_s / parts)
-            await response.write(image[start : start + step])
-            self.counts["bytes"] += len(image[start : start + step])
+            part = image[start : start + step]
+            self.counts["bytes"] += len(part)
+            await response.write(part)
         if cut:
             return reset(request)
         if length > len(image):

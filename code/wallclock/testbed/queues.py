@@ -34,7 +34,7 @@ NUMBERS = {
 }
 #: The codes by which clients know an error where they differ from those of the JSON protocol.
 _QUERY_CODES = {"QueueDoesNotExist": "NonExistentQueue", "QueueNameExists": "QueueAlreadyExists"}
-_NO_PREFIX = ("QueueName", "Receipt", "InvalidP", "InvalidA", "Missing", "OverLimit")
+_NO_PREFIX = ("QueueName", "Receipt", "InvalidP", "InvalidA", "Missing")
 
 
 class SqsError(Exception):

@@ -29,10 +29,9 @@ class SqsServer:
         self._queues, self._clock = Queues(), clock
         #: Per queue: set as soon as a message is there, for those who wait for one.
         self._arrivals: dict[str, asyncio.Event] = {}
-        if journal is not None:
-            journal.touch()
+        self._journal = journal
+        if journal is not None and journal.exists():
             self._replay(journal)
-        self._journal = None if journal is None else journal.open("ab", buffering=0)
 
     def _replay(self, journal: Path) -> None:
         with journal.open("r+b") as file:
@@ -82,7 +81,8 @@ class SqsServer:
         empty = action == "ReceiveMessage" and not self._queues.queue(params).show(now)
         answer = self._queues.call(action, params, now)
         if self._journal and not empty and action not in _READS:
-            self._journal.write(orjson.dumps([now, action, params]) + b"\n")
+            with self._journal.open("ab") as file:
+                file.write(orjson.dumps([now, action, params]) + b"\n")
         for name in [name for name in self._arrivals if self._has_message(name, now)]:
             self._arrivals.pop(name).set()
         return answer
