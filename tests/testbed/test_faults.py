@@ -52,7 +52,8 @@ def test_answers(images: tuple[ImageServer, str], query: str, status: int, body:
 
 @pytest.mark.parametrize("query", ["?reset_rate=1", "?cut_rate=1", "?extra_bytes=1"])
 def test_broken_answers(images: tuple[ImageServer, str], query: str) -> None:
-    with pytest.raises((requests.ConnectionError, requests.exceptions.ChunkedEncodingError)):
+    broken = (requests.ConnectionError, requests.exceptions.ChunkedEncodingError)
+    with pytest.raises(broken, match=r"reset|broken|aborted"):
         get(images[1] + query)
 
 
@@ -82,13 +83,13 @@ def test_callbacks_are_accepted_once() -> None:
         assert session.put(f"{url}/testbed", json={"error_rate": 0}, timeout=10).ok
         with pytest.raises(requests.ConnectionError):  # accepted, but the sender cannot know
             post("a", b"1", "?cut_rate=1")
-        assert [post("a", b"1"), post("a", b"2"), post("b", b"3"), post(None, b"4")] == [
-            *(200, 200, 200),
-            400,
-        ]
+        assert [post(*one) for one in (("a", b"1"), ("a", b"2"), ("a", b"1"), ("b", b"3"))] == [
+            200
+        ] * 4
+        assert post(None, b"4") == 400
         counts = session.get(f"{url}/testbed", timeout=10).json()
     assert counts == {
-        **{"requests": 6, "errors": 1, "resets": 0, "cuts": 1, "accepted": 2, "duplicates": 2},
+        **{"requests": 7, "errors": 1, "resets": 0, "cuts": 1, "accepted": 2, "duplicates": 3},
         **{"conflicts": 1, "unkeyed": 1, "accepted_at_s": {"a": 10.0, "b": 20.0}},
     }
     assert server.accepted["a"].body == b"1"

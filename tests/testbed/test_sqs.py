@@ -1,8 +1,8 @@
 """The queue server as clients see it: boto3 unchanged, long polling, a restart, and its rules."""
 
 import asyncio
-import threading
-from collections.abc import Iterator
+import socket
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from wallclock.testbed.serving import process, serving
 from wallclock.testbed.sqs import SqsServer
 
 WORK = {"QueueUrl": "work"}
+WAIT = {**WORK, "WaitTimeSeconds": 20}
 
 
 def connect(url: str) -> Any:
@@ -50,48 +51,44 @@ def test_boto3_unchanged(client: Any) -> None:
         client.purge_queue(QueueUrl=url)
 
 
-def test_waiting_receive_gets_what_is_sent(client: Any) -> None:
-    url = client.create_queue(QueueName="b")["QueueUrl"]
-    send = threading.Timer(0.05, client.send_message, kwargs={"QueueUrl": url, "MessageBody": "x"})
-    send.start()
-    assert client.receive_message(QueueUrl=url, WaitTimeSeconds=20)["Messages"][0]["Body"] == "x"
-    send.join()
-
-
-def test_waiting_receive_follows_the_queues_clock() -> None:
-    """A message that becomes visible ends the wait; so does the end of the time, with nothing."""
+def test_waiting_receive() -> None:
+    """What is sent ends the wait, what becomes visible, and the end of the time with nothing."""
     now = [100.0]
     server = SqsServer(clock=lambda: now[0])
 
-    async def turn(seconds: float) -> None:
+    async def answer(call: Coroutine[Any, Any, Any], seconds: float) -> Any:
+        """What a waiting receive answers after a call and a turn of the clock, without delay."""
+        poll = asyncio.create_task(server.call("ReceiveMessage", WAIT))
         await asyncio.sleep(0)
+        await call
         now[0] += seconds
-        server.wake()
+        if seconds:
+            server.wake()
+        for _ in range(9):
+            await asyncio.sleep(0)
+        return poll.result()
 
     async def waits() -> None:
         await server.call("CreateQueue", {"QueueName": "work"})
-        await server.call("SendMessage", {**WORK, "MessageBody": "x", "DelaySeconds": 9})
-        poll = {**WORK, "WaitTimeSeconds": 10, "VisibilityTimeout": 20}
-        answer, _ = await asyncio.gather(server.call("ReceiveMessage", poll), turn(9))
-        assert len(answer["Messages"]) == 1
-        answer, _ = await asyncio.gather(server.call("ReceiveMessage", poll), turn(10))
-        assert answer == {}
+        message = {**WORK, "MessageBody": "x"}
+        assert len((await answer(server.call("SendMessage", message), 0))["Messages"]) == 1
+        delayed = server.call("SendMessage", {**message, "DelaySeconds": 9})
+        assert len((await answer(delayed, 9))["Messages"]) == 1
+        assert await answer(asyncio.sleep(0), 20) == {}
 
     asyncio.run(waits())
 
 
-def test_cancelled_receive_takes_nothing() -> None:
-    server = SqsServer()
-
-    async def cancel() -> None:
-        await server.call("CreateQueue", {"QueueName": "work"})
-        poll = asyncio.create_task(server.call("ReceiveMessage", {**WORK, "WaitTimeSeconds": 20}))
-        await asyncio.sleep(0)
-        poll.cancel()
-        await server.call("SendMessage", {**WORK, "MessageBody": "x"})
-        assert (await server.call("ReceiveMessage", WORK))["Messages"]
-
-    asyncio.run(cancel())
+def test_receive_of_a_client_that_is_gone_takes_nothing(client: Any) -> None:
+    url = client.create_queue(QueueName="c")["QueueUrl"]
+    body = b'{"QueueUrl": "c", "WaitTimeSeconds": 20}'
+    head = "POST / HTTP/1.1\r\nHost: x\r\nX-Amz-Target: AmazonSQS.ReceiveMessage\r\n"
+    with socket.create_connection(("127.0.0.1", int(url.split("/")[2].split(":")[1]))) as gone:
+        gone.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        client.list_queues()  # on another connection; then the server has read the above
+    client.list_queues()
+    client.send_message(QueueUrl=url, MessageBody="x")
+    assert client.receive_message(QueueUrl=url)["Messages"]
 
 
 def test_killed_process_keeps_messages_and_handles(tmp_path: Path) -> None:
@@ -101,8 +98,10 @@ def test_killed_process_keeps_messages_and_handles(tmp_path: Path) -> None:
         client.create_queue(QueueName="work")
         client.send_message(MessageBody="held", **WORK)
         (held,) = client.receive_message(**WORK)["Messages"]
+        client.receive_message(**WORK)
         client.send_message(MessageBody="free", **WORK)
         child.kill()
+    assert len(journal.read_bytes().splitlines()) == 4  # not the receive that found nothing
     with journal.open("ab") as file:
         file.write(b'[1, "SendMessage", {"Que')  # killed amid a call that nobody saw answered
     with serving(SqsServer(journal).handle) as url:
@@ -123,9 +122,9 @@ def test_only_the_last_receipt_handle_counts() -> None:
     def receive(now: float) -> str:
         return str(call("ReceiveMessage", now, VisibilityTimeout=5)["Messages"][0]["ReceiptHandle"])
 
-    def refused(handle: str, now: float) -> str:
+    def refused(handle: str, now: float, timeout_s: int = 5) -> str:
         with pytest.raises(SqsError) as caught:
-            call("ChangeMessageVisibility", now, ReceiptHandle=handle, VisibilityTimeout=5)
+            call("ChangeMessageVisibility", now, ReceiptHandle=handle, VisibilityTimeout=timeout_s)
         return caught.value.query_code
 
     for name in ("work", "other"):
@@ -137,6 +136,7 @@ def test_only_the_last_receipt_handle_counts() -> None:
     assert refused(first, 7) == "InvalidParameterValue"
     call("DeleteMessage", 7, ReceiptHandle=first)
     call("ChangeMessageVisibility", 7, ReceiptHandle=second, VisibilityTimeout=5)
+    assert refused(second, 8, 12 * 3600) == "InvalidParameterValue"  # 12 h since it was received
     assert call("ReceiveMessage", 11.9) == {}
     with pytest.raises(SqsError, match="handle is invalid"):
         call("DeleteMessage", 12, ReceiptHandle=second, QueueUrl="other")

@@ -12,6 +12,7 @@ import json
 import re
 from base64 import b64decode
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from hashlib import md5
 from typing import Any
 
@@ -79,13 +80,13 @@ class Queues:
         return attributes
 
     def _check_policy(self, text: str) -> None:
-        try:
+        with suppress(ValueError, TypeError, KeyError, AttributeError):
             policy = json.loads(text or "{}")
-            known = not policy or policy["deadLetterTargetArn"].removeprefix(_ARN) in self._queues
-            if known and (not policy or 1 <= int(policy["maxReceiveCount"]) <= 1000):
+            if not policy or (
+                policy["deadLetterTargetArn"].removeprefix(_ARN) in self._queues
+                and 1 <= int(policy["maxReceiveCount"]) <= 1000
+            ):
                 return
-        except (ValueError, TypeError, KeyError, AttributeError):
-            pass
         reason = "it names no queue, or maxReceiveCount is not 1 to 1000"
         raise _invalid(text, "RedrivePolicy", reason)
 
@@ -151,10 +152,11 @@ class Queues:
         wait_s(queue, params)
         policy = queue.redrive()
         dead = self._queues.get(policy.get("deadLetterTargetArn", "").removeprefix(_ARN))
+        limit = float("inf") if dead is queue else int(policy.get("maxReceiveCount", 0))
         taken: list[int] = []
         for number in queue.take(now):
             message = queue.messages[number]
-            if dead and message.n_received >= int(policy["maxReceiveCount"]):
+            if dead and message.n_received >= limit:
                 dead.add(queue.remove(number))
                 continue
             message.n_received += 1

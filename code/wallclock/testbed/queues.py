@@ -60,7 +60,7 @@ class Message:
     received_s: float = 0
 
 
-@dataclass
+@dataclass(eq=False)
 class Queue:
     """Messages by number, oldest first; a heap of the visible ones, one of the hidden ones by time.
 
