@@ -8,6 +8,7 @@ import asyncio
 import os
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from wallclock.testbed.callbacks import CallbackReceiver
@@ -27,7 +28,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.until_eof:
         threading.Thread(target=_exit_at_eof, daemon=True).start()
-    asyncio.run(_serve(args))
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_serve(args))
 
 
 async def _serve(args: argparse.Namespace) -> None:

@@ -221,13 +221,13 @@ def _batch(params: Json, one: Callable[[Json], Json]) -> Json:
     """Apply `one` to each entry; an entry fails alone."""
     entries = params.get("Entries") or []
     ids = [_need(entry, "Id") for entry in entries]
+    bodies = [entry.get("MessageBody", "").encode() for entry in entries]
     wrong = {
         "EmptyBatchRequest": not ids,
         "TooManyEntriesInBatchRequest": len(ids) > 10,
         "InvalidBatchEntryId": not all(map(_NAME.fullmatch, ids)),
         "BatchEntryIdsNotDistinct": len(set(ids)) < len(ids),
-        "BatchRequestTooLong": sum(len(entry.get("MessageBody", "").encode()) for entry in entries)
-        > _MAX_BATCH_BYTES,
+        "BatchRequestTooLong": sum(map(len, bodies)) > _MAX_BATCH_BYTES,
     }
     for code in (code for code, is_so in wrong.items() if is_so):
         raise SqsError(code, "A batch has 1 to 10 entries, distinct ids, and 1 MiB at most.")
