@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from wallclock.testbed.callbacks import CallbackReceiver
+from wallclock.testbed.faults import FaultyServer
 from wallclock.testbed.images import ImageServer
 from wallclock.testbed.serving import listening
 from wallclock.testbed.sqs import SqsServer
@@ -29,19 +30,17 @@ def main() -> None:
     if args.until_eof:
         threading.Thread(target=_exit_at_eof, daemon=True).start()
     with suppress(KeyboardInterrupt):
-        asyncio.run(_serve(args))
+        asyncio.run(_serve(_server(args), args.port))
 
 
-async def _serve(args: argparse.Namespace) -> None:
-    server: SqsServer | ImageServer | CallbackReceiver
-    match args.server:
-        case "sqs":
-            server = SqsServer(args.journal)
-        case "images":
-            server = ImageServer(args.folder)
-        case _:
-            server = CallbackReceiver()
-    async with listening(server.handle, args.port) as url:
+def _server(args: argparse.Namespace) -> SqsServer | FaultyServer:
+    if args.server == "sqs":
+        return SqsServer(args.journal)
+    return ImageServer(args.folder) if args.server == "images" else CallbackReceiver()
+
+
+async def _serve(server: SqsServer | FaultyServer, port: int) -> None:
+    async with listening(server.handle, port) as url:
         print(url, flush=True)
         await asyncio.Event().wait()
 
