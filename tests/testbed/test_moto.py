@@ -66,7 +66,7 @@ class Both:
     def call(self, action: str, params: Json, moto: Json | None = None) -> tuple[Json, Json]:
         """One call to each, a millisecond after the last; to moto with its own parameters."""
         self.ms += 1
-        clock = {"unix_time_millis": lambda: self.ms, "unix_time": lambda: self.ms / 1000}
+        clock: Json = {"unix_time_millis": lambda: self.ms, "unix_time": lambda: self.ms / 1000}
         with patch.multiple(models, **clock):
             try:
                 theirs = getattr(self.moto, xform_name(action))(**(moto or params))
@@ -149,7 +149,7 @@ def play(client: Any, seed: int, seen: set[tuple[str, str]]) -> None:
     kinds = ["send", "receive", "delete", "change", "turn", "set", "purge", "wrong"]
     for _ in range(15):
         queue = draw.choice(["work", "work", "dead"])
-        match draw.choices(kinds, (2, 3, 1, 1, 1, 1, 1, 1))[0]:
+        match draw.choices(kinds, (4, 7, 2, 2, 2, 1, 1, 2))[0]:
             case "send":
                 delay = draw.choice([{}, {}, {"DelaySeconds": 0}, {"DelaySeconds": 5}])
                 both.send("work", draw.randint(1, 4), delay)
