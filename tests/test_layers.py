@@ -20,7 +20,7 @@ LAYERS = (
     tuple(f"wallclock.{name}" for name in ("provenance", "records", "checkpoint", "cuda")),
     ("wallclock.corpus", "wallclock.stages"),
     ("wallclock.engines",),
-    ("wallclock.measure", "wallclock.run"),
+    ("wallclock.measure", "wallclock.run", "wallclock.testbed"),
     ("experiments",),
     ("wallclock.paper",),
     (

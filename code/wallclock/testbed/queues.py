@@ -1,0 +1,167 @@
+"""One standard queue of Amazon SQS in memory: two heaps, and no clock of its own.
+
+Messages are delivered oldest first and each once, which SQS allows and does not promise. Where its
+reference leaves a choice:
+
+* A receipt handle is that of the last delivery. `DeleteMessage` with it works after the visibility
+  timeout too, as long as the message was not delivered again; with an older one it succeeds and
+  deletes nothing (reference of DeleteMessage: "the message might not be deleted").
+* `ChangeMessageVisibility` of a message that is visible again is `MessageNotInflight`; with an
+  older handle, or of a deleted message, `InvalidParameterValue`.
+* A handle of another queue, or what is no handle at all, is `ReceiptHandleIsInvalid`.
+
+Source: https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/
+"""
+
+import heapq
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import md5
+from typing import Any
+from uuid import UUID
+
+Json = dict[str, Any]
+
+MAX_VISIBILITY_S = 12 * 3600
+#: Default, lowest and highest value of the attributes that are numbers.
+NUMBERS = {
+    "DelaySeconds": (0, 0, 900),
+    "MaximumMessageSize": (1 << 20, 1 << 10, 1 << 20),
+    "MessageRetentionPeriod": (4 * 86400, 60, 14 * 86400),
+    "ReceiveMessageWaitTimeSeconds": (0, 0, 20),
+    "VisibilityTimeout": (30, 0, MAX_VISIBILITY_S),
+}
+#: The codes by which clients know an error where they differ from those of the JSON protocol.
+_QUERY_CODES = {"QueueDoesNotExist": "NonExistentQueue", "QueueNameExists": "QueueAlreadyExists"}
+_NO_PREFIX = ("QueueName", "Receipt", "InvalidP", "InvalidA", "Missing")
+
+
+class SqsError(Exception):
+    """An answer with status 400; `query_code` is the code that clients see."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        prefix = "" if code.startswith(_NO_PREFIX) else "AWS.SimpleQueueService."
+        self.code, self.query_code = code, prefix + _QUERY_CODES.get(code, code)
+
+
+@dataclass(slots=True)
+class Message:
+    """One message. Times are Unix seconds; `hidden_until_s` is None while it can be received."""
+
+    id: str
+    body: str
+    attributes: Json
+    sent_s: float
+    hidden_until_s: float | None = None
+    n_received: int = 0
+    first_received_s: float = 0
+    received_s: float = 0
+
+
+@dataclass(eq=False)
+class Queue:
+    """Messages by number, oldest first; a heap of the visible ones, one of the hidden ones by time.
+
+    Entries of the heaps may be stale: of a deleted message, or of one whose time has changed.
+    """
+
+    name: str
+    attributes: dict[str, str]
+    created_s: float
+    modified_s: float
+    purged_s: float = float("-inf")
+    messages: dict[int, Message] = field(default_factory=dict)
+    #: How many are hidden: never delivered yet (delayed), and delivered (in flight).
+    n_hidden: list[int] = field(default_factory=lambda: [0, 0])
+    _visible: list[int] = field(default_factory=list)
+    _hidden: list[tuple[float, int]] = field(default_factory=list)
+    _n_added: int = 0
+
+    def __post_init__(self) -> None:
+        # A queue that was deleted and made anew does not know the old one's handles.
+        self.uid = md5(f"{self.name} {self.created_s!r}".encode()).hexdigest()
+
+    def number(self, name: str) -> int:
+        """An attribute's value, or its default."""
+        return int(self.attributes.get(name, NUMBERS[name][0]))
+
+    def redrive(self) -> Json:
+        """The redrive policy; empty if there is none."""
+        policy: Json = json.loads(self.attributes.get("RedrivePolicy") or "{}")
+        return policy
+
+    def send(self, body: str, attributes: Json, now: float, delay_s: int) -> Message:
+        """A new message, hidden while it is delayed."""
+        digest = md5(f"{self.uid} {self._n_added}".encode()).digest()
+        message = Message(str(UUID(bytes=digest, version=4)), body, attributes, now)
+        self.add(message, now + delay_s if delay_s else None)
+        return message
+
+    def add(self, message: Message, hidden_until_s: float | None = None) -> None:
+        """Append a message."""
+        number, self._n_added = self._n_added, self._n_added + 1
+        self.messages[number] = message
+        if hidden_until_s is None:
+            heapq.heappush(self._visible, number)
+        else:
+            self.hide(number, hidden_until_s)
+
+    def hide(self, number: int, until_s: float) -> None:
+        """Let a message be received again from `until_s` on."""
+        message = self.messages[number]
+        if message.hidden_until_s is None:
+            self.n_hidden[message.n_received > 0] += 1
+        message.hidden_until_s = until_s
+        heapq.heappush(self._hidden, (until_s, number))
+
+    def show(self, now: float) -> int:
+        """Make visible what is due; the number of messages that are visible."""
+        while self._hidden and self._hidden[0][0] <= now:
+            until_s, number = heapq.heappop(self._hidden)
+            message = self.messages.get(number)
+            if message is not None and message.hidden_until_s == until_s:
+                message.hidden_until_s = None
+                self.n_hidden[message.n_received > 0] -= 1
+                heapq.heappush(self._visible, number)
+        return len(self.messages) - sum(self.n_hidden)
+
+    def due_s(self) -> float:
+        """When a hidden message may be visible again; infinity if there is none."""
+        return self._hidden[0][0] if self._hidden else float("inf")
+
+    def remove(self, number: int) -> Message:
+        """Take a message out."""
+        message = self.messages.pop(number)
+        if message.hidden_until_s is not None:
+            self.n_hidden[message.n_received > 0] -= 1
+        return message
+
+    def take(self, now: float) -> Iterator[int]:
+        """The visible messages, oldest first; the caller hides or removes each that it takes."""
+        self.show(now)
+        while self._visible:
+            number = heapq.heappop(self._visible)
+            if number not in self.messages:
+                continue
+            if self.messages[number].sent_s + self.number("MessageRetentionPeriod") <= now:
+                self.remove(number)
+            else:
+                yield number
+
+    def handle(self, number: int) -> str:
+        """The receipt handle of a message's last delivery."""
+        return f"{self.uid}-{number}-{self.messages[number].n_received}"
+
+    def held(self, handle: str) -> int | None:
+        """The message whose last delivery a receipt handle is of; None if that was an older one.
+
+        Raises SqsError: it is no handle of this queue.
+        """
+        uid, _, rest = handle.partition("-")
+        number = rest.partition("-")[0]
+        if uid != self.uid or not number.isdecimal():
+            raise SqsError("ReceiptHandleIsInvalid", "The input receipt handle is invalid.")
+        current = int(number) in self.messages and self.handle(int(number)) == handle
+        return int(number) if current else None
