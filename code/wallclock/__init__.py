@@ -20,7 +20,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "StageProfiler": "wallclock.clock",
-    "embed": "wallclock.job.embed",
+    "embed": "wallclock.job",
     "open_images": "wallclock.images",
 }
 __all__ = ["StageProfiler", "embed", "open_images", "predict"]

@@ -64,13 +64,16 @@ class Inspected(Item):
 class SourceReader(PrefetchingReader):
     """The bytes of a `Source`, `limits.max_bytes` at most, whatever kind it is of.
 
+    Without `fetches_ahead`, URLs are fetched when they are read.
+
     Calling it raises `ImageError` where they cannot be read, or are more.
     """
 
     layout = "sources"
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, *, fetches_ahead: bool = True) -> None:
         super().__init__(Path(), _THREADS, _ATTEMPTS)
+        self.fetches_ahead = fetches_ahead
         self._limit = limits.max_bytes
         self._opening = threading.Lock()
         self._buckets: dict[str, Any] = {}

@@ -191,9 +191,11 @@ def _jpeg_header(data: bytes, limits: Limits, to_the_end: bool) -> Header:
         if segments > limits.max_segments:
             limit = f"more JPEG segments than the limit of {limits.max_segments:,}"
             raise ImageError("decode", limit)
-        if not scans and match.start() - position > _MAX_FILL_BYTES:
-            raise ImageError("decode", f"junk between JPEG header segments at byte {position}")
-        marker, position = data[match.end() - 1], match.end()
+        behind = position
+        found, position = match.span()
+        if not scans and found - behind > _MAX_FILL_BYTES:
+            raise ImageError("decode", f"junk between JPEG header segments at byte {behind}")
+        marker = data[position - 1]
         if marker == 0xD9:
             if header is None or not scans:
                 raise ImageError("decode", "JPEG ends before its first scan, or has no frame")
