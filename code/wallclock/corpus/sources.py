@@ -95,11 +95,13 @@ class SourceReader(PrefetchingReader):
         if remote := [item for item in items if item.remote]:
             super().prefetch_more(remote)
 
-    def stop(self) -> None:
-        """Give up what is on its way."""
-        super().stop()
+    def close(self) -> None:
+        """Drop what was prefetched and close the connections."""
+        super().close()
         for bucket in self._buckets.values():
             bucket.close()
+        if "_http" in vars(self):
+            self._http[0].clear()
 
     def _read_path(self, path: str) -> bytes:
         try:
@@ -159,7 +161,8 @@ class SourceReader(PrefetchingReader):
             try:
                 return self._body(response)
             finally:
-                response.release_conn()
+                # A complete answer has given its connection back; any other one takes it along.
+                response.close()
         except errors.HTTPError as error:
             raise TransientError(first_line(error)) from error
 
@@ -183,7 +186,6 @@ class SourceReader(PrefetchingReader):
             raise PermanentError(f"HTTP {response.status}")
         data: bytes = response.read(self._limit + 1)
         if len(data) > self._limit:
-            response.close()  # or the rest would answer the next request
             raise PermanentError(f"more bytes than the limit of {self._limit:,}")
         return data
 
