@@ -16,16 +16,16 @@ from wallclock import provenance
 _GROUND = "clock constraints summary files errors spec native thread_counts predict"
 #: Lowest first. A module belongs to the longest prefix that fits; imports point down or stay level.
 LAYERS = (
-    ("wallclock", *(f"wallclock.{name}" for name in _GROUND.split())),
+    tuple(f"wallclock.{name}" for name in _GROUND.split()),
     tuple(f"wallclock.{name}" for name in ("provenance", "records", "checkpoint", "cuda")),
     ("wallclock.corpus", "wallclock.stages"),
-    ("wallclock.engines",),
+    ("wallclock.engines", "wallclock.images"),
     ("wallclock.measure", "wallclock.run", "wallclock.testbed"),
     ("experiments",),
     ("wallclock.paper",),
     (
         *("wallclock.resolve", "wallclock.settings", "wallclock.session"),
-        *("wallclock.drift", "wallclock.compare", "main"),
+        *("wallclock.drift", "wallclock.compare", "wallclock", "main"),
     ),
 )
 RANK = {prefix: rank for rank, layer in enumerate(LAYERS) for prefix in layer}

@@ -53,6 +53,34 @@ _MAX_FILL_BYTES = 65_536
 _one_large = threading.Lock()
 
 
+class _Quiet:
+    """Ignores warnings, about damage that the strict pass judges or sizes that our limits judge.
+
+    `catch_warnings` is not safe in threads: the second to leave would restore what the first had
+    set. Here the first to enter sets it, the last to leave restores it.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._inside = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._filters = warnings.catch_warnings()
+                self._filters.__enter__()
+                warnings.simplefilter("ignore")
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._filters.__exit__(None, None, None)
+
+
+_quiet = _Quiet()
+
+
 @dataclass(frozen=True)
 class Header:
     """What a file's header declares. `process` and `scans` are for JPEG only."""
@@ -71,11 +99,15 @@ class Header:
         sequential = self.process in ("baseline", "extended") and self.scans == 1
         return sequential and self.annotate(Item("", "")).plain_jpeg
 
+    def scan_is_all(self, components: bytes) -> bool:
+        """Whether a first scan of so many components, a byte, is the only one of this frame."""
+        return self.process in ("baseline", "extended") and components == bytes((self.components,))
+
     def annotate(self, item: Item) -> Item:
         """The item with this header's fields."""
-        item = replace(item, width=self.width, height=self.height, format=self.format)
-        item = replace(item, process=self.process, components=self.components)
-        return replace(item, sampling=self.sampling)
+        size = {"width": self.width, "height": self.height, "components": self.components}
+        kind = {"format": self.format, "process": self.process, "sampling": self.sampling}
+        return replace(item, **size, **kind)  # type: ignore[arg-type]
 
 
 def validate(data: bytes, limits: Limits) -> Header:
@@ -115,8 +147,12 @@ def sniff(head: bytes) -> str | None:
     return match.lastgroup if match else None
 
 
-def read_header(data: bytes, limits: Limits) -> Header:
-    """Parse the header without decoding; raise `ImageError` for what limits or decoders refuse."""
+def read_header(data: bytes, limits: Limits, *, to_the_end: bool = True) -> Header:
+    """Parse the header without decoding; raise `ImageError` for what limits or decoders refuse.
+
+    With `to_the_end=False` a JPEG whose first scan is its only one, as its header says, is not
+    searched behind that: a strict decoder stops there too and refuses one that is cut off.
+    """
     if not data:
         raise ImageError("read", "empty file")
     format = sniff(data[:16])
@@ -124,11 +160,13 @@ def read_header(data: bytes, limits: Limits) -> Header:
         start = data[:4].hex(" ")
         raise ImageError("decode", f"not a JPEG, PNG, WebP or GIF file: it starts with {start}")
     if format == "jpeg":
-        header = _jpeg_header(data, limits)
+        header = _jpeg_header(data, limits, to_the_end)
     else:
         with _failures(format), Image.open(io.BytesIO(data), formats=[format]) as image:
             header = Header(format, image.width, image.height, len(image.getbands()))
     pixels, longest = header.width * header.height, max(header.width, header.height)
+    if pixels <= limits.max_pixels and longest <= limits.max_side and header.scans == 1:
+        return header
     claim = f"header claims {header.width}x{header.height} pixels"
     if pixels > limits.max_pixels:
         raise ImageError("decode", f"{claim}, over the limit of {limits.max_pixels:,}")
@@ -140,7 +178,7 @@ def read_header(data: bytes, limits: Limits) -> Header:
     return header
 
 
-def _jpeg_header(data: bytes, limits: Limits) -> Header:
+def _jpeg_header(data: bytes, limits: Limits, to_the_end: bool) -> Header:
     """Walk the segments as a decoder does, behind the first scan too.
 
     A segment's payload may hold any bytes: a thumbnail, or the decoy of an end-of-image marker.
@@ -153,9 +191,11 @@ def _jpeg_header(data: bytes, limits: Limits) -> Header:
         if segments > limits.max_segments:
             limit = f"more JPEG segments than the limit of {limits.max_segments:,}"
             raise ImageError("decode", limit)
-        if not scans and match.start() - position > _MAX_FILL_BYTES:
-            raise ImageError("decode", f"junk between JPEG header segments at byte {position}")
-        marker, position = data[match.end() - 1], match.end()
+        behind = position
+        found, position = match.span()
+        if not scans and found - behind > _MAX_FILL_BYTES:
+            raise ImageError("decode", f"junk between JPEG header segments at byte {behind}")
+        marker = data[position - 1]
         if marker == 0xD9:
             if header is None or not scans:
                 raise ImageError("decode", "JPEG ends before its first scan, or has no frame")
@@ -169,6 +209,8 @@ def _jpeg_header(data: bytes, limits: Limits) -> Header:
             scans += 1
             if scans > limits.max_scans:
                 raise ImageError("decode", f"more JPEG scans than the limit of {limits.max_scans}")
+            if not to_the_end and header and header.scan_is_all(data[position + 2 : position + 3]):
+                return header
         position = end
     raise ImageError("decode", "truncated JPEG: cut off before its end-of-image marker")
 
@@ -197,9 +239,7 @@ def _frame(payload: bytes, sof: int) -> Header:
 def _failures(format: str) -> Iterator[None]:
     """Turn whatever a library raises about an image into its `ImageError`."""
     try:
-        with warnings.catch_warnings():
-            # About damage that the strict pass judges, or sizes that our limits judge.
-            warnings.simplefilter("ignore")
+        with _quiet:
             yield
     except ImageError:
         raise

@@ -24,16 +24,20 @@ _SPARE = 3
 class Chunk:
     """A part of one batch: positions of images, and the first row of the buffer that takes them.
 
-    A worker fills in the rest: `kept` (offsets into `positions` of images that loaded; image
-    `kept[i]` lies in row `first + i`), `failures`, `marks` (ns, of one image after another: the
-    start of each stage, then the end) and `worker`.
+    A worker fills in the rest: `items` (the images at `positions`), `kept` (offsets into both of
+    images that loaded; image `kept[i]` lies in row `first + i`), `known` (of those that need no
+    decoding), `made` (by a `Feed.also`, one each kept), `failures`, `marks` (ns, of one image after
+    another: the start of each stage, then the end) and `worker`.
     """
 
     batch: int
     buffer: int
     first: int
     positions: Sequence[int]
+    items: list[Any] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
+    known: list[int] = field(default_factory=list)
+    made: list[bytes | None] = field(default_factory=list)
     failures: list[dict[str, str]] = field(default_factory=list)
     marks: list[int] = field(default_factory=list)
     worker: int = -1
@@ -59,11 +63,6 @@ class Ring:
     def __init__(
         self, buffers: Sequence[npt.NDArray[Any]], batches: Sequence[Sequence[int]]
     ) -> None:
-        longest = max((len(positions) for positions in batches), default=0)
-        if buffers and longest > len(buffers[0]):
-            raise ValueError(
-                f"a batch of {longest} images does not fit into a buffer of {len(buffers[0])}"
-            )
         self.buffers = buffers
         self._batches = batches
         self._free = list(range(len(buffers)))[::-1]
@@ -112,7 +111,9 @@ class Ring:
         self._free.append(buffer)
 
     def _split(self, batch: int, buffer: int) -> list[Chunk]:
-        positions = self._batches[batch]
+        positions, rows = self._batches[batch], len(self.buffers[buffer])
+        if len(positions) > rows:
+            raise ValueError(f"{len(positions)} images do not fit into a buffer of {rows}")
         # An empty batch is one empty chunk, so that it is delivered like any other.
         starts = range(0, max(len(positions), 1), CHUNK)
         self._pending[batch], self._done[batch] = len(starts), []
