@@ -52,6 +52,7 @@ def test_toys_run(tree: Path) -> None:
     command += ["corpus=folder", f"corpus.path={images}", "corpus.image_set=small_256"]
     command += ["--experiment", "toy,decoders,frontier", "loader_seconds=0.01"]
     command += ["experiment.toy.decoders=[toy]", "experiment.toy.recipe.workers=0"]
+    command += ["experiment.frontier.all_variants=true"]  # in two rounds
     command += ["experiment.frontier.systems=[toy]", "experiment.decoders.decoders=[toy]"]
     environment = {**os.environ, "PYTHONPATH": paths}
     done = subprocess.run(
