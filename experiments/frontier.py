@@ -80,7 +80,8 @@ def _grid(plan: Plan, options: Options) -> list[Cell]:
         counts = dict.fromkeys(counts, options["folder_images"])
     corpora = list(plan.slices(counts).values())
     if options["folder"]:
-        corpora.append(plan.folder_slice(options["folder"], options["folder_images"]))
+        n = options["folder_images"]
+        corpora.append(plan.folder_slice(options["folder"], n, sample=True))
     images = [(corpus, subset) for corpus in corpora for subset in _subsets(plan, corpus, options)]
     fidelity = dict(options["fidelity"])
     if plan.settings.loader_seconds < _NETWORK_FROM_S:
