@@ -35,6 +35,12 @@ class Device:
         self.device_ns = max(self.device_ns, queued_at) + ns
         return self.device_ns
 
+    def synchronize(self) -> None:
+        """Wait for the current stream."""
+        event = Event()
+        event.record()
+        event.synchronize()
+
 
 class Stream:
     """Its work is run when something waits for it; that of the second one made, at once."""

@@ -63,7 +63,8 @@ def test_competing_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "_busy_s", lambda: next(busy))
     monkeypatch.setattr(protocol, "perf_counter_ns", lambda: 1_000_000_000 * next(clock))
     found = list[dict[str, float]]()
-    for values in ({}, {}):
-        with protocol.competing(values):
-            found.append(values)
+    for _ in range(2):
+        found.append({})
+        with protocol.competing(found[-1]):
+            pass
     assert found == [{"other_cores": 0.5}, {"other_cores": 0.0}]
