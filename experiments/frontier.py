@@ -13,7 +13,7 @@ image within `max_loss_db` of full decode + INTER_AREA and no worse than the pap
 no time here: the distance is an axis of the figure.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -61,9 +61,11 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
 
 def second_round(plan: Plan, options: Options, records: Records) -> list[Cell]:
     """The best of each system in round one that ran, in full; of subsets the same."""
-    found = _by_row(filter(_searched, records)).items()
-    rows = {(*key[:-1], _best(variants)): variants for key, variants in found}
-    chosen = {key for key, variants in rows.items() if variants[key[-1]]["status"] == "ok"}
+    chosen = {
+        (*key[:-1], best)
+        for key, rows in _by_row(records, search=True).items()
+        if rows[best := _best(rows)]["status"] == "ok"
+    }
     grid = _grid(plan, options) if chosen else []
     return _repeated(plan, [full for full in grid if (*_key(full)[:-1], _setup(full)) in chosen])
 
@@ -150,11 +152,9 @@ def _recipe(options: Options, name: str, workers_per_core: int) -> Recipe:
 
 def tables(records: Records) -> Tables:
     """One row per system, image set and subset."""
-    first = _by_row(filter(_searched, records))
-    full = _by_row(record for record in records if not _searched(record))
+    first, full = (_by_row(records, search) for search in (True, False))
     # Round two may have ended early.
-    both = {key: (full.get(key) or first[key]) for key in {**first, **full}}
-    rows = {key: _row(of, first.get(key) or of) for key, of in both.items()}
+    rows = {key: _row(of, first.get(key, of)) for key, of in (first | full).items()}
     for (system, *same), row in rows.items():
         panel = {name: other for (name, *where), other in rows.items() if where == same}
         others = {f"speedup_vs_{name}": panel.get(name, {}) for name in ("pil", "paper")}
@@ -176,16 +176,13 @@ def _setup(cell: Cell) -> str:
     return str(cell.params.get("setup", cell.params["variant"]))
 
 
-def _searched(record: Record) -> bool:
-    return "search" in record.cell.params
-
-
-def _by_row(records: Iterable[Record]) -> dict[tuple[str, ...], dict[str, Row]]:
-    """For each row of the table the one of each variant and setup."""
+def _by_row(records: Records, search: bool) -> dict[tuple[str, ...], dict[str, Row]]:
+    """For each row of the table, what round one (`search`) or two says of each setup."""
     grouped: dict[tuple[str, ...], dict[str, list[Record]]] = {}
     for record in records:
-        of_row = grouped.setdefault(_key(record.cell), {})
-        of_row.setdefault(_setup(record.cell), []).append(record)
+        if ("search" in record.cell.params) == search:
+            of_row = grouped.setdefault(_key(record.cell), {})
+            of_row.setdefault(_setup(record.cell), []).append(record)
     return {
         key: {name: _variant_row(name, repeats) for name, repeats in variants.items()}
         for key, variants in grouped.items()
@@ -205,11 +202,9 @@ def _row(rows: Mapping[str, Row], searched: Mapping[str, Row]) -> Row:
 
 def _best(rows: Mapping[str, Row]) -> str:
     """The fastest whose pixels pass; of those that do not, the fastest."""
-
-    def standing(name: str) -> tuple[bool, bool, float]:
-        return _passes(rows[name]), rows[name]["status"] == "ok", _rate_of(rows[name])
-
-    return max(rows, key=standing)
+    return max(
+        rows, key=lambda at: (_passes(rows[at]), rows[at]["status"] == "ok", _rate_of(rows[at]))
+    )
 
 
 def _variant_row(variant: str, repeats: Records) -> Row:
