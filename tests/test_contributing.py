@@ -11,6 +11,7 @@ import pytest
 
 from tests import making
 from tests.conftest import ROOT
+from wallclock import records
 from wallclock.paper.csvfile import read_table
 
 PACKAGE = "code/wallclock"
@@ -66,3 +67,5 @@ def test_toys_run(tree: Path) -> None:
     assert statuses("toy.csv", "decoder") == {("toy", "ok")}
     assert statuses("decoder-comparison.csv", "decoder") == {("toy", "ok")}
     assert statuses("frontier.csv", "library") == {("toy 1.0", "ok")}
+    cells = records.load_experiment(tree / "data" / "runs", "frontier")
+    assert ["search" in one.cell.params for one in cells] == [True, True, False]
