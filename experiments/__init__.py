@@ -10,6 +10,7 @@ and, where they differ from the defaults,
 
 - `RANK`: its place in the running order of `--experiment all`; without one it runs last;
 - `ON_REQUEST = True`: it runs only by name;
+- `second_round(plan, options, records)`: further cells, chosen by the records of the first;
 - `QUICK = True`: `--quick` runs it where no experiment is named;
 - `ALSO_READS`: experiments whose records `tables` gets after its own.
 

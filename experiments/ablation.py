@@ -47,7 +47,8 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
             start = replace(options["recipe"], workers=cores, batch_size=size, device="cpu")
             for mode, step, recipe in _rungs(start):
                 params = {**plan.params, "seconds": plan.settings.loader_seconds}
-                params |= {"fidelity": dict(options["fidelity"]), "mode": mode, "step": step}
+                params |= {name: options[name] for name in ("fidelity", "bursts")}
+                params |= {"mode": mode, "step": step}
                 label = f"{mode}-{step}"
                 new = cell(plan, "ablation", "loading", label, recipe, corpus, repeat=repeat)
                 grid.append(replace(new, params=params))

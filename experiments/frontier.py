@@ -5,11 +5,12 @@ steady state, interleaved. The finish line of device=cpu is a batch in host memo
 as each system ships it; that of device=cuda (`finish_line`) is the normalized batch on the device,
 where each batch is waited for: from pinned memory, or left there by a system that decodes there. A
 system's first decoded images are kept as it delivered them and compared with Pillow's antialiased
-resize. Every variant of a system is measured under every setup (workers a core, glibc's allocator)
-that its users can choose; the row shows the fastest whose pixels pass the gate, `other_variants`
-the others. The gate is that of the recipe `fast`: every image within `max_loss_db` of full decode +
-INTER_AREA and no worse than the paper's. It withholds no time here: the distance is an axis of the
-figure.
+resize. Round one measures every variant of a system under every setup (workers a core, glibc's
+allocator) that its users can choose, once and briefly; `other_variants` quotes it. Round two
+measures the fastest whose pixels pass the gate, in full; no pass that chose it enters the row. A
+folder's subsets take the choice of the whole folder. The gate is that of the recipe `fast`: every
+image within `max_loss_db` of full decode + INTER_AREA and no worse than the paper's. It withholds
+no time here: the distance is an axis of the figure.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,19 +39,51 @@ TABLES = {CSV: COLUMNS}
 
 #: This suite's own systems, and the numbers of workers a core that each is measured with.
 _OWN: Mapping[str, Sequence[int]] = {"baseline": (1, 4), "paper": (1, 4), "ours": (1,)}
+#: Of round one: a batch of every worker so many times, at least.
+_SEARCH_BURSTS = 3
 #: Cells shorter than this are a smoke test's: no network in each.
 _NETWORK_FROM_S = 1.0
 
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
-    """Every system in every variant on every set of images, repeated."""
+    """Round one; or all of it, where each system has one variant."""
+    grid = _grid(plan, options)
+    if not options["all_variants"]:
+        return _repeated(plan, grid)
+    seconds = min(options["search_seconds"], plan.settings.loader_seconds)
+    brief = {"search": True, "seconds": seconds, "bursts": _SEARCH_BURSTS}
+    return [
+        replace(full, label=f"search-{full.label}", params={**full.params, **brief})
+        for full in grid
+        if full.params["subset"] == "all"
+    ]
+
+
+def second_round(plan: Plan, options: Options, records: Records) -> list[Cell]:
+    """The best of each system in round one that ran, in full; of subsets the same."""
+    chosen = {
+        (*key[:-1], best)
+        for key, rows in _by_row(records, search=True).items()
+        if rows[best := _best(rows)]["status"] == "ok"
+    }
+    grid = _grid(plan, options) if chosen else []
+    return _repeated(plan, [full for full in grid if (*_key(full)[:-1], _setup(full)) in chosen])
+
+
+def _repeated(plan: Plan, grid: Sequence[Cell]) -> list[Cell]:
+    return [replace(one, repeat=repeat) for repeat in plan.repeats("frontier") for one in grid]
+
+
+def _grid(plan: Plan, options: Options) -> list[Cell]:
+    """Every system in every variant and setup on every set of images, in full."""
     counts = options["images"]
     if plan.settings.corpus.kind == "folder":
         # Its first images need not be like the others: names are sorted.
         counts = dict.fromkeys(counts, options["folder_images"])
     corpora = list(plan.slices(counts).values())
     if options["folder"]:
-        corpora.append(plan.folder_slice(options["folder"], options["folder_images"]))
+        n = options["folder_images"]
+        corpora.append(plan.folder_slice(options["folder"], n, sample=True))
     images = [(corpus, subset) for corpus in corpora for subset in _subsets(plan, corpus, options)]
     fidelity = dict(options["fidelity"])
     if plan.settings.loader_seconds < _NETWORK_FROM_S:
@@ -60,7 +93,7 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
         shared["finish"] = "device"
     new = partial(cell, plan, "frontier", "loading")
     grid = []
-    for repeat, (corpus, subset) in product(plan.repeats("frontier"), images):
+    for corpus, subset in images:
         for name, variant, setup in _systems(options):
             words = _setup_words(variant, setup)
             parts = (name, words, corpus.kind, corpus.image_set, subset)
@@ -70,8 +103,7 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
             params = {**shared, "system": name, "variant": variant, "setup": words}
             params |= {"allocator": setup["allocator"], "subset": subset}
             params["installed"] = third_party.installed(name)
-            recipe = replace(recipe, batch_size=size)
-            grid.append(new(label, recipe, corpus, repeat=repeat, params=params))
+            grid.append(new(label, replace(recipe, batch_size=size), corpus, params=params))
     return grid
 
 
@@ -120,13 +152,9 @@ def _recipe(options: Options, name: str, workers_per_core: int) -> Recipe:
 
 def tables(records: Records) -> Tables:
     """One row per system, image set and subset."""
-    grouped: dict[tuple[str, ...], dict[str, list[Record]]] = {}
-    for record in records:
-        images, params = record.cell.images, record.cell.params
-        key = (params["system"], images.kind, images.image_set, params["subset"])
-        variant = params.get("setup", params["variant"])
-        grouped.setdefault(key, {}).setdefault(variant, []).append(record)
-    rows = {key: _row(variants) for key, variants in grouped.items()}
+    first, full = (_by_row(records, search) for search in (True, False))
+    # Round two may have ended early.
+    rows = {key: _row(of, first.get(key, of)) for key, of in (first | full).items()}
     for (system, *same), row in rows.items():
         panel = {name: other for (name, *where), other in rows.items() if where == same}
         others = {f"speedup_vs_{name}": panel.get(name, {}) for name in ("pil", "paper")}
@@ -137,20 +165,46 @@ def tables(records: Records) -> Tables:
     return {CSV: list(rows.values())}
 
 
-def _row(variants: Mapping[str, list[Record]]) -> Row:
-    """The fastest variant whose pixels pass; of those that do not, the fastest."""
-    rows = {name: _variant_row(name, repeats) for name, repeats in variants.items()}
-    best = max(rows, key=lambda name: _standing(rows[name]))
+def _key(cell: Cell) -> tuple[str, ...]:
+    """What a row is of: the system, then the images, their subset last."""
+    images = cell.images
+    of_images = images.kind, images.image_set, images.digest
+    return cell.params["system"], *of_images, cell.params["subset"]
+
+
+def _setup(cell: Cell) -> str:
+    return str(cell.params.get("setup", cell.params["variant"]))
+
+
+def _by_row(records: Records, search: bool) -> dict[tuple[str, ...], dict[str, Row]]:
+    """For each row of the table, what round one (`search`) or two says of each setup."""
+    grouped: dict[tuple[str, ...], dict[str, list[Record]]] = {}
+    for record in records:
+        if ("search" in record.cell.params) == search:
+            of_row = grouped.setdefault(_key(record.cell), {})
+            of_row.setdefault(_setup(record.cell), []).append(record)
+    return {
+        key: {name: _variant_row(name, repeats) for name, repeats in variants.items()}
+        for key, variants in grouped.items()
+    }
+
+
+def _row(rows: Mapping[str, Row], searched: Mapping[str, Row]) -> Row:
+    """The best row of round two, or of the only round; `other_variants` of round one."""
+    best = _best(rows)
     others = [
         f"{name or 'default'}: {_rate_of(row):.4g} img/s, gate {row['gate']}"
-        for name, row in rows.items()
+        for name, row in searched.items()
         if name != best and row["status"] == "ok"
     ]
     return rows[best] | {"other_variants": "; ".join(others)}
 
 
-def _standing(row: Row) -> tuple[bool, bool, float]:
-    return _passes(row), row["status"] == "ok", _rate_of(row)
+def _best(rows: Mapping[str, Row]) -> str:
+    """The fastest whose pixels pass; of those that do not, the fastest."""
+    return max(
+        rows, key=lambda at: (_passes(rows[at]), rows[at]["status"] == "ok", _rate_of(rows[at]))
+    )
 
 
 def _variant_row(variant: str, repeats: Records) -> Row:

@@ -57,6 +57,7 @@ def tables(records: Records) -> Tables:
     rows = []
     for experiment in ("predict", *ALSO_READS):
         others = [record for record in records if record.cell.experiment == experiment]
+        others = [record for record in others if "search" not in record.cell.params]
         for protocol in ("throughput", "loading"):
             for repeats in _common.groups(others, protocol).values():
                 rows.append(_row(Costs(own), repeats, others))

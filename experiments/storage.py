@@ -12,6 +12,8 @@ this process, not in the store's.
 """
 
 from dataclasses import replace
+from functools import partial
+from itertools import product
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell, mock_model
@@ -30,18 +32,15 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     """Each form of each image set, repeated; small images have no smaller form."""
     recipe = replace(options["recipe"], device="cpu", normalize_on="device", dtype="fp32")
     slices, remote = plan.slices(options["images"]), [f"http-{ms:g}" for ms in options["http_ms"]]
+    shared = {**plan.params, "allocator": "keep"}
+    shared |= {name: options[name] for name in ("seconds", "in_flight")}
+    new = partial(cell, plan, "storage", "forms", recipe=recipe, model=mock_model(plan))
     grid = []
-    for repeat in plan.repeats("storage"):
-        for image_set, corpus in slices.items():
-            for form in options["forms"]:
-                if image_set == "small_256" and "_256" in form:
-                    continue
-                where = remote if form == "files_s3" else ["cold", "warm", *remote]
-                params = {**plan.params, "form": form, "where": where}
-                params |= {name: options[name] for name in ("seconds", "in_flight")}
-                params |= {"allocator": "keep"}
-                new = cell(plan, "storage", "forms", form, recipe, corpus, model=mock_model(plan))
-                grid.append(replace(new, repeat=repeat, params=params))
+    for repeat, corpus, form in product(plan.repeats("storage"), slices.values(), options["forms"]):
+        if corpus.image_set != "small_256" or "_256" not in form:
+            where = remote if form == "files_s3" else ["cold", "warm", *remote]
+            params = {**shared, "form": form, "where": where}
+            grid.append(new(form, corpus=corpus, repeat=repeat, params=params))
     return grid
 
 
@@ -78,12 +77,13 @@ def _of(record: Record, name: str) -> Record:
 
 def _measured(repeats: Records, name: str) -> Row:
     """The rates' median and range; the rest of the repeat with the median rate."""
-    alike = []
-    for one in _common.measured(repeats):
-        found = one.values["passes"][name]
-        alike.append(replace(one, values={**one.values, **found, "n_loaded": found["n"]}))
-    row = _common.spread_columns(alike)
+    alike = [
+        replace(one, values={**one.values, **found, "n_loaded": found["n"]})
+        for one in _common.measured(repeats)
+        for found in [one.values["passes"][name]]
+    ]
     values = _common.median_repeat(alike, _common.seconds_an_image).values
-    row |= {key: values[key] for key in ("n_images", "cpu_ms", "cached_share", "from_disk_share")}
-    row |= {"kb_per_image": values["mean_kb"], "kb_on_disk": values["kb_on_disk"]}
+    row = _common.spread_columns(alike) | {"kb_per_image": values["mean_kb"]}
+    copied = ("n_images", "cpu_ms", "cached_share", "from_disk_share", "kb_on_disk")
+    row |= {key: values[key] for key in copied}
     return row | {"mb_per_s": float(str(row["img_per_s"])) * values["mean_kb"] / 1e3}

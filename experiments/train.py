@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from experiments import _common
-from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
+from experiments._common import Cell, Options, Plan, Recipe, Records, Row, Tables, cell
 from experiments._costs import Costs, NoCostsError, batch_s
 from wallclock.clock import LOADING_STAGES
 from wallclock.spec import ModelSpec
@@ -34,10 +34,9 @@ COLUMNS = _common.columns(
     "step_ms other_cores origin status reason",
 )
 TABLES = {CSV: COLUMNS}
+_OF_LOADERS = ("workers", "engine", "decoder", "resizer", "interpolation", "dct_scale")
 #: From this utilization on, the step is the limit; from this share of the cores on, others' work.
 _BUSY, _OTHERS = 0.9, 0.2
-
-_Step = tuple[str, bool]
 
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
@@ -48,36 +47,38 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     model = ModelSpec("resnet-50", weights, seed=plan.settings.model.seed, dim=2048)
     new = partial(cell, plan, "train", model=model)
     sizes = sorted({job.batch_size for job in jobs})
+    loading, together = plan.params | options["loading"], plan.params | options["together"]
     grid = [
-        new("contention", f"cost-{recipe.name}", recipe, corpus, params=plan.params | loading)
+        new("contention", f"cost-{recipe.name}", recipe, corpus, params=loading)
         for recipe in _distinct(jobs, "loading", batch_size=sizes[0], workers=0)
-        for loading in [options["loading"]]
     ]
     transfer = {**plan.params, **options["batch_transfer"], "batch_sizes": sizes}
     grid.append(new("batch_transfer", "batch_transfer", jobs[0], None, params=transfer))
     alone = {"batch_sizes": sizes, **options["step"]}
     seconds = {**plan.params, "seconds": plan.settings.loader_seconds}
-    together = {**plan.params, **options["together"]}
-    for repeat in plan.repeats("train"):
-        again = partial(new, repeat=repeat)
-        for dtype, on_device in dict.fromkeys(map(_step_of, jobs)):
-            place = "device" if on_device else "none"
-            recipe = replace(jobs[0], name=f"step-{dtype}-augment-{place}", dtype=dtype)
-            recipe = replace(recipe, augment=place)
-            grid.append(again("train_step", recipe.name, recipe, None, params=alone))
-        for recipe in _distinct(jobs, "loader"):
-            grid.append(again("loading", recipe.name, recipe, corpus, params=seconds))
-        for job in jobs:
-            grid.append(again("train", job.name, job, corpus, params=together))
-    return grid
+    steps = [
+        replace(jobs[0], name=f"step-{dtype}-augment-{place}", dtype=dtype, augment=place)
+        for dtype, place in dict.fromkeys(map(_step_of, jobs))
+    ]
+    parts = [
+        *(("train_step", step, None, alone) for step in steps),
+        *(("loading", loader, corpus, seconds) for loader in _distinct(jobs, "loader")),
+        *(("train", job, corpus, together) for job in jobs),
+    ]
+    return grid + [
+        new(protocol, recipe.name, recipe, images, repeat=repeat, params=params)
+        for repeat in plan.repeats("train")
+        for protocol, recipe, images, params in parts
+    ]
 
 
 def _jobs(options: Options) -> list[Recipe]:
     """The base job, of the first of each list, then each other choice alone."""
-    lists = ("batch_sizes", "workers", "augment", "dtypes")
-    fields = dict(zip(("batch_size", "workers", "augment", "dtype"), lists, strict=True))
-    base = replace(options["recipe"], **{name: options[key][0] for name, key in fields.items()})
-    changed = [replace(base, **{name: v}) for name, key in fields.items() for v in options[key][1:]]
+    lists = {"batch_size": "batch_sizes", "dtype": "dtypes"}
+    names = ("batch_size", "workers", "augment", "dtype")
+    choices = {name: options[lists.get(name, name)] for name in names}
+    base = replace(options["recipe"], **{name: first for name, (first, *_) in choices.items()})
+    changed = [replace(base, **{name: v}) for name, (_, *rest) in choices.items() for v in rest]
     return [replace(job, name=f"{job.dtype}-{_loader(job)}") for job in (base, *changed)]
 
 
@@ -91,9 +92,9 @@ def _distinct(jobs: Sequence[Recipe], prefix: str, **changes: Any) -> list[Recip
     return list(dict.fromkeys(replace(job, name=f"{prefix}-{_loader(job)}") for job in alike))
 
 
-def _step_of(recipe: Recipe) -> _Step:
-    """What of a job its step depends on, the batch size apart."""
-    return recipe.dtype, recipe.augment == "device"
+def _step_of(recipe: Recipe) -> tuple[str, str]:
+    """What of a job its step depends on, the batch size apart: dtype, and whether it augments."""
+    return recipe.dtype, "device" if recipe.augment == "device" else "none"
 
 
 def tables(records: Records) -> Tables:
@@ -101,15 +102,14 @@ def tables(records: Records) -> Tables:
     if not records:
         return {}
     costs = Costs(records)
-    loaders = [_row(repeats, costs, "loader") for repeats in _of(records, "loading")]
-    steps = [row for repeats in _of(records, "train_step") for row in _steps(repeats)]
-    parts = {str(row["what"]): row for row in (*loaders, *steps) if row["img_per_s"]}
-    jobs = [_job(repeats, costs, parts) for repeats in _of(records, "train")]
-    return {CSV: [*loaders, *steps, *jobs]}
-
-
-def _of(records: Records, protocol: str) -> list[list[Record]]:
-    return list(_common.groups(records, protocol).values())
+    loading, stepping, training = (
+        _common.groups(records, protocol).values()
+        for protocol in ("loading", "train_step", "train")
+    )
+    alone = [_row(repeats, costs, "loader") for repeats in loading]
+    alone += [row for repeats in stepping for row in _steps(repeats)]
+    parts = {str(row["what"]): row for row in alone if row["img_per_s"]}
+    return {CSV: [*alone, *(_job(repeats, costs, parts) for repeats in training)]}
 
 
 def _row(repeats: Records, costs: Costs, part: str) -> Row:
@@ -118,7 +118,7 @@ def _row(repeats: Records, costs: Costs, part: str) -> Row:
     row = _common.new_row(repeats, COLUMNS) | {"part": part, "what": f"{part}, {timed.label}"}
     row |= {"n_images": timed.images.n, "augment": timed.recipe.augment}
     if part == "loader":
-        row |= {"dtype": None, "weights": None, "what": _loader_name(timed.recipe)}
+        row |= {"dtype": None, "weights": None, "what": f"loader, {_loader(timed.recipe)}"}
     row = _common.complete(row, repeats, _common.spread_columns)
     try:
         expected = costs.pipeline(timed).predict()
@@ -132,25 +132,17 @@ def _row(repeats: Records, costs: Costs, part: str) -> Row:
     return row
 
 
-def _loader_name(recipe: Recipe) -> str:
-    return f"loader, {_loader(recipe)}"
-
-
-def _step_name(step: _Step, size: int) -> str:
-    return f"step, {step[0]}-b{size}{'-augmented there' if step[1] else ''}"
+def _step_name(recipe: Recipe, size: int) -> str:
+    there = "-augmented there" if recipe.augment == "device" else ""
+    return f"step, {recipe.dtype}-b{size}{there}"
 
 
 def _steps(repeats: Records) -> list[Row]:
     """A row for each batch size of a step."""
     timed, rows = repeats[0].cell, []
     for size in timed.params["batch_sizes"]:
-        row = _common.new_row(repeats, COLUMNS) | dict.fromkeys(("workers", "engine"))
-        row |= dict.fromkeys(("decoder", "resizer", "interpolation", "dct_scale"))
-        row |= {
-            "part": "step",
-            "batch_size": size,
-            "what": _step_name(_step_of(timed.recipe), size),
-        }
+        row = _common.new_row(repeats, COLUMNS) | dict.fromkeys(_OF_LOADERS)
+        row |= {"part": "step", "batch_size": size, "what": _step_name(timed.recipe, size)}
         rows.append(_common.complete(row, repeats, partial(_step_columns, size=size)))
     return rows
 
@@ -171,12 +163,11 @@ def _step_columns(repeats: Records, size: int) -> Row:
 def _job(repeats: Records, costs: Costs, parts: Mapping[str, dict[str, Any]]) -> Row:
     """A job: how busy its step was, where the rest of the time went, and to which stage."""
     row, recipe = _row(repeats, costs, "together"), repeats[0].cell.recipe
-    step = parts.get(_step_name(_step_of(recipe), recipe.batch_size))
-    rate = row["img_per_s"]
+    step, rate = parts.get(_step_name(recipe, recipe.batch_size)), row["img_per_s"]
     if step is None or not isinstance(rate, float):
         return row
     alone: float = step["img_per_s"]
-    if loads := parts.get(_loader_name(recipe)):
+    if loads := parts.get(f"loader, {_loader(recipe)}"):
         row["utilization_if_overlapped"] = min(1.0, loads["img_per_s"] / alone)
     shown = _common.median_repeat(repeats, _common.seconds_an_image)
     waits, busy = shown.seconds_in("wait") / _common.wall_s(shown), rate / alone

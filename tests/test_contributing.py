@@ -11,6 +11,7 @@ import pytest
 
 from tests import making
 from tests.conftest import ROOT
+from wallclock import records
 from wallclock.paper.csvfile import read_table
 
 PACKAGE = "code/wallclock"
@@ -52,6 +53,7 @@ def test_toys_run(tree: Path) -> None:
     command += ["corpus=folder", f"corpus.path={images}", "corpus.image_set=small_256"]
     command += ["--experiment", "toy,decoders,frontier", "loader_seconds=0.01"]
     command += ["experiment.toy.decoders=[toy]", "experiment.toy.recipe.workers=0"]
+    command += ["experiment.frontier.all_variants=true"]  # in two rounds
     command += ["experiment.frontier.systems=[toy]", "experiment.decoders.decoders=[toy]"]
     environment = {**os.environ, "PYTHONPATH": paths}
     done = subprocess.run(
@@ -65,3 +67,5 @@ def test_toys_run(tree: Path) -> None:
     assert statuses("toy.csv", "decoder") == {("toy", "ok")}
     assert statuses("decoder-comparison.csv", "decoder") == {("toy", "ok")}
     assert statuses("frontier.csv", "library") == {("toy 1.0", "ok")}
+    cells = records.load_experiment(tree / "data" / "runs", "frontier")
+    assert ["search" in one.cell.params for one in cells] == [True, True, False]

@@ -1,12 +1,11 @@
 """Corrupt the path from files to the sink in one place: the gate that judges its output fails."""
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +13,9 @@ import torch
 
 from experiments._common import judge_fidelity
 from experiments._end_to_end import judge_sink
-from tests import making
+from tests import fake_cuda, making
 from tests.engines.conftest import manifest_in
+from tests.fake_cuda import Event, Stream
 from wallclock.corpus.manifest import Item, Manifest
 from wallclock.engines import pipeline, threads
 from wallclock.engines.inference import CudaInference, HostInference
@@ -42,60 +42,8 @@ COMPILED, CUDA = replace(HOST, name="compiled", compile="compile"), replace(HOST
 BATCHES = [list(range(at, min(at + 16, 120))) for at in range(0, 120, 16)]
 
 
-class Stream:
-    """A CUDA stream that runs its work as late as it may; the second one made, as early."""
-
-    current: ClassVar["Stream"]
-    made: ClassVar[list["Stream"]] = []
-
-    def __init__(self) -> None:
-        self.work: deque[Any] = deque()
-        Stream.made.append(self)
-        self.eager = len(Stream.made) == 2
-
-    def put(self, work: Any) -> None:
-        self.work.append(work)
-        while self.eager and self.work and getattr(self.work[0], "reached", True):
-            self.step()
-
-    def step(self) -> None:
-        work = self.work.popleft()
-        work.reach() if isinstance(work, Event) else work()
-
-    def wait_event(self, event: "Event") -> None:
-        self.put(event)
-
-    def wait_stream(self, stream: "Stream") -> None: ...
-
-
-class Event:
-    def __init__(self, enable_timing: bool, blocking: bool) -> None:
-        self.reached, self.stream = False, Stream.current
-
-    def record(self) -> None:
-        self.stream = Stream.current
-        self.stream.put(lambda: setattr(self, "reached", True))
-
-    def reach(self) -> None:
-        while not self.reached:
-            self.stream.step()
-
-    def synchronize(self) -> None:
-        self.reach()
-
-    def elapsed_time(self, other: Any) -> float:
-        return 0.0
-
-
 class Graph:
     replay: Callable[[], Any]
-
-
-@contextmanager
-def entered(stream: Stream) -> Iterator[None]:
-    before, Stream.current = Stream.current, stream
-    yield
-    Stream.current = before
 
 
 def queued(result: Any, compute: Callable[[], Any]) -> Any:
@@ -122,20 +70,16 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
 @pytest.fixture(autouse=True)
 def _device(monkeypatch: Patch) -> None:
     """torch.cuda's streams are such streams; `torch.compile` compiles nothing."""
-    default, copy = Stream(), torch.Tensor.copy_
-    Stream.current = default
+    fake_cuda.install(monkeypatch)
+    default, copy = Stream.current, torch.Tensor.copy_
 
     def copy_(target: Any, source: Any, non_blocking: bool = False) -> Any:
         if non_blocking and Stream.current is not default:
             return queued(target, lambda: source)
         return copy(target, source)
 
-    fakes = {"Stream": Stream, "Event": Event, "stream": entered, "CUDAGraph": Graph}
-    fakes |= {"synchronize": lambda: None, "current_stream": lambda: default}
-    for name, fake in fakes.items():
-        monkeypatch.setattr(torch.cuda, name, fake)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "graph", lambda graph, **_: nullcontext())
-    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
     monkeypatch.setattr(torch.Tensor, "copy_", copy_)
     monkeypatch.setattr(torch, "empty", lambda *size, **options: torch.zeros(*size))
     monkeypatch.setattr(torch, "compile", lambda step, dynamic: lambda batch: step(batch))
@@ -148,7 +92,7 @@ def fault(recipe: Recipe, manifest: Manifest, folder: Path) -> str:
         open_loader(manifest, recipe, MODEL, BATCHES) as loader,
         open_writer(stages.serialize, stages.finish, in_thread=True) as writer,
     ):
-        Stream.made.clear()
+        Stream.device.made.clear()
         source: Any = in_one_buffer(loader) if on_gpu else loader
         to = (
             CudaInference(on_streams(stages), writer, 2)
@@ -231,10 +175,14 @@ def unsynchronized(number: int) -> Mutation:
     """The host does not wait for the events of the n-th stream: 0 copies in, 2 copies out."""
 
     def synchronize(real: Any, event: Event) -> None:
-        if event.stream not in Stream.made[number : number + 1]:
+        if event.stream not in Stream.device.made[number : number + 1]:
             real(event)
 
-    return replaced(Event, "synchronize", synchronize)
+    def mutate(patch: Patch) -> None:
+        replaced(Event, "synchronize", synchronize)(patch)
+        patch.setattr(Event, "elapsed_time", lambda *events: 0.0)  # it refuses what is not reached
+
+    return mutate
 
 
 def h2d_not_awaited(real: Any, stream: Stream, event: Event) -> None:

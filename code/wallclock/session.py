@@ -41,6 +41,12 @@ def run_session(settings: Settings, command: str) -> int:
     if credit := prepare.credit(settings.corpus, plan.cache):
         context["credit"] = credit
     report = runner.run(cells, settings, context, console)
+    further = []
+    for name, options in settings.experiments.items():
+        if plan_more := getattr(experiments.load(name), "second_round", None):
+            further += plan_more(plan, options, records.load_experiment(settings.runs, name))
+    if further:
+        report.add(runner.run(further, settings, context, console, first_round=cells))
     published = publish(settings.out, settings.figures, ran=settings.experiments)
     _print_results(published, settings, console)
     _print_lines(_locations(published, report, settings), console)

@@ -1,7 +1,5 @@
 """The inference step: spans on the host's clock, and CUDA events placed on it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -10,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from tests import fake_cuda
+from tests.fake_cuda import MS, Device
 from tests.test_clock import FakeClock
 from wallclock.engines import inference as module
 from wallclock.engines.batch import Batch, Span
@@ -21,55 +21,6 @@ from wallclock.spec import Recipe
 from wallclock.stages import transfer
 
 BATCH = Batch(["a"], [0], np.zeros((1, 3, 2, 2), np.float32))
-MS = 1_000_000
-
-
-class FakeCuda:
-    """CUDA streams and events over a clock; an event must be waited for before it is read.
-
-    Work is queued: the host's clock does not move when the device works, `device_ms` does.
-    """
-
-    def __init__(self, clock: FakeClock) -> None:
-        self.clock, self.device_ns, self.waits = clock, 0, 0
-        self.blocking = False
-
-    def work(self, ns: int) -> None:
-        self.device_ns = max(self.device_ns, self.clock.now) + ns
-
-    def synchronize(self) -> None:
-        self.clock.now = max(self.clock.now, self.device_ns)
-
-    def Stream(self) -> Any:  # noqa: N802 - torch's name
-        return self
-
-    def wait_event(self, event: Any) -> None:
-        self.waits += 1
-
-    @contextmanager
-    def stream(self, stream: Any) -> Iterator[None]:
-        yield
-
-    def Event(self, enable_timing: bool, blocking: bool) -> Any:  # noqa: N802 - torch's name
-        cuda = self
-        cuda.blocking = blocking
-
-        class Event:
-            at, waited = 0, False
-
-            def record(self) -> None:
-                self.at = max(cuda.device_ns, cuda.clock.now)
-
-            def synchronize(self) -> None:
-                cuda.clock.now = max(cuda.clock.now, self.at)
-                self.waited = True
-
-            def elapsed_time(self, other: Any) -> float:
-                assert self.at <= cuda.clock.now, "an event was read before it was reached"
-                assert other.at <= cuda.clock.now, "an event was read before it was reached"
-                return float(other.at - self.at) / MS
-
-        return Event()
 
 
 def sleeping(clock: Any, times_ms: tuple[int, int, int]) -> DeviceStages:
@@ -114,20 +65,16 @@ def test_host_spans() -> None:
 
 
 @pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
-    clock = FakeClock()
-    fake = FakeCuda(clock)
-    for name in ("Event", "Stream", "stream", "synchronize"):
-        monkeypatch.setattr(torch.cuda, name, getattr(fake, name))
-    monkeypatch.setattr(module, "perf_counter_ns", clock)
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Device:
+    device = fake_cuda.install(monkeypatch)
+    monkeypatch.setattr(module, "perf_counter_ns", device.clock)
     empty = torch.empty
     monkeypatch.setattr(torch, "empty", lambda *shape, pin_memory=False, **kw: empty(*shape, **kw))
-    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
-    return fake
+    return device
 
 
 @pytest.mark.parametrize("in_flight", [0, 2])
-def test_event_spans(cuda: FakeCuda, in_flight: int) -> None:
+def test_event_spans(cuda: Device, in_flight: int) -> None:
     times = (1, 4, 0)
     stages = sleeping(cuda.work, times)
     sink, written = writer()
@@ -146,7 +93,7 @@ def test_event_spans(cuda: FakeCuda, in_flight: int) -> None:
     assert cuda.waits == 10, "forward waits for its copy in, the copy out for its forward"
 
 
-def test_only_threads_overlap_on_a_gpu(cuda: FakeCuda) -> None:
+def test_only_threads_overlap_on_a_gpu(cuda: Device) -> None:
     sink, _ = writer()
     for engine, in_flight in (("serial", 0), ("dataloader", 0), ("threads", 2)):
         recipe = Recipe("x", engine=engine, device="cuda")

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from tests import fake_cuda
 from tests.engines.conftest import MODEL
-from tests.engines.test_inference import FakeCuda
-from tests.test_clock import FakeClock
+from tests.fake_cuda import MS
 from wallclock.corpus.manifest import Manifest
 from wallclock.engines.loaders import open_loader
 from wallclock.engines.on_device import OnDevice
@@ -20,8 +20,6 @@ from wallclock.engines.third_party._interface import LoaderSpec
 from wallclock.spec import Recipe
 from wallclock.stages import normalize
 from wallclock.stages.transfer import Transfer
-
-MS = 1_000_000
 
 
 @pytest.mark.parametrize("place", ["device", "host"])
@@ -44,7 +42,7 @@ def test_a_batch_is_waited_for_and_no_other_work_is(
     tiny: Manifest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The copy and the normalization take 30 ms behind the host; a decoder's stream, a second."""
-    cuda = FakeCuda(FakeClock())
+    cuda = fake_cuda.install(monkeypatch)
 
     def h2d(images: Any) -> torch.Tensor:
         cuda.work(30 * MS)
@@ -54,7 +52,6 @@ def test_a_batch_is_waited_for_and_no_other_work_is(
     monkeypatch.setattr("wallclock.stages.transfer.make", lambda device: move)
     to_floats = "wallclock.stages.normalize.on_device"
     monkeypatch.setattr(to_floats, lambda *_: lambda pixels: pixels.float())
-    monkeypatch.setattr(torch.cuda, "Event", lambda blocking: cuda.Event(False, blocking))
     with open_loader(tiny, Recipe("x", engine="threads"), MODEL, [[0]] * 3) as loader:
         arrived = [cuda.clock.now for _ in OnDevice(loader, MODEL.statistics, "cuda")]
     assert np.diff(arrived).tolist() == [30 * MS] * 2

@@ -3,11 +3,15 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from experiments import frontier
 from tests import making
 from tests.experiments import made
 from wallclock import provenance
 from wallclock.records import Record
+from wallclock.run.plan import Plan
+from wallclock.spec import Cell
 
 CLOSE = {"psnr_db": 43.0, "psnr_loss_vs_area_db": 0.4, "psnr_gain_vs_paper_db": 3.0, "cosine": 1.0}
 LIMITS = {"min_psnr_db": 25.0, "min_cosine": 0.9, "max_loss_db": 1.0, "not_below_paper": True}
@@ -21,17 +25,56 @@ def loaded(system: str, rate: float, variant: str = "", **fidelity: float) -> Re
     return made.record("frontier", "loading", f"{system}-{variant}", values, params)
 
 
-def test_grid_splits_a_folder_by_jpeg_process(tmp_path: Path) -> None:
+@pytest.fixture
+def mixed(tmp_path: Path) -> Plan:
+    """A plan over three images, with a folder of four, half of them progressive."""
     base, mine = tmp_path / "base", tmp_path / "mine"
     base.mkdir()
     mine.mkdir()
     for seed in range(4):
         (mine / f"{seed}.jpg").write_bytes(making.jpeg(seed=seed, progressive=seed % 2 == 0))
     folder = f"experiment.frontier.folder='{mine}'"
-    plan = made.plan(base, "experiment=[frontier]", "repeats=3", folder)
-    cells = frontier.cells(plan, plan.settings.experiments["frontier"])
+    return made.plan(base, "experiment=[frontier]", "repeats=3", folder)
+
+
+def test_rounds(mixed: Plan) -> None:
+    """The second measures the best of the first, in passes of its own; the table has these."""
+    options = mixed.settings.experiments["frontier"]
+    options = {**options, "systems": ["pil-draft", "ours", "dali"]}
+
+    def measured(cell: Cell) -> Record:
+        system, variant = cell.params["system"], cell.params["variant"]
+        rate = {"1": 120.0, "2": 110.0}.get(variant, 100.0) - 50 * ("search" not in cell.params)
+        record = loaded(system, rate, psnr_loss_vs_area_db=9.0 * (variant == "1"))
+        return replace(record, cell=cell, status="unavailable" if system == "dali" else "ok")
+
+    first = [measured(cell) for cell in frontier.cells(mixed, options)]
+    assert {(r.cell.repeat, r.cell.params["subset"]) for r in first} == {(0, "all")}
+    assert all(r.cell.params["seconds"] == 1 for r in first)
+    full = [measured(cell) for cell in frontier.second_round(mixed, options, first)]
+    assert len({(r.cell.label, r.cell.images, r.cell.repeat) for r in full}) == 3 * 2 * 4
+    assert len(full) == 3 * 2 * 4
+    assert {r.cell.params["seconds"] for r in full} == {3}
+    assert {r.cell.params["variant"] for r in full} == {"", "2"}
+    for records, rates, repeats in ((first, {100.0, 110.0}, 1), ([*first, *full], {50.0, 60.0}, 3)):
+        rows = frontier.tables(records)[frontier.CSV]
+        assert {(row["system"], row["status"]) for row in rows} == {
+            *(("pil-draft", "ok"), ("ours", "ok"), ("dali", "unavailable"))
+        }
+        found = [row for row in rows if row["status"] == "ok"]
+        assert {row["img_per_s"] for row in found} == rates
+        assert {row["repeats"] for row in found} == {repeats}
+        draft = next(row for row in found if row["system"] == "pil-draft")
+        assert "1: 120 img/s, gate failed" in str(draft["other_variants"])
+    assert not frontier.second_round(mixed, options, [r for r in first if not r.ok])
+
+
+def test_grid_splits_a_folder_by_jpeg_process(mixed: Plan) -> None:
+    options = mixed.settings.experiments["frontier"]
+    cells = frontier.cells(mixed, {**options, "all_variants": False})
     subsets = {(cell.images.n, cell.params["subset"]) for cell in cells}
     assert subsets == {(3, "all"), (4, "all"), (4, "baseline"), (4, "progressive")}
+    cells += frontier.cells(mixed, options)
     assert len({(cell.label, cell.corpus, cell.repeat) for cell in cells}) == len(cells)
     engines = {cell.params["system"]: cell.recipe.engine for cell in cells}
     assert engines.items() >= {"ours": "threads", "paper": "dataloader", "dali": "dali"}.items()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.engines.test_inference import FakeCuda
+from tests import fake_cuda
 from tests.test_clock import FakeClock
 from wallclock.clock import STAGES, StageProfiler
 from wallclock.corpus.manifest import Item, Manifest
@@ -131,8 +131,8 @@ def test_calls_under_another_profiler(run: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("name", ["torch.profiler", "cProfile"])
 def test_profilers_agree_on_a_device_behind_the_host(name: str, monkeypatch: Any) -> None:
     """Labels and stages end together, though every call returns 30 ms before its work is done."""
-    clock = FakeClock()
-    cuda = FakeCuda(clock)
+    cuda = fake_cuda.install(monkeypatch)
+    clock = cuda.clock
     load, device = null_stages()
 
     def queued(work: int) -> Callable[..., Any]:

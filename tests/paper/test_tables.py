@@ -150,7 +150,7 @@ class TestChecklist:
         rows = {row["stage"].value: (row["gain"].value, row["gain_of"].value) for row in table.rows}
         assert rows["read"] == (3, "originals a second, cold, 16 at a time over one by one")
         plain, fixed = stage_fixes.STAGES["assemble"]
-        assert rows["assemble"] == (2, f"µs an image, {plain}, over {fixed}")
+        assert rows["assemble"] == (2, f"µs an image: {plain}; with the fix, {fixed}")
         assert rows["h2d"] == (None, "not applicable: needs a GPU")
         assert rows["d2h"] == (None, "not run")
 

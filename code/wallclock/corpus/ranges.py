@@ -81,12 +81,12 @@ class _Handler(BaseHTTPRequestHandler):
         with path.open("rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             first, last = (int(wanted[1]), int(wanted[2])) if wanted else (0, size - 1)
-            length = max(min(last, size - 1) - first + 1, 0)
-            self.send_response(206 if wanted else 200)
-            self.send_header("Content-Range", f"bytes {first}-{first + length - 1}/{size}")
-            self.send_header("Content-Length", str(length))
-            self.end_headers()
-            self.wfile.write(os.pread(file.fileno(), length, first))
+            body = os.pread(file.fileno(), last - first + 1, first)
+        self.send_response(206 if wanted else 200)
+        self.send_header("Content-Range", f"bytes {first}-{first + len(body) - 1}/{size}")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: a line a request would take longer than the request."""
@@ -154,8 +154,7 @@ class RangeFile:
 
     def read(self, n_bytes: int) -> bytes:
         """So many bytes, fewer at the end."""
-        wanted = min(n_bytes, max(self._size - self._at, 0))
-        data = self._ranges(self._name, self._at, wanted) if wanted else b""
+        data = self._ranges(self._name, self._at, n_bytes) if self._at < self._size else b""
         self._at += len(data)
         return data
 

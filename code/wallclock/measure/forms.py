@@ -4,6 +4,7 @@ A form is a layout and its reader: `files`, `files_s3` (boto3), `tar`, `lmdb`, `
 `pixels` and `pixels_256`, which `_map` reads through a memory map instead of `pread`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -112,7 +113,7 @@ class _Run:
         reader, first = self._open(port, work), self._tasks[0][0]
         # A library's first calls load and allocate.
         self._finishes[0](first, reader(first))
-        share, n, wall, cpu, fetched, read = None, 0, 0, 0, 0, 0
+        share, sums = None, Counter[str]()
         for _ in range(_COLD_PASSES if cold else 1):
             if cold:
                 del reader  # its maps would keep their pages
@@ -123,25 +124,25 @@ class _Run:
                 reader = self._open(port, work)
             before, used = disk_bytes(), process_time_ns()
             tasks = self._tasks if cold else cycle(self._tasks)
-            done, n_bytes, ns = self._pass(reader, tasks, 0 if cold else budget)
-            cpu, fetched = cpu + process_time_ns() - used, fetched + disk_bytes() - before
-            n, read, wall = n + done, read + n_bytes, wall + ns
-            if wall >= budget:
+            sums.update(self._pass(reader, tasks, 0 if cold else budget))
+            sums.update(cpu=process_time_ns() - used, fetched=disk_bytes() - before)
+            if sums["ns"] >= budget:
                 break
         if close := getattr(reader, "close", None):
             close()
         local = not self._where.startswith("http")
-        shares = {"cached_share": share, "from_disk_share": fetched / read if local else None}
-        return {"ns": wall, "n": n, "cpu_ms": cpu / n / 1e6, **shares}
+        fetched = sums["fetched"] / sums["bytes"] if local else None
+        found = {"ns": sums["ns"], "n": sums["n"], "cpu_ms": sums["cpu"] / sums["n"] / 1e6}
+        return {**found, "cached_share": share, "from_disk_share": fetched}
 
     def _pass(
         self, reader: readers.Reader, tasks: Iterable[list[Item]], budget: int
-    ) -> tuple[int, int, int]:
-        """Images, bytes and ns of all tasks, or with a budget of as many as begin within it."""
+    ) -> Counter[str]:
+        """`n` images, `bytes` and `ns` of all tasks, or of as many as begin within a budget."""
         # One iterator for all threads: a list's and a cycle's are advanced under the GIL.
         shared, began = iter(tasks), perf_counter_ns()
 
-        def work(finish: _Finish) -> tuple[int, int]:
+        def work(finish: _Finish) -> Counter[str]:
             n = n_bytes = 0
             for task in shared:
                 for item in task:
@@ -149,19 +150,16 @@ class _Run:
                     n, n_bytes = n + 1, n_bytes + item.bytes
                 if budget and perf_counter_ns() - began > budget:
                     break
-            return n, n_bytes
+            return Counter(n=n, bytes=n_bytes)
 
         with ThreadPoolExecutor(len(self._finishes)) as pool:
-            counts = [*pool.map(work, self._finishes)]
-        ns = perf_counter_ns() - began
-        return sum(n for n, _ in counts), sum(n_bytes for _, n_bytes in counts), ns
+            counts = sum(pool.map(work, self._finishes), Counter[str]())
+        return counts + Counter(ns=perf_counter_ns() - began)
 
     def _open(self, port: int, work: Path) -> readers.Reader:
         root, form = self._manifest.root, str(self._cell.params["form"])
         if not self._where.startswith("http"):
-            return (
-                readers.MapReader(root) if form.endswith("_map") else readers.make(self._manifest)
-            )
+            return readers.MapReader(root) if form[-4:] == "_map" else readers.make(self._manifest)
         if form == "files_s3":
             endpoint = {"endpoint": f"http://127.0.0.1:{port}", "region": "us-east-1"}
             store = {**endpoint, "bucket": self._where, "threads": len(self._finishes)}

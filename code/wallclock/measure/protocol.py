@@ -163,7 +163,9 @@ def competing(values: dict[str, Any]) -> Iterator[None]:
     """Add `other_cores`: how many cores all other processes of the machine kept busy meanwhile."""
     began, busy = perf_counter_ns(), _busy_s()
     yield
-    values["other_cores"] = max(0.0, (_busy_s() - busy) / (perf_counter_ns() - began) * 1e9)
+    others = (_busy_s() - busy) / (perf_counter_ns() - began) * 1e9
+    # The kernel counts in hundredths of a second; differences of large sums leave 1e-11.
+    values["other_cores"] = max(0.0, round(others, 3))
 
 
 def _busy_s() -> float:

@@ -193,7 +193,8 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
         loader = OnDevice(opened, model.statistics, recipe.device) if ends_there else opened
         pixels = _drain(loader, model, n_checked)
         values["startup_s"] = (perf_counter_ns() - began) / 1e9
-        at_least = max(_MIN_LOADER_BATCHES, loader.prefetched, _MIN_BURSTS * loader.burst)
+        bursts = int(cell.params.get("bursts", _MIN_BURSTS)) * loader.burst
+        at_least = max(_MIN_LOADER_BATCHES, loader.prefetched, bursts)
         until = steady(float(cell.params["seconds"]), at_least, loader.burst)
         progress(0)
         with protocol.competing(values):

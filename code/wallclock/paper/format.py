@@ -32,6 +32,8 @@ def factor(cell: Cell) -> str:
         return EMPTY
     if abs(ratio) >= 100:
         return f"{ratio:,.0f}×"
+    if abs(ratio) >= 9.995:
+        return f"{ratio:.1f}×"
     return f"{ratio:.2f}×" if abs(ratio) >= 0.095 else f"{ratio:.2g}×"
 
 

@@ -50,9 +50,14 @@ class Plan:
         spec = replace(self.settings.corpus, sample=True)
         return self._slice(spec, name, self.count(name, sizes[name]))
 
-    def folder_slice(self, path: str, n: int) -> Slice:
-        """Up to `n` images of a folder besides the configured corpus. Raises as `slice` does."""
-        spec = CorpusSpec("folder", path=path, limits=self.settings.corpus.limits)
+    def folder_slice(self, path: str, n: int, *, sample: bool = False) -> Slice:
+        """Up to `n` images of a folder besides the configured corpus. Raises as `slice` does.
+
+        By name, or as `sample`: names gather images of a kind, and a short pass would be of few
+        kinds.
+        """
+        limits = self.settings.corpus.limits
+        spec = CorpusSpec("folder", path=path, sample=sample, limits=limits)
         return self._slice(spec, spec.image_set, self.count(spec.image_set, n))
 
     def copies(self, corpus: Slice, kind: str) -> Slice:

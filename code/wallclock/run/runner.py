@@ -39,6 +39,11 @@ class Report:
     measured: int = 0
     crashed: list[tuple[str, str]] = field(default_factory=list)
 
+    def add(self, other: "Report") -> None:
+        """Count another call's cells in."""
+        self.reused, self.measured = self.reused + other.reused, self.measured + other.measured
+        self.crashed += other.crashed
+
     def summary(self) -> str:
         """'12 cells measured, 28 reused'."""
         crashed = f", {len(self.crashed)} crashed" if self.crashed else ""
@@ -57,7 +62,11 @@ class _Task:
 
 
 def run(
-    cells: Sequence[Cell], settings: Settings, context: Mapping[str, Any], console: Console
+    cells: Sequence[Cell],
+    settings: Settings,
+    context: Mapping[str, Any],
+    console: Console,
+    first_round: Sequence[Cell] = (),
 ) -> Report:
     """Measure every cell that has no final record yet, then index the experiments.
 
@@ -65,14 +74,18 @@ def run(
         cells: the grid, in table order.
         settings: where the records and live metrics go, and the seed of the cells' order.
         context: added to the records' environment; it does not identify a cell.
+        first_round: cells of an earlier call, which stay in the index.
 
     Raises:
         UserError: a request that a worker cannot meet.
         KeyboardInterrupt: after the running worker was stopped.
     """
     runs, identity = settings.runs, provenance.identity()
-    targets = [runs / cell.experiment / records.key_of(cell, identity) for cell in cells]
-    tasks = [_Task(cell, target) for cell, target in zip(cells, targets, strict=True)]
+    known = [
+        _Task(cell, runs / cell.experiment / records.key_of(cell, identity))
+        for cell in (*first_round, *cells)
+    ]
+    tasks = known[len(first_round) :]
     todo = [task for task in tasks if records.reusable(task.target) is None]
     report = Report(reused=len(tasks) - len(todo))
     if todo:
@@ -89,7 +102,7 @@ def run(
                 _measure(task, shared, progress, report)
                 seconds_left -= estimator.seconds(task.cell)
     for experiment in dict.fromkeys(cell.experiment for cell in cells):
-        names = [target.name for target in targets if target.parent.name == experiment]
+        names = [task.target.name for task in known if task.cell.experiment == experiment]
         records.write_index(runs, experiment, names)
     return report
 

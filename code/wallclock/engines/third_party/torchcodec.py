@@ -4,21 +4,17 @@ https://meta-pytorch.org/torchcodec: `decoders.decode_jpeg` from bytes to a uint
 """
 
 from wallclock.engines.third_party._interface import version
-from wallclock.engines.third_party._torch import Load, dataloader
+from wallclock.engines.third_party._torch import Load, antialiased, dataloader
 from wallclock.engines.third_party.torchvision import HINT
 from wallclock.errors import import_or_unavailable
 from wallclock.stages.pixels import Pixels
 
 
 def _make(px: int, variant: str) -> Load:
-    from torch.nn.functional import interpolate
-
     decoders = import_or_unavailable("torchcodec.decoders", hint=HINT)
 
     def load(data: bytes, row: Pixels) -> None:
-        pixels = decoders.decode_jpeg(data)[None]
-        resized = interpolate(pixels, (px, px), mode="bilinear", antialias=True)
-        row[...] = resized[0].permute(1, 2, 0).numpy()
+        row[...] = antialiased(decoders.decode_jpeg(data).permute(1, 2, 0).numpy(), px)
 
     return load
 

@@ -61,12 +61,18 @@ def _title(corpus: str, image_set: str, subset: str) -> str:
     return "A folder's photos" + ("" if subset == "all" else f", {subset} JPEG")
 
 
+def _short_title(row: Row) -> str:
+    if row["corpus"] != "folder":
+        return SHORT_SETS[row["image_set"]]
+    return {"all": "the folder's photos"}.get(row["subset"], f"its {row['subset']} JPEGs")
+
+
 def _remarks(rows: Sequence[Row], measured: Sequence[Row]) -> list[str]:
     counts = [int(row["n_images"]) for row in measured]
     compared = joined(measured, "n_compared")
     median = f"median of {compared} images" if compared else "median image"
     versus = [
-        f"{factor(row['speedup_vs_next'])} on {SHORT_SETS[row['image_set']]}"
+        f"{factor(row['speedup_vs_next'])} on {_short_title(row)}"
         for row in measured
         if row["system"] == "ours" and row["speedup_vs_next"]
     ]
@@ -93,7 +99,9 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> dict[str, tuple[float, float
         low, high = number(row["img_per_s_min"]) or y, number(row["img_per_s_max"]) or y
         axes.plot([x, x], [low, high], color=style.GREY, linewidth=0.9, zorder=2)
         axes.plot([x], [y], marker=marker, ms=size, color=fill, mec=style.INK, zorder=3)
+    ranges = [(row["img_per_s_min"], row["img_per_s_max"]) for row in rows]
     rates = [y for _, y in points.values()]
+    rates += [rate for ends in ranges for end in ends if (rate := number(end))]
     axes.set_ylim(0.62 * min(rates), 1.6 * max(rates))
     # A short range may have no power of ten in it.
     ticks = [digit * 10**exponent for exponent in range(6) for digit in (1, 2, 5)]

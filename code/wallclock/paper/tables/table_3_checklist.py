@@ -3,17 +3,8 @@
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from experiments import (
-    decoders,
-    onnx,
-    opt,
-    serial,
-    serialization,
-    stage_fixes,
-    storage,
-    t4,
-    workers,
-)
+from experiments import decoders, onnx, opt, serial, serialization, stage_fixes, storage, t4
+from experiments import workers as sweep
 from wallclock.clock import STAGES
 from wallclock.paper.csvfile import joined, read_table
 from wallclock.paper.labels import CORPORA, SHORT_SETS
@@ -23,7 +14,7 @@ from wallclock.paper.tables.table import SourceRow, Table, Value, find, ratio, r
 
 _SOURCES = (
     *(serial.CSVS["original"], serial.CSVS["small_256"], decoders.CSV, onnx.CSV),
-    *(serialization.CSV, workers.CSV, t4.CSV, opt.CSV),
+    *(serialization.CSV, sweep.CSV, t4.CSV, opt.CSV),
     *(stage_fixes.CSV, storage.CSV),
 )
 
@@ -81,7 +72,7 @@ def _stage_gain(stage: str, tables: Tables) -> Gain:
     for source in rows_of(tables, stage_fixes.CSV):
         row = source.row
         if row["stage"] == stage:
-            what = f"µs an image, {row['plain']}, over {row['fixed']}"
+            what = f"µs an image: {row['plain']}; with the fix, {row['fixed']}"
             return source.number("gain"), what if source.ok else f"{row['status']}: {row['reason']}"
     return _NOT_RUN
 
@@ -103,7 +94,7 @@ def _resize_gain(tables: Tables) -> Gain:
         return _NOT_RUN
     slow, fast = (ratio(row.number("resize_s"), row.number("n_images")) for row in (pil, opencv))
     psnr = opencv.row.get("psnr_db")
-    note = f"; the result is {float(psnr):.0f} dB from PIL's" if psnr else ""
+    note = f"; PSNR {float(psnr):.0f} dB against PIL's" if psnr else ""
     what = f"s an original, PIL over OpenCV {opencv.row['interpolation']}{note}"
     return ratio(slow, fast), what
 
@@ -128,8 +119,8 @@ def _sink_gain(tables: Tables) -> Gain:
 
 
 def _workers_gain(tables: Tables) -> Gain:
-    none = find(tables, workers.CSV, workers="0")
-    others = [row for row in rows_of(tables, workers.CSV) if row.ok and row.row["workers"] != "0"]
+    none = find(tables, sweep.CSV, workers="0")
+    others = [row for row in rows_of(tables, sweep.CSV) if row.ok and row.row["workers"] != "0"]
     best = max(others, key=lambda row: float(row.row["img_per_s"] or 0), default=None)
     count = best.row["workers"] if best else ""
     return _gain(best, none, "img_per_s", f"img/s of the job, {count} workers over none")
@@ -163,5 +154,5 @@ def _caption(measured: list[SourceRow]) -> str:
     return (
         "Shares: of the wall time of the serial pass with PIL's decode and resize, on "
         f"{joined(rows, 'device')}, {joined(rows, 'corpus', CORPORA)}.{forward} "
-        "Gains: the better over the worse, from the CSVs of this run."
+        "Gains: with the fix over without it, from the CSVs of this run; below 1 it does not pay."
     )
