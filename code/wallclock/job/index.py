@@ -45,7 +45,11 @@ class HashIndex:
         if len(keys):
             new = keys[np.minimum(at, len(keys) - 1)] != first
         rows, at = rows[new], at[new]
-        added = (first[new], words[rows, 1], rows.astype(np.uint64) | np.uint64(number << _ROW_BITS))
+        added = (
+            first[new],
+            words[rows, 1],
+            rows.astype(np.uint64) | np.uint64(number << _ROW_BITS),
+        )
         pairs = zip((keys, rest, places), added, strict=True)
         # Replaced as one: a reader has the arrays from before or from after.
         keys, rest, places = (np.insert(old, at, values) for old, values in pairs)

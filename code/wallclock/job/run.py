@@ -11,13 +11,12 @@ timing; which rows are dropped does not.
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -49,6 +48,7 @@ class Plan(Sequence[Sequence[int]]):
         self, n: int, shard: int, batch: int, done: Sequence[int], unread: Any = None
     ) -> None:
         self._n, self._shard, self._batch, self._unread = n, shard, batch, unread
+        self._last: tuple[int, list[int]] = -1, []
         self.missing = sorted(set(range(-(-n // shard))) - set(done))
         counts = [-(-len(self.to_read(number)) // batch) for number in self.missing]
         self._starts = np.cumsum([0, *counts])
@@ -62,7 +62,10 @@ class Plan(Sequence[Sequence[int]]):
         first, last = self.bounds(number)
         if self._unread is None:
             return range(first, last)
-        return (np.flatnonzero(self._unread[first:last] < 0) + first).tolist()
+        if self._last[0] != number:  # asked once for each batch, shard after shard
+            unread = np.flatnonzero(self._unread[first:last] < 0) + first
+            self._last = number, unread.tolist()
+        return self._last[1]
 
     def shards(self) -> Iterator[tuple[int, int]]:
         """Every missing shard with the number of its batches."""
@@ -95,7 +98,6 @@ class Tally:
     images: int = 0
     copied: int = 0
     unread: int = 0
-    failures: list[Mapping[str, str]] = field(default_factory=list)
     n_failed: int = 0
     wait_s: dict[str, float] = field(default_factory=lambda: {"loader": 0.0, "sink": 0.0})
     wall_s: float = 0.0
@@ -217,13 +219,12 @@ class Run:
         if self._earlier is None:
             return
         unread = self._earlier.unread[shard.first : shard.last]
-        places = {int(at): self._earlier.place(shard.first + at) for at in np.flatnonzero(unread >= 0)}
+        places = {
+            int(at): self._earlier.place(shard.first + at) for at in np.flatnonzero(unread >= 0)
+        }
         shard.reuse(places)
         shard.read_reused(self._earlier.dataset)
         self.tally.unread += len(places)
-        if self._deduplicates:
-            for offset in places:
-                self._recent.setdefault(bytes.fromhex(shard.sha256[offset]), offset)
 
     def _add(self, shard: Shard, batch: Batch, inference: Inference) -> None:
         """Take a loaded batch: embed what no earlier position and no earlier dataset has."""
@@ -236,7 +237,9 @@ class Run:
             if not self._copied(shard, offset, digest):
                 self._recent[digest] = offset
                 fresh.append((row, offset))
-        made = ((at, image) for at, image in zip(batch.positions, batch.made, strict=False) if image)
+        made = (
+            (at, image) for at, image in zip(batch.positions, batch.made, strict=False) if image
+        )
         shard.made.update((at - shard.first, image) for at, image in made)
         shard.failures += batch.failures
         self.tally.images += len(found)

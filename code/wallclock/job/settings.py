@@ -8,16 +8,14 @@ from typing import Annotated, Any
 from wallclock import checkpoint, provenance
 from wallclock.constraints import OneOf, Range, build
 from wallclock.errors import UserError, check_name
+from wallclock.images import FAST
 from wallclock.spec import DTYPES, SINKS, Count, ModelSpec, Positive, Recipe
 
-#: By name, without the device and the precision. `fast` is conf/recipe/fast.yaml, `pillow` decodes
-#: in full and resizes with Pillow: the reference of `verify`.
+#: By name; device, precision and batch are the job's. `pillow` decodes in full and resizes with
+#: Pillow: the reference of `verify`.
 RECIPES: Mapping[str, Recipe] = {
-    recipe.name: replace(recipe, engine="threads", normalize_on="device", batch_size=64)
-    for recipe in (
-        Recipe("fast", decoder="simplejpeg", resizer="torch", dct_scale="auto"),
-        Recipe("pillow"),
-    )
+    "fast": FAST,
+    "pillow": replace(FAST, name="pillow", decoder="pil", resizer="pil", dct_scale="full"),
 }
 #: The mock model: it copies pixels, and takes as long as `service_ms` says.
 MOCK = "null"
@@ -32,8 +30,8 @@ class JobSettings:
     taken where an image has not changed; one of the same size and date is not read, with `rehash`
     it is. `deduplicate`: images of equal bytes are embedded once. `max_failures`: the job stops
     above it; by default all may fail. `into_new`: where OUT holds another job's vectors, go to
-    OUT-2, OUT-3 … `export`: a port for live metrics, 0 for none. `endpoint`: of a store that is not
-    AWS. `limit`: the first so many images of the list.
+    OUT-2, OUT-3 … `export`: a port for live metrics, 0 for none. `limit`: the first so many images
+    of the list.
     """
 
     model: str = "facebook/dinov2-small"
@@ -51,16 +49,21 @@ class JobSettings:
     max_failures: Count | None = None
     into_new: bool = False
     export: Annotated[int, Range(0, 65_535)] = 0
-    endpoint: str = ""
     limit: Positive | None = None
     service_ms: _Milliseconds = 0.0
     service_ms_per_image: _Milliseconds = 0.0
+
+    def __post_init__(self) -> None:
+        if self.keep and self.reuse:
+            raise UserError(f"keep={self.keep} decodes every image: leave out reuse=")
 
     def resolved_recipe(self) -> Recipe:
         """The recipe with its device and precision. Raises UserError: a GPU that is not here."""
         gpus = provenance.gpus() if self.device != "cpu" else []
         if self.device == "cuda" and not gpus:
-            raise UserError("device=cuda, but there is no NVIDIA GPU; set device=auto or device=cpu")
+            raise UserError(
+                "device=cuda, but there is no NVIDIA GPU; set device=auto or device=cpu"
+            )
         device = "cuda" if gpus else "cpu"
         # A CPU emulates FP16.
         auto = "fp16" if device == "cuda" and self.recipe == "fast" else "fp32"
@@ -82,7 +85,9 @@ class JobSettings:
                 raise UserError(f"{name}={getattr(self, name):g}: needs model={MOCK}, the mock")
         default = checkpoint.DEFAULT
         if self.model == default.hub_id:
-            return replace(default, weights="pretrained") if checkpoint.has_hub(default) else default
+            return (
+                replace(default, weights="pretrained") if checkpoint.has_hub(default) else default
+            )
         local = Path(self.model).expanduser().is_dir()
         source: dict[str, Any] = {"path" if local else "hub_id": self.model}
         if not local and self.model.count("/") != 1:

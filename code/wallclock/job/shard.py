@@ -39,7 +39,11 @@ class Shard:
         self.sha256, self.made = [""] * n, dict[int, bytes]()
         self.sizes = np.zeros((2, n), np.int32)
         self.kept = np.zeros(n, bool)
-        self.twins, self.own, self.earlier = dict[int, int](), dict[int, Place](), dict[int, Place]()
+        self.twins, self.own, self.earlier = (
+            dict[int, int](),
+            dict[int, Place](),
+            dict[int, Place](),
+        )
 
     @property
     def complete(self) -> bool:
@@ -80,7 +84,11 @@ class Shard:
         rows = np.flatnonzero(self.kept)
         columns = items.ids[self.first : self.last], items.versions[self.first : self.last]
         ids, versions = (column.take(rows) for column in columns)
-        found = {"sha256": self.hashes(), "width": self.sizes[0, rows], "height": self.sizes[1, rows]}
+        found = {
+            "sha256": self.hashes(),
+            "width": self.sizes[0, rows],
+            "height": self.sizes[1, rows],
+        }
         return Part({"id": ids, **found, "version": versions}, self.vectors[rows], self.failures)
 
     def read_reused(self, earlier: Dataset) -> None:

@@ -46,7 +46,7 @@ class Items(Sequence[Source]):
     where: Any
     versions: Any
     root: bytes = b""
-    open_one: Callable[[str], bytes] | None = None
+    open_one: Callable[[str], Any] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -73,16 +73,16 @@ class Items(Sequence[Source]):
         return digest.hexdigest()
 
 
-def list_items(src: str, endpoint: str = "", limit: int | None = None) -> Items:
+def list_items(src: str, limit: int | None = None) -> Items:
     """List the images of a source; see the README for what it can be.
 
     Raises UserError: there is none, it cannot be read, or an id is there twice.
     """
     scheme = urlsplit(src).scheme
     if scheme == "s3":
-        items = _bucket(src, endpoint)
+        items = _bucket(src)
     elif scheme in ("http", "https"):
-        items = _table(src, _fetched(src), b"")
+        items = _table(src, _fetched(src), src.rpartition("/")[0].encode() + b"/")
     else:
         path = Path(src).expanduser().resolve()
         if not path.exists():
@@ -97,12 +97,14 @@ def list_items(src: str, endpoint: str = "", limit: int | None = None) -> Items:
     if len(pc.unique(items.ids)) < len(items):
         counts = pc.value_counts(items.ids)
         twice = counts.filter(pc.greater(counts.field("counts"), 1))[0].as_py()
-        raise UserError(f"{src} has the id {twice['values']!r} {twice['counts']} times; ids name one")
+        raise UserError(
+            f"{src} has the id {twice['values']!r} {twice['counts']} times; ids name one"
+        )
     return items
 
 
 def _columns(
-    rows: Iterable[_Row], root: bytes = b"", open_one: Callable[[str], bytes] | None = None
+    rows: Iterable[_Row], root: bytes = b"", open_one: Callable[[str], Any] | None = None
 ) -> Items:
     types = (pa.string(), pa.binary(), pa.string())
     chunks: list[list[Any]] = [[], [], []]
@@ -127,7 +129,7 @@ def _columns(
 
 def _folder(root: Path) -> Items:
     if tars := sorted(root.glob("part-*.tar")):
-        return _columns(_members(tars), _folder_of(tars[0]), _read_member)
+        return _columns(_members(tars), _folder_of(tars[0]), _Member)
     names = sorted(folder.candidates(root), key=os.fsencode)
     return _columns(map(_file_row(root), names), os.fsencode(root) + b"/")
 
@@ -168,11 +170,17 @@ def _members(tars: Iterable[Path]) -> Iterator[_Row]:
                     yield about["id"], images.pop(key), about["sha256"]
 
 
-def _read_member(where: str) -> bytes:
-    path, _, span = where.rpartition("@")
-    offset, _, size = span.partition("+")
-    with open(path, "rb") as file:
-        return os.pread(file.fileno(), int(size), int(offset))
+class _Member(io.RawIOBase):
+    """An image in a tar, `<path>@<offset>+<bytes>`; opened when it is read."""
+
+    def __init__(self, where: str) -> None:
+        self._path, _, span = where.rpartition("@")
+        self._offset, self._size = map(int, span.split("+"))
+
+    def read(self, size: int = -1) -> bytes:
+        """All of it."""
+        with open(self._path, "rb") as file:
+            return os.pread(file.fileno(), self._size, self._offset)
 
 
 def _table(src: str, data: bytes, root: bytes) -> Items:
@@ -213,8 +221,10 @@ def _table(src: str, data: bytes, root: bytes) -> Items:
 
 
 def _absolute(where: Any, root: bytes) -> Any:
-    """Places as they are read: a relative path is relative to its list's folder."""
-    plain = pc.match_substring_regex(where, r"^(/|[a-z0-9]+://)")
+    """Places as they are read: a relative path is relative to its list's folder, or URL."""
+    # A list from elsewhere names no file of this machine.
+    absolute = r"^[a-z0-9]+://" if b"://" in root else r"^(/|[a-z0-9]+://)"
+    plain = pc.match_substring_regex(where, absolute)
     joined = pc.binary_join_element_wise(os.fsdecode(root), where, "")
     return pc.if_else(plain, where, joined).cast(pa.binary())
 
@@ -244,15 +254,21 @@ def _fetched(url: str) -> bytes:
     raise UserError(f"{url} cannot be fetched: {problem}")
 
 
-def _bucket(src: str, endpoint: str) -> Items:
+def _bucket(src: str) -> Items:
     """The images below `s3://bucket/prefix`, by their names' extensions; their ids: the keys."""
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    from wallclock.corpus.sources import s3_client
-
-    parts = urlsplit(src)
     try:
-        pages = s3_client(endpoint).get_paginator("list_objects_v2")
+        import boto3
+        from botocore import UNSIGNED
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError, ClientError
+    except ImportError as error:
+        raise UserError(f"{src} needs boto3: pip install 'wallclock[s3]'") from error
+    parts, session = urlsplit(src), boto3.session.Session()
+    config = Config(signature_version=None if session.get_credentials() else UNSIGNED)
+    region = session.region_name or "us-east-1"
+    try:
+        client = session.client("s3", config=config, region_name=region)
+        pages = client.get_paginator("list_objects_v2")
         found = (
             (one["Key"], one["Key"].encode(), one["ETag"].strip('"'))
             for page in pages.paginate(Bucket=parts.netloc, Prefix=parts.path.lstrip("/"))
@@ -260,5 +276,5 @@ def _bucket(src: str, endpoint: str) -> Items:
             if os.path.splitext(one["Key"])[1].lower() in folder.EXTENSIONS
         )
         return _columns(found, f"s3://{parts.netloc}/".encode())
-    except (BotoCoreError, ClientError) as error:
+    except (BotoCoreError, ClientError, ValueError) as error:
         raise UserError(f"{src} cannot be listed: {first_line(error)}") from error
