@@ -6,7 +6,6 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import Any
 
 USAGE = """\
 usage: wallclock embed SRC OUT [key=value ...]    images to vectors; the same command goes on
@@ -76,19 +75,21 @@ def _embed(words: list[str]) -> int:
     from rich.console import Console
 
     from wallclock.job import embed
-    from wallclock.job.settings import parse
+    from wallclock.job.settings import JobSettings, values_of
 
-    values: dict[str, Any] = vars(parse(words[2:]))
-    console = Console(stderr=True)
-    outcome = embed(words[0], words[1], console=console, **values)
+    values = values_of(JobSettings, words[2:])
+    outcome = embed(words[0], words[1], console=Console(stderr=True), **values)
     print(f"wallclock: {outcome}")
     return 0
 
 
 def _verify(words: list[str]) -> int:
-    from wallclock.job.verify import verify
+    from wallclock.job.settings import values_of
+    from wallclock.job.verify import VerifySettings, verify
 
-    return verify(words[0], words[1:])
+    verdict = verify(words[0], **values_of(VerifySettings, words[1:]))
+    print(f"wallclock: {verdict}")
+    return 1 if verdict.faults else 0
 
 
 if __name__ == "__main__":

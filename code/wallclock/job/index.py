@@ -83,9 +83,8 @@ class Earlier:
             raise UserError(f"reuse={path}: there is no dataset")
         of_before = dataset.about["identity"]
         if changed := [name for name in identity if of_before.get(name) != identity[name]]:
-            raise UserError(
-                f"reuse={path}: its vectors are of another {' and '.join(changed)}; leave out reuse="
-            )
+            other = " and ".join(changed)
+            raise UserError(f"reuse={path}: its vectors are of another {other}; leave out reuse=")
         hashes, keys, places = HashIndex(), [], []
         for number in dataset.committed():
             rows = dataset.rows(number, ("id", "sha256", "version"))

@@ -28,6 +28,7 @@ from wallclock.engines.threads import ThreadLoader
 from wallclock.engines.writer import Writer
 from wallclock.errors import UserError, describe
 from wallclock.images import open_sources
+from wallclock.job import thumbnails
 from wallclock.job.dataset import Dataset, Vectors
 from wallclock.job.index import Earlier, HashIndex
 from wallclock.job.shard import Shard, subset
@@ -220,7 +221,8 @@ class Run:
             return
         unread = self._earlier.unread[shard.first : shard.last]
         places = {
-            int(at): self._earlier.place(shard.first + at) for at in np.flatnonzero(unread >= 0)
+            int(at): self._earlier.place(shard.first + int(at))
+            for at in np.flatnonzero(unread >= 0)
         }
         shard.reuse(places)
         shard.read_reused(self._earlier.dataset)
@@ -289,10 +291,8 @@ class Run:
             self._commits.popleft().result()
 
     def _commit(self, shard: Shard) -> None:
-        earlier = self._earlier.dataset if self._earlier else None
+        earlier = self._earlier.dataset if self._earlier else self._dataset
         part = shard.part(self._items, self._dataset, earlier)
         if self._also:
-            from wallclock.job import thumbnails
-
             part.thumbnails = partial(thumbnails.write, shard, self._items)
         self._dataset.commit(shard.number, part)

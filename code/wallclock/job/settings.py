@@ -98,22 +98,24 @@ class JobSettings:
         )
 
 
-def parse(words: Sequence[str]) -> JobSettings:
-    """Settings from `key=value` words. Raises UserError: one line with the nearest names."""
-    types = {item.name: item.type for item in fields(JobSettings)}
-    values: dict[str, Any] = {}
-    for word in words:
-        name, equals, text = word.removeprefix("--").partition("=")
-        check_name(name, types, "setting")
-        if not equals:
-            raise UserError(f"{word}: give it a value, {name}=…")
-        values[name] = _value(text, getattr(JobSettings, name))
-    return make(values)
-
-
 def make(values: Mapping[str, Any]) -> JobSettings:
     """Checked settings from plain values. Raises UserError: a name or value that is not allowed."""
     return build(JobSettings, values, "")
+
+
+def values_of(cls: Any, words: Sequence[str]) -> dict[str, Any]:
+    """Values from `key=value` words, each of the type of its field's default in `cls`.
+
+    Raises UserError: one line with the nearest names.
+    """
+    values: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.removeprefix("--").partition("=")
+        check_name(name, [item.name for item in fields(cls)], "setting")
+        if not equals:
+            raise UserError(f"{word}: give it a value, {name}=…")
+        values[name] = _value(text, getattr(cls, name))
+    return values
 
 
 def _value(text: str, default: Any) -> Any:

@@ -74,22 +74,24 @@ class Shard:
         """The sha256 of the rows that will be in the part, in its order."""
         return [self.sha256[offset] for offset in np.flatnonzero(self.kept)]
 
-    def part(self, items: Items, own: Dataset, earlier: Dataset | None) -> Part:
+    def part(self, items: Items, own: Dataset, earlier: Dataset) -> Part:
         """What to commit. Reads the vectors that are copied, each part once."""
         for dataset, places in ((own, self.own), (earlier, self.earlier)):
-            for number, offsets, rows in by_part(places) if dataset else ():
+            for number, offsets, rows in by_part(places):
                 self.vectors[offsets] = dataset.vectors(number)[rows]
         for offset, twin in self.twins.items():
             self.vectors[offset] = self.vectors[twin]
-        rows = np.flatnonzero(self.kept)
-        columns = items.ids[self.first : self.last], items.versions[self.first : self.last]
-        ids, versions = (column.take(rows) for column in columns)
-        found = {
-            "sha256": self.hashes(),
-            "width": self.sizes[0, rows],
-            "height": self.sizes[1, rows],
+        kept = np.flatnonzero(self.kept)
+        columns: dict[str, Any] = {
+            **{
+                "sha256": self.hashes(),
+                "width": self.sizes[0, kept],
+                "height": self.sizes[1, kept],
+            },
+            "id": items.ids[self.first : self.last].take(kept),
+            "version": items.versions[self.first : self.last].take(kept),
         }
-        return Part({"id": ids, **found, "version": versions}, self.vectors[rows], self.failures)
+        return Part(columns, self.vectors[kept], self.failures)
 
     def read_reused(self, earlier: Dataset) -> None:
         """Fill in hash and size of the rows that were taken unread."""

@@ -120,11 +120,8 @@ def _columns(
         if len(pending) == _CHUNK:
             flush()
     flush()
-    return Items(
-        *(pa.chunked_array(chunk, kind) for chunk, kind in zip(chunks, types, strict=True)),
-        root=root,
-        open_one=open_one,
-    )
+    ids, where, versions = (pa.chunked_array(*of) for of in zip(chunks, types, strict=True))
+    return Items(ids, where, versions, root, open_one)
 
 
 def _folder(root: Path) -> Items:

@@ -14,6 +14,7 @@ from rich.console import Console
 from wallclock.engines.pipeline import network_stages
 from wallclock.errors import Unavailable, UserError
 from wallclock.job import settings as job_settings
+from wallclock.job import thumbnails
 from wallclock.job.dataset import ROWS, Dataset, check_same, locked, open_existing
 from wallclock.job.index import Earlier
 from wallclock.job.run import Plan, Run, Tally
@@ -84,14 +85,11 @@ def embed(
             earlier = Earlier.open(settings.reuse, items, same, rehash=settings.rehash)
         unread = earlier.unread if earlier else None
         plan = Plan(len(items), settings.shard, settings.batch, dataset.committed(), unread)
-        also = None
-        if settings.keep:
-            from wallclock.job.thumbnails import thumbnail as also
         run = Run(
             *(items, dataset, model, recipe, plan),
             earlier=earlier,
             deduplicate=settings.deduplicate,
-            also=also,
+            also=thumbnails.thumbnail if settings.keep else None,
             max_failures=settings.max_failures,
         )
         # Threads first: they load while the model does.
