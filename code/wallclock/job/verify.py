@@ -107,7 +107,8 @@ def _stored(
     dataset: Dataset, numbers: Sequence[int], rows: npt.NDArray[np.intp]
 ) -> tuple[npt.NDArray[np.float32], list[tuple[str, str]]]:
     """Vectors of these rows of the whole dataset, and each one's id and sha256."""
-    vectors, about, first = [], [], 0
+    about: list[tuple[str, str]] = []
+    vectors, first = [], 0
     for number in numbers:
         table = dataset.rows(number, ["id", "sha256"])
         inside = rows[(rows >= first) & (rows < first + len(table))] - first
