@@ -26,6 +26,14 @@ def start(command: list[str]) -> subprocess.Popen[str]:
     return popen_interruptible(command, env=env, stdout=pipe, stderr=pipe, start_new_session=True)
 
 
+def finish(command: list[str]) -> str:
+    """Run a command to its end; what it printed."""
+    process = start(command)
+    printed, errors = process.communicate(timeout=100)
+    assert (process.returncode, errors) == (0, "")
+    return printed
+
+
 def wait_for_part(out: Path, process: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + 60
     while not (out / "part-00000.parquet").exists():
@@ -56,9 +64,7 @@ def test_stopped_and_started_again(
         line = "wallclock: stopped; whole parts are kept, the same command goes on"
         assert errors.strip() == line
     before = (out / "part-00000.parquet").stat().st_mtime_ns
-    again = start(command(images, out))
-    printed, errors = again.communicate(timeout=60)
-    assert (again.returncode, errors) == (0, "")
+    printed = finish(command(images, out))
     assert "39 vectors, 2 failed in 3 parts" in printed
     assert (out / "part-00000.parquet").stat().st_mtime_ns == before
     assert content(out) == whole
@@ -73,16 +79,15 @@ def test_killed_at_random_moments(images: Path, tmp_path: Path) -> None:
         settings = {"batch": rng.randint(1, 9), "shard": rng.randint(1, 20), "service_ms": 15}
         out, whole = tmp_path / f"{case}", tmp_path / f"{case}-whole"
         began = time.monotonic()
-        assert start(command(images, whole, **settings)).wait() == 0
+        finish(command(images, whole, **settings))
         seconds = time.monotonic() - began
         for _ in range(5):
             process = start(command(images, out, workers=rng.randint(1, 4), **settings))
             time.sleep(rng.uniform(0, seconds))
             kills += process.poll() is None
-            os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
             process.communicate()
-        done = start(command(images, out, **settings))
-        assert done.wait() == 0, done.communicate()
+        finish(command(images, out, **settings))
         assert content(out) == content(whole)
     assert kills > 30
 

@@ -99,6 +99,10 @@ class Header:
         sequential = self.process in ("baseline", "extended") and self.scans == 1
         return sequential and self.annotate(Item("", "")).plain_jpeg
 
+    def scan_is_all(self, components: bytes) -> bool:
+        """Whether a first scan of so many components, a byte, is the only one of this frame."""
+        return self.process in ("baseline", "extended") and components == bytes((self.components,))
+
     def annotate(self, item: Item) -> Item:
         """The item with this header's fields."""
         size = {"width": self.width, "height": self.height, "components": self.components}
@@ -143,8 +147,12 @@ def sniff(head: bytes) -> str | None:
     return match.lastgroup if match else None
 
 
-def read_header(data: bytes, limits: Limits) -> Header:
-    """Parse the header without decoding; raise `ImageError` for what limits or decoders refuse."""
+def read_header(data: bytes, limits: Limits, *, to_the_end: bool = True) -> Header:
+    """Parse the header without decoding; raise `ImageError` for what limits or decoders refuse.
+
+    With `to_the_end=False` a JPEG whose first scan is its only one, as its header says, is not
+    searched behind that: a strict decoder stops there too and refuses one that is cut off.
+    """
     if not data:
         raise ImageError("read", "empty file")
     format = sniff(data[:16])
@@ -152,11 +160,13 @@ def read_header(data: bytes, limits: Limits) -> Header:
         start = data[:4].hex(" ")
         raise ImageError("decode", f"not a JPEG, PNG, WebP or GIF file: it starts with {start}")
     if format == "jpeg":
-        header = _jpeg_header(data, limits)
+        header = _jpeg_header(data, limits, to_the_end)
     else:
         with _failures(format), Image.open(io.BytesIO(data), formats=[format]) as image:
             header = Header(format, image.width, image.height, len(image.getbands()))
     pixels, longest = header.width * header.height, max(header.width, header.height)
+    if pixels <= limits.max_pixels and longest <= limits.max_side and header.scans == 1:
+        return header
     claim = f"header claims {header.width}x{header.height} pixels"
     if pixels > limits.max_pixels:
         raise ImageError("decode", f"{claim}, over the limit of {limits.max_pixels:,}")
@@ -168,7 +178,7 @@ def read_header(data: bytes, limits: Limits) -> Header:
     return header
 
 
-def _jpeg_header(data: bytes, limits: Limits) -> Header:
+def _jpeg_header(data: bytes, limits: Limits, to_the_end: bool) -> Header:
     """Walk the segments as a decoder does, behind the first scan too.
 
     A segment's payload may hold any bytes: a thumbnail, or the decoy of an end-of-image marker.
@@ -197,6 +207,8 @@ def _jpeg_header(data: bytes, limits: Limits) -> Header:
             scans += 1
             if scans > limits.max_scans:
                 raise ImageError("decode", f"more JPEG scans than the limit of {limits.max_scans}")
+            if not to_the_end and header and header.scan_is_all(data[position + 2 : position + 3]):
+                return header
         position = end
     raise ImageError("decode", "truncated JPEG: cut off before its end-of-image marker")
 
