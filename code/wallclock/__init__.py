@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from wallclock import predict as predict
     from wallclock.clock import StageProfiler as StageProfiler
     from wallclock.images import open_images as open_images
+    from wallclock.job import embed as embed
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "StageProfiler": "wallclock.clock",
-    "embed": "wallclock.job.embed",
+    "embed": "wallclock.job",
     "open_images": "wallclock.images",
 }
 __all__ = ["StageProfiler", "embed", "open_images", "predict"]

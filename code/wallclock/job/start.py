@@ -11,9 +11,9 @@ from typing import Any
 
 from rich.console import Console
 
+from wallclock.constraints import build
 from wallclock.engines.pipeline import network_stages
 from wallclock.errors import Unavailable, UserError
-from wallclock.job import settings as job_settings
 from wallclock.job import thumbnails
 from wallclock.job.dataset import ROWS, Dataset, check_same, locked, open_existing
 from wallclock.job.index import Earlier
@@ -67,7 +67,7 @@ def embed(
     Raises:
         UserError: the request cannot be met; one line that says why and what to do.
     """
-    settings = job_settings.make(values)
+    settings = build(JobSettings, values, "")
     recipe, model = settings.resolved_recipe(), settings.resolved_model()
     items = list_items(str(src), settings.limit)
     before = _earlier(settings)
@@ -77,8 +77,9 @@ def embed(
         dataset = open_existing(folder) or Dataset(folder, settings.sink)
         if dataset.about:
             check_same(dataset, identity)
-            if dataset.about["complete"]:
-                return Outcome(folder, dataset.about["counts"], Tally())
+            counts = dataset.about.get("counts", {})
+            if len(dataset.committed()) == counts.get("parts"):
+                return Outcome(folder, counts, Tally())
         dataset.remove_leftovers()
         earlier = Earlier.open(before, items, rehash=settings.rehash) if before else None
         unread = earlier.unread if earlier else None
@@ -198,7 +199,7 @@ def _about(
             versions[name] = metadata.version(name)
     vector = f"fixed_size_list<float>[{identity['model']['dim']}]"
     return {
-        "source": str(src),
+        "source": str(Path(src).resolve()) if Path(src).exists() else str(src),
         "settings": asdict(settings),
         "identity": identity,
         "ran": dict(ran),

@@ -20,7 +20,7 @@ from wallclock.engines.pipeline import network_stages
 from wallclock.errors import UserError
 from wallclock.images import open_sources
 from wallclock.job.dataset import Dataset, open_existing
-from wallclock.job.settings import RECIPES, make
+from wallclock.job.settings import RECIPES, JobSettings
 from wallclock.job.sources import list_items
 from wallclock.summary import ROUNDING, cosine, unit_length
 
@@ -124,7 +124,7 @@ def _embedded_again(
     dataset: Dataset, ids: Any
 ) -> tuple[dict[str, npt.NDArray[np.float32]], dict[str, str]]:
     """Vector and sha256 by id, of those that are still in the source and can be decoded."""
-    settings = make(dataset.about["settings"])
+    settings = build(JobSettings, dataset.about["settings"], "")
     items = list_items(dataset.about["source"], settings.limit)
     at = pc.drop_null(pc.index_in(ids, value_set=items.ids)).to_pylist()
     model = settings.resolved_model()
