@@ -68,6 +68,10 @@ class Plan(Sequence[Sequence[int]]):
             self._last = number, unread.tolist()
         return self._last[1]
 
+    def images_to_read(self) -> int:
+        """The images of all batches."""
+        return sum(len(self.to_read(number)) for number in self.missing)
+
     def shards(self) -> Iterator[tuple[int, int]]:
         """Every missing shard with the number of its batches."""
         for number, (begin, end) in zip(self.missing, pairwise(self._starts), strict=True):
