@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from moto.server import ThreadedMotoServer
 
@@ -123,6 +123,7 @@ def test_bucket(bucket: str, images: Path, tmp_path: Path) -> None:
 # --- by position, and by hash -------------------------------------------------------------------
 
 
+@settings(deadline=None, max_examples=50)
 @given(n=st.integers(1, 60), shard=st.integers(1, 20), batch=st.integers(1, 9), data=st.data())
 def test_a_plan_covers_what_is_missing(n: int, shard: int, batch: int, data: st.DataObject) -> None:
     import numpy as np
@@ -140,6 +141,7 @@ def test_a_plan_covers_what_is_missing(n: int, shard: int, batch: int, data: st.
     assert not list(batches)
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.lists(st.integers(0, 30), max_size=8), max_size=6))
 def test_hash_index_keeps_the_first(parts: list[list[int]]) -> None:
     index, first = HashIndex(), dict[int, int]()

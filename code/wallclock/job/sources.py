@@ -8,7 +8,7 @@ import json
 import os
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import islice
@@ -192,13 +192,14 @@ def _fetched(url: str) -> bytes:
     import urllib3
 
     try:
-        with urllib3.PoolManager().request(
-            "GET", url, timeout=_LIST_TIMEOUT_S, preload_content=False
-        ) as answer:
+        with urllib3.PoolManager(timeout=_LIST_TIMEOUT_S) as pool:
+            answer = pool.request("GET", url, preload_content=False)
             data: bytes = answer.read(_LIST_BYTES)
-            if answer.status == 200 and not answer.read(1):
-                return data
-            problem = f"status {answer.status}, or over {_LIST_BYTES:,} bytes"
+            whole = answer.status == 200 and not answer.read(1)
+            answer.close()
+        if whole:
+            return data
+        problem = f"status {answer.status}, or over {_LIST_BYTES:,} bytes"
     except urllib3.exceptions.HTTPError as error:
         problem = first_line(error)
     raise UserError(f"{url} cannot be fetched: {problem}")
@@ -217,14 +218,14 @@ def _bucket(src: str) -> Items:
     config = Config(signature_version=None if session.get_credentials() else UNSIGNED)
     region = session.region_name or "us-east-1"
     try:
-        client = session.client("s3", config=config, region_name=region)
-        pages = client.get_paginator("list_objects_v2")
-        found = (
-            (one["Key"], one["Key"].encode(), one["ETag"].strip('"'))
-            for page in pages.paginate(Bucket=parts.netloc, Prefix=parts.path.lstrip("/"))
-            for one in page.get("Contents", ())
-            if os.path.splitext(one["Key"])[1].lower() in folder.EXTENSIONS
-        )
-        return _columns(found, f"s3://{parts.netloc}/".encode())
+        with closing(session.client("s3", config=config, region_name=region)) as client:
+            pages = client.get_paginator("list_objects_v2")
+            found = (
+                (one["Key"], one["Key"].encode(), one["ETag"].strip('"'))
+                for page in pages.paginate(Bucket=parts.netloc, Prefix=parts.path.lstrip("/"))
+                for one in page.get("Contents", ())
+                if os.path.splitext(one["Key"])[1].lower() in folder.EXTENSIONS
+            )
+            return _columns(found, f"s3://{parts.netloc}/".encode())
     except (BotoCoreError, ClientError, ValueError) as error:
         raise UserError(f"{src} cannot be listed: {first_line(error)}") from error
