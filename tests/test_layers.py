@@ -20,12 +20,12 @@ LAYERS = (
     tuple(f"wallclock.{name}" for name in ("provenance", "records", "checkpoint", "cuda")),
     ("wallclock.corpus", "wallclock.stages"),
     ("wallclock.engines", "wallclock.images"),
-    ("wallclock.measure", "wallclock.run", "wallclock.testbed"),
+    ("wallclock.measure", "wallclock.run", "wallclock.job", "wallclock.testbed"),
     ("experiments",),
     ("wallclock.paper",),
     (
         *("wallclock.resolve", "wallclock.settings", "wallclock.session"),
-        *("wallclock.drift", "wallclock.compare", "wallclock", "main"),
+        *("wallclock.drift", "wallclock.compare", "wallclock", "wallclock.__main__", "main"),
     ),
 )
 RANK = {prefix: rank for rank, layer in enumerate(LAYERS) for prefix in layer}
@@ -125,6 +125,7 @@ APPLICATION = ("hydra", "omegaconf", "wallclock.paper", "experiments", "wallcloc
         ("clock predict corpus.folder corpus.prepare engines.loaders", APPLICATION),
         ("resolve constraints spec", ("hydra", "wallclock.run.runner", "wallclock.run.worker")),
         ("settings", ("wallclock.run.runner",)),
+        ("job __main__", ("hydra", "wallclock.paper", "experiments", "torch", "cv2", "boto3")),
         ("stages.decode", ("numpy", "PIL", "cv2", "torch", "simplejpeg", "turbojpeg")),
     ],
 )

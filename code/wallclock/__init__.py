@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from wallclock import predict as predict
     from wallclock.clock import StageProfiler as StageProfiler
     from wallclock.images import open_images as open_images
+    from wallclock.job import embed as embed
 
 __version__ = "0.1.0"
 

@@ -18,7 +18,7 @@ from wallclock.files import digest_of, sha256_bytes
 from wallclock.spec import CorpusSpec, Limits, Slice
 
 #: A file with such a name is listed even if its content is no image.
-_EXTENSIONS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif"})
+EXTENSIONS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif"})
 
 
 def prepare(spec: CorpusSpec, n: int | None, cache: Path, progress: Progress) -> Slice:
@@ -91,7 +91,7 @@ def candidates(root: Path) -> Iterator[str]:
         for name in files:
             path = os.path.join(folder, name)
             extension = os.path.splitext(name)[1].lower()
-            if not name.startswith(".") and (extension in _EXTENSIONS or _is_image(path)):
+            if not name.startswith(".") and (extension in EXTENSIONS or _is_image(path)):
                 yield os.path.relpath(path, root)
     # An unreadable folder becomes a failure row.
     yield from (os.path.relpath(error.filename, root) for error in errors)

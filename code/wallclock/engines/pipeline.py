@@ -271,10 +271,20 @@ def _decode_and_resize(
 
 @_in_ranges
 def device_stages(recipe: Recipe, model: ModelSpec, folder: Path) -> DeviceStages:
-    """Bind the stages that take a batch.
+    """Bind the stages that take a batch, and the sink's file in a folder.
+
+    Raises as `network_stages` does.
+    """
+    stages = network_stages(recipe, model, forward.cache_of(folder))
+    sink = sinks.make(recipe.sink, folder, model.dim)
+    return replace(stages, serialize=sink.write, finish=sink.close, output=sink.path)
+
+
+def network_stages(recipe: Recipe, model: ModelSpec, cache: Path) -> DeviceStages:
+    """Bind h2d, forward and d2h; `serialize` does nothing.
 
     Args:
-        folder: where the sink's file goes.
+        cache: where exported graphs are kept.
 
     Raises:
         UserError: an unknown name, or weights that cannot be had; or vectors of augmented images.
@@ -287,18 +297,16 @@ def device_stages(recipe: Recipe, model: ModelSpec, folder: Path) -> DeviceStage
     on_device = None
     if recipe.normalize_on == "device" and device != "null":
         on_device = normalize.on_device(*model.statistics, device)
-    network = forward.make(model, recipe, on_device, forward.cache_of(folder))
-    sink = sinks.make(recipe.sink, folder, model.dim)
+    network = forward.make(model, recipe, on_device, cache)
     labels = {name: getattr(network, name) for name in ("runtime", "provider", "dtype", "compile")}
     return DeviceStages(
         h2d=move.h2d,
         forward=network.run,
         d2h=move.d2h,
-        serialize=sink.write,
-        finish=sink.close,
+        serialize=lambda ids, vectors: None,
+        finish=lambda: None,
         synchronize=move.synchronize,
         weights_digest=network.weights_digest,
-        output=sink.path,
         labels=labels,
     )
 

@@ -1,0 +1,227 @@
+"""One start of a job: is OUT this job's, what is missing, and then the run."""
+
+import json
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from wallclock.constraints import build
+from wallclock.engines.pipeline import network_stages
+from wallclock.errors import Unavailable, UserError
+from wallclock.job import thumbnails
+from wallclock.job.dataset import ROWS, Dataset, check_same, locked, open_existing
+from wallclock.job.estimate import estimate
+from wallclock.job.index import Earlier
+from wallclock.job.run import Plan, Run, Tally
+from wallclock.job.settings import JobSettings
+from wallclock.job.sources import Items, list_items
+from wallclock.predict.model import Prediction
+from wallclock.run.progress import CorpusProgress, bars, format_duration
+from wallclock.spec import ModelSpec, Recipe
+
+#: Of a recipe, what does not change a vector; and of a model.
+_NO_MATTER = ("name", "workers", "sink", "prefetch", "start_method", "pin_memory", "torch_threads")
+_NO_MATTER_OF_MODEL = ("path", "service_ms", "service_ms_per_image", "spin")
+#: Distributions whose versions dataset.json names.
+_LIBRARIES = ("wallclock", "numpy", "pillow", "simplejpeg", "torch", "transformers", "pyarrow")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a start of a job did. `counts`: vectors, failures and parts, earlier starts included."""
+
+    out: Path
+    counts: Mapping[str, int]
+    tally: Tally
+    #: Images a second that the estimate said; None for a job that is not estimated.
+    expected: float | None = None
+
+    def __str__(self) -> str:
+        tally, counts = self.tally, self.counts
+        failed = f", {counts['failures']:,} failed" if counts["failures"] else ""
+        whole = f"{counts['vectors']:,} vectors{failed} in {counts['parts']:,} parts of {self.out}"
+        if not tally.wall_s:
+            return f"complete already: {whole}"
+        notes = [f"{tally.unread:,} unchanged"] * bool(tally.unread)
+        notes += [f"{tally.copied:,} with equal bytes"] * bool(tally.copied)
+        rate = (tally.images + tally.n_failed) / tally.wall_s
+        notes += [f"{rate:,.0f} images/s", f"limited by the {tally.limited_by}"]
+        if self.expected:
+            notes.append(f"{rate / self.expected - 1:+.0%} of the estimated rate")
+        return f"{whole}: {format_duration(tally.wall_s)}, {', '.join(notes)}"
+
+
+def embed(
+    src: str | Path, out: str | Path, *, console: Console | None = None, **values: Any
+) -> Outcome:
+    """Embed the images of a source into a folder of Parquet files.
+
+    Call it again after whatever stopped it: parts that are on the disk are kept.
+
+    Args:
+        src: a folder, a list (CSV, Parquet, a line each), s3://bucket/prefix, or a list's URL.
+        out: the folder; it is new, or this job's.
+        console: where progress goes; by default nowhere.
+        values: the fields of `JobSettings`.
+
+    Raises:
+        UserError: the request cannot be met; one line that says why and what to do.
+    """
+    settings = build(JobSettings, values, "")
+    recipe, model = settings.resolved_recipe(), settings.resolved_model()
+    items = list_items(str(src), settings.limit)
+    before = _earlier(settings)
+    identity = _identity(settings, recipe, model, items, before)
+    folder = _own_folder(Path(out).expanduser().resolve(), identity, settings)
+    with locked(folder), ExitStack() as stack:
+        dataset = open_existing(folder) or Dataset(folder, settings.sink)
+        if dataset.about:
+            check_same(dataset, identity)
+            counts = dataset.about.get("counts", {})
+            if len(dataset.committed()) == counts.get("parts"):
+                return Outcome(folder, counts, Tally())
+        dataset.remove_leftovers()
+        earlier = Earlier.open(before, items, rehash=settings.rehash) if before else None
+        unread = earlier.unread if earlier else None
+        plan = Plan(len(items), settings.shard, settings.batch, dataset.committed(), unread)
+        run = Run(
+            *(items, dataset, model, recipe, plan),
+            earlier=earlier,
+            deduplicate=settings.deduplicate,
+            also=thumbnails.thumbnail if settings.keep else None,
+            max_failures=settings.max_failures,
+        )
+        try:
+            stages = network_stages(recipe, model, folder / ".onnx")
+        except Unavailable as error:
+            raise UserError(str(error)) from error
+        identity["weights"] = stages.weights_digest
+        if dataset.about:
+            check_same(dataset, identity)
+        if before:
+            _check_reusable(before, identity)
+        about = _about(src, settings, identity, stages.labels)
+        dataset.describe({**about, "complete": False})
+        console = console or Console(quiet=True)
+        expected = estimate(items, plan, recipe, model, stages)
+        if expected:
+            planned = f"wallclock: {_planned(plan, expected, model.dim)}"
+            console.print(planned, highlight=False, soft_wrap=True)
+        loader = stack.enter_context(run.loader())
+        with _watched(settings.export, run, loader):
+            tally = _shown(run, loader, stages, console)
+        counts = dataset.counts()
+        dataset.describe({**about, "complete": True, "counts": counts})
+        return Outcome(folder, counts, tally, expected.img_per_s if expected else None)
+
+
+def _planned(plan: Plan, expected: Prediction, dim: int) -> str:
+    """What a job will take."""
+    n = plan.images_to_read()
+    seconds = (format_duration(n / rate) for rate in (expected.high, expected.low))
+    size = f"{n * dim * 4 / 1e6:,.0f} MB of vectors"
+    rate = f"{expected.img_per_s:,.0f} images/s, limited by the {expected.bottleneck}"
+    return f"{n:,} images to read: {' to '.join(seconds)} at about {rate}; {size}"
+
+
+def _shown(run: Run, loader: Any, stages: Any, console: Console) -> Tally:
+    with bars(console) as progress_bars:
+        progress = CorpusProgress(progress_bars)
+
+        def show(done: int, total: int, limited_by: str) -> None:
+            progress.limited_by = limited_by
+            progress(done, total, "embedding")
+
+        return run.run(loader, stages, show)
+
+
+@contextmanager
+def _watched(port: int, run: Run, loader: Any) -> Iterator[None]:
+    """Live metrics at a port while the block runs; 0 for none."""
+    if not port:
+        yield
+        return
+    from wallclock.measure import monitor
+
+    tally = run.tally
+    loop = monitor.Loop(
+        dict, lambda: tally.images, lambda: {"any": tally.n_failed}, {"loaded": loader.ready}
+    )
+    exporter = monitor.serve(port, loop, {"experiment": "embed", "cell": "", "repeat": "0"})
+    try:
+        yield
+    finally:
+        exporter.close()
+
+
+def _earlier(settings: JobSettings) -> Dataset | None:
+    """The dataset to take vectors from, if there is to be one."""
+    if not settings.reuse:
+        return None
+    dataset = open_existing(Path(settings.reuse).expanduser().resolve())
+    if dataset is None:
+        raise UserError(f"reuse={settings.reuse}: there is no dataset")
+    return dataset
+
+
+def _check_reusable(before: Dataset, identity: Mapping[str, Any]) -> None:
+    """Raise UserError where an earlier dataset's vectors are of another model or recipe."""
+    of_before = before.about["identity"]
+    names = ("model", "recipe", "weights")
+    changed = [name for name in names if name in identity and of_before[name] != identity[name]]
+    if changed:
+        other = " and ".join(changed)
+        raise UserError(f"reuse={before.out}: its vectors are of another {other}; leave out reuse=")
+
+
+def _identity(
+    settings: JobSettings, recipe: Recipe, model: ModelSpec, items: Items, before: Dataset | None
+) -> dict[str, Any]:
+    """What the vectors of a job depend on, as JSON has it; without the digest of the weights."""
+    kept = {name: value for name, value in asdict(recipe).items() if name not in _NO_MATTER}
+    of_model = {k: value for k, value in asdict(model).items() if k not in _NO_MATTER_OF_MODEL}
+    identity = {
+        **{"images": items.digest(), "n": len(items), "model": of_model, "recipe": kept},
+        **{name: getattr(settings, name) for name in ("shard", "sink", "keep", "deduplicate")},
+        "reuse": before.about["identity"]["images"] if before else "",
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(identity))
+    if before:
+        _check_reusable(before, plain)
+    return plain
+
+
+def _own_folder(out: Path, identity: Mapping[str, Any], settings: JobSettings) -> Path:
+    """OUT; with `into_new` the first of OUT, OUT-2, OUT-3 … that is free or this job's."""
+    folder, number = out, 1
+    while settings.into_new and (there := open_existing(folder)):
+        with suppress(UserError):
+            check_same(there, identity)
+            break
+        number += 1
+        folder = out.with_name(f"{out.name}-{number}")
+    return folder
+
+
+def _about(
+    src: str | Path, settings: JobSettings, identity: Mapping[str, Any], ran: Mapping[str, str]
+) -> dict[str, Any]:
+    versions = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    vector = f"fixed_size_list<float>[{identity['model']['dim']}]"
+    return {
+        "source": str(Path(src).resolve()) if Path(src).exists() else str(src),
+        "settings": asdict(settings),
+        "identity": identity,
+        "ran": dict(ran),
+        "schema": {"vector": vector} | {item.name: str(item.type) for item in ROWS},
+        "versions": versions,
+    }
