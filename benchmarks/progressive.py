@@ -9,12 +9,13 @@ and INTER_AREA, on how many below the paper's recipe, each against Pillow's anti
 `gate`: at least 40 dB for 95 % of the files and none below the paper's recipe.
 
 A script is written as its scans: components, band of coefficients, bits left out (`Y1-63/1`). Those
-of fewer than `--least` files are counted together.
+of fewer than `--least` files at a scale are counted together.
 
     python -m benchmarks.progressive [--folder DIR] [--n N] [--rounds N] [--least N]
 """
 
 import argparse
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from time import perf_counter_ns
@@ -61,7 +62,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=100, help="synthetic originals")
     parser.add_argument("--rounds", type=int, default=15, help="how often each file is decoded")
     parser.add_argument(
-        "--least", type=int, default=5, help="files of a script with rows of its own"
+        "--least", type=int, default=4, help="files of a script with rows of its own"
     )
     choices = parser.parse_args()
     set_threads(Recipe("progressive", torch_threads=1), uses_torch=True)
@@ -131,25 +132,20 @@ def _script(data: bytes) -> str:
 
 
 def _rows(samples: Sequence[_Sample], least: int) -> Iterator[dict[str, object]]:
-    """A row for each script, scale and mode, the most frequent scripts first; then of all."""
+    """A row for each script, scale and mode, the most frequent first; the others; then all."""
     for images in dict.fromkeys(sample.images for sample in samples):
         of_set = [sample for sample in samples if sample.images == images]
-        counts: dict[str, int] = {}
-        for sample in of_set:
-            counts[sample.script] = counts.get(sample.script, 0) + 1
-        frequent = [name for name in counts if counts[name] >= least * len(MODES)]
-        for script in (*sorted(frequent, key=lambda name: -counts[name]), "others", "all"):
-            of_script = [
-                sample
-                for sample in of_set
-                if script in (sample.script, "all")
-                or (script == "others" and sample.script not in frequent)
-            ]
-            scales = sorted({sample.scale for sample in of_script}, reverse=True)
-            for scale in ("all",) if script == "all" else scales:
-                for mode in MODES:
-                    row = [s for s in of_script if s.mode == mode and scale in (s.scale, "all")]
-                    yield {"images": images, "script": script, "scale": scale, **_row(row)}
+        counts = Counter((sample.script, sample.scale) for sample in of_set)
+        groups: dict[tuple[str, str], list[_Sample]] = {}
+        for key, n in counts.most_common():
+            named = n >= least * len(MODES)
+            shown = key if named else ("others", key[1])
+            groups.setdefault(shown, []).extend(s for s in of_set if (s.script, s.scale) == key)
+        groups["all", "all"] = of_set
+        for (script, scale), members in groups.items():
+            for mode in MODES:
+                row = _row([sample for sample in members if sample.mode == mode])
+                yield {"images": images, "script": script, "scale": scale, **row}
 
 
 def _row(samples: Sequence[_Sample]) -> dict[str, object]:
@@ -164,7 +160,6 @@ def _row(samples: Sequence[_Sample]) -> dict[str, object]:
         "ms_full": median([sample.ms_full for sample in samples]),
         "ms": median([sample.ms for sample in samples]),
         "speedup": median([sample.ms_full / sample.ms for sample in samples]),
-        "speedup_total": sum(s.ms_full for s in samples) / sum(s.ms for s in samples),
         "psnr_db": median(decibels),
         "psnr_db_p5": quantile(decibels, 0.05),
         "psnr_db_min": min(decibels),
