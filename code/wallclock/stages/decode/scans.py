@@ -50,11 +50,12 @@ def cutter(scaling: Scaling, mode: str) -> Callable[[bytes], bytes]:
 
 
 def _needed(data: bytes, scaling: Scaling, mode: str) -> int:
-    """The number of bytes before the first scan that is not needed, tables for it included."""
+    """The number of bytes before the first scan that is not needed, or more than may stay."""
     ids, missing, done = b"", [], False
+    most = len(data) * (1 - _LEAST_DROPPED)
     for marker, at, start, end in jpeg.segments(data):
-        if done:
-            # What stands between two scans belongs to the second.
+        if done or at > most:
+            # What stands between two scans, as tables, belongs to the second.
             return at
         if marker == jpeg.SOF_PROGRESSIVE and not ids:
             height, width = (int.from_bytes(data[start + n : start + n + 2], "big") for n in (3, 5))
