@@ -19,7 +19,7 @@ LAYERS = (
     ("wallclock", *(f"wallclock.{name}" for name in _GROUND.split())),
     tuple(f"wallclock.{name}" for name in ("provenance", "records", "checkpoint", "cuda")),
     ("wallclock.corpus", "wallclock.stages"),
-    ("wallclock.engines",),
+    ("wallclock.engines", "wallclock.images"),
     ("wallclock.measure", "wallclock.run"),
     ("experiments",),
     ("wallclock.paper",),

@@ -4,6 +4,7 @@ transformers' checkpoints have config.json and preprocessor_config.json, timm's 
 """
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +15,29 @@ from wallclock.spec import IMAGENET_MEAN, IMAGENET_STD, ModelSpec, Statistics
 
 _CONFIG, _PREPROCESSOR = "config.json", "preprocessor_config.json"
 
+#: conf/model/dinov2-small.yaml, with random weights.
+DEFAULT = ModelSpec(
+    "dinov2-small",
+    hub_id="facebook/dinov2-small",
+    revision="ed25f3a31f01632728cabb09d1542f84ab7b0056",
+)
+
 #: The keys of the pooled vector's width; the first that a configuration has counts.
 _WIDTHS = ("hidden_size", "hidden_sizes", "num_features", "embed_dim", "hidden_dim")
 
 _Json = Mapping[str, Any]
+
+
+def has_hub(model: ModelSpec) -> bool:
+    """Whether pretrained weights can be had: from the disk, or from a hub that the user set up.
+
+    A guess would hang on a machine without one.
+    """
+    home = os.environ.get("HF_HOME", "~/.cache/huggingface")
+    cache = Path(os.environ.get("HF_HUB_CACHE", f"{home}/hub")).expanduser()
+    folder = cache / f"models--{model.hub_id}".replace("/", "--") / "snapshots" / model.revision
+    hub = model.path or os.environ.get("HF_ENDPOINT") or os.environ.get("HF_TOKEN")
+    return bool(hub) or (folder / "model.safetensors").is_file()
 
 
 def complete(model: ModelSpec) -> ModelSpec:

@@ -67,14 +67,15 @@ def image_errors(stage: str, library: str, call: Callable[P, R]) -> Callable[P, 
     """`call`, about one image, so that whatever it raises is that image's failure.
 
     Libraries raise what they like for a damaged file: KeyError, IndexError, MemoryError. What
-    concerns the machine (no space, no descriptors left) passes unchanged and ends the run.
+    concerns the machine (no space, no descriptors left) passes unchanged and ends the run, as does
+    a `UserError`.
     """
 
     @wraps(call)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return call(*args, **kwargs)
-        except ImageError:
+        except (ImageError, UserError):
             raise
         except Exception as error:
             if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:

@@ -41,6 +41,12 @@ def digest_of(value: Any) -> str:
     return sha256_bytes(canonical_json(value).encode())
 
 
+def disk_is_full(error: BaseException) -> bool:
+    """Whether an error says so: pyarrow, LMDB and the file system each have their own."""
+    code = getattr(error, "errno", None)
+    return code in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
+
+
 @contextmanager
 def atomic_open(path: Path, mode: str = "w", *, sync: bool = True) -> Iterator[IO[Any]]:
     """Open a temporary file next to `path` that replaces it when the block ends without an error.
@@ -66,7 +72,7 @@ def atomic_open(path: Path, mode: str = "w", *, sync: bool = True) -> Iterator[I
     except BaseException as error:
         with suppress(FileNotFoundError):
             os.unlink(name)
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if disk_is_full(error):
             fix = "free some and run the same command again"
             raise UserError(f"no space left while writing {path}; {fix}") from error
         raise

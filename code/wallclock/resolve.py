@@ -3,7 +3,6 @@
 Knows nothing of Hydra: takes plain mappings and lists.
 """
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
@@ -185,20 +184,10 @@ def _corpus(choices: Any) -> CorpusSpec:
     return corpus
 
 
-def _cached(model: Mapping[str, Any]) -> bool:
-    """Whether the hub's local cache holds the model's weights at the pinned revision."""
-    home = os.environ.get("HF_HOME", "~/.cache/huggingface")
-    cache = Path(os.environ.get("HF_HUB_CACHE", f"{home}/hub")).expanduser()
-    name = f"models--{model['hub_id']}".replace("/", "--")
-    return (cache / name / "snapshots" / str(model["revision"]) / "model.safetensors").is_file()
-
-
 def _model(choices: Any) -> ModelSpec:
     if isinstance(choices, Mapping) and choices["weights"] == "auto":
-        # Pretrained where they are on the disk, or the user configured a hub: a guess would hang on
-        # a machine without one.
-        hub = choices["path"] or os.environ.get("HF_ENDPOINT") or os.environ.get("HF_TOKEN")
-        choices = {**choices, "weights": "pretrained" if hub or _cached(choices) else "random"}
+        has_hub = checkpoint.has_hub(build(ModelSpec, {**choices, "weights": "random"}, "model"))
+        choices = {**choices, "weights": "pretrained" if has_hub else "random"}
     model = build(ModelSpec, choices, "model")
     for name in ("service_ms", "service_ms_per_image"):
         if getattr(model, name) and model.weights != "none":

@@ -18,7 +18,7 @@ from wallclock.files import digest_of, sha256_bytes
 from wallclock.spec import CorpusSpec, Limits, Slice
 
 #: A file with such a name is listed even if its content is no image.
-_EXTENSIONS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif"})
+EXTENSIONS = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif"})
 
 
 def prepare(spec: CorpusSpec, n: int | None, cache: Path, progress: Progress) -> Slice:
@@ -68,7 +68,7 @@ def _items(
             return os.fsencode(name)
         return sha256_bytes(f"{spec.seed}/".encode() + os.fsencode(name)).encode()
 
-    names = sorted(_candidates(root), key=rank)[:n]
+    names = sorted(candidates(root), key=rank)[:n]
     if not names:
         raise UserError(
             f"no image under {root}: no JPEG, PNG, WebP or GIF file in it or its subfolders"
@@ -83,14 +83,15 @@ def _items(
     return tuple(items)
 
 
-def _candidates(root: Path) -> Iterator[str]:
+def candidates(root: Path) -> Iterator[str]:
+    """Paths below a folder, relative to it, of what may be an image; unreadable folders too."""
     errors: list[OSError] = []
     for folder, subfolders, files in os.walk(root, onerror=errors.append):
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
         for name in files:
             path = os.path.join(folder, name)
             extension = os.path.splitext(name)[1].lower()
-            if not name.startswith(".") and (extension in _EXTENSIONS or _is_image(path)):
+            if not name.startswith(".") and (extension in EXTENSIONS or _is_image(path)):
                 yield os.path.relpath(path, root)
     # An unreadable folder becomes a failure row.
     yield from (os.path.relpath(error.filename, root) for error in errors)

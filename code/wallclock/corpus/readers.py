@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import lmdb
 import numpy as np
 
 from wallclock.corpus.manifest import Item, Manifest
@@ -35,7 +34,7 @@ _mincore = ctypes.CDLL(None).mincore
 
 #: By folder, the process that opened the database and its handle: LMDB forbids opening one twice in
 #: a process, and using one that the parent opened before a fork.
-_databases: dict[Path, tuple[int, lmdb.Environment]] = {}
+_databases: dict[Path, tuple[int, Any]] = {}
 #: Guards opening: threads share descriptors and databases.
 _open_lock = threading.Lock()
 
@@ -72,7 +71,7 @@ class Reader:
             finally:
                 os.close(descriptor)
         except (OSError, ValueError) as error:
-            raise _failure(error) from error
+            raise failure(error) from error
         if len(data) != item.bytes:
             length = f"more than {item.bytes}" if len(data) > item.bytes else len(data)
             change = f"{length} bytes, the manifest says {item.bytes}: changed since it was listed"
@@ -104,7 +103,7 @@ class TarReader(Reader):
                     self._shards[name] = os.open(self._root / name, os.O_RDONLY | os.O_CLOEXEC)
             return complete(os.pread(self._shards[name], item.bytes, int(offset)), item)
         except (OSError, ValueError) as error:
-            raise _failure(error) from error
+            raise failure(error) from error
 
     def __del__(self) -> None:
         for descriptor in self._shards.values():
@@ -168,20 +167,27 @@ class LmdbReader(Reader):
 
     layout = "lmdb"
 
+    def __init__(self, root: Path) -> None:
+        import lmdb
+
+        super().__init__(root)
+        self._lmdb = lmdb
+
     def __call__(self, item: Item) -> bytes:
         """The value's bytes."""
         try:
             with self._database().begin() as transaction:
                 return complete(transaction.get(item.path.encode()) or b"", item)
-        except lmdb.Error as error:
-            raise _failure(error) from error
+        except self._lmdb.Error as error:
+            raise failure(error) from error
 
-    def _database(self) -> lmdb.Environment:
+    def _database(self) -> Any:
         process = os.getpid()
         with _open_lock:
             if self._root not in _databases or _databases[self._root][0] != process:
                 release(self._root)
-                database = lmdb.open(str(self._root), readonly=True, lock=False, max_spare_txns=4)
+                path, of = str(self._root), self._lmdb
+                database = of.open(path, readonly=True, lock=False, max_spare_txns=4)
                 _databases[self._root] = (process, database)
             return _databases[self._root][1]
 
@@ -295,6 +301,6 @@ def complete(data: bytes, item: Item) -> bytes:
     return data
 
 
-def _failure(error: Exception) -> ImageError:
+def failure(error: Exception) -> ImageError:
     """A failure of `read`, in the system's words."""
     return ImageError("read", getattr(error, "strerror", None) or str(error))

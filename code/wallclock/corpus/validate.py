@@ -51,6 +51,34 @@ _MAX_FILL_BYTES = 65_536
 _one_large = threading.Lock()
 
 
+class _Quiet:
+    """Ignores warnings, about damage that the strict pass judges or sizes that our limits judge.
+
+    `catch_warnings` is not safe in threads: the second to leave would restore what the first had
+    set. Here the first to enter sets it, the last to leave restores it.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._inside = threading.Lock(), 0
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._filters = warnings.catch_warnings()
+                self._filters.__enter__()
+                warnings.simplefilter("ignore")
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._filters.__exit__(None, None, None)
+
+
+_quiet = _Quiet()
+
+
 @dataclass(frozen=True)
 class Header:
     """What a file's header declares. `process` and `scans` are for JPEG only."""
@@ -71,9 +99,9 @@ class Header:
 
     def annotate(self, item: Item) -> Item:
         """The item with this header's fields."""
-        item = replace(item, width=self.width, height=self.height, format=self.format)
-        item = replace(item, process=self.process, components=self.components)
-        return replace(item, sampling=self.sampling)
+        size = {"width": self.width, "height": self.height, "components": self.components}
+        kind = {"format": self.format, "process": self.process, "sampling": self.sampling}
+        return replace(item, **size, **kind)  # type: ignore[arg-type]
 
 
 def validate(data: bytes, limits: Limits) -> Header:
@@ -186,9 +214,7 @@ def _frame(payload: bytes, sof: int) -> Header:
 def _failures(format: str) -> Iterator[None]:
     """Turn whatever a library raises about an image into its `ImageError`."""
     try:
-        with warnings.catch_warnings():
-            # About damage that the strict pass judges, or sizes that our limits judge.
-            warnings.simplefilter("ignore")
+        with _quiet:
             yield
     except ImageError:
         raise

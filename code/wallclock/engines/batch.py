@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from wallclock.corpus.sources import Inspected
 from wallclock.stages.augment import Augmentation
 
 #: One stretch of work: stage, start in ns, duration in ns.
@@ -44,6 +45,9 @@ class Batch:
     or a torch tensor. `positions` index the manifest's valid items. `failures` lists the images
     that were requested and could not be loaded. `labels` says what loaded them, as the process
     that did so reports it: decoder, resizer, layout. `augmentations`: of training images, one each.
+
+    Of sources that nobody listed (`corpus/sources.py`): `inspected`, what each row's file is;
+    `known`, positions and files that were read but not decoded; `made`, by `also` for each row.
     """
 
     ids: list[str]
@@ -53,6 +57,9 @@ class Batch:
     marks: Sequence[Marks] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     augmentations: Sequence[Augmentation] = ()
+    inspected: Sequence[Inspected] = ()
+    known: Sequence[tuple[int, Inspected]] = ()
+    made: Sequence[bytes | None] = ()
 
     def pin_memory(self) -> "Batch":
         """Called by torch's DataLoader under `pin_memory=True`: page-locked, for queued copies."""

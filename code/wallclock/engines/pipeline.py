@@ -12,6 +12,7 @@ import numpy.typing as npt
 from wallclock.clock import STAGES, profilers_nvtx
 from wallclock.corpus import readers
 from wallclock.corpus.manifest import Item, Manifest
+from wallclock.corpus.sources import Inspected
 from wallclock.errors import UserError, image_errors
 from wallclock.spec import ModelSpec, Recipe
 from wallclock.stages import augment, decode, forward, normalize, resize, sinks, transfer
@@ -109,7 +110,7 @@ class _Requested:
         return AugmentedItem(**values, augmentation=drawn)
 
 
-def requested(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> Callable[[int], Item]:
+def requested(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> _Requested:
     """The image at a position; past the last one they start over, in the next epoch.
 
     In every epoch an image is augmented anew where the recipe says so.
@@ -119,7 +120,29 @@ def requested(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> Callable[
 
 def augmentation_of(item: Item) -> Augmentation | None:
     """What was drawn for this request of the image; None: nothing."""
-    return item.augmentation if isinstance(item, AugmentedItem) else None
+    return item.augmentation if isinstance(item, AugmentedItem | Inspected) else None
+
+
+@dataclass(frozen=True)
+class Feed:
+    """What a loader of threads loads: `item_at` a position, read by `reader`.
+
+    Where nobody has listed the images, `inspect` takes a position, what `item_at` gave and its
+    bytes; it returns an `Inspected`, and whether to decode it. `also` makes something else of what
+    was decoded: from the bytes, the image and its pixels, which are valid until it returns.
+    """
+
+    reader: readers.Reader
+    n: int
+    item_at: Callable[[int], Any]
+    inspect: Callable[[int, Any, bytes], tuple[Inspected, bool]] | None = None
+    also: Callable[[bytes, Any, Pixels], bytes | None] | None = None
+
+    @staticmethod
+    def of(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> "Feed":
+        """The valid images of a manifest."""
+        images = requested(manifest, recipe, model)
+        return Feed(readers.make(manifest), len(images.items), images)
 
 
 def loaded_px(recipe: Recipe, model: ModelSpec) -> int:
@@ -254,10 +277,20 @@ def _decode_and_resize(
 
 @_in_ranges
 def device_stages(recipe: Recipe, model: ModelSpec, folder: Path) -> DeviceStages:
-    """Bind the stages that take a batch.
+    """Bind the stages that take a batch, and the sink's file in a folder.
+
+    Raises as `network_stages` does.
+    """
+    stages = network_stages(recipe, model, forward.cache_of(folder))
+    sink = sinks.make(recipe.sink, folder, model.dim)
+    return replace(stages, serialize=sink.write, finish=sink.close, output=sink.path)
+
+
+def network_stages(recipe: Recipe, model: ModelSpec, cache: Path) -> DeviceStages:
+    """Bind h2d, forward and d2h; `serialize` does nothing.
 
     Args:
-        folder: where the sink's file goes.
+        cache: where exported graphs are kept.
 
     Raises:
         UserError: an unknown name, or weights that cannot be had; or vectors of augmented images.
@@ -270,18 +303,16 @@ def device_stages(recipe: Recipe, model: ModelSpec, folder: Path) -> DeviceStage
     on_device = None
     if recipe.normalize_on == "device" and device != "null":
         on_device = normalize.on_device(*model.statistics, device)
-    network = forward.make(model, recipe, on_device, forward.cache_of(folder))
-    sink = sinks.make(recipe.sink, folder, model.dim)
+    network = forward.make(model, recipe, on_device, cache)
     labels = {name: getattr(network, name) for name in ("runtime", "provider", "dtype", "compile")}
     return DeviceStages(
         h2d=move.h2d,
         forward=network.run,
         d2h=move.d2h,
-        serialize=sink.write,
-        finish=sink.close,
+        serialize=lambda ids, vectors: None,
+        finish=lambda: None,
         synchronize=move.synchronize,
         weights_digest=network.weights_digest,
-        output=sink.path,
         labels=labels,
     )
 

@@ -24,16 +24,20 @@ _SPARE = 3
 class Chunk:
     """A part of one batch: positions of images, and the first row of the buffer that takes them.
 
-    A worker fills in the rest: `kept` (offsets into `positions` of images that loaded; image
-    `kept[i]` lies in row `first + i`), `failures`, `marks` (ns, of one image after another: the
-    start of each stage, then the end) and `worker`.
+    A worker fills in the rest: `items` (the images at `positions`), `kept` (offsets into both of
+    images that loaded; image `kept[i]` lies in row `first + i`), `known` (of those that need no
+    decoding), `made` (by a `Feed.also`, one each kept), `failures`, `marks` (ns, of one image after
+    another: the start of each stage, then the end) and `worker`.
     """
 
     batch: int
     buffer: int
     first: int
     positions: Sequence[int]
+    items: list[Any] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
+    known: list[int] = field(default_factory=list)
+    made: list[bytes | None] = field(default_factory=list)
     failures: list[dict[str, str]] = field(default_factory=list)
     marks: list[int] = field(default_factory=list)
     worker: int = -1

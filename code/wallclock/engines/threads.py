@@ -5,7 +5,7 @@ a batch is never pickled, moved or collated. Queues written in C are all that th
 and a lock around pictures so large that two of them decoded would matter.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -17,13 +17,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from wallclock.corpus import readers
 from wallclock.corpus.manifest import LARGE_PIXELS, Item, Manifest
 from wallclock.engines import pipeline
 from wallclock.engines.batch import Batch, Marks, Positions
 from wallclock.engines.joinable_thread import JoinableThread
 from wallclock.engines.loaders import Loader
-from wallclock.engines.pipeline import InPlaceStages
+from wallclock.engines.pipeline import Feed, InPlaceStages
 from wallclock.engines.ring import Chunk, Ring, buffers_for, compact
 from wallclock.errors import ImageError
 from wallclock.spec import ModelSpec, Recipe
@@ -69,7 +68,8 @@ class ThreadLoader(Loader):
     """The threads, the ring, and the two queues between them.
 
     Args:
-        positions: into `manifest.valid`, one list a batch; past the end they start over.
+        manifest: its valid images are loaded; or what a `Feed` has.
+        positions: of the images, one list a batch; past the end they start over.
         build: binds each thread's stages, by default `pipeline.in_place_stages`; raises as it does.
 
     Iterating raises whatever a worker raised, with the worker's traceback.
@@ -81,21 +81,23 @@ class ThreadLoader(Loader):
 
     def __init__(
         self,
-        manifest: Manifest,
+        manifest: Manifest | Feed,
         recipe: Recipe,
         model: ModelSpec,
         positions: Positions,
         build: pipeline.BuildInPlace | None = None,
     ) -> None:
-        set_threads(recipe, uses_torch=False)
-        self._items = manifest.valid
-        self._item_at = pipeline.requested(manifest, recipe, model)
+        if isinstance(manifest, Feed):
+            self._feed = manifest
+        else:
+            set_threads(recipe, uses_torch=False)
+            self._feed = Feed.of(manifest, recipe, model)
+        self._reader = self._feed.reader
         self._augments = recipe.augment != "none"
         size = max((len(batch) for batch in positions), default=1)
         count = buffers_for(worker_count(recipe), size)
         px = pipeline.loaded_px(recipe, model)
         self._ring = Ring(_buffers(recipe, px, count, size), positions)
-        self._reader = readers.make(manifest)
         build, workers = build or pipeline.in_place_stages, range(worker_count(recipe))
         stages = [build(recipe, model, self._reader) for _ in workers]
         self._labels = stages[0].labels
@@ -103,9 +105,7 @@ class ThreadLoader(Loader):
         self._tasks: SimpleQueue[Chunk | None] = SimpleQueue()
         self._results: SimpleQueue[Chunk | BaseException] = SimpleQueue()
         queues = self._tasks, self._results
-        self._workers = [
-            _Worker(n, own, queues, self._item_at, rows) for n, own in enumerate(stages)
-        ]
+        self._workers = [_Worker(n, own, queues, self._feed, rows) for n, own in enumerate(stages)]
         self._current: int | None = None
         self.workers = len(self._workers)
         self.prefetched = len(self._ring.buffers)
@@ -129,6 +129,8 @@ class ThreadLoader(Loader):
 
     def close(self) -> None:
         """End the workers; each finishes its current image."""
+        if stop := getattr(self._reader, "stop", None):
+            stop()
         for worker in self._workers:
             worker.stopped = True
             self._tasks.put(None)
@@ -173,26 +175,29 @@ class ThreadLoader(Loader):
     def _dispatch(self) -> None:
         chunks = self._ring.open()
         if self._reader.fetches_ahead:
-            upcoming = [self._item_at(at) for chunk in chunks for at in chunk.positions]
-            self._reader.prefetch_more(upcoming)
+            for chunk in chunks:
+                chunk.items = [self._feed.item_at(at) for at in chunk.positions]
+            self._reader.prefetch_more([item for chunk in chunks for item in chunk.items])
         for chunk in chunks:
             self._tasks.put(chunk)
 
     def _batch(self, chunks: list[Chunk]) -> Batch:
         buffer = self._ring.buffers[chunks[0].buffer]
-        count = compact(buffer, chunks)
-        items, n = self._items, len(self._items)
-        asked = [chunk.positions[offset] for chunk in chunks for offset in chunk.kept]
-        positions = [position % n for position in asked]
-        drawn = [pipeline.augmentation_of(self._item_at(at)) for at in asked if self._augments]
+        count, n = compact(buffer, chunks), self._feed.n
+        items = [chunk.items[offset] for chunk in chunks for offset in chunk.kept]
+        drawn = [pipeline.augmentation_of(item) for item in items if self._augments]
+        known = [(chunk, offset) for chunk in chunks for offset in chunk.known]
         return Batch(
-            [items[position].id for position in positions],
-            positions,
+            [item.id for item in items],
+            [chunk.positions[offset] % n for chunk in chunks for offset in chunk.kept],
             buffer[:count],
             [failure for chunk in chunks for failure in chunk.failures],
             [Marks(f"thread {chunk.worker}", IMAGE_STAGES, chunk.marks) for chunk in chunks],
             self._labels,
             [augmentation for augmentation in drawn if augmentation],
+            items if self._feed.inspect else (),
+            [(chunk.positions[offset] % n, chunk.items[offset]) for chunk, offset in known],
+            [one for chunk in chunks for one in chunk.made],
         )
 
 
@@ -204,7 +209,7 @@ class _Worker:
         number: int,
         stages: InPlaceStages,
         queues: tuple[SimpleQueue[Chunk | None], SimpleQueue[Chunk | BaseException]],
-        item_at: Callable[[int], Item],
+        feed: Feed,
         rows: list[list[Any]],
     ) -> None:
         self.thread = JoinableThread(self._run, f"loader {number}")
@@ -213,7 +218,7 @@ class _Worker:
         self._number = number
         self._stages = stages
         self._tasks, self._results = queues
-        self._item_at = item_at
+        self._feed = feed
         self._rows = rows
 
     def _run(self) -> None:
@@ -237,11 +242,12 @@ class _Worker:
             self._stages.decode,
             self._stages.resize_into,
         )
-        rows, items = self._rows[chunk.buffer], [self._item_at(at) for at in chunk.positions]
-        kept, marks = chunk.kept, chunk.marks
+        inspect, also = self._feed.inspect, self._feed.also
+        rows, kept, marks = self._rows[chunk.buffer], chunk.kept, chunk.marks
+        items = chunk.items = chunk.items or [self._feed.item_at(at) for at in chunk.positions]
         chunk.worker = self._number
         row = chunk.first
-        if self._stages.decode_many and all(item.plain_jpeg for item in items):
+        if self._stages.decode_many and not inspect and all(item.plain_jpeg for item in items):
             self._fill_together(chunk, items, self._stages.decode_many)
             return
         for offset, item in enumerate(items):
@@ -250,11 +256,19 @@ class _Worker:
             try:
                 began = perf_counter_ns()
                 data = read(item)
+                if inspect:
+                    item, unknown = inspect(chunk.positions[offset], item, data)
+                    items[offset] = item
+                    if not unknown:
+                        chunk.known.append(offset)
+                        continue
                 was_read = perf_counter_ns()
                 with _one_large if item.pixels > LARGE_PIXELS else _unlimited:
                     pixels = decode(item, data)
                     decoded = perf_counter_ns()
                     resize_into(item, pixels, rows[row])
+                    if also:
+                        chunk.made.append(also(data, item, pixels))
             except ImageError as error:
                 chunk.fail(item.id, error)
                 continue

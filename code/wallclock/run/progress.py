@@ -54,6 +54,8 @@ class CorpusProgress:
         self._tasks: dict[str, TaskID] = {}
         self._bytes = 0
         self._last_line = time.monotonic()
+        #: What limits the step, where that is known.
+        self.limited_by = ""
 
     def add_bytes(self, n: int) -> None:
         """So many bytes of the current step have been received over a network."""
@@ -71,6 +73,8 @@ class CorpusProgress:
         note = f"{task.speed or 0:,.0f} images/s · {left} left"
         if self._bytes and task.elapsed:
             note = f"{self._bytes / 1e6 / task.elapsed:,.1f} MB/s · {note}"
+        if self.limited_by:
+            note += f" · {self.limited_by} limits"
         if not console.is_terminal and now - self._last_line > _LINE_INTERVAL_S:
             self._last_line = now
             console.print(f"{step}: {done:,} of {total:,}, {note}", markup=False, highlight=False)

@@ -5,7 +5,6 @@ output as JSON lines. This process writes the record, so that it is complete or 
 happens to the runner. When the runner ends (standard input is closed), the worker exits.
 """
 
-import errno
 import json
 import os
 import shutil
@@ -17,6 +16,7 @@ from typing import Any
 
 from wallclock import provenance, records
 from wallclock.errors import Unavailable, UserError
+from wallclock.files import disk_is_full
 from wallclock.measure import monitor, protocol
 from wallclock.measure.protocol import Measurement
 from wallclock.records import Record
@@ -42,7 +42,7 @@ def main() -> int:
         records.write(target, *_measure(cell, work, task["environment"]))
     except Exception as error:
         message = str(error)
-        if _disk_is_full(error) and not isinstance(error, UserError):
+        if disk_is_full(error) and not isinstance(error, UserError):
             disk = f"no space left on the disk of {target.parent}"
             message = f"{disk}; free some and run the same command again"
         elif not isinstance(error, UserError):
@@ -109,12 +109,6 @@ def _exit_with_parent() -> None:
     while os.read(0, 4096):
         pass
     os._exit(3)
-
-
-def _disk_is_full(error: BaseException) -> bool:
-    # pyarrow, LMDB and the file system each have their own error for a full disk.
-    code = getattr(error, "errno", None)
-    return code in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ from tests.corpus.abo.conftest import OBJECTS, Corpus, N, intact
 from tests.corpus.abo.faulty_store import FaultyStore, first
 from wallclock.corpus.abo import fetch as fetching
 from wallclock.corpus.abo import store as stores
-from wallclock.corpus.abo.store import Store, TransientError
+from wallclock.corpus.abo.store import Store
+from wallclock.corpus.prefetch import TransientError, retry
 from wallclock.corpus.validate import Header
 from wallclock.errors import UserError
 
@@ -23,11 +24,11 @@ def test_retry_backs_off_and_gives_up() -> None:
         raise TransientError("reset")
 
     with pytest.raises(TransientError):
-        stores.retry(fail, 5, pauses.append)
+        retry(fail, 5, pauses.append)
     assert len(pauses) == 4
     assert all(0 <= pause <= 0.25 * 2**number for number, pause in enumerate(pauses, 1))
     with pytest.raises(TransientError):
-        stores.retry(fail, 5, lambda seconds: True)
+        retry(fail, 5, lambda seconds: True)
 
 
 @pytest.mark.parametrize("fault", ["", "short", "truncated", "html"])

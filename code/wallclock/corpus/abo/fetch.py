@@ -23,8 +23,9 @@ from dataclasses import astuple, replace
 from functools import partial
 from pathlib import Path
 
-from wallclock.corpus.abo.store import CHUNK_BYTES, PermanentError, Store, TransientError, retry
+from wallclock.corpus.abo.store import CHUNK_BYTES, Store
 from wallclock.corpus.manifest import Item
+from wallclock.corpus.prefetch import PermanentError, TransientError, retry
 from wallclock.corpus.validate import check_body, read_header
 from wallclock.errors import ImageError, UserError
 from wallclock.files import sha256_file

@@ -23,8 +23,9 @@ from wallclock.corpus import Progress
 from wallclock.corpus import manifest as manifests
 from wallclock.corpus.abo import fetch, pack, plan
 from wallclock.corpus.abo.plan import Catalogue
-from wallclock.corpus.abo.store import SETTINGS, PermanentError, Store
+from wallclock.corpus.abo.store import SETTINGS, Store
 from wallclock.corpus.manifest import Item, Manifest
+from wallclock.corpus.prefetch import PermanentError
 from wallclock.corpus.readers import MARKER
 from wallclock.errors import UserError
 from wallclock.files import digest_of, pretty_json, sha256_file, write_bytes, write_text

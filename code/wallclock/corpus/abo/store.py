@@ -7,15 +7,13 @@ Errors are classified here: transient (`TransientError`, a retry may help), perm
 import hashlib
 import math
 import os
-import random
 import re
 import threading
-import time
 from collections.abc import Callable
 from concurrent import futures
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import boto3
@@ -25,10 +23,9 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from urllib3.exceptions import HTTPError
 
+from wallclock.corpus.prefetch import PermanentError, TransientError, retry
 from wallclock.errors import UserError, first_line
 from wallclock.spec import CorpusSpec
-
-T = TypeVar("T")
 
 #: Bytes of a body that are read, and kept in memory, at once.
 CHUNK_BYTES = 1 << 20
@@ -36,8 +33,6 @@ CHUNK_BYTES = 1 << 20
 CONNECT_DEADLINE_S = 8.0
 #: Seconds until a small object (the catalogue, a licence) is given up, retries included.
 _DOWNLOAD_TIMEOUT_S = 600.0
-#: The longest pause between two tries, in seconds.
-_MAX_BACKOFF_S = 8.0
 
 #: What a spec says about its store: which one, concurrent GETs, tries per object, timeouts.
 SETTINGS = (
@@ -50,14 +45,6 @@ _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
 _TRANSIENT_4XX = {408, 425, 429}
 _TRANSIENT_CODES = {"RequestTimeout", "SlowDown", "Throttling", "ThrottlingException"}
 _NO_BUCKET = {"NoSuchBucket", "InvalidBucketName", "PermanentRedirect", "AllAccessDisabled"}
-
-
-class TransientError(Exception):
-    """A failed GET that a retry may mend."""
-
-
-class PermanentError(Exception):
-    """A GET that the store refuses for good: no such key, forbidden."""
 
 
 @dataclass(frozen=True)
@@ -77,17 +64,20 @@ class ObjectInfo:
 class Store:
     """GETs from one bucket, from as many threads as configured. Close it when done.
 
+    Args:
+        client: boto3's for S3; by default an anonymous one, whatever the user's AWS files say.
+
     Raises:
         UserError: the endpoint is no URL.
     """
 
-    def __init__(self, spec: CorpusSpec) -> None:
+    def __init__(self, spec: CorpusSpec, client: Any = None) -> None:
         self.spec = spec
         #: Set once the store has answered anything at all.
         self.reachable = threading.Event()
         self.last_error = ""
         try:
-            self._client = _client(spec)
+            self._client = client or _client(spec)
         except ValueError as error:
             raise UserError(
                 f"corpus.endpoint={spec.endpoint}: {error}; give http://host:port"
@@ -190,21 +180,6 @@ class Store:
             # botocore's parsers fail on malformed headers.
             self.reachable.set()
             raise TransientError(f"malformed response: {first_line(error)}") from error
-
-
-def retry(call: Callable[[], T], attempts: int, pause: Callable[[float], object] = time.sleep) -> T:
-    """Call until no `TransientError` is raised, `attempts` times at most, and back off in between.
-
-    `pause` waits for so many seconds; a true result means to give up.
-    """
-    for number in range(1, attempts):
-        try:
-            return call()
-        except TransientError:
-            # A random time below a bound that doubles.
-            if pause(random.uniform(0, min(_MAX_BACKOFF_S, 0.25 * 2**number))):
-                raise
-    return call()
 
 
 def _receive(response: Any, limit_bytes: int, write: Callable[[bytes], object]) -> ObjectInfo:

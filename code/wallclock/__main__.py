@@ -1,0 +1,96 @@
+"""`wallclock embed SRC OUT [key=value …]` and `wallclock verify OUT [n=64]`."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from types import FrameType
+
+USAGE = """\
+usage: wallclock embed SRC OUT [key=value ...]    images to vectors; the same command goes on
+       wallclock verify OUT [n=64]                embed a sample again with Pillow, compare
+
+SRC: a folder, a list (CSV or Parquet of id and path or url; or one a line), s3://bucket/prefix, or
+the URL of a list. Settings of embed:
+"""
+#: Seconds from a signal until the process ends in any case; commits are atomic.
+_GRACE_S = 4.0
+
+
+class _Stopped(BaseException):
+    """SIGTERM or Ctrl-C arrived."""
+
+    def __init__(self, number: int) -> None:
+        self.status = 128 + number
+        super().__init__(number)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; 0 for success, 1 for a request that cannot be met, 2 for a wrong usage."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    commands: dict[str, tuple[Callable[[list[str]], int], int]] = {
+        "embed": (_embed, 2),
+        "verify": (_verify, 1),
+    }
+    command, least = commands.get(words[0] if words else "", (None, 0))
+    if command is None or len(words) <= least or "--help" in words:
+        print(USAGE + _settings(), file=sys.stdout if "--help" in words else sys.stderr)
+        return 0 if "--help" in words else 2
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stop)
+    try:
+        from wallclock.errors import UserError
+
+        try:
+            return command(words[1:])
+        except UserError as error:
+            print(f"wallclock: {error}", file=sys.stderr)
+            return 1
+    except _Stopped as stopped:
+        return stopped.status
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Say how to go on; unwind, or end at the latest when the grace is over."""
+    for one in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(one, signal.SIG_IGN)
+    line = "stopped; whole parts are kept, the same command goes on"
+    os.write(2, f"\nwallclock: {line}\n".encode())
+    timer = threading.Timer(_GRACE_S, os._exit, [128 + number])
+    timer.daemon = True
+    timer.start()
+    raise _Stopped(number)
+
+
+def _settings() -> str:
+    from dataclasses import fields
+
+    from wallclock.job.settings import JobSettings
+
+    return "\n".join(f"  {item.name}={item.default}" for item in fields(JobSettings))
+
+
+def _embed(words: list[str]) -> int:
+    from rich.console import Console
+
+    from wallclock.job import embed
+    from wallclock.job.settings import JobSettings, values_of
+
+    values = values_of(JobSettings, words[2:])
+    outcome = embed(words[0], words[1], console=Console(stderr=True), **values)
+    print(f"wallclock: {outcome}")
+    return 0
+
+
+def _verify(words: list[str]) -> int:
+    from wallclock.job.settings import values_of
+    from wallclock.job.verify import VerifySettings, verify
+
+    verdict = verify(words[0], **values_of(VerifySettings, words[1:]))
+    print(f"wallclock: {verdict}")
+    return 1 if verdict.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,253 @@
+"""Images that nobody has listed or validated before: each is read, hashed and inspected when a
+worker gets to it.
+
+Where an image is, only its `Source` says: a path, a URL, its bytes, or an open file. URLs are
+fetched ahead (`prefetch.py`); what that needs is imported when the first one is read.
+"""
+
+import hashlib
+import os
+import stat
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from wallclock.corpus.manifest import Item
+from wallclock.corpus.prefetch import PermanentError, PrefetchingReader, TransientError
+from wallclock.corpus.readers import failure
+from wallclock.corpus.validate import check_body, read_header
+from wallclock.errors import ImageError, UserError, first_line
+from wallclock.spec import CorpusSpec, Limits
+from wallclock.stages.augment import Augmentation
+
+_REMOTE = ("http://", "https://", "s3://")
+#: Concurrent GETs, tries per object; seconds until a connection or a silent body is given up.
+_THREADS, _ATTEMPTS = 32, 4
+_CONNECT_TIMEOUT_S, _READ_TIMEOUT_S = 5.0, 10.0
+_TRANSIENT_STATUS = frozenset({408, 425, 429})
+#: Decoders that treat every warning of libjpeg-turbo about a plain JPEG as damage.
+_STRICT = frozenset({"simplejpeg", "turbojpeg"})
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One image: an id, and where its bytes are.
+
+    `where`: a path, a URL (http, https, s3), the bytes themselves, or a binary file, which is read
+    from its start if it can seek.
+    """
+
+    id: str
+    where: str | bytes | BinaryIO
+
+    @property
+    def remote(self) -> bool:
+        """Whether it is a URL."""
+        return isinstance(self.where, str) and self.where.startswith(_REMOTE)
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected(Item):
+    """What a worker learnt of an image: length, sha256, and what its header says. No path."""
+
+    augmentation: Augmentation | None = None
+
+    @property
+    def digest(self) -> bytes:
+        """The sha256 of the file as 32 bytes."""
+        return bytes.fromhex(self.sha256)
+
+
+class SourceReader(PrefetchingReader):
+    """The bytes of a `Source`, `limits.max_bytes` at most, whatever kind it is of.
+
+    Calling it raises `ImageError` where they cannot be read, or are more.
+    """
+
+    layout = "sources"
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(Path(), _THREADS, _ATTEMPTS)
+        self._limit = limits.max_bytes
+        self._opening = threading.Lock()
+        self._buckets: dict[str, Any] = {}
+
+    def __call__(self, item: Any) -> bytes:
+        """The image's bytes."""
+        where = item.where
+        if isinstance(where, str):
+            return super().__call__(item) if item.remote else self._read_path(where)
+        if isinstance(where, bytes):
+            return self._checked(where)
+        with self._opening:  # a file has one position, and two sources may share it
+            if where.seekable():
+                where.seek(0)
+            return self._checked(where.read(self._limit + 1))
+
+    def prefetch_more(self, items: Sequence[Any]) -> None:
+        """Prefetch those that are URLs."""
+        if remote := [item for item in items if item.remote]:
+            super().prefetch_more(remote)
+
+    def stop(self) -> None:
+        """Give up what is on its way."""
+        super().stop()
+        for bucket in self._buckets.values():
+            bucket.close()
+
+    def _read_path(self, path: str) -> bytes:
+        try:
+            # Without O_NONBLOCK, a pipe without a writer would never open.
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except (OSError, ValueError) as error:
+            raise failure(error) from error
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise ImageError("read", "not a regular file")
+            if status.st_size > self._limit:
+                raise self._too_long(status.st_size)
+            # One byte more than it has, so that the end is seen without another call.
+            data = os.read(descriptor, status.st_size + 1)
+            while 0 < len(data) < status.st_size and (
+                rest := os.read(descriptor, status.st_size - len(data))
+            ):
+                data += rest
+        except OSError as error:
+            raise failure(error) from error
+        finally:
+            os.close(descriptor)
+        return self._checked(data)
+
+    def _checked(self, data: bytes) -> bytes:
+        if len(data) > self._limit:
+            raise self._too_long(len(data))
+        return data
+
+    def _too_long(self, length: int) -> ImageError:
+        return ImageError("read", f"{length:,} bytes, over the limit of {self._limit:,}")
+
+    def _key(self, item: Source) -> str:
+        return str(item.where)
+
+    def _get_once(self, item: Source) -> bytes:
+        url = str(item.where)
+        return self._get_s3(url) if url.startswith("s3://") else self._get_http(url)
+
+    def _get_s3(self, url: str) -> bytes:
+        bucket, _, key = url.removeprefix("s3://").partition("/")
+        with self._opening:
+            if bucket not in self._buckets:
+                self._buckets[bucket] = _open_bucket(bucket)
+        try:
+            data: bytes = self._buckets[bucket].get_bytes(key, self._limit)[0]
+        except UserError as error:
+            raise UserError(f"{url}: no such bucket; check AWS_REGION, AWS_ENDPOINT_URL") from error
+        return data
+
+    def _get_http(self, url: str) -> bytes:
+        with self._opening:
+            pool, errors = self._http
+        try:
+            response = pool.request("GET", url, preload_content=False)
+            try:
+                return self._body(response)
+            finally:
+                response.release_conn()
+        except errors.HTTPError as error:
+            raise TransientError(first_line(error)) from error
+
+    @cached_property
+    def _http(self) -> tuple[Any, Any]:
+        """A pool of connections, and the module with its errors."""
+        try:
+            import urllib3
+        except ImportError as error:
+            raise _missing("an image behind http", "urllib3") from error
+        timeout = urllib3.Timeout(connect=_CONNECT_TIMEOUT_S, read=_READ_TIMEOUT_S)
+        # Failures are tried again by `retry`, which the loader can stop.
+        retries = urllib3.Retry(connect=0, read=0, status=0, other=0, redirect=5)
+        pool = urllib3.PoolManager(maxsize=_THREADS, timeout=timeout, retries=retries)
+        return pool, urllib3.exceptions
+
+    def _body(self, response: Any) -> bytes:
+        if response.status >= 500 or response.status in _TRANSIENT_STATUS:
+            raise TransientError(f"HTTP {response.status}")
+        if response.status != 200:
+            raise PermanentError(f"HTTP {response.status}")
+        data: bytes = response.read(self._limit + 1)
+        if len(data) > self._limit:
+            response.close()  # or the rest would answer the next request
+            raise PermanentError(f"more bytes than the limit of {self._limit:,}")
+        return data
+
+
+def _open_bucket(bucket: str) -> Any:
+    """A store with the user's own credentials and endpoint, anonymous where there are none."""
+    try:
+        import boto3
+        from botocore import UNSIGNED
+        from botocore.config import Config
+
+        from wallclock.corpus.abo.store import Store
+    except ImportError as error:
+        raise _missing(f"s3://{bucket}", "boto3") from error
+    session = boto3.session.Session()
+    config = Config(
+        signature_version=None if session.get_credentials() else UNSIGNED,
+        max_pool_connections=_THREADS,
+        connect_timeout=_CONNECT_TIMEOUT_S,
+        read_timeout=_READ_TIMEOUT_S,
+        retries={"mode": "standard", "total_max_attempts": 1},
+    )
+    client = session.client("s3", config=config, region_name=session.region_name or "us-east-1")
+    return Store(CorpusSpec("s3", bucket=bucket, region=client.meta.region_name), client)
+
+
+def _missing(what: str, library: str) -> UserError:
+    return UserError(f"{what} needs {library}, which is not installed: pip install 'wallclock[s3]'")
+
+
+@dataclass(frozen=True)
+class Inspector:
+    """Judges the bytes of one image before they are decoded.
+
+    As `validate` does, up to the body: that is judged by its only decoding, where the decoder is
+    strict; for the others by `check_body`, before. `known`: whether there is no need to decode an
+    image of this sha256 (32 bytes). `draw`: width, height and position to an augmentation.
+    """
+
+    limits: Limits
+    decoder: str
+    known: Callable[[bytes], bool] | None = None
+    draw: Callable[[int, int, int], Augmentation] | None = None
+
+    def __call__(self, at: int, source: Source, data: bytes) -> tuple[Inspected, bool]:
+        """What the bytes at this position are, and whether they are to be decoded.
+
+        Raises:
+            ImageError: they are no image, a damaged or a dangerous one.
+        """
+        header = read_header(data, self.limits)
+        digest = hashlib.sha256(data).digest()
+        item = Inspected(
+            source.id,
+            "",
+            len(data),
+            header.width,
+            header.height,
+            digest.hex(),
+            header.format,
+            header.process,
+            header.components,
+            sampling=header.sampling,
+            augmentation=self.draw(header.width, header.height, at) if self.draw else None,
+        )
+        if self.known is not None and self.known(digest):
+            return item, False
+        if header.format == "jpeg" and not (item.plain_jpeg and self.decoder in _STRICT):
+            check_body(data, header)
+        return item, True

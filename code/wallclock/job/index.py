@@ -1,0 +1,118 @@
+"""Which vectors there are already: by the hash of an image's bytes, or by its id and version."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from wallclock.errors import UserError
+from wallclock.job.dataset import Dataset, open_existing
+from wallclock.job.sources import Items
+
+#: Where a vector is: number of the part, row in it.
+Place: TypeAlias = tuple[int, int]
+_Keys: TypeAlias = npt.NDArray[np.uint64]
+
+_ROW_BITS = 32
+#: Of a sha256: 128 bits, of which nobody can make two images with the same.
+_KEY_BYTES = 16
+
+
+class HashIndex:
+    """sha256 → place of the first vector of such bytes. 24 bytes an image, in sorted arrays.
+
+    One thread adds, others may ask meanwhile.
+    """
+
+    def __init__(self) -> None:
+        none = np.empty(0, np.uint64)
+        self._sorted: tuple[_Keys, _Keys, _Keys] = (none, none, none)
+
+    def add(self, number: int, hexadecimal: Sequence[str]) -> None:
+        """Add the rows of a part, in order; what is there already keeps its place."""
+        if not hexadecimal:
+            return
+        words = np.frombuffer(bytes.fromhex("".join(hexadecimal)), np.uint64).reshape(-1, 4)
+        first, rows = np.unique(words[:, 0], return_index=True)
+        keys, rest, places = self._sorted
+        at = np.searchsorted(keys, first)
+        new = np.ones(len(first), bool)
+        if len(keys):
+            new = keys[np.minimum(at, len(keys) - 1)] != first
+        rows, at = rows[new], at[new]
+        added = (
+            first[new],
+            words[rows, 1],
+            rows.astype(np.uint64) | np.uint64(number << _ROW_BITS),
+        )
+        pairs = zip((keys, rest, places), added, strict=True)
+        # Replaced as one: a reader has the arrays from before or from after.
+        keys, rest, places = (np.insert(old, at, values) for old, values in pairs)
+        self._sorted = keys, rest, places
+
+    def find(self, digest: bytes) -> Place | None:
+        """Where the vector of an image with this sha256 (32 bytes) is."""
+        keys, rest, places = self._sorted
+        first, second = np.frombuffer(digest[:_KEY_BYTES], np.uint64)
+        at = int(np.searchsorted(keys, first))
+        if at == len(keys) or keys[at] != first or rest[at] != second:
+            return None
+        number, row = divmod(int(places[at]), 1 << _ROW_BITS)
+        return number, row
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """An earlier dataset of the same model and recipe, to take vectors from."""
+
+    dataset: Dataset
+    hashes: HashIndex
+    #: By position in the list: the place of an unchanged image's vector, or -1.
+    unread: npt.NDArray[np.int64]
+
+    @staticmethod
+    def open(path: str, items: Items, identity: Mapping[str, Any], *, rehash: bool) -> "Earlier":
+        """Compare a list with an earlier dataset. Raises UserError: it has other vectors."""
+        dataset = open_existing(Path(path).expanduser().resolve())
+        if dataset is None:
+            raise UserError(f"reuse={path}: there is no dataset")
+        of_before = dataset.about["identity"]
+        if changed := [name for name in identity if of_before.get(name) != identity[name]]:
+            other = " and ".join(changed)
+            raise UserError(f"reuse={path}: its vectors are of another {other}; leave out reuse=")
+        hashes, keys, places = HashIndex(), [], []
+        for number in dataset.committed():
+            rows = dataset.rows(number, ("id", "sha256", "version"))
+            hashes.add(number, rows["sha256"].to_pylist())
+            keys += _keys(rows["id"], rows["version"]).chunks
+            places.append(np.arange(len(rows), dtype=np.int64) | number << _ROW_BITS)
+        unread = np.full(len(items), -1, np.int64)
+        if places and not rehash:
+            old = pa.chunked_array(keys, pa.string())
+            found = pc.index_in(_keys(items.ids, items.versions), value_set=old)
+            known = pc.and_(pc.is_valid(found), pc.not_equal(items.versions, "")).to_numpy()
+            unread[known] = np.concatenate(places)[pc.fill_null(found, 0).to_numpy()[known]]
+        return Earlier(dataset, hashes, unread)
+
+    def place(self, position: int) -> Place:
+        """Of a position that `unread` has."""
+        return divmod(int(self.unread[position]), 1 << _ROW_BITS)
+
+
+def _keys(ids: Any, versions: Any) -> Any:
+    return pc.binary_join_element_wise(ids, versions, "\0")
+
+
+def by_part(places: Mapping[int, Place]) -> Iterable[tuple[int, list[int], list[int]]]:
+    """Places by part: its number, the keys that want something of it, the rows that they want."""
+    parts: dict[int, tuple[list[int], list[int]]] = {}
+    for key, (number, row) in places.items():
+        keys, rows = parts.setdefault(number, ([], []))
+        keys.append(key)
+        rows.append(row)
+    return ((number, *parts[number]) for number in sorted(parts))

@@ -1,0 +1,298 @@
+"""A list of images → parts of vectors: the loop, from the loader over inference to the commits.
+
+Batches never cross the border of a shard, so that a vector's bits do not depend on where an earlier
+start was killed; the loader knows nothing of shards and keeps running across their borders. A shard
+is written in a thread of its own while the next one is filled: at most two are in memory.
+
+Images of equal bytes are embedded once: a row is dropped if an earlier position of the list has the
+same sha256. Workers leave out the decoding where they can know that already, which depends on
+timing; which rows are dropped does not.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from typing import Any, overload
+
+import numpy as np
+
+from wallclock.engines.batch import Batch
+from wallclock.engines.inference import Inference, open_inference
+from wallclock.engines.pipeline import DeviceStages
+from wallclock.engines.threads import ThreadLoader
+from wallclock.engines.writer import Writer
+from wallclock.errors import UserError, describe
+from wallclock.images import open_sources
+from wallclock.job import thumbnails
+from wallclock.job.dataset import Dataset, Vectors
+from wallclock.job.index import Earlier, HashIndex
+from wallclock.job.shard import Shard, subset
+from wallclock.job.sources import Items
+from wallclock.spec import ModelSpec, Recipe
+
+#: Images done so far, of all, what limits.
+Progress = Callable[[int, int, str], None]
+
+
+class Plan(Sequence[Sequence[int]]):
+    """The batches of the shards that are missing, in order; computed when indexed.
+
+    `unread`: by position, -1 where the image is to be read.
+    """
+
+    def __init__(
+        self, n: int, shard: int, batch: int, done: Sequence[int], unread: Any = None
+    ) -> None:
+        self._n, self._shard, self._batch, self._unread = n, shard, batch, unread
+        self._last: tuple[int, list[int]] = -1, []
+        self.missing = sorted(set(range(-(-n // shard))) - set(done))
+        counts = [-(-len(self.to_read(number)) // batch) for number in self.missing]
+        self._starts = np.cumsum([0, *counts])
+
+    def bounds(self, number: int) -> tuple[int, int]:
+        """First and last position of a shard, the last not included."""
+        return number * self._shard, min((number + 1) * self._shard, self._n)
+
+    def to_read(self, number: int) -> Sequence[int]:
+        """The positions of a shard whose images are read."""
+        first, last = self.bounds(number)
+        if self._unread is None:
+            return range(first, last)
+        if self._last[0] != number:  # asked once for each batch, shard after shard
+            unread = np.flatnonzero(self._unread[first:last] < 0) + first
+            self._last = number, unread.tolist()
+        return self._last[1]
+
+    def shards(self) -> Iterator[tuple[int, int]]:
+        """Every missing shard with the number of its batches."""
+        for number, (begin, end) in zip(self.missing, pairwise(self._starts), strict=True):
+            yield number, int(end - begin)
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    @overload
+    def __getitem__(self, index: int) -> Sequence[int]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Sequence[int]]: ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        at = int(np.searchsorted(self._starts, index, "right")) - 1
+        begin = (index - int(self._starts[at])) * self._batch
+        return self.to_read(self.missing[at])[begin : begin + self._batch]
+
+
+@dataclass
+class Tally:
+    """What a run has done so far, and what its main thread waited for, in seconds."""
+
+    images: int = 0
+    copied: int = 0
+    unread: int = 0
+    n_failed: int = 0
+    wait_s: dict[str, float] = field(default_factory=lambda: {"loader": 0.0, "sink": 0.0})
+    wall_s: float = 0.0
+
+    @property
+    def limited_by(self) -> str:
+        """What took the main thread longest: loader, forward or sink."""
+        parts = {**self.wait_s, "forward": self.wall_s - sum(self.wait_s.values())}
+        return max(parts, key=lambda name: parts[name])
+
+
+@contextmanager
+def _timed(tally: Tally, what: str) -> Iterator[None]:
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        tally.wait_s[what] += time.perf_counter() - began
+
+
+class Run:
+    """One pass over the missing shards.
+
+    Args:
+        also: makes a thumbnail in a worker; then every image is decoded.
+    """
+
+    def __init__(
+        self,
+        items: Items,
+        dataset: Dataset,
+        model: ModelSpec,
+        recipe: Recipe,
+        plan: Plan,
+        *,
+        earlier: Earlier | None = None,
+        deduplicate: bool = True,
+        also: Callable[..., bytes | None] | None = None,
+        max_failures: int | None = None,
+    ) -> None:
+        self._items, self._dataset, self._plan = items, dataset, plan
+        self._model, self._recipe, self._earlier = model, recipe, earlier
+        self._deduplicates, self._also, self._max_failures = deduplicate, also, max_failures
+        self._hashes = HashIndex()
+        #: Of the shard that is being loaded: sha256 → row.
+        self._recent: dict[bytes, int] = {}
+        self._open: deque[Shard] = deque()
+        self._submitted: deque[tuple[Shard, Sequence[int]]] = deque()
+        self._commits: deque[Future[None]] = deque()
+        self.tally = Tally()
+
+    def loader(self) -> ThreadLoader:
+        """The loader of the plan's batches; to be entered before CUDA starts."""
+        asks = (self._deduplicates or self._earlier) and not self._also
+        return open_sources(
+            self._items,
+            self._plan,
+            size=self._model.input_px,
+            recipe=self._recipe,
+            workers=self._recipe.workers,
+            known=self._known if asks else None,
+            also=self._also,
+        )
+
+    def run(self, loader: ThreadLoader, stages: DeviceStages, progress: Progress) -> Tally:
+        """Embed and commit; returns when all is on the disk.
+
+        Raises UserError: more images failed than may, or the disk is full.
+        """
+        tally, began, committed = self.tally, time.perf_counter(), set(self._dataset.committed())
+        n, shard_of = len(self._items), self._plan.bounds
+        done = n - sum(last - first for first, last in map(shard_of, self._plan.missing))
+        inference = open_inference(stages, self._recipe, Writer(self._arrived, lambda: None))
+        with ExitStack() as stack:
+            pool = ThreadPoolExecutor(1, "commit")
+            stack.callback(pool.shutdown, wait=True, cancel_futures=True)
+            before = -1
+            for number, batches in self._plan.shards():
+                for whole in sorted(committed & set(range(before + 1, number))):
+                    self._index(whole, self._dataset.rows(whole, ["sha256"])["sha256"].to_pylist())
+                before = number
+                shard = Shard(number, *shard_of(number), self._model.dim)
+                self._open.append(shard)
+                self._reuse(shard)
+                for _ in range(batches):
+                    with _timed(tally, "loader"):
+                        batch = next(loader)
+                    self._add(shard, batch, inference)
+                    done += len(batch.positions) + len(batch.known) + len(batch.failures)
+                    tally.wall_s = time.perf_counter() - began
+                    progress(done, n, tally.limited_by)
+                    self._commit_complete(pool)
+                self._index(number, shard.hashes())
+                self._recent.clear()
+                shard.loaded = True
+                done += len(shard.earlier)
+                self._commit_complete(pool)
+            inference.finish()
+            self._commit_complete(pool)
+            while self._commits:
+                self._commits.popleft().result()
+        tally.wall_s = time.perf_counter() - began
+        progress(n, n, tally.limited_by)
+        return tally
+
+    def _known(self, digest: bytes) -> bool:
+        """Whether an image of an earlier position has these bytes. Called in the workers."""
+        if self._earlier and self._earlier.hashes.find(digest):
+            return True
+        found = digest in self._recent or self._hashes.find(digest) is not None
+        return self._deduplicates and found
+
+    def _index(self, number: int, hashes: Sequence[str]) -> None:
+        if self._deduplicates:
+            self._hashes.add(number, hashes)
+
+    def _reuse(self, shard: Shard) -> None:
+        """Take over what has not changed since the earlier dataset."""
+        if self._earlier is None:
+            return
+        unread = self._earlier.unread[shard.first : shard.last]
+        places = {
+            int(at): self._earlier.place(shard.first + int(at))
+            for at in np.flatnonzero(unread >= 0)
+        }
+        shard.reuse(places)
+        shard.read_reused(self._earlier.dataset)
+        self.tally.unread += len(places)
+
+    def _add(self, shard: Shard, batch: Batch, inference: Inference) -> None:
+        """Take a loaded batch: embed what no earlier position and no earlier dataset has."""
+        fresh = []
+        found = [(row, at, batch.inspected[row]) for row, at in enumerate(batch.positions)]
+        found += [(-1, at, item) for at, item in batch.known]
+        for row, position, item in sorted(found, key=lambda one: one[1]):
+            offset, digest = position - shard.first, bytes.fromhex(item.sha256)
+            shard.inspected(offset, item)
+            if not self._copied(shard, offset, digest):
+                self._recent[digest] = offset
+                fresh.append((row, offset))
+        made = (
+            (at, image) for at, image in zip(batch.positions, batch.made, strict=False) if image
+        )
+        shard.made.update((at - shard.first, image) for at, image in made)
+        shard.failures += batch.failures
+        self.tally.images += len(found)
+        self.tally.n_failed += len(batch.failures)
+        self._check_failures(batch)
+        if fresh:
+            rows, offsets = zip(*fresh, strict=True)
+            whole = len(rows) == len(batch.ids)
+            shard.waiting += len(rows)
+            self._submitted.append((shard, offsets))
+            inference.submit(batch if whole else subset(batch, rows, batch.images), 0)
+            inference.spans.clear()
+            inference.writer.written.clear()
+
+    def _copied(self, shard: Shard, offset: int, digest: bytes) -> bool:
+        """Whether the row's vector is one that there is, and note where."""
+        self.tally.copied += 1
+        if self._deduplicates and (place := self._hashes.find(digest)):
+            shard.own[offset] = place
+        elif self._earlier and (place := self._earlier.hashes.find(digest)):
+            shard.earlier[offset] = place
+        elif self._deduplicates and digest in self._recent:
+            shard.twins[offset] = self._recent[digest]
+        else:
+            self.tally.copied -= 1
+            return False
+        return True
+
+    def _check_failures(self, batch: Batch) -> None:
+        most = self._max_failures
+        if most is not None and self.tally.n_failed > most:
+            last = describe(batch.failures[-1])
+            raise UserError(f"more than max_failures={most} images failed; the last, {last}")
+
+    def _arrived(self, ids: Sequence[str], vectors: Vectors) -> None:
+        shard, offsets = self._submitted.popleft()
+        shard.arrived(list(offsets), vectors)
+
+    def _commit_complete(self, pool: ThreadPoolExecutor) -> None:
+        """Write the shards that are complete, one at a time: a copy may lie in the one before."""
+        while self._open and self._open[0].complete:
+            with _timed(self.tally, "sink"):
+                while self._commits:
+                    self._commits.popleft().result()
+            self._commits.append(pool.submit(self._commit, self._open.popleft()))
+        if self._commits and self._commits[0].done():
+            self._commits.popleft().result()
+
+    def _commit(self, shard: Shard) -> None:
+        earlier = self._earlier.dataset if self._earlier else self._dataset
+        part = shard.part(self._items, self._dataset, earlier)
+        if self._also:
+            part.thumbnails = partial(thumbnails.write, shard, self._items)
+        self._dataset.commit(shard.number, part)

@@ -1,0 +1,132 @@
+"""The settings of a job: `key=value` on the command line, keyword arguments of `embed`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from wallclock import checkpoint, provenance
+from wallclock.constraints import OneOf, Range, build
+from wallclock.errors import UserError, check_name
+from wallclock.images import FAST
+from wallclock.spec import DTYPES, SINKS, Count, ModelSpec, Positive, Recipe
+
+#: By name; device, precision and batch are the job's. `pillow` decodes in full and resizes with
+#: Pillow: the reference of `verify`.
+RECIPES: Mapping[str, Recipe] = {
+    "fast": FAST,
+    "pillow": replace(FAST, name="pillow", decoder="pil", resizer="pil", dct_scale="full"),
+}
+#: The mock model: it copies pixels, and takes as long as `service_ms` says.
+MOCK = "null"
+_Milliseconds = Annotated[float, Range(0, 3_600_000)]
+
+
+@dataclass(frozen=True)
+class JobSettings:
+    """One job. What changes its vectors is in `identity`; the rest may change between two starts.
+
+    `model`: a hub id, a folder, or null for the mock. `reuse`: an earlier dataset whose vectors are
+    taken where an image has not changed; one of the same size and date is not read, with `rehash`
+    it is. `deduplicate`: images of equal bytes are embedded once. `max_failures`: the job stops
+    above it; by default all may fail. `into_new`: where OUT holds another job's vectors, go to
+    OUT-2, OUT-3 … `export`: a port for live metrics, 0 for none. `limit`: the first so many images
+    of the list.
+    """
+
+    model: str = "facebook/dinov2-small"
+    recipe: Annotated[str, OneOf(RECIPES)] = "fast"
+    batch: Annotated[int, Range(1, 65_536)] = 64
+    device: Annotated[str, OneOf(("auto", "cpu", "cuda"))] = "auto"
+    dtype: Annotated[str, OneOf(("auto", *DTYPES["pytorch"]))] = "auto"
+    workers: Annotated[int, Range(0, 1024)] = 0
+    shard: Annotated[int, Range(1, 10_000_000)] = 10_000
+    sink: Annotated[str, OneOf(SINKS)] = "parquet"
+    reuse: str = ""
+    rehash: bool = False
+    keep: Annotated[str, OneOf(("", "thumbnails"))] = ""
+    deduplicate: bool = True
+    max_failures: Count | None = None
+    into_new: bool = False
+    export: Annotated[int, Range(0, 65_535)] = 0
+    limit: Positive | None = None
+    service_ms: _Milliseconds = 0.0
+    service_ms_per_image: _Milliseconds = 0.0
+
+    def __post_init__(self) -> None:
+        if self.keep and self.reuse:
+            raise UserError(f"keep={self.keep} decodes every image: leave out reuse=")
+
+    def resolved_recipe(self) -> Recipe:
+        """The recipe with its device and precision. Raises UserError: a GPU that is not here."""
+        gpus = provenance.gpus() if self.device != "cpu" else []
+        if self.device == "cuda" and not gpus:
+            raise UserError(
+                "device=cuda, but there is no NVIDIA GPU; set device=auto or device=cpu"
+            )
+        device = "cuda" if gpus else "cpu"
+        # A CPU emulates FP16.
+        auto = "fp16" if device == "cuda" and self.recipe == "fast" else "fp32"
+        dtype = auto if self.dtype == "auto" else self.dtype
+        changes: dict[str, Any] = {"device": device, "dtype": dtype, "batch_size": self.batch}
+        return replace(RECIPES[self.recipe], workers=self.workers, sink=self.sink, **changes)
+
+    def resolved_model(self) -> ModelSpec:
+        """The model with its input size, width and pixel statistics.
+
+        The default model has random weights where the hub's cache lacks it and no hub is set.
+        Raises UserError: no such model.
+        """
+        if self.model == MOCK:
+            times = {name: getattr(self, name) for name in ("service_ms", "service_ms_per_image")}
+            return ModelSpec(MOCK, weights="none", **times)
+        for name in ("service_ms", "service_ms_per_image"):
+            if getattr(self, name):
+                raise UserError(f"{name}={getattr(self, name):g}: needs model={MOCK}, the mock")
+        default = checkpoint.DEFAULT
+        if self.model == default.hub_id:
+            return (
+                replace(default, weights="pretrained") if checkpoint.has_hub(default) else default
+            )
+        local = Path(self.model).expanduser().is_dir()
+        source: dict[str, Any] = {"path" if local else "hub_id": self.model}
+        if not local and self.model.count("/") != 1:
+            raise UserError(f"model={self.model}: give a hub id (owner/name), a folder, or null")
+        opened: dict[str, Any] = {"input_px": 0, "dim": 0, "mean": (), "std": ()}
+        return checkpoint.complete(
+            ModelSpec("any", weights="pretrained", revision="main", **source, **opened)
+        )
+
+
+def make(values: Mapping[str, Any]) -> JobSettings:
+    """Checked settings from plain values. Raises UserError: a name or value that is not allowed."""
+    return build(JobSettings, values, "")
+
+
+def values_of(cls: Any, words: Sequence[str]) -> dict[str, Any]:
+    """Values from `key=value` words, each of the type of its field's default in `cls`.
+
+    Raises UserError: one line with the nearest names.
+    """
+    values: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.removeprefix("--").partition("=")
+        check_name(name, [item.name for item in fields(cls)], "setting")
+        if not equals:
+            raise UserError(f"{word}: give it a value, {name}=…")
+        values[name] = _value(text, getattr(cls, name))
+    return values
+
+
+def _value(text: str, default: Any) -> Any:
+    """A word as the type of its setting's default has it; the check says what it should be."""
+    if isinstance(default, bool):
+        return {"true": True, "false": False}.get(text.lower(), text)
+    if isinstance(default, str):
+        return text
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,110 @@
+"""One shard of a job while it is filled: rows by position, vectors as they arrive."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wallclock.corpus.manifest import Item
+from wallclock.engines.batch import Batch
+from wallclock.job.dataset import Dataset, Part, Vectors
+from wallclock.job.index import Place, by_part
+from wallclock.job.sources import Items
+
+
+@dataclass
+class Shard:
+    """Positions `first` to `last` of the list; all arrays are by position less `first`.
+
+    A row is embedded, a copy of another row (`twins`), or a copy of a vector that is on the disk:
+    in an earlier part of this dataset (`own`), or in an earlier dataset (`earlier`). What is none
+    of these has failed.
+    """
+
+    number: int
+    first: int
+    last: int
+    dim: int
+    failures: list[Mapping[str, str]] = field(default_factory=list)
+    #: Rows whose vectors have not arrived.
+    waiting: int = 0
+    #: Whether all its batches were loaded.
+    loaded: bool = False
+
+    def __post_init__(self) -> None:
+        n = self.last - self.first
+        self.vectors: Vectors = np.zeros((n, self.dim), np.float32)
+        self.sha256, self.made = [""] * n, dict[int, bytes]()
+        self.sizes = np.zeros((2, n), np.int32)
+        self.kept = np.zeros(n, bool)
+        self.twins, self.own, self.earlier = (
+            dict[int, int](),
+            dict[int, Place](),
+            dict[int, Place](),
+        )
+
+    @property
+    def complete(self) -> bool:
+        """Whether it can be committed."""
+        return self.loaded and not self.waiting
+
+    @property
+    def copied(self) -> int:
+        """Rows whose images were not embedded."""
+        return len(self.twins) + len(self.own) + len(self.earlier)
+
+    def inspected(self, offset: int, item: Item) -> None:
+        """Note what was found of a row's image; it will have a vector."""
+        self.sha256[offset], self.kept[offset] = item.sha256, True
+        self.sizes[:, offset] = item.width, item.height
+
+    def arrived(self, offsets: Sequence[int], vectors: Vectors) -> None:
+        """Take the vectors of embedded rows."""
+        self.vectors[offsets] = vectors
+        self.waiting -= len(offsets)
+
+    def reuse(self, places: Mapping[int, Place]) -> None:
+        """Take rows from an earlier dataset, unread."""
+        self.earlier.update(places)
+        self.kept[list(places)] = True
+
+    def hashes(self) -> list[str]:
+        """The sha256 of the rows that will be in the part, in its order."""
+        return [self.sha256[offset] for offset in np.flatnonzero(self.kept)]
+
+    def part(self, items: Items, own: Dataset, earlier: Dataset) -> Part:
+        """What to commit. Reads the vectors that are copied, each part once."""
+        for dataset, places in ((own, self.own), (earlier, self.earlier)):
+            for number, offsets, rows in by_part(places):
+                self.vectors[offsets] = dataset.vectors(number)[rows]
+        for offset, twin in self.twins.items():
+            self.vectors[offset] = self.vectors[twin]
+        kept = np.flatnonzero(self.kept)
+        columns: dict[str, Any] = {
+            **{
+                "sha256": self.hashes(),
+                "width": self.sizes[0, kept],
+                "height": self.sizes[1, kept],
+            },
+            "id": items.ids[self.first : self.last].take(kept),
+            "version": items.versions[self.first : self.last].take(kept),
+        }
+        return Part(columns, self.vectors[kept], self.failures)
+
+    def read_reused(self, earlier: Dataset) -> None:
+        """Fill in hash and size of the rows that were taken unread."""
+        unread = {at: place for at, place in self.earlier.items() if not self.sha256[at]}
+        for number, offsets, rows in by_part(unread):
+            table = earlier.rows(number, ("sha256", "width", "height")).take(rows)
+            for offset, digest in zip(offsets, table["sha256"].to_pylist(), strict=True):
+                self.sha256[offset] = digest
+            for axis, name in enumerate(("width", "height")):
+                self.sizes[axis, offsets] = table[name].to_numpy()
+
+
+def subset(batch: Batch, rows: Sequence[int], images: npt.NDArray[Any]) -> Batch:
+    """Those rows of a batch, as inference takes them."""
+    ids = [batch.ids[row] for row in rows]
+    return Batch(ids, [batch.positions[row] for row in rows], images[list(rows)])

@@ -1,0 +1,190 @@
+"""One start of a job: is OUT this job's, what is missing, and then the run."""
+
+import json
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from wallclock.engines.pipeline import network_stages
+from wallclock.errors import Unavailable, UserError
+from wallclock.job import settings as job_settings
+from wallclock.job import thumbnails
+from wallclock.job.dataset import ROWS, Dataset, check_same, locked, open_existing
+from wallclock.job.index import Earlier
+from wallclock.job.run import Plan, Run, Tally
+from wallclock.job.settings import JobSettings
+from wallclock.job.sources import Items, list_items
+from wallclock.run.progress import CorpusProgress, bars, format_duration
+from wallclock.spec import ModelSpec, Recipe
+
+#: Of a recipe, what does not change a vector; and of a model.
+_NO_MATTER = ("name", "workers", "sink", "prefetch", "start_method", "pin_memory", "torch_threads")
+_NO_MATTER_OF_MODEL = ("path", "service_ms", "service_ms_per_image", "spin")
+#: Distributions whose versions dataset.json names.
+_LIBRARIES = ("wallclock", "numpy", "pillow", "simplejpeg", "torch", "transformers", "pyarrow")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a start of a job did. `counts`: vectors, failures and parts, earlier starts included."""
+
+    out: Path
+    counts: Mapping[str, int]
+    tally: Tally
+
+    def __str__(self) -> str:
+        tally, counts = self.tally, self.counts
+        failed = f", {counts['failures']:,} failed" if counts["failures"] else ""
+        whole = f"{counts['vectors']:,} vectors{failed} in {counts['parts']:,} parts of {self.out}"
+        if not tally.wall_s:
+            return f"complete already: {whole}"
+        notes = [f"{tally.unread:,} unchanged"] * bool(tally.unread)
+        notes += [f"{tally.copied:,} with equal bytes"] * bool(tally.copied)
+        rate = (tally.images + tally.n_failed) / tally.wall_s
+        notes += [f"{rate:,.0f} images/s", f"limited by the {tally.limited_by}"]
+        return f"{whole}: {format_duration(tally.wall_s)}, {', '.join(notes)}"
+
+
+def embed(
+    src: str | Path, out: str | Path, *, console: Console | None = None, **values: Any
+) -> Outcome:
+    """Embed the images of a source into a folder of Parquet files.
+
+    Call it again after whatever stopped it: parts that are on the disk are kept.
+
+    Args:
+        src: a folder, a list (CSV, Parquet, a line each), s3://bucket/prefix, or a list's URL.
+        out: the folder; it is new, or this job's.
+        console: where progress goes; by default nowhere.
+        values: the fields of `JobSettings`.
+
+    Raises:
+        UserError: the request cannot be met; one line that says why and what to do.
+    """
+    settings = job_settings.make(values)
+    recipe, model = settings.resolved_recipe(), settings.resolved_model()
+    items = list_items(str(src), settings.limit)
+    identity = _identity(settings, recipe, model, items)
+    folder = _own_folder(Path(out).expanduser().resolve(), identity, settings)
+    with locked(folder), ExitStack() as stack:
+        dataset = open_existing(folder) or Dataset(folder, settings.sink)
+        if dataset.about:
+            check_same(dataset, identity)
+            if dataset.about["complete"]:
+                return Outcome(folder, dataset.about["counts"], Tally())
+        dataset.remove_leftovers()
+        earlier = None
+        if settings.reuse:
+            same = {name: identity[name] for name in ("model", "recipe")}
+            earlier = Earlier.open(settings.reuse, items, same, rehash=settings.rehash)
+        unread = earlier.unread if earlier else None
+        plan = Plan(len(items), settings.shard, settings.batch, dataset.committed(), unread)
+        run = Run(
+            *(items, dataset, model, recipe, plan),
+            earlier=earlier,
+            deduplicate=settings.deduplicate,
+            also=thumbnails.thumbnail if settings.keep else None,
+            max_failures=settings.max_failures,
+        )
+        # Threads first: they load while the model does.
+        loader = stack.enter_context(run.loader())
+        try:
+            stages = network_stages(recipe, model, folder / ".onnx")
+        except Unavailable as error:
+            raise UserError(str(error)) from error
+        identity["weights"] = stages.weights_digest
+        if dataset.about:
+            check_same(dataset, identity)
+        if earlier and earlier.dataset.about["identity"]["weights"] != identity["weights"]:
+            raise UserError(
+                f"reuse={settings.reuse}: its vectors are of other weights; leave it out"
+            )
+        about = _about(src, settings, identity, stages.labels)
+        dataset.describe({**about, "complete": False})
+        with _watched(settings.export, run, loader):
+            tally = _shown(run, loader, stages, console or Console(quiet=True))
+        counts = dataset.counts()
+        dataset.describe({**about, "complete": True, "counts": counts})
+        return Outcome(folder, counts, tally)
+
+
+def _shown(run: Run, loader: Any, stages: Any, console: Console) -> Tally:
+    with bars(console) as progress_bars:
+        progress = CorpusProgress(progress_bars)
+
+        def show(done: int, total: int, limited_by: str) -> None:
+            progress.limited_by = limited_by
+            progress(done, total, "embedding")
+
+        return run.run(loader, stages, show)
+
+
+@contextmanager
+def _watched(port: int, run: Run, loader: Any) -> Iterator[None]:
+    """Live metrics at a port while the block runs; 0 for none."""
+    if not port:
+        yield
+        return
+    from wallclock.measure import monitor
+
+    tally = run.tally
+    loop = monitor.Loop(
+        dict, lambda: tally.images, lambda: {"any": tally.n_failed}, {"loaded": loader.ready}
+    )
+    exporter = monitor.serve(port, loop, {"experiment": "embed", "cell": "", "repeat": "0"})
+    try:
+        yield
+    finally:
+        exporter.close()
+
+
+def _identity(
+    settings: JobSettings, recipe: Recipe, model: ModelSpec, items: Items
+) -> dict[str, Any]:
+    """What the vectors of a job depend on, as JSON has it; without the digest of the weights."""
+    kept = {name: value for name, value in asdict(recipe).items() if name not in _NO_MATTER}
+    of_model = {k: value for k, value in asdict(model).items() if k not in _NO_MATTER_OF_MODEL}
+    earlier = open_existing(Path(settings.reuse).expanduser().resolve()) if settings.reuse else None
+    identity = {
+        **{"images": items.digest(), "n": len(items), "model": of_model, "recipe": kept},
+        **{name: getattr(settings, name) for name in ("shard", "sink", "keep", "deduplicate")},
+        "reuse": earlier.about["identity"]["images"] if earlier else "",
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(identity))
+    return plain
+
+
+def _own_folder(out: Path, identity: Mapping[str, Any], settings: JobSettings) -> Path:
+    """OUT; with `into_new` the first of OUT, OUT-2, OUT-3 … that is free or this job's."""
+    folder, number = out, 1
+    while settings.into_new and (there := open_existing(folder)):
+        with suppress(UserError):
+            check_same(there, identity)
+            break
+        number += 1
+        folder = out.with_name(f"{out.name}-{number}")
+    return folder
+
+
+def _about(
+    src: str | Path, settings: JobSettings, identity: Mapping[str, Any], ran: Mapping[str, str]
+) -> dict[str, Any]:
+    versions = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    vector = f"fixed_size_list<float>[{identity['model']['dim']}]"
+    return {
+        "source": str(src),
+        "settings": asdict(settings),
+        "identity": identity,
+        "ran": dict(ran),
+        "schema": {"vector": vector} | {item.name: str(item.type) for item in ROWS},
+        "versions": versions,
+    }
