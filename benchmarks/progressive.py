@@ -4,9 +4,9 @@ Every progressive JPEG is decoded at the scale of `recipe=fast`: all of it, and 
 does. A row is a scan script at one scale: how many files, of how many something was cut, the share
 of their bytes that is kept, milliseconds of a decode (the cut included; alternately, the median
 round of each file, then the median file), and of those cut the PSNR after the resize against the
-whole file's image. As `recipe=fast` is judged: on how many files the result is more than 1 dB below full decode
-and INTER_AREA, on how many below the paper's recipe, each against Pillow's antialiased resize.
-`gate`: at least 40 dB for 95 % of the files and none below the paper's recipe.
+whole file's image. As `recipe=fast` is judged: on how many files the result is more than 1 dB below
+full decode and INTER_AREA, on how many below the paper's recipe, each against Pillow's antialiased
+resize. `gate`: at least 40 dB for 95 % of the files cut, and none below the paper's recipe.
 
 A script is written as its scans: components, band of coefficients, bits left out (`Y1-63/1`). Those
 of fewer than `--least` files at a scale are counted together.
