@@ -139,3 +139,26 @@ def stage_fixes() -> list[Record]:
         *made,
         replace(timed("h2d", {}, {}), status="unavailable", reason="needs a GPU", samples={}),
     ]
+
+
+def scaling_jobs() -> list[Record]:
+    """The job on 1,000 to a million images: 0.5 s and 2 ms each, the longest 1 % more."""
+    like = next(record for record in fixture_records("scaling") if record.ok)
+    records = []
+    for n in (1000, 10_000, 100_000, 1_000_000):
+        params = {**like.cell.params, "what": "job", "n": n}
+        cell = replace(like.cell, protocol="job", label=f"job-{n}", params=params)
+        wall_s = (0.5 + 0.002 * n) * (1.01 if n == 1_000_000 else 1)
+        sampled = {
+            "elapsed_s": [100, 150, 200, 1200, 2200],
+            "n_done": [50_000, 50_000, 100_000, 500_000, 1_000_000],
+            "rss_mib": [600.0, 600.0, 500.0, 510.0, 500.0],
+            "open_files": [9] * 5,
+            "collections": [1, 2, 3, 4, 5],
+        }
+        if n < 1_000_000:
+            sampled = {name: values[:1] for name, values in sampled.items()}
+        values = {**like.values, "n_loaded": n, "startup_s": 0.5, "sampled": sampled}
+        samples = {"wall": [round(wall_s * S)]}
+        records.append(replace(like, cell=cell, values=values, samples=samples))
+    return records

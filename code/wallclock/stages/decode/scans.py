@@ -7,8 +7,8 @@ the last one of those is replaced by an end-of-image marker. `recipe.progressive
 
 - `exact`: only what no pixel depends on. At 1/8 a component that is not subsampled is its DC
   coefficients alone, so that its AC scans only have to be there: of one whose coefficients 1 to 9
-  are all unknown, libjpeg-turbo estimates the DC anew (block smoothing). At 1/4 and 1/2 libjpeg's
-  reduced transforms take nearly all 64 coefficients, and nothing is cut.
+  are all unknown, libjpeg-turbo estimates the DC anew (block smoothing). At 1/4 and 1/2 its
+  reduced transforms (jidctred.c) take 25 and 49 coefficients, the last among them: nothing is cut.
 - `early`: at 1/8 and 1/4 coefficients of low frequency without their last bit, those of the first
   component, which is luma, without two; at 1/2 without the last bit of the first component's AC.
   In full nothing is cut. Block smoothing estimates what is missing, which costs time: scans that
