@@ -14,7 +14,7 @@ FLAGS := $(if $(filter quick,$(PROFILE)),--quick,corpus=abo) --experiment all
 FULL := $(if $(filter quick,$(PROFILE)),,profile=long)
 # MODEL is a folder if there is one of that name, else a model on the hub.
 MODEL_IS = $(if $(MODEL),model=any model.$(if $(wildcard $(MODEL)/.),path,hub_id)=$(MODEL))
-.PHONY: help setup quick data run figures diff report check all diagnose drift compare frontier gpu-reference setup-peers test test-slow lint lock clean
+.PHONY: help setup quick data run figures diff report check all diagnose embed verify drift compare frontier gpu-reference setup-peers test test-slow lint lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -54,6 +54,14 @@ diagnose: $(READY) ## where your job spends its time, what to fix: IMAGES=dir/ [
 	  $(if $(DEVICE),device=$(DEVICE)) $(if $(PROVE),experiment.diagnose.prove=true) \
 	  $(if $(FOR),experiment.diagnose.accelerator=$(FOR)) $(if $(CORES),experiment.diagnose.accelerator_cores=$(CORES)) \
 	  $(if $(USD),experiment.diagnose.accelerator_usd_per_hour=$(USD)) $(ARGS)
+
+embed: $(READY) ## images to vectors, resumed after any kill: IMAGES=dir/|list.csv|s3://bucket/prefix OUT=dir/ [MODEL=hub-id|dir/] [ARGS="shard=5000"]
+	@$(if $(and $(IMAGES),$(OUT)),,echo "make embed needs images and a folder: make embed IMAGES=/path/to/images OUT=/path/to/vectors" >&2; exit 2)
+	@$(PY) -m wallclock embed "$(IMAGES)" "$(OUT)" $(if $(MODEL),"model=$(MODEL)") $(ARGS)
+
+verify: $(READY) ## embed a random sample of a job's vectors again with Pillow in FP32 and compare: OUT=dir/ [ARGS="n=64"]
+	@$(if $(OUT),,echo "make verify needs the folder of vectors: make verify OUT=/path/to/vectors" >&2; exit 2)
+	@$(PY) -m wallclock verify "$(OUT)" $(ARGS)
 
 drift: $(READY) ## compare two folders of images (size, format, brightness): A=old/ B=new/
 	@$(if $(and $(A),$(B)),,echo "make drift compares two folders: make drift A=old/ B=new/" >&2; exit 2)

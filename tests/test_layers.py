@@ -20,12 +20,12 @@ LAYERS = (
     tuple(f"wallclock.{name}" for name in ("provenance", "records", "checkpoint", "cuda")),
     ("wallclock.corpus", "wallclock.stages"),
     ("wallclock.engines", "wallclock.images"),
-    ("wallclock.measure", "wallclock.run"),
+    ("wallclock.measure", "wallclock.run", "wallclock.job"),
     ("experiments",),
     ("wallclock.paper",),
     (
         *("wallclock.resolve", "wallclock.settings", "wallclock.session"),
-        *("wallclock.drift", "wallclock.compare", "main"),
+        *("wallclock.drift", "wallclock.compare", "wallclock.__main__", "main"),
     ),
 )
 RANK = {prefix: rank for rank, layer in enumerate(LAYERS) for prefix in layer}
@@ -125,6 +125,7 @@ APPLICATION = ("hydra", "omegaconf", "wallclock.paper", "experiments", "wallcloc
         ("clock predict corpus.folder corpus.prepare engines.loaders", APPLICATION),
         ("resolve constraints spec", ("hydra", "wallclock.run.runner", "wallclock.run.worker")),
         ("settings", ("wallclock.run.runner",)),
+        ("job __main__", ("hydra", "wallclock.paper", "experiments", "torch", "cv2", "boto3")),
         ("stages.decode", ("numpy", "PIL", "cv2", "torch", "simplejpeg", "turbojpeg")),
     ],
 )
@@ -200,7 +201,7 @@ MEASURED = set(provenance.measured_code(provenance.PACKAGE))
 #: Measured code imports these, and no figure depends on them: messages, file formats, live metrics.
 NOT_MEASURED = {
     *("constraints", "cuda", "errors", "files", "provenance", "records"),
-    "measure/monitor",
+    *("measure/monitor", "run/progress"),
 }
 
 
@@ -218,8 +219,8 @@ def test_measured_code_covers_its_imports() -> None:
 
 def test_measured_code_covers_nothing_else() -> None:
     ground = ("checkpoint", "clock", "jpeg", "native", "spec", "summary", "thread_counts")
-    alone = {*(f"{name}.py" for name in ground), "run/worker.py"}
-    packages = ("corpus/", "stages/", "engines/", "measure/")
+    alone = {*(f"{name}.py" for name in ground), "images.py", "run/worker.py"}
+    packages = ("corpus/", "stages/", "engines/", "job/", "measure/")
     assert {name for name in MEASURED if not name.startswith(packages)} == alone
     assert {"corpus/folder.py", "measure/throughput.py", "stages/decode/pil.py"} <= MEASURED
     assert not [name for name in MEASURED if name.startswith(("corpus/abo/", "measure/monitor"))]

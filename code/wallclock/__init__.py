@@ -1,3 +1,39 @@
-"""wallclock: where an image-embedding job really spends its time."""
+"""wallclock: where an image-embedding job really spends its time, and a loader that gets it back.
+
+    import wallclock
+    with wallclock.open_images("photos/", size=224, batch=32) as batches:
+        for batch in batches:
+            batch.ids, batch.images    # uint8 (n, 224, 224, 3)
+
+What is public is in `__all__`, and imported when it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from wallclock import predict as predict
+    from wallclock.clock import StageProfiler as StageProfiler
+    from wallclock.images import open_images as open_images
+    from wallclock.job import embed as embed
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "StageProfiler": "wallclock.clock",
+    "embed": "wallclock.job",
+    "open_images": "wallclock.images",
+}
+__all__ = ["StageProfiler", "embed", "open_images", "predict"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name == "predict":
+        return import_module("wallclock.predict")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,6 +1,5 @@
 """Whether torch can use a CUDA GPU here; if not, why, in one line."""
 
-from wallclock import provenance
 from wallclock.errors import Unavailable
 
 #: Major version of the CUDA that torch is built for → the oldest driver that runs it:
@@ -15,6 +14,9 @@ def require(what: str = "device=cuda") -> None:
 
     if torch.cuda.is_available():
         return
+    # Imported where it is needed: what it reads the machine with, a user's own loop has no need of.
+    from wallclock import provenance
+
     wheel, gpus = f"torch {torch.__version__}", provenance.gpus()
     reason = f"{what} needs a CUDA GPU, and {wheel} sees no CUDA device"
     if gpus and torch.version.cuda is None:

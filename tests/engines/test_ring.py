@@ -52,8 +52,8 @@ def work(ring: Ring, chunk: Chunk, failed: set[int]) -> None:
 
 
 def test_a_batch_longer_than_a_buffer_is_refused() -> None:
-    with pytest.raises(ValueError, match="does not fit"):
-        Ring([np.zeros((4, 1))], [list(range(5))])
+    with pytest.raises(ValueError, match="do not fit"):
+        Ring([np.zeros((4, 1))], [list(range(5))]).open()
 
 
 @pytest.mark.parametrize("batch_size", [1, 8, 64])

@@ -84,7 +84,7 @@ def _items(
 
 
 def candidates(root: Path) -> Iterator[str]:
-    """Paths below a folder, relative to it, of what may be an image; unreadable folders too."""
+    """The names of the images under a folder, and of what cannot be read, relative to it."""
     errors: list[OSError] = []
     for folder, subfolders, files in os.walk(root, onerror=errors.append):
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
@@ -105,11 +105,14 @@ def _is_image(path: str) -> bool:
     return False
 
 
-def _item(root: Path, name: str, limits: Limits, known: Item | None) -> Item:
-    path = root / name
-    # A name that is not UTF-8 keeps its bytes as \xNN in the id, which every sink can store.
+def id_of(name: str) -> str:
+    """A file's id: its name; bytes that are not UTF-8 as \\xNN, which every sink can store."""
     raw = name.replace(os.sep, "/").encode("utf-8", "surrogateescape")
-    item = Item(raw.decode("utf-8", "backslashreplace"), name)
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def _item(root: Path, name: str, limits: Limits, known: Item | None) -> Item:
+    path, item = root / name, Item(id_of(name), name)
     try:
         status = path.stat()
         item = replace(item, bytes=status.st_size, mtime_ns=status.st_mtime_ns)

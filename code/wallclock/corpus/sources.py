@@ -231,7 +231,7 @@ class Inspector:
         Raises:
             ImageError: they are no image, a damaged or a dangerous one.
         """
-        header = read_header(data, self.limits)
+        header = read_header(data, self.limits, to_the_end=self.decoder not in _STRICT)
         digest = hashlib.sha256(data).digest()
         item = Inspected(
             source.id,

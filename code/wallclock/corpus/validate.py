@@ -97,6 +97,10 @@ class Header:
         sequential = self.process in ("baseline", "extended") and self.scans == 1
         return sequential and self.annotate(Item("", "")).plain_jpeg
 
+    def scan_is_all(self, components: bytes) -> bool:
+        """Whether a first scan of so many components, a byte, is the only one of this frame."""
+        return self.process in ("baseline", "extended") and components == bytes((self.components,))
+
     def annotate(self, item: Item) -> Item:
         """The item with this header's fields."""
         size = {"width": self.width, "height": self.height, "components": self.components}
@@ -141,8 +145,12 @@ def sniff(head: bytes) -> str | None:
     return match.lastgroup if match else None
 
 
-def read_header(data: bytes, limits: Limits) -> Header:
-    """Parse the header without decoding; raise `ImageError` for what limits or decoders refuse."""
+def read_header(data: bytes, limits: Limits, *, to_the_end: bool = True) -> Header:
+    """Parse the header without decoding; raise `ImageError` for what limits or decoders refuse.
+
+    With `to_the_end=False` a JPEG whose first scan is its only one, as its header says, is not
+    searched behind that: a strict decoder stops there too and refuses one that is cut off.
+    """
     if not data:
         raise ImageError("read", "empty file")
     format = sniff(data[:16])
@@ -150,11 +158,13 @@ def read_header(data: bytes, limits: Limits) -> Header:
         start = data[:4].hex(" ")
         raise ImageError("decode", f"not a JPEG, PNG, WebP or GIF file: it starts with {start}")
     if format == "jpeg":
-        header = _jpeg_header(data, limits)
+        header = _jpeg_header(data, limits, to_the_end)
     else:
         with _failures(format), Image.open(io.BytesIO(data), formats=[format]) as image:
             header = Header(format, image.width, image.height, len(image.getbands()))
     pixels, longest = header.width * header.height, max(header.width, header.height)
+    if pixels <= limits.max_pixels and longest <= limits.max_side and header.scans == 1:
+        return header
     claim = f"header claims {header.width}x{header.height} pixels"
     if pixels > limits.max_pixels:
         raise ImageError("decode", f"{claim}, over the limit of {limits.max_pixels:,}")
@@ -166,7 +176,7 @@ def read_header(data: bytes, limits: Limits) -> Header:
     return header
 
 
-def _jpeg_header(data: bytes, limits: Limits) -> Header:
+def _jpeg_header(data: bytes, limits: Limits, to_the_end: bool) -> Header:
     header: Header | None = None
     scans, behind = 0, 2
     for number, (marker, at, start, end) in enumerate(jpeg.segments(data), 1):
@@ -186,6 +196,8 @@ def _jpeg_header(data: bytes, limits: Limits) -> Header:
             scans += 1
             if scans > limits.max_scans:
                 raise ImageError("decode", f"more JPEG scans than the limit of {limits.max_scans}")
+            if not to_the_end and header and header.scan_is_all(data[start + 2 : start + 3]):
+                return header
         behind = end
     raise ImageError("decode", "truncated JPEG: cut off before its end-of-image marker")
 

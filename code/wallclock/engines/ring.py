@@ -63,11 +63,6 @@ class Ring:
     def __init__(
         self, buffers: Sequence[npt.NDArray[Any]], batches: Sequence[Sequence[int]]
     ) -> None:
-        longest = max((len(positions) for positions in batches), default=0)
-        if buffers and longest > len(buffers[0]):
-            raise ValueError(
-                f"a batch of {longest} images does not fit into a buffer of {len(buffers[0])}"
-            )
         self.buffers = buffers
         self._batches = batches
         self._free = list(range(len(buffers)))[::-1]
@@ -116,7 +111,9 @@ class Ring:
         self._free.append(buffer)
 
     def _split(self, batch: int, buffer: int) -> list[Chunk]:
-        positions = self._batches[batch]
+        positions, rows = self._batches[batch], len(self.buffers[buffer])
+        if len(positions) > rows:
+            raise ValueError(f"{len(positions)} images do not fit into a buffer of {rows}")
         # An empty batch is one empty chunk, so that it is delivered like any other.
         starts = range(0, max(len(positions), 1), CHUNK)
         self._pending[batch], self._done[batch] = len(starts), []

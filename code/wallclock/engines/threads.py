@@ -94,7 +94,8 @@ class ThreadLoader(Loader):
             self._feed = Feed.of(manifest, recipe, model)
         self._reader = self._feed.reader
         self._augments = recipe.augment != "none"
-        size = max((len(batch) for batch in positions), default=1)
+        # Computed positions may say how many a batch has at most, to save a pass over them.
+        size = getattr(positions, "batch_size", 0) or max(map(len, positions), default=1)
         count = buffers_for(worker_count(recipe), size)
         px = pipeline.loaded_px(recipe, model)
         self._ring = Ring(_buffers(recipe, px, count, size), positions)
@@ -127,13 +128,17 @@ class ThreadLoader(Loader):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        """End the workers; each finishes its current image."""
+    def stop(self) -> None:
+        """Let the workers end; each finishes its current image."""
         if stop := getattr(self._reader, "stop", None):
             stop()
         for worker in self._workers:
             worker.stopped = True
             self._tasks.put(None)
+
+    def close(self) -> None:
+        """End the workers, and wait for them."""
+        self.stop()
         for worker in self._workers:
             worker.thread.join()
         if close := getattr(self._reader, "close", None):

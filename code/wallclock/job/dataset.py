@@ -99,38 +99,33 @@ class Dataset:
     def commit(self, number: int, part: Part) -> None:
         """Write a part; it is on the disk when this returns. Raises UserError: the disk is full."""
         name, work = f"part-{number:05d}", self.out / f".part-{number:05d}.tmp"
+        last = self._row_file(number).relative_to(self.out)
         with _full_disk(self.out):
-            work.mkdir()
-            moves = []
+            for folder in _FOLDERS:
+                (work / folder).mkdir(parents=True)
             if part.failures:
-                lines = [json.dumps(dict(row), ensure_ascii=False) for row in part.failures]
-                text = "".join(f"{line}\n" for line in lines)
-                (work / f"{name}.jsonl").write_bytes(text.encode("utf-8", "backslashreplace"))
-                moves.append(("failures", f"{name}.jsonl"))
+                lines = (f"{json.dumps(dict(row))}\n" for row in part.failures)
+                (work / "failures" / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
             if part.thumbnails is not None:
-                part.thumbnails(work / f"{name}.tar")
-                moves.append(("thumbnails", f"{name}.tar"))
+                part.thumbnails(work / "thumbnails" / f"{name}.tar")
             table = pa.table(dict(part.rows), schema=ROWS)
             if self.sink == "parquet":
                 table = table.add_column(1, "vector", _as_lists(part.vectors))
             else:
-                path = work / f"{name}.{self.sink}"
-                sink = sinks.SINKS[self.sink](path, part.vectors.shape[1])
-                sink.write(part.rows["id"], part.vectors)
+                kind, dim = sinks.SINKS[self.sink], part.vectors.shape[1]
+                sink = kind(work / f"{name}.{self.sink}", dim)
+                sink.write(table["id"].to_pylist(), part.vectors)
                 sink.close()
-                moves += [(".", item.name) for item in sorted(work.glob(f"{name}.{self.sink}"))]
-                moves += [(".", item.name) for item in work.glob(f"{name}.ids.json")]
-            pq.write_table(
-                table,
-                work / f"{name}.parquet",
-                row_group_size=sinks.ROW_GROUP,
-                use_dictionary=False,
-            )
-            sinks.sync_folder(work)
-            for folder, file in moves:
-                self._move(work / file, self.out / folder / file)
-            self._move(work / f"{name}.parquet", self._row_file(number))
-            work.rmdir()
+            pq.write_table(table, work / last, row_group_size=sinks.ROW_GROUP, use_dictionary=False)
+            written = sorted(p.relative_to(work) for p in work.rglob("*") if p.is_file())
+            for path in written:
+                _sync(work / path)
+            written.remove(last)
+            for path in (*written, last):
+                (self.out / path).parent.mkdir(exist_ok=True)
+                os.replace(work / path, self.out / path)
+                _sync((self.out / path).parent)
+            shutil.rmtree(work)
 
     def remove_leftovers(self) -> None:
         """Remove what a kill left: temporary files, and files of parts that were not committed."""
@@ -149,12 +144,6 @@ class Dataset:
     def _row_file(self, number: int) -> Path:
         folder = self.out if self.sink == "parquet" else self.out / "rows"
         return folder / f"part-{number:05d}.parquet"
-
-    @staticmethod
-    def _move(source: Path, target: Path) -> None:
-        target.parent.mkdir(exist_ok=True)
-        os.replace(source, target)
-        _sync(target.parent)
 
 
 def open_existing(out: Path) -> Dataset | None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,8 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wallclock.errors import UserError
-from wallclock.job.dataset import Dataset, open_existing
+from wallclock.job.dataset import Dataset
 from wallclock.job.sources import Items
 
 #: Where a vector is: number of the part, row in it.
@@ -76,15 +74,8 @@ class Earlier:
     unread: npt.NDArray[np.int64]
 
     @staticmethod
-    def open(path: str, items: Items, identity: Mapping[str, Any], *, rehash: bool) -> "Earlier":
-        """Compare a list with an earlier dataset. Raises UserError: it has other vectors."""
-        dataset = open_existing(Path(path).expanduser().resolve())
-        if dataset is None:
-            raise UserError(f"reuse={path}: there is no dataset")
-        of_before = dataset.about["identity"]
-        if changed := [name for name in identity if of_before.get(name) != identity[name]]:
-            other = " and ".join(changed)
-            raise UserError(f"reuse={path}: its vectors are of another {other}; leave out reuse=")
+    def open(dataset: Dataset, items: Items, *, rehash: bool) -> "Earlier":
+        """Compare a list with an earlier dataset's."""
         hashes, keys, places = HashIndex(), [], []
         for number in dataset.committed():
             rows = dataset.rows(number, ("id", "sha256", "version"))

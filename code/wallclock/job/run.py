@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -76,13 +76,7 @@ class Plan(Sequence[Sequence[int]]):
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    @overload
-    def __getitem__(self, index: int) -> Sequence[int]: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Sequence[int]]: ...
-
-    def __getitem__(self, index: int | slice) -> Any:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self)))]
         if not 0 <= index < len(self):

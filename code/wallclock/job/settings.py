@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from wallclock import checkpoint, provenance
-from wallclock.constraints import OneOf, Range, build
+from wallclock.constraints import OneOf, Range
 from wallclock.errors import UserError, check_name
 from wallclock.images import FAST
 from wallclock.spec import DTYPES, SINKS, Count, ModelSpec, Positive, Recipe
@@ -96,11 +96,6 @@ class JobSettings:
         return checkpoint.complete(
             ModelSpec("any", weights="pretrained", revision="main", **source, **opened)
         )
-
-
-def make(values: Mapping[str, Any]) -> JobSettings:
-    """Checked settings from plain values. Raises UserError: a name or value that is not allowed."""
-    return build(JobSettings, values, "")
 
 
 def values_of(cls: Any, words: Sequence[str]) -> dict[str, Any]:

@@ -9,10 +9,11 @@ import os
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
@@ -51,15 +52,10 @@ class Items(Sequence[Source]):
     def __len__(self) -> int:
         return len(self.ids)
 
-    @overload
-    def __getitem__(self, index: int) -> Source: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Source]: ...
-
-    def __getitem__(self, index: int | slice) -> Source | Sequence[Source]:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(len(self)))]
+            columns = self.ids[index], self.where[index], self.versions[index]
+            return replace(self, ids=columns[0], where=columns[1], versions=columns[2])
         where = os.fsdecode(self.root + self.where[index].as_py())
         identity = self.ids[index].as_py()
         return Source(identity, self.open_one(where) if self.open_one else where)
@@ -87,11 +83,12 @@ def list_items(src: str, limit: int | None = None) -> Items:
         path = Path(src).expanduser().resolve()
         if not path.exists():
             raise UserError(f"{src} does not exist; give a folder, a list, s3://… or http://…")
-        items = _folder(path) if path.is_dir() else _table(src, path.read_bytes(), _folder_of(path))
-    if limit is not None:
-        part = slice(None, limit)
-        columns = items.ids[part], items.where[part], items.versions[part]
-        items = Items(*columns, items.root, items.open_one)
+        items = (
+            _folder(path)
+            if path.is_dir()
+            else _table(src, path.read_bytes(), os.fsencode(path.parent) + b"/")
+        )
+    items = items[:limit]
     if not len(items):
         raise UserError(f"no image in {src}: no JPEG, PNG, WebP or GIF file, no line of a list")
     if len(pc.unique(items.ids)) < len(items):
@@ -104,49 +101,28 @@ def list_items(src: str, limit: int | None = None) -> Items:
 
 
 def _columns(
-    rows: Iterable[_Row], root: bytes = b"", open_one: Callable[[str], Any] | None = None
+    rows: Iterable[_Row], root: bytes, open_one: Callable[[str], Any] | None = None
 ) -> Items:
-    types = (pa.string(), pa.binary(), pa.string())
+    """Rows as columns, without ever having an object for each."""
+    types, waiting = (pa.string(), pa.binary(), pa.string()), iter(rows)
     chunks: list[list[Any]] = [[], [], []]
-    pending: list[_Row] = []
-
-    def flush() -> None:
-        for chunk, values, kind in zip(chunks, zip(*pending, strict=True), types, strict=False):
+    while pending := list(islice(waiting, _CHUNK)):
+        for chunk, values, kind in zip(chunks, zip(*pending, strict=True), types, strict=True):
             chunk.append(pa.array(values, kind))
-        pending.clear()
-
-    for row in rows:
-        pending.append(row)
-        if len(pending) == _CHUNK:
-            flush()
-    flush()
     ids, where, versions = (pa.chunked_array(*of) for of in zip(chunks, types, strict=True))
     return Items(ids, where, versions, root, open_one)
 
 
 def _folder(root: Path) -> Items:
     if tars := sorted(root.glob("part-*.tar")):
-        return _columns(_members(tars), _folder_of(tars[0]), _Member)
+        return _columns(_members(tars), os.fsencode(root) + b"/", _Member)
     names = sorted(folder.candidates(root), key=os.fsencode)
-    return _columns(map(_file_row(root), names), os.fsencode(root) + b"/")
-
-
-def _folder_of(path: Path) -> bytes:
-    return os.fsencode(path.parent) + b"/"
-
-
-def _file_row(root: Path) -> Callable[[str], _Row]:
-    def row(name: str) -> _Row:
-        # As corpus/folder.py has it: stray bytes of a name are \xNN in the id.
-        raw = os.fsencode(name)
-        identity = raw.replace(os.sep.encode(), b"/").decode("utf-8", "backslashreplace")
-        return identity, raw, version_of(os.path.join(root, name))
-
-    return row
+    rows = ((folder.id_of(n), os.fsencode(n), version_of(os.path.join(root, n))) for n in names)
+    return _columns(rows, os.fsencode(root) + b"/")
 
 
 def version_of(path: str | bytes) -> str:
-    """Size and modification time, which rsync and git trust, too; empty for no file."""
+    """Size and modification time, which rsync and git trust, too; empty for a URL or no file."""
     with suppress(OSError, ValueError):
         status = os.stat(path)
         return f"{status.st_size}-{status.st_mtime_ns}"
@@ -206,32 +182,13 @@ def _table(src: str, data: bytes, root: bytes) -> Items:
     for column, values in (("id", ids), (name, where)):
         if values.null_count or pc.any(pc.equal(values, "")).as_py():
             raise UserError(f"{src}: a row without {column}")
-    places = _absolute(where, root)
-    versions = pa.chunked_array(
-        [
-            pa.array((_version_at(place) for place in chunk.to_pylist()), pa.string())
-            for chunk in _in_chunks(places)
-        ],
-        pa.string(),
-    )
-    return Items(ids, places, versions)
-
-
-def _absolute(where: Any, root: bytes) -> Any:
-    """Places as they are read: a relative path is relative to its list's folder, or URL."""
-    # A list from elsewhere names no file of this machine.
+    # A relative place is relative to its list; a list from elsewhere names no file of this machine.
     absolute = r"^[a-z0-9]+://" if b"://" in root else r"^(/|[a-z0-9]+://)"
-    plain = pc.match_substring_regex(where, absolute)
     joined = pc.binary_join_element_wise(os.fsdecode(root), where, "")
-    return pc.if_else(plain, where, joined).cast(pa.binary())
-
-
-def _in_chunks(column: Any) -> Iterator[Any]:
-    return (column[at : at + _CHUNK] for at in range(0, len(column), _CHUNK))
-
-
-def _version_at(place: bytes) -> str:
-    return "" if b"://" in place else version_of(place)
+    places = pc.if_else(pc.match_substring_regex(where, absolute), where, joined).cast(pa.binary())
+    parts = (places[at : at + _CHUNK].to_pylist() for at in range(0, len(places), _CHUNK))
+    versions = [pa.array(map(version_of, part), pa.string()) for part in parts]
+    return Items(ids, places, pa.chunked_array(versions, pa.string()))
 
 
 def _fetched(url: str) -> bytes:

@@ -11,9 +11,9 @@ from typing import Any
 
 from rich.console import Console
 
+from wallclock.constraints import build
 from wallclock.engines.pipeline import network_stages
 from wallclock.errors import Unavailable, UserError
-from wallclock.job import settings as job_settings
 from wallclock.job import thumbnails
 from wallclock.job.dataset import ROWS, Dataset, check_same, locked, open_existing
 from wallclock.job.index import Earlier
@@ -67,22 +67,21 @@ def embed(
     Raises:
         UserError: the request cannot be met; one line that says why and what to do.
     """
-    settings = job_settings.make(values)
+    settings = build(JobSettings, values, "")
     recipe, model = settings.resolved_recipe(), settings.resolved_model()
     items = list_items(str(src), settings.limit)
-    identity = _identity(settings, recipe, model, items)
+    before = _earlier(settings)
+    identity = _identity(settings, recipe, model, items, before)
     folder = _own_folder(Path(out).expanduser().resolve(), identity, settings)
     with locked(folder), ExitStack() as stack:
         dataset = open_existing(folder) or Dataset(folder, settings.sink)
         if dataset.about:
             check_same(dataset, identity)
-            if dataset.about["complete"]:
-                return Outcome(folder, dataset.about["counts"], Tally())
+            counts = dataset.about.get("counts", {})
+            if len(dataset.committed()) == counts.get("parts"):
+                return Outcome(folder, counts, Tally())
         dataset.remove_leftovers()
-        earlier = None
-        if settings.reuse:
-            same = {name: identity[name] for name in ("model", "recipe")}
-            earlier = Earlier.open(settings.reuse, items, same, rehash=settings.rehash)
+        earlier = Earlier.open(before, items, rehash=settings.rehash) if before else None
         unread = earlier.unread if earlier else None
         plan = Plan(len(items), settings.shard, settings.batch, dataset.committed(), unread)
         run = Run(
@@ -101,10 +100,8 @@ def embed(
         identity["weights"] = stages.weights_digest
         if dataset.about:
             check_same(dataset, identity)
-        if earlier and earlier.dataset.about["identity"]["weights"] != identity["weights"]:
-            raise UserError(
-                f"reuse={settings.reuse}: its vectors are of other weights; leave it out"
-            )
+        if before:
+            _check_reusable(before, identity)
         about = _about(src, settings, identity, stages.labels)
         dataset.describe({**about, "complete": False})
         with _watched(settings.export, run, loader):
@@ -144,19 +141,40 @@ def _watched(port: int, run: Run, loader: Any) -> Iterator[None]:
         exporter.close()
 
 
+def _earlier(settings: JobSettings) -> Dataset | None:
+    """The dataset to take vectors from, if there is to be one."""
+    if not settings.reuse:
+        return None
+    dataset = open_existing(Path(settings.reuse).expanduser().resolve())
+    if dataset is None:
+        raise UserError(f"reuse={settings.reuse}: there is no dataset")
+    return dataset
+
+
+def _check_reusable(before: Dataset, identity: Mapping[str, Any]) -> None:
+    """Raise UserError where an earlier dataset's vectors are of another model or recipe."""
+    of_before = before.about["identity"]
+    names = ("model", "recipe", "weights")
+    changed = [name for name in names if name in identity and of_before[name] != identity[name]]
+    if changed:
+        other = " and ".join(changed)
+        raise UserError(f"reuse={before.out}: its vectors are of another {other}; leave out reuse=")
+
+
 def _identity(
-    settings: JobSettings, recipe: Recipe, model: ModelSpec, items: Items
+    settings: JobSettings, recipe: Recipe, model: ModelSpec, items: Items, before: Dataset | None
 ) -> dict[str, Any]:
     """What the vectors of a job depend on, as JSON has it; without the digest of the weights."""
     kept = {name: value for name, value in asdict(recipe).items() if name not in _NO_MATTER}
     of_model = {k: value for k, value in asdict(model).items() if k not in _NO_MATTER_OF_MODEL}
-    earlier = open_existing(Path(settings.reuse).expanduser().resolve()) if settings.reuse else None
     identity = {
         **{"images": items.digest(), "n": len(items), "model": of_model, "recipe": kept},
         **{name: getattr(settings, name) for name in ("shard", "sink", "keep", "deduplicate")},
-        "reuse": earlier.about["identity"]["images"] if earlier else "",
+        "reuse": before.about["identity"]["images"] if before else "",
     }
     plain: dict[str, Any] = json.loads(json.dumps(identity))
+    if before:
+        _check_reusable(before, plain)
     return plain
 
 
@@ -181,7 +199,7 @@ def _about(
             versions[name] = metadata.version(name)
     vector = f"fixed_size_list<float>[{identity['model']['dim']}]"
     return {
-        "source": str(src),
+        "source": str(Path(src).resolve()) if Path(src).exists() else str(src),
         "settings": asdict(settings),
         "identity": identity,
         "ran": dict(ran),

@@ -20,7 +20,7 @@ from wallclock.engines.pipeline import network_stages
 from wallclock.errors import UserError
 from wallclock.images import open_sources
 from wallclock.job.dataset import Dataset, open_existing
-from wallclock.job.settings import RECIPES, make
+from wallclock.job.settings import RECIPES, JobSettings
 from wallclock.job.sources import list_items
 from wallclock.summary import ROUNDING, cosine, unit_length
 
@@ -107,7 +107,8 @@ def _stored(
     dataset: Dataset, numbers: Sequence[int], rows: npt.NDArray[np.intp]
 ) -> tuple[npt.NDArray[np.float32], list[tuple[str, str]]]:
     """Vectors of these rows of the whole dataset, and each one's id and sha256."""
-    vectors, about, first = [], [], 0
+    about: list[tuple[str, str]] = []
+    vectors, first = [], 0
     for number in numbers:
         table = dataset.rows(number, ["id", "sha256"])
         inside = rows[(rows >= first) & (rows < first + len(table))] - first
@@ -123,7 +124,7 @@ def _embedded_again(
     dataset: Dataset, ids: Any
 ) -> tuple[dict[str, npt.NDArray[np.float32]], dict[str, str]]:
     """Vector and sha256 by id, of those that are still in the source and can be decoded."""
-    settings = make(dataset.about["settings"])
+    settings = build(JobSettings, dataset.about["settings"], "")
     items = list_items(dataset.about["source"], settings.limit)
     at = pc.drop_null(pc.index_in(ids, value_set=items.ids)).to_pylist()
     model = settings.resolved_model()

@@ -1,0 +1,100 @@
+"""The command in a process of its own: killed, stopped, twice at once."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, popen_interruptible
+from tests.job.conftest import QUICK, Content, content
+from wallclock.__main__ import main
+
+
+def command(src: Path, out: Path, **settings: object) -> list[str]:
+    words = [f"{name}={value}" for name, value in {**QUICK, **settings}.items()]
+    return [sys.executable, "-m", "wallclock", "embed", str(src), str(out), *words]
+
+
+def start(command: list[str]) -> subprocess.Popen[str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "code")}
+    pipe = subprocess.PIPE
+    return popen_interruptible(command, env=env, stdout=pipe, stderr=pipe, start_new_session=True)
+
+
+def finish(command: list[str]) -> str:
+    """Run a command to its end; what it printed."""
+    process = start(command)
+    printed, errors = process.communicate(timeout=100)
+    assert (process.returncode, errors) == (0, "")
+    return printed
+
+
+def wait_for_part(out: Path, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while not (out / "part-00000.parquet").exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        signal.SIGTERM,
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, marks=pytest.mark.slow),
+    ],
+)
+def test_stopped_and_started_again(
+    how: signal.Signals, images: Path, whole: Content, tmp_path: Path
+) -> None:
+    """In the second of three shards; the next start makes what is missing, and no more."""
+    out = tmp_path / "out"
+    process = start(command(images, out, service_ms=150))
+    wait_for_part(out, process)
+    process.send_signal(how)
+    _, errors = process.communicate(timeout=30)
+    if how != signal.SIGKILL:
+        assert process.returncode == 128 + how
+        line = "wallclock: stopped; whole parts are kept, the same command goes on"
+        assert errors.strip() == line
+    before = (out / "part-00000.parquet").stat().st_mtime_ns
+    printed = finish(command(images, out))
+    assert "39 vectors, 2 failed in 3 parts" in printed
+    assert (out / "part-00000.parquet").stat().st_mtime_ns == before
+    assert content(out) == whole
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments(images: Path, tmp_path: Path) -> None:
+    """-9 at 60 moments of jobs with different settings, then to the end: byte by byte the same."""
+    rng = random.Random(14)
+    kills = 0
+    for case in range(12):
+        settings = {"batch": rng.randint(1, 9), "shard": rng.randint(1, 20), "service_ms": 15}
+        out, whole = tmp_path / f"{case}", tmp_path / f"{case}-whole"
+        began = time.monotonic()
+        finish(command(images, whole, **settings))
+        seconds = time.monotonic() - began
+        for _ in range(5):
+            process = start(command(images, out, workers=rng.randint(1, 4), **settings))
+            time.sleep(rng.uniform(0, seconds))
+            kills += process.poll() is None
+            process.kill()
+            process.communicate()
+        finish(command(images, out, **settings))
+        assert content(out) == content(whole)
+    assert kills > 30
+
+
+@pytest.mark.parametrize(("words", "status"), [("", 2), ("embed x", 2), ("embed --help", 0)])
+def test_wrong_usage_is_explained(
+    words: str, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.split()) == status
+    assert "usage: wallclock embed SRC OUT" in "".join(capsys.readouterr())
