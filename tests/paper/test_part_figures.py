@@ -119,5 +119,5 @@ def test_scaling_shows_the_job_and_its_line(tmp_path: Path) -> None:
     for shown in ("R² = 0.99", "+1.0 % from the line", "+2.0 % at most", "n = 1,000,000"):
         assert shown in words(figure)
     save(tmp_path / "scaling.csv", read_table(tmp_path / "scaling.csv")[:0])
-    with pytest.raises(NothingToDrawError, match="no job"):
+    with pytest.raises(NothingToDrawError, match="no row"):
         drawn("fig-18-scaling", tmp_path)
