@@ -206,14 +206,14 @@ def test_the_job_against_its_line() -> None:
     assert [row["img_per_s"] for row in over_time] == pytest.approx([500, 500, 400, 500])
 
 
-def test_the_million_is_run_on_request(grid: Grid) -> None:
-    for longest, runs in ((100_000, 5), (1_000_000, 6)):
-        small = "corpus.image_set=small_256"
-        cells = grid("scaling", "repeats=1", small, f"scaling_max_images={longest}")
-        jobs = [cell for cell in cells if cell.protocol == "job"]
-        assert [cell.params["n"] for cell in jobs][-1] == longest
-        assert len(jobs) == runs
-        assert {cell.model.weights for cell in jobs} == {"none"}
+@pytest.mark.parametrize(("longest", "runs"), [(100_000, 5), (1_000_000, 6)])
+def test_the_million_is_run_on_request(grid: Grid, longest: int, runs: int) -> None:
+    small = "corpus.image_set=small_256"
+    cells = grid("scaling", "repeats=1", small, f"scaling_max_images={longest}")
+    jobs = [cell for cell in cells if cell.protocol == "job"]
+    assert [cell.params["n"] for cell in jobs][-1] == longest
+    assert len(jobs) == runs
+    assert {cell.model.weights for cell in jobs} == {"none"}
 
 
 def test_scaling_grid_stops_at_the_longest_run(grid: Grid) -> None:
