@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
@@ -51,16 +52,16 @@ def _runs(axes: Axes, jobs: Sequence[Row], longest: Row) -> None:
     counts, walls = ([float(row[name]) for row in jobs] for name in ("n_images", "wall_s"))
     if longest["fit_r2"]:
         startup, slope = float(longest["fit_startup_s"]), float(longest["fit_ms_per_image"])
-        fitted = [startup + slope / 1e3 * n for n in sorted(counts)]
+        along = np.geomspace(min(counts), max(counts))
         name = f"{startup:.1f} s + {slope:.3g} ms an image, R² = {float(longest['fit_r2']):.5f}"
-        axes.plot(sorted(counts), fitted, color=style.GREY, lw=1, label=name)
+        axes.plot(along, startup + slope / 1e3 * along, color=style.GREY, lw=1, label=name)
         axes.legend(loc="upper left", fontsize=7)
     axes.plot(counts, walls, "o", ms=5, mfc=style.BAR, mec=style.INK, mew=0.7)
     axes.set(xscale="log", yscale="log", xlabel="images", ylabel="seconds", title="Wall time")
     for axis, values in ((axes.xaxis, counts), (axes.yaxis, walls)):
         steps = (1,) if max(values) >= 100 * min(values) else (1, 2, 5)
         axis.set_major_locator(LogLocator(subs=steps))
-        axis.set_major_formatter("{x:,g}")
+        axis.set_major_formatter("{x:,.0f}" if min(values) >= 1 else "{x:,g}")
         axis.set_minor_formatter(NullFormatter())
     axes.grid(color="#E4E4E4", linewidth=0.5)
     axes.margins(x=0.1, y=0.15)
