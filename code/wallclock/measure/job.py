@@ -34,9 +34,9 @@ _PERIOD_S = 1.0
 def job(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Run the job once and keep its samples. `params.settings`: of `embed`.
 
-    Values: `startup_s`, all but the loop over batches: imports, the listing, the loader's start; and
-    `sampled`, lists of `elapsed_s` since the imports, `n_done` (images in whole parts, the last one
-    counted as full), `rss_mib`, `open_files` and `collections`, of all generations.
+    Values: `startup_s`, all but the loop over batches: imports, the listing, the loader's start;
+    and `sampled`, lists of `elapsed_s` since the imports, `n_done` (images in whole parts, the last
+    one counted as full), `rss_mib`, `open_files` and `collections`, of all generations.
     """
     manifest = protocol.open_corpus(cell, "jpeg")
     values = protocol.set_conditions(cell, manifest, uses_torch=False)
