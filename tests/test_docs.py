@@ -96,14 +96,19 @@ def test_links_resolve(name: str) -> None:
         assert not anchor or anchor in anchors(target), f"{name} links to {link}"
 
 
-def test_profiler_example_runs(tmp_path: Path) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", text_of("README.md"), flags=re.DOTALL)
+def test_python_examples_run(tmp_path: Path) -> None:
+    examples = re.findall(r"```python\n(.*?)```", text_of("README.md"), flags=re.DOTALL)
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "a.jpg").write_bytes(making.jpeg(640, 480))
-    (tmp_path / "example.py").write_text(example, encoding="utf-8")
-    done = run(sys.executable, "-W", "error", "example.py", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    seconds = ast.literal_eval(done.stdout)
+    printed = []
+    for example in examples:
+        (tmp_path / "example.py").write_text(example, encoding="utf-8")
+        done = run(sys.executable, "-W", "error", "example.py", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        printed.append(done.stdout)
+    loaded, profiled = printed
+    assert loaded == "['a.jpg'] (1, 224, 224, 3)\n"
+    seconds = ast.literal_eval(profiled)
     assert list(seconds) == ["decode", "resize"]
     assert min(seconds.values()) > 0
 

@@ -69,10 +69,22 @@ def test_conda_installs_the_lock() -> None:
     assert CONDA["channels"] == ["conda-forge"]
 
 
+def test_the_extras_are_what_the_locks_are_built_from() -> None:
+    """The library's dependencies are few; with the extras they are those of the .in files."""
+    extras = {
+        extra: {normal(Requirement(line).name) for line in listed} - {"wallclock"}
+        for extra, listed in PROJECT["project"]["optional-dependencies"].items()
+    }
+    library = {normal(Requirement(line).name) for line in PROJECT["project"]["dependencies"]}
+    assert library == {"numpy", "pillow", "simplejpeg", "torch"}
+    peers = {normal(Requirement(line).name) for line in lines("requirements-peers.in")}
+    assert extras.pop("peers") == peers
+    required = {normal(Requirement(line).name) for line in lines("requirements.in")}
+    assert library.union(*extras.values()) - required == {"numpy", "urllib3"}
+    assert required <= library.union(*extras.values())
+
+
 def test_versions_are_pinned_in_the_lock_only() -> None:
-    assert PROJECT["project"]["dynamic"] == ["dependencies"]
-    dynamic = PROJECT["tool"]["setuptools"]["dynamic"]
-    assert dynamic == {"dependencies": {"file": ["requirements.lock"]}}
     for name in ("pyproject.toml", "environment.yml", "Makefile", "scripts/setup.sh", ".ci/run"):
         pins = [line for line in lines(name) if re.search(r"[A-Za-z0-9_.-]==\d", line)]
         assert not pins, f"{name}: {pins}"

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -282,7 +283,8 @@ def test_a_leaked_loader_warns_and_its_threads_end() -> None:
         assert not thread.is_alive()
 
 
-def test_a_finished_iteration_needs_no_close() -> None:
+@torch.inference_mode()
+def test_a_finished_iteration_needs_no_close_in_inference_mode_too() -> None:
     assert sum(len(batch.ids) for batch in open_images(FILES, 8)) == 11
 
 

@@ -4,6 +4,7 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -88,7 +89,17 @@ def open_sources(
 
     inspect = Inspector(limits, recipe.decoder, known, drawn if recipe.augment != "none" else None)
     feed = Feed(SourceReader(limits), n, lambda at: sources[at % n], inspect, also)
-    return ThreadLoader(feed, recipe, ModelSpec("sources", "none", input_px=size), batches)
+    with _outside_inference_mode(recipe):
+        return ThreadLoader(feed, recipe, ModelSpec("sources", "none", input_px=size), batches)
+
+
+def _outside_inference_mode(recipe: Recipe) -> AbstractContextManager[object]:
+    """The mode belongs to the thread that opens; a worker could not write to buffers made in it."""
+    if recipe.resizer != "torch":
+        return nullcontext()
+    import torch
+
+    return torch.inference_mode(False)
 
 
 def _single_threaded_opencv(recipe: Recipe) -> None:

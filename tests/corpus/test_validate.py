@@ -4,7 +4,9 @@ import os
 import struct
 import subprocess
 import sys
+import threading
 import tracemalloc
+import warnings
 import zlib
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from PIL import Image
 
 from tests import making
 from tests.conftest import ROOT
-from wallclock.corpus.validate import Header, read_header, validate
+from wallclock.corpus.validate import Header, _quiet, read_header, validate
 from wallclock.errors import ImageError
 from wallclock.spec import Limits
 
@@ -117,6 +119,18 @@ def test_other_truncated_formats_are_refused(kind: str) -> None:
     data = making.encode(making.picture(300, 200), kind, "P" if kind == "GIF" else "RGB")
     for share in (10, 2):
         assert refused(data[: len(data) // share]).stage == "decode"
+
+
+def test_threads_leave_the_warning_filters_as_they_were() -> None:
+    """Two that overlap: the first to leave must not restore, nor the second what the first set."""
+    before = list(warnings.filters)
+    with _quiet:
+        other = threading.Thread(target=_quiet.__enter__)
+        other.start()
+        other.join()
+    assert warnings.filters[0][0] == "ignore"
+    _quiet.__exit__()
+    assert list(warnings.filters) == before
 
 
 @given(st.binary(max_size=500))

@@ -1,6 +1,7 @@
 """The job from end to end, in this process: what is written, what is refused, what is reused."""
 
 import errno
+import io
 import json
 import os
 import re
@@ -8,23 +9,27 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pandas as pd
 import pyarrow.dataset
 import pytest
 from PIL import Image
+from rich.console import Console
 
 from tests import making
 from tests.job.conftest import DAMAGED, QUICK, TWINS, Content, N, content
 from tests.test_disk_full import fill, small_disk  # noqa: F401 - a fixture
+from wallclock.engines.inference import HostInference
 from wallclock.errors import UserError
 from wallclock.files import sha256_file
 from wallclock.job import dataset as datasets
-from wallclock.job import embed
+from wallclock.job import embed, estimate
 from wallclock.job.dataset import locked, open_existing
 from wallclock.job.verify import verify
 
 Run = Callable[..., Any]
+PORT = 29417
 
 
 def test_every_image_once_as_a_vector_or_a_failure(
@@ -183,6 +188,33 @@ def test_full_disk_for_real(images: Path, whole: Content, small_disk: Path) -> N
     filler.unlink()
     embed(images, small_disk / "out", **QUICK)
     assert content(small_disk / "out") == whole
+
+
+def test_the_estimate_is_of_what_limits(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimate, "LEAST", 1)
+    shown = Console(file=io.StringIO(), width=200)
+    outcome = run(service_ms_per_image=20, console=shown)
+    line = shown.file.getvalue()  # type: ignore[attr-defined]
+    assert "41 images to read" in line
+    assert "images/s, limited by the accelerator; 0 MB of vectors" in line
+    assert 30 < outcome.expected < 50
+    assert "of the estimated rate" in str(outcome)
+
+
+def test_live_metrics(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end of the loop every image that was read has been counted."""
+    scraped = []
+
+    def finish(inference: HostInference) -> None:
+        with urlopen(f"http://127.0.0.1:{PORT}/metrics") as answer:
+            scraped.append(answer.read().decode())
+
+    monkeypatch.setattr(HostInference, "finish", finish)
+    run(export=PORT)
+    assert "wallclock_images_total 39.0" in scraped[0]
+    assert 'wallclock_failures_total{stage="any"} 2.0' in scraped[0]
 
 
 # --- what is reused -----------------------------------------------------------------------------

@@ -142,10 +142,10 @@ def test_a_plan_covers_what_is_missing(n: int, shard: int, batch: int, data: st.
 
 @given(st.lists(st.lists(st.integers(0, 30), max_size=8), max_size=6))
 def test_hash_index_keeps_the_first(parts: list[list[int]]) -> None:
-    index, first = HashIndex(), dict[int, tuple[int, int]]()
+    index, first = HashIndex(), dict[int, int]()
     for number, values in enumerate(parts):
         index.add(number, [sha256_bytes(b"%d" % value) for value in values])
         for row, value in enumerate(values):
-            first.setdefault(value, (number, row))
+            first.setdefault(value, (number << 32) + row)
     for value in range(31):
         assert index.find(bytes.fromhex(sha256_bytes(b"%d" % value))) == first.get(value)

@@ -1,7 +1,6 @@
 """The command in a process of its own: killed, stopped, twice at once."""
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -68,28 +67,6 @@ def test_stopped_and_started_again(
     assert "39 vectors, 2 failed in 3 parts" in printed
     assert (out / "part-00000.parquet").stat().st_mtime_ns == before
     assert content(out) == whole
-
-
-@pytest.mark.slow
-def test_killed_at_random_moments(images: Path, tmp_path: Path) -> None:
-    """-9 at 60 moments of jobs with different settings, then to the end: byte by byte the same."""
-    rng = random.Random(14)
-    kills = 0
-    for case in range(12):
-        settings = {"batch": rng.randint(1, 9), "shard": rng.randint(1, 20), "service_ms": 15}
-        out, whole = tmp_path / f"{case}", tmp_path / f"{case}-whole"
-        began = time.monotonic()
-        finish(command(images, whole, **settings))
-        seconds = time.monotonic() - began
-        for _ in range(5):
-            process = start(command(images, out, workers=rng.randint(1, 4), **settings))
-            time.sleep(rng.uniform(0, seconds))
-            kills += process.poll() is None
-            process.kill()
-            process.communicate()
-        finish(command(images, out, **settings))
-        assert content(out) == content(whole)
-    assert kills > 30
 
 
 @pytest.mark.parametrize(("words", "status"), [("", 2), ("embed x", 2), ("embed --help", 0)])

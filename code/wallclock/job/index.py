@@ -1,6 +1,6 @@
 """Which vectors there are already: by the hash of an image's bytes, or by its id and version."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from wallclock.job.dataset import Dataset
 from wallclock.job.sources import Items
 
-#: Where a vector is: number of the part, row in it.
-Place: TypeAlias = tuple[int, int]
+#: Where a vector is: number of the part and row in it as one number; -1: nowhere.
+Places: TypeAlias = npt.NDArray[np.int64]
 _Keys: TypeAlias = npt.NDArray[np.uint64]
 
 _ROW_BITS = 32
@@ -53,15 +53,14 @@ class HashIndex:
         keys, rest, places = (np.insert(old, at, values) for old, values in pairs)
         self._sorted = keys, rest, places
 
-    def find(self, digest: bytes) -> Place | None:
-        """Where the vector of an image with this sha256 (32 bytes) is."""
+    def find(self, digest: bytes) -> int | None:
+        """The place of the vector of an image with this sha256 (32 bytes)."""
         keys, rest, places = self._sorted
         first, second = np.frombuffer(digest[:_KEY_BYTES], np.uint64)
         at = int(np.searchsorted(keys, first))
         if at == len(keys) or keys[at] != first or rest[at] != second:
             return None
-        number, row = divmod(int(places[at]), 1 << _ROW_BITS)
-        return number, row
+        return int(places[at])
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,8 @@ class Earlier:
 
     dataset: Dataset
     hashes: HashIndex
-    #: By position in the list: the place of an unchanged image's vector, or -1.
-    unread: npt.NDArray[np.int64]
+    #: By position in the list: the place of an unchanged image's vector.
+    unread: Places
 
     @staticmethod
     def open(dataset: Dataset, items: Items, *, rehash: bool) -> "Earlier":
@@ -90,20 +89,17 @@ class Earlier:
             unread[known] = np.concatenate(places)[pc.fill_null(found, 0).to_numpy()[known]]
         return Earlier(dataset, hashes, unread)
 
-    def place(self, position: int) -> Place:
-        """Of a position that `unread` has."""
-        return divmod(int(self.unread[position]), 1 << _ROW_BITS)
-
 
 def _keys(ids: Any, versions: Any) -> Any:
     return pc.binary_join_element_wise(ids, versions, "\0")
 
 
-def by_part(places: Mapping[int, Place]) -> Iterable[tuple[int, list[int], list[int]]]:
-    """Places by part: its number, the keys that want something of it, the rows that they want."""
-    parts: dict[int, tuple[list[int], list[int]]] = {}
-    for key, (number, row) in places.items():
-        keys, rows = parts.setdefault(number, ([], []))
-        keys.append(key)
-        rows.append(row)
-    return ((number, *parts[number]) for number in sorted(parts))
+def by_part(places: Places) -> Iterator[tuple[int, npt.NDArray[np.intp], Places]]:
+    """Places by part: its number, the indices into `places` that name it, the rows that they name.
+
+    Nowhere is left out.
+    """
+    numbers = places >> _ROW_BITS
+    for number in np.unique(numbers[places >= 0]).tolist():
+        at = np.flatnonzero(numbers == number)
+        yield number, at, places[at] & ((1 << _ROW_BITS) - 1)

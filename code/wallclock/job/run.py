@@ -68,6 +68,10 @@ class Plan(Sequence[Sequence[int]]):
             self._last = number, unread.tolist()
         return self._last[1]
 
+    def images_to_read(self) -> int:
+        """The images of all batches."""
+        return sum(len(self.to_read(number)) for number in self.missing)
+
     def shards(self) -> Iterator[tuple[int, int]]:
         """Every missing shard with the number of its batches."""
         for number, (begin, end) in zip(self.missing, pairwise(self._starts), strict=True):
@@ -176,7 +180,7 @@ class Run:
                 before = number
                 shard = Shard(number, *shard_of(number), self._model.dim)
                 self._open.append(shard)
-                self._reuse(shard)
+                done += self._reuse(shard)
                 for _ in range(batches):
                     with _timed(tally, "loader"):
                         batch = next(loader)
@@ -188,7 +192,6 @@ class Run:
                 self._index(number, shard.hashes())
                 self._recent.clear()
                 shard.loaded = True
-                done += len(shard.earlier)
                 self._commit_complete(pool)
             inference.finish()
             self._commit_complete(pool)
@@ -200,7 +203,7 @@ class Run:
 
     def _known(self, digest: bytes) -> bool:
         """Whether an image of an earlier position has these bytes. Called in the workers."""
-        if self._earlier and self._earlier.hashes.find(digest):
+        if self._earlier and self._earlier.hashes.find(digest) is not None:
             return True
         found = digest in self._recent or self._hashes.find(digest) is not None
         return self._deduplicates and found
@@ -209,18 +212,15 @@ class Run:
         if self._deduplicates:
             self._hashes.add(number, hashes)
 
-    def _reuse(self, shard: Shard) -> None:
-        """Take over what has not changed since the earlier dataset."""
+    def _reuse(self, shard: Shard) -> int:
+        """Take over what has not changed since the earlier dataset; how many they are."""
         if self._earlier is None:
-            return
-        unread = self._earlier.unread[shard.first : shard.last]
-        places = {
-            int(at): self._earlier.place(shard.first + int(at))
-            for at in np.flatnonzero(unread >= 0)
-        }
-        shard.reuse(places)
-        shard.read_reused(self._earlier.dataset)
-        self.tally.unread += len(places)
+            return 0
+        places = self._earlier.unread[shard.first : shard.last]
+        shard.reuse(places, self._earlier.dataset)
+        unread = int((places >= 0).sum())
+        self.tally.unread += unread
+        return unread
 
     def _add(self, shard: Shard, batch: Batch, inference: Inference) -> None:
         """Take a loaded batch: embed what no earlier position and no earlier dataset has."""
@@ -253,10 +253,12 @@ class Run:
     def _copied(self, shard: Shard, offset: int, digest: bytes) -> bool:
         """Whether the row's vector is one that there is, and note where."""
         self.tally.copied += 1
-        if self._deduplicates and (place := self._hashes.find(digest)):
-            shard.own[offset] = place
-        elif self._earlier and (place := self._earlier.hashes.find(digest)):
-            shard.earlier[offset] = place
+        own = self._hashes.find(digest)  # empty, unless duplicates are looked for
+        earlier = self._earlier.hashes.find(digest) if self._earlier else None
+        if own is not None:
+            shard.own[offset] = own
+        elif earlier is not None:
+            shard.earlier[offset] = earlier
         elif self._deduplicates and digest in self._recent:
             shard.twins[offset] = self._recent[digest]
         else:

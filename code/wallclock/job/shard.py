@@ -10,7 +10,7 @@ import numpy.typing as npt
 from wallclock.corpus.manifest import Item
 from wallclock.engines.batch import Batch
 from wallclock.job.dataset import Dataset, Part, Vectors
-from wallclock.job.index import Place, by_part
+from wallclock.job.index import Places, by_part
 from wallclock.job.sources import Items
 
 
@@ -39,21 +39,12 @@ class Shard:
         self.sha256, self.made = [""] * n, dict[int, bytes]()
         self.sizes = np.zeros((2, n), np.int32)
         self.kept = np.zeros(n, bool)
-        self.twins, self.own, self.earlier = (
-            dict[int, int](),
-            dict[int, Place](),
-            dict[int, Place](),
-        )
+        self.twins, self.own, self.earlier = dict[int, int](), np.full(n, -1), np.full(n, -1)
 
     @property
     def complete(self) -> bool:
         """Whether it can be committed."""
         return self.loaded and not self.waiting
-
-    @property
-    def copied(self) -> int:
-        """Rows whose images were not embedded."""
-        return len(self.twins) + len(self.own) + len(self.earlier)
 
     def inspected(self, offset: int, item: Item) -> None:
         """Note what was found of a row's image; it will have a vector."""
@@ -65,10 +56,15 @@ class Shard:
         self.vectors[offsets] = vectors
         self.waiting -= len(offsets)
 
-    def reuse(self, places: Mapping[int, Place]) -> None:
-        """Take rows from an earlier dataset, unread."""
-        self.earlier.update(places)
-        self.kept[list(places)] = True
+    def reuse(self, places: Places, earlier: Dataset) -> None:
+        """Take rows from an earlier dataset, with their hashes and sizes; -1 is to be read."""
+        self.earlier[:], self.kept[:] = places, places >= 0
+        for number, offsets, rows in by_part(places):
+            table = earlier.rows(number, ("sha256", "width", "height")).take(rows)
+            for offset, digest in zip(offsets.tolist(), table["sha256"].to_pylist(), strict=True):
+                self.sha256[offset] = digest
+            for axis, name in enumerate(("width", "height")):
+                self.sizes[axis, offsets] = table[name].to_numpy()
 
     def hashes(self) -> list[str]:
         """The sha256 of the rows that will be in the part, in its order."""
@@ -92,16 +88,6 @@ class Shard:
             "version": items.versions[self.first : self.last].take(kept),
         }
         return Part(columns, self.vectors[kept], self.failures)
-
-    def read_reused(self, earlier: Dataset) -> None:
-        """Fill in hash and size of the rows that were taken unread."""
-        unread = {at: place for at, place in self.earlier.items() if not self.sha256[at]}
-        for number, offsets, rows in by_part(unread):
-            table = earlier.rows(number, ("sha256", "width", "height")).take(rows)
-            for offset, digest in zip(offsets, table["sha256"].to_pylist(), strict=True):
-                self.sha256[offset] = digest
-            for axis, name in enumerate(("width", "height")):
-                self.sizes[axis, offsets] = table[name].to_numpy()
 
 
 def subset(batch: Batch, rows: Sequence[int], images: npt.NDArray[Any]) -> Batch:

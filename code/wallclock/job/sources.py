@@ -52,7 +52,7 @@ class Items(Sequence[Source]):
     def __len__(self) -> int:
         return len(self.ids)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> Any:  # a Source, or the Items of a slice
         if isinstance(index, slice):
             columns = self.ids[index], self.where[index], self.versions[index]
             return replace(self, ids=columns[0], where=columns[1], versions=columns[2])
@@ -83,20 +83,16 @@ def list_items(src: str, limit: int | None = None) -> Items:
         path = Path(src).expanduser().resolve()
         if not path.exists():
             raise UserError(f"{src} does not exist; give a folder, a list, s3://… or http://…")
-        items = (
-            _folder(path)
-            if path.is_dir()
-            else _table(src, path.read_bytes(), os.fsencode(path.parent) + b"/")
-        )
-    items = items[:limit]
+        base = os.fsencode(path.parent) + b"/"
+        items = _folder(path) if path.is_dir() else _table(src, path.read_bytes(), base)
+    if limit is not None:
+        items = items[:limit]
     if not len(items):
         raise UserError(f"no image in {src}: no JPEG, PNG, WebP or GIF file, no line of a list")
     if len(pc.unique(items.ids)) < len(items):
         counts = pc.value_counts(items.ids)
         twice = counts.filter(pc.greater(counts.field("counts"), 1))[0].as_py()
-        raise UserError(
-            f"{src} has the id {twice['values']!r} {twice['counts']} times; ids name one"
-        )
+        raise UserError(f"{src} has the id {twice['values']!r} {twice['counts']} times")
     return items
 
 

@@ -16,10 +16,12 @@ from wallclock.engines.pipeline import network_stages
 from wallclock.errors import Unavailable, UserError
 from wallclock.job import thumbnails
 from wallclock.job.dataset import ROWS, Dataset, check_same, locked, open_existing
+from wallclock.job.estimate import estimate
 from wallclock.job.index import Earlier
 from wallclock.job.run import Plan, Run, Tally
 from wallclock.job.settings import JobSettings
 from wallclock.job.sources import Items, list_items
+from wallclock.predict.model import Prediction
 from wallclock.run.progress import CorpusProgress, bars, format_duration
 from wallclock.spec import ModelSpec, Recipe
 
@@ -37,6 +39,8 @@ class Outcome:
     out: Path
     counts: Mapping[str, int]
     tally: Tally
+    #: Images a second that the estimate said; None for a job that is not estimated.
+    expected: float | None = None
 
     def __str__(self) -> str:
         tally, counts = self.tally, self.counts
@@ -48,6 +52,8 @@ class Outcome:
         notes += [f"{tally.copied:,} with equal bytes"] * bool(tally.copied)
         rate = (tally.images + tally.n_failed) / tally.wall_s
         notes += [f"{rate:,.0f} images/s", f"limited by the {tally.limited_by}"]
+        if self.expected:
+            notes.append(f"{rate / self.expected - 1:+.0%} of the estimated rate")
         return f"{whole}: {format_duration(tally.wall_s)}, {', '.join(notes)}"
 
 
@@ -91,8 +97,6 @@ def embed(
             also=thumbnails.thumbnail if settings.keep else None,
             max_failures=settings.max_failures,
         )
-        # Threads first: they load while the model does.
-        loader = stack.enter_context(run.loader())
         try:
             stages = network_stages(recipe, model, folder / ".onnx")
         except Unavailable as error:
@@ -104,11 +108,26 @@ def embed(
             _check_reusable(before, identity)
         about = _about(src, settings, identity, stages.labels)
         dataset.describe({**about, "complete": False})
+        console = console or Console(quiet=True)
+        expected = estimate(items, plan, recipe, model, stages)
+        if expected:
+            planned = f"wallclock: {_planned(plan, expected, model.dim)}"
+            console.print(planned, highlight=False, soft_wrap=True)
+        loader = stack.enter_context(run.loader())
         with _watched(settings.export, run, loader):
-            tally = _shown(run, loader, stages, console or Console(quiet=True))
+            tally = _shown(run, loader, stages, console)
         counts = dataset.counts()
         dataset.describe({**about, "complete": True, "counts": counts})
-        return Outcome(folder, counts, tally)
+        return Outcome(folder, counts, tally, expected.img_per_s if expected else None)
+
+
+def _planned(plan: Plan, expected: Prediction, dim: int) -> str:
+    """What a job will take."""
+    n = plan.images_to_read()
+    seconds = (format_duration(n / rate) for rate in (expected.high, expected.low))
+    size = f"{n * dim * 4 / 1e6:,.0f} MB of vectors"
+    rate = f"{expected.img_per_s:,.0f} images/s, limited by the {expected.bottleneck}"
+    return f"{n:,} images to read: {' to '.join(seconds)} at about {rate}; {size}"
 
 
 def _shown(run: Run, loader: Any, stages: Any, console: Console) -> Tally:

@@ -5,7 +5,6 @@ size. A shorter side of 256 px is made of the pixels that were decoded for the n
 image that is not much larger keeps its bytes, as `corpus/copies.py` has it.
 """
 
-import io
 import json
 import tarfile
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import simplejpeg
-from PIL import Image
 
 from wallclock.corpus.copies import THUMBNAIL_PX, replaced
 from wallclock.corpus.manifest import Item
@@ -25,38 +23,39 @@ from wallclock.stages.pixels import Pixels
 _QUALITY = 90
 
 
-def thumbnail(data: bytes, item: Item, pixels: Pixels) -> bytes:
-    """The copy of an image: of its file's bytes, its header and its decoded pixels (h, w, 3)."""
-    return _thumbnail(data, item, pixels)
-
-
 def _make(data: bytes, item: Item, pixels: Pixels) -> bytes:
     if not replaced("thumbnails", item):
         return data
-    image = pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels)
-    scale = THUMBNAIL_PX / min(image.size)
-    size = (round(image.width * scale), round(image.height * scale))
-    small = np.asarray(image.resize(size, Image.Resampling.BILINEAR, reducing_gap=2.0))
-    copy: bytes = simplejpeg.encode_jpeg(small, _QUALITY, colorspace="RGB", colorsubsampling="420")
+    # torch's resize is Pillow's in vector code: a third of the time.
+    import torch
+
+    ours = isinstance(pixels, np.ndarray) and pixels.flags.writeable
+    image = pixels if ours else np.array(pixels)  # torch warns of what is read-only
+    scale = THUMBNAIL_PX / min(image.shape[:2])
+    height, width = (round(side * scale) for side in image.shape[:2])
+    small = np.empty((height, width, 3), np.uint8)
+    source, target = (torch.from_numpy(a).permute(2, 0, 1).unsqueeze(0) for a in (image, small))
+    torch.ops.aten._upsample_bilinear2d_aa.out(source, (height, width), False, out=target)
+    copy: bytes = simplejpeg.encode_jpeg(small, _QUALITY, "RGB", "420", fastdct=True)
     return copy
 
 
-_thumbnail = image_errors("encode", "simplejpeg", _make)
+#: The copy of an image: of its file's bytes, its header and its decoded pixels (h, w, 3). Raises
+#: ImageError: it cannot be made.
+thumbnail = image_errors("encode", "simplejpeg", _make)
 
 
 def write(shard: Shard, items: Items, path: Path) -> None:
     """Write a shard's copies as a tar: the same bytes each time."""
-    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
+    with path.open("wb") as file:
         for offset in sorted(shard.made):
             width, height = map(int, shard.sizes[:, offset])
             about: dict[str, Any] = {"id": items.ids[shard.first + offset].as_py()}
             about |= {"sha256": shard.sha256[offset], "width": width, "height": height}
-            name = f"{shard.first + offset:09d}"
-            _add(tar, f"{name}.jpg", shard.made[offset])
-            _add(tar, f"{name}.json", json.dumps(about).encode())
-
-
-def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
-    member = tarfile.TarInfo(name)
-    member.size = len(data)
-    tar.addfile(member, io.BytesIO(data))
+            members = {"jpg": shard.made[offset], "json": json.dumps(about).encode()}
+            for extension, data in members.items():
+                member = tarfile.TarInfo(f"{shard.first + offset:09d}.{extension}")
+                member.size = len(data)
+                head = member.tobuf(tarfile.USTAR_FORMAT)
+                file.write(head + data + bytes(-len(data) % tarfile.BLOCKSIZE))
+        file.write(bytes(2 * tarfile.BLOCKSIZE))

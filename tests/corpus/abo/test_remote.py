@@ -1,18 +1,21 @@
 """`corpus.source=remote`: `read` is a GET, prefetched where possible."""
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
-from tests.corpus.abo.conftest import Corpus, N
+from tests.corpus.abo import bucket
+from tests.corpus.abo.conftest import OBJECTS, Corpus, N
 from tests.corpus.abo.faulty_store import FaultyStore, always, first
 from wallclock.corpus import readers
 from wallclock.corpus.manifest import Manifest
 from wallclock.corpus.remote import RemoteReader
 from wallclock.errors import ImageError
 from wallclock.files import sha256_bytes
+from wallclock.images import open_images
 
 
 @pytest.fixture
@@ -95,3 +98,20 @@ def test_faults_are_mended_or_listed(
         reader(replace(item, sha256="0" * 64))
     with pytest.raises(ImageError, match="over the limit of 10"):
         reader(replace(item, bytes=10))
+
+
+def test_s3_urls_in_ones_own_loop(store: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anonymously where there are no credentials, from the endpoint that the environment names."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", store.endpoint)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, os.devnull)
+    keys = [key for key in OBJECTS if key.endswith(".jpg")][:5]
+    store.decide = first(("reset", "500", "truncated"))
+    urls = [f"s3://{bucket.NAME}/{key}" for key in (*keys, "images/none.jpg")]
+    with open_images(urls, 8) as batches:
+        (batch,) = batches
+    assert batch.ids == urls[:5]
+    assert [image.sha256 for image in batch.inspected] == [sha256_bytes(OBJECTS[k]) for k in keys]
+    failure = {"id": urls[5], "stage": "read", "reason": "404 NoSuchKey"}
+    assert batch.failures == [failure]

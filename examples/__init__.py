@@ -1,0 +1,1 @@
+"""The loader in loops of others: each file is a page, run by tests."""

@@ -1,0 +1,88 @@
+"""Training with augmentation, over ranks, resumed in the middle of an epoch.
+
+python -m examples.train FOLDER             # again: it goes on where it stopped
+torchrun --nproc-per-node 2 -m examples.train FOLDER
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+import wallclock
+from examples.replace_dataloader import normalize
+from wallclock.stages import augment
+
+
+class Augmented(Dataset[torch.Tensor]):
+    """torchvision's RandomResizedCrop, RandomHorizontalFlip and ColorJitter, of Pillow's images."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.paths = paths
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        image = Image.open(self.paths[index]).convert("RGB")
+        drawn = augment.draw(image.width, image.height, 0, 0, index)
+        cropped = Image.fromarray(augment.crop(np.asarray(image), drawn))
+        pixels = augment.finish(np.asarray(cropped.resize((224, 224), 2)), drawn)
+        return normalize(torch.from_numpy(pixels)[None])[0]
+
+
+def before(paths: Sequence[str], workers: int = 2) -> Iterator[torch.Tensor]:
+    """Batches float32 (n, 3, 224, 224) from worker processes."""
+    yield from DataLoader(Augmented(paths), batch_size=32, num_workers=workers)
+
+
+def after(paths: Sequence[str], workers: int = 0) -> Iterator[torch.Tensor]:
+    """The same from threads."""
+    with wallclock.open_images(
+        paths, 224, 32, augment=True, workers=workers, tensors=True
+    ) as batches:
+        for batch in batches:
+            yield normalize(batch.images)
+
+
+def main(folder: str, stop_after: int = 0) -> None:
+    """Three epochs of a toy network, which learns whether an image's upper half is brighter."""
+    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    network = torch.nn.Sequential(
+        torch.nn.AvgPool2d(56), torch.nn.Flatten(), torch.nn.Linear(48, 1)
+    )
+    optimizer = torch.optim.SGD(network.parameters(), 0.1)
+    saved = Path(f"{folder}/checkpoint-{rank}.pt")
+    options: dict[str, Any] = {"shuffle": True, "drop_last": world > 1}
+    options |= {"rank": rank, "world_size": world}
+    with wallclock.open_images(
+        folder, 224, 8, epochs=3, augment=True, tensors=True, **options
+    ) as batches:
+        if saved.exists():
+            state = torch.load(saved)
+            network.load_state_dict(state["network"])
+            batches.load_state_dict(state["images"])
+        for step, batch in enumerate(batches, 1):
+            pixels = normalize(batch.images)
+            labels = (pixels[:, :, :112].mean((1, 2, 3)) > pixels.mean((1, 2, 3))).float()
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(
+                network(pixels)[:, 0], labels
+            )
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            state = {"network": network.state_dict(), "images": batches.state_dict()}
+            torch.save(state, saved)
+            print(f"epoch {batches.epoch}, loss {loss:.3f}, positions {list(batch.positions)}")
+            if step == stop_after:
+                return
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

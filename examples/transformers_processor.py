@@ -1,0 +1,49 @@
+"""Embed a folder with any image model of transformers, at its processor's size and statistics.
+
+python -m examples.transformers_processor FOLDER MODEL
+
+The processor resizes one image at a time in the main thread. `open_images` squashes to the square
+that the network takes; a processor that crops the centre sees less of the image.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from transformers import AutoImageProcessor, AutoModel
+
+import wallclock
+from examples.replace_dataloader import normalize
+
+
+def before(paths: Sequence[str], processor: Any) -> Iterator[torch.Tensor]:
+    """Batches float32 (n, 3, h, w), as the model's page on the hub shows it."""
+    for first in range(0, len(paths), 32):
+        images = [Image.open(path).convert("RGB") for path in paths[first : first + 32]]
+        yield processor(images=images, return_tensors="pt")["pixel_values"]
+
+
+def after(paths: Sequence[str], processor: Any) -> Iterator[torch.Tensor]:
+    """The same from threads."""
+    sides = dict(getattr(processor, "crop_size", None) or processor.size)
+    mean, std = torch.tensor(processor.image_mean), torch.tensor(processor.image_std)
+    size = sides.get("height") or sides["shortest_edge"]
+    with wallclock.open_images(paths, size, batch=32, tensors=True) as batches:
+        for batch in batches:
+            yield normalize(batch.images, mean, std)
+
+
+@torch.inference_mode()
+def main(folder: str, model: str) -> None:
+    """Print the shape of every batch of vectors."""
+    processor: Any = AutoImageProcessor.from_pretrained(model)  # type: ignore[no-untyped-call]
+    network = AutoModel.from_pretrained(model)
+    for pixels in after([str(path) for path in sorted(Path(folder).rglob("*.jpg"))], processor):
+        print(tuple(network(pixel_values=pixels).last_hidden_state[:, 0].shape))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
