@@ -69,6 +69,11 @@ def main() -> None:
         set_threads(Recipe("parts", torch_threads=1), uses_torch=True)
         alternatives = [choice for images in _SETS for choice in _choices(images)]
         name, rows = "fast-parts", _part_rows(alternatives, choices.rounds)
+    save(name, rows)
+
+
+def save(name: str, rows: Sequence[_Row]) -> None:
+    """Write data/<name>.csv and its provenance, and print the rows."""
     data = provenance.ROOT / "data"
     write_table(data / f"{name}.csv", tuple(rows[0]), rows)
     about = {"command": sys.argv[1:], **provenance.identity()}

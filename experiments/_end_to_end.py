@@ -107,7 +107,7 @@ def _corpora(plan: Plan, options: Options) -> list[Slice]:
 def _choices(recipe: Recipe) -> dict[str, object]:
     names = ["name", "decoder", "resizer", "interpolation", "dtype"]
     if recipe.dct_scale != "full":
-        names += ["dct_scale", "dct_margin"]
+        names += ["dct_scale", "dct_margin", "progressive"]
     return {name: getattr(recipe, name) for name in names}
 
 

@@ -4,15 +4,21 @@ Method. The fast recipe's loader alone (no forward pass, which on a CPU would hi
 it starts to its last batch, each run in a process of its own; a few distinct images repeat until n
 are loaded. The line is fitted by least squares to the medians over repeats, weighted by 1/n so that
 the short runs count.
+
+`what=job` is `wallclock embed` of as many ids, up to a million, with the mock model at 0 ms and
+Parquet files: the process from its start to its end. `vs_line` is how much longer it took than the
+line through the runs up to 100,000 images says; `rss_growth`, by how much its memory later exceeded
+what it was when 100,000 were done. `scaling-over-time.csv` has the longest job, part by part.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 from experiments import _common
-from experiments._common import Cell, Options, Plan, Records, Row, Tables, cell
+from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
 from wallclock import provenance
+from wallclock.spec import Slice
 from wallclock.summary import linear_fit, median
 
 RANK = 150
@@ -20,10 +26,17 @@ CSV = "scaling.csv"
 COLUMNS = _common.columns(
     "what image_set corpus device device_kind cores threads batch_size settings",
     "n_images n_unique repeats wall_s wall_s_min wall_s_max img_per_s peak_memory_mib",
-    "fit_startup_s fit_ms_per_image fit_r2 speedup_vs_one_thread median_kb median_megapixels",
-    "origin status reason",
+    "startup_share fit_startup_s fit_ms_per_image fit_r2 vs_line rss_growth speedup_vs_one_thread",
+    "median_kb median_megapixels origin status reason",
 )
-TABLES = {CSV: COLUMNS}
+OVER_TIME_CSV = "scaling-over-time.csv"
+OVER_TIME_COLUMNS = _common.columns(
+    "n_images image_set corpus device device_kind cores elapsed_s n_done img_per_s rss_mib",
+    "open_files collections origin",
+)
+TABLES = {CSV: COLUMNS, OVER_TIME_CSV: OVER_TIME_COLUMNS}
+#: What the paper measured, and extrapolated from.
+_UP_TO = 100_000
 
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
@@ -45,20 +58,38 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
                 label, params = f"{what}-{threads or 'all'}-{n}", {"what": what, "n": n}
                 params |= plan.params
                 grid.append(new(label, used, corpus, repeat=repeat, params=params))
+            grid += _jobs(plan, options, recipe, corpus, repeat, longest)
     return grid
+
+
+def _jobs(
+    plan: Plan, options: Options, recipe: Recipe, corpus: Slice, repeat: int, longest: int
+) -> Iterator[Cell]:
+    """The job on every number of images."""
+    recipe = replace(recipe, device="cpu", dtype="fp32")
+    for n in options["job"]["n"].get(corpus.image_set, ()):
+        if n <= longest:
+            settings = {"shard": options["job"]["shard"], "device": "cpu"}
+            params = {**plan.params, "what": "job", "n": n, "settings": settings}
+            new = cell(plan, "scaling", "job", f"job-{n}", recipe, corpus, repeat=repeat)
+            yield replace(new, model=_common.mock_model(plan), params=params)
 
 
 def tables(records: Records) -> Tables:
     """One row per run, with the line that its series fits."""
-    rows = []
-    for repeats in _common.groups(records, "load_n").values():
+    rows, jobs = [], []
+    for repeats in _common.groups(records).values():
         row = _common.new_row(repeats, COLUMNS) | {"what": repeats[0].cell.params["what"]}
         rows.append(_common.complete(row, repeats, _measured))
+        if row["what"] == "job" and _common.measured(repeats):
+            jobs.append(_common.median_repeat(repeats))
     for image_set in dict.fromkeys(row["image_set"] for row in rows):
         series = [row for row in rows if row["image_set"] == image_set and row["status"] == "ok"]
-        _fit([row for row in series if row["what"] == "images"])
+        for what in ("images", "job"):
+            _fit([row for row in series if row["what"] == what])
         _compare([row for row in series if row["what"] == "threads"])
-    return {CSV: rows}
+    longest = max(jobs, key=_common.count, default=None)
+    return {CSV: rows, **({OVER_TIME_CSV: _over_time(longest)} if longest else {})}
 
 
 def _measured(repeats: Records) -> Row:
@@ -73,18 +104,61 @@ def _measured(repeats: Records) -> Row:
         "wall_s": wall,
         "img_per_s": n / wall,
         "peak_memory_mib": max(record.values["peak_memory_mib"] for record in measured),
+        **(_job_columns(shown) if shown.cell.protocol == "job" else {}),
     }
+
+
+def _job_columns(record: Record) -> Row:
+    sampled = record.values["sampled"]
+    later = [
+        mib for mib, n in zip(sampled["rss_mib"], sampled["n_done"], strict=True) if n >= _UP_TO
+    ]
+    row: Row = {"startup_share": record.values["startup_s"] / _common.wall_s(record)}
+    return row | ({"rss_growth": max(later) / later[0] - 1} if len(later) > 1 else {})
+
+
+def _over_time(record: Record) -> list[Row]:
+    """A row for each sample that found more parts than the one before."""
+    rows: list[Row] = []
+    sampled, n = record.values["sampled"], _common.count(record)
+    before_s, before_n = 0.0, 0
+    for values in zip(*sampled.values(), strict=True):
+        sample = dict(zip(sampled, values, strict=True))
+        done, elapsed = min(n, sample["n_done"]), sample["elapsed_s"]
+        if done > before_n:
+            rate = (done - before_n) / (elapsed - before_s)
+            shown = _common.new_row([record], OVER_TIME_COLUMNS) | sample
+            cores = record.values["cores"]
+            changes = {"n_images": n, "n_done": done, "img_per_s": rate, "cores": cores}
+            rows.append(shown | changes)
+            before_s, before_n = elapsed, done
+    return rows
 
 
 def _fit(series: Sequence[Row]) -> None:
     """Write the line's startup, slope and R² into its rows; it takes at least three points."""
     if len(series) < 3:
         return
-    counts = [float(str(row["n_images"])) for row in series]
-    walls = [float(str(row["wall_s"])) for row in series]
-    startup, slope, r2 = linear_fit(counts, walls, [1 / n for n in counts])
+    startup, slope, r2 = _line(series)
     for row in series:
         row |= {"fit_startup_s": startup, "fit_ms_per_image": slope * 1e3, "fit_r2": r2}
+    shorter = [row for row in series if int(str(row["n_images"])) <= _UP_TO]
+    if 2 < len(shorter) < len(series):
+        startup, slope, _ = _line(shorter)
+        for row in series:
+            row["vs_line"] = (
+                _number(row, "wall_s") / (startup + slope * _number(row, "n_images")) - 1
+            )
+
+
+def _line(series: Sequence[Row]) -> tuple[float, float, float]:
+    counts = [_number(row, "n_images") for row in series]
+    walls = [_number(row, "wall_s") for row in series]
+    return linear_fit(counts, walls, [1 / n for n in counts])
+
+
+def _number(row: Row, column: str) -> float:
+    return float(str(row[column]))
 
 
 def _compare(series: Sequence[Row]) -> None:
@@ -92,4 +166,4 @@ def _compare(series: Sequence[Row]) -> None:
     if one is None:
         return
     for row in series:
-        row["speedup_vs_one_thread"] = float(str(row["img_per_s"])) / float(str(one))
+        row["speedup_vs_one_thread"] = _number(row, "img_per_s") / float(str(one))

@@ -28,8 +28,9 @@ ROOT = PACKAGE.parent.parent
 
 #: The source that a measurement depends on; the downloader and the live metrics change none.
 _MEASURED_CODE = (
-    *("checkpoint.py", "clock.py", "native.py", "spec.py", "summary.py", "thread_counts.py"),
-    *("corpus", "stages", "engines", "measure", "run/worker.py"),
+    *("checkpoint.py", "clock.py", "jpeg.py", "native.py", "spec.py", "summary.py"),
+    *("thread_counts.py", "images.py"),
+    *("corpus", "stages", "engines", "job", "measure", "run/worker.py"),
 )
 _NOT_MEASURED = ("corpus/abo/", "measure/monitor.py")
 

@@ -139,3 +139,30 @@ def stage_fixes() -> list[Record]:
         *made,
         replace(timed("h2d", {}, {}), status="unavailable", reason="needs a GPU", samples={}),
     ]
+
+
+def scaling_jobs() -> list[Record]:
+    """The job on 1,000 to a million images: 0.5 s and 2 ms each, the longest 1 % more."""
+    records = []
+    for n in (1000, 10_000, 100_000, 1_000_000):
+        wall_s = (0.5 + 0.002 * n) * (1.01 if n == 1_000_000 else 1)
+        sampled: dict[str, list[float]] = {
+            "elapsed_s": [100, 150, 200, 1200, 2200],
+            "n_done": [50_000, 50_000, 100_000, 500_000, 1_000_000],
+            "rss_mib": [600.0, 600.0, 500.0, 510.0, 500.0],
+            "open_files": [9] * 5,
+            "collections": [1, 2, 3, 4, 5],
+        }
+        if n < 1_000_000:
+            sampled = {name: values[:1] for name, values in sampled.items()}
+        values: dict[str, Any] = {
+            "n_loaded": n,
+            "startup_s": 0.5,
+            "sampled": sampled,
+            "cores": 4,
+            "n_unique": 10,
+        }
+        values |= {"settings": "wallclock embed", "peak_memory_mib": 600.0}
+        made = record("scaling", "job", f"job-{n}", values, {"what": "job", "n": n})
+        records.append(replace(made, samples={"wall": [round(wall_s * S)]}))
+    return records

@@ -187,6 +187,35 @@ def test_fit_over_counts_and_speedup_of_threads() -> None:
             assert row["speedup_vs_one_thread"] == pytest.approx(speedup)
 
 
+def test_the_job_against_its_line() -> None:
+    """A run takes 0.5 s and 2 ms an image, the longest 1 % more."""
+    records = made.scaling_jobs()
+    tables = scaling.tables([*fixture_records("scaling"), *records])
+    *shorter, longest = [row for row in tables[scaling.CSV] if row["what"] == "job"]
+    assert [row["n_images"] for row in shorter] == [1000, 10_000, 100_000]
+    assert [row["vs_line"] for row in shorter] == pytest.approx([0, 0, 0])
+    assert longest["vs_line"] == pytest.approx(0.01)
+    assert 0.999 < float(str(longest["fit_r2"])) < 1
+    # 500 MiB when 100,000 were done, later at most 510; before it, 600.
+    assert longest["rss_growth"] == pytest.approx(0.02)
+    assert [row["rss_growth"] for row in shorter] == [None, None, None]
+    assert longest["startup_share"] == pytest.approx(0.5 / (0.5 + 2000) / 1.01)
+    over_time = tables[scaling.OVER_TIME_CSV]
+    assert [row["n_done"] for row in over_time] == [50_000, 100_000, 500_000, 1_000_000]
+    assert {row["n_images"] for row in over_time} == {1_000_000}
+    assert [row["img_per_s"] for row in over_time] == pytest.approx([500, 500, 400, 500])
+
+
+@pytest.mark.parametrize(("longest", "runs"), [(100_000, 5), (1_000_000, 6)])
+def test_the_million_is_run_on_request(grid: Grid, longest: int, runs: int) -> None:
+    small = "corpus.image_set=small_256"
+    cells = grid("scaling", "repeats=1", small, f"scaling_max_images={longest}")
+    jobs = [cell for cell in cells if cell.protocol == "job"]
+    assert [cell.params["n"] for cell in jobs][-1] == longest
+    assert len(jobs) == runs
+    assert {cell.model.weights for cell in jobs} == {"none"}
+
+
 def test_scaling_grid_stops_at_the_longest_run(grid: Grid) -> None:
     cells = grid("scaling", "repeats=1", "scaling_max_images=1000")
     counts = [cell.params["n"] for cell in cells if cell.params["what"] == "images"]

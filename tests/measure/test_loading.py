@@ -14,6 +14,7 @@ from wallclock.errors import Unavailable, UserError
 from wallclock.measure import ceilings
 from wallclock.measure.ceilings import ceiling
 from wallclock.measure.fidelity import fidelity
+from wallclock.measure.job import job
 from wallclock.measure.protocol import Measurement, no_progress
 from wallclock.measure.throughput import load_n, loading
 from wallclock.spec import Cell, ModelSpec, Recipe, Slice
@@ -70,6 +71,22 @@ def test_load_n_counts_its_start(corpus: Slice) -> None:
     result = run(load_n, corpus, OURS, n=31)
     assert (result.values["n_loaded"], result.values["n_unique"]) == (31, 18)
     assert len(result.samples["wall"]) == 1
+
+
+@pytest.mark.slow
+def test_the_job_is_run_and_sampled(corpus: Slice, tmp_path: Path) -> None:
+    cell = Cell("scaling", "job", "x", 0, OURS, corpus, MODEL, {"n": 50})
+    cell.params["settings"] = {"shard": 20, "device": "cpu"}  # type: ignore[index]
+    seen: list[int] = []
+    result = job(cell, tmp_path, seen.append)
+    assert 0 < result.values["startup_s"] < result.samples["wall"][0] / 1e9
+    assert result.values["sampled"]["n_done"][-1] == 60 == max(seen), "three parts"
+    assert min(result.values["sampled"]["open_files"]) > 3
+    assert result.values["peak_memory_mib"] > 100
+    assert len(list((tmp_path / "vectors").glob("part-*.parquet"))) == 3
+    cell.params["settings"]["sink"] = "tape"
+    with pytest.raises(UserError, match="ended with status 1"):
+        job(cell, tmp_path / "vectors", seen.append)
 
 
 @pytest.mark.parametrize("recipe", [OURS, PAPER], ids=["threads", "dataloader"])

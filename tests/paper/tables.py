@@ -20,6 +20,7 @@ from experiments import (
     formats,
     onnx,
     profiler,
+    scaling,
     serialization,
     stage_fixes,
     storage,
@@ -110,6 +111,12 @@ def write_train(folder: Path) -> None:
     write_table(folder / train.CSV, train.COLUMNS, train.tables(made.train())[train.CSV])
 
 
+def write_scaling(folder: Path) -> None:
+    """The job on up to a million images: the fixture run has none."""
+    for name, rows in scaling.tables(made.scaling_jobs()).items():
+        write_table(folder / name, scaling.TABLES[name], rows)
+
+
 def write_formats(folder: Path) -> None:
     """Two decoders' times of some formats: the fixture run has none."""
     rows: list[Row] = []
@@ -158,6 +165,7 @@ def as_on_t4(target: Path) -> Path:
     write_formats(target)
     write_train(target)
     write_storage(target)
+    write_scaling(target)
     on_cpu = (decoders.CSV, cpu.CSV, profiler.CSV, serialization.CSV)
     for path in target.glob("*.csv"):
         columns, rows = read_columns(path), read_table(path)

@@ -15,6 +15,7 @@ from tests.paper.tables import (
     words,
     write_ablation,
     write_formats,
+    write_scaling,
     write_storage,
     write_train,
 )
@@ -106,3 +107,17 @@ def test_storage_by_form_and_source(tmp_path: Path) -> None:
         assert shown in words(figure)
     sentence = "originals kept as pixels of 256 px become tensors at 4.00× the rate of files"
     assert f"{sentence}, for 0.25× the bytes" in closing_sentence(tmp_path, ["storage"])
+
+
+def test_scaling_shows_the_job_and_its_line(tmp_path: Path) -> None:
+    write_scaling(tmp_path)
+    figure = drawn("fig-18-scaling", tmp_path)
+    runs, rate, memory = figure.axes
+    assert [x for x, _ in markers(runs.lines, "o")] == [1e3, 1e4, 1e5, 1e6]
+    assert list(np.asarray(rate.lines[0].get_ydata())) == pytest.approx([500, 500, 400, 500])
+    assert list(np.asarray(memory.lines[0].get_ydata())) == [600, 500, 510, 500]
+    for shown in ("R² = 0.99", "+1.0 % from the line", "+2.0 % at most", "n = 1,000,000"):
+        assert shown in words(figure)
+    save(tmp_path / "scaling.csv", read_table(tmp_path / "scaling.csv")[:0])
+    with pytest.raises(NothingToDrawError, match="no row"):
+        drawn("fig-18-scaling", tmp_path)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 import simplejpeg
 from PIL import Image
 
+from wallclock import jpeg
 from wallclock.corpus.manifest import LARGE_PIXELS, Item
 from wallclock.errors import ImageError, reason_of
 from wallclock.spec import Limits
@@ -34,9 +35,6 @@ _MAGIC = re.compile(
 _READABLE_SOF = {0xC0: "baseline", 0xC1: "extended", 0xC2: "progressive"}
 _READABLE_SOF |= {0xC9: "arithmetic", 0xCA: "arithmetic"}
 _ALL_SOF = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-_STANDALONE = frozenset({0x01, *range(0xD0, 0xD9)})
-#: The next marker in or behind entropy-coded data; FF 00 is a data byte, FF D0 to D7 only restart.
-_NEXT_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]", re.DOTALL)
 #: Sampling factors of Y, Cb and Cr in a frame header.
 _SAMPLINGS: dict[tuple[int, ...], str] = {
     (luma, 0x11, 0x11): name
@@ -179,39 +177,28 @@ def read_header(data: bytes, limits: Limits, *, to_the_end: bool = True) -> Head
 
 
 def _jpeg_header(data: bytes, limits: Limits, to_the_end: bool) -> Header:
-    """Walk the segments as a decoder does, behind the first scan too.
-
-    A segment's payload may hold any bytes: a thumbnail, or the decoy of an end-of-image marker.
-    """
     header: Header | None = None
-    scans, segments, position = 0, 0, 2
-    while match := _NEXT_MARKER.search(data, position):
-        segments += 1
+    scans, behind = 0, 2
+    for number, (marker, at, start, end) in enumerate(jpeg.segments(data), 1):
         # Pillow reads both segments and fill bytes in a Python loop.
-        if segments > limits.max_segments:
+        if number > limits.max_segments:
             limit = f"more JPEG segments than the limit of {limits.max_segments:,}"
             raise ImageError("decode", limit)
-        behind = position
-        found, position = match.span()
-        if not scans and found - behind > _MAX_FILL_BYTES:
+        if not scans and at - behind > _MAX_FILL_BYTES:
             raise ImageError("decode", f"junk between JPEG header segments at byte {behind}")
-        marker = data[position - 1]
-        if marker == 0xD9:
+        if marker == jpeg.EOI:
             if header is None or not scans:
                 raise ImageError("decode", "JPEG ends before its first scan, or has no frame")
             return replace(header, scans=scans)
-        if marker in _STANDALONE:
-            continue
-        end = position + max(2, int.from_bytes(data[position : position + 2], "big"))
         if marker in _ALL_SOF and not scans:
-            header = _frame(data[position + 2 : end], marker)
-        elif marker == 0xDA:
+            header = _frame(data[start + 2 : end], marker)
+        elif marker == jpeg.SOS:
             scans += 1
             if scans > limits.max_scans:
                 raise ImageError("decode", f"more JPEG scans than the limit of {limits.max_scans}")
-            if not to_the_end and header and header.scan_is_all(data[position + 2 : position + 3]):
+            if not to_the_end and header and header.scan_is_all(data[start + 2 : start + 3]):
                 return header
-        position = end
+        behind = end
     raise ImageError("decode", "truncated JPEG: cut off before its end-of-image marker")
 
 

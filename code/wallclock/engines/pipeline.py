@@ -17,7 +17,7 @@ from wallclock.errors import UserError, image_errors
 from wallclock.spec import ModelSpec, Recipe
 from wallclock.stages import augment, decode, forward, normalize, resize, sinks, transfer
 from wallclock.stages.augment import Augmentation
-from wallclock.stages.decode import DecodeMany
+from wallclock.stages.decode import DecodeMany, scans
 from wallclock.stages.pixels import Pixels
 
 Floats = npt.NDArray[np.float32]
@@ -259,11 +259,17 @@ def _decode_and_resize(
     next_stage = "" if recipe.engine == "serial" or crops else recipe.resizer
     decode_jpeg = decode.make(recipe.decoder, scaling, reuse=reuse, resizer=next_stage)
     resizer = resize.make(recipe.resizer, recipe.interpolation, input_px)
+    cuts = recipe.progressive != "full"
+    cut = scans.cutter(scaling, recipe.progressive) if scaling and cuts else None
 
     def decode_any(item: Item, data: bytes) -> Pixels:
         if scaling and crops and (drawn := augmentation_of(item)):
             scaling.used = drawn.width, drawn.height
-        return decode_jpeg(data) if item.plain_jpeg else decode.decode_other(data)
+        if not item.plain_jpeg:
+            return decode.decode_other(data)
+        if cut is not None and item.process == "progressive":
+            data = cut(data)
+        return decode_jpeg(data)
 
     labels = {"decoder": decode.name_of(decode_jpeg), "resizer": resizer.name}
     return decode_any, resizer, labels

@@ -40,6 +40,7 @@ _MODULES = {
     "storage": "storage",
     "formats": "formats",
     "copies": "copies",
+    "job": "job",
     "forms": "forms",
     "stage_fix": "stage_fix",
 }

@@ -12,8 +12,8 @@ One policy for all of them:
   the records count such images. Alpha is dropped, the first frame counts, 16 bits become 8.
 
 A recipe may ask for less than the full size (`Scaling`): libjpeg then computes 4, 2 or 1 of each
-block's 8 rows and columns from its low frequencies. Other scales than these powers of two cost more
-than they save: libjpeg-turbo has no vector code for them (`benchmarks/fast.py`).
+block's 8 rows and columns. Other scales than these powers of two cost more than they save:
+libjpeg-turbo has no vector code for them (`benchmarks/fast.py`).
 
 Importing this package imports no image library: a decoder imports its own when it is made.
 """

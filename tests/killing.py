@@ -1,0 +1,161 @@
+"""A command killed at random moments and started again: does it leave what it leaves undisturbed?
+
+Half of the moments are uniform over the time of an uninterrupted run, half over its phases: a phase
+is chosen, one of its occurrences, and a moment of it. A phase begins with a line `phase <name>` on
+standard output or error; before the first one it is `start`. SIGKILL goes to the whole process
+group, so that no child outlives its parent.
+"""
+
+import os
+import random
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+_PHASE = re.compile(r"phase (\w+)")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command that writes to a folder, the same one whenever it is started again.
+
+    `result`: every id with its vector's bytes, in any order, from that folder once the job has
+    ended. `limit_s`: what no run exceeds.
+    """
+
+    argv: Callable[[Path], Sequence[str]]
+    result: Callable[[Path], Iterable[tuple[str, bytes]]]
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: Path | None = None
+    limit_s: float = 60
+
+
+@dataclass
+class Report:
+    """What happened. `kills`: by phase; `ended`: runs that were over before their moment."""
+
+    kills: Counter[str] = field(default_factory=Counter)
+    ended: int = 0
+    missing: list[str] = field(default_factory=list)
+    doubled: list[str] = field(default_factory=list)
+    different: list[str] = field(default_factory=list)
+
+    @property
+    def exactly_once(self) -> bool:
+        """Whether every id was there once, with the same bytes."""
+        return not (self.missing or self.doubled or self.different)
+
+    def __str__(self) -> str:
+        phases = ", ".join(f"{n} in {phase}" for phase, n in sorted(self.kills.items()))
+        wrong = (f"{name} {getattr(self, name)}" for name in ("missing", "doubled", "different"))
+        return f"{self.kills.total()} kills ({phases}), {self.ended} too late; {'; '.join(wrong)}"
+
+
+class _Process:
+    """A running job; `phases` grows while it runs: (seconds since its start, name)."""
+
+    def __init__(self, job: Job, out: Path) -> None:
+        self._began, self._limit_s = time.monotonic(), job.limit_s
+        self._process = subprocess.Popen(
+            [*job.argv(out)],
+            cwd=job.cwd,
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **job.env},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.phases, self.output = [(0.0, "start")], ""
+        self._changed = threading.Condition()
+        self._ended = False
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                with self._changed:
+                    self.output += line
+                    if match := _PHASE.match(line):
+                        self.phases.append((time.monotonic() - self._began, match[1]))
+                    self._changed.notify_all()
+        self._process.wait()
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def reached(self, phase: str, occurrence: int, delay: float) -> bool:
+        """Wait for a moment after a phase's n-th beginning; False if the job ends before it."""
+
+        def count() -> int:
+            return sum(name == phase for _, name in self.phases)
+
+        with self._changed:
+            self._changed.wait_for(lambda: self._ended or count() > occurrence, self._limit_s)
+            return not self._ended and not self._changed.wait_for(lambda: self._ended, delay)
+
+    def kill(self) -> str:
+        """End the process group; return the phase it was in."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._reader.join()
+        return self.phases[-1][1]
+
+    def finish(self) -> float:
+        """Wait for the end; return the seconds it took. Raises AssertionError: it failed."""
+        self._reader.join(self._limit_s)
+        if not self._ended:
+            self.kill()
+            raise AssertionError(f"still running after {self._limit_s:g} s\n{self.output}")
+        assert self._process.returncode == 0, self.output
+        return time.monotonic() - self._began
+
+
+def kill_at_random(job: Job, folder: Path, seed: int, rounds: int, kills: int = 3) -> Report:
+    """Run once undisturbed; then `rounds` times with one to `kills` kills, and compare.
+
+    Raises AssertionError: a run that nobody killed failed, or the undisturbed one left an id twice.
+    """
+    whole = _Process(job, folder / "undisturbed")
+    duration = whole.finish()
+    pairs = list(job.result(folder / "undisturbed"))
+    expected, report, rng = dict(pairs), Report(), random.Random(seed)
+    assert len(expected) == len(pairs) > 0, "an id without a kill twice, or none"
+    for number in range(rounds):
+        out = folder / f"round-{number}"
+        for _ in range(rng.randint(1, kills)):
+            moment = _moment(rng, whole.phases, duration)
+            process = _Process(job, out)
+            if not process.reached(*moment):
+                process.finish()
+                report.ended += 1
+                break
+            report.kills[process.kill()] += 1
+        _Process(job, out).finish()
+        left = list(job.result(out))
+        counts, vectors = Counter(name for name, _ in left), dict(left)
+        report.missing += sorted(expected.keys() - vectors.keys())
+        report.doubled += sorted(name for name, n in counts.items() if n > 1)
+        wrong = (name for name, vector in left if expected.get(name) != vector)
+        report.different += sorted({*wrong})
+    return report
+
+
+def _moment(
+    rng: random.Random, phases: Sequence[tuple[float, str]], duration: float
+) -> tuple[str, int, float]:
+    """A phase, the number of its occurrence and the seconds after that began."""
+    spans = [(name, end - at) for (at, name), (end, _) in pairwise([*phases, (duration, "")])]
+    phase = rng.choice(sorted({name for name, _ in spans}))
+    if len(phases) == 1 or rng.random() < 0.5:
+        return "start", 0, rng.uniform(0, duration)
+    lengths = [length for name, length in spans if name == phase]
+    occurrence = rng.randrange(len(lengths))
+    return phase, occurrence, rng.uniform(0, lengths[occurrence])
