@@ -72,7 +72,7 @@ compare: $(READY) ## compare two files of vectors by id: A=old.parquet B=new.par
 	@$(PY) -m wallclock.compare --a "$(A)" --b "$(B)" $(ARGS)
 
 frontier: $(READY) ## throughput against fidelity of every loader; IMAGES=dir/ adds a folder of yours
-	@$(PY) code/main.py --experiment frontier repeats=$(or $(REPEATS),5) $(if $(IMAGES),"experiment.frontier.folder='$(IMAGES)'") $(ARGS)
+	@$(PY) code/main.py --experiment frontier repeats=$(or $(REPEATS),3) $(if $(IMAGES),"experiment.frontier.folder='$(IMAGES)'") $(ARGS)
 
 gpu-reference: $(READY) ## measure a machine with a GPU, in calls of LIMIT=540 seconds each; WHEELS=dir without a network
 	@bash scripts/gpu-reference.sh

@@ -68,6 +68,9 @@ def on_a_t4(words: str) -> dict[str, tuple[int, float]]:
         name: experiments.load(name).cells(plan, options)
         for name, options in chosen.experiments.items()
     }
+    # The frontier's second round: each system once more, in one variant.
+    one_variant = {**chosen.experiments["frontier"], "all_variants": False}
+    grids["frontier"] += experiments.load("frontier").cells(plan, one_variant)
     return {
         name: (len(grid), sum(map(estimator.seconds, grid)) / 60) for name, grid in grids.items()
     }
