@@ -195,10 +195,10 @@ def test_the_estimate_is_of_what_limits(
 ) -> None:
     monkeypatch.setattr(estimate, "LEAST", 1)
     shown = Console(file=io.StringIO(), width=200)
-    outcome = run(service_ms_per_image=20, console=shown)
+    outcome = run(service_ms_per_image=20, usd_per_hour=36_000, console=shown)
     line = shown.file.getvalue()  # type: ignore[attr-defined]
     assert "41 images to read" in line
-    assert "images/s, limited by the accelerator; 0 MB of vectors" in line
+    assert "images/s, limited by the accelerator; 0 MB of vectors, $" in line
     assert 30 < outcome.expected < 50
     assert "of the estimated rate" in str(outcome)
 

@@ -1,5 +1,6 @@
 """The settings of a job: `key=value` on the command line, keyword arguments of `embed`."""
 
+import csv
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -9,12 +10,13 @@ from wallclock import checkpoint, provenance
 from wallclock.constraints import OneOf, Range
 from wallclock.errors import UserError, check_name
 from wallclock.images import FAST
-from wallclock.spec import DTYPES, SINKS, Count, ModelSpec, Positive, Recipe
+from wallclock.spec import DTYPES, PROGRESSIVE, SINKS, Count, ModelSpec, Positive, Recipe
 
 #: By name; device, precision and batch are the job's. `pillow` decodes in full and resizes with
 #: Pillow: the reference of `verify`.
 RECIPES: Mapping[str, Recipe] = {
     "fast": FAST,
+    "diagnosed": replace(FAST, name="diagnosed"),
     "pillow": replace(FAST, name="pillow", decoder="pil", resizer="pil", dct_scale="full"),
 }
 #: The mock model: it copies pixels, and takes as long as `service_ms` says.
@@ -26,17 +28,22 @@ _Milliseconds = Annotated[float, Range(0, 3_600_000)]
 class JobSettings:
     """One job. What changes its vectors is in `identity`; the rest may change between two starts.
 
-    `model`: a hub id, a folder, or null for the mock. `reuse`: an earlier dataset whose vectors are
-    taken where an image has not changed; one of the same size and date is not read, with `rehash`
-    it is. `deduplicate`: images of equal bytes are embedded once. `max_failures`: the job stops
-    above it; by default all may fail. `into_new`: where OUT holds another job's vectors, go to
-    OUT-2, OUT-3 … `export`: a port for live metrics, 0 for none. `limit`: the first so many images
-    of the list.
+    `model`: a hub id, a folder, or null for the mock. `recipe`: one of `RECIPES`; diagnosed is fast
+    with the batch and the precision that the diagnosis in the folder `diagnosis` recommends.
+    `progressive`: how much of a progressive JPEG is decoded (`stages/decode/scans.py`);
+    recipe=pillow decodes all. `batch`: 0 for 64, or as diagnosed. `reuse`: an earlier dataset whose
+    vectors are taken where an image has not changed; one of the same size and date is not read,
+    with `rehash` it is. `deduplicate`: images of equal bytes are embedded once. `max_failures`: the
+    job stops above it; by default all may fail. `into_new`: where OUT holds another job's vectors,
+    go to OUT-2, OUT-3 … `export`: a port for live metrics, 0 for none. `limit`: the first so many
+    images of the list. `usd_per_hour`: of this machine; the estimate then has the job's price.
     """
 
     model: str = "facebook/dinov2-small"
     recipe: Annotated[str, OneOf(RECIPES)] = "fast"
-    batch: Annotated[int, Range(1, 65_536)] = 64
+    progressive: Annotated[str, OneOf(PROGRESSIVE)] = "early"
+    diagnosis: str = "data"
+    batch: Annotated[int, Range(0, 65_536)] = 0
     device: Annotated[str, OneOf(("auto", "cpu", "cuda"))] = "auto"
     dtype: Annotated[str, OneOf(("auto", *DTYPES["pytorch"]))] = "auto"
     workers: Annotated[int, Range(0, 1024)] = 0
@@ -52,24 +59,37 @@ class JobSettings:
     limit: Positive | None = None
     service_ms: _Milliseconds = 0.0
     service_ms_per_image: _Milliseconds = 0.0
+    usd_per_hour: Annotated[float, Range(0, 1_000_000)] = 0.0
 
     def __post_init__(self) -> None:
         if self.keep and self.reuse:
             raise UserError(f"keep={self.keep} decodes every image: leave out reuse=")
 
-    def resolved_recipe(self) -> Recipe:
-        """The recipe with its device and precision. Raises UserError: a GPU that is not here."""
+    def resolved_device(self) -> str:
+        """cpu or cuda. Raises UserError: a GPU that is not here."""
         gpus = provenance.gpus() if self.device != "cpu" else []
         if self.device == "cuda" and not gpus:
             raise UserError(
                 "device=cuda, but there is no NVIDIA GPU; set device=auto or device=cpu"
             )
-        device = "cuda" if gpus else "cpu"
+        return "cuda" if gpus else "cpu"
+
+    def resolved_recipe(self) -> Recipe:
+        """The recipe with its device, batch and precision.
+
+        Raises UserError: a GPU, or a diagnosis, that is not here.
+        """
+        device = self.resolved_device()
+        advice = _diagnosed(Path(self.diagnosis)) if self.recipe == "diagnosed" else {}
         # A CPU emulates FP16.
         auto = "fp16" if device == "cuda" and self.recipe == "fast" else "fp32"
-        dtype = auto if self.dtype == "auto" else self.dtype
-        changes: dict[str, Any] = {"device": device, "dtype": dtype, "batch_size": self.batch}
-        return replace(RECIPES[self.recipe], workers=self.workers, sink=self.sink, **changes)
+        dtype = advice.get("dtype", auto) if self.dtype == "auto" else self.dtype
+        batch = self.batch or int(advice.get("batch_size", FAST.batch_size))
+        changes: dict[str, Any] = {"device": device, "dtype": dtype, "batch_size": batch}
+        changes |= {"workers": self.workers, "sink": self.sink}
+        recipe = replace(RECIPES[self.recipe], **changes)
+        scales = recipe.dct_scale == "auto"
+        return replace(recipe, progressive=self.progressive if scales else "full")
 
     def resolved_model(self) -> ModelSpec:
         """The model with its input size, width and pixel statistics.
@@ -96,6 +116,21 @@ class JobSettings:
         return checkpoint.complete(
             ModelSpec("any", weights="pretrained", revision="main", **source, **opened)
         )
+
+
+def _diagnosed(folder: Path) -> dict[str, str]:
+    """All that the last diagnosis recommends together: the last row of its stack of fixes.
+
+    Raises UserError: there is none.
+    """
+    path = folder.expanduser() / "diagnosis-predictions.csv"
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = {row["kind"]: row for row in csv.DictReader(file)}  # the last one of each kind
+    except FileNotFoundError as error:
+        fix = "make diagnose IMAGES=… writes it; or set diagnosis=FOLDER"
+        raise UserError(f"recipe=diagnosed: there is no {path}; {fix}") from error
+    return rows.get("stacked") or rows["present"]
 
 
 def values_of(cls: Any, words: Sequence[str]) -> dict[str, Any]:

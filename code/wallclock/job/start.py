@@ -89,7 +89,7 @@ def embed(
         dataset.remove_leftovers()
         earlier = Earlier.open(before, items, rehash=settings.rehash) if before else None
         unread = earlier.unread if earlier else None
-        plan = Plan(len(items), settings.shard, settings.batch, dataset.committed(), unread)
+        plan = Plan(len(items), settings.shard, recipe.batch_size, dataset.committed(), unread)
         run = Run(
             *(items, dataset, model, recipe, plan),
             earlier=earlier,
@@ -111,7 +111,7 @@ def embed(
         console = console or Console(quiet=True)
         expected = estimate(items, plan, recipe, model, stages)
         if expected:
-            planned = f"wallclock: {_planned(plan, expected, model.dim)}"
+            planned = f"wallclock: {_planned(plan, expected, model.dim, settings.usd_per_hour)}"
             console.print(planned, highlight=False, soft_wrap=True)
         loader = stack.enter_context(run.loader())
         with _watched(settings.export, run, loader):
@@ -121,13 +121,16 @@ def embed(
         return Outcome(folder, counts, tally, expected.img_per_s if expected else None)
 
 
-def _planned(plan: Plan, expected: Prediction, dim: int) -> str:
+def _planned(plan: Plan, expected: Prediction, dim: int, usd_per_hour: float) -> str:
     """What a job will take."""
     n = plan.images_to_read()
-    seconds = (format_duration(n / rate) for rate in (expected.high, expected.low))
+    seconds = [n / rate for rate in (expected.high, expected.low)]
+    takes = " to ".join(format_duration(one) for one in seconds)
     size = f"{n * dim * 4 / 1e6:,.0f} MB of vectors"
+    if usd_per_hour:
+        size += ", " + " to ".join(f"${one / 3600 * usd_per_hour:.2f}" for one in seconds)
     rate = f"{expected.img_per_s:,.0f} images/s, limited by the {expected.bottleneck}"
-    return f"{n:,} images to read: {' to '.join(seconds)} at about {rate}; {size}"
+    return f"{n:,} images to read: {takes} at about {rate}; {size}"
 
 
 def _shown(run: Run, loader: Any, stages: Any, console: Console) -> Tally:

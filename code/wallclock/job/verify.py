@@ -129,7 +129,7 @@ def _embedded_again(
     at = pc.drop_null(pc.index_in(ids, value_set=items.ids)).to_pylist()
     model = settings.resolved_model()
     plain = replace(
-        RECIPES["pillow"], dtype="fp32", batch_size=1, device=settings.resolved_recipe().device
+        RECIPES["pillow"], dtype="fp32", batch_size=1, device=settings.resolved_device()
     )
     stages = network_stages(plain, model, dataset.out / ".onnx")
     if stages.weights_digest != dataset.about["identity"]["weights"]:
