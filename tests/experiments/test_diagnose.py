@@ -47,6 +47,7 @@ def folder(path: Path, count: int) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_one_image_gives_five_parts(run_main: RunMain, tmp_path: Path) -> None:
     images = folder(tmp_path / "my images", 1)
     out, figures = tmp_path / "data", tmp_path / "figures"

@@ -63,6 +63,7 @@ def test_overlap_agrees_with_the_oracle(
         assert ours.is_bottleneck == theirs.is_bottleneck
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(POSITIVE, POSITIVE, POSITIVE)
 def test_feed_agrees_with_the_oracle(demand: float, storage: float, link: float) -> None:
