@@ -9,7 +9,7 @@ import pytest
 from tests.killing import Job, kill_at_random
 
 SLOW = pytest.mark.slow
-#: Four vectors, one after the other, in two steps with a pause between them. `safe` writes beside
+#: Four vectors in order, in two steps with a pause between them. `safe` writes beside
 #: and renames; `torn` writes in place; `doubled` and `missing` count what they have appended,
 #: afterwards or before.
 TOY = """
