@@ -121,7 +121,7 @@ class _Process:
 def kill_at_random(job: Job, folder: Path, seed: int, rounds: int, kills: int = 3) -> Report:
     """Run once undisturbed; then `rounds` times with one to `kills` kills, and compare.
 
-    Raises AssertionError: a run that nobody killed failed, or the undisturbed one left an id twice.
+    Raises AssertionError: a run without a kill failed, or the undisturbed one left an id twice.
     """
     whole = _Process(job, folder / "undisturbed")
     duration = whole.finish()

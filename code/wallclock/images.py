@@ -1,4 +1,4 @@
-"""The threads loader in your own loop: for images that nobody has listed or validated before."""
+"""The threads loader in your own loop: for images that were not listed or validated before."""
 
 import os
 import warnings

@@ -103,7 +103,7 @@ def test_killed_process_keeps_messages_and_handles(tmp_path: Path) -> None:
         child.kill()
     assert len(journal.read_bytes().splitlines()) == 4  # not the receive that found nothing
     with journal.open("ab") as file:
-        file.write(b'[1, "SendMessage", {"Que')  # killed amid a call that nobody saw answered
+        file.write(b'[1, "SendMessage", {"Que')  # killed amid a call, before its answer
     with serving(SqsServer(journal).handle, int(url.rpartition(":")[2])):  # the same client goes on
         client.delete_message(ReceiptHandle=held["ReceiptHandle"], **WORK)
         (free,) = client.receive_message(VisibilityTimeout=0, **WORK)["Messages"]

@@ -1,4 +1,4 @@
-"""Images that nobody has listed or validated before: each is read, hashed and inspected when a
+"""Images that were not listed or validated before: each is read, hashed and inspected when a
 worker gets to it.
 
 Where an image is, only its `Source` says: a path, a URL, its bytes, or an open file. URLs are

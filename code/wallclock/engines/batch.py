@@ -46,7 +46,7 @@ class Batch:
     that were requested and could not be loaded. `labels` says what loaded them, as the process
     that did so reports it: decoder, resizer, layout. `augmentations`: of training images, one each.
 
-    Of sources that nobody listed (`corpus/sources.py`): `inspected`, what each row's file is;
+    Of unlisted sources (`corpus/sources.py`): `inspected`, what each row's file is;
     `known`, positions and files that were read but not decoded; `made`, by `also` for each row.
     """
 

@@ -127,7 +127,7 @@ def augmentation_of(item: Item) -> Augmentation | None:
 class Feed:
     """What a loader of threads loads: `item_at` a position, read by `reader`.
 
-    Where nobody has listed the images, `inspect` takes a position, what `item_at` gave and its
+    Where the images are unlisted, `inspect` takes a position, what `item_at` gave and its
     bytes; it returns an `Inspected`, and whether to decode it. `also` makes something else of what
     was decoded: from the bytes, the image and its pixels, which are valid until it returns.
     """

@@ -17,7 +17,7 @@ Places: TypeAlias = npt.NDArray[np.int64]
 _Keys: TypeAlias = npt.NDArray[np.uint64]
 
 _ROW_BITS = 32
-#: Of a sha256: 128 bits, of which nobody can make two images with the same.
+#: Of a sha256: 128 bits: two images with the same cannot be made.
 _KEY_BYTES = 16
 
 
