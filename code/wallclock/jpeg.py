@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 #: The next marker in or behind entropy-coded data; FF 00 is a data byte, FF D0 to D7 only restart.
 _NEXT_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]", re.DOTALL)
-#: Markers without a length and a payload.
-_STANDALONE = frozenset({0x01, *range(0xD0, 0xDA)})
+#: Markers with a length and a payload.
+_WITH_LENGTH = frozenset(range(0x02, 0xFF)) - frozenset(range(0xD0, 0xDA))
 SOF_PROGRESSIVE, SOS, EOI = 0xC2, 0xDA, 0xD9
 
 
@@ -17,10 +17,17 @@ def segments(data: bytes) -> Iterator[tuple[int, int, int, int]]:
     included) and ends. A payload may hold any bytes: a thumbnail, or the decoy of a marker. Time is
     linear in the bytes walked.
     """
-    position = 2
-    while match := _NEXT_MARKER.search(data, position):
-        at, position = match.span()
-        start, marker = position, data[position - 1]
-        if marker not in _STANDALONE:
-            position += max(2, int.from_bytes(data[position : position + 2], "big"))
+    position, last = 2, len(data) - 2
+    while True:
+        # In a header a marker follows the segment before it: no need to search.
+        if position <= last and data[position] == 0xFF and data[position + 1] in _WITH_LENGTH:
+            at = position
+        elif match := _NEXT_MARKER.search(data, position):
+            at = match.start()
+        else:
+            return
+        marker, start = data[at + 1], at + 2
+        position = start
+        if marker in _WITH_LENGTH:
+            position += max(2, int.from_bytes(data[start : start + 2], "big"))
         yield marker, at, start, position
