@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from types import FrameType
 
@@ -39,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0 if "--help" in words else 2
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
+    # What Pillow thinks of an image is in the image's failure, if it is one.
+    warnings.filterwarnings("ignore", module="PIL")
     try:
         from wallclock.errors import UserError
 

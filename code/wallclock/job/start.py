@@ -45,7 +45,8 @@ class Outcome:
     def __str__(self) -> str:
         tally, counts = self.tally, self.counts
         failed = f", {counts['failures']:,} failed" if counts["failures"] else ""
-        whole = f"{counts['vectors']:,} vectors{failed} in {counts['parts']:,} parts of {self.out}"
+        parts = f"{counts['parts']:,} part{'s' * (counts['parts'] != 1)}"
+        whole = f"{counts['vectors']:,} vectors{failed} in {parts} of {self.out}"
         if not tally.wall_s:
             return f"complete already: {whole}"
         notes = [f"{tally.unread:,} unchanged"] * bool(tally.unread)

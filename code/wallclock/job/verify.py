@@ -49,7 +49,7 @@ class Verdict:
     def __str__(self) -> str:
         compared = f"{self.compared} vectors embedded again with Pillow in FP32"
         if self.changed:
-            compared += f" ({self.changed} images have changed since)"
+            compared += f" ({self.changed} images have changed since, or Pillow refuses them)"
         cosines = f"cosine {self.cosine_median:.6f} (median), {self.cosine_min:.6f} (least)"
         return f"{compared}: {cosines}; {'; '.join(self.faults) or 'no fault'}"
 

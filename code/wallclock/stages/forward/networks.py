@@ -1,7 +1,8 @@
 """Models as torch modules: DINOv2 with seeded weights, or any image model of transformers."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -86,18 +87,35 @@ def _from_transformers(source: str, model: ModelSpec) -> Any:
     options: dict[str, Any] = {"use_safetensors": True, "output_loading_info": True}
     if not model.path:
         options["revision"] = model.revision
-    try:
-        network, info = AutoModel.from_pretrained(source, attn_implementation=_ATTENTION, **options)
-    except ValueError as error:
-        if "attention implementation" not in str(error):
-            raise
-        # An architecture without attention, or with one of its own.
-        network, info = AutoModel.from_pretrained(source, **options)
+    with _no_progress_bar():
+        try:
+            network, info = AutoModel.from_pretrained(
+                source, attn_implementation=_ATTENTION, **options
+            )
+        except ValueError as error:
+            if "attention implementation" not in str(error):
+                raise
+            # An architecture without attention, or with one of its own.
+            network, info = AutoModel.from_pretrained(source, **options)
     if any(name.startswith("pooler.") for name in info["missing_keys"]):
         # A classifier's checkpoint: the library would add a pooler with random weights.
         network.pooler = None
     # The vision tower of a multimodal model.
     return getattr(network, "vision_model", network)
+
+
+@contextmanager
+def _no_progress_bar() -> Iterator[None]:
+    """Without transformers' bar of the weights it loads, which would break a job's own."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def _pooled(network: Any, model: ModelSpec) -> Any:
