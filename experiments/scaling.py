@@ -7,8 +7,9 @@ the short runs count.
 
 `what=job` is `wallclock embed` of as many ids, up to a million, with the mock model at 0 ms and
 Parquet files: the process from its start to its end. `vs_line` is how much longer it took than the
-line through the runs up to 100,000 images says; `rss_growth`, by how much its memory later exceeded
-what it was when 100,000 were done. `scaling-over-time.csv` has the longest job, part by part.
+line through the runs up to 100,000 images says; `of_loader`, its rate in that of the loader alone
+on as many images; `rss_growth`, by how much its memory later exceeded what it was when 100,000 were
+done. `scaling-over-time.csv` has the longest job, part by part.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,8 +27,8 @@ CSV = "scaling.csv"
 COLUMNS = _common.columns(
     "what image_set corpus device device_kind cores threads batch_size settings",
     "n_images n_unique repeats wall_s wall_s_min wall_s_max img_per_s peak_memory_mib",
-    "startup_share fit_startup_s fit_ms_per_image fit_r2 vs_line rss_growth speedup_vs_one_thread",
-    "median_kb median_megapixels origin status reason",
+    "startup_share fit_startup_s fit_ms_per_image fit_r2 vs_line of_loader rss_growth",
+    "speedup_vs_one_thread median_kb median_megapixels origin status reason",
 )
 OVER_TIME_CSV = "scaling-over-time.csv"
 OVER_TIME_COLUMNS = _common.columns(
@@ -88,6 +89,10 @@ def tables(records: Records) -> Tables:
         for what in ("images", "job"):
             _fit([row for row in series if row["what"] == what])
         _compare([row for row in series if row["what"] == "threads"])
+        alone = {row["n_images"]: row["img_per_s"] for row in series if row["what"] == "images"}
+        for row in series:
+            if row["what"] == "job" and row["n_images"] in alone:
+                row["of_loader"] = _number(row, "img_per_s") / float(str(alone[row["n_images"]]))
     longest = max(jobs, key=_common.count, default=None)
     return {CSV: rows, **({OVER_TIME_CSV: _over_time(longest)} if longest else {})}
 
