@@ -15,7 +15,10 @@ from wallclock.predict.model import Pipeline, Prediction
 from wallclock.spec import ENGINES, ModelSpec
 
 #: The choices of a recipe that the cost of loading an image depends on.
-LOADER_FIELDS = ("decoder", "resizer", "interpolation", "dct_scale", "normalize_on", "augment")
+LOADER_FIELDS = (
+    *("decoder", "resizer", "interpolation", "dct_scale", "progressive"),
+    *("normalize_on", "augment"),
+)
 #: The parts of a training step that are its time on the device; an embedding's has the one.
 _ON_DEVICE = ("augment", "forward", "backward", "optimizer")
 
