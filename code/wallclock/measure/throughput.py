@@ -202,7 +202,8 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
         values |= _described(loader, result.images)
     if check:
         values["fidelity"] = fidelity.compare_loader_output(
-            pixels, manifest, model, recipe.device, int(check["vectors"])
+            *(pixels, manifest, model, recipe.device, int(check["vectors"])),
+            folder=Path(cell.images.manifest).parent,
         )
     stages = {name: result.samples[name][:_KEPT_CALLS] for name in cell.params.get("stages", ())}
     samples = {**stages, "batch": result.samples["wait"], "wall": [result.wall_ns]}
