@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import cv2
 import numpy as np
 import PIL
 
@@ -28,6 +27,8 @@ class References:
     """
 
     def __init__(self, folder: Path, manifest: Manifest, made_by: Sequence[Any]) -> None:
+        import cv2  # a loader's process has started its threads by now
+
         self._names = [item.id for item in manifest.items]
         digest, n = manifest.digest(), len(self._names)
         libraries = [PIL.__version__, cv2.__version__, np.__version__]
