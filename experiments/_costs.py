@@ -64,6 +64,9 @@ class Costs:
         if recipe.engine == "dataloader" and recipe.workers:
             costs = replace(costs, assemble_s=assemble_s)
         setup = JobSetup(workers, recipe.batch_size, recipe.engine)
+        if cell.params.get("page_cache") == "cold" and loading.values["page_cache"] == "warm":
+            readers = workers if setup.overlaps else 1
+            costs, machine = self._cold(cell, costs, machine, readers)
         return Pipeline(costs, step_time, machine, setup, batch_transfer)
 
     def _loading(self, cell: Cell) -> Record:
@@ -89,6 +92,18 @@ class Costs:
         return min(
             _measured(same, missing), key=lambda r: abs(log2(r.cell.recipe.batch_size / size))
         )
+
+    def _cold(
+        self, cell: Cell, costs: StageCosts, machine: Machine, readers: int
+    ) -> tuple[StageCosts, Machine]:
+        """What a reader waits for an image that is not in memory, and all readers' bandwidth."""
+        same = [r for r in self._of("storage") if r.cell.images == cell.images]
+        record = _measured(same, "no cold pass over the storage was measured")[0]
+        n, total = record.values["n_loaded"], costs.image_bytes * record.values["n_loaded"]
+        nearest = min(record.cell.params["readers"], key=lambda known: abs(known - readers))
+        alone_s, together_s = (_common.mean_ms(record, f"cold-{k}") / 1e3 for k in (1, nearest))
+        costs = replace(costs, wait_s=max(0.0, alone_s / n - costs.read_s))
+        return costs, replace(machine, storage_bytes_per_s=total / together_s)
 
     def step_record(self, recipe: Recipe, model: ModelSpec) -> Record:
         """The step of this model, dtype and device.

@@ -48,13 +48,14 @@ class References:
 
     def save(self, pictures: Pictures) -> None:
         """Write the pictures atomically. Raises UserError: the disk is full."""
-        rows, arrays = {name: row for row, name in enumerate(self._names)}, dict[str, Any]()
+        arrays: dict[str, Any] = {_KEY: np.array(self.key)}
+        rows = {name: row for row, name in enumerate(self._names)}
         for kind, by_name in pictures.items():
             if by_name:
                 arrays[kind] = np.stack([*by_name.values()])
                 arrays[f"{kind}-rows"] = np.array([rows[name] for name in by_name])
         with atomic_open(self._path, "wb", sync=False) as file:
-            np.savez(file, **arrays, **{_KEY: np.array(self.key)})
+            np.savez(file, **arrays)
 
     def _named(self, rows: Any, pictures: Any) -> dict[str, Pixels]:
         return {self._names[row]: picture for row, picture in zip(rows, pictures, strict=True)}
