@@ -157,7 +157,8 @@ class Pipeline:
         if 1 / self._cores_supply() > max(paces.values()) * (1 + 1e-9):
             return _largest(self._core_seconds())
         slowest = _largest(paces)
-        if slowest == "transform" and wait_s > self._load_s:
+        ready = replace(self, costs=replace(self.costs, wait_s=0.0))
+        if slowest == "transform" and transform_s * ready._transform_supply() > 2:
             return "storage"
         return _largest(main) if slowest == "main" else slowest
 
