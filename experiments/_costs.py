@@ -58,8 +58,7 @@ class Costs:
         machine = Machine(cores, None, forward_cores > 0, max(forward_cores, 1), contention)
         if recipe.device == "cuda" and cell.protocol != "loading" and model.weights != "none":
             machine = replace(machine, gpu=True)
-        # Without a number, the threads engine takes one worker for each core.
-        workers = recipe.workers or (cores if recipe.engine == "threads" else 0)
+        workers = worker_count(recipe, cores)
         batch_transfer, assemble_s = self._batch_transfer(recipe.batch_size)
         if recipe.engine == "dataloader" and recipe.workers:
             costs = replace(costs, assemble_s=assemble_s)
@@ -145,6 +144,11 @@ class Costs:
 
     def _of(self, protocol: str) -> list[Record]:
         return [record for record in self.records if record.cell.protocol == protocol]
+
+
+def worker_count(recipe: Recipe, cores: int) -> int:
+    """Its workers; without a number, the threads engine takes one for each core."""
+    return recipe.workers or (cores if recipe.engine == "threads" else 0)
 
 
 def step_recipes(recipe: Recipe, dtypes: Iterable[str]) -> list[Recipe]:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from experiments._common import Options, Recipe
-from experiments._costs import LOADER_FIELDS
+from experiments._costs import LOADER_FIELDS, worker_count
 from wallclock.clock import LOADING_STAGES, STAGES
 from wallclock.spec import ENGINES
 from wallclock.stages.decode import DECODERS
@@ -162,7 +162,7 @@ def cold(recipe: Recipe, cores: int) -> list[Scenario]:
 
     A worker that waits leaves its core to others.
     """
-    workers = _WAITING * readers(recipe, cores)
+    workers = _WAITING * max(1, worker_count(recipe, cores))
     engine = "dataloader" if recipe.engine == "serial" else recipe.engine
     ahead = replace(recipe, name="cold-ahead", engine=engine, workers=workers)
     title = f"{workers} {'threads' if engine == 'threads' else 'DataLoader workers'}, not in memory"
@@ -170,11 +170,6 @@ def cold(recipe: Recipe, cores: int) -> list[Scenario]:
     now = Scenario("cold", "your recipe, images not in memory", replace(recipe, name="cold-now"))
     planned = [now, Scenario("cold", title, ahead, ("read",), cost)]
     return [replace(scenario, cold=True) for scenario in planned]
-
-
-def readers(recipe: Recipe, cores: int) -> int:
-    """How many images a recipe reads at a time."""
-    return recipe.workers or (cores if recipe.engine == "threads" else 1)
 
 
 def loaders(planned: Sequence[Scenario]) -> list[Scenario]:

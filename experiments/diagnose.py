@@ -18,9 +18,9 @@ from typing import Any
 
 from experiments import _accelerators, _common
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
-from experiments._costs import Costs, NoCostsError, step_recipes
+from experiments._costs import Costs, NoCostsError, step_recipes, worker_count
 from experiments._end_to_end import WRONG_VECTORS, judge_sink
-from experiments._fixes import ADVICE, Scenario, cold, loaders, readers, scenarios
+from experiments._fixes import ADVICE, Scenario, cold, loaders, scenarios
 from wallclock import provenance
 from wallclock.clock import STAGES
 from wallclock.corpus import copies
@@ -96,7 +96,7 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     if elsewhere:
         counted = replace(recipe, name="step-flops", dtype="fp32", normalize_on="host")
         return [*grid, one("step", counted.name, counted, options["step_elsewhere"])]
-    counts = sorted({1, *(readers(one.recipe, cores) for one in planned if one.cold)})
+    counts = sorted({1, *(worker_count(one.recipe, cores) for one in planned if one.cold)} - {0})
     grid.append(one("storage", "storage", recipe, {**options["storage"], "readers": counts}))
     step = {name: options["step"][name][device] for name in ("batch_sizes", "batches", "seconds")}
     dtypes, sized = dict.fromkeys(one.recipe.dtype for one in planned), _reduced(step, share)
