@@ -15,7 +15,10 @@ from wallclock.predict.model import Pipeline, Prediction
 from wallclock.spec import ENGINES, ModelSpec
 
 #: The choices of a recipe that the cost of loading an image depends on.
-LOADER_FIELDS = ("decoder", "resizer", "interpolation", "dct_scale", "normalize_on", "augment")
+LOADER_FIELDS = (
+    *("decoder", "resizer", "interpolation", "dct_scale", "progressive"),
+    *("normalize_on", "augment"),
+)
 #: The parts of a training step that are its time on the device; an embedding's has the one.
 _ON_DEVICE = ("augment", "forward", "backward", "optimizer")
 
@@ -55,12 +58,14 @@ class Costs:
         machine = Machine(cores, None, forward_cores > 0, max(forward_cores, 1), contention)
         if recipe.device == "cuda" and cell.protocol != "loading" and model.weights != "none":
             machine = replace(machine, gpu=True)
-        # Without a number, the threads engine takes one worker for each core.
-        workers = recipe.workers or (cores if recipe.engine == "threads" else 0)
+        workers = worker_count(recipe, cores)
         batch_transfer, assemble_s = self._batch_transfer(recipe.batch_size)
         if recipe.engine == "dataloader" and recipe.workers:
             costs = replace(costs, assemble_s=assemble_s)
         setup = JobSetup(workers, recipe.batch_size, recipe.engine)
+        if cell.params.get("page_cache") == "cold" and loading.values["page_cache"] == "warm":
+            readers = workers if setup.overlaps else 1
+            costs, machine = self._cold(cell, costs, machine, readers)
         return Pipeline(costs, step_time, machine, setup, batch_transfer)
 
     def _loading(self, cell: Cell) -> Record:
@@ -86,6 +91,18 @@ class Costs:
         return min(
             _measured(same, missing), key=lambda r: abs(log2(r.cell.recipe.batch_size / size))
         )
+
+    def _cold(
+        self, cell: Cell, costs: StageCosts, machine: Machine, readers: int
+    ) -> tuple[StageCosts, Machine]:
+        """What a reader waits for an image that is not in memory, and all readers' bandwidth."""
+        same = [r for r in self._of("storage") if r.cell.images == cell.images]
+        record = _measured(same, "no cold pass over the storage was measured")[0]
+        n, total = record.values["n_loaded"], costs.image_bytes * record.values["n_loaded"]
+        nearest = min(record.cell.params["readers"], key=lambda known: abs(known - readers))
+        alone_s, together_s = (_common.mean_ms(record, f"cold-{k}") / 1e3 for k in (1, nearest))
+        costs = replace(costs, wait_s=max(0.0, alone_s / n - costs.read_s))
+        return costs, replace(machine, storage_bytes_per_s=total / together_s)
 
     def step_record(self, recipe: Recipe, model: ModelSpec) -> Record:
         """The step of this model, dtype and device.
@@ -127,6 +144,11 @@ class Costs:
 
     def _of(self, protocol: str) -> list[Record]:
         return [record for record in self.records if record.cell.protocol == protocol]
+
+
+def worker_count(recipe: Recipe, cores: int) -> int:
+    """Its workers; without a number, the threads engine takes one for each core."""
+    return recipe.workers or (cores if recipe.engine == "threads" else 0)
 
 
 def step_recipes(recipe: Recipe, dtypes: Iterable[str]) -> list[Recipe]:

@@ -8,13 +8,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from experiments._common import Options, Recipe
-from experiments._costs import LOADER_FIELDS
+from experiments._costs import LOADER_FIELDS, worker_count
 from wallclock.clock import LOADING_STAGES, STAGES
 from wallclock.spec import ENGINES
 from wallclock.stages.decode import DECODERS
 
 #: Not taken over from the recipe `fast`: its own fixes, or the user's business.
 _NOT_A_FIX = ("name", "device", "sink", "dtype")
+#: Times as many workers where they wait for the storage.
+_WAITING = 4
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class Scenario:
     cost: str = ""
     faithful: bool = True
     copies: str = ""
+    #: Whether no image is in memory, as of a folder larger than that.
+    cold: bool = False
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
@@ -151,6 +155,21 @@ def scenarios(
         title = ", ".join(f"{name}={value}" for name, value in changes.items())
         planned.append(Scenario("check", title, replace(recipe, name=f"check-{index}", **changes)))
     return planned
+
+
+def cold(recipe: Recipe, cores: int) -> list[Scenario]:
+    """The recipe with images that are not in memory; then with more workers, which wait for them.
+
+    A worker that waits leaves its core to others.
+    """
+    workers = _WAITING * max(1, worker_count(recipe, cores))
+    engine = "dataloader" if recipe.engine == "serial" else recipe.engine
+    ahead = replace(recipe, name="cold-ahead", engine=engine, workers=workers)
+    title = f"{workers} {'threads' if engine == 'threads' else 'DataLoader workers'}, not in memory"
+    cost = "memory of each; the gain is over the row above"
+    now = Scenario("cold", "your recipe, images not in memory", replace(recipe, name="cold-now"))
+    planned = [now, Scenario("cold", title, ahead, ("read",), cost)]
+    return [replace(scenario, cold=True) for scenario in planned]
 
 
 def loaders(planned: Sequence[Scenario]) -> list[Scenario]:

@@ -5,21 +5,22 @@ libraries and with each alternative's, in one process and in several concurrentl
 and the step from h2d to the sink at a few batch sizes, are timed separately. From these alone
 `wallclock.predict` predicts what the recipe, each fix alone and the fixes stacked bring end to end.
 With `prove=true` every one of them is then run, as `t4` is; one whose vectors are wrong has failed.
-With `accelerator`, predictions are for a box that is not here (`_accelerators`): its forward pass
-and its bus are cited, not measured. Fixes that keep copies of the images are predicted from loading
-real copies of the sample.
+A cold pass over the sample says what the storage allows for images that are not in memory, and
+what more workers bring there. With `accelerator`, predictions are for a box that is not here
+(`_accelerators`): its forward pass and its bus are cited, not measured. Fixes that keep copies of
+the images are predicted from loading real copies of the sample.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from math import ceil
 from typing import Any
 
 from experiments import _accelerators, _common
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
-from experiments._costs import Costs, NoCostsError, step_recipes
+from experiments._costs import Costs, NoCostsError, step_recipes, worker_count
 from experiments._end_to_end import WRONG_VECTORS, judge_sink
-from experiments._fixes import ADVICE, Scenario, loaders, scenarios
+from experiments._fixes import ADVICE, Scenario, cold, loaders, scenarios
 from wallclock import provenance
 from wallclock.clock import STAGES
 from wallclock.corpus import copies
@@ -58,6 +59,8 @@ TABLES = {
 ELSEWHERE = ", not here"
 #: A smaller speedup does nothing for its stage.
 _MIN_SPEEDUP = 1.005
+#: The storage is slow if it leaves less of the rate.
+_SLOW = 0.95
 #: Few images get less time and smaller batches: their share of those asked for, at least this.
 _LEAST_SHARE = 1 / 6
 
@@ -71,6 +74,7 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     cores = elsewhere.get("cores", provenance.machine()["cores"])
     sound = plan.manifest(corpus).valid
     planned = scenarios(options, there, cores, _worthwhile(options, sound))
+    planned += [] if elsewhere else cold(recipe, cores)
     share = max(_LEAST_SHARE, min(1.0, len(sound) / options["images"][corpus.image_set]))
 
     def one(protocol: str, label: str, of: Recipe, params: Options, kind: str = "") -> Cell:
@@ -92,15 +96,39 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     if elsewhere:
         counted = replace(recipe, name="step-flops", dtype="fp32", normalize_on="host")
         return [*grid, one("step", counted.name, counted, options["step_elsewhere"])]
+    counts = sorted({1, *(worker_count(one.recipe, cores) for one in planned if one.cold)} - {0})
+    grid.append(one("storage", "storage", recipe, {**options["storage"], "readers": counts}))
     step = {name: options["step"][name][device] for name in ("batch_sizes", "batches", "seconds")}
     dtypes, sized = dict.fromkeys(one.recipe.dtype for one in planned), _reduced(step, share)
     grid += [one("step", timed.name, timed, sized) for timed in step_recipes(recipe, dtypes)]
-    if options["prove"]:
-        proof = plan.sample(dict.fromkeys(options["images"], options["prove_images"][device]))
-        for scenario in planned:
-            timed = one("throughput", scenario.recipe.name, scenario.recipe, {})
-            kind = scenario.copies
-            grid.append(replace(timed, corpus=plan.copies(proof, kind) if kind else proof))
+    proved = [scenario for scenario in planned if options["prove"] and not scenario.cold]
+    return grid + _proofs(plan, options, proved)
+
+
+def second_round(plan: Plan, options: Options, records: Records) -> list[Cell]:
+    """With `prove`, the passes over images that are not in memory, if the storage is slow."""
+    if not options["prove"] or not is_slow(tables(records).get(PREDICTIONS_CSV, ())):
+        return []
+    first = next(r for r in records if r.cell.protocol == "image_stats")
+    planned = [Scenario.from_json(plain) for plain in first.cell.params["setups"]]
+    return _proofs(plan, options, [scenario for scenario in planned if scenario.cold])
+
+
+def is_slow(predictions: Sequence[Mapping[str, object]]) -> bool:
+    """Whether images that are not in memory slow the present recipe down noticeably."""
+    left = [row["predicted_speedup"] for row in predictions if row["kind"] == "cold"]
+    return bool(left and left[0]) and float(str(left[0])) < _SLOW
+
+
+def _proofs(plan: Plan, options: Options, proved: Sequence[Scenario]) -> list[Cell]:
+    device = options["recipe"].device
+    counts, grid = dict.fromkeys(options["images"], options["prove_images"][device]), []
+    for scenario in proved:
+        proof, recipe = plan.sample(counts), replace(scenario.recipe, device=device)
+        images = plan.copies(proof, scenario.copies) if scenario.copies else proof
+        params = {**plan.params, **({"page_cache": "cold"} if scenario.cold else {})}
+        args = (plan, "diagnose", "throughput", recipe.name, recipe, images)
+        grid.append(cell(*args, params=params))
     return grid
 
 
@@ -160,7 +188,8 @@ def tables(records: Records) -> Tables:
         except NoCostsError as error:
             predicted.append(row | {"status": "unavailable", "reason": str(error)})
             continue
-        row |= _prediction(expected, predicted[0] if predicted else {})
+        before = predicted[-1 if scenario.cold and predicted[-1]["kind"] == "cold" else 0 :]
+        row |= _prediction(expected, before[0] if before else {})
         row["usd_per_million"] = _usd_per_million(described, row)
         if scenario.copies:
             row["fix_cost"] = _cost_of_copies(scenario.copies, records, predicted[0], row)
@@ -186,6 +215,8 @@ def _pipelines(costs: Costs, described: Record, scenario: Scenario) -> list[Pipe
     if scenario.copies:
         images = replace(images, storage=f"files:{scenario.copies}")
     cell = replace(described.cell, recipe=scenario.recipe, corpus=images)
+    if scenario.cold:
+        cell = replace(cell, params={**cell.params, "page_cache": "cold"})
     if there := described.cell.params.get("elsewhere"):
         one = _accelerators.load()[there["accelerator"]]
         return _accelerators.pipelines(costs, cell, one, there["cores"])

@@ -5,6 +5,7 @@ import http.server
 import io
 import os
 import random
+import socketserver
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 from tests import making
 from tests.conftest import ROOT
 from tests.test_fuzz import mutate, seeds
+from wallclock.corpus import sources
 from wallclock.corpus.sources import Inspected, Source
 from wallclock.corpus.validate import validate
 from wallclock.engines import pipeline
@@ -29,6 +31,8 @@ from wallclock.errors import ImageError, UserError
 from wallclock.images import FAST, Order, open_images, open_sources
 from wallclock.spec import Limits, ModelSpec, Recipe
 
+#: An answer of which half has come.
+KEPT_ALIVE = b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf"
 FILES = [making.jpeg(48, 40, seed) for seed in range(11)]
 
 
@@ -134,6 +138,35 @@ def test_urls_are_fetched_ahead_and_retried() -> None:
     reasons = [row["reason"] for row in batch.failures]
     assert reasons == ["HTTP 404", f"more bytes than the limit of {len(FILES[0]):,}"]
     assert sorted(requests) == ["/a", "/busy", "/busy", "/long", "/none"]
+
+
+@pytest.mark.timeout(20)  # far below the read's time limit
+@pytest.mark.parametrize("sent", [b"", b"HTTP/1.0 200 OK\r\n\r\nhalf", KEPT_ALIVE])
+def test_closing_does_not_wait_for_a_silent_server(
+    sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server, which never answers or never ends, sees its connection end."""
+    monkeypatch.setattr(sources, "_READ_TIMEOUT_S", 1000.0)
+    asked, ended = threading.Event(), threading.Event()
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while self.rfile.readline().strip():
+                pass
+            self.wfile.write(sent)
+            asked.set()
+            assert self.rfile.read(1) == b""
+            ended.set()
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        try:
+            url = f"http://127.0.0.1:{server.server_address[1]}/a.jpg"
+            with open_sources([Source("a", url)], [[0]], size=8, workers=1):
+                assert asked.wait(15)
+            assert ended.wait(15)
+        finally:
+            server.shutdown()
 
 
 def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,7 @@ _MEASURED_CODE = (
 _NOT_MEASURED = ("corpus/abo/", "measure/monitor.py")
 
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==", re.MULTILINE)
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 #: Environment variables that change how fast the libraries are, or which device they see.
 _VARIABLES = re.compile(
@@ -115,8 +116,8 @@ def gpus() -> list[dict[str, Any]]:
 
 @cache
 def versions() -> dict[str, str]:
-    """Versions of all distributions that requirements.lock pins, CUDA's, and libjpeg-turbo's."""
-    pinned = _PIN.findall((ROOT / "requirements.lock").read_text(encoding="utf-8"))
+    """Versions of all distributions that this one may use, of CUDA's, and libjpeg-turbo's."""
+    pinned = _distributions(ROOT / "requirements.lock")
     names = {distribution.name for distribution in metadata.distributions()}
     pinned += sorted(name for name in names if name and name.startswith("nvidia-cu"))
     installed = {}
@@ -131,6 +132,16 @@ def versions() -> dict[str, str]:
         "libjpeg-turbo in opencv": _opencv_jpeg(),
         "libjpeg-turbo in simplejpeg": _bundled("simplejpeg", "simplejpeg", "_jpeg*.so"),
     }
+
+
+def _distributions(lock: Path) -> list[str]:
+    """Those that the lock pins; without one, as in a wheel, those that the package asks for."""
+    if lock.is_file():
+        return _PIN.findall(lock.read_text(encoding="utf-8"))
+    with suppress(metadata.PackageNotFoundError):
+        asked = map(_NAME.match, metadata.requires("wallclock") or ())
+        return sorted({match[0] for match in asked if match} - {"wallclock"})
+    return []
 
 
 @cache
@@ -186,6 +197,8 @@ def _bundled(module: str, folder: str, pattern: str) -> str:
 
 
 def _opencv_jpeg() -> str:
+    if util.find_spec("cv2") is None:
+        return "absent"
     import cv2
 
     match = re.search(r"JPEG:.*\(ver (\d+\.\d+(?:\.\d+)?)", cv2.getBuildInformation())

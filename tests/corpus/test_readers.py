@@ -1,5 +1,6 @@
 """Reading a file: its bytes, or the reason."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -22,3 +23,17 @@ def test_bytes_or_the_reason(tmp_path: Path) -> None:
     for name, reason in (reasons | dict.fromkeys(["empty", "short", "long"], CHANGED)).items():
         with pytest.raises(ImageError, match=f"^read: .*{reason}"):
             reader(Item(name, name, 5))
+
+
+def test_a_cold_file_leaves_the_page_cache_after_each_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped: list[bytes] = []
+    monkeypatch.setattr(
+        os, "posix_fadvise", lambda fd, *how: dropped.append(os.pread(fd, 9, 0) + bytes(how))
+    )
+    (tmp_path / "a").write_bytes(b"data")
+    for cold, expected in ((False, []), (True, [b"data" + bytes((0, 0, 4))])):
+        manifest = Manifest("folder", "original", tmp_path, (), cold)
+        assert readers.make(manifest)(Item("a", "a", 4)) == b"data"
+        assert dropped == expected

@@ -123,6 +123,17 @@ def test_a_cell_is_predicted_from_costs_alone() -> None:
     assert slower["img_per_s"] == row["img_per_s"], "no end-to-end time enters a prediction"
 
 
+def test_a_cell_that_decodes_other_scans_takes_no_cost_of_this_one() -> None:
+    early = end_to_end("predict", 1500, workers=2, dct_scale="auto", progressive="early")
+    full = replace(early, cell=replace(early.cell, recipe=replace(LOADER, dct_scale="auto")))
+    loading, *others = costs()
+    loading = replace(loading, cell=replace(loading.cell, recipe=full.cell.recipe))
+    (row,) = rows_of(loading, *others, early)
+    assert row["status"] == "not predicted"
+    assert "pil/pil/bilinear/auto/early" in str(row["reason"])
+    assert rows_of(loading, *others, full)[0]["status"] == "ok"
+
+
 def test_a_pass_whose_vectors_are_wrong_judges_no_prediction() -> None:
     job = end_to_end("predict", 1500, workers=2)
     wrong = replace(job, values={**job.values, "sink_faults": ["3 missing"]})

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import numpy as np
 import pandas as pd
 import pyarrow.dataset
 import pytest
@@ -60,6 +61,33 @@ def test_other_tools_open_it(run: Run, whole: Content, tmp_path: Path) -> None:
     table = pyarrow.dataset.dataset(sorted((tmp_path / "out").glob("part-*.parquet"))).to_table()
     assert [*frame["id"]] == table["id"].to_pylist() == [*whole.rows]
     assert table.schema.field("vector").type.list_size == len(frame["vector"].iloc[0]) == 384
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of their own imports
+def test_duckdb_opens_it(run: Run, whole: Content, tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    run()
+    parts = str(tmp_path / "out" / "part-*.parquet")
+    query = f"select id, sha256, len(vector), vector[1] from '{parts}'"
+    found = {row[0]: row[1:] for row in duckdb.sql(query).fetchall()}
+    assert found.keys() == whole.rows.keys()
+    for name, (vector, _, digest, *_) in whole.rows.items():
+        assert found[name] == (digest, 384, np.frombuffer(vector, np.float32)[0])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_datasets_opens_it(run: Run, whole: Content, tmp_path: Path) -> None:
+    library = pytest.importorskip("datasets")
+    run()
+    parts = [str(path) for path in sorted((tmp_path / "out").glob("part-*.parquet"))]
+    cache = str(tmp_path / "cache")
+    rows = library.load_dataset("parquet", data_files=parts, split="train", cache_dir=cache)
+    rows = rows.with_format("numpy")
+    assert [*rows["id"]] == [*whole.rows]
+    for row in rows:
+        assert row["vector"].tobytes() == whole.rows[row["id"]][0]
 
 
 @pytest.mark.parametrize("settings", [{"workers": 1}, {"workers": 5}])
@@ -129,7 +157,6 @@ def test_a_part_that_is_gone_is_made_again(run: Run, whole: Content, tmp_path: P
         ({"model": "a/b/c"}, "give a hub id (owner/name), a folder, or null"),
         ({"model": "facebook/dinov2-small", "service_ms": 5}, "needs model=null"),
         ({"reuse": "/nowhere"}, "reuse=/nowhere: there is no dataset"),
-        ({"keep": "thumbnails", "reuse": "x"}, "leave out reuse="),
     ],
 )
 def test_refused_in_one_line(
@@ -269,6 +296,29 @@ def test_thumbnails(run: Run, whole: Content, tmp_path: Path) -> None:
     embed(tmp_path / "out" / "thumbnails", tmp_path / "next", **QUICK)
     assert [*content(tmp_path / "next").rows] == ["0.jpg", "1.jpg", "2.jpg", "small.jpg"]
     assert verify(tmp_path / "next").faults == ()
+
+
+def test_thumbnails_of_what_is_reused(run: Run, images: Path, tmp_path: Path) -> None:
+    """They are taken from the earlier dataset; where it has none, the images are read again."""
+
+    def tars(name: str) -> list[bytes]:
+        return [path.read_bytes() for path in sorted((tmp_path / name / "thumbnails").glob("*"))]
+
+    def job(name: str, reuse: str) -> Any:
+        options = {"keep": "thumbnails", "reuse": str(tmp_path / reuse), **QUICK}
+        return embed(images, tmp_path / name, **options).tally
+
+    run(keep="thumbnails")
+    assert len(tars("out")) == 3
+    kept = job("kept", "out")
+    assert (kept.unread, kept.images) == (N - DAMAGED, 0)
+    assert tars("kept") == tars("out")
+    (tmp_path / "out" / "thumbnails" / "part-00001.tar").unlink()
+    partly = job("partly", "out")
+    assert 0 < partly.unread < N - DAMAGED
+    assert partly.unread + partly.images == N - DAMAGED
+    assert tars("partly") == tars("kept")
+    assert content(tmp_path / "partly") == content(tmp_path / "out")
 
 
 # --- verify -------------------------------------------------------------------------------------

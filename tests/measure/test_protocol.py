@@ -9,7 +9,7 @@ from tests.engines.conftest import manifest_in
 from wallclock.corpus import readers
 from wallclock.errors import Unavailable
 from wallclock.measure import protocol
-from wallclock.spec import Cell, ModelSpec, Recipe
+from wallclock.spec import Cell, ModelSpec, Recipe, Slice
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,10 @@ def test_competing_processes(monkeypatch: pytest.MonkeyPatch) -> None:
         with protocol.competing(found[-1]):
             pass
     assert found == [{"other_cores": 0.5}, {"other_cores": 0.0}]
+
+
+@pytest.mark.parametrize("asked", ["warm", "cold"])
+def test_a_cold_cell_reads_every_image_from_the_storage(asked: str, corpus: Slice) -> None:
+    params = {"page_cache": asked}
+    cell = Cell("x", "x", "x", 0, Recipe("x"), corpus, ModelSpec("x"), params)
+    assert protocol.open_corpus(cell).cold == (asked == "cold")

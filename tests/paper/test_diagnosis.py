@@ -93,6 +93,24 @@ def test_network_that_takes_all_the_time() -> None:
     assert "A GPU instead of this CPU would bring at most 10.3 times" in text
 
 
+def test_images_that_are_not_in_memory() -> None:
+    present = prediction("present", "your recipe", 1.0)
+    fast = case(present, prediction("cold", "not in memory", 0.97))
+    assert "Expect 80 img/s (70 to 94), also of images that are not in memory." in fast.words[1][0]
+    slow = case(
+        present,
+        prediction("cold", "not in memory", 0.5),
+        prediction("cold", "16 workers", 1.9, workers=16),
+    )
+    text = " ".join(slow.words[1])
+    assert "Expect 80 img/s (70 to 94). Of images that are not in memory the storage allows" in text
+    assert (
+        "allows 40 img/s (35 to 47); with 16 workers that wait for it, 1.90 times as many" in text
+    )
+    without = case(present, prediction("cold", "x", 0, status="unavailable", predicted_speedup=""))
+    assert "not in memory" not in " ".join(without.words[1])
+
+
 def test_few_images_and_unavailable_fixes() -> None:
     diagnosis = case(
         prediction("present", "your recipe", 1.0, n_images=7),

@@ -70,6 +70,7 @@ def test_formats_show_the_fastest_decoder_of_each(tmp_path: Path) -> None:
     assert markers(reduced.lines, "s") == [(103, 10), (105, 10)]
     for shown in ("JPEG progressive", "PNG", "of each: simplejpeg", "PIL avif: unavailable (no AV"):
         assert shown in words(figure)
+    assert words(figure).count("imagecodecs") == 1
 
 
 def test_training_shows_where_its_time_goes(tmp_path: Path) -> None:

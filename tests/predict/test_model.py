@@ -18,6 +18,7 @@ BIG = Machine(cores=64)
 SHARED = Machine(2, shares_cores=True, forward_cores=2)
 ONE_OF_TWO = Machine(2, shares_cores=True, forward_cores=1)
 SLOW_DISK = Machine(64, storage_bytes_per_s=125e6)
+WAITS = replace(COSTS, wait_s=8e-3)
 LARGE = replace(COSTS, image_bytes=5e6)
 FAST = StepTime(1e-4)
 RECEIVE = BatchTransfer(main=StepTime(5e-3, 1e-4))
@@ -46,6 +47,10 @@ SECONDS = st.floats(1e-5, 1e-1)
         ((replace(COSTS, h2d_s=0.01), STEP, BIG, JobSetup(8, 64)), 1e-2 + 1.125e-3, "h2d"),
         ((LARGE, STEP, SLOW_DISK, JobSetup(8, 64)), 0.04, "storage"),
         ((LARGE, STEP, SLOW_DISK, JobSetup(0, 8)), 0.04 + 1.9e-3 + 2e-3, "storage"),
+        # Loaders that wait for the storage leave their core to others: 8 ms each, of which 2 work.
+        ((WAITS, FAST, BIG, JobSetup(4, 64)), 2e-3 + 5e-4, "storage"),
+        ((WAITS, FAST, Machine(2), JobSetup(16, 64)), 1e-3, "transform"),
+        ((WAITS, FAST, BIG, JobSetup(0, 1)), 1e-2 + 1e-4, "storage"),
         # A loader on one core delays both threads of the forward pass.
         ((COSTS, StepTime(0, 1e-2), SHARED, JobSetup(2, 8)), 1e-2 + 2e-3, "accelerator"),
         # Two loaders share the cores while the pass runs twice as long; then a core each.
@@ -82,6 +87,13 @@ def test_prediction_with_and_without_workers() -> None:
     assert expected.supply["transform"] == pytest.approx(4000)
     assert expected.accelerator_bound == pytest.approx(8)
     assert expected.low < expected.img_per_s < expected.high
+
+
+def test_without_reading_there_is_no_wait() -> None:
+    pipeline = Pipeline(WAITS, FAST, BIG, JobSetup(0, 1))
+    assert pipeline.stage_seconds()["read"] == pytest.approx(8.1e-3)
+    assert pipeline.bottleneck_stage() == "read"
+    assert pipeline.speedup_without("read") == pytest.approx(10.1 / 2)
 
 
 def test_crossover_batch() -> None:

@@ -72,12 +72,13 @@ class Item:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A corpus on this machine's disk."""
+    """A corpus on this machine's disk. `cold`: a file's pages are dropped after each read."""
 
     kind: str
     image_set: str
     root: Path
     items: tuple[Item, ...]
+    cold: bool = False
 
     def head(self, n: int) -> "Manifest":
         """The same corpus, cut to its first `n` rows."""

@@ -50,6 +50,9 @@ class Reader:
     #: Whether announcing images with `prefetch` does anything.
     fetches_ahead = False
 
+    #: Whether a file leaves the page cache again, so that the next read of it is cold, too.
+    drops = False
+
     def __init__(self, root: Path) -> None:
         self._root = root
 
@@ -68,6 +71,8 @@ class Reader:
                     rest := os.read(descriptor, item.bytes + 1 - len(data))
                 ):
                     data += rest
+                if self.drops:
+                    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             finally:
                 os.close(descriptor)
         except (OSError, ValueError) as error:
@@ -210,7 +215,9 @@ def make(manifest: Manifest) -> Reader:
         from wallclock.corpus.remote import RemoteReader
 
         return RemoteReader(root)
-    return _READERS[storage](root)
+    reader = _READERS[storage](root)
+    reader.drops = manifest.cold
+    return reader
 
 
 def storage_of(manifest: Manifest) -> str:

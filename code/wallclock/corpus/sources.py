@@ -95,13 +95,19 @@ class SourceReader(PrefetchingReader):
         if remote := [item for item in items if item.remote]:
             super().prefetch_more(remote)
 
+    def stop(self) -> None:
+        """Give up: HTTP connections are cut off; a GET of S3 ends first."""
+        super().stop()
+        if "_http" in vars(self):
+            self._http[0].cut_off()
+
     def close(self) -> None:
         """Drop what was prefetched and close the connections."""
         super().close()
         for bucket in self._buckets.values():
             bucket.close()
         if "_http" in vars(self):
-            self._http[0].clear()
+            self._http[0].pool.clear()
 
     def _read_path(self, path: str) -> bytes:
         try:
@@ -155,9 +161,11 @@ class SourceReader(PrefetchingReader):
 
     def _get_http(self, url: str) -> bytes:
         with self._opening:
-            pool, errors = self._http
+            connections, errors = self._http
+            if self._closing.is_set():
+                raise TransientError("the loader was closed")
         try:
-            response = pool.request("GET", url, preload_content=False)
+            response = connections.pool.request("GET", url, preload_content=False)
             try:
                 return self._body(response)
             finally:
@@ -168,16 +176,18 @@ class SourceReader(PrefetchingReader):
 
     @cached_property
     def _http(self) -> tuple[Any, Any]:
-        """A pool of connections, and the module with its errors."""
+        """The connections, and the module with their errors."""
         try:
             import urllib3
+
+            from wallclock.corpus.connections import Connections
         except ImportError as error:
             raise _missing("an image behind http", "urllib3") from error
         timeout = urllib3.Timeout(connect=_CONNECT_TIMEOUT_S, read=_READ_TIMEOUT_S)
         # Failures are tried again by `retry`, which the loader can stop.
         retries = urllib3.Retry(connect=0, read=0, status=0, other=0, redirect=5)
-        pool = urllib3.PoolManager(maxsize=_THREADS, timeout=timeout, retries=retries)
-        return pool, urllib3.exceptions
+        connections = Connections(maxsize=_THREADS, timeout=timeout, retries=retries)
+        return connections, urllib3.exceptions
 
     def _body(self, response: Any) -> bytes:
         if response.status >= 500 or response.status in _TRANSIENT_STATUS:
@@ -187,6 +197,8 @@ class SourceReader(PrefetchingReader):
         data: bytes = response.read(self._limit + 1)
         if len(data) > self._limit:
             raise PermanentError(f"more bytes than the limit of {self._limit:,}")
+        if self._closing.is_set():  # what was cut off may look complete
+            raise TransientError("the loader was closed")
         return data
 
 

@@ -96,6 +96,10 @@ class Dataset:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else ()
         return [json.loads(line) for line in lines]
 
+    def thumbnails(self, number: int) -> Path:
+        """The copies of a part's images; no such file where none were kept."""
+        return self.out / "thumbnails" / f"part-{number:05d}.tar"
+
     def commit(self, number: int, part: Part) -> None:
         """Write a part; it is on the disk when this returns. Raises UserError: the disk is full."""
         name, work = f"part-{number:05d}", self.out / f".part-{number:05d}.tmp"

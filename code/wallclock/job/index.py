@@ -73,12 +73,14 @@ class Earlier:
     unread: Places
 
     @staticmethod
-    def open(dataset: Dataset, items: Items, *, rehash: bool) -> "Earlier":
-        """Compare a list with an earlier dataset's."""
+    def open(dataset: Dataset, items: Items, *, rehash: bool, keep: bool = False) -> "Earlier":
+        """Compare a list with an earlier dataset's; with `keep`, what has no thumbnail is read."""
         hashes, keys, places = HashIndex(), [], []
         for number in dataset.committed():
             rows = dataset.rows(number, ("id", "sha256", "version"))
             hashes.add(number, rows["sha256"].to_pylist())
+            if keep and not dataset.thumbnails(number).is_file():
+                continue
             keys += _keys(rows["id"], rows["version"]).chunks
             places.append(np.arange(len(rows), dtype=np.int64) | number << _ROW_BITS)
         unread = np.full(len(items), -1, np.int64)

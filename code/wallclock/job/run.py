@@ -121,7 +121,7 @@ class Run:
     """One pass over the missing shards.
 
     Args:
-        also: makes a thumbnail in a worker; then every image is decoded.
+        also: makes a thumbnail in a worker; then every image that is read is decoded.
     """
 
     def __init__(
@@ -218,6 +218,8 @@ class Run:
             return 0
         places = self._earlier.unread[shard.first : shard.last]
         shard.reuse(places, self._earlier.dataset)
+        if self._also:
+            shard.made |= thumbnails.of(self._earlier.dataset, places)
         unread = int((places >= 0).sum())
         self.tally.unread += unread
         return unread

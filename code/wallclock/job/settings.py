@@ -33,10 +33,11 @@ class JobSettings:
     `progressive`: how much of a progressive JPEG is decoded (`stages/decode/scans.py`);
     recipe=pillow decodes all. `batch`: 0 for 64, or as diagnosed. `reuse`: an earlier dataset whose
     vectors are taken where an image has not changed; one of the same size and date is not read,
-    with `rehash` it is. `deduplicate`: images of equal bytes are embedded once. `max_failures`: the
-    job stops above it; by default all may fail. `into_new`: where OUT holds another job's vectors,
-    go to OUT-2, OUT-3 … `export`: a port for live metrics, 0 for none. `limit`: the first so many
-    images of the list. `usd_per_hour`: of this machine; the estimate then has the job's price.
+    with `rehash` it is; so is one whose thumbnail is to be kept and is not there either.
+    `deduplicate`: images of equal bytes are embedded once. `max_failures`: the job stops above it;
+    by default all may fail. `into_new`: where OUT holds another job's vectors, go to OUT-2, OUT-3 …
+    `export`: a port for live metrics, 0 for none. `limit`: the first so many images of the list.
+    `usd_per_hour`: of this machine; the estimate then has the job's price.
     """
 
     model: str = "facebook/dinov2-small"
@@ -60,10 +61,6 @@ class JobSettings:
     service_ms: _Milliseconds = 0.0
     service_ms_per_image: _Milliseconds = 0.0
     usd_per_hour: Annotated[float, Range(0, 1_000_000)] = 0.0
-
-    def __post_init__(self) -> None:
-        if self.keep and self.reuse:
-            raise UserError(f"keep={self.keep} decodes every image: leave out reuse=")
 
     def resolved_device(self) -> str:
         """cpu or cuda. Raises UserError: a GPU that is not here."""

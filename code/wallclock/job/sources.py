@@ -111,7 +111,7 @@ def _columns(
 
 def _folder(root: Path) -> Items:
     if tars := sorted(root.glob("part-*.tar")):
-        return _columns(_members(tars), os.fsencode(root) + b"/", _Member)
+        return _columns(members(tars), os.fsencode(root) + b"/", Member)
     names = sorted(folder.candidates(root), key=os.fsencode)
     rows = ((folder.id_of(n), os.fsencode(n), version_of(os.path.join(root, n))) for n in names)
     return _columns(rows, os.fsencode(root) + b"/")
@@ -125,7 +125,7 @@ def version_of(path: str | bytes) -> str:
     return ""
 
 
-def _members(tars: Iterable[Path]) -> Iterator[_Row]:
+def members(tars: Iterable[Path]) -> Iterator[_Row]:
     """The images of tars that `keep=thumbnails` wrote: `<key>.jpg`, with its id in `<key>.json`."""
     for path in tars:
         with tarfile.open(path) as tar:
@@ -139,7 +139,7 @@ def _members(tars: Iterable[Path]) -> Iterator[_Row]:
                     yield about["id"], images.pop(key), about["sha256"]
 
 
-class _Member(io.RawIOBase):
+class Member(io.RawIOBase):
     """An image in a tar, `<path>@<offset>+<bytes>`; opened when it is read."""
 
     def __init__(self, where: str) -> None:

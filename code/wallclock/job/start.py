@@ -88,7 +88,8 @@ def embed(
             if len(dataset.committed()) == counts.get("parts"):
                 return Outcome(folder, counts, Tally())
         dataset.remove_leftovers()
-        earlier = Earlier.open(before, items, rehash=settings.rehash) if before else None
+        how = {"rehash": settings.rehash, "keep": bool(settings.keep)}
+        earlier = Earlier.open(before, items, **how) if before else None
         unread = earlier.unread if earlier else None
         plan = Plan(len(items), settings.shard, recipe.batch_size, dataset.committed(), unread)
         run = Run(

@@ -16,8 +16,10 @@ import simplejpeg
 from wallclock.corpus.copies import THUMBNAIL_PX, replaced
 from wallclock.corpus.manifest import Item
 from wallclock.errors import image_errors
+from wallclock.job.dataset import Dataset
+from wallclock.job.index import Places, by_part
 from wallclock.job.shard import Shard
-from wallclock.job.sources import Items
+from wallclock.job.sources import Items, Member, members
 from wallclock.stages.pixels import Pixels
 
 _QUALITY = 90
@@ -43,6 +45,18 @@ def _make(data: bytes, item: Item, pixels: Pixels) -> bytes:
 #: The copy of an image: of its file's bytes, its header and its decoded pixels (h, w, 3). Raises
 #: ImageError: it cannot be made.
 thumbnail = image_errors("encode", "simplejpeg", _make)
+
+
+def of(earlier: Dataset, places: Places) -> dict[int, bytes]:
+    """The copies that an earlier dataset has of its rows, by index into `places`."""
+    copies = dict[int, bytes]()
+    for number, indices, rows in by_part(places):
+        tar = earlier.thumbnails(number)
+        where = {digest: place.decode() for _, place, digest in members([tar])}
+        digests = earlier.rows(number, ["sha256"])["sha256"].take(rows).to_pylist()
+        for index, digest in zip(indices.tolist(), digests, strict=True):
+            copies[index] = Member(f"{tar.parent}/{where[digest]}").read()
+    return copies
 
 
 def write(shard: Shard, items: Items, path: Path) -> None:

@@ -30,6 +30,7 @@ from wallclock.corpus.manifest import Item, Manifest, failure_rows
 from wallclock.engines.pipeline import load_stages
 from wallclock.errors import ImageError, Unavailable, UserError, describe, image_errors
 from wallclock.measure.protocol import Measurement, Progress, all_failed, open_corpus, plain_jpegs
+from wallclock.measure.references import References
 from wallclock.spec import Cell, ModelSpec, Recipe
 from wallclock.stages import decode, forward, normalize, resize, transfer
 from wallclock.stages.pixels import Pixels
@@ -152,20 +153,32 @@ def fidelity(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
 
 def compare_loader_output(
-    images: Mapping[int, Pixels], manifest: Manifest, model: ModelSpec, device: str, n_vectors: int
+    images: Mapping[int, Pixels],
+    manifest: Manifest,
+    model: ModelSpec,
+    device: str,
+    n_vectors: int,
+    folder: Path,
 ) -> dict[str, float]:
     """The same measures of images that a loader delivered, which are not made again.
 
     `images`: uint8 (px, px, 3) by position in `manifest.valid`, of which `n_vectors` go through the
-    network. Raises `UserError` where Pillow cannot read an image that passed validation.
+    network. `folder`: of the references, which all cells share. Raises `UserError` where Pillow
+    cannot read an image that passed validation.
     """
     items = [manifest.valid[position] for position in sorted(images)]
     ours = {manifest.valid[position].id: images[position] for position in sorted(images)}
     reference = Recipe("reference", device=device, batch_size=max(n_vectors, 1))
-    failures: Failures = {}
-    truths = _truths(reference, model, replace(manifest, items=tuple(items)), failures)
-    for failure in failures.values():
-        raise UserError(f"an image that passed validation failed: {describe(failure)}")
+    chosen = replace(manifest, items=tuple(items))
+    how = reference.decoder, reference.resizer, reference.interpolation
+    kept = References(folder, chosen, [model.input_px, *how, _OTHERS])
+    truths = kept.load()
+    if truths is None:
+        failures: Failures = {}
+        truths = _truths(reference, model, chosen, failures)
+        for failure in failures.values():
+            raise UserError(f"an image that passed validation failed: {describe(failure)}")
+        kept.save(truths)
     sides = (reference, ours), (reference, truths["truth"])
     result = _compare_pixels(ours, truths)
     return result | _compare_vectors(model, list(ours)[:n_vectors], *sides)

@@ -49,7 +49,7 @@ def forms(cell: Cell, work: Path, progress: Progress) -> Measurement:
     protocol `storage`). `unavailable`: why there is no time, by `where` or name; `kb_on_disk` of an
     image, in allocated blocks; `mean_kb`, its own bytes.
     """
-    manifest, form = protocol.open_corpus(cell), str(cell.params["form"])
+    manifest, form = replace(protocol.open_corpus(cell), cold=False), str(cell.params["form"])
     layout = form.removesuffix("_map").removesuffix("_s3")
     if readers.storage_of(manifest) != "files":
         raise Unavailable("the corpus is not stored as files; corpus.layout=files has them")

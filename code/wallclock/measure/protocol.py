@@ -82,6 +82,7 @@ def open_corpus(cell: Cell, subset: str = "") -> Manifest:
     manifest = manifests.load(Path(cell.corpus.manifest)).head(cell.corpus.n)
     if manifest.digest() != cell.corpus.digest:
         raise UserError("the corpus changed during the run; run the same command again")
+    manifest = replace(manifest, cold=cell.params.get("page_cache") == "cold")
     if subset:
         process = "" if subset == "jpeg" else subset
         manifest = replace(manifest, items=tuple(plain_jpegs(manifest, process)))

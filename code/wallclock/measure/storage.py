@@ -5,6 +5,7 @@ Of one layout, the corpus's own, for the analytic model; `forms` compares layout
 
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -28,7 +29,7 @@ def storage(cell: Cell, work: Path, progress: Progress) -> Measurement:
     device in the cold passes over those read: 0 on a network or a RAM disk, above 1 with readahead.
     Raises `Unavailable`: the images are not in local files.
     """
-    manifest, samples = protocol.open_corpus(cell), dict[str, list[int]]()
+    manifest, samples = replace(protocol.open_corpus(cell), cold=False), dict[str, list[int]]()
     items, files = manifest.valid, readers.stored(manifest)
     if not files:
         raise Unavailable("no image is in a local file: there is nothing to evict and read back")

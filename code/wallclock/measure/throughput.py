@@ -141,10 +141,10 @@ def _batches_needed(cell: Cell) -> int:
     on a CPU takes seconds.
 
     There the forward pass is the bottleneck by far, so that a full queue does not flatter the rate;
-    the row says that it was not drained (`steady`).
+    the row says that it was not drained (`steady`). A cold storage may be slower still.
     """
-    recipe = cell.recipe
-    if recipe.device == "cpu" and cell.model.weights != "none":
+    recipe, cold = cell.recipe, cell.params.get("page_cache") == "cold"
+    if recipe.device == "cpu" and cell.model.weights != "none" and not cold:
         return 1
     minimum = max(loaders.prefetched_batches(recipe) + _MIN_BATCHES, _MIN_BURSTS * recipe.workers)
     return max(minimum, int(cell.params.get("batches", 0)))
@@ -202,7 +202,8 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
         values |= _described(loader, result.images)
     if check:
         values["fidelity"] = fidelity.compare_loader_output(
-            pixels, manifest, model, recipe.device, int(check["vectors"])
+            *(pixels, manifest, model, recipe.device, int(check["vectors"])),
+            folder=Path(cell.images.manifest).parent,
         )
     stages = {name: result.samples[name][:_KEPT_CALLS] for name in cell.params.get("stages", ())}
     samples = {**stages, "batch": result.samples["wait"], "wall": [result.wall_ns]}

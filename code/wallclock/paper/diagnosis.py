@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from experiments.diagnose import ELSEWHERE, IMAGES_CSV, PREDICTIONS_CSV, STAGES_CSV
+from experiments.diagnose import ELSEWHERE, IMAGES_CSV, PREDICTIONS_CSV, STAGES_CSV, is_slow
 from wallclock import provenance
 from wallclock.files import write_text
 from wallclock.paper.csvfile import Row, number, ok_rows, read_table
@@ -77,6 +77,16 @@ class Diagnosis:
     def stacked(self) -> list[Row]:
         """Fixes added cumulatively."""
         return [row for row in self.predictions if row["kind"] == "stacked"]
+
+    @property
+    def cold(self) -> list[Row]:
+        """With images that are not in memory the present recipe, then more workers."""
+        return ok_rows([row for row in self.predictions if row["kind"] == "cold"])
+
+    @property
+    def slow_storage(self) -> list[Row]:
+        """The same where it is noticeably slower; else empty."""
+        return self.cold if is_slow(self.cold) else []
 
     @property
     def proved(self) -> list[Row]:
@@ -156,7 +166,10 @@ def render(tables_dir: Path, figures_dir: Path) -> Rendering:
         diagnosis=diagnosis,
         segments=[segment(row["stage"], float(row["share"])) for row in diagnosis.stages],
         images=_compared_images(diagnosis),
-        groups={"Each alone": alone, "Added cumulatively": diagnosis.stacked},
+        groups={
+            **{"Each alone": alone, "Added cumulatively": diagnosis.stacked},
+            **({"Images not in memory": slow} if (slow := diagnosis.slow_storage) else {}),
+        },
         fastest=max(number(row["high_img_per_s"]) or 0.0 for row in (*alone, *diagnosis.stacked)),
         first=diagnosis.first(),
         uncertainty=percent(UNCERTAINTY, 0),
@@ -191,9 +204,10 @@ def _print_fixes(diagnosis: Diagnosis, console: Console) -> None:
     """The present recipe, each fix alone by its predicted speedup, then all fixes together."""
     numbers = ["gain", "img/s", "interval"] + ["measured", "error"] * bool(diagnosis.proved)
     rows: list[list[str]] = []
-    for row in (diagnosis.present, *diagnosis.fixes, *diagnosis.stacked[-1:]):
-        stacked = row["kind"] == "stacked"
-        title = "all of them" if stacked else row["fix"]
+    stacked, cold = diagnosis.stacked[-1:], diagnosis.slow_storage
+    for row in (diagnosis.present, *diagnosis.fixes, *stacked, *cold):
+        is_all = row["kind"] == "stacked"
+        title = "all of them" if is_all else row["fix"]
         if row["status"] != "ok":
             rows.append([title, *[""] * len(numbers), f"{row['status']}: {row['reason']}"])
             continue
@@ -204,7 +218,7 @@ def _print_fixes(diagnosis: Diagnosis, console: Console) -> None:
             "measured": digits(row["measured_img_per_s"]),
             "error": signed_percent(row["error"]),
         }
-        cost = "each fix on top of the last" if stacked else row["fix_cost"]
+        cost = "each fix on top of the last" if is_all else row["fix_cost"]
         rows.append([title, *(cells[name] for name in numbers), cost])
     print_table(["fix", *numbers, "what it costs"], rows, console, right=numbers)
 

@@ -31,8 +31,8 @@ class StageCosts(_Checked):
     """Core seconds per image, as a serial pass measures them; batch stages divided by their images.
 
     `h2d_s` and `d2h_s` are seconds of the link rather than of a core where the device is a GPU.
-    `image_bytes`: what `read` takes from the storage. `variation`: standard deviation over mean of
-    one image's loading time.
+    `image_bytes`: what `read` takes from the storage; `wait_s`: its wait for that, without a core.
+    `variation`: standard deviation over mean of one image's loading time.
     """
 
     read_s: float = 0.0
@@ -43,6 +43,7 @@ class StageCosts(_Checked):
     h2d_s: float = 0.0
     d2h_s: float = 0.0
     serialize_s: float = 0.0
+    wait_s: float = 0.0
     image_bytes: float = 0.0
     variation: float = 0.0
 

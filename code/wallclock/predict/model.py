@@ -107,13 +107,15 @@ class Pipeline:
     def speedup_without(self, stage: str) -> float:
         """The speedup if a stage took no time; infinite where nothing else costs anything."""
         step = StepTime() if stage == "forward" else self.step
-        costs = self.costs if stage == "forward" else replace(self.costs, **{f"{stage}_s": 0.0})
+        names = {"forward": (), "read": ("read_s", "wait_s")}.get(stage, (f"{stage}_s",))
+        costs = replace(self.costs, **dict.fromkeys(names, 0.0))
         rest = replace(self, costs=costs, step=step)
         return max(1.0, rest.rate() / self.rate()) if rest._costs_something else inf
 
     def stage_seconds(self) -> dict[str, float]:
         """Seconds of an image in each stage, run sequentially."""
         loading = {name: getattr(self.costs, f"{name}_s", 0.0) for name in STAGES}
+        loading["read"] += self.costs.wait_s
         return {**loading, "forward": self._forward_s}
 
     def bottleneck_stage(self) -> str:
@@ -130,7 +132,7 @@ class Pipeline:
             raise ValueError("no stage costs anything: nothing sets the pace")
         if not self.setup.overlaps:
             waits = 1 / self._storage_supply() - self.costs.read_s
-            return 1 / (self._load_s + self._main_s + max(0.0, waits))
+            return 1 / (self._load_s + self._main_s + max(self.costs.wait_s, waits))
         size, workers = self.setup.batch_size, self.setup.workers
         # Sums of B images vary less than one: by the square root of B, as independent ones do.
         batches = simulate(
@@ -146,14 +148,18 @@ class Pipeline:
     def bottleneck(self) -> str:
         """The resource that sets the pace; within one process, what takes it longest."""
         main = self._main_parts()
-        storage_s = 1 / self._storage_supply()
+        storage_s, wait_s = 1 / self._storage_supply(), self.costs.wait_s
         if not self.setup.overlaps:
-            return _largest({**main, "transform": self._load_s, "storage": storage_s})
+            parts = {"transform": self._load_s, "storage": max(storage_s, wait_s)}
+            return _largest({**main, **parts})
         transform_s = 1 / self._transform_supply()
         paces = {"main": self._main_s, "transform": transform_s, "storage": storage_s}
         if 1 / self._cores_supply() > max(paces.values()) * (1 + 1e-9):
             return _largest(self._core_seconds())
         slowest = _largest(paces)
+        ready = replace(self, costs=replace(self.costs, wait_s=0.0))
+        if slowest == "transform" and transform_s * ready._transform_supply() > 2:
+            return "storage"
         return _largest(main) if slowest == "main" else slowest
 
     # From here on, all times are seconds of one image, all rates images a second.
@@ -227,10 +233,10 @@ class Pipeline:
         A DataLoader worker sends a finished batch in a thread of its own, while it loads the next
         one: the longer of the two sets its pace, both use cores.
         """
-        load_s, send_s = self._load_s, self._send_s
+        load_s, send_s, wait_s = self._load_s, self._send_s, self.costs.wait_s
         if not self.setup.overlaps:
-            return _inverse(load_s)
-        longer = max(load_s, send_s)
+            return _inverse(load_s + wait_s)
+        longer = max(load_s + wait_s, send_s)
         if not longer:
             return inf
         return min(self.setup.workers / longer, self.machine.cores / (load_s + send_s))

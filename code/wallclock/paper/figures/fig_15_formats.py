@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from experiments import formats
-from wallclock.paper.csvfile import Row, joined, ok_rows
+from wallclock.paper.csvfile import Row, distinct, joined, ok_rows
 from wallclock.paper.figures import style
 from wallclock.paper.labels import DECODERS
 from wallclock.paper.rendering import Tables, output
@@ -46,9 +46,20 @@ def draw(tables: Tables) -> Figure:
     drawn = [row for points in shown.values() for row in points]
     remarks = [f"fastest decoder of each: {joined(drawn, 'decoder', DECODERS)}"]
     remarks += ["joined points: one format at rising quality", style.spread_remark(drawn)]
-    missing = style.left_out(rows, lambda row: f"{DECODERS[row['decoder']]} {row['what']}")
-    style.place_caption(figure, drawn, *remarks, missing)
+    style.place_caption(figure, drawn, *remarks, _missing(rows))
     return figure
+
+
+def _missing(rows: Sequence[Row]) -> str:
+    """What has no time; a decoder that has none at all is named once."""
+    present = set(distinct(ok_rows(rows), "decoder"))
+
+    def name(row: Row) -> str:
+        label = DECODERS[row["decoder"]]
+        return f"{label} {row['what']}" if row["decoder"] in present else label
+
+    named = {name(row): row for row in rows if row["status"] != "ok"}
+    return style.left_out([*named.values()], name)
 
 
 def _fastest(rows: Sequence[Row], scale: str) -> list[Row]:

@@ -1,0 +1,57 @@
+"""HTTP connections that another thread can cut off: the GETs on them then fail at once.
+
+A GET of a silent server otherwise ends after the time limit of a read.
+"""
+
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+from weakref import WeakSet
+
+import urllib3
+
+
+class Connections:
+    """A pool for many threads. `options` are those of `urllib3.PoolManager`."""
+
+    def __init__(self, **options: Any) -> None:
+        self.pool = urllib3.PoolManager(**options)
+        self._sockets: WeakSet[socket.socket] = WeakSet()
+        self._lock, self._is_cut = threading.Lock(), False
+        self.pool.pool_classes_by_scheme = {
+            scheme: _watched(pool_class, self._connected)
+            for scheme, pool_class in self.pool.pool_classes_by_scheme.items()
+        }
+
+    def cut_off(self) -> None:
+        """Shut down what is connected, and what will be."""
+        with self._lock:
+            self._is_cut = True
+            for connected in self._sockets:
+                _shut_down(connected)
+
+    def _connected(self, connected: socket.socket) -> None:
+        with self._lock:
+            self._sockets.add(connected)
+            if self._is_cut:
+                _shut_down(connected)
+
+
+def _watched(pool_class: Any, connected: Callable[[socket.socket], None]) -> Any:
+    """The same class of pools, whose connections report their sockets."""
+
+    class Connection(pool_class.ConnectionCls):  # type: ignore[misc]
+        def connect(self) -> None:
+            super().connect()
+            # Not the connection: it forgets its socket while a last answer is read from it.
+            connected(self.sock)
+
+    return type("Pool", (pool_class,), {"ConnectionCls": Connection})
+
+
+def _shut_down(connected: socket.socket) -> None:
+    # Of TCP alone: TLS's own would change what the reading thread holds. Closing wakes no reader.
+    with suppress(OSError):
+        socket.socket.shutdown(connected, socket.SHUT_RDWR)
