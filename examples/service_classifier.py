@@ -2,8 +2,8 @@
 
 wallclock serve QUEUE_URL module=examples.service_classifier:Classifier top=3
 
-`Pixels` decodes and resizes in threads; what is left to write is the model. It squashes to a square,
-where some processors crop the centre.
+`Pixels` decodes and resizes in threads; what is left to write is the model. It squashes to a
+square, where some processors crop the centre.
 """
 
 from collections.abc import Sequence

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 from aiohttp.abc import AbstractResolver
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from wallclock.service import addresses
 from wallclock.service.addresses import is_public
@@ -33,11 +35,11 @@ class Resolver(AbstractResolver):
         pass
 
 
-def refusal(url: str, resolver: AbstractResolver | None = None, **settings: Any) -> str:
+def refusal(url: str, resolver: AbstractResolver | None = None) -> str:
     """Why a URL is refused for good, in one line."""
 
     async def get() -> str:
-        async with Downloader(DownloadSettings(**settings), resolver=resolver) as downloader:
+        async with Downloader(resolver=resolver) as downloader:
             with pytest.raises(ItemError) as caught:
                 await downloader.get(url)
         assert (caught.value.stage, caught.value.permanent) == ("download", True)
@@ -103,9 +105,23 @@ def test_refused_at_the_socket(host: str) -> None:
     assert refusal(f"http://{host}/latest/meta-data/") == NOT_PUBLIC
 
 
-@pytest.mark.parametrize("host", ["2130706433", "0177.0.0.1", "127.1", "017700000001"])
-def test_odd_spellings_of_addresses(host: str) -> None:
+@pytest.mark.parametrize(
+    "host", ["2130706433", "0177.0.0.1", "127.1", "017700000001", "a" * 70, "a..b", "[::1"]
+)
+def test_odd_spellings_of_hosts(host: str) -> None:
     assert refusal(f"http://{host}/") == "not a URL"
+
+
+@given(
+    st.text(st.characters(codec="utf-8"), max_size=30),
+    st.sampled_from(["", "http://", "https://", "http://[", "http://a@", "http://127.", "http:"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_any_text_is_refused_in_one_line(text: str, start: str) -> None:
+    """Names resolve to a private address; nothing but `ItemError` is raised."""
+    reason = refusal(start + text, resolver=Resolver(["10.0.0.1"]))
+    assert reason
+    assert len(reason.splitlines()) == 1
 
 
 def test_names_of_private_addresses() -> None:
@@ -135,8 +151,8 @@ def test_every_redirect_is_checked_anew(tmp_path: Path, location: str, reason: s
 
     async def get() -> None:
         async with listening(server.handle) as url:
-            settings = DownloadSettings(ports=f"80,{url.rpartition(':')[2]}")
-            async with Downloader(settings) as downloader:
+            ports = f"80,{url.rpartition(':')[2]}"
+            async with Downloader(DownloadSettings(ports=ports)) as downloader:
                 with pytest.raises(ItemError) as caught:
                     await downloader.get(f"{url}/a.jpg")
         assert (caught.value.reason, caught.value.permanent) == (reason, True)
@@ -154,9 +170,9 @@ def test_a_name_that_changes_its_address_between_two_requests(tmp_path: Path) ->
     async def get() -> None:
         async with listening(server.handle) as one, listening(server.handle) as two:
             first, second = (int(url.rpartition(":")[2]) for url in (one, two))
-            settings = DownloadSettings(ports=f"{first},{second}")
             resolver = Resolver(["10.0.0.1", "127.0.0.1"], ["127.0.0.2"])
-            async with Downloader(settings, resolver=resolver) as downloader:
+            values = DownloadSettings(ports=f"{first},{second}")
+            async with Downloader(values, resolver=resolver) as downloader:
                 assert await downloader.get(f"http://rebinds.example:{first}/a.jpg") == b"image"
                 onward = f"http://rebinds.example:{second}/a.jpg"
                 with pytest.raises(ItemError) as caught:

@@ -54,7 +54,7 @@ def test_classifier(tmp_path: Path) -> None:
 
     small: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     small |= {"intermediate_size": 32, "image_size": 64, "patch_size": 32, "num_labels": 7}
-    network = transformers.ViTForImageClassification(transformers.ViTConfig(**small))
+    network: Any = transformers.ViTForImageClassification(transformers.ViTConfig(**small))
     network.save_pretrained(tmp_path)
     processor = transformers.ViTImageProcessor(size={"height": 64, "width": 64})
     processor.save_pretrained(tmp_path)

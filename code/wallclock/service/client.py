@@ -120,7 +120,7 @@ class Client:
             raise TransientError(f"silent for {of.read_s:g} s") from error
         except TimeoutError as error:
             raise TransientError(f"not done within {of.total_s:g} s") from error
-        except aiohttp.InvalidURL as error:
+        except ValueError as error:  # also InvalidURL, and a host that cannot be encoded
             raise PermanentError("not a URL") from error
         except aiohttp.ClientConnectorCertificateError as error:
             raise PermanentError(first_line(error)) from error
