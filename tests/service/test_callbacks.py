@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from wallclock.service import callbacks
 from wallclock.service.callbacks import (
     SECRET,
     SIGNATURE,
@@ -72,6 +73,36 @@ def test_failures(query: str, reason: str, permanent: bool, requests: int) -> No
     assert error is not None
     assert (error.stage, error.reason, error.permanent) == ("callback", reason, permanent)
     assert receiver.counts["requests"] == requests
+
+
+@pytest.mark.parametrize(
+    ("length", "sent", "connections"), [(0, 0, 1), (2, 2, 1), (1 << 20, 1 << 17, 3), (9, 2, 3)]
+)
+def test_the_body_of_an_answer(
+    length: int, sent: int, connections: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read if it is short, so that the connection lives on; whatever it does, the status counts."""
+    monkeypatch.setattr(callbacks, "_DRAIN_S", 60 if sent == length else 0.03)
+    peers = set()
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        assert request.transport is not None
+        peers.add(request.transport.get_extra_info("peername"))
+        response = web.StreamResponse(headers={"Content-Length": str(length)})
+        await response.prepare(request)
+        await asyncio.sleep(0.001)  # the body comes in a segment of its own
+        await response.write(bytes(sent))
+        await asyncio.sleep(length > sent)  # and not all of it
+        return response
+
+    async def post() -> None:
+        settings = CallbackSettings(allow_private=True, attempts=1)
+        async with listening(handle) as url, CallbackSender(settings) as sender:
+            for _ in range(3):
+                await sender.send(url, "key-1", BODY)
+
+    asyncio.run(post())
+    assert len(peers) == connections
 
 
 def test_private_addresses_are_refused() -> None:

@@ -3,14 +3,18 @@
 A callback may arrive twice, with the same `Idempotency-Key`: its receiver accepts the first.
 """
 
+import asyncio
 import hashlib
 import hmac
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import aiohttp
 
 from wallclock.corpus.prefetch import TransientError
 from wallclock.service.client import Client, ClientSettings, failure_of
@@ -18,6 +22,8 @@ from wallclock.service.client import Client, ClientSettings, failure_of
 #: The environment variable with the secret; no setting, so that no file or log has it.
 SECRET = "WALLCLOCK_CALLBACK_SECRET"
 SIGNATURE = "Wallclock-Signature"
+#: Of an answer's body, which nothing depends on: bytes and seconds that are spent on it.
+_DRAINED_BYTES, _DRAIN_S = 1 << 16, 1.0
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,17 @@ class CallbackSender(Client):
                 raise TransientError(f"HTTP {response.status}: redirects are not followed")
             if response.status >= 300:
                 raise failure_of(response)
+            if not response.content.at_eof():
+                await _drain(response.content)
+
+
+async def _drain(content: aiohttp.StreamReader) -> None:
+    """Read a short body, so that the connection can be used again; the callback is accepted."""
+    left = _DRAINED_BYTES
+    with suppress(aiohttp.ClientError, TimeoutError):
+        async with asyncio.timeout(_DRAIN_S):
+            while left > 0 and (part := await content.readany()):
+                left -= len(part)
 
 
 def sign(secret: str, body: bytes, at: int) -> str:
