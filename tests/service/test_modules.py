@@ -13,7 +13,7 @@ from wallclock.errors import ImageError, UserError
 from wallclock.job import embed
 from wallclock.job.dataset import open_existing
 from wallclock.service.module import Request
-from wallclock.service.modules import Embedding
+from wallclock.service.modules import Embedding, Pixels
 
 REQUEST = Request("1", "http://example.org/a.jpg", "http://example.org/done")
 
@@ -58,11 +58,29 @@ def test_the_limit_on_pixels_is_a_setting() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"model": "no-such"}, {"model": "null", "max_pixels": 0}, {"device": "tpu"}]
+    ("settings", "message"),
+    [
+        ({"model": "no-such"}, "model=no-such: give a hub id"),
+        ({"device": "tpu"}, "no device is called 'tpu'"),
+        ({"model": "null", "max_pixels": 0}, "max_pixels=0: give a whole number"),
+        ({"model": "null", "progressive": "late"}, "no progressive is called 'late'"),
+    ],
 )
-def test_settings_that_cannot_be_met(settings: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match=r"no-such|max_pixels|tpu"):
+def test_settings_that_cannot_be_met(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
         Embedding(**settings)
+
+
+class Sizes(Pixels):
+    def process(self, batch: np.ndarray) -> list[int]:
+        return [image.shape[0] for image in batch]
+
+
+def test_pixels_of_another_size() -> None:
+    module = Sizes(size=64)
+    assert module.process(np.stack([module.preprocess(making.jpeg(), REQUEST)] * 2)) == [64, 64]
+    with pytest.raises(UserError, match="size=0: give a whole number from 1 to 4096"):
+        Sizes(size=0)
 
 
 @pytest.mark.slow
