@@ -1,13 +1,19 @@
 """Downloads from servers that are slow, broken, or lie: what is retried, and what is refused."""
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from wallclock.constraints import build
 from wallclock.errors import UserError
@@ -127,6 +133,33 @@ def test_nothing_listens() -> None:
             with pytest.raises(ItemError, match=r"^download: Cannot connect to host") as caught:
                 await downloader.get(url)
         assert not caught.value.permanent
+
+    asyncio.run(get())
+
+
+def test_certificates_are_checked(tmp_path: Path) -> None:
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now)
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (tmp_path / "own.pem").write_bytes(text + certificate.public_bytes(Encoding.PEM))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "own.pem")
+
+    async def get() -> None:
+        runner = web.ServerRunner(web.Server(answering()))
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+        async with Downloader(DownloadSettings(allow_private=True)) as downloader:
+            with pytest.raises(ItemError, match=r"certificate verify failed") as caught:
+                await downloader.get(f"https://127.0.0.1:{runner.addresses[0][1]}/")
+        await runner.cleanup()
+        assert caught.value.permanent
 
     asyncio.run(get())
 

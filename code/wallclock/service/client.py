@@ -120,10 +120,10 @@ class Client:
             raise TransientError(f"silent for {of.read_s:g} s") from error
         except TimeoutError as error:
             raise TransientError(f"not done within {of.total_s:g} s") from error
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise PermanentError(f"certificate: {first_line(error.certificate_error)}") from error
         except ValueError as error:  # also InvalidURL, and a host that cannot be encoded
             raise PermanentError("not a URL") from error
-        except aiohttp.ClientConnectorCertificateError as error:
-            raise PermanentError(first_line(error)) from error
         except (aiohttp.ClientError, OSError) as error:
             cause = getattr(error, "os_error", None)
             if isinstance(cause, RefusedAddress):
