@@ -20,7 +20,7 @@ LAYERS = (
     tuple(f"wallclock.{name}" for name in ("provenance", "records", "checkpoint", "cuda")),
     ("wallclock.corpus", "wallclock.stages"),
     ("wallclock.engines", "wallclock.images"),
-    ("wallclock.measure", "wallclock.run", "wallclock.job", "wallclock.testbed"),
+    tuple(f"wallclock.{name}" for name in ("measure", "run", "job", "service", "testbed")),
     ("experiments",),
     ("wallclock.paper",),
     (
