@@ -1,0 +1,304 @@
+"""Protocol `ladder`: requests from a queue to accepted callbacks, by one rung in its own process.
+
+Queue, image store and callback receiver are the test bed's, each a process on loopback; the latter
+two wait before every answer as long as `params.download_ms` and `params.callback_ms` say. Closed
+(`params.rate` 0): the queue holds all requests before the service starts. Open: Poisson arrivals at
+that rate, whatever the service does (MLPerf Inference's scenario Server). Then a request's latency
+starts when it was due, not when it was sent, and ends when its callback is accepted, by the
+receiver's clock, which is that of this machine.
+
+Closed, the first `params.warm_up` accepted callbacks do not count; open, as many requests come
+first and are answered before the others arrive. A pass counts only if every request was accepted
+exactly once and the queue is empty after it.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import psutil
+
+from wallclock import provenance
+from wallclock.measure import protocol, rungs
+from wallclock.measure.protocol import Measurement, Progress
+from wallclock.spec import Cell
+from wallclock.testbed import serving
+from wallclock.testbed.faults import CONTROL
+from wallclock.thread_counts import usable_cores
+
+#: S3's queues of 300 hold 300 × 3 / 9 = 100 s of rung 2's messages, by its own formula.
+_VISIBILITY_S = 120
+_POLL_S = 0.2
+#: Without a further callback for so long, the service is stuck.
+_STUCK_S = 60.0
+_STOP_S = 15.0
+
+
+def ladder(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """One pass of `params.n` requests after the warm-up.
+
+    Samples: `wall`, between the first and the last callback that count, of `n_loaded` intervals;
+    `latency` (open), of each request. Values: `cpu_s` of the service's processes meanwhile,
+    `peak_memory_mib` of them together, shared pages in each; `redeliveries`; `wasted`, downloads
+    beyond one a request; `image_bytes` downloaded; `late_s`, the 99th percentile of how late
+    requests were sent. Raises RuntimeError: a request was lost or answered twice, or the service
+    ended or stood still.
+    """
+    params, manifest = cell.params, protocol.open_corpus(cell, "jpeg")
+    values = protocol.set_conditions(cell, manifest, uses_torch=False)
+    bed = work / "images"
+    bed.mkdir()
+    for i, item in enumerate(manifest.valid):
+        (bed / f"{i}.jpg").symlink_to((manifest.root / item.path).resolve())
+    with ExitStack() as stack:
+        ends = [stack.enter_context(serving.process(name))[0] for name in ("sqs", "callbacks")]
+        images, _ = stack.enter_context(serving.process("images", "--folder", str(bed)))
+        room = Room(*ends, images, len(manifest.valid))
+        room.delay(params["download_ms"] / 1e3, params["callback_ms"] / 1e3)
+        service = Service(stack.enter_context(_started(cell, room, work)))
+        passed = _run(params, room, service, progress)
+    values |= passed | {"cores": usable_cores(), "rung": params["rung"]}
+    latency = [round(1e9 * s) for s in values.pop("latency_s")]
+    wall = [round(1e9 * values.pop("wall_s"))]
+    return Measurement({"wall": wall} | ({"latency": latency} if latency else {}), values)
+
+
+def arrivals(rate: float, n: int, seed: int) -> list[float]:
+    """Seconds from the start to each of n Poisson arrivals at `rate` a second."""
+    draw = random.Random(seed)
+    return list(accumulate(draw.expovariate(rate) for _ in range(n)))
+
+
+class Room:
+    """The test bed: its three servers, and a queue."""
+
+    def __init__(self, sqs: str, callbacks: str, images: str, n_images: int) -> None:
+        import boto3
+        import urllib3
+
+        self._http = urllib3.PoolManager()
+        self._urls = {"sqs": sqs, "callbacks": callbacks, "images": images}
+        self._n_images = n_images
+        keys = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}
+        self._sqs = boto3.client("sqs", region_name="us-east-1", endpoint_url=sqs, **keys)
+        attributes = {"VisibilityTimeout": str(_VISIBILITY_S)}
+        created = self._sqs.create_queue(QueueName="ladder", Attributes=attributes)
+        self.queue_url = str(created["QueueUrl"])
+
+    def delay(self, download_s: float, callback_s: float) -> None:
+        """How long image store and callback receiver wait before they answer."""
+        for name, latency_s in (("images", download_s), ("callbacks", callback_s)):
+            body = json.dumps({"latency_s": latency_s})
+            self._http.request("PUT", self._urls[name] + CONTROL, body=body)
+
+    def send(self, ids: Sequence[str]) -> None:
+        """Enqueue requests, ten in a call."""
+        for start in range(0, len(ids), 10):
+            entries = [
+                {"Id": str(i), "MessageBody": json.dumps(self._body(name))}
+                for i, name in enumerate(ids[start : start + 10])
+            ]
+            self._sqs.send_message_batch(QueueUrl=self.queue_url, Entries=entries)
+
+    def _body(self, name: str) -> dict[str, str]:
+        image = int(name[1:]) % self._n_images
+        url = f"{self._urls['images']}/{image}.jpg"
+        return {"id": name, "url": url, "callback_url": f"{self._urls['callbacks']}/{name}"}
+
+    def counts(self, server: str) -> dict[str, Any]:
+        """What a server has counted."""
+        answer = self._http.request("GET", self._urls[server] + CONTROL)
+        return dict(json.loads(answer.data))
+
+    def left(self) -> int:
+        """Messages in the queue, those in flight included."""
+        names = [f"ApproximateNumberOfMessages{kind}" for kind in ("", "NotVisible", "Delayed")]
+        found = self._sqs.get_queue_attributes(QueueUrl=self.queue_url, AttributeNames=names)
+        return sum(int(value) for value in found["Attributes"].values())
+
+
+@dataclass
+class Service:
+    """The service's process, and what it and those below it used, by Unix time."""
+
+    process: "subprocess.Popen[bytes]"
+    at_s: list[float] = field(default_factory=list)
+    cpu_s: list[float] = field(default_factory=list)
+    peak_mib: float = 0.0
+
+    def sample(self) -> None:
+        """Read CPU time and memory. Raises RuntimeError: the service ended."""
+        if (status := self.process.poll()) is not None:
+            raise RuntimeError(f"the service ended with status {status}")
+        main, cpu, memory = psutil.Process(self.process.pid), 0.0, 0.0
+        for one in (main, *main.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                cpu += sum(one.cpu_times()[:2])
+                memory += one.memory_info().rss / 2**20
+        self.at_s.append(time.time())
+        self.cpu_s.append(cpu)
+        self.peak_mib = max(self.peak_mib, memory)
+
+    def cpu_between(self, begin: float, end: float) -> float:
+        """CPU seconds between two Unix times."""
+        used = np.interp([begin, end], self.at_s, self.cpu_s)
+        return float(used[1] - used[0])
+
+
+def _run(
+    params: Mapping[str, Any], room: Room, service: Service, progress: Progress
+) -> dict[str, Any]:
+    """Send the requests, wait for their callbacks; the values of the pass."""
+    n, warm_up, rate = params["n"], params["warm_up"], params["rate"]
+    first, counted = [f"w{i}" for i in range(warm_up)], [f"r{i}" for i in range(n)]
+    room.send(first)
+    if not rate:
+        room.send(counted)
+        accepted = _wait(room, service, warm_up + n, progress)
+        times = sorted(accepted.values())[warm_up - 1 :]
+        return _values(room, service, {*first, *counted}, accepted, times)
+    _wait(room, service, warm_up, progress)
+    due, late = [time.time() + s for s in arrivals(rate, n, params["seed"])], list[float]()
+    sender = threading.Thread(target=_send, args=(room, counted, due, late), daemon=True)
+    sender.start()
+    accepted = _wait(room, service, warm_up + n, progress)
+    sender.join()
+    times = sorted(accepted[name] for name in counted if name in accepted)
+    values = _values(room, service, {*first, *counted}, accepted, times)
+    values["latency_s"] = [accepted[name] - at for name, at in zip(counted, due, strict=True)]
+    return values | {"late_s": float(np.quantile(late, 0.99))}
+
+
+def _send(room: Room, ids: Sequence[str], due: Sequence[float], late: list[float]) -> None:
+    """Send each request when it is due, those that have become due meanwhile in one call."""
+    at = 0
+    while at < len(ids):
+        time.sleep(max(0.0, due[at] - time.time()))
+        now, end = time.time(), at + 1
+        while end < min(len(ids), at + 10) and due[end] <= now:
+            end += 1
+        room.send(ids[at:end])
+        sent = time.time()
+        late += [sent - moment for moment in due[at:end]]
+        at = end
+
+
+def _wait(room: Room, service: Service, n: int, progress: Progress) -> dict[str, float]:
+    """Wait for n accepted callbacks; when each id was accepted."""
+    accepted: dict[str, float] = {}
+    moved = time.monotonic()
+    while True:
+        before = len(accepted)
+        accepted = room.counts("callbacks")["accepted_at_s"]
+        service.sample()
+        progress(len(accepted))
+        if len(accepted) >= n:
+            return accepted
+        if len(accepted) > before:
+            moved = time.monotonic()
+        elif time.monotonic() - moved > _STUCK_S:
+            raise RuntimeError(f"{len(accepted)} of {n} callbacks after {_STUCK_S:g} s without one")
+        time.sleep(_POLL_S)
+
+
+def _values(
+    room: Room,
+    service: Service,
+    sent: set[str],
+    accepted: Mapping[str, float],
+    times: Sequence[float],
+) -> dict[str, Any]:
+    """What the servers counted, and what the service used between the first time and the last."""
+    deadline = time.monotonic() + _STOP_S
+    while (left := room.left()) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    counts = Counter(room.counts("callbacks") | {"accepted_at_s": 0})
+    check(sent, set(accepted), counts, left)
+    images, delivered = room.counts("images"), room.counts("sqs")["delivered"]
+    return {
+        "n_loaded": len(times) - 1,
+        "wall_s": times[-1] - times[0],
+        "latency_s": [],
+        "cpu_s": service.cpu_between(times[0], times[-1]),
+        "peak_memory_mib": service.peak_mib,
+        "redeliveries": delivered - len(sent),
+        "wasted": images["images"] - len(sent),
+        "image_bytes": images["bytes"],
+        "n_requests": len(sent),
+    }
+
+
+def check(sent: set[str], accepted: set[str], counts: Mapping[str, int], left: int) -> None:
+    """Raise RuntimeError unless each id was accepted once and the queue is empty."""
+    faults = {
+        "lost": len(sent - accepted),
+        "unknown": len(accepted - sent),
+        **{name: counts[name] for name in ("duplicates", "conflicts", "unkeyed")},
+        "left in the queue": left,
+    }
+    if found := [f"{count} {name}" for name, count in faults.items() if count]:
+        raise RuntimeError(f"of {len(sent)} requests {', '.join(found)}")
+
+
+@contextmanager
+def _started(cell: Cell, room: Room, work: Path) -> "Iterator[subprocess.Popen[bytes]]":
+    """The service's process while the block runs; then it is stopped by SIGTERM.
+
+    Raises RuntimeError with the last line of its standard error if the block failed.
+    """
+    credentials = {"AWS_ACCESS_KEY_ID": "none", "AWS_SECRET_ACCESS_KEY": "none"}
+    environment = {
+        **os.environ,
+        **credentials,
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "PYTHONPATH": str(provenance.PACKAGE.parent),
+    }
+    with (work / "stderr").open("w+") as errors:
+        service = subprocess.Popen(_command(cell, room), env=environment, stderr=errors)
+        try:
+            yield service
+        except RuntimeError as error:
+            raise RuntimeError(f"{error}{_last_line(errors)}") from error
+        finally:
+            service.terminate()
+            try:
+                service.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                service.kill()
+                service.wait()
+
+
+def _command(cell: Cell, room: Room) -> list[str]:
+    params, recipe, model = cell.params, cell.recipe, cell.model
+    if params["rung"] == 5:
+        words = [f"{name}={value}" for name, value in params["serve"].items()]
+        return [sys.executable, "-m", "wallclock", "serve", room.queue_url, *words]
+    settings = rungs.Settings(
+        queue_url=room.queue_url,
+        rung=params["rung"],
+        batch=recipe.batch_size,
+        workers=recipe.workers or usable_cores(),
+        px=model.input_px,
+        preprocess_ms=params["preprocess_ms"],
+        step_ms=model.service_ms,
+        step_ms_per_image=model.service_ms_per_image,
+    )
+    return [sys.executable, "-m", "wallclock.measure.rungs", json.dumps(asdict(settings))]
+
+
+def _last_line(errors: TextIO) -> str:
+    errors.seek(0)
+    lines = errors.read().strip().splitlines()
+    return f": {lines[-1]}" if lines else ""
