@@ -63,9 +63,12 @@ def ladder(cell: Cell, work: Path, progress: Progress) -> Measurement:
     for i, item in enumerate(manifest.valid):
         (bed / f"{i}.jpg").symlink_to((manifest.root / item.path).resolve())
     with ExitStack() as stack:
-        ends = [stack.enter_context(serving.process(name))[0] for name in ("sqs", "callbacks")]
-        images, _ = stack.enter_context(serving.process("images", "--folder", str(bed)))
-        room = Room(*ends, images, len(manifest.valid))
+        servers = {"sqs": (), "callbacks": (), "images": ("--folder", str(bed))}
+        started = {
+            name: stack.enter_context(serving.process(name, *words))[0]
+            for name, words in servers.items()
+        }
+        room = Room(started, len(manifest.valid))
         room.delay(params["download_ms"] / 1e3, params["callback_ms"] / 1e3)
         service = Service(stack.enter_context(_started(cell, room, work)))
         passed = _run(params, room, service, progress)
@@ -84,15 +87,14 @@ def arrivals(rate: float, n: int, seed: int) -> list[float]:
 class Room:
     """The test bed: its three servers, and a queue."""
 
-    def __init__(self, sqs: str, callbacks: str, images: str, n_images: int) -> None:
+    def __init__(self, urls: Mapping[str, str], n_images: int) -> None:
         import boto3
         import urllib3
 
         self._http = urllib3.PoolManager()
-        self._urls = {"sqs": sqs, "callbacks": callbacks, "images": images}
-        self._n_images = n_images
+        self._urls, self._n_images = urls, n_images
         keys = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}
-        self._sqs = boto3.client("sqs", region_name="us-east-1", endpoint_url=sqs, **keys)
+        self._sqs = boto3.client("sqs", region_name="us-east-1", endpoint_url=urls["sqs"], **keys)
         attributes = {"VisibilityTimeout": str(_VISIBILITY_S)}
         created = self._sqs.create_queue(QueueName="ladder", Attributes=attributes)
         self.queue_url = str(created["QueueUrl"])

@@ -126,8 +126,9 @@ def preprocess(data: bytes, px: int, least_s: float) -> Pixels:
     began = time.perf_counter()
     with Image.open(BytesIO(data)) as image:
         resized = image.convert("RGB").resize((px, px), Image.Resampling.BILINEAR)
-    pixels = np.asarray(resized, np.float32) / 255
-    pixels = (pixels - np.float32(IMAGENET_MEAN)) / np.float32(IMAGENET_STD)
+    pixels: Pixels = np.asarray(resized, np.float32)
+    mean, std = (np.array(values, np.float32) for values in (IMAGENET_MEAN, IMAGENET_STD))
+    pixels = (pixels / np.float32(255) - mean) / std
     sleep_until(began + least_s)
     return pixels.transpose(2, 0, 1)
 
@@ -199,8 +200,8 @@ def _ahead(settings: Settings, downloaded: "Queue[Any]", pool: Executor) -> Batc
 
     def submit() -> None:
         request, data = downloaded.get()
-        work = (preprocess, data, settings.px, settings.preprocess_ms / 1e3)
-        submitted.put((request, pool.submit(*work)))
+        least_s = settings.preprocess_ms / 1e3
+        submitted.put((request, pool.submit(preprocess, data, settings.px, least_s)))
 
     _start(submit)
     size = settings.batch if settings.rung == 4 else 1
