@@ -40,6 +40,7 @@ from wallclock.thread_counts import usable_cores
 
 #: S3's queues of 300 hold 300 × 3 / 9 = 100 s of rung 2's messages, by its own formula.
 _VISIBILITY_S = 120
+_MAX_RECEIVES = 5
 _POLL_S = 0.2
 #: Without a further callback for so long, the service is stuck.
 _STUCK_S = 60.0
@@ -95,9 +96,11 @@ class Room:
         self._urls, self._n_images = urls, n_images
         keys = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}
         self._sqs = boto3.client("sqs", region_name="us-east-1", endpoint_url=urls["sqs"], **keys)
-        attributes = {"VisibilityTimeout": str(_VISIBILITY_S)}
-        created = self._sqs.create_queue(QueueName="ladder", Attributes=attributes)
-        self.queue_url = str(created["QueueUrl"])
+        self._failed_url = self._queue("failed", {})
+        arn = self._attributes(self._failed_url, "QueueArn")["QueueArn"]
+        policy = {"deadLetterTargetArn": arn, "maxReceiveCount": _MAX_RECEIVES}
+        attributes = {"VisibilityTimeout": str(_VISIBILITY_S), "RedrivePolicy": json.dumps(policy)}
+        self.queue_url = self._queue("requests", attributes)
 
     def delay(self, download_s: float, callback_s: float) -> None:
         """How long image store and callback receiver wait before they answer."""
@@ -105,19 +108,21 @@ class Room:
             body = json.dumps({"latency_s": latency_s})
             self._http.request("PUT", self._urls[name] + CONTROL, body=body)
 
-    def send(self, ids: Sequence[str]) -> None:
-        """Enqueue requests, ten in a call."""
-        for start in range(0, len(ids), 10):
+    def send(self, images: Sequence[int]) -> list[str]:
+        """Enqueue a request for each image, ten in a call; the messages' ids."""
+        sent = []
+        for start in range(0, len(images), 10):
             entries = [
-                {"Id": str(i), "MessageBody": json.dumps(self._body(name))}
-                for i, name in enumerate(ids[start : start + 10])
+                {"Id": str(i), "MessageBody": json.dumps(self._body(image))}
+                for i, image in enumerate(images[start : start + 10])
             ]
-            self._sqs.send_message_batch(QueueUrl=self.queue_url, Entries=entries)
+            answer = self._sqs.send_message_batch(QueueUrl=self.queue_url, Entries=entries)
+            sent += [entry["MessageId"] for entry in answer["Successful"]]
+        return sent
 
-    def _body(self, name: str) -> dict[str, str]:
-        image = int(name[1:]) % self._n_images
-        url = f"{self._urls['images']}/{image}.jpg"
-        return {"id": name, "url": url, "callback_url": f"{self._urls['callbacks']}/{name}"}
+    def _body(self, image: int) -> dict[str, str]:
+        url = f"{self._urls['images']}/{image % self._n_images}.jpg"
+        return {"url": url, "callback_url": self._urls["callbacks"]}
 
     def counts(self, server: str) -> dict[str, Any]:
         """What a server has counted."""
@@ -125,10 +130,17 @@ class Room:
         return dict(json.loads(answer.data))
 
     def left(self) -> int:
-        """Messages in the queue, those in flight included."""
+        """Messages in the queue, those in flight included, and in the dead-letter queue."""
         names = [f"ApproximateNumberOfMessages{kind}" for kind in ("", "NotVisible", "Delayed")]
-        found = self._sqs.get_queue_attributes(QueueUrl=self.queue_url, AttributeNames=names)
-        return sum(int(value) for value in found["Attributes"].values())
+        found = (self._attributes(url, *names) for url in (self.queue_url, self._failed_url))
+        return sum(int(value) for attributes in found for value in attributes.values())
+
+    def _queue(self, name: str, attributes: Mapping[str, str]) -> str:
+        return str(self._sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"])
+
+    def _attributes(self, url: str, *names: str) -> dict[str, str]:
+        found = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)
+        return dict(found["Attributes"])
 
 
 @dataclass
@@ -164,36 +176,33 @@ def _run(
 ) -> dict[str, Any]:
     """Send the requests, wait for their callbacks; the values of the pass."""
     n, warm_up, rate = params["n"], params["warm_up"], params["rate"]
-    first, counted = [f"w{i}" for i in range(warm_up)], [f"r{i}" for i in range(n)]
-    room.send(first)
+    sent = room.send(range(warm_up))
     if not rate:
-        room.send(counted)
+        sent += room.send(range(n))
         accepted = _wait(room, service, warm_up + n, progress)
-        times = sorted(accepted.values())[warm_up - 1 :]
-        return _values(room, service, {*first, *counted}, accepted, times)
+        return _values(room, service, sent, accepted, sorted(accepted.values())[warm_up - 1 :])
     _wait(room, service, warm_up, progress)
     due, late = [time.time() + s for s in arrivals(rate, n, params["seed"])], list[float]()
-    sender = threading.Thread(target=_send, args=(room, counted, due, late), daemon=True)
+    sender = threading.Thread(target=_send, args=(room, due, sent, late), daemon=True)
     sender.start()
     accepted = _wait(room, service, warm_up + n, progress)
     sender.join()
-    times = sorted(accepted[name] for name in counted if name in accepted)
-    values = _values(room, service, {*first, *counted}, accepted, times)
-    values["latency_s"] = [accepted[name] - at for name, at in zip(counted, due, strict=True)]
+    times = [accepted[name] for name in sent[warm_up:] if name in accepted]
+    values = _values(room, service, sent, accepted, sorted(times))
+    values["latency_s"] = [at - moment for at, moment in zip(times, due, strict=True)]
     return values | {"late_s": float(np.quantile(late, 0.99))}
 
 
-def _send(room: Room, ids: Sequence[str], due: Sequence[float], late: list[float]) -> None:
+def _send(room: Room, due: Sequence[float], sent: list[str], late: list[float]) -> None:
     """Send each request when it is due, those that have become due meanwhile in one call."""
     at = 0
-    while at < len(ids):
+    while at < len(due):
         time.sleep(max(0.0, due[at] - time.time()))
         now, end = time.time(), at + 1
-        while end < min(len(ids), at + 10) and due[end] <= now:
+        while end < min(len(due), at + 10) and due[end] <= now:
             end += 1
-        room.send(ids[at:end])
-        sent = time.time()
-        late += [sent - moment for moment in due[at:end]]
+        sent += room.send(range(at, end))
+        late += [time.time() - moment for moment in due[at:end]]
         at = end
 
 
@@ -218,7 +227,7 @@ def _wait(room: Room, service: Service, n: int, progress: Progress) -> dict[str,
 def _values(
     room: Room,
     service: Service,
-    sent: set[str],
+    sent: Sequence[str],
     accepted: Mapping[str, float],
     times: Sequence[float],
 ) -> dict[str, Any]:
@@ -227,7 +236,7 @@ def _values(
     while (left := room.left()) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     counts = Counter(room.counts("callbacks") | {"accepted_at_s": 0})
-    check(sent, set(accepted), counts, left)
+    check(set(sent), set(accepted), counts, left)
     images, delivered = room.counts("images"), room.counts("sqs")["delivered"]
     return {
         "n_loaded": len(times) - 1,

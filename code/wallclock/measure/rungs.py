@@ -7,7 +7,7 @@ Source: R. Moarref, "Simple Ways to Save Big in Computer Vision Inference" (GumG
     3   preprocessing in parallel with the device, two images ahead for each worker
     4   the same, in batches
 
-Messages come in tens; the answer goes back under the request's id as idempotency key, then the
+Messages come in tens; the answer goes back with the message's id as idempotency key, then the
 message is deleted. Images are decoded in full and resized by Pillow, normalized to float32. Where
 the source is silent: its DataLoader workers are a pool of forked processes here, because its input
 is a queue that only the main process holds; they send pixels through a pipe as pickles. A batch
@@ -67,7 +67,7 @@ class Settings:
 
 
 class Request(NamedTuple):
-    """A message: its body's fields, and the handle that deletes it."""
+    """A message: its id, its body's fields, and the handle that deletes it."""
 
     id: str
     url: str
@@ -241,7 +241,9 @@ def _start(task: Callable[[], None]) -> None:
 
 def _parsed(message: Mapping[str, str]) -> Request:
     body = json.loads(message["Body"])
-    return Request(body["id"], body["url"], body["callback_url"], message["ReceiptHandle"])
+    return Request(
+        message["MessageId"], body["url"], body["callback_url"], message["ReceiptHandle"]
+    )
 
 
 def _exit(number: int, frame: object) -> None:
