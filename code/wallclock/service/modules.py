@@ -1,8 +1,9 @@
-"""The service's own module: images to vectors, as `wallclock embed` makes them."""
+"""Modules of the service's own: pixels by the fast path, and vectors as `wallclock embed` makes."""
 
 import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +15,74 @@ from wallclock.corpus.manifest import LARGE_PIXELS
 from wallclock.corpus.sources import Inspector, Source, SourceReader
 from wallclock.engines.pipeline import InPlaceStages, in_place_stages, network_stages
 from wallclock.errors import Unavailable, UserError
+from wallclock.images import FAST
 from wallclock.job.settings import MOCK, JobSettings
 from wallclock.service.module import Module, Request
-from wallclock.spec import Limits
+from wallclock.spec import Limits, ModelSpec
 
 _unlimited = nullcontext()
 
 
-class Embedding(Module):
-    """Decoded to the smallest scale that serves, resized, normalized on the device, embedded.
+class Pixels(Module):
+    """Images as uint8 (size, size, 3): checked, decoded to the smallest scale that serves, resized.
+
+    A module that inherits from it has `process` to write, and no other decoder to make safe.
 
     Args:
-        model: a hub id, a folder; or null: decoded and resized only, every result is [].
-        device: auto, cpu or cuda.
-        dtype: auto, or of the network as in conf/recipe.
+        size: side of the square images in pixels; the aspect ratio is not kept.
         progressive: how much of a progressive JPEG is decoded, `early` or `full`.
-        batch: the most images that `process` gets.
         max_pixels: above which an image is refused by its header.
 
-    Raises UserError: a model or device that is not here, or a setting out of range.
+    Raises UserError: a setting out of range, or a library that is not installed.
+    """
+
+    def __init__(
+        self,
+        size: int = 224,
+        progressive: str = JobSettings.progressive,
+        max_pixels: int = Limits.max_pixels,
+    ) -> None:
+        limits = build(Limits, {"max_pixels": max_pixels}, "")
+        self._size, self._recipe = size, replace(FAST, progressive=progressive)
+        self._reader = SourceReader(limits, fetches_ahead=False)
+        self._inspect = Inspector(limits, FAST.decoder)
+        self._of_thread, self._one_large = threading.local(), threading.Lock()
+        try:
+            self._stages()  # so that a library that is missing fails here, not at the first image
+        except Unavailable as error:
+            raise UserError(str(error)) from error
+
+    def preprocess(self, image: bytes, request: Request) -> npt.NDArray[np.uint8]:
+        """Uint8 (size, size, 3). Raises ImageError: damaged, over a limit, or no image."""
+        stages = self._stages()
+        item, _ = self._inspect(0, Source(request.id, image), image)
+        resized = np.empty((self._size, self._size, 3), np.uint8)
+        # Of pictures this large, one at a time: decoded, they take much memory.
+        with self._one_large if item.pixels > LARGE_PIXELS else _unlimited:
+            pixels = stages.decode(item, image)
+            stages.resize_into(item, pixels, stages.as_destination(resized))
+        return resized
+
+    def _stages(self) -> InPlaceStages:
+        """This thread's own: they reuse buffers."""
+        if not hasattr(self._of_thread, "stages"):
+            square = ModelSpec("pixels", "none", input_px=self._size)
+            self._of_thread.stages = in_place_stages(self._recipe, square, self._reader)
+        stages: InPlaceStages = self._of_thread.stages
+        return stages
+
+
+class Embedding(Pixels):
+    """Vectors, normalized and computed on the device.
+
+    Args:
+        model: a hub id, a folder; or null: no network, every result is [].
+        device: auto, cpu or cuda.
+        dtype: auto, or one that PyTorch's network may have (conf/recipe).
+        batch: the most images that `process` gets.
+        progressive: as of `Pixels`; so is `max_pixels`.
+
+    Raises UserError: a model or device that is not here, or as `Pixels` does.
     """
 
     def __init__(
@@ -40,48 +90,25 @@ class Embedding(Module):
         model: str = JobSettings.model,
         device: str = "auto",
         dtype: str = "auto",
-        progressive: str = JobSettings.progressive,
         batch: int = 0,
+        progressive: str = JobSettings.progressive,
         max_pixels: int = Limits.max_pixels,
     ) -> None:
         given = {"model": model, "device": device, "dtype": dtype, "progressive": progressive}
         job = build(JobSettings, {**given, "batch": batch}, "")
-        limits = build(Limits, {"max_pixels": max_pixels}, "")
-        self._recipe, self._model = job.resolved_recipe(), job.resolved_model()
-        self._reader = SourceReader(limits, fetches_ahead=False)
-        self._inspect = Inspector(limits, self._recipe.decoder)
-        self._of_thread, self._one_large = threading.local(), threading.Lock()
-        try:
-            # Without a library that it needs, it fails here and not at the first image.
-            self._stages()
-            self._network = None
-            if model != MOCK:
+        network = job.resolved_model()
+        super().__init__(network.input_px, progressive, max_pixels)
+        self._network = None
+        if model != MOCK:
+            try:
                 # The folder is for exported graphs; the recipe runs PyTorch, which has none.
-                self._network = network_stages(self._recipe, self._model, Path())
-        except Unavailable as error:
-            raise UserError(str(error)) from error
-
-    def preprocess(self, image: bytes, request: Request) -> npt.NDArray[np.uint8]:
-        """Uint8 (px, px, 3). Raises ImageError: damaged, over a limit, or no image."""
-        stages = self._stages()
-        item, _ = self._inspect(0, Source(request.id, image), image)
-        resized = np.empty((self._model.input_px, self._model.input_px, 3), np.uint8)
-        # Of pictures this large, one at a time: decoded, they take much memory.
-        with self._one_large if item.pixels > LARGE_PIXELS else _unlimited:
-            pixels = stages.decode(item, image)
-            stages.resize_into(item, pixels, stages.as_destination(resized))
-        return resized
+                self._network = network_stages(job.resolved_recipe(), network, Path())
+            except Unavailable as error:
+                raise UserError(str(error)) from error
 
     def process(self, batch: npt.NDArray[np.uint8]) -> Sequence[Any]:
-        """Float32 vectors of the images (n, px, px, 3)."""
+        """Float32 vectors of the images (n, size, size, 3)."""
         network = self._network
         if network is None:
             return [[]] * len(batch)
         return list(network.d2h(network.forward(network.h2d(batch))))
-
-    def _stages(self) -> InPlaceStages:
-        """This thread's own: they reuse buffers."""
-        if not hasattr(self._of_thread, "stages"):
-            self._of_thread.stages = in_place_stages(self._recipe, self._model, self._reader)
-        stages: InPlaceStages = self._of_thread.stages
-        return stages
