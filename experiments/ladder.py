@@ -26,8 +26,8 @@ ON_REQUEST = True
 CSV, LATENCY_CSV = "ladder.csv", "ladder-latency.csv"
 _SHARED = _common.columns("setup rung duty image_set corpus device device_kind cores")
 _COSTS = _common.columns(
-    "cpu_cores cpu_ms_per_request peak_memory_mib redeliveries wasted_share kb_per_request",
-    "origin status reason",
+    "cpu_cores cpu_ms_per_request bed_ms_per_request peak_memory_mib redeliveries wasted_share",
+    "kb_per_request origin status reason",
 )
 COLUMNS = _common.columns(
     *("what", _SHARED, "workers batch_size n_images repeats"),
@@ -205,6 +205,7 @@ def _costs(repeats: Records) -> Row:
         **{"n_images": n, "cores": values["cores"]},
         "cpu_cores": values["cpu_s"] / _common.wall_s(shown),
         "cpu_ms_per_request": 1e3 * values["cpu_s"] / n,
+        "bed_ms_per_request": 1e3 * values["bed_cpu_s"] / sent,
         "peak_memory_mib": max(one.values["peak_memory_mib"] for one in measured),
         "redeliveries": max(one.values["redeliveries"] for one in measured),
         "wasted_share": values["wasted"] / sent,

@@ -51,7 +51,7 @@ def test_rows() -> None:
     assert (box["device"], rows["rung-1"]["device"]) == ("Test CPU (4 cores)", ladder.MOCK)
     assert (box["predicted_per_s"], box.get("speedup_vs_previous")) == (None, None)
     assert box["cpu_ms_per_request"] == pytest.approx(2.5)
-    assert (box["kb_per_request"], box["wasted_share"]) == (10, 0.025)
+    assert (box["kb_per_request"], box["wasted_share"], box["bed_ms_per_request"]) == (10, 0.025, 5)
 
 
 def test_the_knee_is_the_highest_rate_within_the_bound() -> None:

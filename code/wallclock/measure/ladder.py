@@ -52,10 +52,10 @@ def ladder(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
     Samples: `wall`, between the first and the last callback that count, of `n_loaded` intervals;
     `latency` (open), of each request. Values: `cpu_s` of the service's processes meanwhile,
-    `peak_memory_mib` of them together, shared pages in each; `redeliveries`; `wasted`, downloads
-    beyond one a request; `image_bytes` downloaded; `late_s`, the 99th percentile of how late
-    requests were sent. Raises RuntimeError: a request was lost or answered twice, or the service
-    ended or stood still.
+    `peak_memory_mib` of them together, shared pages in each; `bed_cpu_s`, of the test bed in all;
+    `redeliveries`; `wasted`, downloads beyond one a request; `image_bytes` downloaded; `late_s`,
+    the 99th percentile of how late requests were sent. Raises RuntimeError: a request was lost or
+    answered twice, or the service ended or stood still.
     """
     params, manifest = cell.params, protocol.open_corpus(cell, "jpeg")
     values = protocol.set_conditions(cell, manifest, uses_torch=False)
@@ -66,7 +66,7 @@ def ladder(cell: Cell, work: Path, progress: Progress) -> Measurement:
     with ExitStack() as stack:
         servers = {"sqs": (), "callbacks": (), "images": ("--folder", str(bed))}
         started = {
-            name: stack.enter_context(serving.process(name, *words))[0]
+            name: stack.enter_context(serving.process(name, *words))
             for name, words in servers.items()
         }
         room = Room(started, len(manifest.valid))
@@ -88,14 +88,17 @@ def arrivals(rate: float, n: int, seed: int) -> list[float]:
 class Room:
     """The test bed: its three servers, and a queue."""
 
-    def __init__(self, urls: Mapping[str, str], n_images: int) -> None:
+    def __init__(self, servers: Mapping[str, tuple[str, Any]], n_images: int) -> None:
         import boto3
         import urllib3
 
         self._http = urllib3.PoolManager()
-        self._urls, self._n_images = urls, n_images
+        self._urls, self._n_images = {name: url for name, (url, _) in servers.items()}, n_images
+        self._processes = [psutil.Process(child.pid) for _, child in servers.values()]
         keys = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}
-        self._sqs = boto3.client("sqs", region_name="us-east-1", endpoint_url=urls["sqs"], **keys)
+        self._sqs = boto3.client(
+            "sqs", region_name="us-east-1", endpoint_url=self._urls["sqs"], **keys
+        )
         self._failed_url = self._queue("failed", {})
         arn = self._attributes(self._failed_url, "QueueArn")["QueueArn"]
         policy = {"deadLetterTargetArn": arn, "maxReceiveCount": _MAX_RECEIVES}
@@ -128,6 +131,10 @@ class Room:
         """What a server has counted."""
         answer = self._http.request("GET", self._urls[server] + CONTROL)
         return dict(json.loads(answer.data))
+
+    def cpu_s(self) -> float:
+        """CPU seconds of the servers so far."""
+        return sum(sum(one.cpu_times()[:2]) for one in self._processes)
 
     def left(self) -> int:
         """Messages in the queue, those in flight included, and in the dead-letter queue."""
@@ -248,6 +255,7 @@ def _values(
         "wasted": images["images"] - len(sent),
         "image_bytes": images["bytes"],
         "n_requests": len(sent),
+        "bed_cpu_s": room.cpu_s(),
     }
 
 
