@@ -133,7 +133,7 @@ def test_ladder_beside_its_source(tmp_path: Path) -> None:
     assert [x for x, _ in markers(rungs.lines, "D")] == [3, 9, 21, 28]
     assert markers(latencies.lines, "^") == [(15, 0.5), (36, 2)]
     assert markers(latencies.lines, "o") == [(15, 0.5)], "a ring at the knee"
-    for shown in ("5  wallclock serve", "60  (2×)", "busy 5 % at rung 1", "(40 at 9 %)", "2 lost"):
+    for shown in ("5  wallclock serve", "60  (2×)", "60 with its GPU 5 % busy, 40 with", "2 lost"):
         assert shown in words(figure)
     assert "60 requests a second, 2.00× rung 4" in closing_sentence(tmp_path, ["ladder"])
     (tmp_path / "ladder-latency.csv").unlink()

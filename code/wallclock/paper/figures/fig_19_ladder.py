@@ -5,6 +5,7 @@ from operator import itemgetter
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from experiments import ladder
 from wallclock.paper.csvfile import Row, number, ok_rows
@@ -44,14 +45,13 @@ def draw(tables: Tables) -> Figure:
     left, right = figure.subplots(1, 2)
     _rungs(left, rows)
     _latencies(right, arrivals)
-    duties = " and ".join(
-        f"{digits(row['requests_per_s'])} at {100 * float(row['duty']):.3g} %" for row in rows[5:]
-    )
-    first = next((row["duty"] for row in rows if row["duty"]), "")
     remarks = ["device, preprocessing and network: slept, by the source's rungs"]
-    if first:
-        remarks += [f"rung 5: its GPU taken to be busy {100 * float(first):.3g} % at rung 1"]
-    remarks += [f"({duties})"] if duties else []
+    duties = [
+        f"{digits(row['requests_per_s'])} with its GPU {100 * float(row['duty']):.3g} % busy"
+        for row in rows
+        if row["duty"]
+    ]
+    remarks += [f"rung 5: {', '.join(duties)} at rung 1"] if duties else []
     if arrivals:
         bound = f"{float(arrivals[0]['bound']):g}"
         remarks += [f"ring: the highest rate with a p99 of at most {bound} times the lowest rate's"]
@@ -63,7 +63,6 @@ def draw(tables: Tables) -> Figure:
 def _rungs(axes: Axes, rows: Sequence[Row]) -> None:
     """A bar for each rung; the source's number a diamond, ours predicted a line."""
     shown = list({row["rung"]: row for row in reversed(rows)}.values())[::-1]
-    style.horizontal_bars(axes, [_NAMES[row["rung"]] for row in shown], margin=0.2)
     for y, row in enumerate(shown):
         rate = float(row["requests_per_s"])
         axes.barh(y, rate, height=0.6, color=style.BAR, **style.EDGE)
@@ -79,13 +78,14 @@ def _rungs(axes: Axes, rows: Sequence[Row]) -> None:
         style.beside_bar(axes, max(rate, expected), y, text)
     axes.plot([], [], "D", ms=5, mfc="white", mec=style.INK, label="GumGum, T4, 8 vCPU")
     axes.plot([], [], color=style.INK, lw=1.2, ls=":", label="predicted from the parts")
-    axes.legend(loc="lower right", fontsize=7, bbox_to_anchor=(1, 0.2))
+    style.horizontal_bars(axes, [_NAMES[row["rung"]] for row in shown], margin=0.25)
+    axes.legend(loc="upper right", fontsize=7)
     axes.set(xlabel="requests per second, full queue", title="Mock device and network")
 
 
 def _latencies(axes: Axes, arrivals: Sequence[Row]) -> None:
     """p50 dashed and p99 solid of each rung; a ring at the knee."""
-    axes.set(xlabel="offered: Poisson arrivals per second", title="Queued to called back")
+    axes.set(xlabel="requests per second, Poisson arrivals", title="Queued to called back")
     axes.set_ylabel("seconds, p99 (dashed: p50)")
     for rung, (colour, marker) in _SERIES.items():
         series = [row for row in arrivals if row["rung"] == rung]
@@ -103,7 +103,9 @@ def _latencies(axes: Axes, arrivals: Sequence[Row]) -> None:
                 axes.plot(*at, "o", ms=10, mfc="none", mec=style.INK)
     if arrivals:
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter("{x:g}")
-        axes.legend(loc="upper right", fontsize=7)
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.legend(loc="best", fontsize=7)
     axes.set_xlim(left=0)
     axes.grid(color="#E4E4E4", linewidth=0.5)
