@@ -25,7 +25,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 import psutil
@@ -275,7 +275,8 @@ def check(sent: set[str], accepted: set[str], counts: Mapping[str, int], left: i
 def _started(cell: Cell, room: Room, work: Path) -> "Iterator[subprocess.Popen[bytes]]":
     """The service's process while the block runs; then it is stopped by SIGTERM.
 
-    Raises RuntimeError with the last line of its standard error if the block failed.
+    Raises RuntimeError with the last line of its output: the block failed, or the service did not
+    end well.
     """
     credentials = {"AWS_ACCESS_KEY_ID": "none", "AWS_SECRET_ACCESS_KEY": "none"}
     environment = {
@@ -284,19 +285,21 @@ def _started(cell: Cell, room: Room, work: Path) -> "Iterator[subprocess.Popen[b
         "AWS_DEFAULT_REGION": "us-east-1",
         "PYTHONPATH": str(provenance.PACKAGE.parent),
     }
-    with (work / "stderr").open("w+") as errors:
-        service = subprocess.Popen(_command(cell, room), env=environment, stderr=errors)
+    with (work / "output").open("w+") as output:
+        command = _command(cell, room)
+        service = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
         try:
             yield service
-        except RuntimeError as error:
-            raise RuntimeError(f"{error}{_last_line(errors)}") from error
-        finally:
             service.terminate()
-            try:
-                service.wait(_STOP_S)
-            except subprocess.TimeoutExpired:
-                service.kill()
-                service.wait()
+            if status := service.wait(_STOP_S):
+                raise RuntimeError(f"stopped, the service ended with status {status}")
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            output.seek(0)
+            last = output.read().strip().splitlines()[-1:]
+            raise RuntimeError(": ".join([str(error), *last])) from error
+        finally:
+            service.kill()
+            service.wait()
 
 
 def _command(cell: Cell, room: Room) -> list[str]:
@@ -315,9 +318,3 @@ def _command(cell: Cell, room: Room) -> list[str]:
         step_ms_per_image=model.service_ms_per_image,
     )
     return [sys.executable, "-m", "wallclock.measure.rungs", json.dumps(asdict(settings))]
-
-
-def _last_line(errors: TextIO) -> str:
-    errors.seek(0)
-    lines = errors.read().strip().splitlines()
-    return f": {lines[-1]}" if lines else ""
