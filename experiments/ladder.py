@@ -10,8 +10,7 @@ source leaves open. `setup=this box`: no mock and no model, decoding and resizin
 `ladder.csv`: from a full queue, so that a latency would be that of the queue. `ladder-latency.csv`:
 Poisson arrivals at shares of each rung's own measured rate; `within_bound`: the 99th percentile is
 at most `bound` times that at the lowest share, `knee` marks the highest rate that is. Above a share
-of 1 the queue grows as long as requests arrive. In a quick run the mock's rates are a few percent
-low: two cores run the test bed, too.
+of 1 the queue grows as long as requests arrive.
 """
 
 from dataclasses import replace
@@ -43,6 +42,8 @@ MOCK, BOX = "mock S3", "this box"
 _RUNGS = (1, 2, 3, 4, 5)
 #: Warm-ups and passes are whole batches of rung 4, so that a pass begins and ends with one.
 _WHOLE = predicted.BATCH
+#: Batches of requests, at least, for a 99th percentile.
+_LEAST = 13
 #: Of rung 5's expected rate on this box, what the others' passes are planned for.
 _BOX_SHARE = 0.2
 
@@ -106,8 +107,9 @@ def _on_mock(
     times |= {"preprocess_ms": 1e3 * preprocess_s}
     workers = {"workers": predicted.VCPUS, "batch": batch}
     service = {**options["serve"], "module": options["mock_module"], **workers, **times}
+    seconds = options["latency" if offered else "full"]["seconds"]
     params = {
-        **_params(plan, rung, rate, options["latency" if offered else "full"]["seconds"]),
+        **_params(plan, rung, rate, seconds, _LEAST if offered else 2),
         **{"setup": MOCK, "duty": duty, "share": share, "rate": offered},
         **{"download_ms": 1e3 * parts.download_s, "callback_ms": options["callback_ms"]},
         **{"preprocess_ms": times["preprocess_ms"], "bound": options["latency"]["bound"]},
@@ -137,9 +139,11 @@ def _on_box(plan: Plan, options: Options, corpus: Slice, rung: int, repeat: int)
     return replace(new, model=mock_model(plan))
 
 
-def _params(plan: Plan, rung: int, rate: float, seconds: float) -> dict[str, object]:
+def _params(
+    plan: Plan, rung: int, rate: float, seconds: float, least: int = 2
+) -> dict[str, object]:
     """The length of a pass at about `rate`: whole batches, a fifth as many to warm up."""
-    n = max(2, round(rate * seconds / _WHOLE)) * _WHOLE
+    n = max(least, round(rate * seconds / _WHOLE)) * _WHOLE
     warm_up = max(1, round(n / 5 / _WHOLE)) * _WHOLE
     sizes = {"n": n, "warm_up": warm_up, "seconds": (n + warm_up) / rate}
     return {**plan.params, **sizes, "rung": rung, "seed": plan.settings.seed}
