@@ -5,21 +5,23 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from wallclock.constraints import build
+from wallclock import checkpoint
+from wallclock.constraints import OneOf, Range, build, check
 from wallclock.corpus.manifest import LARGE_PIXELS
 from wallclock.corpus.sources import Inspector, Source, SourceReader
 from wallclock.engines.pipeline import InPlaceStages, in_place_stages, network_stages
 from wallclock.errors import Unavailable, UserError
 from wallclock.images import FAST
-from wallclock.job.settings import MOCK, JobSettings
 from wallclock.service.module import Module, Request
-from wallclock.spec import Limits, ModelSpec
+from wallclock.spec import PROGRESSIVE, Limits, ModelSpec
 
+_Side = Annotated[int, Range(1, 4096)]
+_Progressive = Annotated[str, OneOf(PROGRESSIVE)]
 _unlimited = nullcontext()
 
 
@@ -30,20 +32,19 @@ class Pixels(Module):
 
     Args:
         size: side of the square images in pixels; the aspect ratio is not kept.
-        progressive: how much of a progressive JPEG is decoded, `early` or `full`.
+        progressive: how much of a progressive JPEG is decoded: early, exact or full.
         max_pixels: above which an image is refused by its header.
 
     Raises UserError: a setting out of range, or a library that is not installed.
     """
 
     def __init__(
-        self,
-        size: int = 224,
-        progressive: str = JobSettings.progressive,
-        max_pixels: int = Limits.max_pixels,
+        self, size: int = 224, progressive: str = "early", max_pixels: int = Limits.max_pixels
     ) -> None:
         limits = build(Limits, {"max_pixels": max_pixels}, "")
-        self._size, self._recipe = size, replace(FAST, progressive=progressive)
+        self._size = check(_Side, size, "size")
+        progressive = check(_Progressive, progressive, "progressive")
+        self._recipe = replace(FAST, progressive=progressive)
         self._reader = SourceReader(limits, fetches_ahead=False)
         self._inspect = Inspector(limits, FAST.decoder)
         self._of_thread, self._one_large = threading.local(), threading.Lock()
@@ -87,13 +88,19 @@ class Embedding(Pixels):
 
     def __init__(
         self,
-        model: str = JobSettings.model,
+        model: str = str(checkpoint.DEFAULT.hub_id),
         device: str = "auto",
         dtype: str = "auto",
         batch: int = 0,
-        progressive: str = JobSettings.progressive,
+        progressive: str = "early",
         max_pixels: int = Limits.max_pixels,
     ) -> None:
+        # Here, so that `Pixels` does without what a job needs.
+        try:
+            from wallclock.job.settings import MOCK, JobSettings
+        except ModuleNotFoundError as error:
+            fix = "pip install 'wallclock[embed]'"
+            raise UserError(f"Embedding needs {error.name}, which is not here: {fix}") from error
         given = {"model": model, "device": device, "dtype": dtype, "progressive": progressive}
         job = build(JobSettings, {**given, "batch": batch}, "")
         network = job.resolved_model()
