@@ -55,7 +55,7 @@ def ladder(cell: Cell, work: Path, progress: Progress) -> Measurement:
     `peak_memory_mib` of them together, shared pages in each; `bed_cpu_s`, of the test bed in all;
     `redeliveries`; `wasted`, downloads beyond one a request; `image_bytes` downloaded; `late_s`,
     the 99th percentile of how late requests were sent. Raises RuntimeError: a request was lost or
-    answered twice, or the service ended or stood still.
+    answered twice, or the service ended or got stuck.
     """
     params, manifest = cell.params, protocol.open_corpus(cell, "jpeg")
     values = protocol.set_conditions(cell, manifest, uses_torch=False)

@@ -232,7 +232,7 @@ def _start(task: Callable[[], None]) -> None:
         try:
             while True:
                 task()
-        except Exception:  # noqa: BLE001 - whatever it is, a dead thread must not pass for a slow one
+        except Exception:  # noqa: BLE001 - a dead thread must not pass for a slow one
             traceback.print_exc()
             os._exit(1)
 
