@@ -14,7 +14,7 @@ FLAGS := $(if $(filter quick,$(PROFILE)),--quick,corpus=abo) --experiment all
 FULL := $(if $(filter quick,$(PROFILE)),,profile=long)
 # MODEL is a folder if there is one of that name, else a model on the hub.
 MODEL_IS = $(if $(MODEL),model=any model.$(if $(wildcard $(MODEL)/.),path,hub_id)=$(MODEL))
-.PHONY: help setup quick data run figures diff report check all diagnose embed verify drift compare frontier gpu-reference setup-peers test test-slow lint lock clean
+.PHONY: help setup quick data run figures diff report check all diagnose embed verify drift compare frontier ladder gpu-reference setup-peers test test-slow lint lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -73,6 +73,9 @@ compare: $(READY) ## compare two files of vectors by id: A=old.parquet B=new.par
 
 frontier: $(READY) ## throughput against fidelity of every loader; IMAGES=dir/ adds a folder of yours
 	@$(PY) code/main.py --experiment frontier repeats=$(or $(REPEATS),3) $(if $(IMAGES),"experiment.frontier.folder='$(IMAGES)'") $(ARGS)
+
+ladder: $(READY) ## a queue-driven service, rung by rung: requests a second, latency against rate; REPEATS=1: in a third of the time
+	@$(PY) code/main.py --experiment ladder repeats=$(or $(REPEATS),3) $(ARGS)
 
 gpu-reference: $(READY) ## measure a machine with a GPU, in calls of LIMIT=540 seconds each; WHEELS=dir without a network
 	@bash scripts/gpu-reference.sh

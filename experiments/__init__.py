@@ -9,7 +9,7 @@ Every module of this package whose name has no leading underscore is an experime
 and, where they differ from the defaults,
 
 - `RANK`: its place in the running order of `--experiment all`; without one it runs last;
-- `ON_REQUEST = True`: it runs only by name;
+- `ON_REQUEST = True`: it runs only by name, as it is not of the paper;
 - `second_round(plan, options, records)`: further cells, chosen by the records of the first;
 - `QUICK = True`: `--quick` runs it where no experiment is named;
 - `ALSO_READS`: experiments whose records `tables` gets after its own.
@@ -56,7 +56,7 @@ def _ranked() -> list[str]:
 
 _ALL = _ranked()
 
-#: Run only by name: for the user's own images and job, not the paper's.
+#: Run only by name: for the user's own images and job, or another source's, not the paper's.
 ON_REQUEST = tuple(name for name in _ALL if getattr(load(name), "ON_REQUEST", False))
 
 #: Running order of `--experiment all`: quick answers first, the long runs after them.

@@ -29,8 +29,8 @@ ROOT = PACKAGE.parent.parent
 #: The source that a measurement depends on; the downloader and the live metrics change none.
 _MEASURED_CODE = (
     *("checkpoint.py", "clock.py", "jpeg.py", "native.py", "spec.py", "summary.py"),
-    *("thread_counts.py", "images.py"),
-    *("corpus", "stages", "engines", "job", "measure", "run/worker.py"),
+    *("thread_counts.py", "images.py", "predict/ladder.py"),
+    *("corpus", "stages", "engines", "job", "measure", "service", "testbed", "run/worker.py"),
 )
 _NOT_MEASURED = ("corpus/abo/", "measure/monitor.py")
 

@@ -84,7 +84,7 @@ def _make_writable(name: str, folder: Path) -> None:
 
 def _print_results(published: Published, settings: Settings, console: Console) -> None:
     """The tables and verdicts of the paper's experiments; the diagnosis of a user's own job."""
-    if settings.experiments.keys() - set(experiments.ON_REQUEST):
+    if settings.experiments.keys() - {"diagnose"}:
         terminal.print_results(published.tables, console)
         terminal.print_verdicts(published.verdicts, console)
     if "diagnose" in settings.experiments:

@@ -166,3 +166,39 @@ def scaling_jobs() -> list[Record]:
         made = record("scaling", "job", f"job-{n}", values, {"what": "job", "n": n})
         records.append(replace(made, samples={"wall": [round(wall_s * S)]}))
     return records
+
+
+def ladder() -> list[Record]:
+    """Rungs at 3, 9, 20, 30 and 60 requests a second, then one on this box, then arrivals.
+
+    Of rung 4 at 15 and at 36 a second, latencies of 0.5 and of 2 s; rung 5 at 48 was not measured.
+    """
+    mock = {"setup": "mock S3", "callback_ms": 50.0, "duty": 0.05, "rate": 0.0, "share": 0.0}
+    values = {
+        "cpu_s": 5.0,
+        "peak_memory_mib": 60.0,
+        "redeliveries": 0,
+        "wasted": 3,
+        "late_s": 0.001,
+    }
+    values |= {"image_bytes": 1_200_000, "n_requests": 120, "cores": 4, "bed_cpu_s": 0.6}
+
+    def rung(
+        label: str, number: int, rate: float, changes: Mapping[str, Any], ms: int = 0
+    ) -> Record:
+        params, n = {**mock, "rung": number, "bound": 3.0, **changes}, round(10 * rate)
+        samples = {"wall": [10 * S], **({"latency": [ms * MS] * 10} if ms else {})}
+        recipe = Recipe(label, batch_size=32 if number == 5 else 8)
+        counted = {**values, "n_loaded": n}
+        return record("ladder", "ladder", label, counted, params, samples, recipe=recipe)
+
+    full = enumerate((3.0, 9.0, 20.0, 30.0, 60.0), start=1)
+    late = rung("rung-5-at-0.8", 5, 48, {"rate": 48.0, "share": 0.8}, 100)
+    return [
+        *(rung(f"rung-{number}", number, rate, {}) for number, rate in full),
+        rung("rung-5-duty-0.09", 5, 40, {"duty": 0.09}),
+        rung("box-rung-5", 5, 200, {"setup": "this box", "duty": 0.0}),
+        rung("rung-4-at-0.5", 4, 15, {"rate": 15.0, "share": 0.5}, 500),
+        rung("rung-4-at-1.2", 4, 30, {"rate": 36.0, "share": 1.2}, 2000),
+        replace(late, status="error", reason="2 lost", samples={}),
+    ]

@@ -18,6 +18,7 @@ from experiments import (
     cpu,
     decoders,
     formats,
+    ladder,
     onnx,
     profiler,
     scaling,
@@ -117,6 +118,12 @@ def write_scaling(folder: Path) -> None:
         write_table(folder / name, scaling.TABLES[name], rows)
 
 
+def write_ladder(folder: Path) -> None:
+    """Rungs and arrivals: the fixture run has none."""
+    for name, rows in ladder.tables(made.ladder()).items():
+        write_table(folder / name, ladder.TABLES[name], rows)
+
+
 def write_formats(folder: Path) -> None:
     """Two decoders' times of some formats: the fixture run has none."""
     rows: list[Row] = []
@@ -168,6 +175,7 @@ def as_on_t4(target: Path) -> Path:
     write_train(target)
     write_storage(target)
     write_scaling(target)
+    write_ladder(target)
     on_cpu = (decoders.CSV, cpu.CSV, profiler.CSV, serialization.CSV)
     for path in target.glob("*.csv"):
         columns, rows = read_columns(path), read_table(path)

@@ -61,7 +61,8 @@ class TestFile:
             assert set(filter(None, [ours.csv, ours.over_csv])) == set(fact["csv"].split(" / "))
 
     def test_columns_are_those_of_the_experiments(self) -> None:
-        tables = [experiments.load(name).TABLES for name in experiments.ORDER]
+        names = (*experiments.ORDER, "ladder")
+        tables = [experiments.load(name).TABLES for name in names]
         schemas = {csv: columns for table in tables for csv, columns in table.items()}
         for cited in claims.load(CLAIMS):
             for table, selector in ((cited.csv, cited.row), (cited.over_csv, cited.over_row)):
@@ -71,7 +72,10 @@ class TestFile:
 
     def test_needs_follow_from_the_subject(self) -> None:
         for cited in claims.load(CLAIMS):
-            if cited.needs == "any":
+            if cited.experiment == "ladder":
+                of_mock = cited.kind == "ratio"
+                assert cited.needs == ("any" if of_mock else "t4-gpu"), cited.id
+            elif cited.needs == "any":
                 cpu_only = cited.csv in (decoders.CSV, cpu.CSV, profiler.CSV)
                 assert cpu_only or cited.column in ("size_mib", "resize_s"), cited.id
             elif cited.needs == "abo":

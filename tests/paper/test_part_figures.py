@@ -15,6 +15,7 @@ from tests.paper.tables import (
     words,
     write_ablation,
     write_formats,
+    write_ladder,
     write_scaling,
     write_storage,
     write_train,
@@ -122,3 +123,23 @@ def test_scaling_shows_the_job_and_its_line(tmp_path: Path) -> None:
     save(tmp_path / "scaling.csv", read_table(tmp_path / "scaling.csv")[:0])
     with pytest.raises(NothingToDrawError, match="no row"):
         drawn("fig-18-scaling", tmp_path)
+
+
+def test_ladder_beside_its_source(tmp_path: Path) -> None:
+    write_ladder(tmp_path)
+    figure = drawn("fig-19-ladder", tmp_path)
+    rungs, latencies = figure.axes
+    bars = [bar.get_width() for bar in rungs.patches if isinstance(bar, Rectangle)]
+    assert bars == [3, 9, 20, 30, 60]
+    assert [x for x, _ in markers(rungs.lines, "D")] == [3, 9, 21, 28]
+    assert markers(latencies.lines, "^") == [(15, 0.5), (36, 2)]
+    assert markers(latencies.lines, "o") == [(15, 0.5)], "a ring at the knee"
+    for shown in ("5  wallclock serve", "60  (2×)", "60 with its GPU 5 % busy, 40 with", "2 lost"):
+        assert shown in words(figure)
+    assert "60 requests a second, 2.00× rung 4" in closing_sentence(tmp_path, ["ladder"])
+    (tmp_path / "ladder-latency.csv").unlink()
+    assert not markers(drawn("fig-19-ladder", tmp_path).axes[1].lines, "^")
+    rows = read_table(tmp_path / "ladder.csv")
+    save(tmp_path / "ladder.csv", [row for row in rows if row["setup"] == "this box"])
+    with pytest.raises(NothingToDrawError, match="no rung on the mock"):
+        drawn("fig-19-ladder", tmp_path)

@@ -8,6 +8,7 @@ from typing import Any
 
 import boto3
 import pytest
+import requests
 
 from wallclock.testbed.api import Queues
 from wallclock.testbed.queues import SqsError
@@ -46,6 +47,8 @@ def test_boto3_unchanged(client: Any) -> None:
     assert (counts["ApproximateNumberOfMessages"], counts["VisibilityTimeout"]) == ("1", "7")
     client.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
     assert "Messages" not in client.receive_message(QueueUrl=url)
+    answer = requests.get(f"{client.meta.endpoint_url}/testbed", timeout=10)
+    assert answer.json() == {"delivered": 1}
     client.delete_queue(QueueUrl=url)
     with pytest.raises(client.exceptions.QueueDoesNotExist):
         client.purge_queue(QueueUrl=url)

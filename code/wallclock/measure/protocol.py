@@ -41,6 +41,7 @@ _MODULES = {
     "formats": "formats",
     "copies": "copies",
     "job": "job",
+    "ladder": "ladder",
     "forms": "forms",
     "stage_fix": "stage_fix",
 }

@@ -12,6 +12,7 @@ from experiments import (
     cpu,
     fast,
     frontier,
+    ladder,
     layers,
     limits,
     opt,
@@ -270,6 +271,14 @@ _SENTENCES: Mapping[str, Callable[[Path], str]] = {
             f"{row['what'].split(',')[0]} busy {percent(row['utilization'])} of the time, at most"
         ),
         wall=experiments.analytic.ELSEWHERE,
+    ),
+    "ladder": _first_row(
+        ladder.CSV,
+        lambda row: (
+            f"on {row['setup']} the service answers {digits(row['requests_per_s'])} requests a "
+            f"second, {factor(row['speedup_vs_previous'])} rung 4"
+        ),
+        **{"setup": ladder.MOCK, "what": "rung-5"},
     ),
     "formats": _first_row(
         "formats.csv",

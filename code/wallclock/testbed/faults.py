@@ -72,11 +72,12 @@ class FaultyServer:
                 if request.method == "PUT":
                     self.faults = self.faults.changed(orjson.loads(await request.read()))
                 return web.Response(body=orjson.dumps(self.stats()))
-            faults = self.faults.changed(request.query)
+            faults = self.faults.changed(request.query) if request.query_string else self.faults
         except UserError as error:
             return web.Response(status=400, text=str(error))
         self.counts["requests"] += 1
-        await asyncio.sleep(faults.latency_s)
+        if faults.latency_s:
+            await asyncio.sleep(faults.latency_s)
         if self.happens("resets", faults.reset_rate):
             return reset(request)
         if self.happens("errors", faults.error_rate):

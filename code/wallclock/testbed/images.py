@@ -31,6 +31,9 @@ class ImageServer(FaultyServer):
             return web.Response(status=404)
         self.counts["images"] += 1
         length, cut = len(image) + faults.extra_bytes, self.happens("cuts", faults.cut_rate)
+        if not (faults.body_s or faults.extra_bytes or cut):
+            self.counts["bytes"] += len(image)
+            return web.Response(body=image, content_type="image/jpeg")
         image = image[: len(image) // 2 if cut else max(length, 0)]
         response = web.StreamResponse(headers={"Content-Type": "image/jpeg"})
         response.content_length = length

@@ -10,6 +10,7 @@ import orjson
 from aiohttp import web
 
 from wallclock.testbed.api import Queues, wait_s
+from wallclock.testbed.faults import CONTROL
 from wallclock.testbed.queues import Json, SqsError
 
 _READS = {"GetQueueUrl", "ListQueues", "GetQueueAttributes"}
@@ -27,6 +28,8 @@ class SqsServer:
 
     def __init__(self, journal: Path | None = None, clock: Callable[[], float] = time.time) -> None:
         self._queues, self._clock = Queues(), clock
+        #: Deliveries of messages, to any client.
+        self.n_delivered = 0
         #: Per queue: set as soon as a message is there, for those who wait for one.
         self._arrivals: dict[str, asyncio.Event] = {}
         self._journal = journal
@@ -43,7 +46,9 @@ class SqsServer:
                 self._queues.call(action, params, now)
 
     async def handle(self, request: web.BaseRequest) -> web.Response:
-        """One request of the protocol AWS JSON 1.0."""
+        """One request of the protocol AWS JSON 1.0; GET of `CONTROL`: the count of deliveries."""
+        if request.path == CONTROL:
+            return web.Response(body=orjson.dumps({"delivered": self.n_delivered}))
         action = request.headers.get("X-Amz-Target", "").removeprefix("AmazonSQS.")
         status, headers = 200, {"Content-Type": "application/x-amz-json-1.0"}
         try:
@@ -61,6 +66,7 @@ class SqsServer:
             now = self._clock()
             answer = self._apply(action, params, now)
             if action != "ReceiveMessage" or answer:
+                self.n_delivered += len(answer.get("Messages", ()))
                 return answer
             queue = self._queues.queue(params)
             deadline = min(deadline, now + wait_s(queue, params))
