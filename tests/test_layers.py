@@ -201,7 +201,7 @@ MEASURED = set(provenance.measured_code(provenance.PACKAGE))
 #: Measured code imports these, and no figure depends on them: messages, formats, progress.
 NOT_MEASURED = {
     *("constraints", "cuda", "errors", "files", "provenance", "records"),
-    *("measure/monitor", "run/progress", "predict/costs", "predict/model"),
+    *("measure/monitor", "run/progress", "predict/costs", "predict/model", "predict/pool"),
 }
 
 
