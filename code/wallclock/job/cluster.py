@@ -15,6 +15,7 @@ import signal
 import socket
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -165,15 +166,18 @@ class Cluster:
         rows = from_items([{"shard": number} for number in shards], override_num_blocks=len(shards))
         rows.context.enable_progress_bars = False
         rows.context.max_errored_blocks = -1  # of lost actors: an error of ours is in the row
-        done = rows.map_batches(
-            _Actor,
-            batch_size=1,
-            fn_constructor_args=(self._job, self._pool.cpus),
-            compute=ActorPoolStrategy(size=self._pool.actors, max_tasks_in_flight_per_actor=1),
-            num_cpus=self._pool.cpus,
-            num_gpus=self._pool.gpus,
-            ray_remote_args_fn=lambda: {"max_task_retries": 0},
-        )
+        with warnings.catch_warnings():
+            # Deprecated in 2.60, which has no other way to set what is not a resource.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            done = rows.map_batches(
+                _Actor,
+                batch_size=1,
+                fn_constructor_args=(self._job, self._pool.cpus),
+                compute=ActorPoolStrategy(size=self._pool.actors, max_tasks_in_flight_per_actor=1),
+                num_cpus=self._pool.cpus,
+                num_gpus=self._pool.gpus,
+                ray_remote_args_fn=lambda: {"max_task_retries": 0},
+            )
         for row in done.iter_rows():
             if row["refused"]:
                 raise UserError(row["refused"])
@@ -186,7 +190,9 @@ class _Actor:
     """The loader's threads and the model of one node, or of one of its GPUs."""
 
     def __init__(self, job: Any, cpus: int) -> None:
-        self._job = _with_workers(job, cpus)
+        import ray
+
+        self._job = _with_workers(ray.get(job), cpus)
         self._stages: DeviceStages | None = None
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -231,12 +237,8 @@ def _probe(job: Job, cpus: int) -> tuple[str, Mapping[str, str], Pipeline | None
     return stages.weights_digest, stages.labels, costs
 
 
-def _with_workers(job: Any, cpus: int) -> Job:
-    """The job, or the one behind a reference, with so many threads."""
-    import ray
-
-    found: Job = ray.get(job) if isinstance(job, ray.ObjectRef) else job
-    return replace(found, recipe=replace(found.recipe, workers=cpus))
+def _with_workers(job: Job, cpus: int) -> Job:
+    return replace(job, recipe=replace(job.recipe, workers=cpus))
 
 
 def _result(ray: Any, reference: Any) -> Any:
