@@ -3,6 +3,7 @@
 Ray runs in processes of its own: a cluster of two small nodes, and the command.
 """
 
+import json
 import os
 import random
 import signal
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+import yaml
 
 from tests import making
 from tests.conftest import ROOT
@@ -166,6 +168,17 @@ def test_a_commit_that_was_cleaned_up_is_none(
     with pytest.raises(FileNotFoundError):
         dataset.commit(0, part(1, [failure]))
     assert (dataset.committed(), list(tmp_path.rglob("part-*"))) == ([], [])
+
+
+@pytest.mark.parametrize("name", ["g6", "g4dn"])
+def test_rays_schema_accepts_the_files(name: str) -> None:
+    jsonschema, ray = pytest.importorskip("jsonschema"), find_spec("ray")
+    if ray is None or ray.origin is None:
+        pytest.skip("make setup-cluster")
+    schema = Path(ray.origin).parent / "autoscaler" / "ray-schema.json"
+    cluster = yaml.safe_load((ROOT / "deploy" / f"{name}.yaml").read_text(encoding="utf-8"))
+    jsonschema.validate(cluster, json.loads(schema.read_text(encoding="utf-8")))
+    assert cluster["available_node_types"][name]["node_config"]["InstanceType"] == f"{name}.xlarge"
 
 
 # --- Ray ----------------------------------------------------------------------------------------

@@ -80,8 +80,8 @@ def _ray(address: str) -> Iterator[Any]:
         yield ray
         return
     local = address == LOCAL
-    where: dict[str, Any] = {"num_cpus": usable_cores()} if local else {"address": address}
-    where |= {"include_dashboard": False} if local else {}
+    where: dict[str, Any] = {"address": address}
+    where |= {"num_cpus": usable_cores(), "include_dashboard": False} if local else {}
     kept = signal.getsignal(signal.SIGTERM)
     try:
         if ":" in address:
