@@ -3,6 +3,7 @@
 Ray runs in processes of its own: a cluster of two small nodes, and the command.
 """
 
+import io
 import json
 import os
 import random
@@ -10,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
@@ -21,15 +22,16 @@ import numpy as np
 import psutil
 import pytest
 import yaml
+from rich.console import Console
 
 from tests import making
 from tests.conftest import ROOT
-from tests.job.conftest import QUICK, TWINS, Content, N, content
+from tests.job.conftest import DAMAGED, QUICK, TWINS, Content, N, content
 from wallclock.errors import UserError
 from wallclock.job import cluster, embed
 from wallclock.job.dataset import Dataset, Part
 from wallclock.job.place import open_network
-from wallclock.job.run import Job, Run
+from wallclock.job.run import Job, Run, Tally
 from wallclock.job.settings import JobSettings
 from wallclock.job.sources import list_items
 from wallclock.predict import pool
@@ -107,7 +109,9 @@ def test_without_ray_it_is_one_line(
 ) -> None:
     monkeypatch.setattr(cluster, "find_spec", lambda name: None)
     for address in ("local", "ray://head:10001"):
-        with pytest.raises(UserError, match=f"^cluster={address} needs Ray: make setup-cluster$"):
+        with pytest.raises(
+            UserError, match=f"^cluster={address} needs Ray: make setup-cluster, or"
+        ):
             embed(images, tmp_path / "out", **QUICK, cluster=address)
     assert not (tmp_path / "out").exists()
 
@@ -121,16 +125,60 @@ def job(images: Path, tmp_path: Path) -> Job:
     return Job(*parts, settings.shard, across=False)
 
 
-def embed_shard(job: Job, shard: int) -> int:
-    """As an actor does it; how many vectors were copied."""
+def embed_shard(job: Job, shard: int) -> Tally:
+    """As an actor does it."""
     run = Run(job, job.plan(shard))
     with run.loader() as loader:
-        return run.run(loader, open_network(job), lambda *_: None).copied
+        return run.run(loader, open_network(job), lambda *_: None)
+
+
+class Lossy(cluster.Cluster):
+    """A cluster that runs the first shards of each pass, in this process, and loses the others."""
+
+    def __init__(self, job: Job, runs: int) -> None:
+        self._shown = Console(file=io.StringIO(), width=200)
+        super().__init__(None, [Node(2)], JobSettings(), self._shown)
+        self._pool = pool.Pool(2, 1, 0, 50.0, "two CPUs")
+        self._of, self._runs, self.passes = job, runs, list[list[int]]()
+
+    def _pass(self, shards: Sequence[int]) -> Iterator[tuple[int, Tally]]:
+        self.passes.append([*shards])
+        for shard in shards[: self._runs]:
+            yield shard, embed_shard(self._of, shard)
+
+    def text(self) -> str:
+        return self._shown.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_what_is_lost_is_made_in_another_pass(job: Job, whole: Content) -> None:
+    job.dataset.describe({"identity": {"sink": "parquet"}, "complete": False})
+    lossy = Lossy(job, 1)
+    tally, _ = lossy.run(job, job.plan())
+    assert lossy.passes == [[0, 1, 2], [1, 2], [2]]
+    assert content(job.dataset.out) == whole
+    assert (tally.images, tally.n_failed) == (N - DAMAGED, DAMAGED)
+    assert sum(tally.wait_s.values()) <= tally.wall_s
+    assert "2 actors of 1 CPUs: two CPUs, about 100 images/s; 3 parts to make" in lossy.text()
+    assert "actors were lost: 2 parts are made again" in lossy.text()
+    assert "of the estimate; actors worked" in lossy.text()
+
+
+def test_a_cluster_that_loses_everything_is_given_up(job: Job) -> None:
+    lossy = Lossy(job, 0)
+    with pytest.raises(UserError, match="lost, again and again"):
+        lossy.run(job, job.plan())
+    assert len(lossy.passes) == 3
+
+
+def test_too_many_failures_over_all_shards(job: Job) -> None:
+    limited = replace(job, max_failures=1)
+    with pytest.raises(UserError, match=r"more than max_failures=1 images failed"):
+        Lossy(limited, 3).run(limited, limited.plan())
 
 
 def test_shards_in_any_order_make_the_same_rows(job: Job, whole: Content) -> None:
     job.dataset.describe({"identity": {"sink": "parquet"}, "complete": False})
-    copied = [embed_shard(job, shard) for shard in (2, 0, 1)]
+    copied = [embed_shard(job, shard).copied for shard in (2, 0, 1)]
     assert content(job.dataset.out) == whole
     assert 0 < sum(copied) < TWINS  # of two images in one shard, and not across shards
     assert not job.plan(1).missing

@@ -33,12 +33,14 @@ from wallclock.job.place import open_network, say, shown, watched
 from wallclock.job.run import Job, Plan, Run, Tally
 from wallclock.job.settings import JobSettings
 from wallclock.predict.model import Pipeline
-from wallclock.predict.pool import Node, Pool, largest, size
+from wallclock.predict.pool import Node, Pool, actor_cpus, size
 from wallclock.thread_counts import usable_cores
 
 LOCAL, _CLIENT = "local", "ray://"
 #: Seconds until an address that does not answer is given up.
 _TIMEOUT_S = 5.0
+#: Passes in which every actor was lost, until the job is given up.
+_FRUITLESS = 3
 
 
 @contextmanager
@@ -73,7 +75,7 @@ def _on_head(embed: Callable[..., Any], src: str, out: str, values: Mapping[str,
 @contextmanager
 def _ray(address: str) -> Iterator[Any]:
     if find_spec("ray") is None:
-        raise UserError(f"cluster={address} needs Ray: make setup-cluster")
+        raise UserError(f"cluster={address} needs Ray: make setup-cluster, or the extra ray")
     import ray
 
     if ray.is_initialized():
@@ -89,9 +91,8 @@ def _ray(address: str) -> Iterator[Any]:
             socket.create_connection((host, int(port)), _TIMEOUT_S).close()
         ray.init(**where, log_to_driver=not local, logging_level=logging.ERROR)
     except (OSError, ValueError) as error:
-        raise UserError(
-            f"cluster={address}: no Ray cluster answers: {first_line(error)}"
-        ) from error
+        why = f"{first_line(error)}; where Ray asks for a token, set RAY_AUTH_MODE=token"
+        raise UserError(f"cluster={address}: no Ray cluster answers: {why}") from error
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, kept)  # Ray sets its own
     try:
@@ -121,7 +122,7 @@ class Cluster:
         gpu = self.device == "cuda"
         workers = self._settings.workers
         try:
-            cpus = workers or largest(self._nodes, gpu)
+            cpus = actor_cpus(self._nodes, gpu, workers)
             self._job = self._ray.put(job)
             probe = self._ray.remote(num_cpus=cpus, num_gpus=int(gpu))(_probe)
             digest, labels, costs = _result(self._ray, probe.remote(self._job, cpus))
@@ -134,7 +135,7 @@ class Cluster:
     def run(self, job: Job, plan: Plan) -> tuple[Tally, float | None]:
         """See `Place`."""
         say(self._console, f"{self._pool}; {len(plan.missing):,} parts to make")
-        missing, work, began = set(plan.missing), Tally(), perf_counter()
+        missing, fruitless, work, began = set(plan.missing), 0, Tally(), perf_counter()
         with watched(self._settings.export, work, {}), shown(self._console) as show:
             while missing:
                 left = set(missing)
@@ -146,15 +147,16 @@ class Cluster:
                     first, last = zip(*map(plan.bounds, left), strict=True) if left else ((), ())
                     show(len(job.items) - sum(last) + sum(first), len(job.items), work.limited_by)
                 left -= set(job.dataset.committed())
-                if left == missing:
-                    raise UserError("no part was committed: see the logs of Ray on its nodes")
+                fruitless = fruitless + 1 if left == missing else 0
+                if fruitless == _FRUITLESS:
+                    raise UserError("actors were lost, again and again: see Ray's logs")
                 if left:
                     say(self._console, f"actors were lost: {len(left):,} parts are made again")
                 missing = left
         job.dataset.remove_leftovers()
         wall_s = perf_counter() - began
         say(self._console, _checked(self._pool, work, wall_s))
-        share = wall_s / max(work.wall_s, wall_s / self._pool.actors)
+        share = wall_s / work.wall_s if work.wall_s else 0.0
         waits = {name: seconds * share for name, seconds in work.wait_s.items()}
         return replace(work, wait_s=waits, wall_s=wall_s), None
 

@@ -34,16 +34,19 @@ class Pool:
         return ", ".join(filter(None, (f"{self.actors} actors of {each}: {self.reason}", rate)))
 
 
-def largest(nodes: Sequence[Node], gpu: bool) -> int:
-    """The most CPUs that an actor can have on any node: all of them, or those of one GPU.
+def actor_cpus(nodes: Sequence[Node], gpu: bool, wanted: int) -> int:
+    """The CPUs of an actor that are wanted; 0: the most that one can have on any node.
 
     Raises:
-        ValueError: there is no node for an actor.
+        ValueError: no node has room for an actor.
     """
     found = [node.cpus // node.gpus if gpu else node.cpus for node in nodes if node.gpus or not gpu]
-    if not max(found, default=0):
+    most = max(found, default=0)
+    if not most:
         raise ValueError(f"no node has {'a CPU for each of its GPUs' if gpu else 'a CPU'}")
-    return max(found)
+    if wanted > most:
+        raise ValueError(f"no node has {wanted} CPUs for an actor: {most} at most")
+    return wanted or most
 
 
 def size(
@@ -63,17 +66,14 @@ def size(
     Raises:
         ValueError: no node has room for an actor.
     """
-    most = largest(nodes, gpu)
-    if cpus > most:
-        raise ValueError(f"no node has {cpus} CPUs for an actor: {most} at most")
+    most = actor_cpus(nodes, gpu, cpus)
 
     def actors(each: int) -> int:
         free = (min(n.cpus // each, n.gpus) if gpu else n.cpus // each for n in nodes)
         return min(sum(free), shards)
 
     if pipeline is None:
-        each = cpus or most
-        return Pool(actors(each), each, int(gpu), None, "too few images to measure rates")
+        return Pool(actors(most), most, int(gpu), None, "too few images to measure rates")
     sizes = [cpus] if cpus else range(1, most + 1)
     rates = {each: _on(pipeline, each).rate() for each in sizes}
     best = max(actors(each) * rate for each, rate in rates.items())
