@@ -119,17 +119,15 @@ class Cluster:
 
     def prepare(self, job: Job, plan: Plan) -> tuple[str, Mapping[str, str]]:
         """See `Place`. A node opens the model and measures, as large as an actor can be."""
-        gpu = self.device == "cuda"
-        workers = self._settings.workers
+        gpu, workers = self.device == "cuda", self._settings.workers
         try:
             cpus = actor_cpus(self._nodes, gpu, workers)
-            self._job = self._ray.put(job)
-            probe = self._ray.remote(num_cpus=cpus, num_gpus=int(gpu))(_probe)
-            digest, labels, costs = _result(self._ray, probe.remote(self._job, cpus))
-            shards = len(plan.missing)
-            self._pool = size(self._nodes, shards, costs, gpu=gpu, cpus=workers)
         except ValueError as error:
             raise UserError(f"cluster={self._settings.cluster}: {error}") from error
+        self._job = self._ray.put(job)
+        probe = self._ray.remote(num_cpus=cpus, num_gpus=int(gpu))(_probe)
+        digest, labels, costs = _result(self._ray, probe.remote(self._job, cpus))
+        self._pool = size(self._nodes, len(plan.missing), costs, gpu=gpu, cpus=workers)
         return digest, labels
 
     def run(self, job: Job, plan: Plan) -> tuple[Tally, float | None]:
