@@ -332,7 +332,7 @@ def test_nothing_is_lost_or_doubled(
     kill: Callable[[Nodes, int], bool], nodes: Nodes, images: Path, whole: Content, tmp_path: Path
 ) -> None:
     """WALLCLOCK_KILLS rounds, each with a kill at a random moment between first and last part."""
-    rng, killed = random.Random(kill.__name__), 0
+    rng, killed = random.Random(f"{kill.__name__} {ROUNDS}"), 0
     for number in range(ROUNDS):
         out, moment = tmp_path / f"{number}", rng.randrange(PARTS - 2)
         settings = {**SLOW, "cluster": nodes.address, "workers": 1}
