@@ -101,7 +101,7 @@ def test_no_room(nodes: list[Node], gpu: bool, cpus: int, reason: str) -> None:
         pool.size(nodes, 9, None, gpu=gpu, cpus=cpus)
 
 
-# --- one shard at a time, in any order, by anyone -----------------------------------------------
+# --- one shard at a time, in any order, by any process ------------------------------------------
 
 
 def test_without_ray_it_is_one_line(
@@ -130,6 +130,18 @@ def embed_shard(job: Job, shard: int) -> Tally:
     run = Run(job, job.plan(shard))
     with run.loader() as loader:
         return run.run(loader, open_network(job), lambda *_: None)
+
+
+def test_a_node_has_the_same_folder_and_weights(job: Job) -> None:
+    with pytest.raises(UserError, match="is not OUT: put it on a shared folder"):
+        cluster._opened(job)
+    for weights, refused in (("another", True), ("none", False)):
+        job.dataset.describe({"identity": {"sink": "parquet", "weights": weights}})
+        if refused:
+            with pytest.raises(UserError, match="the weights of null on .* are others"):
+                cluster._opened(job)
+        else:
+            assert cluster._opened(job).weights_digest == "none"
 
 
 class Lossy(cluster.Cluster):
