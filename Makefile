@@ -14,7 +14,7 @@ FLAGS := $(if $(filter quick,$(PROFILE)),--quick,corpus=abo) --experiment all
 FULL := $(if $(filter quick,$(PROFILE)),,profile=long)
 # MODEL is a folder if there is one of that name, else a model on the hub.
 MODEL_IS = $(if $(MODEL),model=any model.$(if $(wildcard $(MODEL)/.),path,hub_id)=$(MODEL))
-.PHONY: help setup quick data run figures diff report check all diagnose embed verify drift compare frontier ladder gpu-reference setup-peers test test-slow lint lock clean
+.PHONY: help setup quick data run figures diff report check all diagnose embed verify drift compare frontier ladder gpu-reference setup-peers setup-cluster test test-slow lint lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -82,6 +82,9 @@ gpu-reference: $(READY) ## measure a machine with a GPU, in calls of LIMIT=540 s
 
 setup-peers: $(READY) ## install the third-party loaders for `make frontier`; changes no other package
 	@bash scripts/setup-peers.sh
+
+setup-cluster: $(READY) ## install Ray for `wallclock embed … cluster=`; changes no other package
+	@bash scripts/setup-cluster.sh
 
 test: $(READY) ## fast tests
 	@$(PY) -m pytest -n 2 --dist loadfile -m "not slow and not network"

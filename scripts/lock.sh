@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Rebuilds the three locks from the .in files in a temporary environment. $1: the Python.
+# Rebuilds the four locks from the .in files in a temporary environment. $1: the Python.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$(mktemp -d)
@@ -7,6 +7,12 @@ trap 'rm -rf "$folder"' EXIT
 "${1:-python3}" -m venv "$folder/venv"
 pip() { "$folder/venv/bin/pip" "$1" --disable-pip-version-check "${@:2}"; }
 frozen() { pip freeze --all | grep -v '^pip==' | sed 's/+[a-z0-9.]*$//'; }
+resolved() {
+  "$folder/venv/bin/python" -c '
+import json, sys
+for item in json.load(open(sys.argv[1]))["install"]:
+    print("{name}=={version}".format(**item["metadata"]))' "$1" | sed 's/+[a-z0-9.]*$//'
+}
 comments() { sed '/^[^#]/,$d' "$1"; }
 
 pip install -q -r requirements.in
@@ -15,6 +21,12 @@ pip install -q -r requirements.in
   frozen | grep -v -i -E '^(nvidia-(cu|nccl|nvjit|nvsh|nvtx)|triton|cuda-)'
 } > "$folder/lock"
 frozen | sort > "$folder/before"
+# What Ray needs beside the lock, whether or not a peer needs it, too.
+pip install -q --dry-run --ignore-installed --report "$folder/cluster.json" -c "$folder/lock" -r requirements-cluster.in
+{
+  comments requirements-cluster.lock
+  resolved "$folder/cluster.json" | sort | comm -13 "$folder/before" -
+} > "$folder/cluster"
 pip install -q -c "$folder/lock" -r requirements-peers.in
 {
   comments requirements-peers.lock
@@ -29,13 +41,10 @@ replaced=$(sed -n 's/^\([A-Za-z0-9_-]*\)==.*/\1/p' requirements-paper.in | paste
 pip install -q --dry-run --ignore-installed --report "$folder/report.json" -r "$folder/paper.in"
 {
   comments requirements-paper.lock
-  "$folder/venv/bin/python" -c '
-import json, sys
-for item in json.load(open(sys.argv[1]))["install"]:
-    print("{name}=={version}".format(**item["metadata"]))' "$folder/report.json" |
-    sed 's/+[a-z0-9.]*$//' | sort -f |
+  resolved "$folder/report.json" | sort -f |
     grep -v -i -E '^(nvidia-(cu|nccl|nvjit|nvsh|nvtx)|triton|cuda-)'
 } > "$folder/paper"
 mv "$folder/paper" requirements-paper.lock
 mv "$folder/lock" requirements.lock
 mv "$folder/peers" requirements-peers.lock
+mv "$folder/cluster" requirements-cluster.lock

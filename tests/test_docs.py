@@ -21,7 +21,8 @@ from wallclock.paper.claims import CLAIMS
 ROOT = provenance.ROOT
 DOCUMENTS = (
     *("README.md", "ARCHITECTURE.md", "REPRODUCE.md", "CONTRIBUTING.md", "CHANGELOG.md"),
-    *("docs/decisions.md", "docs/service.md", "data/reference/amd-epyc-2-cores/README.md"),
+    *("docs/decisions.md", "docs/service.md", "docs/cluster.md"),
+    "data/reference/amd-epyc-2-cores/README.md",
 )
 #: `<!--=expression-->1,234.5`, and `<!--=expression-->3.0 %` for a fraction of 0.03.
 MARKED = re.compile(r"<!--=(.+?)-->([+-]?[\d,]+(?:\.\d+)?)(\s%)?")

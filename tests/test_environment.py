@@ -79,6 +79,9 @@ def test_the_extras_are_what_the_locks_are_built_from() -> None:
     assert library == {"numpy", "pillow", "simplejpeg", "torch"}
     peers = {normal(Requirement(line).name) for line in lines("requirements-peers.in")}
     assert extras.pop("peers") == peers
+    (ray,) = map(Requirement, lines("requirements-cluster.in"))
+    assert extras.pop("ray") == {ray.name}
+    assert ray in map(Requirement, PROJECT["project"]["optional-dependencies"]["ray"])
     required = {normal(Requirement(line).name) for line in lines("requirements.in")}
     assert library.union(*extras.values()) - required == {"numpy", "urllib3"}
     assert required <= library.union(*extras.values())
@@ -143,7 +146,11 @@ def test_ci_runs_every_check() -> None:
 
 
 @pytest.mark.parametrize(
-    "script", [".ci/run", "scripts/setup.sh", "scripts/setup-peers.sh", "scripts/lock.sh"]
+    "script",
+    [
+        ".ci/run",
+        *(f"scripts/{name}.sh" for name in ("setup", "setup-peers", "setup-cluster", "lock")),
+    ],
 )
 def test_scripts_stop_at_the_first_error(script: str) -> None:
     assert "set -euo pipefail" in (ROOT / script).read_text(encoding="utf-8")

@@ -125,7 +125,10 @@ APPLICATION = ("hydra", "omegaconf", "wallclock.paper", "experiments", "wallcloc
         ("clock predict corpus.folder corpus.prepare engines.loaders", APPLICATION),
         ("resolve constraints spec", ("hydra", "wallclock.run.runner", "wallclock.run.worker")),
         ("settings", ("wallclock.run.runner",)),
-        ("job __main__", ("hydra", "wallclock.paper", "experiments", "torch", "cv2", "boto3")),
+        (
+            "job __main__",
+            ("hydra", "wallclock.paper", "experiments", "torch", "cv2", "boto3", "ray"),
+        ),
         ("stages.decode", ("numpy", "PIL", "cv2", "torch", "simplejpeg", "turbojpeg")),
     ],
 )
@@ -201,7 +204,7 @@ MEASURED = set(provenance.measured_code(provenance.PACKAGE))
 #: Measured code imports these, and no figure depends on them: messages, formats, progress.
 NOT_MEASURED = {
     *("constraints", "cuda", "errors", "files", "provenance", "records"),
-    *("measure/monitor", "run/progress", "predict/costs", "predict/model"),
+    *("measure/monitor", "run/progress", "predict/costs", "predict/model", "predict/pool"),
 }
 
 

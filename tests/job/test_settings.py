@@ -20,12 +20,12 @@ def test_as_diagnosed(tmp_path: Path) -> None:
     with (tmp_path / TABLE).open("w", newline="") as file:
         csv.writer(file).writerows([columns, *rows, ("stacked", 48, "bf16"), ("check", 8, "fp32")])
     settings = {"recipe": "diagnosed", "diagnosis": str(tmp_path), "device": "cpu"}
-    recipe = JobSettings(**settings).resolved_recipe()  # type: ignore[arg-type]
+    recipe = JobSettings(**settings).resolved_recipe("cpu")  # type: ignore[arg-type]
     assert (recipe.batch_size, recipe.dtype, recipe.decoder) == (48, "bf16", "simplejpeg")
-    recipe = JobSettings(**settings, batch=7, dtype="fp32").resolved_recipe()  # type: ignore[arg-type]
+    recipe = JobSettings(**settings, batch=7, dtype="fp32").resolved_recipe("cpu")  # type: ignore[arg-type]
     assert (recipe.batch_size, recipe.dtype) == (7, "fp32")
 
 
 def test_no_diagnosis_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"^recipe=diagnosed: there is no .*make diagnose"):
-        JobSettings(recipe="diagnosed", diagnosis=str(tmp_path)).resolved_recipe()
+        JobSettings(recipe="diagnosed", diagnosis=str(tmp_path)).resolved_recipe("cpu")

@@ -12,6 +12,10 @@ The commit of a part is one rename, of its Parquet file. All else of it was writ
 renamed before, and counts only where that file exists: a kill between two renames leaves files that
 the next start removes. Failures are files of their own and not metadata of the Parquet file, so
 that they can be read with any tool.
+
+On a cluster two processes may hold the same part: an actor of a lost node, or of a killed driver,
+may still be at work. Each writes below a name of its own; renames, and removals of what a kill
+left, exclude each other; the first one to publish a part is the one that counts.
 """
 
 import fcntl
@@ -23,6 +27,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +39,7 @@ from wallclock.files import disk_is_full, pretty_json, write_text
 from wallclock.stages import sinks
 
 FORMAT = 1
-ABOUT, LOCK = "dataset.json", ".lock"
+ABOUT, LOCK, PUBLISHING = "dataset.json", ".lock", ".publishing"
 _FOLDERS = ("failures", "rows", "thumbnails")
 #: The columns beside the vector; sha256 as hexadecimal text, which every reader takes.
 ROWS = pa.schema(
@@ -101,8 +106,12 @@ class Dataset:
         return self.out / "thumbnails" / f"part-{number:05d}.tar"
 
     def commit(self, number: int, part: Part) -> None:
-        """Write a part; it is on the disk when this returns. Raises UserError: the disk is full."""
-        name, work = f"part-{number:05d}", self.out / f".part-{number:05d}.tmp"
+        """Write a part; it is on the disk when this returns. One that is there already stays.
+
+        Raises UserError: the disk is full.
+        """
+        name = f"part-{number:05d}"
+        work = self.out / f".{name}-{uuid4().hex}.tmp"
         last = self._row_file(number).relative_to(self.out)
         with _full_disk(self.out):
             for folder in _FOLDERS:
@@ -125,25 +134,36 @@ class Dataset:
             for path in written:
                 _sync(work / path)
             written.remove(last)
-            for path in (*written, last):
-                (self.out / path).parent.mkdir(exist_ok=True)
-                os.replace(work / path, self.out / path)
-                _sync((self.out / path).parent)
+            with self._publishing():
+                for path in () if (self.out / last).exists() else (*written, last):
+                    (self.out / path).parent.mkdir(exist_ok=True)
+                    os.replace(work / path, self.out / path)
+                    _sync((self.out / path).parent)
             shutil.rmtree(work)
 
     def remove_leftovers(self) -> None:
         """Remove what a kill left: temporary files, and files of parts that were not committed."""
-        for path in self.out.glob(".*.tmp"):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        whole = {f"part-{number:05d}" for number in self.committed()}
-        for folder in (self.out, *(self.out / name for name in _FOLDERS)):
-            for path in folder.glob("part-[0-9]*"):
-                if path.name.partition(".")[0] not in whole:
+        with self._publishing():
+            for path in self.out.glob(".*.tmp"):
+                if path.is_dir():  # under another name no process can still publish from it
+                    shutil.rmtree(path.rename(path.with_suffix(".old.tmp")), ignore_errors=True)
+                else:
                     path.unlink()
+            whole = {f"part-{number:05d}" for number in self.committed()}
+            for folder in (self.out, *(self.out / name for name in _FOLDERS)):
+                for path in folder.glob("part-[0-9]*"):
+                    if path.name.partition(".")[0] not in whole:
+                        path.unlink()
 
     def describe(self, about: Mapping[str, Any]) -> None:
         """Write dataset.json."""
         write_text(self.out / ABOUT, pretty_json({"format": FORMAT, **about}))
+
+    @contextmanager
+    def _publishing(self) -> Iterator[None]:
+        with (self.out / PUBLISHING).open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def _row_file(self, number: int) -> Path:
         folder = self.out if self.sink == "parquet" else self.out / "rows"

@@ -11,7 +11,7 @@ from wallclock.images import open_sources
 from wallclock.job.run import Plan
 from wallclock.job.sources import Items
 from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
-from wallclock.predict.model import Pipeline, Prediction
+from wallclock.predict.model import Pipeline
 from wallclock.spec import ModelSpec, Recipe
 from wallclock.thread_counts import usable_cores
 
@@ -20,9 +20,12 @@ SAMPLE, LEAST = 32, 1000
 
 
 def estimate(
-    items: Items, plan: Plan, recipe: Recipe, model: ModelSpec, stages: DeviceStages
-) -> Prediction | None:
-    """The rate in the steady state; None for a small job, or where the sample cannot be read.
+    items: Items, plan: Plan, recipe: Recipe, model: ModelSpec, stages: DeviceStages, cores: int = 0
+) -> Pipeline | None:
+    """The job's costs here; None for a small job, or where the sample cannot be read.
+
+    Args:
+        cores: that it may use; 0: all that this process may.
 
     One thread loads the sample: what a stage costs on a core, without others that compete for it.
     """
@@ -48,7 +51,7 @@ def estimate(
                     forward.append((n, time.perf_counter() - began))
     if not forward:
         return None
-    costs, cores = StageCosts.of(times, len(times["read"])), usable_cores()
+    costs, cores = StageCosts.of(times, len(times["read"])), cores or usable_cores()
     on_cpu = recipe.device == "cpu" and model.weights != "none"
     machine = Machine(
         cores,
@@ -57,7 +60,7 @@ def estimate(
         gpu=recipe.device == "cuda",
     )
     setup = JobSetup(worker_count(recipe), recipe.batch_size, "threads")
-    return Pipeline(costs, StepTime.fit(forward), machine, setup).predict()
+    return Pipeline(costs, StepTime.fit(forward), machine, setup)
 
 
 def _embed(stages: DeviceStages, images: Any) -> None:

@@ -117,29 +117,44 @@ def _timed(tally: Tally, what: str) -> Iterator[None]:
         tally.wait_s[what] += time.perf_counter() - began
 
 
-class Run:
-    """One pass over the missing shards.
+@dataclass(frozen=True)
+class Job:
+    """All that embeds any shard of a list, in whatever process.
 
-    Args:
-        also: makes a thumbnail in a worker; then every image that is read is decoded.
+    `deduplicate`: images of equal bytes are embedded once, `across` all shards; or, in a run of one
+    shard, in that one. `keep`: thumbnails are made; then every image that is read is decoded.
     """
 
-    def __init__(
-        self,
-        items: Items,
-        dataset: Dataset,
-        model: ModelSpec,
-        recipe: Recipe,
-        plan: Plan,
-        *,
-        earlier: Earlier | None = None,
-        deduplicate: bool = True,
-        also: Callable[..., bytes | None] | None = None,
-        max_failures: int | None = None,
-    ) -> None:
-        self._items, self._dataset, self._plan = items, dataset, plan
-        self._model, self._recipe, self._earlier = model, recipe, earlier
-        self._deduplicates, self._also, self._max_failures = deduplicate, also, max_failures
+    items: Items
+    dataset: Dataset
+    model: ModelSpec
+    recipe: Recipe
+    shard: int
+    earlier: Earlier | None = None
+    deduplicate: bool = True
+    across: bool = True
+    keep: bool = False
+    max_failures: int | None = None
+
+    def plan(self, only: int | None = None) -> Plan:
+        """The batches of the shards that are missing; or of one of them."""
+        n = len(self.items)
+        done = set(self.dataset.committed())
+        if only is not None:
+            done |= set(range(-(-n // self.shard))) - {only}
+        unread = self.earlier.unread if self.earlier else None
+        return Plan(n, self.shard, self.recipe.batch_size, [*done], unread)
+
+
+class Run:
+    """One pass over the shards of a plan."""
+
+    def __init__(self, job: Job, plan: Plan) -> None:
+        self._items, self._dataset, self._plan = job.items, job.dataset, plan
+        self._model, self._recipe, self._earlier = job.model, job.recipe, job.earlier
+        self._deduplicates, self._across = job.deduplicate, job.deduplicate and job.across
+        self._also = thumbnails.thumbnail if job.keep else None
+        self._max_failures = job.max_failures
         self._hashes = HashIndex()
         #: Of the shard that is being loaded: sha256 → row.
         self._recent: dict[bytes, int] = {}
@@ -166,7 +181,8 @@ class Run:
 
         Raises UserError: more images failed than may, or the disk is full.
         """
-        tally, began, committed = self.tally, time.perf_counter(), set(self._dataset.committed())
+        tally, began = self.tally, time.perf_counter()
+        committed = set(self._dataset.committed()) if self._across else set()
         n, shard_of = len(self._items), self._plan.bounds
         done = n - sum(last - first for first, last in map(shard_of, self._plan.missing))
         inference = open_inference(stages, self._recipe, Writer(self._arrived, lambda: None))
@@ -209,7 +225,7 @@ class Run:
         return self._deduplicates and found
 
     def _index(self, number: int, hashes: Sequence[str]) -> None:
-        if self._deduplicates:
+        if self._across:
             self._hashes.add(number, hashes)
 
     def _reuse(self, shard: Shard) -> int:
@@ -255,7 +271,7 @@ class Run:
     def _copied(self, shard: Shard, offset: int, digest: bytes) -> bool:
         """Whether the row's vector is one that there is, and note where."""
         self.tally.copied += 1
-        own = self._hashes.find(digest)  # empty, unless duplicates are looked for
+        own = self._hashes.find(digest)  # empty, unless other shards are looked at
         earlier = self._earlier.hashes.find(digest) if self._earlier else None
         if own is not None:
             shard.own[offset] = own

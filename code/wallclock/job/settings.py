@@ -37,7 +37,9 @@ class JobSettings:
     `deduplicate`: images of equal bytes are embedded once. `max_failures`: the job stops above it;
     by default all may fail. `into_new`: where OUT holds another job's vectors, go to OUT-2, OUT-3 …
     `export`: a port for live metrics, 0 for none. `limit`: the first so many images of the list.
-    `usd_per_hour`: of this machine; the estimate then has the job's price.
+    `usd_per_hour`: of this machine; the estimate then has the job's price. `cluster`: local, auto,
+    HOST:PORT or ray://HOST:PORT: the job runs on Ray (`cluster.py`), where images of equal bytes
+    are embedded once in each shard, and `workers` is of an actor.
     """
 
     model: str = "facebook/dinov2-small"
@@ -61,6 +63,7 @@ class JobSettings:
     service_ms: _Milliseconds = 0.0
     service_ms_per_image: _Milliseconds = 0.0
     usd_per_hour: Annotated[float, Range(0, 1_000_000)] = 0.0
+    cluster: str = ""
 
     def resolved_device(self) -> str:
         """cpu or cuda. Raises UserError: a GPU that is not here."""
@@ -71,12 +74,11 @@ class JobSettings:
             )
         return "cuda" if gpus else "cpu"
 
-    def resolved_recipe(self) -> Recipe:
+    def resolved_recipe(self, device: str) -> Recipe:
         """The recipe with its device, batch and precision.
 
-        Raises UserError: a GPU, or a diagnosis, that is not here.
+        Raises UserError: a diagnosis that is not here.
         """
-        device = self.resolved_device()
         advice = _diagnosed(Path(self.diagnosis)) if self.recipe == "diagnosed" else {}
         # A CPU emulates FP16.
         auto = "fp16" if device == "cuda" and self.recipe == "fast" else "fp32"

@@ -2,8 +2,8 @@
 
 import json
 import platform
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -12,17 +12,14 @@ from typing import Any
 from rich.console import Console
 
 from wallclock.constraints import build
-from wallclock.engines.pipeline import network_stages
-from wallclock.errors import Unavailable, UserError
-from wallclock.job import thumbnails
+from wallclock.errors import UserError
 from wallclock.job.dataset import ROWS, Dataset, check_same, locked, open_existing
-from wallclock.job.estimate import estimate
 from wallclock.job.index import Earlier
-from wallclock.job.run import Plan, Run, Tally
+from wallclock.job.place import Here, Place
+from wallclock.job.run import Job, Tally
 from wallclock.job.settings import JobSettings
 from wallclock.job.sources import Items, list_items
-from wallclock.predict.model import Prediction
-from wallclock.run.progress import CorpusProgress, bars, format_duration
+from wallclock.run.progress import format_duration
 from wallclock.spec import ModelSpec, Recipe
 
 #: Of a recipe, what does not change a vector; and of a model.
@@ -74,13 +71,26 @@ def embed(
     Raises:
         UserError: the request cannot be met; one line that says why and what to do.
     """
-    settings = build(JobSettings, values, "")
-    recipe, model = settings.resolved_recipe(), settings.resolved_model()
-    items = list_items(str(src), settings.limit)
+    settings, console = build(JobSettings, values, ""), console or Console(quiet=True)
+    if not settings.cluster:
+        return _start(str(src), out, settings, Here(settings, console))
+    from wallclock.job import cluster
+
+    if settings.cluster.startswith("ray://"):
+        outcome: Outcome = cluster.on_head(settings.cluster, embed, str(src), str(out), values)
+        return outcome
+    with cluster.connected(settings, console) as place:
+        return _start(str(src), out, settings, place)
+
+
+def _start(src: str, out: str | Path, settings: JobSettings, place: Place) -> Outcome:
+    recipe, model = settings.resolved_recipe(place.device), settings.resolved_model()
+    items = list_items(src, settings.limit)
     before = _earlier(settings)
-    identity = _identity(settings, recipe, model, items, before)
+    scope = settings.deduplicate and (place.across or "in each shard")
+    identity = _identity(settings, recipe, model, items, before) | {"deduplicate": scope}
     folder = _own_folder(Path(out).expanduser().resolve(), identity, settings)
-    with locked(folder), ExitStack() as stack:
+    with locked(folder):
         dataset = open_existing(folder) or Dataset(folder, settings.sink)
         if dataset.about:
             check_same(dataset, identity)
@@ -89,80 +99,26 @@ def embed(
                 return Outcome(folder, counts, Tally())
         dataset.remove_leftovers()
         how = {"rehash": settings.rehash, "keep": bool(settings.keep)}
-        earlier = Earlier.open(before, items, **how) if before else None
-        unread = earlier.unread if earlier else None
-        plan = Plan(len(items), settings.shard, recipe.batch_size, dataset.committed(), unread)
-        run = Run(
-            *(items, dataset, model, recipe, plan),
-            earlier=earlier,
+        job = Job(
+            *(items, dataset, model, recipe, settings.shard),
+            earlier=Earlier.open(before, items, **how) if before else None,
             deduplicate=settings.deduplicate,
-            also=thumbnails.thumbnail if settings.keep else None,
+            across=place.across,
+            keep=bool(settings.keep),
             max_failures=settings.max_failures,
         )
-        try:
-            stages = network_stages(recipe, model, folder / ".onnx")
-        except Unavailable as error:
-            raise UserError(str(error)) from error
-        identity["weights"] = stages.weights_digest
+        plan = job.plan()
+        identity["weights"], labels = place.prepare(job, plan)
         if dataset.about:
             check_same(dataset, identity)
         if before:
             _check_reusable(before, identity)
-        about = _about(src, settings, identity, stages.labels)
+        about = _about(src, settings, identity, labels)
         dataset.describe({**about, "complete": False})
-        console = console or Console(quiet=True)
-        expected = estimate(items, plan, recipe, model, stages)
-        if expected:
-            planned = f"wallclock: {_planned(plan, expected, model.dim, settings.usd_per_hour)}"
-            console.print(planned, highlight=False, soft_wrap=True)
-        loader = stack.enter_context(run.loader())
-        with _watched(settings.export, run, loader):
-            tally = _shown(run, loader, stages, console)
+        tally, expected = place.run(job, plan)
         counts = dataset.counts()
         dataset.describe({**about, "complete": True, "counts": counts})
-        return Outcome(folder, counts, tally, expected.img_per_s if expected else None)
-
-
-def _planned(plan: Plan, expected: Prediction, dim: int, usd_per_hour: float) -> str:
-    """What a job will take."""
-    n = plan.images_to_read()
-    seconds = [n / rate for rate in (expected.high, expected.low)]
-    takes = " to ".join(format_duration(one) for one in seconds)
-    size = f"{n * dim * 4 / 1e6:,.0f} MB of vectors"
-    if usd_per_hour:
-        size += ", " + " to ".join(f"${one / 3600 * usd_per_hour:.2f}" for one in seconds)
-    rate = f"{expected.img_per_s:,.0f} images/s, limited by the {expected.bottleneck}"
-    return f"{n:,} images to read: {takes} at about {rate}; {size}"
-
-
-def _shown(run: Run, loader: Any, stages: Any, console: Console) -> Tally:
-    with bars(console) as progress_bars:
-        progress = CorpusProgress(progress_bars)
-
-        def show(done: int, total: int, limited_by: str) -> None:
-            progress.limited_by = limited_by
-            progress(done, total, "embedding")
-
-        return run.run(loader, stages, show)
-
-
-@contextmanager
-def _watched(port: int, run: Run, loader: Any) -> Iterator[None]:
-    """Live metrics at a port while the block runs; 0 for none."""
-    if not port:
-        yield
-        return
-    from wallclock.measure import monitor
-
-    tally = run.tally
-    loop = monitor.Loop(
-        dict, lambda: tally.images, lambda: {"any": tally.n_failed}, {"loaded": loader.ready}
-    )
-    exporter = monitor.serve(port, loop, {"experiment": "embed", "cell": "", "repeat": "0"})
-    try:
-        yield
-    finally:
-        exporter.close()
+        return Outcome(folder, counts, tally, expected)
 
 
 def _earlier(settings: JobSettings) -> Dataset | None:
@@ -215,7 +171,7 @@ def _own_folder(out: Path, identity: Mapping[str, Any], settings: JobSettings) -
 
 
 def _about(
-    src: str | Path, settings: JobSettings, identity: Mapping[str, Any], ran: Mapping[str, str]
+    src: str, settings: JobSettings, identity: Mapping[str, Any], ran: Mapping[str, str]
 ) -> dict[str, Any]:
     versions = {"python": platform.python_version()}
     for name in _LIBRARIES:
@@ -223,7 +179,7 @@ def _about(
             versions[name] = metadata.version(name)
     vector = f"fixed_size_list<float>[{identity['model']['dim']}]"
     return {
-        "source": str(Path(src).resolve()) if Path(src).exists() else str(src),
+        "source": str(Path(src).resolve()) if Path(src).exists() else src,
         "settings": asdict(settings),
         "identity": identity,
         "ran": dict(ran),
