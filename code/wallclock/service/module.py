@@ -1,0 +1,79 @@
+"""What a user of the service writes: a `Module` with two methods. Requests, and how they fail."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import orjson
+
+
+class ItemError(Exception):
+    """One message failed in a stage, with a reason of one line.
+
+    `permanent`: another attempt would fail too, so the message goes to the dead-letter queue at
+    once; otherwise it is retried, until the queue's maxReceiveCount. An `ImageError` is permanent.
+    """
+
+    def __init__(self, stage: str, reason: str, permanent: bool = False) -> None:
+        self.stage, self.reason, self.permanent = stage, " ".join(reason.split()), permanent
+        super().__init__(f"{stage}: {self.reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One message's body: JSON `{"id"?, "url", "callback_url", "parameters"?}`.
+
+    `id` is the message's own id where the body has none.
+    """
+
+    id: str
+    url: str
+    callback_url: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, message_id: str, body: str) -> "Request":
+        """Read a body; keys that are not the service's are ignored.
+
+        Raises ItemError: stage parse, permanent.
+        """
+        try:
+            values = orjson.loads(body)
+        except orjson.JSONDecodeError as error:
+            raise ItemError("parse", f"the body is not JSON: {error}", True) from error
+        if not isinstance(values, dict):
+            raise ItemError("parse", "the body is not a JSON object", True)
+        values = {"id": message_id, "parameters": {}} | values
+        kinds = {"id": str, "url": str, "callback_url": str, "parameters": dict}
+        for name, kind in kinds.items():
+            value = values.get(name)
+            if not isinstance(value, kind) or (kind is str and not value):
+                what = "an object" if kind is dict else "a text"
+                raise ItemError("parse", f"'{name}' is missing or not {what}", True)
+        return cls(*(values[name] for name in kinds))
+
+
+class Module(ABC):
+    """The work on images; pulling, downloading, batching, callbacks and errors are the service's.
+
+    A module is made once, with no arguments or with the service's settings as its only one, before
+    anything is pulled.
+    """
+
+    @abstractmethod
+    def preprocess(self, image: bytes, request: Request) -> np.ndarray:
+        """One image as an array; all arrays have the same shape and dtype.
+
+        Runs in several threads at once; libraries that decode release Python's lock.
+        Raises ImageError: the image is damaged or unsafe; only this message fails.
+        """
+
+    @abstractmethod
+    def process(self, batch: np.ndarray) -> Sequence[Any]:
+        """One JSON-serializable result per row of `batch` (n, *the shape of one array).
+
+        Runs in one thread. If it raises, each row is tried again alone, so that the one that is at
+        fault fails alone.
+        """
