@@ -58,8 +58,9 @@ class Request:
 class Module(ABC):
     """The work on images; pulling, downloading, batching, callbacks and errors are the service's.
 
-    A module is made once, with no arguments or with the service's settings as its only one, before
-    anything is pulled.
+    The parameters of `__init__`, each with a default, are the module's settings: `name=value` of
+    `wallclock serve`, converted to the type of the default. One with the name of a setting of the
+    service (`batch`, `workers`) gets that setting's value. It is made once, before the first pull.
     """
 
     @abstractmethod
@@ -72,7 +73,7 @@ class Module(ABC):
 
     @abstractmethod
     def process(self, batch: np.ndarray) -> Sequence[Any]:
-        """One JSON-serializable result per row of `batch` (n, *the shape of one array).
+        """One result per row of `batch` (n, *the shape of one array): JSON or a numpy array.
 
         Runs in one thread. If it raises, each row is tried again alone, so that the one that is at
         fault fails alone.
