@@ -40,19 +40,19 @@ class Request:
         Raises ItemError: stage parse, permanent.
         """
         try:
-            values = orjson.loads(body)
+            values: Any = orjson.loads(body)
         except orjson.JSONDecodeError as error:
             raise ItemError("parse", f"the body is not JSON: {error}", True) from error
         if not isinstance(values, dict):
             raise ItemError("parse", "the body is not a JSON object", True)
         values = {"id": message_id, "parameters": {}} | values
-        kinds = {"id": str, "url": str, "callback_url": str, "parameters": dict}
+        kinds: dict[str, type] = {"id": str, "url": str, "callback_url": str, "parameters": dict}
         for name, kind in kinds.items():
             value = values.get(name)
             if not isinstance(value, kind) or (kind is str and not value):
                 what = "an object" if kind is dict else "a text"
                 raise ItemError("parse", f"'{name}' is missing or not {what}", True)
-        return cls(*(values[name] for name in kinds))
+        return cls(*[values[name] for name in kinds])
 
 
 class Module(ABC):
