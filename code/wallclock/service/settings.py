@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib import import_module
+from itertools import product
 from typing import Annotated, Any
 
 from wallclock.constraints import OneOf, Range, build, value_of
@@ -76,7 +77,8 @@ def read(words: Sequence[str], values: Mapping[str, Any]) -> Setup:
     `download.KEY` and `callback.KEY` are settings of one of these; a KEY of theirs alone sets both.
     Raises UserError: one line that names the setting.
     """
-    given = {**_flat(values), **dict(_word(word) for word in words)}
+    sources = (_flat(values), dict(_word(word) for word in words))
+    given = sources[0] | sources[1]
     module = _class(str(given.get("module", ServiceSettings.module)))
     parameters = {
         name: parameter.default
@@ -94,11 +96,11 @@ def read(words: Sequence[str], values: Mapping[str, Any]) -> Setup:
         check_name(name, known, "setting")
 
     def share(key: str) -> dict[str, Any]:
-        """The values of one class; those that name it win over those that do not."""
+        """The values of one class; of one source, those that name the class win."""
         found = {}
         for name, default in defaults[key].items():
-            for value in (given.get(name), given.get(f"{key}.{name}")):
-                if value is not None:
+            for source, long in product(sources, (name, f"{key}.{name}")):
+                if (value := source.get(long)) is not None:
                     found[name] = value_of(value, default) if isinstance(value, str) else value
         return found
 

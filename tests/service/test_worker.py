@@ -1,0 +1,130 @@
+"""From queue to callback in one process: what succeeds, what fails alone, and how it stops."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from wallclock.errors import ImageError
+from wallclock.service.module import Module, Request
+from wallclock.service.settings import read
+from wallclock.service.worker import Worker
+from wallclock.testbed.api import ACCOUNT
+from wallclock.testbed.callbacks import CallbackReceiver
+from wallclock.testbed.images import ImageServer
+from wallclock.testbed.serving import listening
+from wallclock.testbed.sqs import SqsServer
+
+POISON = 66
+
+
+class FirstByte(Module):
+    """An image's first byte; a result for all rows but the poisoned one."""
+
+    def preprocess(self, image: bytes, request: Request) -> np.ndarray:
+        if len(image) < 2:
+            raise ImageError("decode", "truncated")
+        return np.frombuffer(image, np.uint8, 1)
+
+    def process(self, batch: np.ndarray) -> Sequence[Any]:
+        if POISON in batch:
+            raise ValueError(f"{POISON} in a batch")
+        return list(batch)
+
+
+class Bed:
+    """A queue, its dead letters, images and a callback receiver, in this event loop."""
+
+    def __init__(self, folder: Path) -> None:
+        for n in (*range(20), POISON):
+            (folder / str(n)).write_bytes(bytes([n, 0]))
+        (folder / "short").write_bytes(b"x")
+        self.sqs, self.images, self.calls = SqsServer(), ImageServer(folder), CallbackReceiver()
+
+    async def run(self, bodies: Sequence[str], *words: str, until: int) -> Worker:
+        """Serve these messages until so many callbacks and dead letters have arrived."""
+        await self.sqs.call("CreateQueue", {"QueueName": "dead"})
+        arn = f"arn:aws:sqs:us-east-1:{ACCOUNT}:dead"
+        policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 2})
+        attributes = {"VisibilityTimeout": "30", "RedrivePolicy": policy}
+        await self.sqs.call("CreateQueue", {"QueueName": "work", "Attributes": attributes})
+        async with (
+            listening(self.sqs.handle) as queue,
+            listening(self.images.handle) as images,
+            listening(self.calls.handle) as calls,
+        ):
+            for body in bodies:
+                text = body.replace("IMAGES", images).replace("CALLS", calls)
+                await self.sqs.call("SendMessage", {"QueueUrl": "work", "MessageBody": text})
+            own = [f"module={__name__}:FirstByte", "wait_s=0", "port=0", "allow_private=true"]
+            setup = read([*own, "retry_s=0", "grace_s=5", *words], {})
+            worker = Worker(f"{queue}/{ACCOUNT}/work", setup, FirstByte())
+            served = asyncio.create_task(worker.run())
+            async with asyncio.timeout(20):
+                while not served.done() and await self.settled() < until:
+                    await asyncio.sleep(0.01)
+                worker.stop()
+                assert await served == 0
+        return worker
+
+    async def count(self, queue: str) -> int:
+        names = {"QueueUrl": queue, "AttributeNames": ["All"]}
+        shown = (await self.sqs.call("GetQueueAttributes", names))["Attributes"]
+        return sum(int(v) for k, v in shown.items() if k.startswith("ApproximateNumberOf"))
+
+    async def settled(self) -> int:
+        return len(self.calls.accepted) + await self.count("dead")
+
+
+def body(image: object, **more: Any) -> str:
+    return json.dumps({"url": f"IMAGES/{image}", "callback_url": "CALLS", **more})
+
+
+def test_every_message_is_called_back_or_dead_lettered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = [body(n, id=f"request {n}") for n in range(20)]
+    refusing = json.dumps({"url": "IMAGES/1", "callback_url": "CALLS?error_rate=1&status=410"})
+    bad = ["{", body("short"), body("none"), body(POISON), refusing]
+
+    async def serve() -> tuple[Bed, list[Any]]:
+        bed = Bed(tmp_path)
+        await bed.run([*bad, *good], until=25)
+        assert await bed.count("work") == 0
+        dead = {"QueueUrl": "dead", "MaxNumberOfMessages": 10, "MessageAttributeNames": ["All"]}
+        return bed, (await bed.sqs.call("ReceiveMessage", dead))["Messages"]
+
+    bed, dead = asyncio.run(serve())
+    results = [json.loads(accepted.body) for accepted in bed.calls.accepted.values()]
+    assert sorted(results, key=lambda result: int(result["result"][0])) == [
+        {"id": f"request {n}", "result": [n]} for n in range(20)
+    ]
+    why = {}
+    for letter in dead:
+        texts = {k: v["StringValue"] for k, v in letter["MessageAttributes"].items()}
+        why[texts["wallclock.stage"]] = (letter["Body"], texts["wallclock.reason"])
+    assert sorted(why) == ["callback", "decode", "download", "parse", "process"]
+    assert why["parse"][0] == "{"
+    assert why["decode"][1] == "truncated"
+    assert why["process"][1] == f"{POISON} in a batch"
+    # Transient: tried as often as the queue says; the others once.
+    retried = [record for record in caplog.records if record.message == "retried"]
+    assert [record.__dict__["fields"]["stage"] for record in retried] == ["process"]
+
+
+def test_stop_returns_what_is_not_finished(tmp_path: Path) -> None:
+    async def serve() -> None:
+        bed = Bed(tmp_path)
+        url = "IMAGES/1?latency_s=30"
+        slow = [json.dumps({"url": url, "callback_url": "CALLS"}) for _ in range(15)]
+        await bed.run([*slow, body(2)], "grace_s=0", until=1)
+        names = {"QueueUrl": "work", "AttributeNames": ["All"]}
+        shown = (await bed.sqs.call("GetQueueAttributes", names))["Attributes"]
+        assert shown["ApproximateNumberOfMessages"] == "15"  # visible at once
+        assert shown["ApproximateNumberOfMessagesNotVisible"] == "0"
+
+    asyncio.run(serve())
