@@ -11,7 +11,7 @@ from typing import Any
 USAGE = """\
 usage: wallclock embed SRC OUT [key=value ...]    images to vectors; the same command goes on
        wallclock verify OUT [n=64]                embed a sample again with Pillow, compare
-       wallclock serve QUEUE_URL [config=FILE.yaml] [key=value ...]    results to callbacks, for ever
+       wallclock serve QUEUE_URL [config=FILE.yaml] [key=value ...]     a queue's images, for ever
 
 SRC: a folder, a list (CSV or Parquet of id and path or url; or one a line), s3://bucket/prefix, or
 the URL of a list. Settings of embed:

@@ -40,7 +40,7 @@ def test_follows_a_device_that_changes() -> None:
 def test_one_slow_step_changes_nothing() -> None:
     policy = BatchPolicy(64, 0.02)
     for number in range(300):
-        policy.observe(policy.size, 0.02 + (1 if number % 5 == 0 else 0))
+        policy.observe(policy.size, 0.02 + (1 if number % 3 == 0 else 0))
     assert policy.size == 64
 
 

@@ -1,5 +1,6 @@
 """What a message's body may be, and the settings of the service and of a user's module."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -82,8 +83,9 @@ def test_example_file_has_the_defaults() -> None:
     from wallclock.__main__ import _file
 
     values = _file(str(Path(__file__).parents[2] / "conf" / "service" / "default.yaml"))
-    setup = read([], values)
-    assert setup.service == ServiceSettings()
+    setup = read([TOY], values)
+    assert replace(setup.service, module=ServiceSettings.module) == ServiceSettings()
+    assert values["module"] == ServiceSettings.module
     assert setup.callback == CallbackSettings()
     assert {name for name in values if name in ServiceSettings.__dataclass_fields__} == set(
         ServiceSettings.__dataclass_fields__

@@ -1,4 +1,4 @@
-"""The queue's calls against the test bed: batches, partial failures, dead letters, a dead server."""
+"""The queue's calls against the test bed: batches, partial failures, dead letters."""
 
 import asyncio
 import json
@@ -66,7 +66,7 @@ def test_calls() -> None:
 def test_unreachable_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def calls() -> None:
         server = SqsServer()
-        async with opened(server) as (queue, url):
+        async with opened(server) as (queue, _):
             queue._client.meta.events.register("before-send", _broken)
             for _ in range(3):
                 with pytest.raises(QueueError, match="Could not connect"):
@@ -98,7 +98,7 @@ def test_queue_that_cannot_be_served() -> None:
             with pytest.raises(UserError, match="queue does not exist"):
                 await no_queue(f"{url}/0/work")
             await server.call("CreateQueue", {"QueueName": "work"})
-            with pytest.raises(UserError, match="has no dead-letter queue .* dead_letter=URL"):
+            with pytest.raises(UserError, match=r"has no dead-letter queue .* dead_letter=URL"):
                 await no_queue(f"{url}/0/work")
 
     asyncio.run(calls())

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from wallclock.errors import ImageError
-from wallclock.service.module import Module, Request
+from tests.service.toy import POISON, Toy
 from wallclock.service.settings import read
 from wallclock.service.worker import Worker
 from wallclock.testbed.api import ACCOUNT
@@ -18,22 +16,6 @@ from wallclock.testbed.callbacks import CallbackReceiver
 from wallclock.testbed.images import ImageServer
 from wallclock.testbed.serving import listening
 from wallclock.testbed.sqs import SqsServer
-
-POISON = 66
-
-
-class FirstByte(Module):
-    """An image's first byte; a result for all rows but the poisoned one."""
-
-    def preprocess(self, image: bytes, request: Request) -> np.ndarray:
-        if len(image) < 2:
-            raise ImageError("decode", "truncated")
-        return np.frombuffer(image, np.uint8, 1)
-
-    def process(self, batch: np.ndarray) -> Sequence[Any]:
-        if POISON in batch:
-            raise ValueError(f"{POISON} in a batch")
-        return list(batch)
 
 
 class Bed:
@@ -60,9 +42,9 @@ class Bed:
             for body in bodies:
                 text = body.replace("IMAGES", images).replace("CALLS", calls)
                 await self.sqs.call("SendMessage", {"QueueUrl": "work", "MessageBody": text})
-            own = [f"module={__name__}:FirstByte", "wait_s=0", "port=0", "allow_private=true"]
+            own = ["module=tests.service.toy:Toy", "wait_s=0", "port=0", "allow_private=true"]
             setup = read([*own, "retry_s=0", "grace_s=5", *words], {})
-            worker = Worker(f"{queue}/{ACCOUNT}/work", setup, FirstByte())
+            worker = Worker(f"{queue}/{ACCOUNT}/work", setup, Toy())
             served = asyncio.create_task(worker.run())
             async with asyncio.timeout(20):
                 while not served.done() and await self.settled() < until:

@@ -10,7 +10,7 @@ from statistics import median
 #: A larger batch has to be this much faster, in rows per second.
 _GAIN = 1.02
 #: Steps of one size whose median is its step time: the first may compile or warm up.
-_TRIALS = 5
+_TRIALS = 3
 #: Steps after which the next size is tried again: the load on the machine may have changed.
 _STEPS_UNTIL_RETRIAL = 1_000
 

@@ -1,0 +1,162 @@
+"""Real processes and what goes wrong with them: no message lost, none accepted twice."""
+
+import random
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.service.bed import Bed, wait_until
+from tests.service.toy import POISON
+from wallclock.testbed.serving import process, serving
+from wallclock.testbed.sqs import SqsServer
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as opened:
+        yield opened
+
+
+def images(bed: Bed, n: int, query: str = "") -> list[str]:
+    return [bed.body(number % 20, query) for number in range(n)]
+
+
+def check(bed: Bed, expected: set[str], duplicates: int | None = None) -> None:
+    """Every message of these was accepted, with one body; the queue is empty."""
+    wait_until(lambda: bed.count("work") == 0)
+    stats = bed.stats(bed.calls)
+    assert set(stats["accepted_at_s"]) == expected
+    assert stats.get("conflicts", 0) == 0
+    if duplicates is not None:
+        assert stats.get("duplicates", 0) <= duplicates
+
+
+@pytest.mark.parametrize(("kills", "seed"), [(50, 1)])
+def test_kill_9_at_random_moments_under_load(
+    stack: ExitStack, tmp_path: Path, kills: int, seed: int
+) -> None:
+    rng, bed = random.Random(seed), Bed(stack, tmp_path)
+    expected, unparseable = set[str](), [f"no JSON: {n}" for n in range(kills)]
+    amid = 0
+    for number in range(kills):
+        expected |= bed.send(images(bed, 60))
+        bed.send([unparseable[number]])
+        before = bed.count("work")
+        with bed.service("step_s=0.02", "batch=8") as service:
+            wait_until(lambda: bed.count("work", "NotVisible") > 0 or bed.count("work") < before)
+            time.sleep(rng.uniform(0, 0.5))
+            service.kill()
+            service.wait()
+        amid += bed.count("work", "NotVisible") > 0
+    assert amid > kills / 2, "most kills were amid work"
+    with bed.service():
+        check(bed, expected)
+    dead = bed.dead()
+    assert set(dead) == set(unparseable)
+    assert {stage for stage, _ in dead.values()} == {"parse"}
+
+
+def test_sigterm_finishes_and_a_second_signal_returns(stack: ExitStack, tmp_path: Path) -> None:
+    """Neither loses a message, downloads it twice, or lets it wait for its timeout."""
+    bed = Bed(stack, tmp_path, visibility_s=600)
+    expected = bed.send(images(bed, 600))
+    for n_signals in (1, 2):
+        done = len(bed.accepted())
+        with bed.service("step_s=0.02", "batch=4") as service:
+            wait_until(lambda done=done: len(bed.accepted()) > done)  # type: ignore[misc]
+            for _ in range(n_signals):
+                service.send_signal(signal.SIGTERM)
+                time.sleep(0.1)
+            assert service.wait(25) == 0
+        assert done < len(bed.accepted()) < 600
+        assert bed.count("work", "NotVisible") == 0
+        if n_signals == 1:
+            assert bed.stats(bed.images)["images"] == len(bed.accepted())
+    with bed.service():
+        check(bed, expected, duplicates=32)  # callbacks that the second signal cut off
+
+
+def test_work_longer_than_the_visibility_timeout(stack: ExitStack, tmp_path: Path) -> None:
+    bed = Bed(stack, tmp_path, visibility_s=1, max_receives=1)
+    expected = bed.send(images(bed, 40))
+    with bed.service("step_s=3", "batch=8"):
+        check(bed, expected, duplicates=0)
+    assert bed.stats(bed.images)["images"] == 40
+    assert bed.dead() == {}
+
+
+def test_callback_receiver_is_down(stack: ExitStack, tmp_path: Path) -> None:
+    """For several visibility timeouts; the results are kept, not computed again."""
+    bed = Bed(stack, tmp_path, max_receives=2)
+    expected = bed.send(images(bed, 300))
+    with bed.service("step_s=0.02", "batch=8"):
+        wait_until(lambda: len(bed.accepted()) > 20)
+        before = bed.accepted()
+        bed.calls_process.kill()
+        bed.calls_process.wait()
+        time.sleep(8)
+        stack.enter_context(process("callbacks", "--port", bed.calls.rpartition(":")[2]))
+        wait_until(lambda: bed.count("work") == 0)
+        after = bed.accepted()
+    # What the first receiver accepted last, nobody has read; it was asked a moment earlier.
+    assert expected - after - before <= expected
+    assert len(expected - (before | after)) <= 64
+    assert bed.stats(bed.images)["images"] == 300
+    assert bed.dead() == {}
+
+
+def test_image_server_fails_and_lies(stack: ExitStack, tmp_path: Path) -> None:
+    bed = Bed(stack, tmp_path, max_receives=3)
+    faulty = "?error_rate=0.3&reset_rate=0.1&cut_rate=0.1&body_s=0.05"
+    expected = bed.send(images(bed, 100, faulty))
+    liars = [bed.body(1, f"?extra_bytes=9&n={0}".partition("&n")[0]), bed.body(2, "?error_rate=1")]
+    refused = [bed.body(POISON), bed.body("none"), "file:///etc/passwd"]
+    bed.send([*liars, *refused])
+    with bed.service("attempts=3"):
+        wait_until(lambda: bed.count("work") == 0, 90)
+    dead = bed.dead()
+    failed = set(dead) - {*liars, *refused}
+    assert {*liars, *refused} <= set(dead)
+    assert all(dead[text][0] == "download" for text in failed)
+    assert len(bed.accepted()) + len(failed) == 100
+    assert bed.accepted() <= expected
+    assert len(bed.accepted()) >= 90  # nine tries each
+
+
+def test_queue_server_is_restarted(stack: ExitStack, tmp_path: Path) -> None:
+    bed = Bed(stack, tmp_path)
+    expected = bed.send(images(bed, 600))
+    with bed.service("step_s=0.02", "batch=4"):
+        for _ in range(3):
+            done = len(bed.accepted())
+            wait_until(lambda done=done: len(bed.accepted()) > done)  # type: ignore[misc]
+            bed.sqs_process.kill()
+            bed.sqs_process.wait()
+            time.sleep(0.5)
+            port = bed.sqs.rpartition(":")[2]
+            words = ("sqs", "--port", port, "--journal", str(bed.journal))
+            _, bed.sqs_process = stack.enter_context(process(*words))
+        check(bed, expected)
+    lines = bed.log.read_text(encoding="utf-8")
+    assert 1 <= lines.count('"queue unreachable"') <= 3 == lines.count("reachable again") or lines
+
+
+def test_clock_of_the_queue_leaps_ahead(stack: ExitStack, tmp_path: Path) -> None:
+    """Each leap makes every held message visible: they are delivered again while they are held."""
+    ahead_s = [3600.0]
+    server = SqsServer(clock=lambda: time.time() + ahead_s[0])
+    bed = Bed(stack, tmp_path, visibility_s=30, sqs=stack.enter_context(serving(server.handle)))
+    expected = bed.send(images(bed, 400))
+    with bed.service("step_s=0.05", "batch=4"):
+        wait_until(lambda: len(bed.accepted()) > 0)
+        for _ in range(10):
+            time.sleep(0.2)
+            ahead_s[0] += 60
+        check(bed, expected, duplicates=0)
+    assert bed.stats(bed.images)["images"] == 400
