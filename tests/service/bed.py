@@ -40,7 +40,7 @@ class Bed:
     ) -> None:
         for n in (*range(20), POISON):
             (folder / str(n)).write_bytes(bytes([n, 0]))
-        self.journal, self.log = folder / "journal", folder / "log"
+        self._stack, self.journal, self.log = stack, folder / "journal", folder / "log"
         self.calls, self.calls_process = stack.enter_context(process("callbacks"))
         self.images, _ = stack.enter_context(process("images", "--folder", str(folder)))
         self.sqs = sqs
@@ -49,6 +49,7 @@ class Bed:
             self.sqs, self.sqs_process = stack.enter_context(server)
         keys = {"aws_access_key_id": "x", "aws_secret_access_key": "x"}
         self._client = boto3.client("sqs", "us-east-1", endpoint_url=self.sqs, **keys)
+        stack.callback(self._client.close)
         self._client.create_queue(QueueName="dead")
         arn = f"arn:aws:sqs:us-east-1:{ACCOUNT}:dead"
         policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": max_receives})
@@ -84,16 +85,23 @@ class Bed:
         counts: dict[str, Any] = requests.get(server + CONTROL, timeout=10).json()
         return counts
 
+    def change(self, server: str, **faults: float) -> None:
+        """Set the faults of the images' or the callbacks' server."""
+        requests.put(server + CONTROL, json=faults, timeout=10).raise_for_status()
+
+    def restart_calls(self) -> None:
+        """A new receiver in the place of the one that is dead."""
+        port = self.calls.rpartition(":")[2]
+        _, self.calls_process = self._stack.enter_context(process("callbacks", "--port", port))
+
     def accepted(self) -> set[str]:
         return set(self.stats(self.calls)["accepted_at_s"])
 
     def count(self, queue: str, kind: str = "") -> int:
         """Messages of a queue; of one kind (NotVisible) if given."""
-        names = [
-            f"ApproximateNumberOfMessages{k}" for k in ([kind] if kind else ["", "NotVisible"])
-        ]
+        kinds = [kind] if kind else ["", "NotVisible"]
         shown = self._client.get_queue_attributes(QueueUrl=queue, AttributeNames=["All"])
-        return sum(int(shown["Attributes"][name]) for name in names)
+        return sum(int(shown["Attributes"][f"ApproximateNumberOfMessages{k}"]) for k in kinds)
 
     def dead(self) -> dict[str, tuple[str, str]]:
         """Dead letters, body → stage and reason."""
