@@ -42,6 +42,7 @@ def downloads_since(bed: Bed, before: int) -> bool:
     return bool(bed.stats(bed.images).get("requests", 0) > before)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("kills", "seed"), [(50, 1)])
 def test_kill_9_at_random_moments_under_load(
     stack: ExitStack, tmp_path: Path, kills: int, seed: int

@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from tests.service.toy import POISON, Toy
@@ -27,8 +29,8 @@ class Bed:
         (folder / "short").write_bytes(b"x")
         self.sqs, self.images, self.calls = SqsServer(), ImageServer(folder), CallbackReceiver()
 
-    async def run(self, bodies: Sequence[str], *words: str, until: int) -> Worker:
-        """Serve these messages until so many callbacks and dead letters have arrived."""
+    async def run(self, bodies: Sequence[str], *words: str, until: int) -> str:
+        """Serve these messages until so many have been called back or are dead; the metrics."""
         await self.sqs.call("CreateQueue", {"QueueName": "dead"})
         arn = f"arn:aws:sqs:us-east-1:{ACCOUNT}:dead"
         policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 2})
@@ -42,16 +44,28 @@ class Bed:
             for body in bodies:
                 text = body.replace("IMAGES", images).replace("CALLS", calls)
                 await self.sqs.call("SendMessage", {"QueueUrl": "work", "MessageBody": text})
-            own = ["module=tests.service.toy:Toy", "wait_s=0", "port=0", "allow_private=true"]
-            setup = read([*own, "retry_s=0", "grace_s=5", *words], {})
+            own = ["module=tests.service.toy:Toy", "wait_s=0", "allow_private=true"]
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                port = free.getsockname()[1]
+            setup = read([*own, f"port={port}", "retry_s=0", "grace_s=5", *words], {})
             worker = Worker(f"{queue}/{ACCOUNT}/work", setup, Toy())
             served = asyncio.create_task(worker.run())
             async with asyncio.timeout(20):
                 while not served.done() and await self.settled() < until:
                     await asyncio.sleep(0.01)
+                shown = await self.probe(port)
                 worker.stop()
                 assert await served == 0
-        return worker
+        return shown
+
+    async def probe(self, port: int) -> str:
+        """The metrics; the service is healthy and ready."""
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+            for path, status in (("/health", 200), ("/ready", 200), ("/else", 404)):
+                async with session.get(path) as response:
+                    assert response.status == status
+            async with session.get("/metrics") as response:
+                return await response.text()
 
     async def count(self, queue: str) -> int:
         names = {"QueueUrl": queue, "AttributeNames": ["All"]}
@@ -75,7 +89,11 @@ def test_every_message_is_called_back_or_dead_lettered(
 
     async def serve() -> tuple[Bed, list[Any]]:
         bed = Bed(tmp_path)
-        await bed.run([*bad, *good], until=25)
+        shown = await bed.run([*bad, *good], until=25)
+        outcomes = {"delivered": 20, "dead_lettered": 5, "retried": 1, "lost": 0, "duplicate": 0}
+        for outcome, n in outcomes.items():
+            assert f'wallclock_service_messages_total{{outcome="{outcome}"}} {n}.0' in shown
+        assert "wallclock_service_redeliveries_total 1.0" in shown
         assert await bed.count("work") == 0
         dead = {"QueueUrl": "dead", "MaxNumberOfMessages": 10, "MessageAttributeNames": ["All"]}
         return bed, (await bed.sqs.call("ReceiveMessage", dead))["Messages"]

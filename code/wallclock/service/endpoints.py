@@ -1,6 +1,6 @@
-"""/health: the event loop runs; /ready: messages are taken; /metrics, for Prometheus."""
+"""Over HTTP: /health and /ready for who starts and stops services, /metrics for Prometheus."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from aiohttp import web
@@ -11,30 +11,26 @@ from wallclock.errors import UserError
 
 @asynccontextmanager
 async def answering(
-    host: str, port: int, registry: CollectorRegistry, not_ready: Callable[[], str]
+    host: str, port: int, registry: CollectorRegistry, checks: Mapping[str, Callable[[], str]]
 ) -> AsyncIterator[None]:
-    """Answer while the block runs; port 0: do not. `not_ready` says why not, or nothing.
+    """Answer while the block runs; port 0: do not.
 
-    Raises UserError: the port is taken.
+    `checks`: path → what is wrong, empty for nothing. Raises UserError: the port is taken.
     """
 
-    async def health(request: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
-
-    async def ready(request: web.Request) -> web.Response:
-        reason = not_ready()
-        return web.Response(status=503 if reason else 200, text=f"{reason or 'ok'}\n")
-
-    async def metrics(request: web.Request) -> web.Response:
-        headers = {"Content-Type": CONTENT_TYPE_LATEST}
-        return web.Response(body=generate_latest(registry), headers=headers)
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        if request.path == "/metrics":
+            headers = {"Content-Type": CONTENT_TYPE_LATEST}
+            return web.Response(body=generate_latest(registry), headers=headers)
+        if request.path not in checks:
+            return web.Response(status=404)
+        wrong = checks[request.path]()
+        return web.Response(status=503 if wrong else 200, text=f"{wrong or 'ok'}\n")
 
     if not port:
         yield
         return
-    app = web.Application()
-    app.add_routes([web.get(f"/{one.__name__}", one) for one in (health, ready, metrics)])
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.ServerRunner(web.Server(answer, access_log=None))
     await runner.setup()
     try:
         try:

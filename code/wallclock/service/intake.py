@@ -65,8 +65,7 @@ class Intake:
         self._changes = Grouped(self._change)
         self._extensions = Grouped(self._extend, 0)
         self._burials = Grouped(self._bury)
-        #: Messages that could not be returned; they are delivered again after their timeout.
-        self.n_stuck = 0
+        self._n_returning = 0
 
     def export(self, metrics: Metrics) -> None:
         """What a scrape reads."""
@@ -205,6 +204,7 @@ class Intake:
         # At once, so that no heartbeat hides it again.
         self.leases.give_up(lease)
         self._released.set()
+        self._n_returning += 1
         self._changes.add((lease, seconds))
 
     async def _delete(self, leases: list[Lease]) -> None:
@@ -231,11 +231,14 @@ class Intake:
             except QueueError:
                 outcomes = [None] * len(changes)
             # What is refused is not ours any more: another has it, or it is visible already.
-            changes = [one for one, o in zip(changes, outcomes, strict=True) if o is None]
+            left = [one for one, o in zip(changes, outcomes, strict=True) if o is None]
+            self._n_returning -= len(changes) - len(left)
+            changes = left
             if not changes:
                 return
             await asyncio.sleep(pause_s(attempt))
-        self.n_stuck += len(changes)
+        if not self._stopped.is_set():
+            self._n_returning -= len(changes)  # it comes back by itself, a little later
 
     async def _bury(self, dead: list[tuple[Lease, ItemError]]) -> None:
         await asyncio.gather(*(self._bury_one(*one) for one in dead))
@@ -258,17 +261,19 @@ class Intake:
         while len(self.leases) or self._asked:
             await asyncio.sleep(0.01)
 
-    async def give_back(self, limit_s: float) -> None:
-        """Return all that is held, and wait for the calls on their way up to `limit_s`."""
+    async def give_back(self, limit_s: float) -> int:
+        """Return all that is held, and wait for the calls on their way up to `limit_s`.
+
+        The number of messages that are left; they are delivered again after their timeout.
+        """
         for lease in self.leases.held():
             if not self.leases.is_settled(lease):
                 self._metrics.outcome["returned"].inc()
                 self._return(lease)
         groups = (self._changes, self._deletes, self._burials)
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await asyncio.gather(*(group.flush() for group in groups))
-        except TimeoutError:
-            self.n_stuck += len(self.leases) + self._changes.n_waiting
         for group in (*groups, self._extensions):
             group.close()
+        return len(self.leases) + self._n_returning

@@ -15,21 +15,24 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import orjson
 
 from wallclock.errors import ImageError, reason_of
 from wallclock.service.batching import BatchPolicy
+from wallclock.service.callbacks import CallbackSender
+from wallclock.service.download import Downloader
 from wallclock.service.intake import Intake, Item
 from wallclock.service.logs import event
 from wallclock.service.metrics import BUFFERS, Metrics
 from wallclock.service.module import ItemError, Module
 from wallclock.service.settings import ServiceSettings
 
-#: Images that one hop to a thread prepares, at most: a hop costs as much as a small decode.
-_CHUNK = 8
+#: Images that one hop to a thread prepares: a hop costs as much as a small decode, and for large
+#: ones their own time is the limit, so that none waits for others longer than that.
+_CHUNK, _CHUNK_S = 8, 0.005
 #: Batches that wait, prepared, for the device.
 _BATCHES_AHEAD = 2
 
@@ -40,20 +43,6 @@ _PAUSE_S = (1.0, 30.0)
 _Outcome: TypeAlias = "np.ndarray | ItemError"
 
 
-class Downloads(Protocol):
-    """Gets images: `download.Downloader`."""
-
-    async def get(self, url: str) -> bytes:
-        """The bytes of an image. Raises ItemError."""
-
-
-class Callbacks(Protocol):
-    """Sends results: `callbacks.CallbackSender`."""
-
-    async def send(self, url: str, key: str, body: bytes) -> None:
-        """Return once it was accepted. Raises ItemError."""
-
-
 class Pipeline:
     """All stages of one service; `tasks` runs them."""
 
@@ -61,8 +50,8 @@ class Pipeline:
         self,
         module: Module,
         intake: Intake,
-        downloads: Downloads,
-        callbacks: Callbacks,
+        downloads: Downloader,
+        callbacks: CallbackSender,
         settings: ServiceSettings,
         metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
@@ -78,6 +67,8 @@ class Pipeline:
         # Items that have not reached the last buffer before `process`; bytes in all buffers.
         self._n_coming, self._n_bytes = 0, 0
         self._relieved = asyncio.Event()
+        self._image_s = _CHUNK_S  # of one in `preprocess`, a running mean
+        self._busy_since_s = float("inf")  # when the batch in `process` started
         depths = {name: buffer.qsize for name, buffer in self._buffers.items()}
         metrics.read("buffer_messages", "Messages that wait in a buffer.", depths)
         bytes_held = {"": lambda: float(self._n_bytes)}
@@ -102,6 +93,11 @@ class Pipeline:
     def pressed(self) -> bool:
         """Whether the buffers hold as many bytes as they may."""
         return self._n_bytes >= self._settings.buffer_mb * 1_000_000
+
+    def stalled(self) -> str:
+        """What is wrong with the device, whose batch heartbeats would hold for hours; or nothing."""
+        seconds = self._clock() - self._busy_since_s
+        return f"a batch takes {seconds:.0f} s" if seconds > self._settings.stall_s else ""
 
     def close(self) -> None:
         """Start nothing more; a thread's call that is on its way is not waited for."""
@@ -130,13 +126,15 @@ class Pipeline:
         loop, images = asyncio.get_running_loop(), self._buffers["images"]
         while True:
             share = -(-images.qsize() // self._settings.n_workers)  # of what waits, a worker's
-            chunk = await self._take("images", min(_CHUNK, share))
+            most = max(1, min(_CHUNK, share, int(_CHUNK_S / self._image_s)))
+            chunk = await self._take("images", most)
             outcomes = await loop.run_in_executor(self._workers, self._prepare, chunk)
             for item, (outcome, seconds) in zip(chunk, outcomes, strict=True):
                 if isinstance(outcome, ItemError):
                     self._fail(item, outcome)
                     continue
                 self._metrics.stage["preprocess"].observe(seconds)
+                self._image_s += (max(seconds, 1e-6) - self._image_s) / _CHUNK
                 self._store(item, array=outcome)
                 item.waits_since_s = self._clock()
                 await self._buffers["batch"].put(item)
@@ -162,9 +160,9 @@ class Pipeline:
             batch = [item for item in (waiting.popleft() for _ in range(n)) if self._wanted(item)]
             if not batch:
                 continue
-            began_s = self._clock()
+            began_s = self._busy_since_s = self._clock()
             outcomes = await loop.run_in_executor(self._device, self._run, batch)
-            seconds = self._clock() - began_s
+            seconds, self._busy_since_s = self._clock() - began_s, float("inf")
             self._policy.observe(len(batch), seconds)
             self._metrics.batch.observe(len(batch))
             self._metrics.stage["process"].observe(seconds)

@@ -31,7 +31,8 @@ class ServiceSettings:
     default, and for `max_receives` too, the queue's RedrivePolicy says it. `retry_s`: pause before
     the second delivery of what failed, doubled before each further one. `callback_patience_s`: for
     so long a result is kept whose receiver is down. `grace_s`: to finish what is held after
-    SIGTERM; what is left is returned. `host`, `port`: of /health, /ready and /metrics; 0 for none.
+    SIGTERM; what is left is returned. `stall_s`: of one batch, after which /health fails. `host`
+    and `port`: of /health, /ready and /metrics; port 0 for none.
     """
 
     module: str = "wallclock.service.modules:Embedding"
@@ -50,6 +51,7 @@ class ServiceSettings:
     retry_s: _Seconds = 10.0
     callback_patience_s: _Seconds = 300.0
     grace_s: _Seconds = 30.0
+    stall_s: _Seconds = 300.0
     host: str = "127.0.0.1"
     port: Annotated[int, Range(0, 65_535)] = 8080
     log: Annotated[str, OneOf(("debug", "info", "warning"))] = "info"

@@ -221,11 +221,6 @@ class Grouped(Generic[T]):
             self._calls.add(call)
             call.add_done_callback(self._calls.discard)
 
-    @property
-    def n_waiting(self) -> int:
-        """Entries of no call yet."""
-        return len(self._entries)
-
     async def flush(self) -> None:
         """Send what is left, and wait for every call."""
         self._send()

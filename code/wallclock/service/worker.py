@@ -62,15 +62,19 @@ class Worker:
             stack.callback(pipeline.close)
             intake.export(metrics)
             await stack.enter_async_context(
-                answering(settings.host, settings.port, metrics.registry, self._not_ready)
+                answering(
+                    *(settings.host, settings.port, metrics.registry),
+                    {"/health": pipeline.stalled, "/ready": self._not_ready},
+                )
             )
             event(logging.INFO, "started", queue=self._queue.url, visibility_s=visibility_s)
+            n_left = 0
             try:
                 await self._serve(intake, pipeline, settings.pulls)
             finally:
-                await intake.give_back(_RETURN_S)
-                event(logging.INFO, "stopped", not_returned=intake.n_stuck)
-            return intake.n_stuck
+                n_left = await intake.give_back(_RETURN_S)
+                event(logging.INFO, "stopped", not_returned=n_left)
+            return n_left
 
     async def _serve(self, intake: Intake, pipeline: Pipeline, n_pulls: int) -> None:
         async with asyncio.TaskGroup() as group:
@@ -89,6 +93,7 @@ class Worker:
                 task.cancel()
 
     def _not_ready(self) -> str:
+        """Why no messages are taken; empty if they are."""
         if self._stopping.is_set():
             return "stopping"
         return "" if self._queue.reachable else "the queue is unreachable"
