@@ -95,7 +95,7 @@ class Pipeline:
         return self._n_bytes >= self._settings.buffer_mb * 1_000_000
 
     def stalled(self) -> str:
-        """What is wrong with the device, whose batch heartbeats would hold for hours; or nothing."""
+        """What is wrong with the device, whose messages heartbeats would hold for hours."""
         seconds = self._clock() - self._busy_since_s
         return f"a batch takes {seconds:.0f} s" if seconds > self._settings.stall_s else ""
 
