@@ -4,10 +4,11 @@ The time of `read` is then the wait for the network, less what was prefetched. T
 GIL with the other stages and slow them down.
 """
 
+import asyncio
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -39,10 +40,28 @@ def retry(call: Callable[[], T], attempts: int, pause: Callable[[float], object]
         try:
             return call()
         except TransientError:
-            # A random time below a bound that doubles.
-            if pause(random.uniform(0, min(_MAX_BACKOFF_S, 0.25 * 2**number))):
+            if pause(_backoff_s(number)):
                 raise
     return call()
+
+
+async def retry_async(
+    call: Callable[[], Awaitable[T]],
+    attempts: int,
+    pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
+) -> T:
+    """As `retry`, in an event loop; to give up, cancel it."""
+    for number in range(1, attempts):
+        try:
+            return await call()
+        except TransientError:
+            await pause(_backoff_s(number))
+    return await call()
+
+
+def _backoff_s(number: int) -> float:
+    """A random time below a bound that doubles with each try."""
+    return random.uniform(0, min(_MAX_BACKOFF_S, 0.25 * 2**number))
 
 
 class PrefetchingReader(Reader):
