@@ -1,11 +1,13 @@
 """What a message's body may be, and the settings of the service and of a user's module."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from wallclock.__main__ import _file, main
 from wallclock.errors import UserError
 from wallclock.service.callbacks import CallbackSettings
 from wallclock.service.module import ItemError, Module, Request
@@ -80,8 +82,6 @@ def test_mistakes_are_one_line(words: list[str], reason: str) -> None:
 
 
 def test_example_file_has_the_defaults() -> None:
-    from wallclock.__main__ import _file
-
     values = _file(str(Path(__file__).parents[2] / "conf" / "service" / "default.yaml"))
     setup = read([TOY], values)
     assert replace(setup.service, module=ServiceSettings.module) == ServiceSettings()
@@ -90,3 +90,27 @@ def test_example_file_has_the_defaults() -> None:
     assert {name for name in values if name in ServiceSettings.__dataclass_fields__} == set(
         ServiceSettings.__dataclass_fields__
     )
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        ("bach=1", "no setting is called 'bach'"),
+        ("config=none.yaml", "config=none.yaml: [Errno 2] No such file"),
+        ("config=text.yaml", "config=text.yaml: give it lines of `setting: value`"),
+    ],
+)
+def test_command_says_what_is_wrong(
+    word: str,
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "text.yaml").write_text("- a\n- list\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    assert main(["serve", "http://127.0.0.1:1/0/work", TOY, word]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"wallclock: {reason}")
