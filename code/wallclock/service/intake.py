@@ -61,7 +61,7 @@ class Intake:
         # Deadlines count from before the call, so waiting must take a small part of the timeout.
         self._wait_s = min(wait_s, queue.visibility_s // 3)
         self._asked, self._stopped, self._released = 0, asyncio.Event(), asyncio.Event()
-        self._deletes = Grouped(self._delete)
+        self._deletes = Grouped(self._delete, 0.05)  # no hurry: full groups cost less
         self._changes = Grouped(self._change)
         self._extensions = Grouped(self._extend, 0)
         self._burials = Grouped(self._bury)
