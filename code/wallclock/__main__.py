@@ -11,10 +11,10 @@ from typing import Any
 USAGE = """\
 usage: wallclock embed SRC OUT [key=value ...]    images to vectors; the same command goes on
        wallclock verify OUT [n=64]                embed a sample again with Pillow, compare
-       wallclock serve QUEUE_URL [config=FILE.yaml] [key=value ...]     a queue's images, for ever
+       wallclock serve QUEUE_URL [config=FILE] [key=value ...]    images of a queue, to callbacks
 
 SRC: a folder, a list (CSV or Parquet of id and path or url; or one a line), s3://bucket/prefix, or
-the URL of a list. Settings of embed:
+the URL of a list. Settings of serve: docs/service.md; of embed:
 """
 #: Seconds from a signal until the process ends in any case; commits are atomic.
 _GRACE_S = 4.0

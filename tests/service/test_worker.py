@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 
 from tests.service.toy import POISON, Toy
+from wallclock.service.download import Downloader
 from wallclock.service.settings import read
 from wallclock.service.worker import Worker
 from wallclock.testbed.api import ACCOUNT
@@ -53,6 +54,8 @@ class Bed:
             async with asyncio.timeout(20):
                 while not served.done() and await self.settled() < until:
                     await asyncio.sleep(0.01)
+                if served.done():
+                    await served  # raises
                 shown = await self.probe(port)
                 worker.stop()
                 assert await served == 0
@@ -67,13 +70,16 @@ class Bed:
             async with session.get("/metrics") as response:
                 return await response.text()
 
-    async def count(self, queue: str) -> int:
+    async def counts(self, queue: str) -> tuple[int, int]:
+        """Messages that are visible, and that are held."""
         names = {"QueueUrl": queue, "AttributeNames": ["All"]}
         shown = (await self.sqs.call("GetQueueAttributes", names))["Attributes"]
-        return sum(int(v) for k, v in shown.items() if k.startswith("ApproximateNumberOf"))
+        kinds = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
+        visible, held = (int(shown[kind]) for kind in kinds)
+        return visible, held
 
     async def settled(self) -> int:
-        return len(self.calls.accepted) + await self.count("dead")
+        return len(self.calls.accepted) + sum(await self.counts("dead"))
 
 
 def body(image: object, **more: Any) -> str:
@@ -94,7 +100,7 @@ def test_every_message_is_called_back_or_dead_lettered(
         for outcome, n in outcomes.items():
             assert f'wallclock_service_messages_total{{outcome="{outcome}"}} {n}.0' in shown
         assert "wallclock_service_redeliveries_total 1.0" in shown
-        assert await bed.count("work") == 0
+        assert await bed.counts("work") == (0, 0)
         dead = {"QueueUrl": "dead", "MaxNumberOfMessages": 10, "MessageAttributeNames": ["All"]}
         return bed, (await bed.sqs.call("ReceiveMessage", dead))["Messages"]
 
@@ -119,12 +125,24 @@ def test_every_message_is_called_back_or_dead_lettered(
 def test_stop_returns_what_is_not_finished(tmp_path: Path) -> None:
     async def serve() -> None:
         bed = Bed(tmp_path)
-        url = "IMAGES/1?latency_s=30"
-        slow = [json.dumps({"url": url, "callback_url": "CALLS"}) for _ in range(15)]
-        await bed.run([*slow, body(2)], "grace_s=0", until=1)
-        names = {"QueueUrl": "work", "AttributeNames": ["All"]}
-        shown = (await bed.sqs.call("GetQueueAttributes", names))["Attributes"]
-        assert shown["ApproximateNumberOfMessages"] == "15"  # visible at once
-        assert shown["ApproximateNumberOfMessagesNotVisible"] == "0"
+        await bed.run([*[body("1?latency_s=30")] * 15, body(2)], "grace_s=0", until=1)
+        assert await bed.counts("work") == (15, 0)  # visible at once
 
+    asyncio.run(serve())
+
+
+def test_bug_in_a_stage_ends_the_service_and_returns_what_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(self: Downloader, url: str) -> bytes:
+        raise KeyError("a bug")
+
+    async def serve() -> None:
+        bed = Bed(tmp_path)
+        with pytest.raises(ExceptionGroup) as caught:
+            await bed.run([body(1)] * 15, until=1)
+        assert caught.group_contains(KeyError, match="a bug")
+        assert await bed.counts("work") == (15, 0)
+
+    monkeypatch.setattr(Downloader, "get", broken)
     asyncio.run(serve())

@@ -1,7 +1,7 @@
 """The work: download, preprocess, process, call back. One event loop, and threads for the images.
 
 Each stage is a fixed number of tasks that take from one buffer and put into the next. What waits in
-all buffers is bounded by what the intake holds, and its bytes by `buffer_bytes`; the one before
+all buffers is bounded by what the intake holds, and its bytes by `buffer_mb`; the one before
 `process` also by its own length, because arrays are larger than the files they come from.
 """
 
@@ -35,8 +35,6 @@ from wallclock.service.settings import ServiceSettings
 _CHUNK, _CHUNK_S = 8, 0.005
 #: Batches that wait, prepared, for the device.
 _BATCHES_AHEAD = 2
-
-
 #: Seconds between tries of a callback: as long as it has failed already, from and to these.
 _PAUSE_S = (1.0, 30.0)
 
