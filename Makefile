@@ -14,7 +14,7 @@ FLAGS := $(if $(filter quick,$(PROFILE)),--quick,corpus=abo) --experiment all
 FULL := $(if $(filter quick,$(PROFILE)),,profile=long)
 # MODEL is a folder if there is one of that name, else a model on the hub.
 MODEL_IS = $(if $(MODEL),model=any model.$(if $(wildcard $(MODEL)/.),path,hub_id)=$(MODEL))
-.PHONY: help setup quick data run figures diff report check all diagnose embed verify drift compare frontier ladder gpu-reference setup-peers setup-cluster test test-slow lint lock clean
+.PHONY: help setup quick data run figures diff report check all diagnose embed verify serve drift compare frontier ladder gpu-reference setup-peers setup-cluster test test-slow lint lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -62,6 +62,10 @@ embed: $(READY) ## images to vectors, resumed after any kill: IMAGES=dir/|list.c
 verify: $(READY) ## embed a random sample of a job's vectors again with Pillow in FP32 and compare: OUT=dir/ [ARGS="n=64"]
 	@$(if $(OUT),,echo "make verify needs the folder of vectors: make verify OUT=/path/to/vectors" >&2; exit 2)
 	@$(PY) -m wallclock verify "$(OUT)" $(ARGS)
+
+serve: $(READY) ## take image URLs from a queue, send results to callbacks: QUEUE=URL [MODULE=package.module:Class] [ARGS="batch=64"]
+	@$(if $(QUEUE),,echo "make serve needs the queue's URL: make serve QUEUE=https://sqs.REGION.amazonaws.com/ACCOUNT/NAME" >&2; exit 2)
+	@exec $(PY) -m wallclock serve "$(QUEUE)" $(if $(MODULE),"module=$(MODULE)") $(ARGS)
 
 drift: $(READY) ## compare two folders of images (size, format, brightness): A=old/ B=new/
 	@$(if $(and $(A),$(B)),,echo "make drift compares two folders: make drift A=old/ B=new/" >&2; exit 2)

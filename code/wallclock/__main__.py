@@ -1,4 +1,4 @@
-"""`wallclock embed SRC OUT [key=value …]` and `wallclock verify OUT [n=64]`."""
+"""`wallclock embed SRC OUT …`, `wallclock verify OUT [n=64]`, `wallclock serve QUEUE_URL …`."""
 
 import os
 import signal
@@ -7,13 +7,15 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from types import FrameType
+from typing import Any
 
 USAGE = """\
 usage: wallclock embed SRC OUT [key=value ...]    images to vectors; the same command goes on
        wallclock verify OUT [n=64]                embed a sample again with Pillow, compare
+       wallclock serve QUEUE_URL [config=FILE] [key=value ...]    images of a queue, to callbacks
 
 SRC: a folder, a list (CSV or Parquet of id and path or url; or one a line), s3://bucket/prefix, or
-the URL of a list. Settings of embed:
+the URL of a list. Settings of serve: docs/service.md; of embed:
 """
 #: Seconds from a signal until the process ends in any case; commits are atomic.
 _GRACE_S = 4.0
@@ -33,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands: dict[str, tuple[Callable[[list[str]], int], int]] = {
         "embed": (_embed, 2),
         "verify": (_verify, 1),
+        "serve": (_serve, 1),
     }
     command, least = commands.get(words[0] if words else "", (None, 0))
     if command is None or len(words) <= least or "--help" in words:
@@ -77,8 +80,9 @@ def _settings() -> str:
 def _embed(words: list[str]) -> int:
     from rich.console import Console
 
+    from wallclock.constraints import values_of
     from wallclock.job import embed
-    from wallclock.job.settings import JobSettings, values_of
+    from wallclock.job.settings import JobSettings
 
     values = values_of(JobSettings, words[2:])
     outcome = embed(words[0], words[1], console=Console(stderr=True), **values)
@@ -87,12 +91,45 @@ def _embed(words: list[str]) -> int:
 
 
 def _verify(words: list[str]) -> int:
-    from wallclock.job.settings import values_of
+    from wallclock.constraints import values_of
     from wallclock.job.verify import VerifySettings, verify
 
     verdict = verify(words[0], **values_of(VerifySettings, words[1:]))
     print(f"wallclock: {verdict}")
     return 1 if verdict.faults else 0
+
+
+def _serve(words: list[str]) -> int:
+    try:
+        from wallclock.service.start import serve
+    except ModuleNotFoundError as error:
+        from wallclock.errors import UserError
+
+        fix = "pip install 'wallclock[queue]'"
+        raise UserError(f"serve needs {error.name}, which is not installed: {fix}") from error
+    files = [word.partition("=")[2] for word in words if word.startswith("config=")]
+    values = _file(files[-1]) if files else {}
+    status = serve(words[0], [one for one in words[1:] if not one.startswith("config=")], values)
+    # A thread may still be in a call that nothing waits for.
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _file(path: str) -> dict[str, Any]:
+    """The settings in a YAML file, interpolations resolved."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
+    from wallclock.errors import UserError, first_line
+
+    try:
+        values: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+    except (OSError, OmegaConfBaseException, YAMLError) as error:
+        raise UserError(f"config={path}: {first_line(error)}") from error
+    if not isinstance(values, dict):
+        raise UserError(f"config={path}: give it lines of `setting: value`")
+    return values
 
 
 if __name__ == "__main__":

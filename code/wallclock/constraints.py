@@ -1,8 +1,8 @@
 """What a setting may be: constraints declared with a dataclass's field, checked in one place."""
 
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, is_dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -87,3 +87,32 @@ def check(hint: Any, value: Any, key: str) -> Any:
         elif not limit.allows(value):
             raise UserError(f"{key}={value}: give {expected} {limit}")
     return base(value)
+
+
+def values_of(cls: Any, words: Sequence[str]) -> dict[str, Any]:
+    """Values from `key=value` words, each of the type of its field's default in `cls`.
+
+    Raises UserError: one line with the nearest names.
+    """
+    values: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.removeprefix("--").partition("=")
+        check_name(name, [item.name for item in fields(cls)], "setting")
+        if not equals:
+            raise UserError(f"{word}: give it a value, {name}=…")
+        values[name] = value_of(text, getattr(cls, name))
+    return values
+
+
+def value_of(text: str, default: Any) -> Any:
+    """A word as the type of its setting's default has it; the check says what it should be."""
+    if isinstance(default, bool):
+        return {"true": True, "false": False}.get(text.lower(), text)
+    if isinstance(default, str):
+        return text
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

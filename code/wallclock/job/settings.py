@@ -1,14 +1,14 @@
 """The settings of a job: `key=value` on the command line, keyword arguments of `embed`."""
 
 import csv
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from wallclock import checkpoint, provenance
 from wallclock.constraints import OneOf, Range
-from wallclock.errors import UserError, check_name
+from wallclock.errors import UserError
 from wallclock.images import FAST
 from wallclock.spec import DTYPES, PROGRESSIVE, SINKS, Count, ModelSpec, Positive, Recipe
 
@@ -130,32 +130,3 @@ def _diagnosed(folder: Path) -> dict[str, str]:
         fix = "make diagnose IMAGES=… writes it; or set diagnosis=FOLDER"
         raise UserError(f"recipe=diagnosed: there is no {path}; {fix}") from error
     return rows.get("stacked") or rows["present"]
-
-
-def values_of(cls: Any, words: Sequence[str]) -> dict[str, Any]:
-    """Values from `key=value` words, each of the type of its field's default in `cls`.
-
-    Raises UserError: one line with the nearest names.
-    """
-    values: dict[str, Any] = {}
-    for word in words:
-        name, equals, text = word.removeprefix("--").partition("=")
-        check_name(name, [item.name for item in fields(cls)], "setting")
-        if not equals:
-            raise UserError(f"{word}: give it a value, {name}=…")
-        values[name] = _value(text, getattr(cls, name))
-    return values
-
-
-def _value(text: str, default: Any) -> Any:
-    """A word as the type of its setting's default has it; the check says what it should be."""
-    if isinstance(default, bool):
-        return {"true": True, "false": False}.get(text.lower(), text)
-    if isinstance(default, str):
-        return text
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text

@@ -103,13 +103,14 @@ class Embedding(Pixels):
             raise UserError(f"Embedding needs {error.name}, which is not here: {fix}") from error
         given = {"model": model, "device": device, "dtype": dtype, "progressive": progressive}
         job = build(JobSettings, {**given, "batch": batch}, "")
+        recipe = job.resolved_recipe(job.resolved_device())
         network = job.resolved_model()
         super().__init__(network.input_px, progressive, max_pixels)
         self._network = None
         if model != MOCK:
             try:
                 # The folder is for exported graphs; the recipe runs PyTorch, which has none.
-                self._network = network_stages(job.resolved_recipe(), network, Path())
+                self._network = network_stages(recipe, network, Path())
             except Unavailable as error:
                 raise UserError(str(error)) from error
 

@@ -1,0 +1,70 @@
+"""When the next batch starts and how large it is: a policy without a clock or a queue.
+
+"Raise the batch as long as throughput rises": sizes double while the measured step times give more
+than 2 % more rows per second. The oldest row waits for others at most `max_wait_s`, and not at all
+if no other is on its way.
+"""
+
+from statistics import median
+
+#: A larger batch has to be this much faster, in rows per second.
+_GAIN = 1.02
+#: Steps of one size whose median is its step time: the first may compile or warm up.
+_TRIALS = 3
+#: Steps after which the next size is tried again: the load on the machine may have changed.
+_STEPS_UNTIL_RETRIAL = 1_000
+
+
+class BatchPolicy:
+    """Chooses batch sizes from 1, 2, 4 … up to `most`.
+
+    Args:
+        most: the largest batch; a device's memory limits it.
+        max_wait_s: how long the oldest row waits for others.
+    """
+
+    def __init__(self, most: int, max_wait_s: float) -> None:
+        self.max_wait_s = max_wait_s
+        self._sizes = [*(1 << i for i in range((most - 1).bit_length())), most]
+        self._at, self._ceiling = 0, len(self._sizes)
+        self._step_s: dict[int, float] = {}
+        self._trials: list[float] = []
+        self._n_steps = 0
+
+    @property
+    def size(self) -> int:
+        """The size that is aimed at now."""
+        return self._sizes[self._at]
+
+    def take(self, waiting: int, waited_s: float, more: bool) -> int:
+        """How many of the rows that wait go now; 0: wait for others.
+
+        `waited_s`: of the oldest one. `more`: whether others are on their way.
+        """
+        if waiting >= self.size:
+            return self.size
+        return 0 if more and waited_s < self.max_wait_s else waiting
+
+    def observe(self, n: int, seconds: float) -> None:
+        """A step of `n` rows took so long."""
+        self._n_steps += 1
+        if self._n_steps >= _STEPS_UNTIL_RETRIAL:
+            self._n_steps, self._ceiling = 0, len(self._sizes)
+        if n != self.size:
+            return
+        self._trials.append(max(seconds, 1e-9))
+        if len(self._trials) == _TRIALS:
+            self._step_s[self._at] = median(self._trials)
+            self._move()
+            self._trials.clear()
+
+    def _move(self) -> None:
+        """Back if the last increase did not pay; up if the next one is not known not to."""
+        below = self._at - 1
+        if self._at and self._rate(self._at) <= _GAIN * self._rate(below):
+            self._ceiling, self._at = self._at, below
+        elif self._at + 1 < self._ceiling:
+            self._at += 1
+
+    def _rate(self, index: int) -> float:
+        return self._sizes[index] / self._step_s[index]

@@ -1,0 +1,279 @@
+"""The queue's side: pulls what there is room for, holds it by heartbeats, settles or returns it."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+
+from wallclock.service.leases import Lease, Leases, Message
+from wallclock.service.limits import Bound
+from wallclock.service.logs import event
+from wallclock.service.metrics import Metrics
+from wallclock.service.module import ItemError, Request
+from wallclock.service.sqs import TEN, Grouped, Queue, QueueError, pause_s
+
+#: Tries of a change that redelivery makes up for in any case.
+_TRIES = 3
+
+
+@dataclass(eq=False, slots=True)
+class Item:
+    """A message on its way through the service, with what is left of it after each stage."""
+
+    lease: Lease
+    request: Request
+    received_s: float
+    image: bytes = b""
+    array: np.ndarray | None = None
+    result: bytes = b""
+    #: When it came into the buffer that it waits in, and when its first callback was tried.
+    waits_since_s: float = 0
+    #: Whether it may still join the next batch.
+    coming: bool = True
+    called_back_s: float | None = None
+
+
+class Intake:
+    """Messages of an open queue.
+
+    Args:
+        wait_s: of an empty receive, in seconds.
+        retry_s: after the first failure a message stays hidden for so long; doubled after each.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        bound: Bound,
+        metrics: Metrics,
+        *,
+        wait_s: int,
+        retry_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._queue, self._bound, self._metrics = queue, bound, metrics
+        self._retry_s, self._clock = retry_s, clock
+        self.leases = Leases(queue.visibility_s, clock)
+        # Deadlines count from before the call, so waiting must take a small part of the timeout.
+        self._wait_s = min(wait_s, queue.visibility_s // 3)
+        self._asked, self._stopped, self._released = 0, asyncio.Event(), asyncio.Event()
+        self._deletes = Grouped(self._delete, 0.05)  # no hurry: full groups cost less
+        self._changes = Grouped(self._change)
+        self._extensions = Grouped(self._extend, 0)
+        self._burials = Grouped(self._bury)
+        self._n_returning = 0
+
+    def export(self, metrics: Metrics) -> None:
+        """What a scrape reads."""
+        metrics.read("held_messages", "Messages that are held.", {"": lambda: len(self.leases)})
+        metrics.read("held_limit", "Messages that may be held now.", {"": self._bound})
+        text = "By how much the most urgent extension is late."
+        metrics.read("heartbeat_lag_seconds", text, {"": self.leases.lag_s})
+
+    # --- pulling --------------------------------------------------------------------------------
+
+    async def pull(self, accept: Callable[[Item], None], pressed: Callable[[], bool]) -> None:
+        """Receive messages until `stop`; several of these may run.
+
+        `accept` takes an item, which must end in `delivered`, `duplicate` or `failed`; `pressed`:
+        whether the buffers hold so many bytes that nothing should be pulled.
+        """
+        failures = 0
+        while await self._room(pressed):
+            asked_s = self._clock()
+            self._asked += TEN
+            try:
+                messages = await self._queue.receive(TEN, self._wait_s)
+                failures = 0
+            except QueueError:
+                failures, messages = failures + 1, []
+            finally:
+                self._asked -= TEN
+            for message in messages:
+                self._take(message, asked_s, accept)
+            if failures:
+                await self._sleep(pause_s(failures))
+            elif not messages and not self._wait_s:
+                await self._sleep(min(0.25, self.leases.visibility_s / 10))
+
+    async def _room(self, pressed: Callable[[], bool]) -> bool:
+        """Wait until ten more messages may be held; False once stopped."""
+        while not self._stopped.is_set():
+            if len(self.leases) + self._asked + TEN <= self._bound() and not pressed():
+                return True
+            self._released.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._released.wait(), 0.1)
+        return False
+
+    async def _sleep(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopped.wait(), seconds)
+
+    def _take(self, message: Message, asked_s: float, accept: Callable[[Item], None]) -> None:
+        if message.n_received > 1:
+            self._metrics.redelivered.inc()
+        kind, lease = self.leases.receive(message, asked_s)
+        if kind == "held":
+            return
+        if kind == "settled":
+            self.duplicate(lease)
+        elif self._stopped.is_set():
+            self._return(lease)
+        else:
+            try:
+                request = Request.parse(message.id, message.body)
+            except ItemError as error:
+                self.failed(lease, error, message.id)
+            else:
+                accept(Item(lease, request, self._clock()))
+
+    def stop(self) -> None:
+        """Pull no more; what a receive on its way still brings is returned."""
+        self._stopped.set()
+        self._released.set()
+
+    # --- holding --------------------------------------------------------------------------------
+
+    async def heartbeat(self) -> None:
+        """Extend whatever is held, for ever."""
+        while True:
+            for lease in self.leases.expire():
+                self._lost(lease, "it expired before the queue accepted an extension")
+            for lease in self.leases.due():
+                self._extensions.add(lease)
+            await asyncio.sleep(min(1.0, self.leases.visibility_s / 30))
+
+    async def _extend(self, leases: list[Lease]) -> None:
+        asked_s, seconds = self._clock(), int(self.leases.visibility_s)
+        changes = [(lease.message.handle, seconds) for lease in leases]
+        try:
+            outcomes = await self._queue.hide(changes)
+        except QueueError:
+            return  # they are due again, until they expire
+        for lease, (handle, _), outcome in zip(leases, changes, outcomes, strict=True):
+            if outcome:
+                self.leases.extended(lease, handle, asked_s)
+            elif outcome is False and self.leases.refused(lease, handle):
+                self._lost(lease, "the queue refused an extension")
+
+    def _lost(self, lease: Lease, reason: str) -> None:
+        self._released.set()
+        if not self.leases.is_settled(lease):
+            self._metrics.outcome["lost"].inc()
+            event(logging.WARNING, "lease lost", lease.message.id, reason=reason)
+
+    # --- what becomes of a message --------------------------------------------------------------
+
+    def delivered(self, item: Item) -> None:
+        """Its callback was accepted: delete the message."""
+        self._settle(item.lease, "delivered")
+        self._metrics.stage["total"].observe(self._clock() - item.received_s)
+
+    def duplicate(self, lease: Lease) -> None:
+        """It was settled by another delivery: delete the message, without a callback."""
+        self._metrics.outcome["duplicate"].inc()
+        self._deletes.add(lease)
+
+    def _settle(self, lease: Lease, outcome: str) -> None:
+        self.leases.settled(lease)
+        self._bound.finished()
+        self._metrics.outcome[outcome].inc()
+        self._deletes.add(lease)
+
+    def failed(self, lease: Lease, error: ItemError, request: str) -> None:
+        """Dead-letter a message, or return it to be tried again after a pause."""
+        if lease.lost:
+            return
+        message, fields = lease.message, {"stage": error.stage, "reason": error.reason}
+        if error.permanent or message.n_received >= self._queue.max_receives:
+            event(logging.WARNING, "failed", request, **fields)
+            self._burials.add((lease, error))
+        else:
+            event(logging.WARNING, "retried", request, **fields, n_received=message.n_received)
+            self._metrics.outcome["retried"].inc()
+            self._bound.finished()
+            pause = self._retry_s * 2 ** min(message.n_received - 1, 10)
+            self._return(lease, int(min(pause, 900)))
+
+    def _return(self, lease: Lease, seconds: int = 0) -> None:
+        # At once, so that no heartbeat hides it again.
+        self.leases.give_up(lease)
+        self._released.set()
+        self._n_returning += 1
+        self._changes.add((lease, seconds))
+
+    async def _delete(self, leases: list[Lease]) -> None:
+        attempt = 0
+        while leases:
+            try:
+                outcomes = await self._queue.delete([lease.message.handle for lease in leases])
+            except QueueError:
+                outcomes = [None] * len(leases)
+            for lease, outcome in zip(leases, outcomes, strict=True):
+                if outcome is not None:
+                    self.leases.release(lease)
+            self._released.set()
+            leases = [one for one, outcome in zip(leases, outcomes, strict=True) if outcome is None]
+            if leases:
+                await asyncio.sleep(pause_s(attempt))
+                attempt += 1
+
+    async def _change(self, changes: list[tuple[Lease, int]]) -> None:
+        for attempt in range(_TRIES):
+            try:
+                handles = [(lease.message.handle, seconds) for lease, seconds in changes]
+                outcomes = await self._queue.hide(handles)
+            except QueueError:
+                outcomes = [None] * len(changes)
+            # What is refused is not ours any more: another has it, or it is visible already.
+            left = [one for one, o in zip(changes, outcomes, strict=True) if o is None]
+            self._n_returning -= len(changes) - len(left)
+            changes = left
+            if not changes:
+                return
+            await asyncio.sleep(pause_s(attempt))
+        if not self._stopped.is_set():
+            self._n_returning -= len(changes)  # it comes back by itself, a little later
+
+    async def _bury(self, dead: list[tuple[Lease, ItemError]]) -> None:
+        await asyncio.gather(*(self._bury_one(*one) for one in dead))
+
+    async def _bury_one(self, lease: Lease, error: ItemError) -> None:
+        attempt = 0
+        while self.leases.usable(lease):
+            try:
+                await self._queue.bury(lease.message, error)
+                return self._settle(lease, "dead_lettered")
+            except QueueError:
+                await asyncio.sleep(pause_s(attempt))
+                attempt += 1
+        return None
+
+    # --- the end --------------------------------------------------------------------------------
+
+    async def finish(self) -> None:
+        """Wait until nothing is held."""
+        while len(self.leases) or self._asked:
+            await asyncio.sleep(0.01)
+
+    async def give_back(self, limit_s: float) -> int:
+        """Return all that is held, and wait for the calls on their way up to `limit_s`.
+
+        The number of messages that are left; they are delivered again after their timeout.
+        """
+        for lease in self.leases.held():
+            if not self.leases.is_settled(lease):
+                self._metrics.outcome["returned"].inc()
+                self._return(lease)
+        groups = (self._changes, self._deletes, self._burials)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await asyncio.gather(*(group.flush() for group in groups))
+        for group in (*groups, self._extensions):
+            group.close()
+        return len(self.leases) + self._n_returning

@@ -1,0 +1,148 @@
+"""What this process holds of the queue, and until when: a data structure and a clock, no calls.
+
+A message is ours from its delivery until its visibility timeout. The deadline is counted on our
+own monotonic clock from before the call that received or extended it was sent, so it is never later
+than the queue's, whatever time the queue's clock shows.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+#: Messages are extended when this share of the visibility timeout has passed.
+_EXTENDED_AFTER = 1 / 3
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One delivery of a message; `n_received` counts them, this one included."""
+
+    id: str
+    handle: str
+    body: str
+    n_received: int = 1
+    attributes: Mapping[str, Any] | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Lease:
+    """A message that is held. `message` is its last delivery; times are of the leases' clock."""
+
+    message: Message
+    deadline_s: float
+    extend_at_s: float
+    #: The message may be another's by now, or was returned: nothing more is done for it.
+    lost: bool = False
+
+
+class Leases:
+    """The messages that are held, by id, and the ids that were settled last.
+
+    Args:
+        visibility_s: for how long a delivery or an extension hides a message.
+        remembered: of how many settled messages the id is kept.
+    """
+
+    def __init__(
+        self,
+        visibility_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        remembered: int = 100_000,
+    ) -> None:
+        self.visibility_s, self._clock, self._remembered = visibility_s, clock, remembered
+        self._held: dict[str, Lease] = {}
+        self._settled: dict[str, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def receive(
+        self, message: Message, asked_s: float
+    ) -> tuple[Literal["new", "held", "settled"], Lease]:
+        """Take a delivery of a call that was sent at `asked_s`.
+
+        `held`: the message was delivered again though it is held (its time ran out at the queue,
+        and no other process took it); the lease goes on with the newer receipt handle. `settled`:
+        its result was delivered and it was not deleted in time; the lease serves to delete it.
+        """
+        lease = self._held.get(message.id)
+        if lease is None:
+            lease = self._held[message.id] = Lease(message, 0, 0)
+            kind: Literal["new", "settled"] = "settled" if message.id in self._settled else "new"
+            self._renew(lease, asked_s)
+            return kind, lease
+        lease.message = message
+        self._renew(lease, asked_s)
+        return "held", lease
+
+    def _renew(self, lease: Lease, asked_s: float) -> None:
+        lease.deadline_s = asked_s + self.visibility_s
+        lease.extend_at_s = asked_s + self.visibility_s * _EXTENDED_AFTER
+
+    def due(self) -> list[Lease]:
+        """The leases to extend now, the most urgent first.
+
+        One whose call fails or is not answered is due again, half of that interval later.
+        """
+        now = self._clock()
+        due = [lease for lease in self._held.values() if lease.extend_at_s <= now]
+        for lease in due:
+            lease.extend_at_s = now + self.visibility_s * _EXTENDED_AFTER / 2
+        return sorted(due, key=lambda lease: lease.deadline_s)
+
+    def lag_s(self) -> float:
+        """By how much the most urgent extension is late."""
+        first = min((lease.deadline_s for lease in self._held.values()), default=float("inf"))
+        return max(0.0, self._clock() - first + self.visibility_s * (1 - _EXTENDED_AFTER))
+
+    def extended(self, lease: Lease, handle: str, asked_s: float) -> None:
+        """The queue has accepted an extension that was sent at `asked_s` with this handle."""
+        if handle == lease.message.handle:
+            self._renew(lease, asked_s)
+
+    def refused(self, lease: Lease, handle: str) -> bool:
+        """The queue has refused an extension for good: whether that loses the lease.
+
+        It does not if the message was received again meanwhile, with a newer handle.
+        """
+        if handle != lease.message.handle or self._held.get(lease.message.id) is not lease:
+            return False
+        self.give_up(lease)
+        return True
+
+    def expire(self) -> list[Lease]:
+        """Lose those whose time is over: what is done for them now, redelivery does again."""
+        now = self._clock()
+        expired = [lease for lease in self._held.values() if lease.deadline_s <= now]
+        for lease in expired:
+            self.give_up(lease)
+        return expired
+
+    def give_up(self, lease: Lease) -> None:
+        """Hold it no longer, and do nothing more for it."""
+        lease.lost = True
+        self.release(lease)
+
+    def usable(self, lease: Lease) -> bool:
+        """Whether work on it is worth going on with: no one else can have the message."""
+        return not lease.lost and self._clock() < lease.deadline_s
+
+    def settled(self, lease: Lease) -> None:
+        """Its result, or its dead letter, was delivered: another delivery of it is a duplicate."""
+        self._settled[lease.message.id] = None
+        if len(self._settled) > self._remembered:
+            del self._settled[next(iter(self._settled))]
+
+    def is_settled(self, lease: Lease) -> bool:
+        """Whether `settled` was called for the message, for this delivery of it or another."""
+        return lease.message.id in self._settled
+
+    def release(self, lease: Lease) -> None:
+        """Hold it no longer; nothing happens if it is not held."""
+        if self._held.get(lease.message.id) is lease:
+            del self._held[lease.message.id]
+
+    def held(self) -> list[Lease]:
+        """All of them."""
+        return list(self._held.values())

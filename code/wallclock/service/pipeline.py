@@ -1,0 +1,299 @@
+"""The work: download, preprocess, process, call back. One event loop, and threads for the images.
+
+Each stage is a fixed number of tasks that take from one buffer and put into the next. What waits in
+all buffers is bounded by what the intake holds, and its bytes by `buffer_mb`; the one before
+`process` also by its own length, because arrays are larger than the files they come from.
+"""
+
+import asyncio
+import logging
+import random
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import orjson
+
+from wallclock.errors import ImageError, reason_of
+from wallclock.service.batching import BatchPolicy
+from wallclock.service.callbacks import CallbackSender
+from wallclock.service.download import Downloader
+from wallclock.service.intake import Intake, Item
+from wallclock.service.logs import event
+from wallclock.service.metrics import BUFFERS, Metrics
+from wallclock.service.module import ItemError, Module
+from wallclock.service.settings import ServiceSettings
+
+#: Images that one hop to a thread prepares: a hop costs as much as a small decode, and for large
+#: ones their own time is the limit, so that none waits for others longer than that.
+_CHUNK, _CHUNK_S = 8, 0.005
+#: Batches that wait, prepared, for the device.
+_BATCHES_AHEAD = 2
+#: Seconds between tries of a callback: as long as it has failed already, from and to these.
+_PAUSE_S = (1.0, 30.0)
+
+_Outcome: TypeAlias = "np.ndarray | ItemError"
+
+
+class Pipeline:
+    """All stages of one service; `tasks` runs them."""
+
+    def __init__(
+        self,
+        module: Module,
+        intake: Intake,
+        downloads: Downloader,
+        callbacks: CallbackSender,
+        settings: ServiceSettings,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._module, self._intake, self._settings = module, intake, settings
+        self._downloads, self._callbacks = downloads, callbacks
+        self._metrics, self._clock = metrics, clock
+        self._policy = BatchPolicy(settings.batch, settings.max_wait_s)
+        self._workers = ThreadPoolExecutor(settings.n_workers, "preprocess")
+        self._device = ThreadPoolExecutor(1, "process")
+        ahead = {"batch": _BATCHES_AHEAD * settings.batch}
+        self._buffers = {name: asyncio.Queue[Item](ahead.get(name, 0)) for name in BUFFERS}
+        # Items that have not reached the last buffer before `process`; bytes in all buffers.
+        self._n_coming, self._n_bytes = 0, 0
+        self._relieved = asyncio.Event()
+        self._image_s = _CHUNK_S  # of one in `preprocess`, a running mean
+        self._busy_since_s = float("inf")  # when the batch in `process` started
+        depths = {name: buffer.qsize for name, buffer in self._buffers.items()}
+        metrics.read("buffer_messages", "Messages that wait in a buffer.", depths)
+        bytes_held = {"": lambda: float(self._n_bytes)}
+        metrics.read("buffer_bytes", "Bytes of images and arrays in the buffers.", bytes_held)
+
+    def tasks(self) -> Iterator[Coroutine[Any, Any, None]]:
+        """What runs for as long as the service does."""
+        settings = self._settings
+        for stage, n in (
+            (self._download, settings.downloads),
+            (self._preprocess, settings.n_workers),
+            (self._process, 1),
+            (self._call_back, settings.callbacks),
+        ):
+            yield from (stage() for _ in range(n))
+
+    def accept(self, item: Item) -> None:
+        """Start the work on an item."""
+        self._n_coming += 1
+        self._put("downloads", item)
+
+    def pressed(self) -> bool:
+        """Whether the buffers hold as many bytes as they may."""
+        return self._n_bytes >= self._settings.buffer_mb * 1_000_000
+
+    def stalled(self) -> str:
+        """What is wrong with the device, whose messages heartbeats would hold for hours."""
+        seconds = self._clock() - self._busy_since_s
+        return f"a batch takes {seconds:.0f} s" if seconds > self._settings.stall_s else ""
+
+    def close(self) -> None:
+        """Start nothing more; a thread's call that is on its way is not waited for."""
+        for pool in (self._workers, self._device):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    # --- stages ---------------------------------------------------------------------------------
+
+    async def _download(self) -> None:
+        while True:
+            for item in await self._take("downloads"):
+                while self.pressed():
+                    self._relieved.clear()
+                    await self._relieved.wait()
+                began_s = self._clock()
+                try:
+                    image = await self._downloads.get(item.request.url)
+                except ItemError as error:
+                    self._fail(item, error)
+                else:
+                    self._metrics.stage["download"].observe(self._clock() - began_s)
+                    self._store(item, image=image)
+                    self._put("images", item)
+
+    async def _preprocess(self) -> None:
+        loop, images = asyncio.get_running_loop(), self._buffers["images"]
+        while True:
+            share = -(-images.qsize() // self._settings.n_workers)  # of what waits, a worker's
+            most = max(1, min(_CHUNK, share, int(_CHUNK_S / self._image_s)))
+            chunk = await self._take("images", most)
+            outcomes = await loop.run_in_executor(self._workers, self._prepare, chunk)
+            for item, (outcome, seconds) in zip(chunk, outcomes, strict=True):
+                if isinstance(outcome, ItemError):
+                    self._fail(item, outcome)
+                    continue
+                self._metrics.stage["preprocess"].observe(seconds)
+                self._image_s += (max(seconds, 1e-6) - self._image_s) / _CHUNK
+                self._store(item, array=outcome)
+                item.waits_since_s = self._clock()
+                await self._buffers["batch"].put(item)
+                self._arrived(item)
+
+    def _prepare(self, items: Sequence[Item]) -> list[tuple[_Outcome, float]]:
+        """In a worker's thread."""
+        prepared: list[tuple[_Outcome, float]] = []
+        for item in items:
+            began_s = self._clock()
+            outcome: _Outcome
+            try:
+                outcome = np.asarray(self._module.preprocess(item.image, item.request))
+            except Exception as error:  # noqa: BLE001 - whatever it is, this item's alone
+                outcome = _item_error("preprocess", error)
+            prepared.append((outcome, self._clock() - began_s))
+        return prepared
+
+    async def _process(self) -> None:
+        loop, waiting = asyncio.get_running_loop(), deque[Item]()
+        while True:
+            n = await self._collect(waiting)
+            batch = [item for item in (waiting.popleft() for _ in range(n)) if self._wanted(item)]
+            if not batch:
+                continue
+            began_s = self._busy_since_s = self._clock()
+            outcomes = await loop.run_in_executor(self._device, self._run, batch)
+            seconds, self._busy_since_s = self._clock() - began_s, float("inf")
+            self._policy.observe(len(batch), seconds)
+            self._metrics.batch.observe(len(batch))
+            self._metrics.stage["process"].observe(seconds)
+            for item, outcome in zip(batch, outcomes, strict=True):
+                if isinstance(outcome, ItemError):
+                    self._fail(item, outcome)
+                else:
+                    self._store(item)
+                    item.result = outcome
+                    self._put("results", item)
+
+    async def _collect(self, waiting: deque[Item]) -> int:
+        """Wait until a batch should start; the number of its items."""
+        while True:
+            if not waiting:
+                waiting += await self._take("batch", self._policy.size)
+                continue
+            waited_s = self._clock() - waiting[0].waits_since_s
+            missing = self._policy.size - len(waiting)
+            if missing > 0 and not self._buffers["batch"].empty():
+                waiting += await self._take("batch", missing)
+            elif n := self._policy.take(len(waiting), waited_s, self._n_coming > 0):
+                return n
+            else:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._policy.max_wait_s - waited_s):
+                        waiting += await self._take("batch", missing)
+
+    def _run(self, items: Sequence[Item]) -> list[bytes | ItemError]:
+        """In the thread of `process`."""
+        try:
+            results = self._module.process(np.stack([_array(item) for item in items]))
+            if len(results) != len(items):
+                raise ValueError(f"{len(results)} results for {len(items)} rows")
+        except Exception as error:  # noqa: BLE001 - of one item, which is found by its row alone
+            if len(items) == 1:
+                return [_item_error("process", error)]
+            event(logging.WARNING, "batch failed", rows=len(items), reason=reason_of(error))
+            return [outcome for item in items for outcome in self._run([item])]
+        return [_encoded(*one) for one in zip(items, results, strict=True)]
+
+    async def _call_back(self) -> None:
+        while True:
+            for item in await self._take("results"):
+                if self._intake.leases.is_settled(item.lease):
+                    self._intake.duplicate(item.lease)
+                    continue
+                began_s = self._clock()
+                item.called_back_s = item.called_back_s or began_s
+                key = item.lease.message.id
+                try:
+                    await self._callbacks.send(item.request.callback_url, key, item.result)
+                except ItemError as error:
+                    self._call_back_later(item, error)
+                else:
+                    self._metrics.stage["callback"].observe(self._clock() - began_s)
+                    self._intake.delivered(item)
+
+    def _call_back_later(self, item: Item, error: ItemError) -> None:
+        """Keep the result: to compute it again is dearer than to hold its message."""
+        failed_for_s = self._clock() - (item.called_back_s or 0)
+        if error.permanent or failed_for_s >= self._settings.callback_patience_s:
+            return self._fail(item, error)
+        pause_s = random.uniform(0.5, 1) * min(max(failed_for_s, _PAUSE_S[0]), _PAUSE_S[1])
+        again = partial(self._put, "results", item)
+        asyncio.get_running_loop().call_later(pause_s, again)
+        return None
+
+    # --- buffers --------------------------------------------------------------------------------
+
+    def _put(self, buffer: str, item: Item) -> None:
+        item.waits_since_s = self._clock()
+        self._buffers[buffer].put_nowait(item)
+
+    async def _take(self, buffer: str, most: int = 1) -> list[Item]:
+        """One item or more, at most so many, without those whose lease is lost: maybe none."""
+        queue = self._buffers[buffer]
+        items = [await queue.get()]
+        while len(items) < most and not queue.empty():
+            items.append(queue.get_nowait())
+        now = self._clock()
+        for item in items:
+            self._metrics.wait[buffer].observe(now - item.waits_since_s)
+        return [item for item in items if self._wanted(item)]
+
+    def _wanted(self, item: Item) -> bool:
+        """Whether its lease holds; if not, redelivery brings the message again."""
+        if self._intake.leases.usable(item.lease):
+            return True
+        self._store(item)
+        self._arrived(item)
+        return False
+
+    def _arrived(self, item: Item) -> None:
+        self._n_coming -= item.coming
+        item.coming = False
+
+    def _store(self, item: Item, image: bytes = b"", array: np.ndarray | None = None) -> None:
+        """Replace what is kept of an item's image, and count the bytes."""
+        before, after = (
+            len(i) + (0 if a is None else a.nbytes)
+            for i, a in ((item.image, item.array), (image, array))
+        )
+        item.image, item.array = image, array
+        self._n_bytes += after - before
+        if after < before:
+            self._relieved.set()
+
+    def _fail(self, item: Item, error: ItemError) -> None:
+        self._store(item)
+        self._arrived(item)
+        self._intake.failed(item.lease, error, item.request.id)
+
+
+def _array(item: Item) -> np.ndarray:
+    assert item.array is not None
+    return item.array
+
+
+def _encoded(item: Item, result: Any) -> bytes | ItemError:
+    """The body of a callback."""
+    try:
+        body = {"id": item.request.id, "result": result}
+        return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError as error:
+        return ItemError("process", f"the result is not JSON: {error}", permanent=True)
+
+
+def _item_error(stage: str, error: Exception) -> ItemError:
+    """What a module raised, as the failure of one message."""
+    if isinstance(error, ItemError):
+        return error
+    if isinstance(error, ImageError):
+        return ItemError(error.stage, error.reason, permanent=True)
+    event(logging.DEBUG, "module raised", traceback="".join(traceback.format_exception(error)))
+    return ItemError(stage, reason_of(error))

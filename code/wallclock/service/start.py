@@ -1,0 +1,39 @@
+"""`wallclock serve`: from the command's words to a running service, and its exit status."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from wallclock.service.logs import set_up
+from wallclock.service.settings import read
+from wallclock.service.worker import Worker
+
+
+def serve(url: str, words: Sequence[str], values: Mapping[str, Any]) -> int:
+    """Serve a queue until SIGTERM or SIGINT; 0, or 128 + the signal if messages were not returned.
+
+    A second signal returns what is held at once. Raises UserError: a setting, a model or a queue
+    that is not there.
+    """
+    sys.path.insert(0, os.getcwd())  # where a user's module is
+    setup = read(words, values)
+    set_up(setup.service.log)
+    module = setup.module(**setup.options)
+    return asyncio.run(_run(Worker(url, setup, module)))
+
+
+async def _run(worker: Worker) -> int:
+    received: list[int] = []
+
+    def stop(number: int) -> None:
+        received.append(number)
+        worker.stop()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)
+    stuck = await worker.run()
+    return 128 + received[0] if stuck and received else 0

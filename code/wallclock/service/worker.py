@@ -1,0 +1,99 @@
+"""One service from its first pull to its end: what runs, and how it stops."""
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+
+from wallclock.service.callbacks import CallbackSender
+from wallclock.service.download import Downloader
+from wallclock.service.endpoints import answering
+from wallclock.service.intake import Intake
+from wallclock.service.limits import Bound
+from wallclock.service.logs import event
+from wallclock.service.metrics import Metrics
+from wallclock.service.module import Module
+from wallclock.service.pipeline import Pipeline
+from wallclock.service.settings import Setup
+from wallclock.service.sqs import TEN, Queue
+
+#: Seconds in which messages are returned at the end.
+_RETURN_S = 5.0
+
+
+class Worker:
+    """Serves one queue with one module; `run` once, in an event loop."""
+
+    def __init__(self, url: str, setup: Setup, module: Module) -> None:
+        self._setup, self._module = setup, module
+        service = setup.service
+        self._queue = Queue(
+            *(url, service.visibility_s, service.dead_letter, service.max_receives, service.pulls)
+        )
+        self._stopping, self._at_once = asyncio.Event(), asyncio.Event()
+
+    def stop(self) -> None:
+        """Pull no more, finish what is held; called again, return what is held at once."""
+        event(logging.INFO, "stopping", at_once=self._stopping.is_set())
+        (self._at_once if self._stopping.is_set() else self._stopping).set()
+
+    async def run(self) -> int:
+        """Serve until `stop`; the number of messages that could not be settled or returned.
+
+        Those are delivered again after their visibility timeout. Raises UserError: no such queue.
+        """
+        setup, settings, metrics = self._setup, self._setup.service, Metrics()
+        async with AsyncExitStack() as stack:
+            stack.callback(self._queue.close)
+            await self._queue.open()
+            visibility_s = self._queue.visibility_s
+            least = settings.batch + settings.downloads + TEN * settings.pulls
+            bound = Bound(visibility_s, least, settings.max_held)
+            intake = Intake(
+                self._queue, bound, metrics, wait_s=settings.wait_s, retry_s=settings.retry_s
+            )
+            pipeline = Pipeline(
+                self._module,
+                intake,
+                await stack.enter_async_context(Downloader(setup.download)),
+                await stack.enter_async_context(CallbackSender(setup.callback)),
+                settings,
+                metrics,
+            )
+            stack.callback(pipeline.close)
+            intake.export(metrics)
+            await stack.enter_async_context(
+                answering(
+                    *(settings.host, settings.port, metrics.registry),
+                    {"/health": pipeline.stalled, "/ready": self._not_ready},
+                )
+            )
+            event(logging.INFO, "started", queue=self._queue.url, visibility_s=visibility_s)
+            n_left = 0
+            try:
+                await self._serve(intake, pipeline, settings.pulls)
+            finally:
+                n_left = await intake.give_back(_RETURN_S)
+                event(logging.INFO, "stopped", not_returned=n_left)
+            return n_left
+
+    async def _serve(self, intake: Intake, pipeline: Pipeline, n_pulls: int) -> None:
+        async with asyncio.TaskGroup() as group:
+            pulls = (intake.pull(pipeline.accept, pipeline.pressed) for _ in range(n_pulls))
+            running = [*pulls, intake.heartbeat(), *pipeline.tasks()]
+            tasks = [group.create_task(one) for one in running]
+            await self._stopping.wait()
+            intake.stop()
+            finished = asyncio.ensure_future(intake.finish())
+            at_once = asyncio.ensure_future(self._at_once.wait())
+            grace_s = self._setup.service.grace_s
+            await asyncio.wait(
+                (finished, at_once), timeout=grace_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in (finished, at_once, *tasks):
+                task.cancel()
+
+    def _not_ready(self) -> str:
+        """Why no messages are taken; empty if they are."""
+        if self._stopping.is_set():
+            return "stopping"
+        return "" if self._queue.reachable else "the queue is unreachable"

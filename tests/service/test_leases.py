@@ -1,0 +1,136 @@
+"""What is held, and until when: with a clock that the test turns."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wallclock.service.leases import Lease, Leases, Message
+from wallclock.service.limits import Bound, max_queue_size
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def held(visibility_s: float = 30) -> tuple[Clock, Leases, Lease]:
+    """A message that a call of second 100 has brought by second 102."""
+    clock = Clock()
+    leases = Leases(visibility_s, clock, remembered=2)
+    clock.now += 2
+    kind, lease = leases.receive(Message("a", "a1", ""), 100)
+    assert kind == "new"
+    return clock, leases, lease
+
+
+def test_deadline_counts_from_before_the_call() -> None:
+    clock, leases, lease = held()
+    clock.now = 129.9
+    assert leases.usable(lease)
+    clock.now = 130
+    assert not leases.usable(lease)
+    assert leases.expire() == [lease]
+    assert (len(leases), lease.lost) == (0, True)
+
+
+def test_heartbeat_at_a_third_again_after_a_sixth_until_accepted() -> None:
+    clock, leases, lease = held()
+    clock.now = 109
+    assert (leases.due(), leases.lag_s()) == ([], 0)
+    clock.now = 111
+    assert leases.lag_s() == pytest.approx(1)
+    assert leases.due() == [lease]
+    assert leases.due() == []  # asked; no answer
+    clock.now = 116
+    assert leases.due() == [lease]
+    leases.extended(lease, "a1", 116)
+    clock.now = 145
+    assert (leases.usable(lease), leases.expire()) == (True, [])
+    assert leases.due() == [lease]
+
+
+def test_refused_extension_loses_the_lease() -> None:
+    _, leases, lease = held()
+    assert leases.refused(lease, "a1")
+    assert not leases.usable(lease)
+    assert leases.receive(Message("a", "a2", "", 2), 103)[0] == "new"
+
+
+def test_delivered_again_while_held() -> None:
+    """The newer handle counts; what is said of the older one changes nothing."""
+    clock, leases, lease = held()
+    clock.now = 120
+    assert leases.receive(Message("a", "a2", "", 2), 119) == ("held", lease)
+    assert (lease.message.handle, lease.deadline_s) == ("a2", 149)
+    assert not leases.refused(lease, "a1")
+    leases.extended(lease, "a1", 125)
+    assert lease.deadline_s == 149
+    assert len(leases) == 1
+
+
+def test_settled_message_is_known_when_it_comes_again() -> None:
+    _, leases, lease = held()
+    leases.settled(lease)
+    leases.release(lease)
+    kind, again = leases.receive(Message("a", "a2", "", 2), 103)
+    assert (kind, again.message.handle) == ("settled", "a2")
+    for name in "bc":  # two are remembered
+        leases.settled(leases.receive(Message(name, name, ""), 103)[1])
+    assert not leases.is_settled(lease)
+
+
+def test_given_up() -> None:
+    _, leases, lease = held()
+    leases.give_up(lease)
+    assert (leases.held(), leases.usable(lease), leases.expire()) == ([], False, [])
+    new = leases.receive(Message("a", "a2", "", 2), 103)[1]
+    leases.release(lease)  # late: another lease of the message is held
+    assert leases.held() == [new]
+
+
+@settings(max_examples=40)
+@given(st.lists(st.sampled_from(["receive", "beat", "answer", "wait"]), max_size=60))
+def test_never_held_beyond_the_queue_s_own_deadline(steps: list[str]) -> None:
+    """The queue counts from when it answers, which is later than when it was asked."""
+    clock = Clock()
+    leases = Leases(9, clock)
+    visible_s, asked = 0.0, list[tuple[str, float]]()
+    n = 0
+    for step in steps:
+        if step == "receive" and visible_s <= clock.now:
+            n += 1
+            leases.receive(Message("a", f"h{n}", "", n), clock.now - 0.5)
+            visible_s = clock.now + 9
+        elif step == "beat":
+            asked += [(lease.message.handle, clock.now) for lease in leases.due()]
+        elif step == "answer" and asked:
+            handle, at = asked.pop(0)
+            ours = leases.held()
+            if handle == f"h{n}" and visible_s > clock.now:
+                visible_s = clock.now + 9
+                for lease in ours:
+                    leases.extended(lease, handle, at)
+        elif step == "wait":
+            clock.now += 1
+            leases.expire()
+        for lease in leases.held():
+            assert not leases.usable(lease) or lease.deadline_s <= visible_s
+
+
+def test_bound_of_s3() -> None:
+    assert max_queue_size(30, 28) == 280  # GumGum: their service at its best, queues of 300
+    assert max_queue_size(30, 28, n_queues=1) == 840
+
+
+@pytest.mark.parametrize(("rate", "expected"), [(1, 30), (10, 300), (1000, 2000)])
+def test_bound_follows_the_measured_rate(rate: int, expected: int) -> None:
+    clock = Clock()
+    bound = Bound(30, 20, 2000, clock)
+    assert bound() == 20
+    for _ in range(20 * rate):
+        clock.now += 1 / rate
+        bound.finished()
+    assert bound() == pytest.approx(expected, abs=3)

@@ -1,0 +1,116 @@
+"""What a message's body may be, and the settings of the service and of a user's module."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from wallclock.__main__ import _file, main
+from wallclock.errors import UserError
+from wallclock.service.callbacks import CallbackSettings
+from wallclock.service.module import ItemError, Module, Request
+from wallclock.service.settings import ServiceSettings, read
+
+
+class Toy(Module):
+    def __init__(self, batch: int = 1, scale: float = 1.0, name: str = "") -> None:
+        self.values = (batch, scale, name)
+
+    def preprocess(self, image: bytes, request: Request) -> np.ndarray:
+        return np.frombuffer(image, np.uint8)
+
+    def process(self, batch: np.ndarray) -> list[int]:
+        return [0] * len(batch)
+
+
+TOY = f"module={__name__}:Toy"
+
+
+def test_request() -> None:
+    body = '{"id": "7", "url": "u", "callback_url": "c", "parameters": {"k": 1}, "more": 2}'
+    assert Request.parse("m", body) == Request("7", "u", "c", {"k": 1})
+    assert Request.parse("m", '{"url": "u", "callback_url": "c"}') == Request("m", "u", "c", {})
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("{", "the body is not JSON: "),
+        ("[1]", "the body is not a JSON object"),
+        ('{"url": "u"}', "'callback_url' is missing or not a text"),
+        ('{"url": "", "callback_url": "c"}', "'url' is missing or not a text"),
+        ('{"url": "u", "callback_url": "c", "id": 7}', "'id' is missing or not a text"),
+        ('{"url": "u", "callback_url": "c", "parameters": []}', "'parameters' is missing or not"),
+    ],
+)
+def test_no_request(body: str, reason: str) -> None:
+    with pytest.raises(ItemError, match=reason) as caught:
+        Request.parse("m", body)
+    assert (caught.value.stage, caught.value.permanent) == ("parse", True)
+
+
+def test_settings_of_a_file_a_command_and_a_module() -> None:
+    values = {"batch": 8, "scale": 2, "download": {"attempts": 9, "read_s": 4}, "read_s": "3"}
+    words = [TOY, "batch=16", "name=x", "callback.allow_private=true", "attempts=2"]
+    setup = read(words, values)
+    assert setup.service.batch == 16
+    assert setup.options == {"batch": 16, "scale": 2, "name": "x"}
+    assert setup.module(**setup.options).values == (16, 2, "x")  # type: ignore[attr-defined]
+    assert setup.download.attempts == setup.callback.attempts == 2  # over the file
+    assert (setup.download.allow_private, setup.callback.allow_private) == (False, True)
+    assert (setup.download.read_s, setup.callback.read_s) == (4, 3)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["bach=1"], "no setting is called 'bach'; did you mean batch"),
+        (["batch"], "batch: give it a value, batch=…"),
+        (["batch=0"], "batch=0: give a whole number from 1 to 65536"),
+        (["callback.max_bytes=1"], "no setting is called 'callback.max_bytes'"),
+        (["module=nowhere:It"], "module=nowhere:It: No module named 'nowhere'; give package"),
+        (["module=json:loads"], "derive it from wallclock.service.module.Module"),
+        (["module=json"], "give package.module:Class"),
+    ],
+)
+def test_mistakes_are_one_line(words: list[str], reason: str) -> None:
+    with pytest.raises(UserError, match=reason) as caught:
+        read(words if words[0].startswith("module") else [TOY, *words], {})
+    assert "\n" not in str(caught.value)
+
+
+def test_example_file_has_the_defaults() -> None:
+    values = _file(str(Path(__file__).parents[2] / "conf" / "service" / "default.yaml"))
+    setup = read([TOY], values)
+    assert replace(setup.service, module=ServiceSettings.module) == ServiceSettings()
+    assert values["module"] == ServiceSettings.module
+    assert setup.callback == CallbackSettings()
+    assert {name for name in values if name in ServiceSettings.__dataclass_fields__} == set(
+        ServiceSettings.__dataclass_fields__
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        ("bach=1", "no setting is called 'bach'"),
+        ("config=none.yaml", "config=none.yaml: [Errno 2] No such file"),
+        ("config=text.yaml", "config=text.yaml: give it lines of `setting: value`"),
+    ],
+)
+def test_command_says_what_is_wrong(
+    word: str,
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "text.yaml").write_text("- a\n- list\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    assert main(["serve", "http://127.0.0.1:1/0/work", TOY, word]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"wallclock: {reason}")

@@ -1,0 +1,28 @@
+"""A module whose work takes as long as a test says; its result is the image's first byte."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from wallclock.errors import ImageError
+from wallclock.service.module import Module, Request
+
+POISON = 66
+
+
+class Toy(Module):
+    def __init__(self, step_s: float = 0.0) -> None:
+        self._step_s = step_s
+
+    def preprocess(self, image: bytes, request: Request) -> np.ndarray:
+        if len(image) < 2:
+            raise ImageError("decode", "truncated")
+        return np.frombuffer(image, np.uint8, 1)
+
+    def process(self, batch: np.ndarray) -> Sequence[Any]:
+        time.sleep(self._step_s)
+        if POISON in batch:
+            raise ValueError(f"{POISON} in a batch")
+        return list(batch)
