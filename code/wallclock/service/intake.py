@@ -66,6 +66,7 @@ class Intake:
         self._extensions = Grouped(self._extend, 0)
         self._burials = Grouped(self._bury)
         self._n_returning = 0
+        self._receiving: set[asyncio.Future[int]] = set()
 
     def export(self, metrics: Metrics) -> None:
         """What a scrape reads."""
@@ -84,21 +85,30 @@ class Intake:
         """
         failures = 0
         while await self._room(pressed):
-            asked_s = self._clock()
-            self._asked += TEN
+            call = asyncio.ensure_future(self._receive(accept))
+            self._receiving.add(call)
+            call.add_done_callback(self._receiving.discard)
             try:
-                messages = await self._queue.receive(TEN, self._wait_s)
+                # The call goes on if this is cancelled: what it brings is to be returned.
+                n_messages = await asyncio.shield(call)
                 failures = 0
             except QueueError:
-                failures, messages = failures + 1, []
-            finally:
-                self._asked -= TEN
-            for message in messages:
-                self._take(message, asked_s, accept)
+                failures, n_messages = failures + 1, 0
             if failures:
                 await self._sleep(pause_s(failures))
-            elif not messages and not self._wait_s:
+            elif not n_messages and not self._wait_s:
                 await self._sleep(min(0.25, self.leases.visibility_s / 10))
+
+    async def _receive(self, accept: Callable[[Item], None]) -> int:
+        asked_s = self._clock()
+        self._asked += TEN
+        try:
+            messages = await self._queue.receive(TEN, self._wait_s)
+        finally:
+            self._asked -= TEN
+        for message in messages:
+            self._take(message, asked_s, accept)
+        return len(messages)
 
     async def _room(self, pressed: Callable[[], bool]) -> bool:
         """Wait until ten more messages may be held; False once stopped."""
@@ -266,6 +276,10 @@ class Intake:
 
         The number of messages that are left; they are delivered again after their timeout.
         """
+        self.stop()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await asyncio.gather(*self._receiving, return_exceptions=True)
         for lease in self.leases.held():
             if not self.leases.is_settled(lease):
                 self._metrics.outcome["returned"].inc()
