@@ -44,6 +44,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
+@pytest.mark.slow
 def test_toys_run(tree: Path) -> None:
     paths = os.pathsep.join((str(tree / "code"), str(tree)))
     images = tree / "images"

@@ -56,6 +56,7 @@ def run_folder(
     return run_main("--experiment", experiments, *corpus, *where, *settings, timeout=600)
 
 
+@pytest.mark.slow
 def test_valid_are_embedded_others_listed(images: Path, run_main: RunMain, tmp_path: Path) -> None:
     done = run_folder(run_main, "serial", images, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -150,6 +150,7 @@ class TestAgain:
         subprocess.run(command, cwd=ROOT / "code", capture_output=True, check=True)
         assert digests(out, figures) == digests(tiny_run.out, tiny_run.figures)
 
+    @pytest.mark.slow
     def test_sweep(self, tiny_cpu: tuple[str, ...], run_main: RunMain) -> None:
         before = {path.name for path in ROOT.iterdir()}
         done = run_main("--multirun", "seed=0,1", *tiny_cpu)
@@ -157,12 +158,14 @@ class TestAgain:
         assert done.stdout.count("0 cells measured, 1 reused") == 2
         assert {path.name for path in ROOT.iterdir()} <= before | {".hypothesis", ".pytest_cache"}
 
+    @pytest.mark.slow
     def test_changed_setting_is_measured_again(
         self, tiny_cpu: tuple[str, ...], run_main: RunMain
     ) -> None:
         done = run_main(*tiny_cpu, "max_failures=7")
         assert "1 cells measured, 0 reused" in done.stdout, done.stderr
 
+    @pytest.mark.slow
     def test_edited_record_is_measured_again(
         self, tiny_cpu: tuple[str, ...], run_main: RunMain, tmp_path: Path
     ) -> None:

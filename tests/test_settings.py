@@ -225,6 +225,7 @@ class TestThePapersSettings:
         (folder / "model.safetensors").touch()
         assert loaded("device=cpu").model.weights == "pretrained"
 
+    @pytest.mark.slow
     def test_papers_images_where_they_are(self, tmp_path: Path) -> None:
         """The article's command line takes what `make data` has brought, unless told otherwise."""
         words = f"--n 100000 --experiment all out={tmp_path}"

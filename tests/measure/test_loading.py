@@ -107,6 +107,7 @@ def test_ceilings(
         assert result.values["img_per_s"] <= 1000, "the mock model takes a millisecond an image"
 
 
+@pytest.mark.slow
 def test_the_engines_own_ceiling(corpus: Slice) -> None:
     result = run(ceiling, corpus, OURS, kind="engine", seconds=0.02)
     assert result.values["n_loaded"] % OURS.batch_size == 0

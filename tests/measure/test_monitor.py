@@ -76,6 +76,7 @@ def test_the_option_reaches_the_run(run_main: RunMain, tmp_path: Path) -> None:
 
 
 @FORKS
+@pytest.mark.slow
 def test_a_pass_is_scraped(corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = Recipe("baseline", engine="dataloader", workers=1, batch_size=4)
     cell = Cell("t4", "throughput", "baseline", 0, recipe, corpus, NULL)

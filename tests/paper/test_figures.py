@@ -32,6 +32,7 @@ QUEUE_FULL, PIL = "its queue was full at the start", "decoder=pil"
 
 
 class TestRendering:
+    @pytest.mark.slow
     def test_bytes_do_not_depend_on_settings(self, tmp_path: Path) -> None:
         before = dict(mpl.rcParams)
         for stem in (STACKED, BARS):
@@ -43,6 +44,7 @@ class TestRendering:
                 assert a.read_bytes() == b.read_bytes(), a.name
         assert dict(mpl.rcParams) == before
 
+    @pytest.mark.slow
     def test_every_figure_is_drawn_on_a_gpu(self, t4_run: Path) -> None:
         """A hatch of dots once made an SVG of a megabyte."""
         sizes = {path.stem: path.stat().st_size for path in (t4_run / "figures").glob("*.svg")}

@@ -83,7 +83,8 @@ def complete(out: Path) -> dict[Path, float]:
     return {path.parent: path.stat().st_mtime for path in out.glob("runs/*/[!.]*/COMPLETE")}
 
 
-@pytest.mark.parametrize("how", [pytest.param("kill -9", marks=pytest.mark.slow), "Ctrl-C"])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["kill -9", "Ctrl-C"])
 def test_stopped_while_measuring(
     how: str, arguments: list[str], run_main: RunMain, tmp_path: Path
 ) -> None:
@@ -114,6 +115,7 @@ def test_stopped_while_measuring(
 
 
 @pytest.mark.parametrize("how", ["kill -9", "Ctrl-C"])
+@pytest.mark.slow
 def test_stopped_while_rendering(how: str, tmp_path: Path) -> None:
     cache = tmp_path / "data" / "corpora"
     arguments = [

@@ -88,6 +88,7 @@ def estimates() -> list[str]:
     return [*rows, "all | {} | {:.0f} | {} | {:.0f}".format(*sums)]
 
 
+@pytest.mark.slow
 def test_default_run_ends_in_90_minutes_on_a_t4(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance, "gpus", lambda: [{"name": "Tesla T4"}])
     expected = estimates()

@@ -73,6 +73,7 @@ def test_all_images_vanished(plan: Plan, decoder_cells: list[Cell], tmp_path: Pa
         measure(decoder_cells[:1], plan)
 
 
+@pytest.mark.slow
 def test_crash_is_an_error_row_and_is_retried(plan: Plan, decoder_cells: list[Cell]) -> None:
     valid = decoder_cells[1]
     # The protocol `profiler` without its parameters: a bug, as far as the worker can tell.

@@ -76,6 +76,7 @@ def test_photos(photos: list[Path], decoders: Decoders) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Image appears to be a malformed MPO")  # and still a JPEG
+@pytest.mark.slow
 def test_odd_files_that_decode(torture: list[tuple[Path, str]], decoders: Decoders) -> None:
     for path, expected in torture:
         if expected == "decodes":

@@ -269,6 +269,7 @@ class TestPyTorch:
 
 
 class TestExport:
+    @pytest.mark.slow
     def test_graph_repeats_no_constant_work(self, request_for: Any) -> None:
         graph = export.exported(request_for())
         assert not {"Resize", "Upsample", "Shape"} & set(graph.operators)
@@ -278,6 +279,7 @@ class TestExport:
         assert not {"IsNaN", "Where", "Resize"} & set(older.operators)
         assert older.path != graph.path
 
+    @pytest.mark.slow
     def test_interpolation_is_refused(
         self, request_for: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

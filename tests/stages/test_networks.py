@@ -158,6 +158,7 @@ print(model.name, model.revision, model.dim, model.input_px)
     def files(self, folder: Path, repo: str, revision: str = REVISION) -> dict[str, Path]:
         return {f"{repo}/resolve/{revision}/{path.name}": path for path in folder.iterdir()}
 
+    @pytest.mark.slow
     def test_only_pinned_safetensors_load(self, saved: Path, digest: str, tmp_path: Path) -> None:
         served = self.files(saved / "safetensors", REPO)
         served |= self.files(saved / "pickled", "a/pickled")
@@ -173,6 +174,7 @@ print(model.name, model.revision, model.dim, model.input_px)
         assert not [request for request in gets if "pytorch_model.bin" in request]
         assert all("/resolve/main/" not in request for request in requests)
 
+    @pytest.mark.slow
     def test_hub_that_is_down(self, tmp_path: Path) -> None:
         (output,) = self.run(tmp_path, "http://127.0.0.1:9", self.LOAD, PRETRAINED)
         assert output.startswith(f"UserError cannot load {REPO}: ")

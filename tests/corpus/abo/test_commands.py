@@ -40,6 +40,7 @@ def test_pass_from_an_empty_folder(run_main: RunMain, moto: str, tmp_path: Path)
     assert ATTRIBUTION in (tmp_path / "figures/report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_only_data_prints_the_list(run_main: RunMain, moto: str, tmp_path: Path) -> None:
     arguments = (*abo("decoders", moto, 5, tmp_path), "only=data")
     done = run_main(*arguments)
@@ -53,6 +54,7 @@ def test_only_data_prints_the_list(run_main: RunMain, moto: str, tmp_path: Path)
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_no_network_is_one_line_soon(run_main: RunMain, tmp_path: Path) -> None:
     host = "no-such-host.invalid"
     began = time.monotonic()

@@ -21,7 +21,6 @@ from wallclock.errors import UserError
 N = 300
 DELAY_S = 0.01
 ALL = {"small_256": 256, "original": 256}
-SLOW = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +85,8 @@ def arrived(cache: Path) -> int:
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(("corpora", "kills"), [(1, 3), pytest.param(10, 2, marks=SLOW)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("corpora", "kills"), [(1, 3), (10, 2)])
 def test_killed_at_random_moments(
     slow: FaultyStore, uninterrupted: dict[str, bytes], tmp_path: Path, corpora: int, kills: int
 ) -> None:
@@ -122,6 +122,7 @@ def test_ctrl_c_ends_at_once_and_resumes(
     assert contents(tmp_path) == uninterrupted
 
 
+@pytest.mark.slow
 def test_file_size_limit_is_a_full_disk(
     slow: FaultyStore, uninterrupted: dict[str, bytes], tmp_path: Path
 ) -> None:
