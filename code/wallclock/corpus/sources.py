@@ -27,6 +27,9 @@ _REMOTE = ("http://", "https://", "s3://")
 #: Concurrent GETs, tries per object; seconds until a connection or a silent body is given up.
 _THREADS, _ATTEMPTS = 32, 4
 _CONNECT_TIMEOUT_S, _READ_TIMEOUT_S = 5.0, 10.0
+#: Bytes that are read from a file by one call: of the first one, and at most.
+_AT_FIRST, _AT_ONCE = 1 << 16, 1 << 22
+_END_OF_JPEG = b"\xff\xd9"
 _TRANSIENT_STATUS = frozenset({408, 425, 429})
 #: Decoders that treat every warning of libjpeg-turbo about a plain JPEG as damage.
 _STRICT = frozenset({"simplejpeg", "turbojpeg"})
@@ -75,6 +78,8 @@ class SourceReader(PrefetchingReader):
         super().__init__(Path(), _THREADS, _ATTEMPTS)
         self.fetches_ahead = fetches_ahead
         self._limit = limits.max_bytes
+        #: Of a file so far; threads may overwrite each other's.
+        self._longest = _AT_FIRST
         self._opening = threading.Lock()
         self._buckets: dict[str, Any] = {}
 
@@ -116,22 +121,31 @@ class SourceReader(PrefetchingReader):
         except (OSError, ValueError) as error:
             raise failure(error) from error
         try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise ImageError("read", "not a regular file")
-            if status.st_size > self._limit:
-                raise self._too_long(status.st_size)
-            # One byte more than it has, so that the end is seen without another call.
-            data = os.read(descriptor, status.st_size + 1)
-            while 0 < len(data) < status.st_size and (
-                rest := os.read(descriptor, status.st_size - len(data))
-            ):
-                data += rest
+            # Each call releases the GIL, and has to wait for it: one is enough where the end of a
+            # JPEG is among as many bytes as other images had.
+            most = min(self._longest, self._limit)
+            data = os.read(descriptor, most + 1)
+            if len(data) > most or not data.endswith(_END_OF_JPEG):
+                data = self._rest(descriptor, data)
         except OSError as error:
             raise failure(error) from error
         finally:
             os.close(descriptor)
         return self._checked(data)
+
+    def _rest(self, descriptor: int, data: bytes) -> bytes:
+        """The whole file, of which `data` is the beginning."""
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise ImageError("read", "not a regular file")
+        if status.st_size > self._limit:
+            raise self._too_long(status.st_size)
+        self._longest = max(self._longest, min(status.st_size, _AT_ONCE))
+        while len(data) < status.st_size and (
+            rest := os.read(descriptor, status.st_size - len(data))
+        ):
+            data += rest
+        return data
 
     def _checked(self, data: bytes) -> bytes:
         if len(data) > self._limit:

@@ -56,6 +56,8 @@ class HashIndex:
     def find(self, digest: bytes) -> int | None:
         """The place of the vector of an image with this sha256 (32 bytes)."""
         keys, rest, places = self._sorted
+        if not len(keys):
+            return None
         first, second = np.frombuffer(digest[:_KEY_BYTES], np.uint64)
         at = int(np.searchsorted(keys, first))
         if at == len(keys) or keys[at] != first or rest[at] != second:

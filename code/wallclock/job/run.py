@@ -16,11 +16,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
 
+from wallclock.corpus.sources import Inspected
 from wallclock.engines.batch import Batch
 from wallclock.engines.inference import Inference, open_inference
 from wallclock.engines.pipeline import DeviceStages
@@ -155,6 +156,7 @@ class Run:
         self._deduplicates, self._across = job.deduplicate, job.deduplicate and job.across
         self._also = thumbnails.thumbnail if job.keep else None
         self._max_failures = job.max_failures
+        self._looks_for_copies = job.deduplicate or job.earlier is not None
         self._hashes = HashIndex()
         #: Of the shard that is being loaded: sha256 → row.
         self._recent: dict[bytes, int] = {}
@@ -242,15 +244,17 @@ class Run:
 
     def _add(self, shard: Shard, batch: Batch, inference: Inference) -> None:
         """Take a loaded batch: embed what no earlier position and no earlier dataset has."""
-        fresh = []
-        found = [(row, at, batch.inspected[row]) for row, at in enumerate(batch.positions)]
-        found += [(-1, at, item) for at, item in batch.known]
-        for row, position, item in sorted(found, key=lambda one: one[1]):
-            offset, digest = position - shard.first, bytes.fromhex(item.sha256)
-            shard.inspected(offset, item)
-            if not self._copied(shard, offset, digest):
-                self._recent[digest] = offset
-                fresh.append((row, offset))
+        found = [*zip(count(), batch.positions, batch.inspected, strict=False)]
+        if batch.known:
+            found += [(-1, at, item) for at, item in batch.known]
+            found.sort(key=lambda one: one[1])
+        offsets = [at - shard.first for _, at, _ in found]
+        shard.inspected(offsets, [item for _, _, item in found])
+        fresh = [
+            (row, offset)
+            for (row, _, item), offset in zip(found, offsets, strict=True)
+            if not (self._looks_for_copies and self._copied(shard, offset, item))
+        ]
         made = (
             (at, image) for at, image in zip(batch.positions, batch.made, strict=False) if image
         )
@@ -260,16 +264,17 @@ class Run:
         self.tally.n_failed += len(batch.failures)
         self._check_failures(batch)
         if fresh:
-            rows, offsets = zip(*fresh, strict=True)
+            rows, places = zip(*fresh, strict=True)
             whole = len(rows) == len(batch.ids)
             shard.waiting += len(rows)
-            self._submitted.append((shard, offsets))
+            self._submitted.append((shard, places))
             inference.submit(batch if whole else subset(batch, rows, batch.images), 0)
             inference.spans.clear()
             inference.writer.written.clear()
 
-    def _copied(self, shard: Shard, offset: int, digest: bytes) -> bool:
-        """Whether the row's vector is one that there is, and note where."""
+    def _copied(self, shard: Shard, offset: int, item: Inspected) -> bool:
+        """Whether the row's vector is one that there is, and note where; or that it will be."""
+        digest = bytes.fromhex(item.sha256)
         self.tally.copied += 1
         own = self._hashes.find(digest)  # empty, unless other shards are looked at
         earlier = self._earlier.hashes.find(digest) if self._earlier else None
@@ -281,6 +286,7 @@ class Run:
             shard.twins[offset] = self._recent[digest]
         else:
             self.tally.copied -= 1
+            self._recent[digest] = offset
             return False
         return True
 

@@ -46,10 +46,12 @@ class Shard:
         """Whether it can be committed."""
         return self.loaded and not self.waiting
 
-    def inspected(self, offset: int, item: Item) -> None:
-        """Note what was found of a row's image; it will have a vector."""
-        self.sha256[offset], self.kept[offset] = item.sha256, True
-        self.sizes[:, offset] = item.width, item.height
+    def inspected(self, offsets: Sequence[int], items: Sequence[Item]) -> None:
+        """Note what was found of rows' images; they will have vectors."""
+        for offset, item in zip(offsets, items, strict=True):
+            self.sha256[offset] = item.sha256
+        self.kept[offsets] = True
+        self.sizes[:, offsets] = [[i.width for i in items], [i.height for i in items]]
 
     def arrived(self, offsets: Sequence[int], vectors: Vectors) -> None:
         """Take the vectors of embedded rows."""
