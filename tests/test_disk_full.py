@@ -51,6 +51,7 @@ def fill(disk: Path, leave: int) -> Path:
         pytest.param("npy", 40 << 10, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_full_disk_is_one_line_and_the_next_run_resumes(
     sink: str, leave: int, small_disk: Path, tmp_path: Path, run_main: RunMain
 ) -> None:

@@ -97,6 +97,7 @@ def test_links_resolve(name: str) -> None:
         assert not anchor or anchor in anchors(target), f"{name} links to {link}"
 
 
+@pytest.mark.slow
 def test_python_examples_run(tmp_path: Path) -> None:
     examples = re.findall(r"```python\n(.*?)```", text_of("README.md"), flags=re.DOTALL)
     (tmp_path / "images").mkdir()

@@ -80,6 +80,7 @@ def test_valid_are_embedded_others_listed(images: Path, run_main: RunMain, tmp_p
 
 
 @pytest.mark.parametrize("broken", [0, 2], ids=["empty", "all broken"])
+@pytest.mark.slow
 def test_folder_without_a_valid_image_is_one_line(
     broken: int, run_main: RunMain, tmp_path: Path
 ) -> None:

@@ -55,6 +55,7 @@ def test_parquet_holds_the_files(files: Manifest, tmp_path: Path) -> None:
     assert size < 1.01 * sum(item.bytes for item in files.items) + 4096
 
 
+@pytest.mark.slow
 def test_pixels_are_those_of_pillow(files: Manifest, tmp_path: Path) -> None:
     for layout in ("pixels", "pixels_256"):
         table = packed(files, layout, tmp_path)

@@ -95,8 +95,8 @@ def test_one_image_gives_five_parts(run_main: RunMain, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({}, "no image under"),
-        ({"notes.txt": b"hello"}, "no image under"),
+        pytest.param({}, "no image under", marks=pytest.mark.slow),
+        pytest.param({"notes.txt": b"hello"}, "no image under", marks=pytest.mark.slow),
         ({"a.jpg": making.jpeg()[:200], "b.jpg": b""}, "none of the 2 images under"),
     ],
     ids=["empty", "no images", "all broken"],

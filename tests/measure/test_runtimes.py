@@ -45,6 +45,7 @@ def measure(corpus: Slice, tmp_path: Path) -> Any:
     ("runtime", "dtype", "converted"),
     [("pytorch", "bf16", "torch.bfloat16"), ("onnxruntime-cpu", "fp32", "torch.float32")],
 )
+@pytest.mark.slow
 def test_one_cell(
     measure: Any, tmp_path: Path, monkeypatch: Any, runtime: str, dtype: str, converted: str
 ) -> None:

@@ -45,6 +45,7 @@ def decoder_cells(plan: Plan) -> list[Cell]:
     return decoders.cells(plan, plan.settings.experiments["decoders"])
 
 
+@pytest.mark.slow
 def test_vanished_image_fails_in_every_protocol(
     plan: Plan, decoder_cells: list[Cell], tmp_path: Path
 ) -> None:

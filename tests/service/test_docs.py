@@ -27,6 +27,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", TEXT, flags=re.DOTALL)
 
 
+@pytest.mark.slow
 def test_the_module_runs_and_is_short() -> None:
     source, _ = blocks("python")
     assert len(source.splitlines()) <= 30

@@ -26,6 +26,7 @@ def abo(experiment: str, endpoint: str, n: int, folder: Path) -> tuple[str, ...]
     return ("--experiment", experiment, *corpus, f"out={folder}/data", f"figures={folder}/figures")
 
 
+@pytest.mark.slow
 def test_pass_from_an_empty_folder(run_main: RunMain, moto: str, tmp_path: Path) -> None:
     settings = ("corpus.layout=tar", "model=null", "device=cpu", "repeats=1")
     done = run_main(*abo("cpu", moto, 6, tmp_path), *settings)

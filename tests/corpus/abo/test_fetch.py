@@ -130,6 +130,7 @@ HOPELESS: list[tuple[str, str, dict[str, float], str]] = [
 
 
 @pytest.mark.parametrize(("fault", "key", "waits", "line"), HOPELESS)
+@pytest.mark.slow
 def test_hopeless_store_is_one_line(
     corpus: Corpus,
     store: FaultyStore,
