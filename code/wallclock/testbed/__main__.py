@@ -14,7 +14,7 @@ from pathlib import Path
 from wallclock.testbed.callbacks import CallbackReceiver
 from wallclock.testbed.faults import FaultyServer
 from wallclock.testbed.images import ImageServer
-from wallclock.testbed.serving import listening
+from wallclock.testbed.serving import listening, run
 from wallclock.testbed.sqs import SqsServer
 
 
@@ -30,7 +30,7 @@ def main() -> None:
     if args.until_eof:
         threading.Thread(target=_exit_at_eof, daemon=True).start()
     with suppress(KeyboardInterrupt):
-        asyncio.run(_serve(_server(args), args.port))
+        run(_serve(_server(args), args.port))
 
 
 def _server(args: argparse.Namespace) -> SqsServer | FaultyServer:

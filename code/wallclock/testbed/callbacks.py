@@ -5,9 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from aiohttp import web
-
 from wallclock.testbed.faults import Faults, FaultyServer, reset
+from wallclock.testbed.server import Request, Response
 
 
 @dataclass(frozen=True)
@@ -33,16 +32,16 @@ class CallbackReceiver(FaultyServer):
         """The counts, and when each key was accepted."""
         return {**self.counts, "accepted_at_s": {k: a.at_s for k, a in self.accepted.items()}}
 
-    async def answer(self, request: web.BaseRequest, faults: Faults) -> web.StreamResponse:
+    def answer(self, request: Request, faults: Faults) -> Response:
         """Accept a callback."""
-        key, body = request.headers.get("Idempotency-Key"), await request.read()
+        key, body = request.header("Idempotency-Key"), request.body
         if request.method != "POST" or not key:
             self.counts["unkeyed"] += 1
-            return web.Response(status=400)
+            return Response(400)
         if first := self.accepted.get(key):
             self.counts["duplicates"] += 1
             self.counts["conflicts"] += first.body != body
         else:
             self.accepted[key] = Accepted(self._clock(), body)
             self.counts["accepted"] += 1
-        return reset(request) if self.happens("cuts", faults.cut_rate) else web.Response()
+        return reset(request) if self.happens("cuts", faults.cut_rate) else Response()

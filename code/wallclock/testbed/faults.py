@@ -5,16 +5,16 @@ import random
 import socket
 import struct
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import orjson
-from aiohttp import web
 
 from wallclock.errors import UserError, check_name
+from wallclock.testbed.server import Request, Response
 
-#: GET: the counts. PUT with a JSON object of faults: change these.
+#: GET: the counts and what a server adds to them; with `?counts` these alone. PUT with a JSON object of faults: change these.
 CONTROL = "/testbed"
 
 
@@ -61,28 +61,38 @@ class FaultyServer:
         """The counts, for a client in another process."""
         return dict(self.counts)
 
-    async def answer(self, request: web.BaseRequest, faults: Faults) -> web.StreamResponse:
+    def answer(self, request: Request, faults: Faults) -> Response:
         """A request that is neither an error nor reset."""
         raise NotImplementedError
 
-    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+    def handle(self, request: Request) -> Response | Awaitable[Response]:
         """One request."""
+        path, _, query = request.target.partition("?")
+        faults = self.faults
         try:
-            if request.path == CONTROL:
+            if path == CONTROL:
                 if request.method == "PUT":
-                    self.faults = self.faults.changed(orjson.loads(await request.read()))
-                return web.Response(body=orjson.dumps(self.stats()))
-            faults = self.faults.changed(request.query) if request.query_string else self.faults
+                    self.faults = faults.changed(orjson.loads(request.body))
+                return Response(
+                    body=orjson.dumps(self.counts if query == "counts" else self.stats())
+                )
+            if query:
+                faults = faults.changed(request.query)
         except UserError as error:
-            return web.Response(status=400, text=str(error))
+            return Response(400, str(error).encode())
         self.counts["requests"] += 1
-        if faults.latency_s:
-            await asyncio.sleep(faults.latency_s)
+        return self._later(request, faults) if faults.latency_s else self._now(request, faults)
+
+    async def _later(self, request: Request, faults: Faults) -> Response:
+        await asyncio.sleep(faults.latency_s)
+        return self._now(request, faults)
+
+    def _now(self, request: Request, faults: Faults) -> Response:
         if self.happens("resets", faults.reset_rate):
             return reset(request)
         if self.happens("errors", faults.error_rate):
-            return web.Response(status=faults.status)
-        return await self.answer(request, faults)
+            return Response(faults.status)
+        return self.answer(request, faults)
 
     def happens(self, kind: str, rate: float) -> bool:
         """Draw whether a fault happens, and count it."""
@@ -91,10 +101,10 @@ class FaultyServer:
         return happens
 
 
-def reset(request: web.BaseRequest) -> web.Response:
+def reset(request: Request) -> Response:
     """Close a request's connection with a TCP reset; the response is not sent."""
-    if request.transport is not None:
+    if not request.transport.is_closing():
         connection: socket.socket = request.transport.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         request.transport.abort()
-    return web.Response()
+    return Response()

@@ -1,15 +1,19 @@
 """A server of images that can be slow, broken, or lie about their length."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-
-from aiohttp import web
+from urllib.parse import urlencode
 
 from wallclock.testbed.faults import Faults, FaultyServer, reset
+from wallclock.testbed.server import Request, Response
 
 #: Parts in which a slow body is sent.
 _PARTS = 20
+#: What was written before a reset has left by then.
+_BEFORE_RESET_S = 0.001
+_JPEG = {"Content-Type": "image/jpeg"}
 
 
 class ImageServer(FaultyServer):
@@ -22,39 +26,40 @@ class ImageServer(FaultyServer):
             f"/{path.relative_to(folder).as_posix()}": path.read_bytes() for path in files
         }
 
-    async def answer(self, request: web.BaseRequest, faults: Faults) -> web.StreamResponse:
+    def answer(self, request: Request, faults: Faults) -> Response:
         """The image, a redirect, or 404."""
         if faults.redirects > 0:
             return self._redirect(request, faults)
         image = self._images.get(request.path)
         if image is None:
-            return web.Response(status=404)
+            return Response(404)
         self.counts["images"] += 1
         length, cut = len(image) + faults.extra_bytes, self.happens("cuts", faults.cut_rate)
         if not (faults.body_s or faults.extra_bytes or cut):
             self.counts["bytes"] += len(image)
-            return web.Response(body=image, content_type="image/jpeg")
+            return Response(200, image, _JPEG)
         image = image[: len(image) // 2 if cut else max(length, 0)]
-        response = web.StreamResponse(headers={"Content-Type": "image/jpeg"})
-        response.content_length = length
-        await response.prepare(request)
-        parts = _PARTS if faults.body_s else 1
-        step = -(-len(image) // parts) or 1
+        parts = self._parts(image, faults.body_s, request if cut else None)
+        return Response(200, parts, _JPEG, max(length, 0))
+
+    async def _parts(
+        self, image: bytes, seconds: float, cut: Request | None
+    ) -> AsyncIterator[bytes]:
+        """The image evenly over so long; then a request that is cut is reset."""
+        n_parts = _PARTS if seconds else 1
+        step = -(-len(image) // n_parts) or 1
         for start in range(0, len(image), step):
-            await asyncio.sleep(faults.body_s / parts)
+            await asyncio.sleep(seconds / n_parts)
             part = image[start : start + step]
             self.counts["bytes"] += len(part)
-            await response.write(part)
-        if cut:
-            return reset(request)
-        if length > len(image):
-            response.force_close()
-        await response.write_eof()
-        return response
+            yield part
+        if cut is not None:
+            await asyncio.sleep(_BEFORE_RESET_S)
+            reset(cut)
 
-    def _redirect(self, request: web.BaseRequest, faults: Faults) -> web.Response:
+    def _redirect(self, request: Request, faults: Faults) -> Response:
         self.counts["redirects"] += 1
-        query = {**request.query, "redirects": str(faults.redirects - 1)}
-        onward = str(request.rel_url.with_query(query))
+        query = urlencode({**request.query, "redirects": faults.redirects - 1})
         last = faults.redirects == 1 and faults.redirect_to
-        return web.Response(status=302, headers={"Location": last or onward})
+        path = request.target.partition("?")[0]
+        return Response(302, headers={"Location": last or f"{path}?{query}"})

@@ -4,13 +4,13 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
+from importlib import import_module
+from importlib.util import find_spec
 
-from aiohttp import web
-
-Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+from wallclock.testbed.server import Connection, Handler
 
 
 @asynccontextmanager
@@ -20,13 +20,26 @@ async def listening(handler: Handler, port: int = 0) -> AsyncIterator[str]:
     A request whose client is gone is cancelled: nothing is handed to a connection that is closed.
     The handler's state outlives the listener, so that the same server can be reached again later.
     """
-    runner = web.ServerRunner(web.Server(handler, handler_cancellation=True), shutdown_timeout=0)
-    await runner.setup()
+    opened = set[Connection]()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(
+        lambda: Connection(handler, opened), "127.0.0.1", port, backlog=1024
+    )
     try:
-        await web.TCPSite(runner, "127.0.0.1", port, backlog=1024).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
-        await runner.cleanup()
+        server.close()
+        while opened:
+            for connection in opened:
+                connection.close()
+            await asyncio.sleep(0)
+
+
+def run(main: Coroutine[None, None, None]) -> None:
+    """`asyncio.run`, on uvloop where that is installed."""
+    factory = import_module("uvloop").new_event_loop if find_spec("uvloop") else None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main)
 
 
 @contextmanager
@@ -43,7 +56,7 @@ def serving(handler: Handler, port: int = 0) -> Iterator[str]:
         except OSError as error:
             started.set_exception(error)
 
-    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    thread = threading.Thread(target=lambda: run(serve()), daemon=True)
     thread.start()
     url, stop = started.result()
     try:

@@ -2,16 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
 import orjson
-from aiohttp import web
 
 from wallclock.testbed.api import Queues, wait_s
 from wallclock.testbed.faults import CONTROL
 from wallclock.testbed.queues import Json, SqsError
+from wallclock.testbed.server import Request, Response
 
 _READS = {"GetQueueUrl", "ListQueues", "GetQueueAttributes"}
 
@@ -45,19 +45,26 @@ class SqsServer:
                 now, action, params = orjson.loads(line)
                 self._queues.call(action, params, now)
 
-    async def handle(self, request: web.BaseRequest) -> web.Response:
+    def handle(self, request: Request) -> Response | Awaitable[Response]:
         """One request of the protocol AWS JSON 1.0; GET of `CONTROL`: the count of deliveries."""
         if request.path == CONTROL:
-            return web.Response(body=orjson.dumps({"delivered": self.n_delivered}))
-        action = request.headers.get("X-Amz-Target", "").removeprefix("AmazonSQS.")
-        status, headers = 200, {"Content-Type": "application/x-amz-json-1.0"}
+            return Response(body=orjson.dumps({"delivered": self.n_delivered}))
+        action = request.header("X-Amz-Target").removeprefix("AmazonSQS.")
+        params = orjson.loads(request.body or b"{}")
         try:
-            answer = await self.call(action, orjson.loads(await request.content.read() or b"{}"))
-            _add_host(answer, f"http://{request.host}")
+            answer = self._apply(action, params, self._clock())
         except SqsError as error:
-            status, headers["x-amzn-query-error"] = 400, f"{error.query_code};Sender"
-            answer = {"__type": f"com.amazonaws.sqs#{error.code}", "message": str(error)}
-        return web.Response(status=status, headers=headers, body=orjson.dumps(answer))
+            return _refused(error)
+        if action == "ReceiveMessage" and not answer:
+            return self._receive_later(params)
+        _add_host(answer, request)
+        return _answered(answer)
+
+    async def _receive_later(self, params: Json) -> Response:
+        try:
+            return _answered(await self.call("ReceiveMessage", params))
+        except SqsError as error:
+            return _refused(error)
 
     async def call(self, action: str, params: Json) -> Json:
         """One call now; a `ReceiveMessage` waits until a message is there or its time is over."""
@@ -66,7 +73,6 @@ class SqsServer:
             now = self._clock()
             answer = self._apply(action, params, now)
             if action != "ReceiveMessage" or answer:
-                self.n_delivered += len(answer.get("Messages", ()))
                 return answer
             queue = self._queues.queue(params)
             deadline = min(deadline, now + wait_s(queue, params))
@@ -86,6 +92,7 @@ class SqsServer:
         # An empty answer to a poll changes nothing: a journal would hold little else.
         empty = action == "ReceiveMessage" and not self._queues.queue(params).show(now)
         answer = self._queues.call(action, params, now)
+        self.n_delivered += len(answer.get("Messages", ()))
         if self._journal and not empty and action not in _READS:
             with self._journal.open("ab") as file:
                 file.write(orjson.dumps([now, action, params]) + b"\n")
@@ -99,7 +106,18 @@ class SqsServer:
         return True  # deleted: those who wait learn it
 
 
-def _add_host(answer: Json, host: str) -> None:
+def _answered(answer: Json, status: int = 200, **headers: str) -> Response:
+    headers["Content-Type"] = "application/x-amz-json-1.0"
+    return Response(status, orjson.dumps(answer), headers)
+
+
+def _refused(error: SqsError) -> Response:
+    answer = {"__type": f"com.amazonaws.sqs#{error.code}", "message": str(error)}
+    return _answered(answer, 400, **{"x-amzn-query-error": f"{error.query_code};Sender"})
+
+
+def _add_host(answer: Json, request: Request) -> None:
+    host = "http://" + request.header("Host")
     if "QueueUrl" in answer:
         answer["QueueUrl"] = host + answer["QueueUrl"]
     if "QueueUrls" in answer:
