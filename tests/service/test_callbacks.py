@@ -1,11 +1,10 @@
 """Callbacks: retries with one key, what is refused, and the signature as a receiver checks it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from aiohttp import web
 
 from wallclock.service import callbacks
 from wallclock.service.callbacks import (
@@ -19,7 +18,8 @@ from wallclock.service.callbacks import (
 from wallclock.service.module import ItemError
 from wallclock.testbed.callbacks import CallbackReceiver
 from wallclock.testbed.faults import Faults
-from wallclock.testbed.serving import Handler, listening
+from wallclock.testbed.server import Handler, Request, Response
+from wallclock.testbed.serving import listening
 
 BODY = b'{"id":"1","result":[0.5]}'
 
@@ -85,15 +85,14 @@ def test_the_body_of_an_answer(
     monkeypatch.setattr(callbacks, "_DRAIN_S", 60 if sent == length else 0.03)
     peers = set()
 
-    async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        assert request.transport is not None
-        peers.add(request.transport.get_extra_info("peername"))
-        response = web.StreamResponse(headers={"Content-Length": str(length)})
-        await response.prepare(request)
+    async def parts() -> AsyncIterator[bytes]:
         await asyncio.sleep(0.001)  # the body comes in a segment of its own
-        await response.write(bytes(sent))
+        yield bytes(sent)
         await asyncio.sleep(length > sent)  # and not all of it
-        return response
+
+    def handle(request: Request) -> Response:
+        peers.add(request.transport.get_extra_info("peername"))
+        return Response(body=parts(), length=length)
 
     async def post() -> None:
         settings = CallbackSettings(allow_private=True, attempts=1)
@@ -120,16 +119,17 @@ def test_what_a_receiver_sees(secret: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv(SECRET, secret)
     seen: dict[str, Any] = {}
 
-    async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        seen.update(request.headers, body=await request.read())
-        return web.Response(status=204)
+    def handle(request: Request) -> Response:
+        names = ("Content-Type", "Idempotency-Key", SIGNATURE)
+        seen.update({name: request.header(name) for name in names}, body=request.body)
+        return Response(204)
 
     assert send(handle) is None
     assert (seen["Content-Type"], seen["Idempotency-Key"]) == ("application/json", "key-1")
     if secret:
         assert verify_signature(secret, seen[SIGNATURE], seen["body"], now=1010)
     else:
-        assert SIGNATURE not in seen
+        assert not seen[SIGNATURE]
 
 
 def test_signature() -> None:

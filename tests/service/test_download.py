@@ -2,14 +2,13 @@
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -21,7 +20,8 @@ from wallclock.service.download import Downloader, DownloadSettings
 from wallclock.service.module import ItemError
 from wallclock.testbed.faults import Faults
 from wallclock.testbed.images import ImageServer
-from wallclock.testbed.serving import Handler, listening
+from wallclock.testbed.server import Handler, Request, Response
+from wallclock.testbed.serving import listening
 
 IMAGE = bytes(range(250)) * 4
 
@@ -152,34 +152,34 @@ def test_certificates_are_checked(tmp_path: Path) -> None:
     context.load_cert_chain(tmp_path / "own.pem")
 
     async def get() -> None:
-        runner = web.ServerRunner(web.Server(answering()))
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-        async with Downloader(DownloadSettings(allow_private=True)) as downloader:
+        server = await asyncio.start_server(_unused, "127.0.0.1", 0, ssl=context)
+        port = server.sockets[0].getsockname()[1]
+        async with server, Downloader(DownloadSettings(allow_private=True)) as downloader:
             with pytest.raises(ItemError, match=r"certificate verify failed") as caught:
-                await downloader.get(f"https://127.0.0.1:{runner.addresses[0][1]}/")
-        await runner.cleanup()
+                await downloader.get(f"https://127.0.0.1:{port}/")
         assert caught.value.permanent
 
     asyncio.run(get())
 
 
-def answering(**headers: str) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
+def _unused(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    raise AssertionError("the client has refused the certificate")
+
+
+def answering(**headers: str) -> Handler:
     """A handler whose answers are chunked, have these headers, and end after 1 MB."""
 
-    async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        assert request.headers["Accept-Encoding"] == "identity"
-        response = web.StreamResponse(headers={k.replace("_", "-"): v for k, v in headers.items()})
-        response.enable_chunked_encoding()
-        await response.prepare(request)
+    async def parts() -> AsyncIterator[bytes]:
         for _ in range(16):
-            await response.write(bytes(1 << 16))
-        return response
+            yield bytes(1 << 16)
+
+    def handle(request: Request) -> Response:
+        assert request.header("Accept-Encoding") == "identity"
+        return Response(200, parts(), {k.replace("_", "-"): v for k, v in headers.items()})
 
     return handle
 
 
-@pytest.mark.filterwarnings("ignore:Cannot write:RuntimeWarning")
 def test_the_limit_holds_without_a_declared_length() -> None:
     got = download(answering(), max_bytes=1 << 18)
     assert str(got.error) == "download: more bytes than the limit of 262,144"
@@ -197,10 +197,9 @@ def test_compressed_bodies_are_refused(encoding: str) -> None:
 def test_connections_are_reused() -> None:
     peers = set()
 
-    async def handle(request: web.BaseRequest) -> web.StreamResponse:
-        assert request.transport is not None
+    def handle(request: Request) -> Response:
         peers.add(request.transport.get_extra_info("peername"))
-        return web.Response(body=b"x")
+        return Response(body=b"x")
 
     async def get() -> None:
         settings = DownloadSettings(allow_private=True)

@@ -129,7 +129,14 @@ class Room:
 
     def counts(self, server: str) -> dict[str, Any]:
         """What a server has counted."""
-        answer = self._http.request("GET", self._urls[server] + CONTROL)
+        return self._stats(server, "?counts")
+
+    def accepted(self) -> dict[str, float]:
+        """When each id was accepted; grows with them, unlike the counts."""
+        return dict(self._stats("callbacks", "")["accepted_at_s"])
+
+    def _stats(self, server: str, query: str) -> dict[str, Any]:
+        answer = self._http.request("GET", self._urls[server] + CONTROL + query)
         return dict(json.loads(answer.data))
 
     def cpu_s(self) -> float:
@@ -215,19 +222,17 @@ def _send(room: Room, due: Sequence[float], sent: list[str], late: list[float]) 
 
 def _wait(room: Room, service: Service, n: int, progress: Progress) -> dict[str, float]:
     """Wait for n accepted callbacks; when each id was accepted."""
-    accepted: dict[str, float] = {}
-    moved = time.monotonic()
+    n_accepted, moved = 0, time.monotonic()
     while True:
-        before = len(accepted)
-        accepted = room.counts("callbacks")["accepted_at_s"]
+        before, n_accepted = n_accepted, room.counts("callbacks").get("accepted", 0)
         service.sample()
-        progress(len(accepted))
-        if len(accepted) >= n:
-            return accepted
-        if len(accepted) > before:
+        progress(n_accepted)
+        if n_accepted >= n:
+            return room.accepted()
+        if n_accepted > before:
             moved = time.monotonic()
         elif time.monotonic() - moved > _STUCK_S:
-            raise RuntimeError(f"{len(accepted)} of {n} callbacks after {_STUCK_S:g} s without one")
+            raise RuntimeError(f"{n_accepted} of {n} callbacks after {_STUCK_S:g} s without one")
         time.sleep(_POLL_S)
 
 
@@ -242,7 +247,7 @@ def _values(
     deadline = time.monotonic() + _STOP_S
     while (left := room.left()) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
-    counts = Counter(room.counts("callbacks") | {"accepted_at_s": 0})
+    counts = Counter(room.counts("callbacks"))
     check(set(sent), set(accepted), counts, left)
     images, delivered = room.counts("images"), room.counts("sqs")["delivered"]
     return {

@@ -142,8 +142,9 @@ class Queues:
             raise _invalid("(too long)", "MessageBody", f"it must be shorter than {limit} bytes")
         attributes = params.get("MessageAttributes") or {}
         delay_s = _number(params, "DelaySeconds", queue.number("DelaySeconds"), 0, 900)
-        digests = _digests(body, attributes, "MD5OfMessageBody")
-        return {"MessageId": queue.send(body, attributes, now, delay_s).id, **digests}
+        digest = _digest(attributes)
+        message = queue.send(body, attributes, now, delay_s)
+        return {"MessageId": message.id, "MD5OfMessageBody": message.body_md5, **digest}
 
     def _receive(self, queue: Queue, params: Json, now: float) -> Json:
         most = _number(params, "MaxNumberOfMessages", 1, 1, 10)
@@ -265,25 +266,24 @@ def _path(name: str) -> str:
     return f"/{ACCOUNT}/{name}"
 
 
-def _digests(body: str, attributes: Json, of_body: str) -> dict[str, str]:
-    """MD5 of body and attributes.
+def _digest(attributes: Json) -> dict[str, str]:
+    """MD5 of a message's attributes, if it has any.
 
     Source: the SQS developer guide, "Calculating the MD5 message digest for message attributes".
     """
-    digests = {of_body: md5(body.encode()).hexdigest()}
-    if attributes:
-        digest = md5()
-        for name, attribute in sorted(attributes.items()):
-            kind = str(attribute.get("DataType", ""))
-            if kind.partition(".")[0] not in ("String", "Number", "Binary"):
-                raise _invalid(kind, "DataType", "The prefixes are Binary, Number, and String.")
-            value, transport = (attribute.get("StringValue") or "").encode(), b"\1"
-            if kind.startswith("Binary"):
-                value, transport = b64decode(attribute.get("BinaryValue") or ""), b"\2"
-            for prefix, part in ((b"", name.encode()), (b"", kind.encode()), (transport, value)):
-                digest.update(prefix + len(part).to_bytes(4, "big") + part)
-        digests["MD5OfMessageAttributes"] = digest.hexdigest()
-    return digests
+    if not attributes:
+        return {}
+    digest = md5()
+    for name, attribute in sorted(attributes.items()):
+        kind = str(attribute.get("DataType", ""))
+        if kind.partition(".")[0] not in ("String", "Number", "Binary"):
+            raise _invalid(kind, "DataType", "The prefixes are Binary, Number, and String.")
+        value, transport = (attribute.get("StringValue") or "").encode(), b"\1"
+        if kind.startswith("Binary"):
+            value, transport = b64decode(attribute.get("BinaryValue") or ""), b"\2"
+        for prefix, part in ((b"", name.encode()), (b"", kind.encode()), (transport, value)):
+            digest.update(prefix + len(part).to_bytes(4, "big") + part)
+    return {"MD5OfMessageAttributes": digest.hexdigest()}
 
 
 def _delivered(queue: Queue, number: int, params: Json) -> Json:
@@ -307,7 +307,8 @@ def _delivered(queue: Queue, number: int, params: Json) -> Json:
         "MessageId": message.id,
         "ReceiptHandle": queue.handle(number),
         "Body": message.body,
-        **_digests(message.body, attributes, "MD5OfBody"),
+        "MD5OfBody": message.body_md5,
+        **_digest(attributes),
         **({"MessageAttributes": attributes} if attributes else {}),
         **({"Attributes": shown} if shown else {}),
     }

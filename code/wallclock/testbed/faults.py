@@ -14,7 +14,8 @@ import orjson
 from wallclock.errors import UserError, check_name
 from wallclock.testbed.server import Request, Response
 
-#: GET: the counts and what a server adds to them; with `?counts` these alone. PUT with a JSON object of faults: change these.
+#: GET: the counts, and what a server adds to them; with `?counts` these alone. PUT with a JSON
+#: object of faults: change these.
 CONTROL = "/testbed"
 
 

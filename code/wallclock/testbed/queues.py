@@ -17,9 +17,9 @@ import heapq
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import md5
 from typing import Any
-from uuid import UUID
 
 Json = dict[str, Any]
 
@@ -52,6 +52,7 @@ class Message:
 
     id: str
     body: str
+    body_md5: str
     attributes: Json
     sent_s: float
     hidden_until_s: float | None = None
@@ -89,13 +90,13 @@ class Queue:
 
     def redrive(self) -> Json:
         """The redrive policy; empty if there is none."""
-        policy: Json = json.loads(self.attributes.get("RedrivePolicy") or "{}")
-        return policy
+        return _parsed(self.attributes.get("RedrivePolicy") or "{}")
 
     def send(self, body: str, attributes: Json, now: float, delay_s: int) -> Message:
         """A new message, hidden while it is delayed."""
-        digest = md5(f"{self.uid} {self._n_added}".encode()).digest()
-        message = Message(str(UUID(bytes=digest, version=4)), body, attributes, now)
+        own = md5(f"{self.uid} {self._n_added}".encode()).hexdigest()
+        name = f"{own[:8]}-{own[8:12]}-{own[12:16]}-{own[16:20]}-{own[20:]}"
+        message = Message(name, body, md5(body.encode()).hexdigest(), attributes, now)
         self.add(message, now + delay_s if delay_s else None)
         return message
 
@@ -141,11 +142,12 @@ class Queue:
     def take(self, now: float) -> Iterator[int]:
         """The visible messages, oldest first; the caller hides or removes each that it takes."""
         self.show(now)
+        oldest_s = now - self.number("MessageRetentionPeriod")
         while self._visible:
             number = heapq.heappop(self._visible)
             if number not in self.messages:
                 continue
-            if self.messages[number].sent_s + self.number("MessageRetentionPeriod") <= now:
+            if self.messages[number].sent_s <= oldest_s:
                 self.remove(number)
             else:
                 yield number
@@ -165,3 +167,8 @@ class Queue:
             raise SqsError("ReceiptHandleIsInvalid", "The input receipt handle is invalid.")
         current = int(number) in self.messages and self.handle(int(number)) == handle
         return int(number) if current else None
+
+
+@lru_cache
+def _parsed(policy: str) -> Json:
+    return dict(json.loads(policy))

@@ -196,7 +196,7 @@ def _head(response: Response, framing: str, keep: bool) -> bytes:
 
 def _chunks(received: bytes, at: int) -> tuple[bytes, int] | None:
     """A chunked body from `at` on, and where it ends; None: it is not whole yet."""
-    parts = []
+    parts: list[bytes] = []
     while (end := received.find(b"\r\n", at)) >= 0:
         if (size := int(received[at:end].partition(b";")[0], 16)) < 0:
             raise ValueError
