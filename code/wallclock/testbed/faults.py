@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
+from urllib.parse import parse_qsl
 
 import orjson
 
@@ -68,17 +69,15 @@ class FaultyServer:
 
     def handle(self, request: Request) -> Response | Awaitable[Response]:
         """One request."""
-        path, _, query = request.target.partition("?")
         faults = self.faults
         try:
-            if path == CONTROL:
+            if request.path == CONTROL:
                 if request.method == "PUT":
                     self.faults = faults.changed(orjson.loads(request.body))
-                return Response(
-                    body=orjson.dumps(self.counts if query == "counts" else self.stats())
-                )
-            if query:
-                faults = faults.changed(request.query)
+                stats = self.counts if request.query == "counts" else self.stats()
+                return Response(body=orjson.dumps(stats))
+            if request.query:
+                faults = faults.changed(dict(parse_qsl(request.query, keep_blank_values=True)))
         except UserError as error:
             return Response(400, str(error).encode())
         self.counts["requests"] += 1

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, unquote, urlencode
 
 from wallclock.testbed.faults import Faults, FaultyServer, reset
 from wallclock.testbed.server import Request, Response
@@ -30,7 +30,7 @@ class ImageServer(FaultyServer):
         """The image, a redirect, or 404."""
         if faults.redirects > 0:
             return self._redirect(request, faults)
-        image = self._images.get(request.path)
+        image = self._images.get(unquote(request.path))
         if image is None:
             return Response(404)
         self.counts["images"] += 1
@@ -59,7 +59,6 @@ class ImageServer(FaultyServer):
 
     def _redirect(self, request: Request, faults: Faults) -> Response:
         self.counts["redirects"] += 1
-        query = urlencode({**request.query, "redirects": faults.redirects - 1})
+        query = urlencode({**dict(parse_qsl(request.query)), "redirects": faults.redirects - 1})
         last = faults.redirects == 1 and faults.redirect_to
-        path = request.target.partition("?")[0]
-        return Response(302, headers={"Location": last or f"{path}?{query}"})
+        return Response(302, headers={"Location": last or f"{request.path}?{query}"})

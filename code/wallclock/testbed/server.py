@@ -10,41 +10,30 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from http.client import responses
 from typing import cast
-from urllib.parse import parse_qsl, unquote
 
 _MAX_HEAD_BYTES = 1 << 16
 
 
 @dataclass(slots=True)
 class Request:
-    """One request, its body whole. `target`: path and query as sent; `keep`: the connection."""
+    """One request, its body whole. `path` and `query` are as sent; `keep`: the connection."""
 
     method: str
-    target: str
+    path: str
+    query: str
     keep: bool
     transport: asyncio.Transport
     _head: bytes
     _lower: bytes
     body: bytes = b""
 
-    @property
-    def path(self) -> str:
-        """The target's path, decoded."""
-        return unquote(self.target.partition("?")[0])
-
-    @property
-    def query(self) -> dict[str, str]:
-        """The target's query, decoded."""
-        return dict(parse_qsl(self.target.partition("?")[2], keep_blank_values=True))
-
     def header(self, name: str) -> str:
         """A header's value; empty if there is none."""
         key = b"\r\n%b:" % name.lower().encode()
-        start = self._lower.find(key)
-        if start < 0:
+        if (at := self._lower.find(key)) < 0:
             return ""
-        start += len(key)
-        return self._head[start : self._head.index(b"\r\n", start)].strip().decode("latin-1")
+        end = self._lower.index(b"\r\n", at + 2)
+        return self._head[at + len(key) : end].strip().decode("latin-1")
 
 
 @dataclass(slots=True)
@@ -66,7 +55,7 @@ Handler = Callable[[Request], Response | Awaitable[Response]]
 class Connection(asyncio.Protocol):
     """One client's connection. `opened` holds those that are open."""
 
-    _transport: asyncio.Transport
+    transport: asyncio.Transport
 
     def __init__(self, handler: Handler, opened: "set[Connection]") -> None:
         self._handler, self._opened = handler, opened
@@ -75,7 +64,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """asyncio: the client is connected."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by its methods alone
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is one by its methods alone
         self._opened.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -88,10 +77,6 @@ class Connection(asyncio.Protocol):
         if self._task is not None:
             self._task.cancel()
 
-    def close(self) -> None:
-        """Close the connection without another word."""
-        self._transport.abort()
-
     def data_received(self, data: bytes) -> None:
         """asyncio: the client has sent something."""
         self._received = self._received + data if self._received else data
@@ -100,20 +85,20 @@ class Connection(asyncio.Protocol):
 
     def _serve(self) -> None:
         """Answer what has been received whole, until an answer has to wait."""
-        while self._received and not self._transport.is_closing():
+        while self._received and not self.transport.is_closing():
             try:
                 request = self._next()
             except ValueError:
-                self._write(Response(400), b"", keep=False)
+                self._end(_head(Response(400), 0, keep=False), keep=False)
                 return
             if request is None:
                 return
             answer = self._handler(request)
-            if isinstance(answer, Response) and isinstance(answer.body, bytes):
-                self._write(answer, answer.body, request.keep)
-            else:
+            if not (isinstance(answer, Response) and isinstance(answer.body, bytes)):
                 self._task = asyncio.ensure_future(self._later(answer, request.keep))
                 return
+            body = answer.body
+            self._end(_head(answer, len(body), request.keep) + body, request.keep)
 
     def _next(self) -> Request | None:
         """Take the first request from what was received; None: it is not whole yet.
@@ -121,16 +106,15 @@ class Connection(asyncio.Protocol):
         Raises ValueError: it is no request.
         """
         received = self._received
-        end = received.find(b"\r\n\r\n")
-        if end < 0:
+        if (end := received.find(b"\r\n\r\n")) < 0:
             if len(received) > _MAX_HEAD_BYTES:
                 raise ValueError
             return None
         head, stop = received[: end + 2], end + 4
         method, target, version = head[: head.index(b"\r\n")].decode("latin-1").split(" ")
-        lower = head.lower()
+        lower, (path, _, query) = head.lower(), target.partition("?")
         keep = version == "HTTP/1.1" and b"\r\nconnection: close\r" not in lower
-        request = Request(method, target, keep, self._transport, head, lower)
+        request = Request(method, path, query, keep, self.transport, head, lower)
         if request.header("Transfer-Encoding"):
             if (chunks := _chunks(received, stop)) is None:
                 return None
@@ -150,48 +134,37 @@ class Connection(asyncio.Protocol):
         """Write an answer that has to wait, or whose body does; then go on."""
         try:
             response = answer if isinstance(answer, Response) else await answer
-            if isinstance(response.body, bytes):
-                self._write(response, response.body, keep)
+            if isinstance(body := response.body, bytes):
+                self._end(_head(response, len(body), keep) + body, keep)
             else:
-                await self._write_parts(response, response.body, keep)
+                n_sent, chunked = 0, response.length is None
+                self.transport.write(_head(response, response.length, keep))
+                async for part in body:
+                    self.transport.write(b"%x\r\n%b\r\n" % (len(part), part) if chunked else part)
+                    n_sent += len(part)
+                is_whole = chunked or n_sent == response.length
+                self._end(b"0\r\n\r\n" if chunked else b"", keep and is_whole)
             self._task = None
             self._serve()
         except BaseException:
-            self.close()
+            self.transport.abort()
             raise
 
-    def _write(self, response: Response, body: bytes, keep: bool) -> None:
-        if self._transport.is_closing():
-            return
-        self._transport.write(_head(response, f"Content-Length: {len(body)}", keep) + body)
-        if not keep:
-            self._transport.close()
-
-    async def _write_parts(
-        self, response: Response, parts: AsyncIterator[bytes], keep: bool
-    ) -> None:
-        length, n_sent = response.length, 0
-        chunked = length is None
-        framing = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {length}"
-        self._transport.write(_head(response, framing, keep))
-        async for part in parts:
-            self._transport.write(b"%x\r\n%b\r\n" % (len(part), part) if chunked else part)
-            n_sent += len(part)
-        if self._transport.is_closing():
-            return
-        if chunked:
-            self._transport.write(b"0\r\n\r\n")
-        if not keep or not (chunked or n_sent == length):
-            self._transport.close()
+    def _end(self, data: bytes, keep: bool) -> None:
+        """Write the last of an answer, unless its handler has reset the connection."""
+        if not self.transport.is_closing():
+            self.transport.write(data)
+            if not keep:
+                self.transport.close()
 
 
-def _head(response: Response, framing: str, keep: bool) -> bytes:
-    status = response.status
+def _head(response: Response, length: int | None, keep: bool) -> bytes:
+    status, chunked = response.status, "Transfer-Encoding: chunked"
+    framing = chunked if length is None else f"Content-Length: {length}"
     lines = [f"HTTP/1.1 {status} {responses.get(status, '')}", framing]
     lines += [f"{name}: {value}" for name, value in response.headers.items()]
-    if not keep:
-        lines.append("Connection: close")
-    return "\r\n".join([*lines, "\r\n"]).encode()
+    lines += ["\r\n"] if keep else ["Connection: close", "\r\n"]
+    return "\r\n".join(lines).encode()
 
 
 def _chunks(received: bytes, at: int) -> tuple[bytes, int] | None:

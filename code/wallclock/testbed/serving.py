@@ -21,17 +21,15 @@ async def listening(handler: Handler, port: int = 0) -> AsyncIterator[str]:
     The handler's state outlives the listener, so that the same server can be reached again later.
     """
     opened = set[Connection]()
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(
-        lambda: Connection(handler, opened), "127.0.0.1", port, backlog=1024
-    )
+    create = asyncio.get_running_loop().create_server
+    server = await create(lambda: Connection(handler, opened), "127.0.0.1", port, backlog=1024)
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
         while opened:
             for connection in opened:
-                connection.close()
+                connection.transport.abort()
             await asyncio.sleep(0)
 
 

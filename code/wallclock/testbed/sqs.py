@@ -57,7 +57,7 @@ class SqsServer:
             return _refused(error)
         if action == "ReceiveMessage" and not answer:
             return self._receive_later(params)
-        _add_host(answer, request)
+        _add_host(answer, "http://" + request.header("Host"))
         return _answered(answer)
 
     async def _receive_later(self, params: Json) -> Response:
@@ -116,8 +116,7 @@ def _refused(error: SqsError) -> Response:
     return _answered(answer, 400, **{"x-amzn-query-error": f"{error.query_code};Sender"})
 
 
-def _add_host(answer: Json, request: Request) -> None:
-    host = "http://" + request.header("Host")
+def _add_host(answer: Json, host: str) -> None:
     if "QueueUrl" in answer:
         answer["QueueUrl"] = host + answer["QueueUrl"]
     if "QueueUrls" in answer:
