@@ -88,6 +88,9 @@ def test_callbacks_are_accepted_once() -> None:
         ] * 4
         assert post(None, b"4") == 400
         counts = session.get(f"{url}/testbed", timeout=10).json()
+        alone = session.get(f"{url}/testbed?counts", timeout=10).json()
+    assert {**alone, "accepted_at_s": counts["accepted_at_s"]} == counts
+    assert "accepted_at_s" not in alone
     assert counts == {
         **{"requests": 7, "errors": 1, "resets": 0, "cuts": 1, "accepted": 2, "duplicates": 3},
         **{"conflicts": 1, "unkeyed": 1, "accepted_at_s": {"a": 10.0, "b": 20.0}},
