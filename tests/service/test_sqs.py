@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from botocore.credentials import ReadOnlyCredentials
 
 from wallclock.errors import UserError
 from wallclock.service.module import ItemError
@@ -80,6 +82,42 @@ def test_unreachable_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     assert [record.message for record in caplog.records] == [
         *("queue unreachable", "queue reachable again")
     ]
+
+
+class Temporary:
+    """Credentials that are over and have to be fetched."""
+
+    def __init__(self) -> None:
+        self.threads = list[int]()
+
+    def refresh_needed(self) -> bool:
+        return not self.threads
+
+    def get_frozen_credentials(self) -> ReadOnlyCredentials:
+        self.threads.append(threading.get_ident())
+        return ReadOnlyCredentials("key", "secret", "token")
+
+
+def test_signature_with_credentials_that_are_fetched_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    queue = Queue("https://sqs.eu-west-1.amazonaws.com/1/work", 0, "dead", 5)
+    queue._credentials = credentials = Temporary()
+    headers = asyncio.run(queue._signed("SendMessage", b"{}"))
+    assert headers["X-Amz-Security-Token"] == "token"
+    assert headers["X-Amz-Target"] == "AmazonSQS.SendMessage"
+    assert headers["Authorization"].startswith("AWS4-HMAC-SHA256 Credential=key/")
+    assert "/eu-west-1/sqs/aws4_request" in headers["Authorization"]
+    in_loop = [one == threading.get_ident() for one in credentials.threads]
+    assert in_loop == [False, True]
+
+
+def test_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boto3.session.Session.get_credentials", lambda self: None)
+    with pytest.raises(UserError, match="no AWS credentials"):
+        Queue("https://sqs.eu-west-1.amazonaws.com/1/work", 0, "dead", 5)
 
 
 def test_queue_that_cannot_be_served() -> None:
