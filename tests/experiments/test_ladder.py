@@ -65,7 +65,7 @@ def test_the_knee_is_the_highest_rate_within_the_bound() -> None:
 
 def test_a_rate_that_is_not_kept_up_with_is_no_knee() -> None:
     records = [
-        replace(one, samples=one.samples | {"latency": [500 * made.MS]})
+        replace(one, samples={**one.samples, "latency": [500 * made.MS]})
         if one.cell.label == "rung-4-at-1.2"
         else one
         for one in made.ladder()
