@@ -9,8 +9,9 @@ source leaves open. `setup=this box`: no mock and no model, decoding and resizin
 
 `ladder.csv`: from a full queue, so that a latency would be that of the queue. `ladder-latency.csv`:
 Poisson arrivals at shares of each rung's own measured rate; `within_bound`: the 99th percentile is
-at most `bound` times that at the lowest share, `knee` marks the highest rate that is. Above a share
-of 1 the queue grows as long as requests arrive.
+at most `bound` times that at the lowest share; `keeps_up`: requests were answered as fast as they
+arrived, within 5 %. `knee` marks the highest rate at which both hold. Above a share of 1 the queue
+grows as long as requests arrive.
 """
 
 from dataclasses import replace
@@ -34,8 +35,8 @@ COLUMNS = _common.columns(
     *("speedup_vs_previous speedup_vs_rung_1", _COSTS),
 )
 LATENCY_COLUMNS = _common.columns(
-    *("what", _SHARED, "share offered_per_s requests_per_s n_images repeats"),
-    *(_common.LATENCY_COLUMNS, "bound within_bound knee late_ms", _COSTS),
+    *("what", _SHARED, "share offered_per_s arrived_per_s requests_per_s n_images repeats"),
+    *(_common.LATENCY_COLUMNS, "bound within_bound keeps_up knee late_ms", _COSTS),
 )
 TABLES = {CSV: COLUMNS, LATENCY_CSV: LATENCY_COLUMNS}
 MOCK, BOX = "mock S3", "this box"
@@ -44,6 +45,8 @@ _RUNGS = (1, 2, 3, 4, 5)
 _WHOLE = predicted.BATCH
 #: Batches of requests, at least, for a 99th percentile.
 _LEAST = 13
+#: Of the requests that arrive in a second, those that are answered in one, at least.
+_KEPT_UP = 0.95
 #: Of rung 5's expected rate on this box, what the others' passes are planned for.
 _BOX_SHARE = 0.2
 
@@ -198,6 +201,7 @@ def _at_rate(repeats: Records) -> Row:
     shown = _common.median_repeat(repeats, lambda one: max(one.samples["latency"]))
     row = _common.percentile_columns(shown, "latency") | {"bound": shown.cell.params["bound"]}
     row |= {"repeats": len(_common.measured(repeats)), "late_ms": 1e3 * shown.values["late_s"]}
+    row["arrived_per_s"] = shown.values["arrived_per_s"]
     return row | {"requests_per_s": _common.rate(shown), **_costs(repeats)}
 
 
@@ -237,10 +241,11 @@ def _compare(row: Row, rungs: dict[object, Row]) -> None:
 
 
 def _mark(series: list[Row]) -> None:
-    """Mark the rates of one rung at which the bound holds, and the highest of them."""
+    """Mark the rates of one rung at which the bound holds and it keeps up, and the highest."""
     p99 = [float(str(row["latency_p99_ms"])) for row in series]
     for row, latency in zip(series, p99, strict=True):
         row["within_bound"] = latency <= float(str(row["bound"])) * p99[0]
-        row["knee"] = False
-    if held := [row for row in series if row["within_bound"]]:
+        answered, arrived = (float(str(row[f"{name}_per_s"])) for name in ("requests", "arrived"))
+        row |= {"keeps_up": answered >= _KEPT_UP * arrived, "knee": False}
+    if held := [row for row in series if row["within_bound"] and row["keeps_up"]]:
         max(held, key=lambda row: float(str(row["offered_per_s"])))["knee"] = True

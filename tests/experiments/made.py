@@ -189,7 +189,7 @@ def ladder() -> list[Record]:
         params, n = {**mock, "rung": number, "bound": 3.0, **changes}, round(10 * rate)
         samples = {"wall": [10 * S], **({"latency": [ms * MS] * 10} if ms else {})}
         recipe = Recipe(label, batch_size=32 if number == 5 else 8)
-        counted = {**values, "n_loaded": n}
+        counted = {**values, "n_loaded": n, "arrived_per_s": changes.get("rate")}
         return record("ladder", "ladder", label, counted, params, samples, recipe=recipe)
 
     full = enumerate((3.0, 9.0, 20.0, 30.0, 60.0), start=1)

@@ -59,7 +59,20 @@ def test_the_knee_is_the_highest_rate_within_the_bound() -> None:
     low, high, failed = rows
     assert (low["latency_p99_ms"], low["within_bound"], low["knee"]) == (500, True, True)
     assert (high["latency_p99_ms"], high["within_bound"], high["knee"]) == (2000, False, False)
+    assert (low["keeps_up"], high["keeps_up"]) == (True, False)
     assert (failed["status"], failed["knee"], failed["latency_p99_ms"]) == ("error", None, None)
+
+
+def test_a_rate_that_is_not_kept_up_with_is_no_knee() -> None:
+    records = [
+        replace(one, samples={**one.samples, "latency": [500 * made.MS]})
+        if one.cell.label == "rung-4-at-1.2"
+        else one
+        for one in made.ladder()
+    ]
+    low, high, _ = ladder.tables(records)[ladder.LATENCY_CSV]
+    assert (high["within_bound"], high["keeps_up"], high["knee"]) == (True, False, False)
+    assert (low["knee"], high["arrived_per_s"], high["requests_per_s"]) == (True, 36, 30)
 
 
 def test_repeats_make_a_range() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from wallclock.service.batching import BatchPolicy
 
 
-def settle(most: int, step_s: Callable[[int], float], steps: int = 300) -> BatchPolicy:
+def settle(most: int, step_s: Callable[[int], float], steps: int = 350) -> BatchPolicy:
     """The policy after full batches on a device whose step time is a function of the rows."""
     policy = BatchPolicy(most, 0.02)
     for _ in range(steps):
@@ -32,7 +32,7 @@ def test_grows_while_throughput_rises(step_s: Callable[[int], float], size: int)
 
 def test_follows_a_device_that_changes() -> None:
     policy = settle(64, lambda n: 0.01 * n)
-    for _ in range(2_000):
+    for _ in range(350):
         policy.observe(policy.size, 0.02)
     assert policy.size == 64
 

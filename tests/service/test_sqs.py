@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from botocore.credentials import ReadOnlyCredentials
 
 from wallclock.errors import UserError
 from wallclock.service.module import ItemError
@@ -25,11 +27,11 @@ async def opened(server: SqsServer, **options: Any) -> AsyncIterator[tuple[Queue
     attributes = {"VisibilityTimeout": "7", "RedrivePolicy": json.dumps(POLICY)}
     await server.call("CreateQueue", {"QueueName": "work", "Attributes": attributes})
     async with listening(server.handle) as url:
-        values = {"visibility_s": 0, "dead_letter": "", "max_receives": 5, "pulls": 1, **options}
+        values = {"visibility_s": 0, "dead_letter": "", "max_receives": 5, **options}
         queue = Queue(f"{url}/{ACCOUNT}/work", **values)
         await queue.open()
         yield queue, url
-        queue.close()
+        await queue.close()
 
 
 def test_calls() -> None:
@@ -67,12 +69,12 @@ def test_unreachable_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def calls() -> None:
         server = SqsServer()
         async with opened(server) as (queue, _):
-            queue._client.meta.events.register("before-send", _broken)
+            endpoint, queue._endpoint = queue._endpoint, "http://127.0.0.1:1/"
             for _ in range(3):
-                with pytest.raises(QueueError, match="Could not connect"):
+                with pytest.raises(QueueError, match="Cannot connect"):
                     await queue.receive(10, 0)
             assert queue.reachable is False
-            queue._client.meta.events.unregister("before-send", _broken)
+            queue._endpoint = endpoint
             assert await queue.receive(10, 0) == []
             assert queue.reachable
 
@@ -82,15 +84,49 @@ def test_unreachable_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     ]
 
 
-def _broken(request: Any, **_: Any) -> None:
-    from botocore.exceptions import EndpointConnectionError
+class Temporary:
+    """Credentials that are over and have to be fetched."""
 
-    raise EndpointConnectionError(endpoint_url=request.url)
+    def __init__(self) -> None:
+        self.threads = list[int]()
+
+    def refresh_needed(self) -> bool:
+        return not self.threads
+
+    def get_frozen_credentials(self) -> ReadOnlyCredentials:
+        self.threads.append(threading.get_ident())
+        return ReadOnlyCredentials("key", "secret", "token")
+
+
+def test_signature_with_credentials_that_are_fetched_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    queue = Queue("https://sqs.eu-west-1.amazonaws.com/1/work", 0, "dead", 5)
+    queue._credentials = credentials = Temporary()
+    headers = asyncio.run(queue._signed("SendMessage", b"{}"))
+    assert headers["X-Amz-Security-Token"] == "token"
+    assert headers["X-Amz-Target"] == "AmazonSQS.SendMessage"
+    assert headers["Authorization"].startswith("AWS4-HMAC-SHA256 Credential=key/")
+    assert "/eu-west-1/sqs/aws4_request" in headers["Authorization"]
+    in_loop = [one == threading.get_ident() for one in credentials.threads]
+    assert in_loop == [False, True]
+
+
+def test_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boto3.session.Session.get_credentials", lambda self: None)
+    with pytest.raises(UserError, match="no AWS credentials"):
+        Queue("https://sqs.eu-west-1.amazonaws.com/1/work", 0, "dead", 5)
 
 
 def test_queue_that_cannot_be_served() -> None:
     async def no_queue(url: str) -> None:
-        await Queue(url, 0, "", 5, 1).open()
+        queue = Queue(url, 0, "", 5)
+        try:
+            await queue.open()
+        finally:
+            await queue.close()
 
     async def calls() -> None:
         server = SqsServer()
@@ -104,7 +140,7 @@ def test_queue_that_cannot_be_served() -> None:
     asyncio.run(calls())
     for url in ("work", "http://host", "ftp://host/0/work"):
         with pytest.raises(UserError, match="give a queue's URL"):
-            Queue(url, 0, "", 5, 1)
+            Queue(url, 0, "", 5)
 
 
 def test_grouped_in_tens_and_after_a_while() -> None:

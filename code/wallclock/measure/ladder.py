@@ -54,8 +54,9 @@ def ladder(cell: Cell, work: Path, progress: Progress) -> Measurement:
     `latency` (open), of each request. Values: `cpu_s` of the service's processes meanwhile,
     `peak_memory_mib` of them together, shared pages in each; `bed_cpu_s`, of the test bed after its
     start; `redeliveries`; `wasted`, downloads beyond one a request; `image_bytes` downloaded;
-    `late_s`, the 99th percentile of how late requests were sent. Raises RuntimeError: a request was
-    lost or answered twice, or the service ended or got stuck.
+    `late_s`, the 99th percentile of how late requests were sent; `arrived_per_s`, as many as were
+    due in a second. Raises RuntimeError: a request was lost or answered twice, or the service ended
+    or got stuck.
     """
     params, manifest = cell.params, protocol.open_corpus(cell, "jpeg")
     values = protocol.set_conditions(cell, manifest, uses_torch=False)
@@ -209,7 +210,8 @@ def _run(
     times = [accepted[name] for name in sent[warm_up:] if name in accepted]
     values = _values(room, service, sent, accepted, sorted(times))
     values["latency_s"] = [at - moment for at, moment in zip(times, due, strict=True)]
-    return values | {"late_s": float(np.quantile(late, 0.99))}
+    arrived_per_s = (n - 1) / (due[-1] - due[0])
+    return values | {"late_s": float(np.quantile(late, 0.99)), "arrived_per_s": arrived_per_s}
 
 
 def _send(room: Room, due: Sequence[float], sent: list[str], late: list[float]) -> None:

@@ -5,14 +5,13 @@ than 2 % more rows per second. The oldest row waits for others at most `max_wait
 if no other is on its way.
 """
 
-from statistics import median
-
 #: A larger batch has to be this much faster, in rows per second.
 _GAIN = 1.02
-#: Steps of one size whose median is its step time: the first may compile or warm up.
+#: Steps of one size, the shortest of which is its step time: the first may compile or warm up, and
+#: what else runs on the machine only makes them longer.
 _TRIALS = 3
-#: Steps after which the next size is tried again: the load on the machine may have changed.
-_STEPS_UNTIL_RETRIAL = 1_000
+#: Steps after which the next size is tried again: rows pile up behind a batch that is too small.
+_STEPS_UNTIL_RETRIAL = 100
 
 
 class BatchPolicy:
@@ -54,7 +53,7 @@ class BatchPolicy:
             return
         self._trials.append(max(seconds, 1e-9))
         if len(self._trials) == _TRIALS:
-            self._step_s[self._at] = median(self._trials)
+            self._step_s[self._at] = min(self._trials)
             self._move()
             self._trials.clear()
 

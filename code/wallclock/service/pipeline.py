@@ -30,9 +30,9 @@ from wallclock.service.metrics import BUFFERS, Metrics
 from wallclock.service.module import ItemError, Module
 from wallclock.service.settings import ServiceSettings
 
-#: Images that one hop to a thread prepares: a hop costs as much as a small decode, and for large
-#: ones their own time is the limit, so that none waits for others longer than that.
-_CHUNK, _CHUNK_S = 8, 0.005
+#: Images that one hop to a thread prepares: a hop costs as much as a small decode, so that less
+#: than `_SMALL_S` of work is not divided; of large ones none waits for others above `_CHUNK_S`.
+_CHUNK, _SMALL_S, _CHUNK_S = 8, 0.002, 0.005
 #: Batches that wait, prepared, for the device.
 _BATCHES_AHEAD = 2
 #: Seconds between tries of a callback: as long as it has failed already, from and to these.
@@ -58,7 +58,8 @@ class Pipeline:
         self._downloads, self._callbacks = downloads, callbacks
         self._metrics, self._clock = metrics, clock
         self._policy = BatchPolicy(settings.batch, settings.max_wait_s)
-        self._workers = ThreadPoolExecutor(settings.n_workers, "preprocess")
+        self._n_workers = settings.n_workers  # read once: it asks the operating system
+        self._workers = ThreadPoolExecutor(self._n_workers, "preprocess")
         self._device = ThreadPoolExecutor(1, "process")
         ahead = {"batch": _BATCHES_AHEAD * settings.batch}
         self._buffers = {name: asyncio.Queue[Item](ahead.get(name, 0)) for name in BUFFERS}
@@ -77,7 +78,7 @@ class Pipeline:
         settings = self._settings
         for stage, n in (
             (self._download, settings.downloads),
-            (self._preprocess, settings.n_workers),
+            (self._preprocess, self._n_workers),
             (self._process, 1),
             (self._call_back, settings.callbacks),
         ):
@@ -123,9 +124,9 @@ class Pipeline:
     async def _preprocess(self) -> None:
         loop, images = asyncio.get_running_loop(), self._buffers["images"]
         while True:
-            share = -(-images.qsize() // self._settings.n_workers)  # of what waits, a worker's
-            most = max(1, min(_CHUNK, share, int(_CHUNK_S / self._image_s)))
-            chunk = await self._take("images", most)
+            share = -(-images.qsize() // self._n_workers)  # of what waits, a worker's
+            small, most = int(_SMALL_S / self._image_s), int(_CHUNK_S / self._image_s)
+            chunk = await self._take("images", max(1, min(_CHUNK, max(share, small), most)))
             outcomes = await loop.run_in_executor(self._workers, self._prepare, chunk)
             for item, (outcome, seconds) in zip(chunk, outcomes, strict=True):
                 if isinstance(outcome, ItemError):
@@ -158,9 +159,9 @@ class Pipeline:
             batch = [item for item in (waiting.popleft() for _ in range(n)) if self._wanted(item)]
             if not batch:
                 continue
-            began_s = self._busy_since_s = self._clock()
-            outcomes = await loop.run_in_executor(self._device, self._run, batch)
-            seconds, self._busy_since_s = self._clock() - began_s, float("inf")
+            self._busy_since_s = self._clock()
+            outcomes, seconds = await loop.run_in_executor(self._device, self._timed, batch)
+            self._busy_since_s = float("inf")
             self._policy.observe(len(batch), seconds)
             self._metrics.batch.observe(len(batch))
             self._metrics.stage["process"].observe(seconds)
@@ -189,8 +190,12 @@ class Pipeline:
                     async with asyncio.timeout(self._policy.max_wait_s - waited_s):
                         waiting += await self._take("batch", missing)
 
+    def _timed(self, items: Sequence[Item]) -> tuple[list[bytes | ItemError], float]:
+        """In the thread of `process`: the event loop may take notice of its end much later."""
+        began_s = self._clock()
+        return self._run(items), self._clock() - began_s
+
     def _run(self, items: Sequence[Item]) -> list[bytes | ItemError]:
-        """In the thread of `process`."""
         try:
             results = self._module.process(np.stack([_array(item) for item in items]))
             if len(results) != len(items):

@@ -1,21 +1,29 @@
-"""A queue of Amazon SQS, or of a server with its protocol, through boto3 in a few threads."""
+"""A queue of Amazon SQS, or of a server with its JSON protocol, from the event loop.
+
+Credentials, region and signatures are boto3's. Its client is not used: it blocks, so that every
+call would need a thread, and takes several times the CPU time of the call.
+"""
 
 import asyncio
 import logging
 import os
 import random
 import re
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cached_property
 from itertools import islice
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
+import aiohttp
 import boto3
 import orjson
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from botocore.exceptions import BotoCoreError
 
 from wallclock.errors import UserError, first_line
 from wallclock.service.leases import Message
@@ -26,6 +34,9 @@ T = TypeVar("T")
 
 #: Entries of a batch call, at most; also messages of a receive.
 TEN = 10
+_JSON = "application/x-amz-json-1.0"
+#: Seconds of a call, beside those that a receive waits for messages; and to connect.
+_TIMEOUT = aiohttp.ClientTimeout(30, sock_connect=5)
 _REGION = re.compile(r"(?:^|\.)sqs[.-](?:fips\.)?([a-z0-9-]+)\.")
 #: SQS allows ten attributes on a message, and a reason is read by people.
 _MAX_ATTRIBUTES, _MAX_REASON = 10, 1_000
@@ -36,26 +47,31 @@ class QueueError(Exception):
 
 
 class Queue:
-    """One queue. Call `open` first.
+    """One queue. Call `open` first, in the event loop, and `close` at the end.
 
     Args:
         url: its URL; the host is the endpoint.
         visibility_s: for how long a delivery hides a message; 0: as the queue's attribute says.
         dead_letter: URL of the dead-letter queue, if not the one of the queue's RedrivePolicy.
         max_receives: deliveries before a message is given up, if the queue has no RedrivePolicy.
-        pulls: receives at a time; they have threads of their own, for they wait for messages.
     """
 
-    def __init__(
-        self, url: str, visibility_s: int, dead_letter: str, max_receives: int, pulls: int
-    ) -> None:
+    def __init__(self, url: str, visibility_s: int, dead_letter: str, max_receives: int) -> None:
         self.url, self.visibility_s = url, visibility_s
         self.dead_letter, self.max_receives = dead_letter, max_receives
-        self._client = _connect(url, pulls + TEN)
-        self._pulls = ThreadPoolExecutor(pulls, "queue-receive")
-        self._calls = ThreadPoolExecutor(TEN, "queue-call")
+        self._endpoint, self._credentials, self._region = _access(url)
         #: Whether the last call was answered; None before the first.
         self.reachable: bool | None = None
+
+    @cached_property
+    def _session(self) -> aiohttp.ClientSession:
+        # trust_env would read ~/.netrc, too, in a thread and for every call.
+        parts = urlsplit(self._endpoint)
+        direct = proxy_bypass(str(parts.hostname))
+        proxy = None if direct else getproxies().get(parts.scheme)
+        trusted = ssl.create_default_context(cafile=os.environ.get("AWS_CA_BUNDLE"))
+        connector = aiohttp.TCPConnector(ssl=trusted)
+        return aiohttp.ClientSession(connector=connector, timeout=_TIMEOUT, proxy=proxy)
 
     async def open(self) -> None:
         """Read the queue's visibility timeout and where its dead letters go.
@@ -63,7 +79,7 @@ class Queue:
         Raises UserError: no such queue, it cannot be reached, or it has no dead-letter queue.
         """
         try:
-            answer = await self._call("get_queue_attributes", AttributeNames=["All"])
+            answer = await self._call("GetQueueAttributes", AttributeNames=["All"])
             attributes = answer.get("Attributes", {})
             self.visibility_s = self.visibility_s or int(attributes["VisibilityTimeout"])
             policy = orjson.loads(attributes.get("RedrivePolicy") or "{}")
@@ -71,7 +87,7 @@ class Queue:
             arn = policy.get("deadLetterTargetArn", "").split(":")
             if not self.dead_letter and len(arn) == 6:
                 names = {"QueueName": arn[5], "QueueOwnerAWSAccountId": arn[4]}
-                found = await self._call("get_queue_url", QueueUrl=None, **names)
+                found = await self._call("GetQueueUrl", QueueUrl=None, **names)
                 self.dead_letter = found["QueueUrl"]
         except QueueError as error:
             raise UserError(f"{self.url}: {error}; check the URL and the credentials") from error
@@ -84,8 +100,7 @@ class Queue:
     async def receive(self, most: int, wait_s: int) -> list[Message]:
         """Up to ten messages; waits for the first one up to `wait_s`. Raises QueueError."""
         answer = await self._call(
-            "receive_message",
-            self._pulls,
+            "ReceiveMessage",
             MaxNumberOfMessages=min(most, TEN),
             WaitTimeSeconds=wait_s,
             VisibilityTimeout=self.visibility_s,
@@ -108,12 +123,12 @@ class Queue:
 
         Raises QueueError: the whole call failed.
         """
-        return await self._batch("delete_message_batch", [{"ReceiptHandle": h} for h in handles])
+        return await self._batch("DeleteMessageBatch", [{"ReceiptHandle": h} for h in handles])
 
     async def hide(self, changes: Sequence[tuple[str, int]]) -> list[bool | None]:
         """Hide up to ten (handle, seconds) from now on; 0 returns one. As `delete`."""
         entries = [{"ReceiptHandle": h, "VisibilityTimeout": seconds} for h, seconds in changes]
-        return await self._batch("change_message_visibility_batch", entries)
+        return await self._batch("ChangeMessageVisibilityBatch", entries)
 
     async def _batch(self, action: str, entries: list[dict[str, Any]]) -> list[bool | None]:
         numbered = [{"Id": str(number), **entry} for number, entry in enumerate(entries)]
@@ -132,61 +147,74 @@ class Queue:
         kept = islice((message.attributes or {}).items(), _MAX_ATTRIBUTES - len(texts))
         attributes = {**dict(kept), **texts}
         await self._call(
-            "send_message",
+            "SendMessage",
             QueueUrl=self.dead_letter,
             MessageBody=message.body,
             MessageAttributes=attributes,
         )
 
-    async def _call(
-        self, action: str, pool: ThreadPoolExecutor | None = None, **values: Any
-    ) -> Any:
-        """One call in a thread; the log says once that the queue is gone, and once it is back."""
+    async def _call(self, action: str, **values: Any) -> Any:
+        """One call; the log says once that the queue is gone, and once it is back."""
         values = {"QueueUrl": self.url} | values
-        values = {name: value for name, value in values.items() if value is not None}
-        call = partial(getattr(self._client, action), **values)
+        body = orjson.dumps({name: value for name, value in values.items() if value is not None})
         try:
-            loop = asyncio.get_running_loop()
-            answer = await loop.run_in_executor(pool or self._calls, call)
-        except (BotoCoreError, ClientError) as error:
+            headers = await self._signed(action, body)
+            async with self._session.post(self._endpoint, data=body, headers=headers) as response:
+                answer = await response.read()
+                if response.status != 200:
+                    raise QueueError(_reason(response.status, answer))
+                found = orjson.loads(answer)
+        except (aiohttp.ClientError, OSError, BotoCoreError, ValueError, QueueError) as error:
+            reason = first_line(error)
             if self.reachable:
-                event(logging.WARNING, "queue unreachable", action=action, reason=first_line(error))
+                event(logging.WARNING, "queue unreachable", action=action, reason=reason)
             self.reachable = False
-            raise QueueError(first_line(error)) from error
+            raise QueueError(reason) from error
         if self.reachable is False:
             event(logging.WARNING, "queue reachable again")
         self.reachable = True
-        return answer
+        return found
 
-    def close(self) -> None:
-        """Make no more calls; one that is on its way is not waited for."""
-        for pool in (self._pulls, self._calls):
-            pool.shutdown(wait=False, cancel_futures=True)
+    async def _signed(self, action: str, body: bytes) -> dict[str, str]:
+        """The headers of a call."""
+        get_credentials = self._credentials.get_frozen_credentials
+        if getattr(self._credentials, "refresh_needed", bool)():  # temporary ones: a call for them
+            await asyncio.to_thread(get_credentials)
+        headers = {"Content-Type": _JSON, "X-Amz-Target": f"AmazonSQS.{action}"}
+        request = AWSRequest("POST", self._endpoint, headers, body)
+        SigV4Auth(get_credentials(), "sqs", self._region).add_auth(request)
+        return dict(request.headers)
+
+    async def close(self) -> None:
+        """Make no more calls; one that is on its way is cut off."""
+        await self._session.close()
 
 
-def _connect(url: str, connections: int) -> Any:
-    """A boto3 client for a queue's URL. Raises UserError: it is none."""
+def _access(url: str) -> tuple[str, Any, str]:
+    """The endpoint of a queue's URL, credentials and region. Raises UserError: it has none."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or not parts.path.strip("/"):
         raise UserError(f"{url}: give a queue's URL, https://sqs.REGION.amazonaws.com/ACCOUNT/NAME")
-    region = _REGION.search(parts.hostname)
-    keys = {}
+    session, region = boto3.session.Session(), _REGION.search(parts.hostname)
     of_amazon = parts.hostname.endswith((".amazonaws.com", ".amazonaws.com.cn"))
-    if not (of_amazon or {"AWS_ACCESS_KEY_ID", "AWS_PROFILE"} & os.environ.keys()):
+    if of_amazon or {"AWS_ACCESS_KEY_ID", "AWS_PROFILE"} & os.environ.keys():
+        credentials = session.get_credentials()
+    else:
         # A server of one's own: without this, boto3 would look for keys on the network.
-        keys = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
-    session = boto3.session.Session(**keys)
-    config = Config(
-        # We try again ourselves, and know for how long that is worth it.
-        retries={"total_max_attempts": 1},
-        max_pool_connections=connections,
-        connect_timeout=5,
-        read_timeout=30,
-        parameter_validation=False,
-    )
+        credentials = Credentials("local", "local")
+    if credentials is None:
+        raise UserError(f"{url}: no AWS credentials; set AWS_PROFILE, or AWS_ACCESS_KEY_ID and key")
     name = region[1] if region else session.region_name or "us-east-1"
-    endpoint = f"{parts.scheme}://{parts.netloc}"
-    return session.client("sqs", name, endpoint_url=endpoint, config=config)
+    return f"{parts.scheme}://{parts.netloc}/", credentials, name
+
+
+def _reason(status: int, answer: bytes) -> str:
+    """Why the queue has refused a call: `AccessDenied: …`."""
+    try:
+        error = orjson.loads(answer)
+        return f"{error['__type'].rpartition('#')[2]}: {error.get('message', '')}"
+    except (ValueError, TypeError, KeyError):
+        return f"HTTP {status}"
 
 
 class Grouped(Generic[T]):

@@ -26,9 +26,7 @@ class Worker:
     def __init__(self, url: str, setup: Setup, module: Module) -> None:
         self._setup, self._module = setup, module
         service = setup.service
-        self._queue = Queue(
-            *(url, service.visibility_s, service.dead_letter, service.max_receives, service.pulls)
-        )
+        self._queue = Queue(url, service.visibility_s, service.dead_letter, service.max_receives)
         self._stopping, self._at_once = asyncio.Event(), asyncio.Event()
 
     def stop(self) -> None:
@@ -43,7 +41,7 @@ class Worker:
         """
         setup, settings, metrics = self._setup, self._setup.service, Metrics()
         async with AsyncExitStack() as stack:
-            stack.callback(self._queue.close)
+            stack.push_async_callback(self._queue.close)
             await self._queue.open()
             visibility_s = self._queue.visibility_s
             least = settings.batch + settings.downloads + TEN * settings.pulls
