@@ -300,7 +300,7 @@ def nodes() -> Iterator[Nodes]:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def start(src: Path, out: Path, settings: dict[str, Any]) -> "subprocess.Popen[str]":
+def start(src: Path, out: Path | str, settings: dict[str, Any]) -> "subprocess.Popen[str]":
     words = [f"{name}={value}" for name, value in settings.items()]
     command = [sys.executable, "-m", "wallclock", "embed", str(src), str(out), *words]
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}

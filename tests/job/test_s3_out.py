@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from botocore.exceptions import ClientError
 from moto.s3.responses import S3Response
@@ -20,6 +23,7 @@ from moto.server import ThreadedMotoServer
 
 from tests.conftest import ROOT
 from tests.corpus.abo.conftest import fill
+from tests.job import test_cluster as on_cluster
 from tests.job.conftest import DAMAGED, QUICK, Content, N, content
 from tests.job.test_killed import PHASED, vectors
 from tests.killing import Job, kill_at_random
@@ -53,11 +57,10 @@ def server() -> Iterator[str]:
 
 @pytest.fixture
 def out(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A new prefix; a lease that is soon known to be another job's."""
+    """A new prefix, and a folder for what is temporary."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", server)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "test")
-    monkeypatch.setattr(lease, "RENEWED_EACH_S", 0.04)
     (tmp_path / "temporary").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     return f"s3://bucket/{tmp_path.name}"
@@ -67,32 +70,49 @@ def names(out: str) -> list[str]:
     return sorted(S3.named(out).names(""))
 
 
+def everything(out: str) -> dict[str, bytes]:
+    return {name: S3.named(out).read(name) for name in names(out) if name != ".lease"}
+
+
+def plain(name: str) -> str:
+    """Without the attempt."""
+    return re.sub(r"\.[0-9a-f]{12}\.", ".", name)
+
+
 # --- the job ------------------------------------------------------------------------------------
 
 
-def test_as_in_a_folder(out: str, images: Path, whole: Content, tmp_path: Path) -> None:
-    """Bytes of the parts, failures, thumbnails; what reads it; a copy of it in a folder."""
+def test_as_in_a_folder(out: str, images: Path, tmp_path: Path) -> None:
+    """Bytes of the parts, failures and thumbnails; a second start."""
     settings = {**QUICK, "keep": "thumbnails"}
     embed(images, tmp_path / "out", **settings)
     outcome = embed(images, out, **settings)
-    assert content(out) == whole
     assert outcome.counts == {"vectors": N - DAMAGED, "failures": DAMAGED, "parts": 3}
     assert str(embed(images, out, **settings)).startswith("complete already: 39 vectors")
-    store, local = S3.named(out), {}
-    for name in names(out):
-        part, _, extension = name.partition(".")
-        local[name if not part else f"{part}.{extension.rpartition('.')[2]}"] = store.read(name)
-        (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "copy" / name).write_bytes(store.read(name))
+    uploaded = {plain(name): data for name, data in everything(out).items()}
     for path in (tmp_path / "out").rglob("part-*"):
-        assert local[path.relative_to(tmp_path / "out").as_posix()] == path.read_bytes()
-    assert (len(local), json.loads(local["dataset.json"])["complete"]) == (10, True)
-    assert verify(out, n=9).faults == ()
-    assert content(tmp_path / "copy") == whole
-    for earlier in (out, str(tmp_path / "copy")):
+        assert uploaded[path.relative_to(tmp_path / "out").as_posix()] == path.read_bytes()
+    assert (len(uploaded), json.loads(uploaded["dataset.json"])["complete"]) == (9, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sink", ["parquet", "npy"])
+def test_copied_and_reused(
+    sink: str, out: str, images: Path, whole: Content, tmp_path: Path
+) -> None:
+    """From a bucket to a folder and back, as `aws s3 sync` does it, without metadata."""
+    settings = {**QUICK, "keep": "thumbnails", "sink": sink}
+    embed(images, out, **settings)
+    for name, data in everything(out).items():
+        (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "copy" / name).write_bytes(data)
+        S3.named(f"{out}/back").write(plain(name), data)
+    for earlier in (out, str(tmp_path / "copy"), f"{out}/back"):
+        assert content(earlier) == whole
         again = embed(images, f"{out}-{len(earlier)}", reuse=earlier, **settings)
         assert (again.tally.unread, again.tally.images) == (N - DAMAGED, 0)
         assert content(f"{out}-{len(earlier)}") == whole
+    assert verify(out, n=9).faults == ()
     assert embed(images, out, into_new=True, **QUICK).out == f"{out}-2"
 
 
@@ -151,10 +171,10 @@ def of_one_attempt(dataset: Dataset, number: int) -> str:
     return str(attempt)
 
 
-@pytest.mark.parametrize("sink", ["npy", "parquet"])
+@pytest.mark.parametrize("sink", ["npy", pytest.param("parquet", marks=pytest.mark.slow)])
 def test_of_two_committers_one_wins(sink: str, out: str) -> None:
     both = [Dataset(S3.named(out), sink) for _ in range(2)]
-    for number in range(3):
+    for number in range(2):
         barrier = threading.Barrier(2)
 
         def commit(value: int, number: int = number, barrier: Any = barrier) -> None:
@@ -206,7 +226,8 @@ def test_a_commit_whose_answer_is_lost(out: str, monkeypatch: pytest.MonkeyPatch
 # --- one job ------------------------------------------------------------------------------------
 
 
-def test_one_job_at_a_time(out: str, images: Path) -> None:
+def test_one_job_at_a_time(out: str, images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "RENEWED_EACH_S", 0.04)
     with S3.named(out).locked():
         why = f"another job is writing to {out}: process {os.getpid()} on "
         with pytest.raises(UserError, match=why):
@@ -280,7 +301,7 @@ def test_refused_in_one_line(out: str, images: Path, monkeypatch: pytest.MonkeyP
 
     refused("names no bucket", "s3://")
     refused("NoSuchBucket.*create the bucket", "s3://absent/x")
-    S3.named(out).write("thesis.txt", "mine")
+    S3.named(out).write("thesis.txt", b"mine")
     refused(r"has no dataset.json and is not empty \(thesis.txt\)")
     with monkeypatch.context() as patch:
         patch.setattr("botocore.client.BaseClient._make_api_call", refuse("AccessDenied", 403))
@@ -327,3 +348,26 @@ def test_killed_at_random(sink: str, out: str, images: Path, tmp_path: Path) -> 
     print(report)
     assert report.exactly_once, report
     assert report.kills.total() >= KILLS // 2, report
+
+
+@on_cluster.needs_ray
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_on_a_cluster(out: str, images: Path, whole: Content) -> None:
+    """Killed once as a whole; when it goes on, one of its actors."""
+    settings = {**on_cluster.SLOW, "cluster": "local", "workers": 1}
+    for parts in (3, 6):
+        process = on_cluster.start(images, out, settings)
+        while sum(name.startswith("part-") for name in names(out)) < parts:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.2)
+        below = psutil.Process(process.pid).children(recursive=True)
+        if parts == 3:
+            for one in (psutil.Process(process.pid), *below):
+                one.kill()
+            process.communicate()
+        else:
+            next(one for one in below if "_Actor" in " ".join(one.cmdline())).kill()
+            assert "are made again" in on_cluster.finish(process)
+    assert content(out) == whole
+    assert len({name.split(".")[0] for name in names(out)}) == len(names(out))

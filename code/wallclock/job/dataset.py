@@ -148,7 +148,7 @@ class Dataset:
 
     def describe(self, about: Mapping[str, Any]) -> None:
         """Write dataset.json."""
-        self.store.write(ABOUT, pretty_json({"format": FORMAT, **about}))
+        self.store.write(ABOUT, pretty_json({"format": FORMAT, **about}).encode())
 
     def _piece(self, number: int, name: str) -> AbstractContextManager[Any]:
         return self.store.piece(self._row_file(number), name)

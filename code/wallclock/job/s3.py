@@ -35,7 +35,7 @@ _MOST = 5 << 30
 _PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 #: What to do about a status.
 _FIXES = {
-    301: "set AWS_REGION to the bucket's",
+    301: "set AWS_DEFAULT_REGION to the bucket's",
     403: "the credentials need s3:ListBucket, GetObject, PutObject and DeleteObject there",
     404: "create the bucket, or check its name and AWS_ENDPOINT_URL",
     501: "a job needs conditional writes; write to a folder",
@@ -95,10 +95,10 @@ class S3:
         data: bytes = answer["Body"]
         return data
 
-    def write(self, name: str, text: str) -> None:
+    def write(self, name: str, data: bytes) -> None:
         """See `Store`."""
         self._check_lease()
-        self._call("put_object", name, Body=text.encode())
+        self._call("put_object", name, Body=data)
 
     def open(self, row: str) -> Any:
         """See `Store`; columns that are not read are not fetched."""
@@ -113,12 +113,12 @@ class S3:
         else:  # copied from a folder
             copied = (one for place in _PLACES for one in self.names(f"{place}{Path(row).stem}."))
             stored |= {one: one for one in copied}
-        with tempfile.TemporaryDirectory(prefix="wallclock-") as folder, full_disk(Path(folder)):
-            local = Path(folder) / Path(name).name
+        with self.staging("") as folder:
+            local = folder / Path(name).name
             # A sink may have a second file; the rows have none.
             stem = row if name == row else name.removesuffix(local.suffix) + "."
             for one in [one for one in stored if one.startswith(stem)]:
-                (Path(folder) / Path(one).name).write_bytes(self.read(stored[one]))
+                (folder / Path(one).name).write_bytes(self.read(stored[one]))
             yield local if name in stored else None
 
     @contextmanager
@@ -135,10 +135,9 @@ class S3:
             raise UserError(f"{self.out}/{row} would have a file over 5 GB; set a smaller shard=")
         last, attempt = files.pop(row), uuid4().hex[:12]
         for name, path in files.items():
-            self._call("put_object", _of(attempt, name), Body=path.read_bytes())
+            self._upload(_of(attempt, name), path)
         about = {"attempt": attempt, "files": " ".join(sorted(files))}
-        condition = {"Metadata": about, "IfNoneMatch": "*"}
-        if self._call("put_object", row, Body=last.read_bytes(), **condition):
+        if self._upload(row, last, Metadata=about, IfNoneMatch="*"):
             return
         # Also where the first answer was lost and the client has sent it again: then it is ours.
         if self._head(row)["Metadata"].get("attempt") != attempt:
@@ -162,6 +161,10 @@ class S3:
         if self._lease:
             self._lease.check()
 
+    def _upload(self, name: str, path: Path, **more: Any) -> Any:
+        with path.open("rb") as body:
+            return self._call("put_object", name, Body=body, **more)
+
     def _head(self, row: str) -> Mapping[str, Any]:
         answer: Mapping[str, Any] | None = self._call("head_object", row)
         if answer is None:
@@ -177,6 +180,8 @@ class S3:
         if name:
             parameters["Key"] = self._prefix + name
         for pause_s in (*_PAUSES_S, None):
+            if isinstance(body := parameters.get("Body"), io.IOBase):
+                body.seek(0)
             try:
                 answer = getattr(client, action)(Bucket=self._bucket, **parameters)
                 return answer | {"Body": answer["Body"].read()} if "Body" in answer else answer

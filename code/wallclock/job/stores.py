@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 from wallclock.errors import UserError
-from wallclock.files import disk_is_full, write_text
+from wallclock.files import disk_is_full, write_bytes
 
 LOCK, PUBLISHING = ".lock", ".publishing"
 FOLDERS = ("failures", "rows", "thumbnails")
@@ -37,7 +37,7 @@ class Store(Protocol):
     def read(self, name: str) -> bytes:
         """A file. Raises FileNotFoundError."""
 
-    def write(self, name: str, text: str) -> None:
+    def write(self, name: str, data: bytes) -> None:
         """Replace a file."""
 
     def open(self, row: str) -> Any:
@@ -91,9 +91,9 @@ class Folder:
         """See `Store`."""
         return (self.out / name).read_bytes()
 
-    def write(self, name: str, text: str) -> None:
+    def write(self, name: str, data: bytes) -> None:
         """See `Store`."""
-        write_text(self.out / name, text)
+        write_bytes(self.out / name, data)
 
     def names(self, prefix: str) -> Iterator[str]:
         """See `Store`."""
