@@ -15,7 +15,8 @@ usage: wallclock embed SRC OUT [key=value ...]    images to vectors; the same co
        wallclock serve QUEUE_URL [config=FILE] [key=value ...]    images of a queue, to callbacks
 
 SRC: a folder, a list (CSV or Parquet of id and path or url; or one a line), s3://bucket/prefix, or
-the URL of a list. Settings of serve: docs/service.md; of embed:
+the URL of a list. OUT: a folder, or s3://bucket/prefix. Settings of serve: docs/service.md; of
+embed:
 """
 #: Seconds from a signal until the process ends in any case; commits are atomic.
 _GRACE_S = 4.0

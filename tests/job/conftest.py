@@ -26,7 +26,7 @@ class Content:
     failures: tuple[tuple[str, str], ...]
 
 
-def content(out: Path) -> Content:
+def content(out: Path | str) -> Content:
     """What a dataset holds; every id must be there once."""
     dataset = open_existing(out)
     assert dataset is not None

@@ -34,6 +34,7 @@ from wallclock.job.place import open_network
 from wallclock.job.run import Job, Run, Tally
 from wallclock.job.settings import JobSettings
 from wallclock.job.sources import list_items
+from wallclock.job.stores import Folder
 from wallclock.predict import pool
 from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
 from wallclock.predict.model import Pipeline
@@ -121,7 +122,7 @@ def job(images: Path, tmp_path: Path) -> Job:
     settings, out = JobSettings(**QUICK), tmp_path / "out"
     out.mkdir()
     recipe = replace(settings.resolved_recipe("cpu"), workers=1)
-    parts = list_items(str(images)), Dataset(out), settings.resolved_model(), recipe
+    parts = list_items(str(images)), Dataset(Folder(out)), settings.resolved_model(), recipe
     return Job(*parts, settings.shard, across=False)
 
 
@@ -201,7 +202,8 @@ def part(n: int, failures: list[dict[str, str]]) -> Part:
 
 def test_the_first_commit_of_a_part_counts(tmp_path: Path) -> None:
     """A lost actor that comes late neither replaces a part nor its failures."""
-    dataset, failure = Dataset(tmp_path), {"id": "a", "stage": "read", "reason": "timed out"}
+    dataset = Dataset(Folder(tmp_path))
+    failure = {"id": "a", "stage": "read", "reason": "timed out"}
     dataset.commit(0, part(2, []))
     dataset.commit(0, part(1, [failure]))
     assert (dataset.counts()["vectors"], dataset.failures(0)) == (2, [])
@@ -212,15 +214,16 @@ def test_a_commit_that_was_cleaned_up_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The actor of a killed driver writes on while the next driver removes what it left."""
-    dataset, failure = Dataset(tmp_path), {"id": "a", "stage": "read", "reason": "timed out"}
-    publishing = Dataset._publishing
+    dataset = Dataset(Folder(tmp_path))
+    failure = {"id": "a", "stage": "read", "reason": "timed out"}
+    publishing = Folder._publishing
 
-    def late(self: Dataset) -> Any:
-        monkeypatch.setattr(Dataset, "_publishing", publishing)
+    def late(self: Folder) -> Any:
+        monkeypatch.setattr(Folder, "_publishing", publishing)
         dataset.remove_leftovers()
         return publishing(self)
 
-    monkeypatch.setattr(Dataset, "_publishing", late)
+    monkeypatch.setattr(Folder, "_publishing", late)
     with pytest.raises(FileNotFoundError):
         dataset.commit(0, part(1, [failure]))
     assert (dataset.committed(), list(tmp_path.rglob("part-*"))) == ([], [])
@@ -297,7 +300,7 @@ def nodes() -> Iterator[Nodes]:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def start(src: Path, out: Path, settings: dict[str, Any]) -> "subprocess.Popen[str]":
+def start(src: Path, out: Path | str, settings: dict[str, Any]) -> "subprocess.Popen[str]":
     words = [f"{name}={value}" for name, value in settings.items()]
     command = [sys.executable, "-m", "wallclock", "embed", str(src), str(out), *words]
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}

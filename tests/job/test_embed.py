@@ -26,7 +26,8 @@ from wallclock.errors import UserError
 from wallclock.files import sha256_file
 from wallclock.job import dataset as datasets
 from wallclock.job import embed, estimate
-from wallclock.job.dataset import locked, open_existing
+from wallclock.job.dataset import open_existing
+from wallclock.job.stores import Folder
 from wallclock.job.verify import verify
 
 Run = Callable[..., Any]
@@ -182,7 +183,10 @@ def test_other_files_are_not_touched(run: Run, tmp_path: Path) -> None:
 
 
 def test_one_job_at_a_time(run: Run, tmp_path: Path) -> None:
-    with locked(tmp_path / "out"), pytest.raises(UserError, match="another job is writing to"):
+    with (
+        Folder(tmp_path / "out").locked(),
+        pytest.raises(UserError, match="another job is writing to"),
+    ):
         run()
     assert run().counts["parts"] == 3
 

@@ -31,7 +31,7 @@ sys.exit(main())
 """
 
 
-def vectors(out: Path) -> Iterator[tuple[str, bytes]]:
+def vectors(out: Path | str) -> Iterator[tuple[str, bytes]]:
     """Every image with its vector's bytes, or with why it has none."""
     dataset = open_existing(out)
     assert dataset is not None

@@ -2,7 +2,7 @@
 
 A row is the number of a shard. An actor has the loader's threads and the model; it embeds a shard
 as a job of one process does, commits the part itself, and returns what it did: neither pixels nor
-vectors pass through the object store. SRC and OUT must be the same folders on all nodes. The list
+vectors pass through the object store. SRC and OUT must be the same places on all nodes. The list
 of images goes to each node once.
 
 An actor that is lost loses the shard that it had open. Ray restarts actors, but a call is not
@@ -151,7 +151,6 @@ class Cluster:
                 if left:
                     say(self._console, f"actors were lost: {len(left):,} parts are made again")
                 missing = left
-        job.dataset.remove_leftovers()
         wall_s = perf_counter() - began
         say(self._console, _checked(self._pool, work, wall_s))
         share = wall_s / work.wall_s if work.wall_s else 0.0
@@ -220,9 +219,10 @@ class _Actor:
 
 def _opened(job: Job) -> DeviceStages:
     """The model, where this node has the same one and the same OUT. Raises UserError: not so."""
-    node, dataset = socket.gethostname(), open_existing(job.dataset.out)
+    node, dataset = socket.gethostname(), open_existing(job.dataset.store)
     if dataset is None:
-        raise UserError(f"{job.dataset.out} on {node} is not OUT: put it on a shared folder")
+        fix = "put it on a shared folder; or set the same AWS_… variables on each node"
+        raise UserError(f"{job.dataset.out} on {node} is not OUT: {fix}")
     stages = open_network(job)
     if stages.weights_digest != dataset.about["identity"]["weights"]:
         raise UserError(f"the weights of {job.model.name} on {node} are others: set a revision")

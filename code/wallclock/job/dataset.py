@@ -8,26 +8,23 @@
 With another sink, `part-00000.npy` (lmdb, jsonl) has ids and vectors, `rows/part-00000.parquet` the
 other columns.
 
-The commit of a part is one rename, of its Parquet file. All else of it was written, flushed and
-renamed before, and counts only where that file exists: a kill between two renames leaves files that
-the next start removes. Failures are files of their own and not metadata of the Parquet file, so
-that they can be read with any tool.
+The commit of a part is one rename, or in a bucket one conditional PUT, of its Parquet file
+(`stores.py`, `s3.py`). All else of it was written before, and counts only where that file exists:
+what a kill leaves is removed later. Failures are files of their own and not metadata of the Parquet
+file, so that they can be read with any tool.
 
 On a cluster two processes may hold the same part: an actor of a lost node, or of a killed driver,
-may still be at work. Each writes below a name of its own; renames, and removals of what a kill
-left, exclude each other; the first one to publish a part is the one that counts.
+may still be at work. Each writes below a name of its own; the first one to publish a part is the
+one that counts.
 """
 
-import fcntl
 import json
-import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
@@ -35,12 +32,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from wallclock.errors import UserError
-from wallclock.files import disk_is_full, pretty_json, write_text
+from wallclock.files import pretty_json
+from wallclock.job.stores import FOLDERS, Store, at
 from wallclock.stages import sinks
 
 FORMAT = 1
-ABOUT, LOCK, PUBLISHING = "dataset.json", ".lock", ".publishing"
-_FOLDERS = ("failures", "rows", "thumbnails")
+ABOUT = "dataset.json"
+#: Parts that are asked for at once: a bucket answers late.
+_THREADS = 16
 #: The columns beside the vector; sha256 as hexadecimal text, which every reader takes.
 ROWS = pa.schema(
     [
@@ -67,60 +66,71 @@ class Part:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A folder of parts. `sink`: parquet, or what holds the vectors beside the rows."""
+    """Parts in a place. `sink`: parquet, or what holds the vectors beside the rows."""
 
-    out: Path
+    store: Store
     sink: str = "parquet"
     about: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def out(self) -> Path | str:
+        """The folder, or `s3://bucket/prefix`."""
+        return self.store.out
+
     def committed(self) -> list[int]:
         """The numbers of the parts that are there, ascending."""
-        paths = self._row_file(0).parent.glob("part-*.parquet")
-        return sorted(int(path.stem.removeprefix("part-")) for path in paths)
+        names = self.store.names(f"{self._row_folder}part-")
+        return sorted(_number(name) for name in names if name.endswith(".parquet"))
 
     def counts(self) -> dict[str, int]:
         """Images with a vector and without, over all parts."""
         numbers = self.committed()
-        return {
-            "vectors": sum(pq.read_metadata(self._row_file(n)).num_rows for n in numbers),
-            "failures": sum(len(self.failures(n)) for n in numbers),
-            "parts": len(numbers),
-        }
+        with ThreadPoolExecutor(_THREADS) as pool:
+            rows = (self.store.open(self._row_file(n)) for n in numbers)
+            vectors = pool.map(lambda row: pq.read_metadata(row).num_rows, rows)
+            failures = pool.map(lambda n: len(self.failures(n)), numbers)
+            return {"vectors": sum(vectors), "failures": sum(failures), "parts": len(numbers)}
 
     def rows(self, number: int, columns: Sequence[str] = ROWS.names) -> Any:
         """Columns of a part as an Arrow table, without the vectors."""
-        return pq.read_table(self._row_file(number), columns=list(columns))
+        return pq.read_table(self.store.open(self._row_file(number)), columns=list(columns))
 
     def vectors(self, number: int) -> Vectors:
         """The (n, dim) float32 vectors of a part, in the order of its rows."""
-        return sinks.read(self.out / f"part-{number:05d}.{self.sink}")[1]
+        name = f"part-{number:05d}.{self.sink}"
+        with self._piece(number, name) as path:
+            if path is None:
+                raise FileNotFoundError(f"{self.out}/{name}")
+            return sinks.read(path)[1]
 
     def failures(self, number: int) -> list[dict[str, str]]:
         """The images of a part without a vector: id, stage, reason."""
-        path = self.out / "failures" / f"part-{number:05d}.jsonl"
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else ()
-        return [json.loads(line) for line in lines]
+        with self._piece(number, f"failures/part-{number:05d}.jsonl") as path:
+            lines = path.read_text(encoding="utf-8").splitlines() if path else ()
+            return [json.loads(line) for line in lines]
 
-    def thumbnails(self, number: int) -> Path:
-        """The copies of a part's images; no such file where none were kept."""
-        return self.out / "thumbnails" / f"part-{number:05d}.tar"
+    def with_thumbnails(self) -> set[int]:
+        """The numbers of the parts of whose images copies were kept."""
+        return {_number(name) for name in self.store.names("thumbnails/part-")}
+
+    def thumbnails(self, number: int) -> AbstractContextManager[Any]:
+        """The path of the copies of a part's images while the block runs; None without any."""
+        return self._piece(number, _tar(number))
 
     def commit(self, number: int, part: Part) -> None:
-        """Write a part; it is on the disk when this returns. One that is there already stays.
+        """Write a part; it is there to stay when this returns. One that is there already stays.
 
-        Raises UserError: the disk is full.
+        Raises UserError: the disk is full, or the bucket refuses it.
         """
-        name = f"part-{number:05d}"
-        work = self.out / f".{name}-{uuid4().hex}.tmp"
-        last = self._row_file(number).relative_to(self.out)
-        with _full_disk(self.out):
-            for folder in _FOLDERS:
+        name, last = f"part-{number:05d}", self._row_file(number)
+        with self.store.staging(name) as work:
+            for folder in FOLDERS:
                 (work / folder).mkdir(parents=True)
             if part.failures:
                 lines = (f"{json.dumps(dict(row))}\n" for row in part.failures)
                 (work / "failures" / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
             if part.thumbnails is not None:
-                part.thumbnails(work / "thumbnails" / f"{name}.tar")
+                part.thumbnails(work / _tar(number))
             table = pa.table(dict(part.rows), schema=ROWS)
             if self.sink == "parquet":
                 table = table.add_column(1, "vector", _as_lists(part.vectors))
@@ -130,64 +140,46 @@ class Dataset:
                 sink.write(table["id"].to_pylist(), part.vectors)
                 sink.close()
             pq.write_table(table, work / last, row_group_size=sinks.ROW_GROUP, use_dictionary=False)
-            written = sorted(p.relative_to(work) for p in work.rglob("*") if p.is_file())
-            for path in written:
-                _sync(work / path)
-            written.remove(last)
-            with self._publishing():
-                for path in () if (self.out / last).exists() else (*written, last):
-                    (self.out / path).parent.mkdir(exist_ok=True)
-                    os.replace(work / path, self.out / path)
-                    _sync((self.out / path).parent)
-            shutil.rmtree(work)
+            self.store.commit(work, last)
 
     def remove_leftovers(self) -> None:
-        """Remove what a kill left: temporary files, and files of parts that were not committed."""
-        with self._publishing():
-            for path in self.out.glob(".*.tmp"):
-                if path.is_dir():  # under another name no process can still publish from it
-                    shutil.rmtree(path.rename(path.with_suffix(".old.tmp")), ignore_errors=True)
-                else:
-                    path.unlink()
-            whole = {f"part-{number:05d}" for number in self.committed()}
-            for folder in (self.out, *(self.out / name for name in _FOLDERS)):
-                for path in folder.glob("part-[0-9]*"):
-                    if path.name.partition(".")[0] not in whole:
-                        path.unlink()
+        """Remove what a kill left."""
+        self.store.remove_leftovers(self._row_folder)
 
     def describe(self, about: Mapping[str, Any]) -> None:
         """Write dataset.json."""
-        write_text(self.out / ABOUT, pretty_json({"format": FORMAT, **about}))
+        self.store.write(ABOUT, pretty_json({"format": FORMAT, **about}).encode())
 
-    @contextmanager
-    def _publishing(self) -> Iterator[None]:
-        with (self.out / PUBLISHING).open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+    def _piece(self, number: int, name: str) -> AbstractContextManager[Any]:
+        return self.store.piece(self._row_file(number), name)
 
-    def _row_file(self, number: int) -> Path:
-        folder = self.out if self.sink == "parquet" else self.out / "rows"
-        return folder / f"part-{number:05d}.parquet"
+    @property
+    def _row_folder(self) -> str:
+        return "" if self.sink == "parquet" else "rows/"
+
+    def _row_file(self, number: int) -> str:
+        return f"{self._row_folder}part-{number:05d}.parquet"
 
 
-def open_existing(out: Path) -> Dataset | None:
-    """The dataset in a folder; None for no folder or an empty one.
+def open_existing(place: Store | str | Path) -> Dataset | None:
+    """The dataset in a place; None where nothing is.
 
     Raises UserError: other files are there, or dataset.json cannot be read.
     """
+    store = at(place) if isinstance(place, str | Path) else place
     try:
-        about = json.loads((out / ABOUT).read_text(encoding="utf-8"))
+        about = json.loads(store.read(ABOUT))
         if about["format"] != FORMAT:
-            raise UserError(f"{out / ABOUT} has format {about['format']}; this version: {FORMAT}")
-        return Dataset(out, about["identity"]["sink"], about)
+            where = f"{store.out}/{ABOUT}"
+            raise UserError(f"{where} has format {about['format']}; this version: {FORMAT}")
+        return Dataset(store, about["identity"]["sink"], about)
     except FileNotFoundError:
-        others = [p for p in out.iterdir() if p.name[0] != "."] if out.is_dir() else []
-        if others:
-            where = f"{out} has no {ABOUT} and is not empty ({others[0].name})"
+        if other := next((name for name in store.names("") if name[0] != "."), None):
+            where = f"{store.out} has no {ABOUT} and is not empty ({other})"
             raise UserError(f"{where}; give a folder of its own") from None
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{out / ABOUT} cannot be read: {error}") from error
+        raise UserError(f"{store.out}/{ABOUT} cannot be read: {error}") from error
 
 
 def check_same(dataset: Dataset, identity: Mapping[str, Any]) -> None:
@@ -209,45 +201,16 @@ def _change(name: str, before: Any, now: Any) -> str:
     return f"{name} was {before}, is {now}"
 
 
-@contextmanager
-def locked(out: Path) -> Iterator[None]:
-    """Keep other jobs out of a folder. The kernel releases the lock, also of a process killed -9.
+def _number(name: str) -> int:
+    """Of a part, from the name of a file of it."""
+    return int(name.rpartition("part-")[2].partition(".")[0])
 
-    Raises UserError: another job has it, or the folder cannot be made.
-    """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        file = (out / LOCK).open("a")
-    except OSError as error:
-        raise UserError(f"{out} cannot be written: {error.strerror}") from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise UserError(f"another job is writing to {out}; wait for it, or stop it") from None
-        yield
+
+def _tar(number: int) -> str:
+    return f"thumbnails/part-{number:05d}.tar"
 
 
 def _as_lists(vectors: Vectors) -> Any:
     item = pa.field("element", pa.float32(), nullable=False)
     flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
     return pa.FixedSizeListArray.from_arrays(flat, type=pa.list_(item, vectors.shape[1]))
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
-def _full_disk(out: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if not disk_is_full(error):
-            raise
-        fix = "free some and run the same command again: whole parts are kept"
-        raise UserError(f"no space left while writing {out}; {fix}") from error

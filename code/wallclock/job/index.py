@@ -78,10 +78,11 @@ class Earlier:
     def open(dataset: Dataset, items: Items, *, rehash: bool, keep: bool = False) -> "Earlier":
         """Compare a list with an earlier dataset's; with `keep`, what has no thumbnail is read."""
         hashes, keys, places = HashIndex(), [], []
+        kept = dataset.with_thumbnails() if keep else set()
         for number in dataset.committed():
             rows = dataset.rows(number, ("id", "sha256", "version"))
             hashes.add(number, rows["sha256"].to_pylist())
-            if keep and not dataset.thumbnails(number).is_file():
+            if keep and number not in kept:
                 continue
             keys += _keys(rows["id"], rows["version"]).chunks
             places.append(np.arange(len(rows), dtype=np.int64) | number << _ROW_BITS)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Protocol
 
 from rich.console import Console
@@ -65,7 +66,7 @@ class Here:
 def open_network(job: Job) -> DeviceStages:
     """The job's model. Raises UserError: it, or a library that it needs, is not here."""
     try:
-        return network_stages(job.recipe, job.model, job.dataset.out / ".onnx")
+        return network_stages(job.recipe, job.model, Path())  # where graphs go: it exports none
     except Unavailable as error:
         raise UserError(str(error)) from error
 

@@ -13,12 +13,13 @@ from rich.console import Console
 
 from wallclock.constraints import build
 from wallclock.errors import UserError
-from wallclock.job.dataset import ROWS, Dataset, check_same, locked, open_existing
+from wallclock.job.dataset import ROWS, Dataset, check_same, open_existing
 from wallclock.job.index import Earlier
 from wallclock.job.place import Here, Place
 from wallclock.job.run import Job, Tally
 from wallclock.job.settings import JobSettings
 from wallclock.job.sources import Items, list_items
+from wallclock.job.stores import Store, at
 from wallclock.run.progress import format_duration
 from wallclock.spec import ModelSpec, Recipe
 
@@ -33,7 +34,7 @@ _LIBRARIES = ("wallclock", "numpy", "pillow", "simplejpeg", "torch", "transforme
 class Outcome:
     """What a start of a job did. `counts`: vectors, failures and parts, earlier starts included."""
 
-    out: Path
+    out: Path | str
     counts: Mapping[str, int]
     tally: Tally
     #: Images a second that the estimate said; None for a job that is not estimated.
@@ -58,13 +59,13 @@ class Outcome:
 def embed(
     src: str | Path, out: str | Path, *, console: Console | None = None, **values: Any
 ) -> Outcome:
-    """Embed the images of a source into a folder of Parquet files.
+    """Embed the images of a source into Parquet files in a folder or a bucket.
 
-    Call it again after whatever stopped it: parts that are on the disk are kept.
+    Call it again after whatever stopped it: parts that are there are kept.
 
     Args:
         src: a folder, a list (CSV, Parquet, a line each), s3://bucket/prefix, or a list's URL.
-        out: the folder; it is new, or this job's.
+        out: a folder or s3://bucket/prefix; it is new, or this job's.
         console: where progress goes; by default nowhere.
         values: the fields of `JobSettings`.
 
@@ -89,14 +90,14 @@ def _start(src: str, out: str | Path, settings: JobSettings, place: Place) -> Ou
     before = _earlier(settings)
     scope = settings.deduplicate and (place.across or "in each shard")
     identity = _identity(settings, recipe, model, items, before) | {"deduplicate": scope}
-    folder = _own_folder(Path(out).expanduser().resolve(), identity, settings)
-    with locked(folder):
-        dataset = open_existing(folder) or Dataset(folder, settings.sink)
+    store = _own_store(at(out), identity, settings)
+    with store.locked():
+        dataset = open_existing(store) or Dataset(store, settings.sink)
         if dataset.about:
             check_same(dataset, identity)
             counts = dataset.about.get("counts", {})
             if len(dataset.committed()) == counts.get("parts"):
-                return Outcome(folder, counts, Tally())
+                return Outcome(store.out, counts, Tally())
         dataset.remove_leftovers()
         how = {"rehash": settings.rehash, "keep": bool(settings.keep)}
         job = Job(
@@ -116,16 +117,17 @@ def _start(src: str, out: str | Path, settings: JobSettings, place: Place) -> Ou
         about = _about(src, settings, identity, labels)
         dataset.describe({**about, "complete": False})
         tally, expected = place.run(job, plan)
+        dataset.remove_leftovers()  # also what other processes left meanwhile
         counts = dataset.counts()
         dataset.describe({**about, "complete": True, "counts": counts})
-        return Outcome(folder, counts, tally, expected)
+        return Outcome(store.out, counts, tally, expected)
 
 
 def _earlier(settings: JobSettings) -> Dataset | None:
     """The dataset to take vectors from, if there is to be one."""
     if not settings.reuse:
         return None
-    dataset = open_existing(Path(settings.reuse).expanduser().resolve())
+    dataset = open_existing(settings.reuse)
     if dataset is None:
         raise UserError(f"reuse={settings.reuse}: there is no dataset")
     return dataset
@@ -158,16 +160,16 @@ def _identity(
     return plain
 
 
-def _own_folder(out: Path, identity: Mapping[str, Any], settings: JobSettings) -> Path:
+def _own_store(out: Store, identity: Mapping[str, Any], settings: JobSettings) -> Store:
     """OUT; with `into_new` the first of OUT, OUT-2, OUT-3 … that is free or this job's."""
-    folder, number = out, 1
-    while settings.into_new and (there := open_existing(folder)):
+    store, number = out, 1
+    while settings.into_new and (there := open_existing(store)):
         with suppress(UserError):
             check_same(there, identity)
             break
         number += 1
-        folder = out.with_name(f"{out.name}-{number}")
-    return folder
+        store = at(f"{out.out}-{number}")
+    return store
 
 
 def _about(

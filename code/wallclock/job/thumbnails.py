@@ -51,11 +51,11 @@ def of(earlier: Dataset, places: Places) -> dict[int, bytes]:
     """The copies that an earlier dataset has of its rows, by index into `places`."""
     copies = dict[int, bytes]()
     for number, indices, rows in by_part(places):
-        tar = earlier.thumbnails(number)
-        where = {digest: place.decode() for _, place, digest in members([tar])}
         digests = earlier.rows(number, ["sha256"])["sha256"].take(rows).to_pylist()
-        for index, digest in zip(indices.tolist(), digests, strict=True):
-            copies[index] = Member(f"{tar.parent}/{where[digest]}").read()
+        with earlier.thumbnails(number) as tar:
+            where = {digest: place.decode() for _, place, digest in members([tar])}
+            for index, digest in zip(indices.tolist(), digests, strict=True):
+                copies[index] = Member(f"{tar.parent}/{where[digest]}").read()
     return copies
 
 

@@ -64,7 +64,7 @@ def verify(out: str | Path, **values: Any) -> Verdict:
         UserError: there is no complete dataset, or its images or model cannot be had.
     """
     chosen = build(VerifySettings, values, "")
-    dataset = open_existing(Path(out).expanduser().resolve())
+    dataset = open_existing(out)
     if dataset is None or not dataset.about["complete"]:
         raise UserError(f"{out} holds no complete dataset; run `wallclock embed` to its end first")
     numbers, faults = dataset.committed(), []
@@ -131,7 +131,7 @@ def _embedded_again(
     plain = replace(
         RECIPES["pillow"], dtype="fp32", batch_size=1, device=settings.resolved_device()
     )
-    stages = network_stages(plain, model, dataset.out / ".onnx")
+    stages = network_stages(plain, model, Path())
     if stages.weights_digest != dataset.about["identity"]["weights"]:
         raise UserError(
             f"the weights of {settings.model} are not those that embedded {dataset.out}"
