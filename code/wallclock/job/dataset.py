@@ -48,6 +48,11 @@ ROWS = pa.schema(
         *(("width", pa.int32()), ("height", pa.int32()), ("version", pa.string())),
     ]
 )
+#: Floats and digests take as many bytes compressed; only what is searched needs its range.
+_HOW: Mapping[str, Any] = {
+    **{"row_group_size": sinks.ROW_GROUP, "use_dictionary": False},
+    **{"compression": dict.fromkeys(("id", "version"), "snappy"), "write_statistics": ["id"]},
+}
 
 Vectors = npt.NDArray[np.float32]
 
@@ -129,7 +134,7 @@ class Dataset:
                 sink = kind(work / f"{name}.{self.sink}", dim)
                 sink.write(table["id"].to_pylist(), part.vectors)
                 sink.close()
-            pq.write_table(table, work / last, row_group_size=sinks.ROW_GROUP, use_dictionary=False)
+            pq.write_table(table, work / last, **_HOW)
             written = sorted(p.relative_to(work) for p in work.rglob("*") if p.is_file())
             for path in written:
                 _sync(work / path)
