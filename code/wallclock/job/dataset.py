@@ -98,7 +98,7 @@ class Dataset:
 
     def vectors(self, number: int) -> Vectors:
         """The (n, dim) float32 vectors of a part, in the order of its rows."""
-        return sinks.read(self.out / f"part-{number:05d}.{self.sink}")[1]
+        return sinks.read_vectors(self.out / f"part-{number:05d}.{self.sink}")
 
     def failures(self, number: int) -> list[dict[str, str]]:
         """The images of a part without a vector: id, stage, reason."""
