@@ -1,6 +1,7 @@
 """Validation refuses damaged and dangerous files before any decoder, fast and in little memory."""
 
 import os
+import random
 import struct
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from PIL import Image
 
 from tests import making
 from tests.conftest import ROOT
+from wallclock import jpeg
 from wallclock.corpus.validate import Header, _quiet, read_header, validate
 from wallclock.errors import ImageError
 from wallclock.spec import Limits
@@ -238,6 +240,31 @@ def test_scans_are_counted_as_by_a_decoder() -> None:
     assert "limit of 9" in refused(progressive, Limits(max_scans=9)).reason
     twice = progressive + progressive
     assert read_header(twice, Limits(max_scans=10)).scans == 10, "the first image counts"
+
+
+def test_the_short_cut_judges_as_the_walk_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every cut and 2,000 changed bytes of headers: the same header, or the same refusal."""
+    baseline, progressive = making.jpeg(64, 48), making.jpeg(64, 48, progressive=True)
+    first, rng = baseline.index(b"\xff\xda"), random.Random(0)
+    files = [baseline, progressive, baseline[:first] + COMMENT + baseline[first:]]
+    files += [baseline[:end] for end in range(first + 4)]
+    for _ in range(2000):
+        changed = bytearray(baseline)
+        changed[rng.randrange(2, first + 4)] = rng.choice((0, 2, 0xC0, 0xC4, 0xD8, 0xDA, 0xFF))
+        files.append(bytes(changed))
+    quick = [judged(data) for data in files]
+    assert jpeg.first_scan(baseline, 20)
+    assert not jpeg.first_scan(baseline, 5)
+    monkeypatch.setattr(jpeg, "first_scan", lambda data, most: None)
+    assert quick == [judged(data) for data in files]
+    assert sum(isinstance(one, Header) for one in quick) > 500
+
+
+def judged(data: bytes) -> Header | str:
+    try:
+        return read_header(data, Limits(), to_the_end=False)
+    except ImageError as error:
+        return error.reason
 
 
 def test_fill_bytes_take_linear_time() -> None:

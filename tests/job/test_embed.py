@@ -25,7 +25,7 @@ from wallclock.engines.inference import HostInference
 from wallclock.errors import UserError
 from wallclock.files import sha256_file
 from wallclock.job import dataset as datasets
-from wallclock.job import embed, estimate
+from wallclock.job import embed, estimate, thumbnails
 from wallclock.job.dataset import open_existing
 from wallclock.job.stores import Folder
 from wallclock.job.verify import verify
@@ -300,6 +300,13 @@ def test_thumbnails(run: Run, whole: Content, tmp_path: Path) -> None:
     embed(tmp_path / "out" / "thumbnails", tmp_path / "next", **QUICK)
     assert [*content(tmp_path / "next").rows] == ["0.jpg", "1.jpg", "2.jpg", "small.jpg"]
     assert verify(tmp_path / "next").faults == ()
+
+
+@pytest.mark.parametrize("size", [0, 98_765, (1 << 33) - 1])
+def test_headers_are_those_of_tarfile(size: int) -> None:
+    member = tarfile.TarInfo("000000123.json")
+    member.size = size
+    assert thumbnails.header(member.name, size) == member.tobuf(tarfile.USTAR_FORMAT)
 
 
 def test_thumbnails_of_what_is_reused(run: Run, images: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import simplejpeg
 from PIL import Image
@@ -34,7 +35,6 @@ _MAGIC = re.compile(
 #: SOF markers that every decoder reads: baseline, extended, progressive, and arithmetic coding.
 _READABLE_SOF = {0xC0: "baseline", 0xC1: "extended", 0xC2: "progressive"}
 _READABLE_SOF |= {0xC9: "arithmetic", 0xCA: "arithmetic"}
-_ALL_SOF = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 #: Sampling factors of Y, Cb and Cr in a frame header.
 _SAMPLINGS: dict[tuple[int, ...], str] = {
     (luma, 0x11, 0x11): name
@@ -178,6 +178,11 @@ def read_header(data: bytes, limits: Limits, *, to_the_end: bool = True) -> Head
 
 def _jpeg_header(data: bytes, limits: Limits, to_the_end: bool) -> Header:
     header: Header | None = None
+    if not to_the_end and (found := jpeg.first_scan(data, limits.max_segments)):
+        sof, payload, components = found
+        header = _frame(payload, sof)
+        if header.scan_is_all(components):
+            return header
     scans, behind = 0, 2
     for number, (marker, at, start, end) in enumerate(jpeg.segments(data), 1):
         # Pillow reads both segments and fill bytes in a Python loop.
@@ -190,7 +195,7 @@ def _jpeg_header(data: bytes, limits: Limits, to_the_end: bool) -> Header:
             if header is None or not scans:
                 raise ImageError("decode", "JPEG ends before its first scan, or has no frame")
             return replace(header, scans=scans)
-        if marker in _ALL_SOF and not scans:
+        if marker in jpeg.ANY_SOF and not scans:
             header = _frame(data[start + 2 : end], marker)
         elif marker == jpeg.SOS:
             scans += 1
@@ -202,6 +207,7 @@ def _jpeg_header(data: bytes, limits: Limits, to_the_end: bool) -> Header:
     raise ImageError("decode", "truncated JPEG: cut off before its end-of-image marker")
 
 
+@lru_cache(1024)  # many images of a shop are of one size
 def _frame(payload: bytes, sof: int) -> Header:
     if sof not in _READABLE_SOF:
         process = f"JPEG process SOF{sof - 0xC0} (lossless or hierarchical)"

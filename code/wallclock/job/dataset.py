@@ -47,6 +47,13 @@ ROWS = pa.schema(
         *(("width", pa.int32()), ("height", pa.int32()), ("version", pa.string())),
     ]
 )
+#: Floats and digests take as many bytes compressed; only what is searched needs its range.
+_PARQUET: Mapping[str, Any] = {
+    "row_group_size": sinks.ROW_GROUP,
+    "use_dictionary": False,
+    "compression": {"id": "snappy", "version": "snappy"},
+    "write_statistics": ["id"],
+}
 
 Vectors = npt.NDArray[np.float32]
 
@@ -101,7 +108,7 @@ class Dataset:
         with self._piece(number, name) as path:
             if path is None:
                 raise FileNotFoundError(f"{self.out}/{name}")
-            return sinks.read(path)[1]
+            return sinks.read_vectors(path)
 
     def failures(self, number: int) -> list[dict[str, str]]:
         """The images of a part without a vector: id, stage, reason."""
@@ -139,7 +146,7 @@ class Dataset:
                 sink = kind(work / f"{name}.{self.sink}", dim)
                 sink.write(table["id"].to_pylist(), part.vectors)
                 sink.close()
-            pq.write_table(table, work / last, row_group_size=sinks.ROW_GROUP, use_dictionary=False)
+            pq.write_table(table, work / last, **_PARQUET)
             self.store.commit(work, last)
 
     def remove_leftovers(self) -> None:

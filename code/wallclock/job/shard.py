@@ -36,7 +36,7 @@ class Shard:
     def __post_init__(self) -> None:
         n = self.last - self.first
         self.vectors: Vectors = np.zeros((n, self.dim), np.float32)
-        self.sha256, self.made = [""] * n, dict[int, bytes]()
+        self.sha256, self.made = np.full(n, "", object), dict[int, bytes]()
         self.sizes = np.zeros((2, n), np.int32)
         self.kept = np.zeros(n, bool)
         self.twins, self.own, self.earlier = dict[int, int](), np.full(n, -1), np.full(n, -1)
@@ -48,9 +48,7 @@ class Shard:
 
     def inspected(self, offsets: Sequence[int], items: Sequence[Item]) -> None:
         """Note what was found of rows' images; they will have vectors."""
-        for offset, item in zip(offsets, items, strict=True):
-            self.sha256[offset] = item.sha256
-        self.kept[offsets] = True
+        self.sha256[offsets], self.kept[offsets] = [item.sha256 for item in items], True
         self.sizes[:, offsets] = [[i.width for i in items], [i.height for i in items]]
 
     def arrived(self, offsets: Sequence[int], vectors: Vectors) -> None:
@@ -63,14 +61,14 @@ class Shard:
         self.earlier[:], self.kept[:] = places, places >= 0
         for number, offsets, rows in by_part(places):
             table = earlier.rows(number, ("sha256", "width", "height")).take(rows)
-            for offset, digest in zip(offsets.tolist(), table["sha256"].to_pylist(), strict=True):
-                self.sha256[offset] = digest
+            self.sha256[offsets] = table["sha256"].to_numpy()
             for axis, name in enumerate(("width", "height")):
                 self.sizes[axis, offsets] = table[name].to_numpy()
 
     def hashes(self) -> list[str]:
         """The sha256 of the rows that will be in the part, in its order."""
-        return [self.sha256[offset] for offset in np.flatnonzero(self.kept)]
+        hashes: list[str] = self.sha256[self.kept].tolist()
+        return hashes
 
     def part(self, items: Items, own: Dataset, earlier: Dataset) -> Part:
         """What to commit. Reads the vectors that are copied, each part once."""

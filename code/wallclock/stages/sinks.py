@@ -90,11 +90,15 @@ class _Parquet(Sink):
     def read(path: Path) -> tuple[list[str], Vectors]:
         import pyarrow.parquet as pq
 
-        table = pq.read_table(path)
-        column = table.column("vector").combine_chunks()
+        return pq.read_table(path, columns=["id"])["id"].to_pylist(), _Parquet.read_vectors(path)
+
+    @staticmethod
+    def read_vectors(path: Path) -> Vectors:
+        import pyarrow.parquet as pq
+
+        column = pq.read_table(path, columns=["vector"])["vector"].combine_chunks()
         flat = column.flatten().to_numpy(zero_copy_only=False)
-        vectors = np.asarray(flat, dtype=np.float32).reshape(-1, column.type.list_size)
-        return table.column("id").to_pylist(), vectors
+        return np.asarray(flat, dtype=np.float32).reshape(-1, column.type.list_size)
 
 
 class _Lmdb(Sink):
@@ -238,3 +242,8 @@ def make(name: str, folder: Path, dim: int) -> Sink:
 def read(path: Path) -> tuple[list[str], Vectors]:
     """Ids and (n, dim) float32 vectors of a closed sink's file, by its name's suffix."""
     return SINKS[path.suffix[1:]].read(path)
+
+
+def read_vectors(path: Path) -> Vectors:
+    """The (n, dim) float32 vectors alone."""
+    return _Parquet.read_vectors(path) if path.suffix == ".parquet" else read(path)[1]
