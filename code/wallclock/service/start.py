@@ -14,7 +14,7 @@ from wallclock.service.worker import Worker
 try:
     from uvloop import new_event_loop  # less CPU time a message than the standard library's
 except ImportError:
-    new_event_loop = None
+    new_event_loop = None  # type: ignore[assignment]
 
 
 def serve(url: str, words: Sequence[str], values: Mapping[str, Any]) -> int:
