@@ -1,5 +1,6 @@
 """`fleet`: its grid, its inputs and rows, and the check against a cluster's runs."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from experiments import fleet
 from tests.experiments import made
 from tests.experiments.conftest import Grid
+from wallclock.predict import fleet as simulation
 from wallclock.predict.fleet import Run
 from wallclock.records import Record
 from wallclock.spec import Recipe
@@ -34,26 +36,22 @@ def cluster(**values: Any) -> Record:
 
 
 @pytest.fixture(autouse=True)
-def _instant(monkeypatch: pytest.MonkeyPatch) -> None:
+def _instant(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Rows without their simulation, which tests/predict has."""
     run = Run(2.0, 3600.0, 1, "GPU")
-    monkeypatch.setattr(fleet.fleet, "simulate", lambda case, runs: [run] * runs)
+    monkeypatch.setattr(simulation, "simulate", lambda case, runs: [run] * runs)
+    yield
+    fleet._simulated.cache_clear()
 
 
 def test_grid_measures_what_others_do_not(grid: Grid) -> None:
     small = ("corpus.image_set=small_256", "experiment.fleet.images={small_256: 3}")
     cells = grid("fleet", *small)
-    assert [cell.label for cell in cells] == [
-        *("loading-small_256", "files_s3-small_256", "files-small_256")
-    ]
+    labels = ["loading-small_256", "files_s3-small_256", "files-small_256"]
+    assert [cell.label for cell in cells] == labels
     assert [cell.protocol for cell in cells] == ["contention", "forms", "forms"]
     assert cells[0].params["seconds"] > 0
     assert cells[1].params["where"] == ["http-0"]
-
-
-def test_nothing_is_measured_twice(tmp_path: Any) -> None:
-    plan = made.plan(tmp_path, "experiment=[fleet,predict,storage]", "corpus.image_set=small_256")
-    assert fleet.cells(plan, plan.settings.experiments["fleet"]) == []
 
 
 def test_inputs_say_where_they_are_from() -> None:
@@ -74,12 +72,8 @@ def test_inputs_say_where_they_are_from() -> None:
 def test_rows() -> None:
     rows = fleet.tables(records())[fleet.CSV]
     assert len(rows) == (2 * 6 + 2) * len(fleet.NODES) * 2
-    known = {
-        "image_set": "original",
-        "instance": "g4dn.xlarge",
-        "nodes": 8,
-        "arrangement": fleet.LIST,
-    }
+    known = {"image_set": "original", "instance": "g4dn.xlarge", "nodes": 8}
+    known["arrangement"] = fleet.LIST
     (row,) = (one for one in rows if known.items() <= one.items())
     # Node-hours times the price, and the head's.
     assert row["usd_on_demand"] == pytest.approx(2 * (8 * 0.526 + 0.1008))
@@ -98,7 +92,7 @@ def test_rows() -> None:
 
 def test_a_cluster_s_runs_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [Run(seconds / 3600, 0, 0, "GPU") for seconds in (100, 121, 140)]
-    monkeypatch.setattr(fleet.fleet, "simulate", lambda case, n: runs)
+    monkeypatch.setattr(simulation, "simulate", lambda case, n: runs)
     (row,) = fleet.tables([cluster()])[fleet.CHECK_CSV]
     found = ("actors", "shard", "actor_img_per_s", "n_images", "measured_s", "simulated_s")
     assert [row[name] for name in found] == pytest.approx([2, 1000, 100, 20_000, 110, 121])
