@@ -82,11 +82,11 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
 
 
 def tables(records: Records) -> Tables:
-    """The simulation, its inputs, and the check where a cluster ran."""
+    """The simulation where loading was measured, its inputs; the check where a cluster ran."""
     filled: Tables = {}
-    if parts := [record for record in records if record.cell.experiment != "cluster"]:
-        inputs = _inputs(parts)
-        device = _common.new_row(parts[:1], ("device",))
+    if loading := [record for record in records if record.cell.protocol == "contention"]:
+        inputs = _inputs(records)
+        device = _common.new_row(loading[:1], ("device",))
         values = tuple((str(row["input"]), float(str(row["value"]))) for row in inputs)
         filled = {CSV: [row | device for row in _simulated(values)], INPUTS_CSV: inputs}
     checked = [row for record in records if (row := check_row(record))]

@@ -57,7 +57,7 @@ def draw(tables: Tables) -> Figure:
         "other GPUs' rates, boot, environment, listing, actor start: all in fleet-inputs.csv",
         "bucket: listed and read by boto3 in the order of the keys; else a list of URLs in random "
         "order, read by urllib3",
-        f"dashed: {beside} c7i.4xlarge beside each node prepare pixels, which is not built",
+        f"dashed: {beside} c7i.4xlarge prepare each node's pixels, which is not built",
         "band: 5th to 95th percentile; dollars without S3's GETs",
     )
     return figure
