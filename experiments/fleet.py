@@ -6,7 +6,8 @@ that are not here; nothing was run on AWS. Measured: what an image and a GET cos
 
 `arrangement=bucket` is `s3://…` as SRC: the driver lists it, boto3 GETs, and shards are open in the
 order of the keys. `list` is a list of https URLs in random order (of public or presigned objects),
-which the job takes, too: no listing, urllib3 GETs, all prefixes at once. With `feeders` CPU nodes
+which the job takes, too: no listing, GETs by urllib3 (as http.client measured), all prefixes at
+once. With `feeders` CPU nodes
 prepare pixels and send them to the GPU nodes as uint8, which is not built: as many as make an image
 cheapest. On-demand nodes are not lost, spot nodes are. Hours are from the launch of the nodes,
 dollars those hours of nodes and head, `usd_per_million` on demand and with GETs; `nodes_until_*`:

@@ -56,7 +56,7 @@ def draw(tables: Tables) -> Figure:
         "cited: prices, bandwidths, S3's limits, the T4's rate; assumed: two vCPUs are a core, "
         "other GPUs' rates, boot, environment, listing, actor start: all in fleet-inputs.csv",
         "bucket: listed and read by boto3 in the order of the keys; else a list of URLs in random "
-        "order, read by urllib3",
+        "order, read as by http.client",
         f"dashed: {beside} c7i.4xlarge prepare each node's pixels, which is not built",
         "band: 5th to 95th percentile; dollars without S3's GETs",
     )
