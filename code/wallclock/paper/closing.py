@@ -11,6 +11,7 @@ from experiments import (
     batch,
     cpu,
     fast,
+    fleet,
     frontier,
     ladder,
     layers,
@@ -271,6 +272,16 @@ _SENTENCES: Mapping[str, Callable[[Path], str]] = {
             f"{row['what'].split(',')[0]} busy {percent(row['utilization'])} of the time, at most"
         ),
         wall=experiments.analytic.ELSEWHERE,
+    ),
+    "fleet": _first_row(
+        fleet.CSV,
+        lambda row: (
+            f"simulated, not run: {int(row['n_images']):,} {SHORT_SETS[row['image_set']]} on "
+            f"{row['nodes']} {row['instance']} take {digits(row['hours_p50'])} h and "
+            f"${digits(row['usd_on_demand'])}; the 95th percentile of the hours is "
+            f"{factor(float(row['hours_p95']) / float(row['hours_p50']))} that"
+        ),
+        **{"image_set": "original", "arrangement": fleet.LIST, "nodes": "8"},
     ),
     "ladder": _first_row(
         ladder.CSV,

@@ -1,0 +1,102 @@
+"""`fleet`: its grid, its inputs and rows, and the check against a cluster's runs."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from experiments import fleet
+from tests.experiments import made
+from tests.experiments.conftest import Grid
+from wallclock.predict import fleet as simulation
+from wallclock.predict.fleet import Run
+from wallclock.records import Record
+from wallclock.spec import Recipe
+
+
+def records() -> list[Record]:
+    """An image of 20 KB takes 2 ms of a core, a GET 0.5 ms; 400 a second by one thread."""
+    values = {"cpu_s": {"1": 0.001, "4": 0.002}, "mean_bytes": 2e4}
+    gets = {"passes": {f"http-0/{n}/bytes": {"n": 100, "cpu_ms": 0.5} for n in (1, 16)}}
+    params, samples = {"form": "files", "in_flight": 16}, {"http-0/1/bytes": [made.S // 4]}
+    samples |= {"http-0/16/bytes": [made.S]}
+    return [
+        made.record("predict", "contention", "loading-fast", values, {}, recipe=Recipe("fast")),
+        made.record("storage", "forms", "files", gets, params, samples),
+    ]
+
+
+def cluster(**values: Any) -> Record:
+    """20,000 images by two actors, 100 a second each."""
+    known = {"n_loaded": 20_000, "actors": 2, "shard": 1000, "actor_img_per_s": 100.0}
+    known |= {"actor_start_s": 10.0}
+    wall = {"wall": [110 * made.S]}
+    return made.record("cluster", "cluster", "two", {**known, **values}, {}, wall)
+
+
+@pytest.fixture(autouse=True)
+def _instant(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Rows without their simulation, which tests/predict has."""
+    run = Run(2.0, 3600.0, 1, "GPU")
+    monkeypatch.setattr(simulation, "simulate", lambda case, runs: [run] * runs)
+    yield
+    fleet._simulated.cache_clear()
+
+
+def test_grid_measures_what_others_do_not(grid: Grid) -> None:
+    small = ("corpus.image_set=small_256", "experiment.fleet.images={small_256: 3}")
+    cells = grid("fleet", *small)
+    labels = ["loading-small_256", "files_s3-small_256", "files-small_256"]
+    assert [cell.label for cell in cells] == labels
+    assert [cell.protocol for cell in cells] == ["contention", "forms", "forms"]
+    assert cells[0].params["seconds"] > 0
+    assert cells[1].params["where"] == ["http-0"]
+
+
+def test_inputs_say_where_they_are_from() -> None:
+    inputs = {str(row["input"]): row for row in fleet.tables(records())[fleet.INPUTS_CSV]}
+    loads = inputs["load_ms_small_256"]
+    assert (loads["value"], loads["origin"]) == (2, "measured")
+    assert loads["source"] == "experiment predict, loading-fast"
+    assert inputs["kb_small_256"]["value"] == 20
+    assert inputs["http_get_ms_small_256"]["value"] == 0.5
+    assert inputs["http_gets_per_s_small_256"]["value"] == 400
+    assert "reference" in str(inputs["load_ms_original"]["source"])
+    assert (inputs["T4 low"]["value"], inputs["T4 high"]["value"]) == (1006, 1006)
+    for row in inputs.values():
+        assert row["origin"] in ("measured", "cited", "assumed")
+        assert row["source"] or row["assumption"]
+
+
+def test_rows() -> None:
+    rows = fleet.tables(records())[fleet.CSV]
+    assert len(rows) == (2 * 6 + 2) * len(fleet.NODES) * 2
+    known = {"image_set": "original", "instance": "g4dn.xlarge", "nodes": 8}
+    known["arrangement"] = fleet.LIST
+    (row,) = (one for one in rows if known.items() <= one.items())
+    # Node-hours times the price, and the head's.
+    assert row["usd_on_demand"] == pytest.approx(2 * (8 * 0.526 + 0.1008))
+    assert row["usd_spot"] == pytest.approx(2 * (8 * 0.247 + 0.1008))
+    assert row["usd_per_million"] == pytest.approx((2 * (8 * 0.526 + 0.1008) + 8) / 20)
+    assert (row["img_per_s"], row["bound_by"]) == (pytest.approx(2e7 / 7200), "GPU")
+    assert (row["device"], row["origin"]) == ("Test CPU (4 cores)", "predicted")
+    fed = [one for one in rows if one["feeder"] and one["nodes"] == 2]
+    assert {one["instance"] for one in fed} == {"g6.xlarge", "p5.48xlarge"}
+    for one in fed:
+        assert int(str(one["feeders"])) % 2 == 0
+        each = {"g6.xlarge": 0.8048, "p5.48xlarge": 55.04}[str(one["instance"])]
+        hourly = 2 * each + int(str(one["feeders"])) * 0.714 + 0.1008
+        assert one["usd_on_demand"] == pytest.approx(2 * hourly)
+
+
+def test_a_cluster_s_runs_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [Run(seconds / 3600, 0, 0, "GPU") for seconds in (100, 121, 140)]
+    monkeypatch.setattr(simulation, "simulate", lambda case, n: runs)
+    (row,) = fleet.tables([cluster()])[fleet.CHECK_CSV]
+    found = ("actors", "shard", "actor_img_per_s", "n_images", "measured_s", "simulated_s")
+    assert [row[name] for name in found] == pytest.approx([2, 1000, 100, 20_000, 110, 121])
+    assert (row["error"], row["is_within"]) == (pytest.approx(0.1), True)
+    assert set(row) == set(fleet.TABLES[fleet.CHECK_CSV])
+    other = replace(cluster(), values={"n_loaded": 5})
+    assert fleet.tables([other]) == {}
