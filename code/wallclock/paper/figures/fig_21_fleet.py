@@ -1,4 +1,4 @@
-"""Figure 20: hours and dollars of 20 million images against the number of nodes, simulated."""
+"""Figure 21: hours and dollars of 20 million images against the number of nodes, simulated."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ _PANELS = {"hours_p50": "hours from the launch of the nodes", "usd_on_demand": "
 
 
 @output(
-    "fig-20-fleet",
+    "fig-21-fleet",
     "Twenty million images on 1 to 64 cloud nodes: hours and dollars, simulated",
     fleet.CSV,
 )
