@@ -106,6 +106,7 @@ def killed(cell: Cell, work: Path, progress: Progress) -> Measurement:
         whole = killing.undisturbed(job, work / "undisturbed")
         values |= {"job_s": whole.seconds, "kills": {}}
         for victim in system.victims:
+            (work / victim).mkdir()
             one = replace(job, victim=_killer(victim, nodes))
             report = killing.kill_at_random(
                 one, work / victim, params["seed"], params["rounds"], kills=1, whole=whole
