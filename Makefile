@@ -81,8 +81,8 @@ frontier: $(READY) ## throughput against fidelity of every loader; IMAGES=dir/ a
 ladder: $(READY) ## a queue-driven service, rung by rung: requests a second, latency against rate; REPEATS=1: in a third of the time
 	@$(PY) code/main.py --experiment ladder repeats=$(or $(REPEATS),3) $(ARGS)
 
-cluster: $(READY) ## the same job on Ray Data, Daft and this suite, whole and killed (after make setup-cluster)
-	@$(PY) code/main.py --experiment cluster repeats=$(or $(REPEATS),2) $(ARGS)
+cluster: $(READY) ## the same job on Ray Data, Daft and this suite, whole and killed; after make setup-cluster; REPEATS=1: in half the time
+	@$(PY) code/main.py --experiment cluster repeats=$(or $(REPEATS),3) $(ARGS)
 
 gpu-reference: $(READY) ## measure a machine with a GPU, in calls of LIMIT=540 seconds each; WHEELS=dir without a network
 	@bash scripts/gpu-reference.sh
