@@ -188,11 +188,11 @@ def _kill_rows(record: Record) -> list[Row]:
     found = []
     for victim, kills in values["kills"].items():
         wrong = sum(kills[name] for name in ("missing", "doubled", "different"))
-        total = values["n_images"] * len(kills["lost_s"])
+        total, lost_s = values["n_images"] * params["rounds"], kills["lost_s"]
         new = row | {name: kills[name] for name in ("rounds", "missing", "doubled", "different")}
         new |= {"victim": victim, "n_images": values["n_images"], "cores": values["cores"]}
-        new |= {"job_s": values["job_s"], "lost_s": median(kills["lost_s"])}
-        new |= {"lost_s_max": max(kills["lost_s"]), "rows_once_share": 1 - wrong / total}
+        new |= {"job_s": values["job_s"], "lost_s_max": max(lost_s, default=None)}
+        new |= {"lost_s": median(lost_s) if lost_s else None, "rows_once_share": 1 - wrong / total}
         found.append(new | {"aborted": "; ".join(dict.fromkeys(kills["aborted"])) or "no"})
     return found
 

@@ -214,6 +214,7 @@ def cluster() -> list[Record]:
 
     def one(name: str, what: str, values: Mapping[str, Any], n: int = 0, repeat: int = 0) -> Record:
         params = {"system": name, "damaged": 100 if what == "damaged" else 0, "fidelity": limits}
+        params["rounds"] = 1
         protocol = "killed" if what == "killed" else "cluster"
         counted = {**about, **values, **({"n_loaded": n} if n else {})}
         samples = {"wall": [S]} if n else {"none": [0]}

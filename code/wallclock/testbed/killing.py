@@ -43,7 +43,8 @@ class Job:
 class Report:
     """What happened. `kills`: by phase; `ended`: runs that were over before their moment.
 
-    `aborted`: why jobs ended that lost a part; `lost_s`: of each round, beyond an undisturbed run.
+    `aborted`: why jobs ended that lost a part; `lost_s`: of each round with a kill, beyond an
+    undisturbed run.
     """
 
     kills: Counter[str] = field(default_factory=Counter)
@@ -158,9 +159,10 @@ def kill_at_random(
     whole = whole or undisturbed(job, folder / "undisturbed")
     report, rng = Report(), random.Random(seed)
     for number in range(rounds):
-        out, began = folder / f"round-{number}", time.monotonic()
+        out, began, before = folder / f"round-{number}", time.monotonic(), report.kills.total()
         _one_round(job, out, rng, rng.randint(1, kills), whole, report)
-        report.lost_s.append(time.monotonic() - began - whole.seconds)
+        if report.kills.total() > before:
+            report.lost_s.append(time.monotonic() - began - whole.seconds)
         left = list(job.result(out))
         counts, vectors = Counter(name for name, _ in left), dict(left)
         report.missing += sorted(whole.result.keys() - vectors.keys())
