@@ -188,7 +188,7 @@ def _kill_rows(record: Record) -> list[Row]:
     found = []
     for victim, kills in values["kills"].items():
         wrong = sum(kills[name] for name in ("missing", "doubled", "different"))
-        total, lost_s = values["n_images"] * params["rounds"], kills["lost_s"]
+        total, lost_s = values["n_images"] * kills["attempts"], kills["lost_s"]
         new = row | {name: kills[name] for name in ("rounds", "missing", "doubled", "different")}
         new |= {"victim": victim, "n_images": values["n_images"], "cores": values["cores"]}
         new |= {"job_s": values["job_s"], "lost_s_max": max(lost_s, default=None)}

@@ -214,14 +214,13 @@ def cluster() -> list[Record]:
 
     def one(name: str, what: str, values: Mapping[str, Any], n: int = 0, repeat: int = 0) -> Record:
         params = {"system": name, "damaged": 100 if what == "damaged" else 0, "fidelity": limits}
-        params["rounds"] = 1
         protocol = "killed" if what == "killed" else "cluster"
         counted = {**about, **values, **({"n_loaded": n} if n else {})}
         samples = {"wall": [S]} if n else {"none": [0]}
         new = record("cluster", protocol, f"{name}-{what}", counted, params, samples)
         return replace(new, cell=replace(new.cell, repeat=repeat))
 
-    lost = {"missing": 0, "doubled": 0, "different": 0, "aborted": [], "rounds": 1}
+    lost = {"missing": 0, "doubled": 0, "different": 0, "aborted": [], "rounds": 1, "attempts": 1}
     kept = {victim: {**lost, "lost_s": [4.0, 6.0]} for victim in ("worker", "node", "driver")}
     bad = {**kept, "node": {**lost, "doubled": 100, "lost_s": [9.0], "aborted": ["RayError: x"]}}
     mixed = {"damaged": 5, "lost": 0, "delivered": 0, "aborted": ""}

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
@@ -44,6 +45,8 @@ _PARTS, _LEAST = 8, 4
 _ALL_BLOCKS = -1
 #: For a worker to appear that can be killed.
 _APPEARS_S = 30.0
+#: Moments that are drawn for a kill, at most: a job may end earlier than the undisturbed one.
+_TRIES = 3
 
 
 def cluster(cell: Cell, work: Path, progress: Progress) -> Measurement:
@@ -82,8 +85,8 @@ def cluster(cell: Cell, work: Path, progress: Progress) -> Measurement:
 def killed(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """The job on two nodes of one CPU each, killed at random moments (`testbed.killing`).
 
-    Values: `kills`, for each victim `rounds` with a kill, `missing`, `doubled`, `different` images, `aborted`
-    reasons, `lost_s` of each round; `job_s` without a kill.
+    Values: `kills`, for each victim `rounds` with a kill of `attempts`, `missing`, `doubled`, `different` images,
+    `aborted` reasons, `lost_s` of each of those rounds; `job_s` without a kill.
     """
     params, system = cell.params, SYSTEMS[cell.params["system"]]
     system.check()
@@ -105,22 +108,31 @@ def killed(cell: Cell, work: Path, progress: Progress) -> Measurement:
         )
         whole = killing.undisturbed(job, work / "undisturbed")
         values |= {"job_s": whole.seconds, "kills": {}}
-        for victim in system.victims:
-            (work / victim).mkdir()
+        for done, victim in enumerate(system.victims, 1):
             one = replace(job, victim=_killer(victim, nodes))
-            report = killing.kill_at_random(
-                one, work / victim, params["seed"], params["rounds"], kills=1, whole=whole
-            )
-            lost = {name: len(getattr(report, name)) for name in ("missing", "doubled")}
-            values["kills"][victim] = {
-                **lost,
-                "different": len(report.different),
-                "aborted": [_last_line(text) for text in report.aborted],
-                "lost_s": report.lost_s,
-                "rounds": report.kills.total(),
-            }
-            progress(len(values["kills"]))
+            values["kills"][victim] = _kills(one, work / victim, params, whole)
+            progress(done)
     return Measurement({}, values)
+
+
+def _kills(
+    job: killing.Job, folder: Path, params: Mapping[str, Any], whole: killing.Undisturbed
+) -> dict[str, Any]:
+    """Kill the job `params.rounds` times; a moment after its end is drawn again."""
+    total: dict[str, Any] = dict.fromkeys(("missing", "doubled", "different", "rounds"), 0)
+    total |= {"aborted": [], "lost_s": [], "attempts": 0}
+    while total["rounds"] < params["rounds"] > total["attempts"] / _TRIES:
+        out, number = folder / str(total["attempts"]), total["attempts"]
+        out.mkdir(parents=True)
+        drawn = zlib.crc32(f"{params['seed']} {params['system']} {folder.name} {number}".encode())
+        report = killing.kill_at_random(job, out, drawn, rounds=1, kills=1, whole=whole)
+        for name in ("missing", "doubled", "different"):
+            total[name] += len(getattr(report, name))
+        total["aborted"] += map(_last_line, report.aborted)
+        total["lost_s"] += report.lost_s
+        total["rounds"] += report.kills.total()
+        total["attempts"] += 1
+    return total
 
 
 def _killer(victim: str, nodes: ray_nodes.Nodes | None) -> Any:
