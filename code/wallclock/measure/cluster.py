@@ -85,8 +85,8 @@ def cluster(cell: Cell, work: Path, progress: Progress) -> Measurement:
 def killed(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """The job on two nodes of one CPU each, killed at random moments (`testbed.killing`).
 
-    Values: `kills`, for each victim `rounds` with a kill of `attempts`, `missing`, `doubled`, `different` images,
-    `aborted` reasons, `lost_s` of each of those rounds; `job_s` without a kill.
+    Values: `kills`, for each victim `rounds` with a kill of `attempts`, `missing`, `doubled`,
+    `different` images, `aborted` reasons, `lost_s` of each of those rounds; `job_s` without a kill.
     """
     params, system = cell.params, SYSTEMS[cell.params["system"]]
     system.check()

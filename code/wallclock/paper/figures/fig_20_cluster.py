@@ -64,7 +64,8 @@ def _bars(axes: Axes, names: Sequence[str], rows: Sequence[Row]) -> None:
 
 
 def _remarks(rows: Sequence[Row], measured: Sequence[Row], tables: Tables) -> list[str]:
-    failed = "✗ pixels below the gate" if any(row["gate"] == "failed" for row in measured) else ""
+    failed = any(row["gate"] == "failed" for row in measured)
+    gate = "✗ pixels fail the frontier's gate" if failed else "no pixels fail the frontier's gate"
     lost = [
         f"{SYSTEMS[row['system']].label} ({row['victim']})"
         for row in ok_rows(tables.get(cluster.KILLS_CSV, []))
@@ -73,7 +74,7 @@ def _remarks(rows: Sequence[Row], measured: Sequence[Row], tables: Tables) -> li
     return [
         "mock model of 0 ms; the steady part, without start-up",
         f"{joined(measured, 'cores')} cores; in brackets: of {SYSTEMS[cluster.OURS].label}",
-        failed,
+        gate,
         style.mark_explained(measured),
         f"rows lost or doubled after a kill: {', '.join(lost)}" if lost else "",
         style.spread_remark(measured, "lines"),
