@@ -14,7 +14,7 @@ FLAGS := $(if $(filter quick,$(PROFILE)),--quick,corpus=abo) --experiment all
 FULL := $(if $(filter quick,$(PROFILE)),,profile=long)
 # MODEL is a folder if there is one of that name, else a model on the hub.
 MODEL_IS = $(if $(MODEL),model=any model.$(if $(wildcard $(MODEL)/.),path,hub_id)=$(MODEL))
-.PHONY: help setup quick data run figures diff report check all diagnose embed verify serve drift compare frontier ladder gpu-reference setup-peers setup-cluster test test-slow lint lock clean
+.PHONY: help setup quick data run figures diff report check all diagnose embed verify serve drift compare frontier ladder cluster gpu-reference setup-peers setup-cluster test test-slow lint lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -81,13 +81,16 @@ frontier: $(READY) ## throughput against fidelity of every loader; IMAGES=dir/ a
 ladder: $(READY) ## a queue-driven service, rung by rung: requests a second, latency against rate; REPEATS=1: in a third of the time
 	@$(PY) code/main.py --experiment ladder repeats=$(or $(REPEATS),3) $(ARGS)
 
+cluster: $(READY) ## the same job on Ray Data, Daft and this suite, whole and killed; after make setup-cluster; REPEATS=1: in half the time
+	@$(PY) code/main.py --experiment cluster repeats=$(or $(REPEATS),3) $(ARGS)
+
 gpu-reference: $(READY) ## measure a machine with a GPU, in calls of LIMIT=540 seconds each; WHEELS=dir without a network
 	@bash scripts/gpu-reference.sh
 
 setup-peers: $(READY) ## install the third-party loaders for `make frontier`; changes no other package
 	@bash scripts/setup-peers.sh
 
-setup-cluster: $(READY) ## install Ray for `wallclock embed … cluster=`; changes no other package
+setup-cluster: $(READY) ## install Ray for `wallclock embed … cluster=`, and Daft for `make cluster`; changes no other package
 	@bash scripts/setup-cluster.sh
 
 test: $(READY) ## fast tests

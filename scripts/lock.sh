@@ -21,11 +21,15 @@ pip install -q -r requirements.in
   frozen | grep -v -i -E '^(nvidia-(cu|nccl|nvjit|nvsh|nvtx)|triton|cuda-)'
 } > "$folder/lock"
 frozen | sort > "$folder/before"
-# What Ray needs beside the lock, whether or not a peer needs it, too.
-pip install -q --dry-run --ignore-installed --report "$folder/cluster.json" -c "$folder/lock" -r requirements-cluster.in
+# What Ray needs beside the lock, whether or not a peer needs it, too; others as they are pinned.
+grep -v -e '--no-deps' requirements-cluster.in > "$folder/cluster.in"
+pip install -q --dry-run --ignore-installed --report "$folder/cluster.json" -c "$folder/lock" -r "$folder/cluster.in"
 {
   comments requirements-cluster.lock
-  resolved "$folder/cluster.json" | sort | comm -13 "$folder/before" -
+  {
+    resolved "$folder/cluster.json"
+    sed -n 's/ *# --no-deps$//p' requirements-cluster.in
+  } | sort | comm -13 "$folder/before" -
 } > "$folder/cluster"
 pip install -q -c "$folder/lock" -r requirements-peers.in
 {

@@ -202,3 +202,36 @@ def ladder() -> list[Record]:
         rung("rung-4-at-1.2", 4, 30, {"rate": 36.0, "share": 1.2}, 2000),
         replace(late, status="error", reason="2 lost", samples={}),
     ]
+
+
+def cluster() -> list[Record]:
+    """100 images a second by ours on Ray, 25 by Ray's own way, twice; damaged; killed. No Daft."""
+    about = {"cores": 2, "n_images": 500, "job_s": 30.0, "startup_s": 8.0, "library": "ray 2"}
+    about |= {"peak_memory_mib": 900.0, "stored_bytes": 75_000_000, "settings": "one actor"}
+    pixels = {"psnr_db": 60.0, "psnr_db_p5": 58.0, "psnr_loss_vs_area_db": -9.0}
+    pixels |= {"psnr_gain_vs_paper_db": 9.0}
+    limits = {"min_psnr_db": 25.0, "min_cosine": 0.9, "max_loss_db": 1.0, "not_below_paper": True}
+
+    def one(name: str, what: str, values: Mapping[str, Any], n: int = 0, repeat: int = 0) -> Record:
+        params = {"system": name, "damaged": 100 if what == "damaged" else 0, "fidelity": limits}
+        protocol = "killed" if what == "killed" else "cluster"
+        counted = {**about, **values, **({"n_loaded": n} if n else {})}
+        samples = {"wall": [S]} if n else {"none": [0]}
+        new = record("cluster", protocol, f"{name}-{what}", counted, params, samples)
+        return replace(new, cell=replace(new.cell, repeat=repeat))
+
+    lost = {"missing": 0, "doubled": 0, "different": 0, "aborted": [], "rounds": 1, "attempts": 1}
+    kept = {victim: {**lost, "lost_s": [4.0, 6.0]} for victim in ("worker", "node", "driver")}
+    bad = {**kept, "node": {**lost, "doubled": 100, "lost_s": [9.0], "aborted": ["RayError: x"]}}
+    mixed = {"damaged": 5, "lost": 0, "delivered": 0, "aborted": ""}
+    errored = {"aborted": "", "lost": 45, "delivered": 0}
+    daft = replace(one("daft", "job", {}), status="unavailable", reason="daft is not installed")
+    return [
+        *(one("ours-ray", "job", {"fidelity": pixels}, n, i) for i, n in enumerate((90, 110))),
+        *(one("ray-images", "job", {}, n, i) for i, n in enumerate((25, 25))),
+        replace(daft, samples={}, values={}),
+        one("ours-ray", "damaged", mixed),
+        one("ray-images", "damaged", {**mixed, "aborted": "OSError: cut", "errored": errored}),
+        one("ours-ray", "killed", {"kills": kept}),
+        one("ray-images", "killed", {"kills": bad}),
+    ]

@@ -251,7 +251,7 @@ def test_only_100k_images_are_measured_as_such() -> None:
 def test_order_is_by_rank_without_those_on_request() -> None:
     assert experiments.ORDER[:3] == ("profiler", "decoders", "serialization")
     assert experiments.ORDER[-2:] == ("train", "layers")
-    assert experiments.ON_REQUEST == ("diagnose", "ladder")
+    assert experiments.ON_REQUEST == ("cluster", "diagnose", "ladder")
     assert experiments.QUICK == ("profiler", "decoders", "serialization", "serial", "cpu")
 
 

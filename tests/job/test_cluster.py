@@ -12,14 +12,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 import yaml
 from rich.console import Console
@@ -39,6 +37,8 @@ from wallclock.predict import pool
 from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
 from wallclock.predict.model import Pipeline
 from wallclock.predict.pool import Node
+from wallclock.testbed import ray_nodes
+from wallclock.testbed.ray_nodes import Nodes
 
 # --- sizes of pools -----------------------------------------------------------------------------
 
@@ -244,60 +244,13 @@ def test_rays_schema_accepts_the_files(name: str) -> None:
 
 ROUNDS = int(os.environ.get("WALLCLOCK_KILLS", "2"))
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="make setup-cluster")
-#: Two nodes of a CPU each beside a head without; adds one for every line on standard input.
-NODES = """
-import sys
-from ray.cluster_utils import Cluster
-small = {"object_store_memory": 80_000_000}
-nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **small})
-for number in range(2):
-    nodes.add_node(num_cpus=1, **small)
-print(nodes.address, flush=True)
-for line in sys.stdin:
-    nodes.add_node(num_cpus=1, **small)
-    print("added", flush=True)
-nodes.shutdown()
-"""
-ENV = {
-    **{"PYTHONPATH": f"{ROOT / 'code'}:{ROOT}", "RAY_health_check_initial_delay_ms": "1000"},
-    **{"RAY_health_check_period_ms": "500", "RAY_health_check_timeout_ms": "500"},
-    **{"RAY_health_check_failure_threshold": "3", "RAY_DEDUP_LOGS": "0"},
-}
-
-
-class Nodes:
-    """A cluster of two nodes in a process of its own."""
-
-    def __init__(self, process: Any) -> None:
-        self._process = process
-        self.address = process.stdout.readline().strip()
-        assert self.address, "no cluster"
-
-    def add(self) -> None:
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        assert self._process.stdout.readline() == "added\n"
-
-    def processes(self, title: str) -> list[psutil.Process]:
-        """Of the cluster, those whose command line has the word."""
-        found = []
-        for process in psutil.Process(self._process.pid).children(recursive=True):
-            with suppress(psutil.Error):
-                found += [process] * (title in " ".join(process.cmdline()))
-        return found
+ENV = {"PYTHONPATH": f"{ROOT / 'code'}:{ROOT}", "RAY_DEDUP_LOGS": "0", **ray_nodes.HEALTH}
 
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
-    command = [sys.executable, "-c", NODES]
-    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(
-        command, **pipes, env={**os.environ, **ENV}, start_new_session=True
-    ) as process:
-        try:
-            yield Nodes(process)
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
+    with ray_nodes.started(ENV) as cluster:
+        yield cluster
 
 
 def start(src: Path, out: Path | str, settings: dict[str, Any]) -> "subprocess.Popen[str]":
@@ -326,9 +279,8 @@ def kill_actor(nodes: Nodes, driver: int) -> bool:
 
 
 def kill_node(nodes: Nodes, driver: int) -> bool:
-    """The raylet, whose workers end when it is gone; another node comes at the next round."""
-    raylets = [one for one in nodes.processes("raylet/raylet") if "--head" not in one.cmdline()]
-    raylets[0].kill()
+    """Another node comes at the next round."""
+    nodes.kill_node()
     return True
 
 

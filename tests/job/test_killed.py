@@ -9,8 +9,8 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.job.conftest import QUICK
-from tests.killing import Job, kill_at_random
 from wallclock.job.dataset import open_existing
+from wallclock.testbed.killing import Job, kill_at_random
 
 #: The command, with its commits as phases.
 PHASED = """

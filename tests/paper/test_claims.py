@@ -61,7 +61,7 @@ class TestFile:
             assert set(filter(None, [ours.csv, ours.over_csv])) == set(fact["csv"].split(" / "))
 
     def test_columns_are_those_of_the_experiments(self) -> None:
-        names = (*experiments.ORDER, "ladder")
+        names = (*experiments.ORDER, "ladder", "cluster")
         tables = [experiments.load(name).TABLES for name in names]
         schemas = {csv: columns for table in tables for csv, columns in table.items()}
         for cited in claims.load(CLAIMS):
@@ -75,6 +75,8 @@ class TestFile:
             if cited.experiment == "ladder":
                 of_mock = cited.kind == "ratio"
                 assert cited.needs == ("any" if of_mock else "t4-gpu"), cited.id
+            elif cited.experiment == "cluster":
+                assert cited.needs == "any", cited.id
             elif cited.needs == "any":
                 cpu_only = cited.csv in (decoders.CSV, cpu.CSV, profiler.CSV)
                 assert cpu_only or cited.column in ("size_mib", "resize_s"), cited.id

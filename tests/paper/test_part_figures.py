@@ -14,6 +14,7 @@ from tests.paper.tables import (
     save,
     words,
     write_ablation,
+    write_cluster,
     write_formats,
     write_ladder,
     write_scaling,
@@ -143,3 +144,18 @@ def test_ladder_beside_its_source(tmp_path: Path) -> None:
     save(tmp_path / "ladder.csv", [row for row in rows if row["setup"] == "this box"])
     with pytest.raises(NothingToDrawError, match="no rung on the mock"):
         drawn("fig-19-ladder", tmp_path)
+
+
+def test_systems_beside_each_other(tmp_path: Path) -> None:
+    write_cluster(tmp_path)
+    figure = drawn("fig-20-cluster", tmp_path)
+    for axes in figure.axes:
+        bars = [bar.get_width() for bar in axes.patches if isinstance(bar, Rectangle)]
+        assert bars == [50, 12.5, 12.5]
+    for shown in ("12.5 †  (25.0 %)", "Daft, native runner", "kill: Ray Data, read_images (node)"):
+        assert shown in words(figure)
+    assert "25.0 % of what wallclock does" in closing_sentence(tmp_path, ["cluster"])
+    rows = read_table(tmp_path / "cluster.csv")
+    save(tmp_path / "cluster.csv", [{**row, "status": "error"} for row in rows])
+    with pytest.raises(NothingToDrawError):
+        drawn("fig-20-cluster", tmp_path)

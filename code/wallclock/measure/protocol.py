@@ -42,6 +42,7 @@ _MODULES = {
     "copies": "copies",
     "job": "job",
     "ladder": "ladder",
+    **dict.fromkeys(("cluster", "killed"), "cluster"),
     "forms": "forms",
     "stage_fix": "stage_fix",
 }
@@ -139,13 +140,15 @@ def all_failed(failures: Sequence[Mapping[str, str]]) -> UserError:
     return UserError(f"every image failed; the first, {describe(failures[0])}")
 
 
-def tree_pss_mib() -> float:
-    """Memory of this process and all below it now, in MiB; a shared page counts once in all.
+def tree_pss_mib(pid: int | None = None) -> float:
+    """Memory of a process, this one or another, and all below it now, in MiB.
+
+    A shared page counts once in all.
 
     Milliseconds: call it right after the clock has stopped, while the workers are alive.
     """
     kib = 0
-    for process in _tree():
+    for process in _tree(pid):
         with suppress(OSError):
             rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text(encoding="ascii")
             kib += int(rollup.partition("Pss:")[2].split()[0])
@@ -182,8 +185,8 @@ def _busy_s() -> float:
     return sum(everything[:3]) + sum(everything[5:8]) - ours
 
 
-def _tree() -> list[psutil.Process]:
-    main = psutil.Process()
+def _tree(pid: int | None = None) -> list[psutil.Process]:
+    main = psutil.Process(pid)
     return [main, *main.children(recursive=True)]
 
 

@@ -9,6 +9,7 @@ import experiments.train
 from experiments import (
     ablation,
     batch,
+    cluster,
     cpu,
     fast,
     fleet,
@@ -290,6 +291,14 @@ _SENTENCES: Mapping[str, Callable[[Path], str]] = {
             f"second, {factor(row['speedup_vs_previous'])} rung 4"
         ),
         **{"setup": ladder.MOCK, "what": "rung-5"},
+    ),
+    "cluster": _first_row(
+        cluster.CSV,
+        lambda row: (
+            f"Ray Data as its guide has it prepares {percent(row['share_of_ours'])} of what "
+            f"wallclock does on Ray Data, on {SHORT_SETS[row['image_set']]}"
+        ),
+        system="ray-images",
     ),
     "formats": _first_row(
         "formats.csv",

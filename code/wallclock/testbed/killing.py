@@ -27,7 +27,8 @@ class Job:
     """A command that writes to a folder, the same one whenever it is started again.
 
     `result`: every id with its vector's bytes, in any order, from that folder once the job has
-    ended. `limit_s`: what no run exceeds.
+    ended. `limit_s`: what no run exceeds. `victim`: kills a part of the job that the process runs;
+    the command is started again only where that ends it.
     """
 
     argv: Callable[[Path], Sequence[str]]
@@ -35,14 +36,21 @@ class Job:
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: Path | None = None
     limit_s: float = 60
+    victim: Callable[[int], object] | None = None
 
 
 @dataclass
 class Report:
-    """What happened. `kills`: by phase; `ended`: runs that were over before their moment."""
+    """What happened. `kills`: by phase; `ended`: runs that were over before their moment.
+
+    `aborted`: why jobs ended that lost a part; `lost_s`: of each round with a kill, beyond an
+    undisturbed run.
+    """
 
     kills: Counter[str] = field(default_factory=Counter)
     ended: int = 0
+    aborted: list[str] = field(default_factory=list)
+    lost_s: list[float] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
     different: list[str] = field(default_factory=list)
@@ -102,8 +110,12 @@ class _Process:
             self._changed.wait_for(lambda: self._ended or count() > occurrence, self._limit_s)
             return not self._ended and not self._changed.wait_for(lambda: self._ended, delay)
 
-    def kill(self) -> str:
-        """End the process group; return the phase it was in."""
+    def kill(self, victim: Callable[[int], object] | None = None) -> str:
+        """End the process group, or what `victim` ends; return the phase it was in."""
+        if victim is not None:
+            phase = self.phases[-1][1]
+            victim(self._process.pid)
+            return phase
         os.killpg(self._process.pid, signal.SIGKILL)
         self._reader.join()
         return self.phases[-1][1]
@@ -118,34 +130,67 @@ class _Process:
         return time.monotonic() - self._began
 
 
-def kill_at_random(job: Job, folder: Path, seed: int, rounds: int, kills: int = 3) -> Report:
-    """Run once undisturbed; then `rounds` times with one to `kills` kills, and compare.
+@dataclass(frozen=True)
+class Undisturbed:
+    """A run without a kill: its result, and how long each phase took."""
+
+    result: Mapping[str, bytes]
+    phases: Sequence[tuple[float, str]]
+    seconds: float
+
+
+def undisturbed(job: Job, out: Path) -> Undisturbed:
+    """Run the job once. Raises AssertionError: it failed, or left an id twice or none at all."""
+    process = _Process(job, out)
+    seconds = process.finish()
+    pairs = list(job.result(out))
+    if not len(dict(pairs)) == len(pairs) > 0:
+        raise AssertionError("an id without a kill twice, or none")
+    return Undisturbed(dict(pairs), process.phases, seconds)
+
+
+def kill_at_random(
+    job: Job, folder: Path, seed: int, rounds: int, kills: int = 3, whole: Undisturbed | None = None
+) -> Report:
+    """Run `rounds` times with one to `kills` kills, and compare with `whole` or one more run.
 
     Raises AssertionError: a run without a kill failed, or the undisturbed one left an id twice.
     """
-    whole = _Process(job, folder / "undisturbed")
-    duration = whole.finish()
-    pairs = list(job.result(folder / "undisturbed"))
-    expected, report, rng = dict(pairs), Report(), random.Random(seed)
-    assert len(expected) == len(pairs) > 0, "an id without a kill twice, or none"
+    whole = whole or undisturbed(job, folder / "undisturbed")
+    report, rng = Report(), random.Random(seed)
     for number in range(rounds):
-        out = folder / f"round-{number}"
-        for _ in range(rng.randint(1, kills)):
-            moment = _moment(rng, whole.phases, duration)
-            process = _Process(job, out)
-            if not process.reached(*moment):
-                process.finish()
-                report.ended += 1
-                break
-            report.kills[process.kill()] += 1
-        _Process(job, out).finish()
+        out, began, before = folder / f"round-{number}", time.monotonic(), report.kills.total()
+        _one_round(job, out, rng, rng.randint(1, kills), whole, report)
+        if report.kills.total() > before:
+            report.lost_s.append(time.monotonic() - began - whole.seconds)
         left = list(job.result(out))
         counts, vectors = Counter(name for name, _ in left), dict(left)
-        report.missing += sorted(expected.keys() - vectors.keys())
+        report.missing += sorted(whole.result.keys() - vectors.keys())
         report.doubled += sorted(name for name, n in counts.items() if n > 1)
-        wrong = (name for name, vector in left if expected.get(name) != vector)
+        wrong = (name for name, vector in left if whole.result.get(name) != vector)
         report.different += sorted({*wrong})
     return report
+
+
+def _one_round(
+    job: Job, out: Path, rng: random.Random, kills: int, whole: Undisturbed, report: Report
+) -> None:
+    """Kill the job so many times, then let it end."""
+    for _ in range(kills):
+        moment = _moment(rng, whole.phases, whole.seconds)
+        process = _Process(job, out)
+        if not process.reached(*moment):
+            process.finish()
+            report.ended += 1
+            break
+        report.kills[process.kill(job.victim)] += 1
+        if job.victim is not None:
+            try:
+                process.finish()
+                return
+            except AssertionError as error:
+                report.aborted.append(str(error))
+    _Process(job, out).finish()
 
 
 def _moment(

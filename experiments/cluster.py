@@ -1,0 +1,230 @@
+"""The same job on this suite, Ray Data and Daft: how fast, how right, and what is lost?
+
+Method. Whole jobs (`measure.cluster`), each a process on all of this machine's cores and written as
+the system's own documentation has it (`measure.systems`): a list of images to Parquet files of ids
+and vectors. The model takes no time, so that what is compared is the loading. A rate is that of the
+steady part; `startup_s` is what comes before, `job_s` all. `share_of_ours`: of `wallclock embed` on
+Ray Data, over all pairs of repeats.
+
+`stored_kb_per_image`: what Ray kept in its object store; others have none. `psnr_db` and the gate
+are those of `frontier`, of each system's own pictures. In a second pass one file in a hundred is
+cut in half: `rows_lost` are good images without a vector, `damaged_delivered` damaged ones with
+one; a job that ends at the first of them is `aborted`, and Ray runs once more with any number of
+failed blocks allowed (`errored_`).
+
+`cluster-kills.csv`: the job on two nodes on this machine, killed at random moments; a node is a
+raylet. Where the command ends, it is run again. `rows_once_share`: of all images, those that are
+there once, with the bytes of an undisturbed job. `cluster-published.csv`: what the vendors say of
+their own jobs, beside the rows above; nothing of it was measured here.
+"""
+
+import csv
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from experiments import _common
+from experiments._common import (
+    Cell,
+    Options,
+    Plan,
+    Recipe,
+    Record,
+    Records,
+    Row,
+    Tables,
+    cell,
+    mock_model,
+)
+from wallclock import provenance
+from wallclock.errors import check_name
+from wallclock.measure.systems import SYSTEMS
+from wallclock.spec import Slice
+from wallclock.summary import median
+
+ON_REQUEST = True
+CSV, KILLS_CSV, PUBLISHED_CSV = "cluster.csv", "cluster-kills.csv", "cluster-published.csv"
+_SHARED = _common.columns("system image_set corpus device device_kind cores")
+_END = _common.columns("library settings origin status reason")
+_MIXED = _common.columns("rows_lost damaged_delivered aborted")
+COLUMNS = _common.columns(
+    *(_SHARED, "batch_size n_images repeats"),
+    "img_per_s img_per_s_min img_per_s_max img_per_s_per_core",
+    "share_of_ours share_of_ours_min share_of_ours_max startup_s job_s stored_kb_per_image",
+    *("peak_memory_mib", _common.FIDELITY_COLUMNS, "damaged", _MIXED),
+    *("errored_rows_lost errored_aborted median_kb median_megapixels", _END),
+)
+KILLS_COLUMNS = _common.columns(
+    *(_SHARED, "victim n_images rounds job_s lost_s lost_s_max rows_once_share"),
+    *("missing doubled different aborted", _END),
+)
+PUBLISHED_COLUMNS = _common.columns(
+    "system published job image_set nodes instance vcpus gpus usd_per_hour n_images seconds",
+    "img_per_s img_per_s_per_vcpu img_per_s_per_gpu usd_per_million origin link note status",
+)
+TABLES = {CSV: COLUMNS, KILLS_CSV: KILLS_COLUMNS, PUBLISHED_CSV: PUBLISHED_COLUMNS}
+_PUBLISHED = provenance.ROOT / "data" / "paper" / "batch-systems.csv"
+#: What the others are compared with.
+OURS = "ours-ray"
+
+
+def cells(plan: Plan, options: Options) -> list[Cell]:
+    """Every system on every image set; then with damaged files; then killed."""
+    names = [check_name(name, SYSTEMS, "system") for name in options["systems"] or SYSTEMS]
+    corpora = plan.slices(options["corpus"])
+    grid = [
+        _cell(plan, options, name, corpus, repeat=repeat)
+        for repeat in plan.repeats("cluster")
+        for corpus in corpora.values()
+        for name in names
+    ]
+    damaged = {"damaged": options["damaged"], "fidelity": {}}
+    if mixed := corpora.get(options["damaged_set"]):
+        grid += [_cell(plan, options, name, mixed, "damaged", damaged) for name in names]
+    if small := corpora.get(options["kills"]["image_set"]):
+        grid += [_killed(plan, options, name, small) for name in names]
+    return grid
+
+
+def _cell(
+    plan: Plan,
+    options: Options,
+    name: str,
+    corpus: Slice,
+    what: str = "job",
+    changes: Mapping[str, Any] | None = None,
+    repeat: int = 0,
+) -> Cell:
+    system, n = SYSTEMS[name], options["images"][corpus.image_set]
+    if system.own and what == "job":
+        n *= options["own_factor"]
+    params = {
+        **{**plan.params, "system": name, "n": n, "damaged": 0},
+        **{"fidelity": dict(options["fidelity"]), "installed": system.installed()},
+        **{"object_store_mib": options["object_store_mib"], **(changes or {})},
+    }
+    protocol, size = "killed" if what == "killed" else "cluster", params.pop("batch", 0)
+    recipe = Recipe(name, batch_size=size or options["batch_size"][corpus.image_set])
+    new = cell(
+        plan, "cluster", protocol, f"{name}-{what}", recipe, corpus, repeat=repeat, params=params
+    )
+    return replace(new, model=mock_model(plan))
+
+
+def _killed(plan: Plan, options: Options, name: str, corpus: Slice) -> Cell:
+    kills = options["kills"]
+    names = ("rounds", "service_ms", "batch", "limit_s")
+    changes = {"n": kills["images"], "seed": plan.settings.seed, "fidelity": {}}
+    changes |= {name: kills[name] for name in names}
+    return _cell(plan, options, name, corpus, "killed", changes)
+
+
+def tables(records: Records) -> Tables:
+    """A row for each system and images, for each system and victim, for each published number."""
+    rows: list[Row] = []
+    killed: list[Row] = []
+    mixed: dict[object, Record] = {}
+    for repeats in _common.groups(records).values():
+        one = repeats[0]
+        params = one.cell.params
+        if one.cell.protocol == "killed":
+            killed += _kill_rows(one)
+        elif params["damaged"]:
+            mixed[params["system"], one.cell.images.image_set] = one
+        else:
+            row = _common.new_row(repeats, COLUMNS) | {"system": params["system"]}
+            rows.append(_common.complete(row | {"gate": "not checked"}, repeats, _measured))
+    for row in rows:
+        second = mixed.get((row["system"], row["image_set"]))
+        if second is not None and second.ok:
+            row |= _mixed_columns(second.values)
+        ours = [other for other in rows if other["image_set"] == row["image_set"]]
+        _compare(row, next((other for other in ours if other["system"] == OURS), {}))
+    return {CSV: rows, KILLS_CSV: killed, PUBLISHED_CSV: [*_published(), *map(_beside, rows)]}
+
+
+def _measured(repeats: Records) -> Row:
+    shown = _common.median_repeat(repeats, _common.seconds_an_image)
+    values, measured = shown.values, _common.measured(repeats)
+    row = _common.value_columns(shown, "library", "settings", "cores", "n_images", "job_s")
+    row |= _common.spread_columns(repeats)
+    row["img_per_s_per_core"] = median([_common.rate(one) for one in measured]) / values["cores"]
+    row["startup_s"] = median([one.values["startup_s"] for one in measured])
+    row["peak_memory_mib"] = max(one.values["peak_memory_mib"] for one in measured)
+    if "stored_bytes" in values:
+        row["stored_kb_per_image"] = values["stored_bytes"] / values["n_images"] / 1e3
+    for record in measured:
+        if "fidelity" in record.values:
+            limits = record.cell.params["fidelity"]
+            row |= _common.judge_fidelity(record.values["fidelity"], limits, "none")
+    return row
+
+
+def _mixed_columns(values: Mapping[str, Any]) -> Row:
+    """What the pass with damaged files left; of an aborted job, no vectors count."""
+    row: Row = {"damaged": values["damaged"], "aborted": values["aborted"] or "no"}
+    if not values["aborted"]:
+        row |= {"rows_lost": values["lost"], "damaged_delivered": values["delivered"]}
+    if errored := values.get("errored"):
+        row |= {"errored_rows_lost": errored["lost"], "damaged_delivered": errored["delivered"]}
+        row["errored_aborted"] = errored["aborted"] or "no"
+    return row
+
+
+def _compare(row: Row, ours: Row) -> None:
+    """Add the share of our rate, and its range over all pairs of repeats."""
+    ends = (("", "", ""), ("_min", "_min", "_max"), ("_max", "_max", "_min"))
+    for name, of, over in ends:
+        rate, base = row.get(f"img_per_s{of}"), ours.get(f"img_per_s{over}")
+        if isinstance(rate, float) and isinstance(base, float):
+            row[f"share_of_ours{name}"] = rate / base
+
+
+def _kill_rows(record: Record) -> list[Row]:
+    params, values = record.cell.params, record.values
+    row = _common.new_row([record], KILLS_COLUMNS) | {"system": params["system"]}
+    if not record.ok:
+        return [row | {"victim": victim} for victim in SYSTEMS[params["system"]].victims]
+    found = []
+    for victim, kills in values["kills"].items():
+        wrong = sum(kills[name] for name in ("missing", "doubled", "different"))
+        total, lost_s = values["n_images"] * kills["attempts"], kills["lost_s"]
+        new = row | {name: kills[name] for name in ("rounds", "missing", "doubled", "different")}
+        new |= {"victim": victim, "n_images": values["n_images"], "cores": values["cores"]}
+        new |= {"job_s": values["job_s"], "lost_s_max": max(lost_s, default=None)}
+        new |= {"lost_s": median(lost_s) if lost_s else None, "rows_once_share": 1 - wrong / total}
+        found.append(new | {"aborted": "; ".join(dict.fromkeys(kills["aborted"])) or "no"})
+    return found
+
+
+def _published() -> list[Row]:
+    """What vendors published, with what follows from it."""
+    with _PUBLISHED.open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    return [
+        {**dict.fromkeys(PUBLISHED_COLUMNS), **line, **_rates(line), "origin": "published"}
+        for line in lines
+    ]
+
+
+def _rates(line: Mapping[str, str]) -> Row:
+    rate, nodes = float(line["n_images"]) / float(line["seconds"]), int(line["nodes"])
+    vcpus, gpus = nodes * int(line["vcpus"]), nodes * int(line["gpus"])
+    row: Row = {"img_per_s": rate, "img_per_s_per_vcpu": rate / vcpus, "status": "ok"}
+    if gpus:
+        row["img_per_s_per_gpu"] = rate / gpus
+    if line["usd_per_hour"]:
+        row["usd_per_million"] = nodes * float(line["usd_per_hour"]) / 3600 / rate * 1e6
+    return row
+
+
+def _beside(row: Row) -> Row:
+    """One of our rows as a row of the published ones: of this machine, without a GPU."""
+    names = ("image_set", "n_images", "img_per_s", "origin", "status")
+    return {
+        **dict.fromkeys(PUBLISHED_COLUMNS),
+        **{name: row[name] for name in names},
+        **{"system": row["system"], "nodes": 1, "instance": row["device"], "vcpus": row["cores"]},
+        **{"job": "mock model, generated images", "gpus": 0, "note": row["reason"]},
+        "img_per_s_per_vcpu": row.get("img_per_s_per_core"),
+    }

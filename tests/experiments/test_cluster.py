@@ -1,0 +1,68 @@
+"""`cluster`: its grid, and its tables."""
+
+import pytest
+
+from experiments import cluster
+from tests.experiments import made
+from tests.experiments.conftest import Grid
+from wallclock.errors import UserError
+from wallclock.measure.systems import SYSTEMS
+
+
+def test_grid(grid: Grid) -> None:
+    cells = grid("cluster", "repeats=3", "corpus.image_set=small_256")
+    jobs = [cell for cell in cells if cell.label.endswith("-job")]
+    assert [cell.params["system"] for cell in jobs] == [*SYSTEMS] * 3
+    assert [cell.repeat for cell in jobs] == [0] * 5 + [1] * 5 + [2] * 5
+    n = {cell.params["system"]: cell.params["n"] for cell in jobs}
+    assert n["ours"] == n["ours-ray"] == 5 * n["daft"]
+    damaged = [cell for cell in cells if cell.params["damaged"]]
+    assert {cell.params["n"] for cell in damaged} == {n["daft"]}
+    killed = [cell for cell in cells if cell.protocol == "killed"]
+    assert [cell.recipe.batch_size for cell in killed] == [16] * 5
+    assert all(cell.params["service_ms"] == 250 for cell in killed)
+    assert {cell.model.service_ms for cell in cells} == {0}
+
+
+def test_grid_of_some_systems(grid: Grid) -> None:
+    with pytest.raises(UserError, match="did you mean daft"):
+        grid("cluster", "experiment.cluster.systems=[dafd]")
+
+
+def test_rows() -> None:
+    rows = {str(row["system"]): row for row in cluster.tables(made.cluster())[cluster.CSV]}
+    ours, rays, daft = (rows[name] for name in ("ours-ray", "ray-images", "daft"))
+    assert (ours["img_per_s"], ours["img_per_s_per_core"], ours["repeats"]) == (100, 50, 2)
+    shares = [rays[f"share_of_ours{end}"] for end in ("", "_min", "_max")]
+    assert shares == [pytest.approx(25 / n) for n in (100, 110, 90)]
+    assert rays["stored_kb_per_image"] == 150
+    assert (ours["psnr_db_p5"], ours["gate"], rays["gate"]) == (58, "passed", "not checked")
+    assert (daft["status"], daft["img_per_s"]) == ("unavailable", None)
+
+
+def test_damaged_files() -> None:
+    rows = {str(row["system"]): row for row in cluster.tables(made.cluster())[cluster.CSV]}
+    names = ("damaged", "aborted", "rows_lost", "errored_rows_lost", "damaged_delivered")
+    assert [rows["ours-ray"][name] for name in names] == [5, "no", 0, None, 0]
+    assert [rows["ray-images"][name] for name in names] == [5, "OSError: cut", None, 45, 0]
+    assert rows["daft"]["aborted"] is None
+
+
+def test_kills() -> None:
+    rows = cluster.tables(made.cluster())[cluster.KILLS_CSV]
+    assert [row["victim"] for row in rows] == ["worker", "node", "driver"] * 2
+    ours, rays = rows[0], rows[4]
+    assert (ours["rows_once_share"], ours["lost_s"], ours["lost_s_max"]) == (1, 5, 6)
+    assert (rays["rows_once_share"], rays["doubled"]) == (pytest.approx(0.8), 100)
+    assert (ours["aborted"], rays["aborted"]) == ("no", "RayError: x")
+
+
+def test_published_beside_ours() -> None:
+    rows = cluster.tables(made.cluster())[cluster.PUBLISHED_CSV]
+    theirs = [row for row in rows if row["origin"] == "published"]
+    first = theirs[0]
+    assert first["img_per_s"] == pytest.approx(803_580 / 263)
+    assert first["img_per_s_per_vcpu"] == pytest.approx(95, abs=1)
+    assert first["usd_per_million"] == pytest.approx(0.585, abs=0.01)
+    assert all(str(row["link"]).startswith("https://") for row in theirs)
+    assert [row["img_per_s_per_vcpu"] for row in rows[len(theirs) :]] == [50, 12.5, None]
