@@ -5,7 +5,8 @@ Method. The rungs of GumGum's module (`measure.rungs`), each switch alone, and a
 `setup=mock S3`: a device, preprocessing and network that last as long as the source's own rungs
 say, slept, for 8 vCPUs; `predict.ladder` derives them and predicts every rung. Rung 5 there has the
 same preprocessing, so that nothing is credited to its decoder, and once for each `duty`, which the
-source leaves open. `setup=this box`: no mock and no model, decoding and resizing alone.
+source leaves open. `setup=this box`: no mock and no model, decoding and resizing alone; of rung 5
+`services` processes on one queue, because the event loop of one cannot use more than a core.
 
 `ladder.csv`: from a full queue, so that a latency would be that of the queue. `ladder-latency.csv`:
 Poisson arrivals at shares of each rung's own measured rate; `within_bound`: the 99th percentile is
@@ -30,7 +31,7 @@ _COSTS = _common.columns(
     "kb_per_request origin status reason",
 )
 COLUMNS = _common.columns(
-    *("what", _SHARED, "workers batch_size n_images repeats"),
+    *("what", _SHARED, "services workers batch_size n_images repeats"),
     "requests_per_s requests_per_s_min requests_per_s_max predicted_per_s error source_per_s",
     *("speedup_vs_previous speedup_vs_rung_1", _COSTS),
 )
@@ -116,7 +117,7 @@ def _on_mock(
         **{"setup": MOCK, "duty": duty, "share": share, "rate": offered},
         **{"download_ms": 1e3 * parts.download_s, "callback_ms": options["callback_ms"]},
         **{"preprocess_ms": times["preprocess_ms"], "bound": options["latency"]["bound"]},
-        "serve": service if rung == 5 else {},
+        **{"serve": service if rung == 5 else {}, "services": 1},
     }
     name = f"rung-{rung}" + (f"-duty-{duty:.2g}" if duty != options["duty"][0] else "")
     label = f"{name}-at-{share:g}" if offered else name
@@ -136,6 +137,7 @@ def _on_box(plan: Plan, options: Options, corpus: Slice, rung: int, repeat: int)
         **{"setup": BOX, "duty": 0.0, "share": 0.0, "rate": 0.0},
         **dict.fromkeys(("download_ms", "callback_ms", "preprocess_ms"), 0.0),
         "serve": service if rung == 5 else {},
+        "services": options["box_services"] if rung == 5 else 1,
     }
     recipe = Recipe(f"box-rung-{rung}", batch_size=batch)
     new = cell(plan, "ladder", "ladder", recipe.name, recipe, corpus, repeat=repeat, params=params)
@@ -188,8 +190,13 @@ def _new_row(repeats: Records, columns: tuple[str, ...]) -> Row:
 
 
 def _measured(repeats: Records) -> Row:
-    rates = [_common.rate(record) for record in _common.measured(repeats)]
-    row: Row = {"repeats": len(rates), "requests_per_s": median(rates)}
+    measured = _common.measured(repeats)
+    rates = [_common.rate(record) for record in measured]
+    row: Row = {
+        "services": measured[0].values["services"],
+        "repeats": len(rates),
+        "requests_per_s": median(rates),
+    }
     return row | {
         "requests_per_s_min": min(rates),
         "requests_per_s_max": max(rates),

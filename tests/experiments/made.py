@@ -181,7 +181,13 @@ def ladder() -> list[Record]:
         "wasted": 3,
         "late_s": 0.001,
     }
-    values |= {"image_bytes": 1_200_000, "n_requests": 120, "cores": 4, "bed_cpu_s": 0.6}
+    values |= {
+        "image_bytes": 1_200_000,
+        "n_requests": 120,
+        "cores": 4,
+        "services": 1,
+        "bed_cpu_s": 0.6,
+    }
 
     def rung(
         label: str, number: int, rate: float, changes: Mapping[str, Any], ms: int = 0

@@ -48,6 +48,7 @@ def run(work: Path, rung: int, **changes: Any) -> dict[str, Any]:
     corpus = next(iter(made.plan(work, "experiment=[ladder]").slices({"original": 3}).values()))
     params = {"rung": rung, "n": 24, "warm_up": 8, "rate": 0.0, "seed": 0, "page_cache": "warm"}
     params |= {"download_ms": 17.0, "callback_ms": 5.0, "preprocess_ms": 6.3, "serve": {}}
+    params |= {"services": 0 if rung == 5 else 1}
     model = replace(made.MODEL, name="null", service_ms=1.4, service_ms_per_image=3.4)
     recipe = Recipe("rung", workers=2, batch_size=8)
     cell = Cell("ladder", "ladder", "x", 0, recipe, corpus, model, params | changes)

@@ -72,9 +72,11 @@ def ladder(cell: Cell, work: Path, progress: Progress) -> Measurement:
         }
         room = Room(started, len(manifest.valid))
         room.delay(params["download_ms"] / 1e3, params["callback_ms"] / 1e3)
-        service = Service(stack.enter_context(_started(cell, room, work)))
+        n_services = params["services"] or usable_cores()
+        outputs = [work / f"output-{number}" for number in range(n_services)]
+        service = Service([stack.enter_context(_started(cell, room, one)) for one in outputs])
         passed = _run(params, room, service, progress)
-    values |= passed | {"cores": usable_cores(), "rung": params["rung"]}
+    values |= passed | {"cores": usable_cores(), "rung": params["rung"], "services": n_services}
     latency = [round(1e9 * s) for s in values.pop("latency_s")]
     wall = [round(1e9 * values.pop("wall_s"))]
     return Measurement({"wall": wall} | ({"latency": latency} if latency else {}), values)
@@ -165,22 +167,24 @@ class Room:
 
 @dataclass
 class Service:
-    """The service's process, and what it and those below it used, by Unix time."""
+    """The service's processes, and what they and those below them used, by Unix time."""
 
-    process: "subprocess.Popen[bytes]"
+    processes: "Sequence[subprocess.Popen[bytes]]"
     at_s: list[float] = field(default_factory=list)
     cpu_s: list[float] = field(default_factory=list)
     peak_mib: float = 0.0
 
     def sample(self) -> None:
         """Read CPU time and memory. Raises RuntimeError: the service ended."""
-        if (status := self.process.poll()) is not None:
-            raise RuntimeError(f"the service ended with status {status}")
-        main, cpu, memory = psutil.Process(self.process.pid), 0.0, 0.0
-        for one in (main, *main.children(recursive=True)):
-            with suppress(psutil.NoSuchProcess):
-                cpu += sum(one.cpu_times()[:2])
-                memory += one.memory_info().rss / 2**20
+        cpu, memory = 0.0, 0.0
+        for process in self.processes:
+            if (status := process.poll()) is not None:
+                raise RuntimeError(f"the service ended with status {status}")
+            main = psutil.Process(process.pid)
+            for one in (main, *main.children(recursive=True)):
+                with suppress(psutil.NoSuchProcess):
+                    cpu += sum(one.cpu_times()[:2])
+                    memory += one.memory_info().rss / 2**20
         self.at_s.append(time.time())
         self.cpu_s.append(cpu)
         self.peak_mib = max(self.peak_mib, memory)
@@ -284,7 +288,7 @@ def check(sent: set[str], accepted: set[str], counts: Mapping[str, int], left: i
 
 
 @contextmanager
-def _started(cell: Cell, room: Room, work: Path) -> "Iterator[subprocess.Popen[bytes]]":
+def _started(cell: Cell, room: Room, log: Path) -> "Iterator[subprocess.Popen[bytes]]":
     """The service's process while the block runs; then it is stopped by SIGTERM.
 
     Raises RuntimeError with the last line of its output: the block failed, or the service did not
@@ -297,7 +301,7 @@ def _started(cell: Cell, room: Room, work: Path) -> "Iterator[subprocess.Popen[b
         "AWS_DEFAULT_REGION": "us-east-1",
         "PYTHONPATH": str(provenance.PACKAGE.parent),
     }
-    with (work / "output").open("w+") as output:
+    with log.open("w+") as output:
         command = _command(cell, room)
         service = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
         try:
