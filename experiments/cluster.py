@@ -15,7 +15,8 @@ failed blocks allowed (`errored_`).
 `cluster-kills.csv`: the job on two nodes on this machine, killed at random moments; a node is a
 raylet. Where the command ends, it is run again. `rows_once_share`: of all images, those that are
 there once, with the bytes of an undisturbed job. `cluster-published.csv`: what the vendors say of
-their own jobs, beside the rows above; nothing of it was measured here.
+their own jobs, beside the rows above; nothing of it was measured here. Ours with a model that
+sleeps, on one node, two and four, is what `fleet` is checked by (`fleet-check.csv`).
 """
 
 import csv
@@ -83,6 +84,8 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
         grid += [_cell(plan, options, name, mixed, "damaged", damaged) for name in names]
     if small := corpora.get(options["kills"]["image_set"]):
         grid += [_killed(plan, options, name, small) for name in names]
+    if (small := corpora.get(options["scale"]["image_set"])) and OURS in names:
+        grid += [_scaled(plan, options, nodes, small) for nodes in options["scale"]["nodes"]]
     return grid
 
 
@@ -103,7 +106,7 @@ def _cell(
         **{"fidelity": dict(options["fidelity"]), "installed": system.installed()},
         **{"object_store_mib": options["object_store_mib"], **(changes or {})},
     }
-    protocol, size = "killed" if what == "killed" else "cluster", params.pop("batch", 0)
+    protocol, size = what if what in ("killed", "scaled") else "cluster", params.pop("batch", 0)
     recipe = Recipe(name, batch_size=size or options["batch_size"][corpus.image_set])
     new = cell(
         plan, "cluster", protocol, f"{name}-{what}", recipe, corpus, repeat=repeat, params=params
@@ -119,6 +122,14 @@ def _killed(plan: Plan, options: Options, name: str, corpus: Slice) -> Cell:
     return _cell(plan, options, name, corpus, "killed", changes)
 
 
+def _scaled(plan: Plan, options: Options, nodes: int, corpus: Slice) -> Cell:
+    scale = options["scale"]
+    changes = {name: scale[name] for name in ("service_ms", "batch", "shard")}
+    changes |= {"n": scale["images"], "nodes": nodes, "fidelity": {}}
+    new = _cell(plan, options, OURS, corpus, "scaled", changes)
+    return replace(new, label=f"{OURS}-on-{nodes}")
+
+
 def tables(records: Records) -> Tables:
     """A row for each system and images, for each system and victim, for each published number."""
     rows: list[Row] = []
@@ -129,6 +140,8 @@ def tables(records: Records) -> Tables:
         params = one.cell.params
         if one.cell.protocol == "killed":
             killed += _kill_rows(one)
+        elif one.cell.protocol == "scaled":
+            continue  # of `fleet`
         elif params["damaged"]:
             mixed[params["system"], one.cell.images.image_set] = one
         else:

@@ -1,7 +1,6 @@
 """`fleet`: its grid, its inputs and rows, and the check against a cluster's runs."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,12 +26,11 @@ def records() -> list[Record]:
     ]
 
 
-def cluster(**values: Any) -> Record:
-    """20,000 images by two actors, 100 a second each."""
-    known = {"n_loaded": 20_000, "actors": 2, "shard": 1000, "actor_img_per_s": 100.0}
-    known |= {"actor_start_s": 10.0}
-    wall = {"wall": [110 * made.S]}
-    return made.record("cluster", "cluster", "two", {**known, **values}, {}, wall)
+def scaled(actors: int, seconds: float, **values: Any) -> Record:
+    """20,000 images by so many actors."""
+    known = {"n_loaded": 20_000, "actors": actors, "shard": 1000, **values}
+    wall = {"wall": [round(seconds * made.S)]}
+    return made.record("cluster", "scaled", f"ours-ray-on-{actors}", known, {}, wall)
 
 
 @pytest.fixture(autouse=True)
@@ -93,10 +91,11 @@ def test_rows() -> None:
 def test_a_cluster_s_runs_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [Run(seconds / 3600, 0, 0, "GPU") for seconds in (100, 121, 140)]
     monkeypatch.setattr(simulation, "simulate", lambda case, n: runs)
-    (row,) = fleet.tables([cluster()])[fleet.CHECK_CSV]
+    alone = scaled(1, 220, actor_img_per_s=100.0, begin_s=20.0)
+    two = scaled(2, 110, actor_img_per_s=7.0, begin_s=7.0)
+    (row,) = fleet.tables([two, alone])[fleet.CHECK_CSV]
     found = ("actors", "shard", "actor_img_per_s", "n_images", "measured_s", "simulated_s")
     assert [row[name] for name in found] == pytest.approx([2, 1000, 100, 20_000, 110, 121])
     assert (row["error"], row["is_within"]) == (pytest.approx(0.1), True)
     assert set(row) == set(fleet.TABLES[fleet.CHECK_CSV])
-    other = replace(cluster(), values={"n_loaded": 5})
-    assert fleet.tables([other]) == {}
+    assert fleet.tables([two]) == {}

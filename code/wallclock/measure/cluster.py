@@ -1,4 +1,4 @@
-"""Protocols `cluster` and `killed`: whole jobs on systems for many machines, whole and killed.
+"""Protocols `cluster`, `killed`, `scaled`: jobs on systems for many machines, whole and killed.
 
 A job is a process of its own (`measure.systems`): from a list of `params.n` images to Parquet files
 of ids and vectors, by a model that takes no time. Every id has a link of its own to one of the
@@ -113,6 +113,33 @@ def killed(cell: Cell, work: Path, progress: Progress) -> Measurement:
             values["kills"][victim] = _kills(one, work / victim, params, whole)
             progress(done)
     return Measurement({}, values)
+
+
+def scaled(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """The job on `params.nodes` nodes of one CPU each, with a model that sleeps.
+
+    So the nodes do not compete for this machine's cores. Samples: `wall`, from the start of the
+    job's process to its last part. Values: `actors`; `shard`; `actor_img_per_s`, of one actor
+    between the first part and the last; `begin_s`, until the first shard began, by that rate.
+    """
+    params, system = cell.params, SYSTEMS[cell.params["system"]]
+    system.check()
+    manifest = protocol.open_corpus(cell, "jpeg")
+    n, actors, shard = params["n"], params["nodes"], params["shard"]
+    task = _task(cell, work / "vectors", list_images(manifest, n, work / "images"))
+    task = replace(task, service_ms=params["service_ms"], shard=shard, cpus=1)
+    with ray_nodes.started({"PYTHONPATH": str(provenance.PACKAGE.parent)}, actors) as nodes:
+        ran = _run(system, replace(task, address=nodes.address), progress)
+    if ran.error:
+        raise RuntimeError(f"{system.label}: {ran.error}")
+    stamps = sorted(_stamps(system, task))
+    _, seconds, first = between(stamps)
+    # The other actors' first parts may come within a moment of the first one.
+    rate = (n - actors * shard) / seconds / actors
+    values = {"cores": usable_cores(), "n_images": n, "n_loaded": n, "actors": actors}
+    values |= {"shard": shard, "actor_img_per_s": rate}
+    values["begin_s"] = first - ran.began - shard / rate
+    return Measurement({"wall": [round(1e9 * (stamps[-1][0] - ran.began))]}, values)
 
 
 def _kills(

@@ -42,7 +42,7 @@ _MODULES = {
     "copies": "copies",
     "job": "job",
     "ladder": "ladder",
-    **dict.fromkeys(("cluster", "killed"), "cluster"),
+    **dict.fromkeys(("cluster", "killed", "scaled"), "cluster"),
     "forms": "forms",
     "stage_fix": "stage_fix",
 }

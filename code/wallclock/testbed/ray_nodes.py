@@ -1,6 +1,6 @@
-"""A Ray cluster of two nodes on this machine, whose processes can be killed: for tests of losses.
+"""A Ray cluster of several nodes on this machine, whose processes can be killed.
 
-`python -m wallclock.testbed.ray_nodes` is the cluster: a head without a CPU and two nodes of one
+`python -m wallclock.testbed.ray_nodes N` is the cluster: a head without a CPU and N nodes of one
 each; it adds a node for every line on standard input and ends with it.
 """
 
@@ -51,9 +51,9 @@ class Nodes:
 
 
 @contextmanager
-def started(env: Mapping[str, str]) -> Iterator[Nodes]:
+def started(env: Mapping[str, str], nodes: int = 2) -> Iterator[Nodes]:
     """The cluster while the block runs."""
-    command = [sys.executable, "-m", __name__]
+    command = [sys.executable, "-m", __name__, str(nodes)]
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(
         command, **pipes, env={**os.environ, **HEALTH, **env}, start_new_session=True
@@ -64,14 +64,14 @@ def started(env: Mapping[str, str]) -> Iterator[Nodes]:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def main() -> None:
+def main(count: int) -> None:
     """Be the cluster."""
     from ray.cluster_utils import Cluster
 
     nodes: Any = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": _STORE_BYTES}
     )
-    for _ in range(2):
+    for _ in range(count):
         nodes.add_node(num_cpus=1, object_store_memory=_STORE_BYTES)
     print(nodes.address, flush=True)
     for _ in sys.stdin:
@@ -81,4 +81,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]))
