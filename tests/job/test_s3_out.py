@@ -26,7 +26,7 @@ from tests.corpus.abo.conftest import fill
 from tests.job import test_cluster as on_cluster
 from tests.job.conftest import DAMAGED, QUICK, Content, N, content
 from tests.job.test_killed import PHASED, vectors
-from tests.killing import Job, kill_at_random
+from wallclock.testbed.killing import Job, kill_at_random
 from wallclock.errors import UserError
 from wallclock.job import embed, lease
 from wallclock.job.dataset import Dataset, Part

@@ -26,13 +26,12 @@ def job(task: Task) -> Mapping[str, Any]:
     daft.set_runner_native()
     dim = 3 * task.px**2 if task.pixels else task.dim
 
-    @daft.func.batch(
-        return_dtype=DataType.fixed_size_list(DataType.float32(), dim), batch_size=task.batch
-    )
-    def model(images: Series) -> Any:
+    def forward(images: Series) -> Any:
         flat = images.to_arrow().storage.flatten().to_numpy()
         return embed(flat.reshape(len(images), -1), task)
 
+    vector = DataType.fixed_size_list(DataType.float32(), dim)
+    model = daft.func.batch(return_dtype=vector, batch_size=task.batch)(forward)
     picture = col("path").download(on_error="null").decode_image(on_error="null", mode="RGB")
     fixed = DataType.image("RGB", task.px, task.px)
     images = (
