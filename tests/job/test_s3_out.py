@@ -26,12 +26,12 @@ from tests.corpus.abo.conftest import fill
 from tests.job import test_cluster as on_cluster
 from tests.job.conftest import DAMAGED, QUICK, Content, N, content
 from tests.job.test_killed import PHASED, vectors
-from wallclock.testbed.killing import Job, kill_at_random
 from wallclock.errors import UserError
 from wallclock.job import embed, lease
 from wallclock.job.dataset import Dataset, Part
 from wallclock.job.s3 import S3
 from wallclock.job.verify import verify
+from wallclock.testbed.killing import Job, kill_at_random
 
 KILLS = int(os.environ.get("WALLCLOCK_KILLS", "5"))
 
