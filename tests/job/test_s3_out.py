@@ -82,6 +82,7 @@ def plain(name: str) -> str:
 # --- the job ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_as_in_a_folder(out: str, images: Path, tmp_path: Path) -> None:
     """Bytes of the parts, failures and thumbnails; a second start."""
     settings = {**QUICK, "keep": "thumbnails"}
@@ -226,6 +227,7 @@ def test_a_commit_whose_answer_is_lost(out: str, monkeypatch: pytest.MonkeyPatch
 # --- one job ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_job_at_a_time(out: str, images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lease, "RENEWED_EACH_S", 0.04)
     with S3.named(out).locked():
