@@ -11,8 +11,10 @@ once. With `feeders` CPU nodes
 prepare pixels and send them to the GPU nodes as uint8, which is not built: as many as make an image
 cheapest. On-demand nodes are not lost, spot nodes are. Hours are from the launch of the nodes,
 dollars those hours of nodes and head, `usd_per_million` on demand and with GETs; `nodes_until_*`:
-from how many nodes on that limits. `fleet-check.csv`: runs of the experiment `cluster`, simulated
-from their own actors' rates.
+from how many nodes on that limits.
+
+`fleet-check.csv`: runs of the experiment `cluster` on several
+nodes, simulated from an actor's rate on one node and from when their own first shard began.
 """
 
 import csv
@@ -95,11 +97,14 @@ def tables(records: Records) -> Tables:
 
 
 def _checked(record: Record, alone: Record) -> Row:
-    """A measured run against its simulation by the rate and the start of a run on one node."""
+    """A measured run against its simulation by an actor's rate on one node, and its own start.
+
+    Nodes of one machine start on the same cores, and so later than one alone; machines do not.
+    """
     values, base = record.values, alone.values
     # Before the first shard a node's actor starts twice, as a probe sizes the pool.
     timing = Timing(
-        actor_start_s=base["begin_s"] / 2,
+        actor_start_s=values["begin_s"] / 2,
         shard_variation=float(_defaults()["shard_variation"]["value"]),
     )
     images, wall_s = Images(_common.count(record), values["shard"]), _common.wall_s(record)

@@ -7,12 +7,13 @@ the short runs count.
 
 `what=job` is `wallclock embed` of as many ids, up to a million, with the mock model at 0 ms and
 Parquet files: the process from its start to its end. `vs_line` is how much longer it took than the
-line through the runs up to 100,000 images says; `of_loader`, its rate in that of the loader alone
-on as many images; `rss_growth`, by how much its memory later exceeded what it was when 100,000 were
-done. `scaling-over-time.csv` has the longest job, part by part.
+line through the runs up to 100,000 images says; `of_loader`, the rate of its loop, parts committed,
+in that of the loader alone on as many images in the run before, both without their start;
+`rss_growth`, by how much its memory later exceeded what it was when 100,000 were done.
+`scaling-over-time.csv` has the longest job, part by part.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -50,30 +51,31 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
         for image_set, corpus in plan.slices(options["images"]).items():
             recipe = replace(options["recipe"], batch_size=options["batch_size"][image_set])
             counts = [n for n in options["n"][image_set] if n <= longest] or [longest]
-            runs = [("images", n, 0) for n in counts]
+            jobs = [n for n in options["job"]["n"].get(image_set, ()) if n <= longest]
             at_most = min(options["threads_n"][image_set], counts[-1])
             powers = (2**i for i in range(cores.bit_length()))
-            runs += [("threads", at_most, threads) for threads in sorted({*powers, cores})]
-            for what, n, threads in runs:
+            runs = [("threads", at_most, threads) for threads in sorted({*powers, cores})]
+            runs += [("images", n, 0) for n in counts]
+            runs += [("job", n, 0) for n in jobs]
+            # A job right after the loader on as many images: a machine's speed may change.
+            for what, n, threads in sorted(runs, key=lambda run: (run[0] != "threads", run[1])):
+                if what == "job":
+                    grid.append(_job(plan, options, recipe, corpus, repeat, n))
+                    continue
                 used = replace(recipe, workers=threads or recipe.workers)
                 label, params = f"{what}-{threads or 'all'}-{n}", {"what": what, "n": n}
                 params |= plan.params
                 grid.append(new(label, used, corpus, repeat=repeat, params=params))
-            grid += _jobs(plan, options, recipe, corpus, repeat, longest)
     return grid
 
 
-def _jobs(
-    plan: Plan, options: Options, recipe: Recipe, corpus: Slice, repeat: int, longest: int
-) -> Iterator[Cell]:
-    """The job on every number of images."""
+def _job(plan: Plan, options: Options, recipe: Recipe, corpus: Slice, repeat: int, n: int) -> Cell:
+    """The job on so many images."""
     recipe = replace(recipe, device="cpu", dtype="fp32")
-    for n in options["job"]["n"].get(corpus.image_set, ()):
-        if n <= longest:
-            settings = {"shard": options["job"]["shard"], "device": "cpu"}
-            params = {**plan.params, "what": "job", "n": n, "settings": settings}
-            new = cell(plan, "scaling", "job", f"job-{n}", recipe, corpus, repeat=repeat)
-            yield replace(new, model=_common.mock_model(plan), params=params)
+    settings = {"shard": options["job"]["shard"], "device": "cpu"}
+    params = {**plan.params, "what": "job", "n": n, "settings": settings}
+    new = cell(plan, "scaling", "job", f"job-{n}", recipe, corpus, repeat=repeat)
+    return replace(new, model=_common.mock_model(plan), params=params)
 
 
 def tables(records: Records) -> Tables:
@@ -89,10 +91,12 @@ def tables(records: Records) -> Tables:
         for what in ("images", "job"):
             _fit([row for row in series if row["what"] == what])
         _compare([row for row in series if row["what"] == "threads"])
-        alone = {row["n_images"]: row["img_per_s"] for row in series if row["what"] == "images"}
+        loaded = {row["n_images"]: row for row in series if row["what"] == "images"}
         for row in series:
-            if row["what"] == "job" and row["n_images"] in alone:
-                row["of_loader"] = _number(row, "img_per_s") / float(str(alone[row["n_images"]]))
+            if row["what"] == "job" and (alone := loaded.get(row["n_images"])):
+                loop_s = _number(row, "wall_s") * (1 - _number(row, "startup_share"))
+                begin_s = float(str(alone.get("fit_startup_s") or 0.0))
+                row["of_loader"] = (_number(alone, "wall_s") - begin_s) / loop_s
     longest = max(jobs, key=_common.count, default=None)
     return {CSV: rows, **({OVER_TIME_CSV: _over_time(longest)} if longest else {})}
 

@@ -9,7 +9,7 @@ from experiments import fleet
 from tests.experiments import made
 from tests.experiments.conftest import Grid
 from wallclock.predict import fleet as simulation
-from wallclock.predict.fleet import Run
+from wallclock.predict.fleet import Fleet, Run
 from wallclock.records import Record
 from wallclock.spec import Recipe
 
@@ -90,12 +90,19 @@ def test_rows() -> None:
 
 def test_a_cluster_s_runs_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [Run(seconds / 3600, 0, 0, "GPU") for seconds in (100, 121, 140)]
-    monkeypatch.setattr(simulation, "simulate", lambda case, n: runs)
+    starts = []
+
+    def simulate(case: Fleet, n: int) -> list[Run]:
+        starts.append(case.timing.actor_start_s)
+        return runs
+
+    monkeypatch.setattr(simulation, "simulate", simulate)
     alone = scaled(1, 220, actor_img_per_s=100.0, begin_s=20.0)
     two = scaled(2, 110, actor_img_per_s=7.0, begin_s=7.0)
     (row,) = fleet.tables([two, alone])[fleet.CHECK_CSV]
     found = ("actors", "shard", "actor_img_per_s", "n_images", "measured_s", "simulated_s")
     assert [row[name] for name in found] == pytest.approx([2, 1000, 100, 20_000, 110, 121])
     assert (row["error"], row["is_within"]) == (pytest.approx(0.1), True)
+    assert starts == [3.5]  # its own start, half of which the probe is
     assert set(row) == set(fleet.TABLES[fleet.CHECK_CSV])
     assert fleet.tables([two]) == {}

@@ -206,6 +206,20 @@ def test_the_job_against_its_line() -> None:
     assert [row["img_per_s"] for row in over_time] == pytest.approx([500, 500, 400, 500])
 
 
+def test_the_loop_of_a_job_beside_the_loader_alone() -> None:
+    """The loader takes 0.3 s and 1.6 ms an image; the job 2 ms, its start not counted."""
+    jobs, loads = made.scaling_jobs()[:3], list[Record]()
+    for job in jobs:
+        n = job.values["n_loaded"]
+        alone = replace(job.cell, label=f"images-{n}", protocol="load_n")
+        alone = replace(alone, params={"what": "images", "n": n})
+        samples = {"wall": [round((0.3 + 0.0016 * n) * S)]}
+        loads.append(replace(job, cell=alone, samples=samples))
+    rows = scaling.tables([*loads, *jobs])[scaling.CSV]
+    shares = [row["of_loader"] for row in rows if row["what"] == "job"]
+    assert shares == pytest.approx([0.8] * 3)
+
+
 @pytest.mark.parametrize(("longest", "runs"), [(100_000, 5), (1_000_000, 6)])
 def test_the_million_is_run_on_request(grid: Grid, longest: int, runs: int) -> None:
     small = "corpus.image_set=small_256"

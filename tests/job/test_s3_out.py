@@ -268,11 +268,16 @@ def test_a_lease_ends_by_the_clock_of_the_server(monkeypatch: pytest.MonkeyPatch
     """Its holder, which was stopped for as long, learns of it and leaves the next one alone."""
     renew = lease.Lease._renew
     server = Clocked(monkeypatch)
-    first, second = lease.Lease(server, "s3://b/x"), lease.Lease(server, "s3://b/x")
+    said = list[str]()
+    first = lease.Lease(server, "s3://b/x", said.append)
+    second = lease.Lease(server, "s3://b/x", said.append)
     with first.held():
+        assert not said
         began = server.now
         with second.held():
             assert lease.LASTS_S <= server.now - began <= lease.LASTS_S + 1
+            assert len(said) == 1
+            assert said[0].startswith(f"s3://b/x is leased to process {os.getpid()} on ")
             monkeypatch.setattr(lease, "RENEWED_EACH_S", 0)
             first.check()
             renew(first)

@@ -170,7 +170,8 @@ class SourceReader(PrefetchingReader):
         try:
             data: bytes = self._buckets[bucket].get_bytes(key, self._limit)[0]
         except UserError as error:
-            raise UserError(f"{url}: no such bucket; check AWS_REGION, AWS_ENDPOINT_URL") from error
+            fix = "check AWS_DEFAULT_REGION, AWS_ENDPOINT_URL"
+            raise UserError(f"{url}: no such bucket; {fix}") from error
         return data
 
     def _get_http(self, url: str) -> bytes:

@@ -31,10 +31,13 @@ class Lease:
     Args:
         call: a request for the lease's object; None where it is absent or a condition fails.
         out: what the lease is for, in messages.
+        say: gets a line where another job's lease has to end first.
     """
 
-    def __init__(self, call: Callable[..., Any], out: str) -> None:
-        self._call, self._out = call, out
+    def __init__(
+        self, call: Callable[..., Any], out: str, say: Callable[[str], None] | None = None
+    ) -> None:
+        self._call, self._out, self._say = call, out, say
         self._owner = {"owner": uuid4().hex, "host": socket.gethostname(), "pid": os.getpid()}
         self._etag, self._writes, self._taken_by = "", 0, ""
         self._over = threading.Event()
@@ -73,6 +76,9 @@ class Lease:
             elif left_s <= 0 or holder["owner"] == self._owner["owner"]:
                 self._write(LASTS_S, IfMatch=etag)
             elif seen in ("", etag):
+                if self._say and not seen:
+                    waits = f"waiting up to {left_s:.0f} s to see whether it still runs"
+                    self._say(f"{self._out} is leased to {_name(holder)}; {waits}")
                 seen = etag
                 time.sleep(min(left_s, RENEWED_EACH_S / 8))
             else:

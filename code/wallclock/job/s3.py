@@ -24,7 +24,7 @@ from uuid import uuid4
 
 from wallclock.errors import UserError, first_line
 from wallclock.job.lease import Lease
-from wallclock.job.stores import FOLDERS, full_disk
+from wallclock.job.stores import FOLDERS, Say, full_disk
 
 _PLACES = ("", *(f"{folder}/" for folder in FOLDERS))
 _OF_ATTEMPT = re.compile(rf"(?:{'|'.join(_PLACES)})(part-\d+)\.([0-9a-f]{{12}})\..*")
@@ -68,11 +68,11 @@ class S3:
         return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, say: Say | None = None) -> Iterator[None]:
         """See `Store`."""
         if not self._connected[1]:
             raise UserError(f"{self.out} cannot be written without credentials; {_NO_CREDENTIALS}")
-        self._lease = Lease(partial(self._call, name=".lease"), self.out)
+        self._lease = Lease(partial(self._call, name=".lease"), self.out, say)
         with self._lease.held():
             yield
 

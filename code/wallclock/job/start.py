@@ -5,6 +5,7 @@ import platform
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from wallclock.constraints import build
 from wallclock.errors import UserError
 from wallclock.job.dataset import ROWS, Dataset, check_same, open_existing
 from wallclock.job.index import Earlier
-from wallclock.job.place import Here, Place
+from wallclock.job.place import Here, Place, say
 from wallclock.job.run import Job, Tally
 from wallclock.job.settings import JobSettings
 from wallclock.job.sources import Items, list_items
@@ -74,24 +75,26 @@ def embed(
     """
     settings, console = build(JobSettings, values, ""), console or Console(quiet=True)
     if not settings.cluster:
-        return _start(str(src), out, settings, Here(settings, console))
+        return _start(str(src), out, settings, Here(settings, console), console)
     from wallclock.job import cluster
 
     if settings.cluster.startswith("ray://"):
         outcome: Outcome = cluster.on_head(settings.cluster, embed, str(src), str(out), values)
         return outcome
     with cluster.connected(settings, console) as place:
-        return _start(str(src), out, settings, place)
+        return _start(str(src), out, settings, place, console)
 
 
-def _start(src: str, out: str | Path, settings: JobSettings, place: Place) -> Outcome:
+def _start(
+    src: str, out: str | Path, settings: JobSettings, place: Place, console: Console
+) -> Outcome:
     recipe, model = settings.resolved_recipe(place.device), settings.resolved_model()
     items = list_items(src, settings.limit)
     before = _earlier(settings)
     scope = settings.deduplicate and (place.across or "in each shard")
     identity = _identity(settings, recipe, model, items, before) | {"deduplicate": scope}
     store = _own_store(at(out), identity, settings)
-    with store.locked():
+    with store.locked(partial(say, console)):
         dataset = open_existing(store) or Dataset(store, settings.sink)
         if dataset.about:
             check_same(dataset, identity)

@@ -7,7 +7,7 @@ files, all named after the part; those count where the row file is there.
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,9 @@ from wallclock.files import disk_is_full, write_bytes
 LOCK, PUBLISHING = ".lock", ".publishing"
 FOLDERS = ("failures", "rows", "thumbnails")
 
+#: Shows a line to the user.
+Say = Callable[[str], None]
+
 
 class Store(Protocol):
     """A place for one dataset. It can be pickled; the copy does not hold the lock."""
@@ -28,8 +31,11 @@ class Store(Protocol):
     def out(self) -> Path | str:
         """What a user calls it."""
 
-    def locked(self) -> AbstractContextManager[None]:
-        """Keep other jobs out. Raises UserError: another one has it, or it cannot be written."""
+    def locked(self, say: Say | None = None) -> AbstractContextManager[None]:
+        """Keep other jobs out; `say` gets a line where that takes a while.
+
+        Raises UserError: another one has it, or it cannot be written.
+        """
 
     def names(self, prefix: str) -> Iterator[str]:
         """The files that begin so, in any order."""
@@ -72,7 +78,7 @@ class Folder:
     out: Path
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, say: Say | None = None) -> Iterator[None]:
         """See `Store`. The kernel releases the lock, also of a process killed -9."""
         try:
             self.out.mkdir(parents=True, exist_ok=True)

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+from wallclock.job.cluster import NICENESS
 from wallclock.measure.systems._task import Task
 
-#: Nothing is sent to the vendor, and a job's output is its report alone.
-_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0"}
+#: Nothing is sent to the vendor, and a job's output is its report alone. All have the same nodes.
+_SETTINGS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", **NICENESS}
 
 
 @contextmanager
@@ -19,7 +20,7 @@ def session(task: Task) -> Iterator[Any]:
 
     Small objects travel in messages and are not in the store (Ray: below 100 KB).
     """
-    os.environ.update(_QUIET)
+    os.environ.update(_SETTINGS)
     import ray
     from ray.data import DataContext
 
