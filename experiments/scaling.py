@@ -8,12 +8,12 @@ the short runs count.
 `what=job` is `wallclock embed` of as many ids, up to a million, with the mock model at 0 ms and
 Parquet files: the process from its start to its end. `vs_line` is how much longer it took than the
 line through the runs up to 100,000 images says; `of_loader`, the rate of its loop, parts committed,
-in that of the loader alone on as many images in the run before, both without their start;
-`rss_growth`, by how much its memory later exceeded what it was when 100,000 were done.
-`scaling-over-time.csv` has the longest job, part by part.
+in that of the loader alone on as many images, both without their start; `rss_growth`, by how much
+its memory later exceeded what it was when 100,000 were done. `scaling-over-time.csv` has the
+longest job, part by part.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -51,31 +51,30 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
         for image_set, corpus in plan.slices(options["images"]).items():
             recipe = replace(options["recipe"], batch_size=options["batch_size"][image_set])
             counts = [n for n in options["n"][image_set] if n <= longest] or [longest]
-            jobs = [n for n in options["job"]["n"].get(image_set, ()) if n <= longest]
+            runs = [("images", n, 0) for n in counts]
             at_most = min(options["threads_n"][image_set], counts[-1])
             powers = (2**i for i in range(cores.bit_length()))
-            runs = [("threads", at_most, threads) for threads in sorted({*powers, cores})]
-            runs += [("images", n, 0) for n in counts]
-            runs += [("job", n, 0) for n in jobs]
-            # A job right after the loader on as many images: a machine's speed may change.
-            for what, n, threads in sorted(runs, key=lambda run: (run[0] != "threads", run[1])):
-                if what == "job":
-                    grid.append(_job(plan, options, recipe, corpus, repeat, n))
-                    continue
+            runs += [("threads", at_most, threads) for threads in sorted({*powers, cores})]
+            for what, n, threads in runs:
                 used = replace(recipe, workers=threads or recipe.workers)
                 label, params = f"{what}-{threads or 'all'}-{n}", {"what": what, "n": n}
                 params |= plan.params
                 grid.append(new(label, used, corpus, repeat=repeat, params=params))
+            grid += _jobs(plan, options, recipe, corpus, repeat, longest)
     return grid
 
 
-def _job(plan: Plan, options: Options, recipe: Recipe, corpus: Slice, repeat: int, n: int) -> Cell:
-    """The job on so many images."""
+def _jobs(
+    plan: Plan, options: Options, recipe: Recipe, corpus: Slice, repeat: int, longest: int
+) -> Iterator[Cell]:
+    """The job on every number of images."""
     recipe = replace(recipe, device="cpu", dtype="fp32")
-    settings = {"shard": options["job"]["shard"], "device": "cpu"}
-    params = {**plan.params, "what": "job", "n": n, "settings": settings}
-    new = cell(plan, "scaling", "job", f"job-{n}", recipe, corpus, repeat=repeat)
-    return replace(new, model=_common.mock_model(plan), params=params)
+    for n in options["job"]["n"].get(corpus.image_set, ()):
+        if n <= longest:
+            settings = {"shard": options["job"]["shard"], "device": "cpu"}
+            params = {**plan.params, "what": "job", "n": n, "settings": settings}
+            new = cell(plan, "scaling", "job", f"job-{n}", recipe, corpus, repeat=repeat)
+            yield replace(new, model=_common.mock_model(plan), params=params)
 
 
 def tables(records: Records) -> Tables:
