@@ -30,9 +30,10 @@ def draw(tables: Tables) -> Figure:
     samples = tables[scaling.OVER_TIME_CSV]
     if not jobs or not samples:
         raise NothingToDrawError(f"no job in {scaling.CSV}")
+    longest = max(jobs, key=lambda row: int(row["n_images"]))
+    jobs = [row for row in jobs if row["image_set"] == longest["image_set"]]
     figure = style.new_figure(3.4)
     panels = figure.subplot_mosaic([["runs", column] for column in _OVER_TIME])
-    longest = max(jobs, key=lambda row: int(row["n_images"]))
     _runs(panels["runs"], jobs, longest)
     for column, (title, unit) in _OVER_TIME.items():
         _over_time(panels[column], samples, column, title, unit)
