@@ -1,5 +1,6 @@
 """The report: one file, every link resolves, every number links to its cell, equal bytes."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -152,7 +153,10 @@ def test_same_files_give_the_same_bytes_anywhere(t4_run: Path, tmp_path: Path) -
 
 
 def test_one_table_is_enough(tmp_path: Path) -> None:
+    """And a benchmark's beside it, whose provenance has no corpus, changes nothing."""
     data = copy_tables(tmp_path / "data", "decoder-comparison.csv")
+    about = {"machine": {}, "versions": {}, "code": "", "command": []}
+    (data / "job.meta.json").write_text(json.dumps(about), encoding="utf-8")
     _, page = page_of(report.render(data, tmp_path / "figures").paths[0])
     assert not {target for target in page.targets if target[1:] not in page.ids}
     assert page.tags["svg"] == 0

@@ -138,7 +138,9 @@ def render(tables_dir: Path, figures_dir: Path) -> Rendering:
         return Rendering(STEM, (), f"no table in {tables_dir.name}/")
     path = tables_dir / claims.CSV
     verdicts = read_table(path) if path.is_file() else []
-    metas = [json.loads(_text(path)) for path in sorted(tables_dir.glob("*.meta.json"))]
+    files = sorted(tables_dir.glob("*.meta.json"))
+    # Those of benchmarks and examples have no corpus.
+    metas = [meta for meta in map(json.loads, map(_text, files)) if "corpora" in meta]
     # The storage is left out: a corpus that is read from a pack holds the same images.
     corpora = [
         {name: value for name, value in corpus.items() if name != "storage"}
