@@ -24,7 +24,7 @@ from tests import making
 from tests.conftest import ROOT
 from tests.test_fuzz import mutate, seeds
 from wallclock.corpus import sources
-from wallclock.corpus.sources import Inspected, Source
+from wallclock.corpus.sources import Inspected, Source, sha256
 from wallclock.corpus.validate import validate
 from wallclock.engines import pipeline
 from wallclock.errors import ImageError, UserError
@@ -179,6 +179,12 @@ def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
             open_images([url]) as batches,
         ):
             next(batches)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2047, 2048, 1 << 15, (1 << 15) + 1])
+def test_a_digest_is_hashlibs(n: int) -> None:
+    data = bytes(range(256)) * (n // 256 + 1)
+    assert sha256(data[:n]) == hashlib.sha256(data[:n]).digest()
 
 
 def test_known_images_are_not_decoded_and_others_have_more_made_of_them() -> None:
