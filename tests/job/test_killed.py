@@ -2,6 +2,7 @@
 
 import random
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -56,7 +57,14 @@ def test_exactly_once(images: Path, tmp_path: Path, seed: int) -> None:
         vectors,
         env={"PYTHONPATH": str(ROOT / "code")},
     )
-    report = kill_at_random(job, tmp_path, seed, rounds=10, kills=4)
-    assert report.exactly_once, report
-    assert report.kills.total() >= 15, report
-    assert report.kills.keys() > {"work"}
+    kills = Counter[str]()
+    for attempt in range(5):  # a job on a busy machine may end before a moment comes
+        out = tmp_path / f"{attempt}"
+        out.mkdir()
+        report = kill_at_random(job, out, seed + 100 * attempt, rounds=10, kills=4)
+        assert report.exactly_once, report
+        kills += report.kills
+        if kills.total() >= 20:
+            break
+    assert kills.total() >= 20
+    assert kills.keys() > {"work"}
