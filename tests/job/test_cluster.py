@@ -174,6 +174,16 @@ def test_what_is_lost_is_made_in_another_pass(job: Job, whole: Content) -> None:
     assert "of the estimate; actors worked" in lossy.text()
 
 
+def test_nothing_is_left_to_make(job: Job) -> None:
+    """The driver was killed, its actors went on to the last part."""
+    for shard in range(3):
+        embed_shard(job, shard)
+    idle = Lossy(job, 1)
+    idle._pool = pool.size([Node(2)], 0, None, gpu=False)
+    assert idle.run(job, job.plan()) == (Tally(), None)
+    assert not idle.passes
+
+
 def test_a_cluster_that_loses_everything_is_given_up(job: Job) -> None:
     lossy = Lossy(job, 0)
     with pytest.raises(UserError, match="lost, again and again"):

@@ -137,6 +137,8 @@ class Cluster:
 
     def run(self, job: Job, plan: Plan) -> tuple[Tally, float | None]:
         """See `Place`."""
+        if not plan.missing:  # actors of a killed driver made the last ones
+            return Tally(), None
         say(self._console, f"{self._pool}; {len(plan.missing):,} parts to make")
         missing, fruitless, work, began = set(plan.missing), 0, Tally(), perf_counter()
         with watched(self._settings.export, work, {}), shown(self._console) as show:
