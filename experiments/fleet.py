@@ -13,8 +13,8 @@ cheapest. On-demand nodes are not lost, spot nodes are. Hours are from the launc
 dollars those hours of nodes and head, `usd_per_million` on demand and with GETs; `nodes_until_*`:
 from how many nodes on that limits.
 
-`fleet-check.csv`: runs of the experiment `cluster` on several
-nodes, simulated from an actor's rate on one node and from when their own first shard began.
+`fleet-check.csv`: runs of the experiment `cluster` on several nodes, simulated from an actor's rate
+on one node and from when their own first shard began.
 """
 
 import csv

@@ -38,7 +38,7 @@ from wallclock.predict.pool import Node, Pool, actor_cpus, size
 from wallclock.thread_counts import usable_cores
 
 LOCAL, _CLIENT = "local", "ray://"
-#: Ray's default is 15; with it Linux left cores idle for twice as long as with 0.
+#: Ray's default is 15, with which Linux leaves cores idle for longer.
 NICENESS = {"RAY_worker_niceness": "0"}
 #: Seconds until an address that does not answer is given up.
 _TIMEOUT_S = 5.0
