@@ -265,6 +265,9 @@ def _decode_and_resize(
     def decode_any(item: Item, data: bytes) -> Pixels:
         if scaling and crops and (drawn := augmentation_of(item)):
             scaling.used = drawn.width, drawn.height
+        if scaling:
+            # A listed size is what the file had; an inspected one, what these bytes have.
+            scaling.size = (item.width, item.height) if isinstance(item, Inspected) else None
         if not item.plain_jpeg:
             return decode.decode_other(data)
         if cut is not None and item.process == "progressive":

@@ -16,7 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -244,30 +244,30 @@ class Run:
 
     def _add(self, shard: Shard, batch: Batch, inference: Inference) -> None:
         """Take a loaded batch: embed what no earlier position and no earlier dataset has."""
-        found = [*zip(count(), batch.positions, batch.inspected, strict=False)]
+        rows: Sequence[int] = range(len(batch.positions))
+        positions, items = batch.positions, batch.inspected
         if batch.known:
+            found = [*zip(rows, positions, items, strict=True)]
             found += [(-1, at, item) for at, item in batch.known]
-            found.sort(key=lambda one: one[1])
-        offsets = [at - shard.first for _, at, _ in found]
-        shard.inspected(offsets, [item for _, _, item in found])
-        fresh = [
-            (row, offset)
-            for (row, _, item), offset in zip(found, offsets, strict=True)
-            if not (self._looks_for_copies and self._copied(shard, offset, item))
-        ]
+            rows, positions, items = zip(*sorted(found, key=lambda one: one[1]), strict=True)
+        offsets: Sequence[int] = [at - shard.first for at in positions]
+        shard.inspected(offsets, items)
+        if self._looks_for_copies:
+            found_in = zip(rows, offsets, items, strict=True)
+            fresh = [(row, at) for row, at, item in found_in if not self._copied(shard, at, item)]
+            rows, offsets = zip(*fresh, strict=True) if fresh else ((), ())
         made = (
             (at, image) for at, image in zip(batch.positions, batch.made, strict=False) if image
         )
         shard.made.update((at - shard.first, image) for at, image in made)
         shard.failures += batch.failures
-        self.tally.images += len(found)
+        self.tally.images += len(positions)
         self.tally.n_failed += len(batch.failures)
         self._check_failures(batch)
-        if fresh:
-            rows, places = zip(*fresh, strict=True)
+        if rows:
             whole = len(rows) == len(batch.ids)
             shard.waiting += len(rows)
-            self._submitted.append((shard, places))
+            self._submitted.append((shard, offsets))
             inference.submit(batch if whole else subset(batch, rows, batch.images), 0)
             inference.spans.clear()
             inference.writer.written.clear()

@@ -48,12 +48,14 @@ class Shard:
 
     def inspected(self, offsets: Sequence[int], items: Sequence[Item]) -> None:
         """Note what was found of rows' images; they will have vectors."""
-        self.sha256[offsets], self.kept[offsets] = [item.sha256 for item in items], True
-        self.sizes[:, offsets] = [[i.width for i in items], [i.height for i in items]]
+        rows = _rows(offsets)
+        self.sha256[rows], self.kept[rows] = [item.sha256 for item in items], True
+        for axis, of in enumerate(zip(*[(item.width, item.height) for item in items], strict=True)):
+            self.sizes[axis, rows] = of
 
     def arrived(self, offsets: Sequence[int], vectors: Vectors) -> None:
         """Take the vectors of embedded rows."""
-        self.vectors[offsets] = vectors
+        self.vectors[_rows(offsets)] = vectors
         self.waiting -= len(offsets)
 
     def reuse(self, places: Places, earlier: Dataset) -> None:
@@ -88,6 +90,13 @@ class Shard:
             "version": items.versions[self.first : self.last].take(kept),
         }
         return Part(columns, self.vectors[kept], self.failures)
+
+
+def _rows(offsets: Sequence[int]) -> slice | list[int]:
+    """Ascending offsets as an index; those in sequence as a slice, which numpy takes faster."""
+    if offsets and offsets[-1] - offsets[0] == len(offsets) - 1:
+        return slice(offsets[0], offsets[-1] + 1)
+    return list(offsets)
 
 
 def subset(batch: Batch, rows: Sequence[int], images: npt.NDArray[Any]) -> Batch:

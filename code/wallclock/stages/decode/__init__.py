@@ -37,12 +37,14 @@ class Scaling:
     """Decode to the smallest of 1/8, 1/4, 1/2 and 1 with both sides >= `margin` * `target` px.
 
     `used`: the shares of the next image's width and height that are used; of these sides it is
-    then. A decoder belongs to one thread, which sets them before each call.
+    then. `size`: its width and height, where its header was parsed before; a decoder may then leave
+    that out. A decoder belongs to one thread, which sets them before each call.
     """
 
     target: int
     margin: float
     used: tuple[float, float] = (1.0, 1.0)
+    size: tuple[int, int] | None = None
 
     def denominator(self, width: int, height: int) -> int:
         """8, 4, 2 or 1, for an image of this size in the file."""

@@ -17,7 +17,10 @@ def _make(scaling: Scaling | None, reuse: bool) -> Decode:
         nonlocal buffer
         options: dict[str, Any] = {"strict": True}
         if scaling is not None or reuse:
-            height, width = parse(data)[:2]
+            if scaling is not None and scaling.size:
+                width, height = scaling.size
+            else:
+                height, width = parse(data)[:2]
             n = 1 if scaling is None else scaling.denominator(width, height)
             if n > 1:
                 height, width = -(-height // n), -(-width // n)
