@@ -74,7 +74,8 @@ def ladder(cell: Cell, work: Path, progress: Progress) -> Measurement:
         room.delay(params["download_ms"] / 1e3, params["callback_ms"] / 1e3)
         n_services = params["services"] or usable_cores()
         outputs = [work / f"output-{number}" for number in range(n_services)]
-        service = Service([stack.enter_context(_started(cell, room, one)) for one in outputs])
+        command = _command(cell, room, n_services)
+        service = Service([stack.enter_context(_started(command, one)) for one in outputs])
         passed = _run(params, room, service, progress)
     values |= passed | {"cores": usable_cores(), "rung": params["rung"], "services": n_services}
     latency = [round(1e9 * s) for s in values.pop("latency_s")]
@@ -288,7 +289,7 @@ def check(sent: set[str], accepted: set[str], counts: Mapping[str, int], left: i
 
 
 @contextmanager
-def _started(cell: Cell, room: Room, log: Path) -> "Iterator[subprocess.Popen[bytes]]":
+def _started(command: Sequence[str], log: Path) -> "Iterator[subprocess.Popen[bytes]]":
     """The service's process while the block runs; then it is stopped by SIGTERM.
 
     Raises RuntimeError with the last line of its output: the block failed, or the service did not
@@ -302,7 +303,6 @@ def _started(cell: Cell, room: Room, log: Path) -> "Iterator[subprocess.Popen[by
         "PYTHONPATH": str(provenance.PACKAGE.parent),
     }
     with log.open("w+") as output:
-        command = _command(cell, room)
         service = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
         try:
             yield service
@@ -318,10 +318,12 @@ def _started(cell: Cell, room: Room, log: Path) -> "Iterator[subprocess.Popen[by
             service.wait()
 
 
-def _command(cell: Cell, room: Room) -> list[str]:
+def _command(cell: Cell, room: Room, n_services: int) -> list[str]:
     params, recipe, model = cell.params, cell.recipe, cell.model
     if params["rung"] == 5:
-        words = [f"{name}={value}" for name, value in params["serve"].items()]
+        # Several processes share the cores, as docs/service.md says.
+        own = {"workers": max(1, usable_cores() // n_services)} if n_services > 1 else {}
+        words = [f"{name}={value}" for name, value in {**own, **params["serve"]}.items()]
         return [sys.executable, "-m", "wallclock", "serve", room.queue_url, *words]
     settings = rungs.Settings(
         queue_url=room.queue_url,
