@@ -278,6 +278,20 @@ class TestScaling:
         assert np.shares_memory(large, small)
         np.testing.assert_array_equal(small, decode.make("simplejpeg")(data))
 
+    @pytest.mark.parametrize("size", [(500, 300), (5000, 3000), (50, 30)])
+    def test_a_parsed_header(self, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+        data = making.jpeg(500, 300)
+        expected = decode.make("simplejpeg", Scaling(70, 1.0))(data)
+        monkeypatch.setattr("simplejpeg.decode_jpeg_header", None)
+        decoder = decode.make("simplejpeg", Scaling(70, 1.0, size=size), reuse=True)
+        if size == (500, 300):
+            np.testing.assert_array_equal(decoder(data), expected)
+        elif size < (500, 300):
+            with pytest.raises(ImageError, match="buffer is too small"):
+                decoder(data)
+        else:  # of a wrong size it may have another scale, which `resize` refuses
+            assert decoder(data).shape == (300, 500, 3)
+
     @pytest.mark.parametrize(("scaling", "height"), [(None, 300), (Scaling(70, 1.0), 75)])
     @pytest.mark.parametrize("name", SCALING)
     def test_damage_is_an_error(self, name: str, scaling: Scaling | None, height: int) -> None:

@@ -37,6 +37,7 @@ def draw(tables: Tables) -> Figure:
     for axes, name in zip(panels, sets, strict=True):
         _bars(axes, names, [row for row in measured if row["image_set"] == name])
         axes.set(xlabel="images per second and core", title=SETS[name].capitalize())
+        axes.locator_params(axis="x", nbins=5)  # two panels: room for few numbers
     for axes in panels[1:]:
         axes.set_yticklabels([])
     style.place_legend(figure, {"this suite": _OURS, "others": _OTHER})
