@@ -6,7 +6,8 @@ Method. The rungs of GumGum's module (`measure.rungs`), each switch alone, and a
 say, slept, for 8 vCPUs; `predict.ladder` derives them and predicts every rung. Rung 5 there has the
 same preprocessing, so that nothing is credited to its decoder, and once for each `duty`, which the
 source leaves open. `setup=this box`: no mock and no model, decoding and resizing alone; of rung 5
-`services` processes on one queue, because the event loop of one cannot use more than a core.
+`services` processes on one queue, because the event loop of one cannot use more than a core; each
+has its share of the cores as `workers`, which is 0 there.
 
 `ladder.csv`: from a full queue, so that a latency would be that of the queue. `ladder-latency.csv`:
 Poisson arrivals at shares of each rung's own measured rate; `within_bound`: the 99th percentile is

@@ -205,7 +205,6 @@ def test_known_images_are_not_decoded_and_others_have_more_made_of_them() -> Non
     assert [row["id"] for row in batch.failures] == ["4"]
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's, of damaged metadata
 def test_a_header_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[bytes] = []
     monkeypatch.setattr("simplejpeg.decode_jpeg_header", parsed.append)
@@ -214,6 +213,7 @@ def test_a_header_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (len(batch.ids), batch.failures, parsed) == (len(FILES), [], [])
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's, of damaged metadata
 def test_what_validation_refuses_is_refused_here() -> None:
     """500 mutated files: but for what Pillow alone cannot identify, the same verdict."""
     rng, files, limits = random.Random(3), seeds(), Limits(max_pixels=4_000_000)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.experiments import made
-from wallclock.measure.ladder import arrivals, check, ladder
+from wallclock.measure.ladder import arrivals, check, ladder, shared
 from wallclock.measure.protocol import no_progress
 from wallclock.spec import Cell, Recipe
 
@@ -41,6 +41,13 @@ def test_a_request_lost_or_answered_twice_fails(
     check({"a", "b"}, {"a", "b"}, Counter(), 0)
     with pytest.raises(RuntimeError, match=reason):
         check({"a", "b"}, set(accepted), Counter(counts), left)
+
+
+def test_processes_share_the_cores() -> None:
+    assert shared({"port": 0}, 1, 8) == {"port": 0}
+    assert shared({"port": 0}, 3, 8) == {"port": 0, "workers": 2}
+    assert shared({}, 4, 2) == {"workers": 1}
+    assert shared({"workers": 8}, 2, 2) == {"workers": 8}
 
 
 def run(work: Path, rung: int, **changes: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from wallclock.spec import Limits
 from wallclock.stages import decode
 from wallclock.stages.decode import Scaling, nvjpeg
 from wallclock.stages.pixels import Pixels
+from wallclock.stages.resize import extent
 
 Decoders = dict[str, decode.Decode]
 
@@ -278,19 +279,19 @@ class TestScaling:
         assert np.shares_memory(large, small)
         np.testing.assert_array_equal(small, decode.make("simplejpeg")(data))
 
-    @pytest.mark.parametrize("size", [(500, 300), (5000, 3000), (50, 30)])
-    def test_a_parsed_header(self, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-        data = making.jpeg(500, 300)
-        expected = decode.make("simplejpeg", Scaling(70, 1.0))(data)
+    def test_a_header_parsed_before(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        data, scaling = making.jpeg(500, 300), Scaling(70, 1.0)
+        expected = decode.make("simplejpeg", scaling)(data)
         monkeypatch.setattr("simplejpeg.decode_jpeg_header", None)
-        decoder = decode.make("simplejpeg", Scaling(70, 1.0, size=size), reuse=True)
-        if size == (500, 300):
-            np.testing.assert_array_equal(decoder(data), expected)
-        elif size < (500, 300):
-            with pytest.raises(ImageError, match="buffer is too small"):
-                decoder(data)
-        else:  # of a wrong size it may have another scale, which `resize` refuses
-            assert decoder(data).shape == (300, 500, 3)
+        decoder = decode.make("simplejpeg", scaling, reuse=True)
+        scaling.size = 500, 300
+        np.testing.assert_array_equal(decoder(data), expected)
+        scaling.size = 50, 30
+        with pytest.raises(ImageError, match="buffer is too small"):
+            decoder(data)
+        scaling.size = 5000, 3000
+        with pytest.raises(ImageError, match="500 × 300 px were decoded"):
+            extent(decoder(data).shape[:2], (3000, 5000))
 
     @pytest.mark.parametrize(("scaling", "height"), [(None, 300), (Scaling(70, 1.0), 75)])
     @pytest.mark.parametrize("name", SCALING)

@@ -263,9 +263,9 @@ def _decode_and_resize(
     cut = scans.cutter(scaling, recipe.progressive) if scaling and cuts else None
 
     def decode_any(item: Item, data: bytes) -> Pixels:
-        if scaling and crops and (drawn := augmentation_of(item)):
-            scaling.used = drawn.width, drawn.height
         if scaling:
+            if crops and (drawn := augmentation_of(item)):
+                scaling.used = drawn.width, drawn.height
             # A listed size is what the file had; an inspected one, what these bytes have.
             scaling.size = (item.width, item.height) if isinstance(item, Inspected) else None
         if not item.plain_jpeg:

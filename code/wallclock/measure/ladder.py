@@ -318,14 +318,19 @@ def _started(command: Sequence[str], log: Path) -> "Iterator[subprocess.Popen[by
             service.wait()
 
 
+def shared(settings: Mapping[str, Any], n_services: int, cores: int) -> dict[str, Any]:
+    """Settings of one of several processes: its share of the cores, as docs/service.md says."""
+    share = {"workers": max(1, cores // n_services)} if n_services > 1 else {}
+    return {**share, **settings}
+
+
 def _command(cell: Cell, room: Room, n_services: int) -> list[str]:
     params, recipe, model = cell.params, cell.recipe, cell.model
     if params["rung"] == 5:
-        # Several processes share the cores, as docs/service.md says.
-        own = {"workers": max(1, usable_cores() // n_services)} if n_services > 1 else {}
-        words = [f"{name}={value}" for name, value in {**own, **params["serve"]}.items()]
+        settings = shared(params["serve"], n_services, usable_cores())
+        words = [f"{name}={value}" for name, value in settings.items()]
         return [sys.executable, "-m", "wallclock", "serve", room.queue_url, *words]
-    settings = rungs.Settings(
+    rung = rungs.Settings(
         queue_url=room.queue_url,
         rung=params["rung"],
         batch=recipe.batch_size,
@@ -335,4 +340,4 @@ def _command(cell: Cell, room: Room, n_services: int) -> list[str]:
         step_ms=model.service_ms,
         step_ms_per_image=model.service_ms_per_image,
     )
-    return [sys.executable, "-m", "wallclock.measure.rungs", json.dumps(asdict(settings))]
+    return [sys.executable, "-m", "wallclock.measure.rungs", json.dumps(asdict(rung))]

@@ -101,7 +101,7 @@ class _OpenCV(Resizer):
 class _Torch(Resizer):
     """The function behind `torch.nn.functional.interpolate(antialias=True)`, which has no `out`.
 
-    `torch.ops.aten` has it too; called there it holds the GIL for twice as long.
+    `torch.ops.aten` has it too, behind more work for each call.
     """
 
     name = "torch"
