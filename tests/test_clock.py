@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wallclock.clock import DEVICE_STAGES, STAGES, StageProfiler, gc_disabled
+from wallclock.clock import DEVICE_STAGES, STAGES, StageProfiler, collect_rarely, gc_disabled
 
 
 @dataclass
@@ -228,3 +228,13 @@ def test_gc_is_disabled_inside_only(enabled: bool) -> None:
         assert gc.isenabled() is enabled
     finally:
         (gc.enable if was else gc.disable)()
+
+
+def test_garbage_is_collected_less_often() -> None:
+    was = gc.get_threshold()
+    try:
+        gc.set_threshold(700, 10, 10)
+        collect_rarely()
+        assert gc.get_threshold() == (5_000, 10, 10)
+    finally:
+        gc.set_threshold(*was)

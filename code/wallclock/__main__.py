@@ -47,8 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # What Pillow thinks of an image is in the image's failure, if it is one.
     warnings.filterwarnings("ignore", module="PIL")
     try:
+        from wallclock.clock import collect_rarely
         from wallclock.errors import UserError
 
+        collect_rarely()
         try:
             return command(words[1:])
         except UserError as error:

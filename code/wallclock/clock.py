@@ -1,4 +1,4 @@
-"""Host and device time: the stages' names, the stage profiler, and disabling the GC.
+"""Host and device time: the stages' names, the stage profiler, and when the GC may run.
 
     profiler = StageProfiler()
     with profiler.stage("decode"):
@@ -33,6 +33,9 @@ Clock: TypeAlias = Callable[[], int]
 Call: TypeAlias = Callable[[], object]
 #: Begins a named range, and ends the innermost one.
 Nvtx: TypeAlias = tuple[Callable[[str], object], Call]
+
+#: Containers that may be new until the youngest are looked at; Python's own limit is 700.
+_COLLECTED_AFTER = 5_000
 
 T = TypeVar("T")
 
@@ -216,3 +219,12 @@ def gc_disabled() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def collect_rarely() -> None:
+    """Let the garbage collector run less often, in a process that is this package's own.
+
+    Each image is a few objects that live for seconds, and hardly any is part of a cycle. At
+    Python's limit their number alone brings on collections that walk through every import.
+    """
+    gc.set_threshold(_COLLECTED_AFTER, *gc.get_threshold()[1:])

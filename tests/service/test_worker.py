@@ -3,15 +3,19 @@
 import asyncio
 import json
 import socket
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import numpy as np
 import pytest
 
 from tests.service.toy import POISON, Toy
+from wallclock.clock import gc_disabled
 from wallclock.service.download import Downloader
+from wallclock.service.module import ItemError, Request
 from wallclock.service.settings import read
 from wallclock.service.worker import Worker
 from wallclock.testbed.api import ACCOUNT
@@ -120,6 +124,22 @@ def test_every_message_is_called_back_or_dead_lettered(
     # Transient: tried as often as the queue says; the others once.
     retried = [record for record in caplog.records if record.message == "retried"]
     assert [record.__dict__["fields"]["stage"] for record in retried] == ["process"]
+
+
+def test_failed_image_is_freed_without_a_collection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = list[weakref.ref[np.ndarray]]()
+
+    def refuse(self: Toy, image: bytes, request: Request) -> np.ndarray:
+        pixels = np.zeros(1_000_000, np.uint8)
+        images.append(weakref.ref(pixels))
+        raise ItemError("decode", "refused", permanent=True)
+
+    monkeypatch.setattr(Toy, "preprocess", refuse)
+    with gc_disabled():
+        asyncio.run(Bed(tmp_path).run([body(n) for n in range(10)], until=10))
+        assert [image() for image in images] == [None] * 10
 
 
 def test_stop_returns_what_is_not_finished(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from typing import Any
 
 from rich.console import Console
 
+from wallclock.clock import collect_rarely
 from wallclock.engines.pipeline import DeviceStages
 from wallclock.errors import UserError, first_line
 from wallclock.job.dataset import open_existing
@@ -198,6 +199,7 @@ class _Actor:
     def __init__(self, job: Any, cpus: int) -> None:
         import ray
 
+        collect_rarely()
         self._job = _with_workers(ray.get(job), cpus)
         self._stages: DeviceStages | None = None
 

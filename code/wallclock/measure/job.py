@@ -21,6 +21,7 @@ from typing import Any
 import psutil
 
 from wallclock import provenance
+from wallclock.clock import collect_rarely
 from wallclock.errors import UserError
 from wallclock.job import embed
 from wallclock.measure import protocol
@@ -77,6 +78,7 @@ def _reported(lines: Any, progress: Progress) -> Any:
 
 def _embed(source: str, out: str, settings: dict[str, Any]) -> None:
     """Run the job in this process; print a sample a second, and how it ended, as JSON lines."""
+    collect_rarely()  # as the command does
     began, ended, this = time.monotonic(), threading.Event(), psutil.Process()
     shard = int(settings["shard"])
 

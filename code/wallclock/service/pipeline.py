@@ -297,7 +297,8 @@ def _encoded(item: Item, result: Any) -> bytes | ItemError:
 def _item_error(stage: str, error: Exception) -> ItemError:
     """What a module raised, as the failure of one message."""
     if isinstance(error, ItemError):
-        return error
+        # The frames of its traceback have the image, and the list that this goes into.
+        return error.with_traceback(None)
     if isinstance(error, ImageError):
         return ItemError(error.stage, error.reason, permanent=True)
     event(logging.DEBUG, "module raised", traceback="".join(traceback.format_exception(error)))

@@ -114,8 +114,9 @@ class _Torch(Resizer):
         self._from_numpy = torch.from_numpy
 
     def as_destination(self, row: Pixels) -> Any:
-        # Shape (1, 3, h, w) over memory of (h, w, 3): the layout that the vector code is for.
-        return self._from_numpy(row).permute(2, 0, 1).unsqueeze(0)
+        # Shape (1, 3, h, w) over memory of (h, w, 3): the layout that the vector code is for. By
+        # numpy, because each method of a tensor releases the GIL and waits to have it back.
+        return self._from_numpy(row.reshape(1, *row.shape).transpose(0, 3, 1, 2))
 
     def resize_into(self, destination: Any, pixels: Pixels, full: Full = None) -> None:
         # Pillow's arrays are read-only, which torch warns about.

@@ -49,10 +49,11 @@ class Scaling:
     def denominator(self, width: int, height: int) -> int:
         """8, 4, 2 or 1, for an image of this size in the file."""
         least = max(self.margin, 1.0) * self.target
-        width, height = (round(a * b) for a, b in zip((width, height), self.used, strict=True))
-        return next(
-            (n for n in (8, 4, 2) if -(-width // n) >= least and -(-height // n) >= least), 1
-        )
+        shortest = min(round(width * self.used[0]), round(height * self.used[1]))
+        for n in (8, 4, 2):
+            if -(-shortest // n) >= least:
+                return n
+        return 1
 
 
 @dataclass(frozen=True)
