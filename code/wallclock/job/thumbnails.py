@@ -24,6 +24,11 @@ from wallclock.stages.pixels import Pixels
 
 _QUALITY = 90
 _HEADER = tarfile.TarInfo().tobuf(tarfile.USTAR_FORMAT)
+#: Where a header has a file's size, and its checksum, which counts as blanks in the sum.
+_SIZE, _CHECKSUM = slice(124, 135), slice(148, 156)
+_SUM = sum(_HEADER) - sum(_HEADER[_SIZE]) - sum(_HEADER[_CHECKSUM]) + sum(b" " * 8)
+#: Written at once: each call releases the GIL, which the loader's threads wait for.
+_BUFFER_BYTES = 1 << 20
 
 
 def _make(data: bytes, item: Item, pixels: Pixels) -> bytes:
@@ -64,7 +69,7 @@ def write(shard: Shard, items: Items, path: Path) -> None:
     """Write a shard's copies as a tar: the same bytes each time."""
     ids = items.ids[shard.first : shard.last].to_pylist()
     widths, heights = shard.sizes.tolist()
-    with path.open("wb") as file:
+    with path.open("wb", _BUFFER_BYTES) as file:
         for offset in sorted(shard.made):
             about: dict[str, Any] = {"id": ids[offset], "sha256": shard.sha256[offset]}
             about |= {"width": widths[offset], "height": heights[offset]}
@@ -77,9 +82,7 @@ def write(shard: Shard, items: Items, path: Path) -> None:
 
 def header(name: str, size: int) -> bytes:
     """The header of a file in a tar, as `tarfile` writes it, in a tenth of the time."""
-    head = bytearray(_HEADER)
-    head[: len(name)] = name.encode("ascii")
-    head[124:135] = b"%011o" % size
-    head[148:156] = b" " * 8  # the checksum's place counts as blanks
-    head[148:155] = b"%06o\0" % sum(head)
+    head, of_name, of_size = bytearray(_HEADER), name.encode("ascii"), b"%011o" % size
+    head[: len(of_name)], head[_SIZE] = of_name, of_size
+    head[_CHECKSUM] = b"%06o\0 " % (_SUM + sum(of_name) + sum(of_size))
     return bytes(head)
