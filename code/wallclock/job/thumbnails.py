@@ -21,6 +21,7 @@ from wallclock.job.index import Places, by_part
 from wallclock.job.shard import Shard
 from wallclock.job.sources import Items, Member, members
 from wallclock.stages.pixels import Pixels
+from wallclock.stages.resize import channels_first
 
 _QUALITY = 90
 _HEADER = tarfile.TarInfo().tobuf(tarfile.USTAR_FORMAT)
@@ -42,7 +43,7 @@ def _make(data: bytes, item: Item, pixels: Pixels) -> bytes:
     scale = THUMBNAIL_PX / min(image.shape[:2])
     height, width = (round(side * scale) for side in image.shape[:2])
     small = np.empty((height, width, 3), np.uint8)
-    source, target = (torch.from_numpy(a).permute(2, 0, 1).unsqueeze(0) for a in (image, small))
+    source, target = (torch.from_numpy(channels_first(one)) for one in (image, small))
     torch.ops.aten._upsample_bilinear2d_aa.out(source, (height, width), False, out=target)
     copy: bytes = simplejpeg.encode_jpeg(small, _QUALITY, "RGB", "420", fastdct=True)
     return copy
@@ -81,7 +82,7 @@ def write(shard: Shard, items: Items, path: Path) -> None:
 
 
 def header(name: str, size: int) -> bytes:
-    """The header of a file in a tar, as `tarfile` writes it, in a tenth of the time."""
+    """The header of a file in a tar, as `tarfile` writes it, without its checks."""
     head, of_name, of_size = bytearray(_HEADER), name.encode("ascii"), b"%011o" % size
     head[: len(of_name)], head[_SIZE] = of_name, of_size
     head[_CHECKSUM] = b"%06o\0 " % (_SUM + sum(of_name) + sum(of_size))

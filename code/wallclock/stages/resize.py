@@ -61,6 +61,14 @@ def extent(size: tuple[int, ...], full: tuple[int, int]) -> tuple[float, float]:
     raise ImageError("resize", f"{width} × {height} px were decoded {listed}")
 
 
+def channels_first(pixels: Pixels) -> Pixels:
+    """Shape (1, 3, h, w) over the memory of (h, w, 3): the layout that torch's vector code is for.
+
+    By numpy, because each method of a tensor releases the GIL and waits to have it back.
+    """
+    return pixels.reshape(1, *pixels.shape).transpose(0, 3, 1, 2)
+
+
 def make(name: str, interpolation: str, size: int) -> Resizer:
     """The resizer called `name` for images of size × size; unknown names are a `UserError`."""
     check_name(name, RESIZERS, "resizer")
@@ -114,9 +122,7 @@ class _Torch(Resizer):
         self._from_numpy = torch.from_numpy
 
     def as_destination(self, row: Pixels) -> Any:
-        # Shape (1, 3, h, w) over memory of (h, w, 3): the layout that the vector code is for. By
-        # numpy, because each method of a tensor releases the GIL and waits to have it back.
-        return self._from_numpy(row.reshape(1, *row.shape).transpose(0, 3, 1, 2))
+        return self._from_numpy(channels_first(row))
 
     def resize_into(self, destination: Any, pixels: Pixels, full: Full = None) -> None:
         # Pillow's arrays are read-only, which torch warns about.
