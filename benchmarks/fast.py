@@ -7,10 +7,10 @@ decode + INTER_AREA and of the paper's recipe on the same image. A scaled image 
 last row and column: `squeezed_loss_db` is the loss of resizing those as if it did, on the images
 where it does not. Nothing is timed.
 
-`parts` → fast-parts.csv: scales, bindings, shortcuts, resizers. Every choice gets the same seeded
-images in memory, on one thread, alternately, round by round; a row is the median round's
-milliseconds an image. Where a choice changes pixels, the row has the PSNR against the choice that
-does not.
+`parts` → fast-parts.csv: scales, bindings, shortcuts, resizers, and (`buffer`) where the rows begin
+that the decoder writes and the resizer reads. Every choice gets the same seeded images in memory,
+on one thread, alternately, round by round; a row is the median round's milliseconds an image. Where
+a choice changes pixels, the row has the PSNR against the choice that does not.
 
     python -m benchmarks.fast margin [--n N] [--folder DIR]
     python -m benchmarks.fast parts [--rounds N]
@@ -45,6 +45,8 @@ from wallclock.thread_counts import set_threads
 PX = 224
 #: Of the synthetic originals: the gates' images are of seed 0, and must not be those tuned on.
 SEED = 1
+#: Bytes of a decoded image, at most.
+_LARGEST = 1 << 26
 MARGINS = (1.0, 1.1, 1.25, 1.5, 2.0, 2.5)
 #: Image set → its images, the scales in eighths, the denominators at which shortcuts are timed.
 _SETS = {"original": (8, (1, 2, 3, 4, 5, 6, 8), (1, 2, 4)), "small_256": (64, (8,), (1,))}
@@ -162,6 +164,8 @@ def _choices(images: str) -> Iterator[_Choice]:
         yield _Choice("shortcut", images, f"1/{n}, none", exact, files)
         yield _Choice("shortcut", images, f"1/{n}, fast DCT", fast, files, exact)
         yield _Choice("shortcut", images, f"1/{n}, fast DCT and upsampling", both, files, exact)
+    for name, first in (("a multiple of 32", 0), ("an odd address", 1)):
+        yield _Choice("buffer", images, f"rows at {name}", _through(first), files)
     decoded = [full(data) for data in files]
     yield _Choice("resize", images, "pil bilinear", pillow, decoded)
     for name in ("torch bilinear", "opencv area", "opencv linear"):
@@ -182,6 +186,23 @@ def _shortcut(n: int, **flags: bool) -> _Run:
         least = {} if n == 1 else {"min_height": -(-height // n), "min_width": -(-width // n)}
         pixels: Pixels = simplejpeg.decode_jpeg(data, "RGB", **flags, **least)
         return pixels
+
+    return run
+
+
+def _through(first: int) -> _Run:
+    """Decode and resize as `recipe=fast` does, through a buffer `first` bytes behind a multiple."""
+    memory = np.empty(_LARGEST + 32, np.uint8)
+    start = (first - memory.ctypes.data) % 32
+    buffer, resizer = memory[start : start + _LARGEST], resize.make("torch", "bilinear", PX)
+    scaling = Scaling(PX, Recipe("parts").dct_margin)
+
+    def run(data: bytes) -> Pixels:
+        size = simplejpeg.decode_jpeg_header(data)[:2]
+        n = scaling.denominator(size[1], size[0])
+        least = {} if n == 1 else {"min_height": -(-size[0] // n), "min_width": -(-size[1] // n)}
+        pixels = simplejpeg.decode_jpeg(data, "RGB", buffer=buffer, **least)
+        return resizer.resize(pixels, (size[0], size[1]))
 
     return run
 

@@ -279,6 +279,15 @@ class TestScaling:
         assert np.shares_memory(large, small)
         np.testing.assert_array_equal(small, decode.make("simplejpeg")(data))
 
+    @pytest.mark.parametrize("width", [8, 256, 496, 1000])
+    def test_reused_rows_stay_in_the_caches(self, width: int) -> None:
+        # libjpeg-turbo writes past them what begins at a multiple of 32 bytes.
+        decoder = decode.make("simplejpeg", reuse=True)
+        for height in (64, 1000):
+            pixels = decoder(making.jpeg(width, height))
+            rows = pixels.ctypes.data + np.arange(height) * pixels.strides[0]
+            assert (rows % 32).all()
+
     def test_a_header_parsed_before(self, monkeypatch: pytest.MonkeyPatch) -> None:
         data, scaling = making.jpeg(500, 300), Scaling(70, 1.0)
         expected = decode.make("simplejpeg", scaling)(data)

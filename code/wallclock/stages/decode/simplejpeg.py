@@ -1,9 +1,26 @@
 """Decoder `simplejpeg`: a thin binding with a libjpeg-turbo of its own; can reuse its buffer."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wallclock.stages.decode import Decode, Decoder, Scaling
 from wallclock.stages.pixels import Pixels
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+#: libjpeg-turbo writes a row that begins at a multiple of so many bytes past the caches
+#: (jdcolext-avx2.asm: vmovntdq), and the resize would fetch it back from memory.
+_STREAMED_AT = 32
+
+
+def _cached_buffer(size: int) -> "npt.NDArray[np.uint8]":
+    """Uninitialized memory at an odd address: no row of an even number of bytes is streamed."""
+    import numpy as np
+
+    memory = np.empty(size + _STREAMED_AT, dtype=np.uint8)
+    first = (1 - memory.ctypes.data) % _STREAMED_AT
+    return memory[first : first + size]
 
 
 def _make(scaling: Scaling | None, reuse: bool) -> Decode:
@@ -27,7 +44,7 @@ def _make(scaling: Scaling | None, reuse: bool) -> Decode:
                 # The library's own choice is the smallest scale at or above these.
                 options |= {"min_height": height, "min_width": width}
             if reuse and buffer.size < height * width * 3:
-                buffer = np.empty(height * width * 3, dtype=np.uint8)
+                buffer = _cached_buffer(height * width * 3)
         pixels: Pixels = decode_jpeg(data, "RGB", buffer=buffer if reuse else None, **options)
         return pixels
 
