@@ -17,6 +17,8 @@ from wallclock.spec import Cell, ModelSpec
 
 #: Redraws a second. More would take time from what is being measured.
 _REFRESH_HZ = 2
+#: Between two updates of a bar: rich walks through its last 1,000 for the rate.
+_UPDATE_S = 0.1
 #: Without a terminal, the interval of lines about a long corpus step, in seconds.
 _LINE_INTERVAL_S = 30.0
 
@@ -53,7 +55,7 @@ class CorpusProgress:
         self._progress = progress
         self._tasks: dict[str, TaskID] = {}
         self._bytes = 0
-        self._last_line = time.monotonic()
+        self._last_line, self._updated_s = time.monotonic(), 0.0
         #: What limits the step, where that is known.
         self.limited_by = ""
 
@@ -63,9 +65,13 @@ class CorpusProgress:
 
     def __call__(self, done: int, total: int, step: str) -> None:
         """`done` of `total` images have passed the step."""
-        if step not in self._tasks:
+        now, is_new = time.monotonic(), step not in self._tasks
+        if not is_new and done < total and now < self._updated_s + _UPDATE_S:
+            return
+        self._updated_s = now
+        if is_new:
             self._tasks[step], self._bytes = self._progress.add_task(step, total=total, note=""), 0
-        task_id, console, now = self._tasks[step], self._progress.console, time.monotonic()
+        task_id, console = self._tasks[step], self._progress.console
         self._progress.update(task_id, completed=done, total=total)
         # The first image, which may stand for many of an earlier run, is not in rich's rate.
         task = self._progress.tasks[task_id]
