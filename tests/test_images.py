@@ -27,8 +27,9 @@ from wallclock.corpus import sources
 from wallclock.corpus.sources import Inspected, Source, sha256
 from wallclock.corpus.validate import validate
 from wallclock.engines import pipeline
+from wallclock.engines.unlisted import FAST, open_sources
 from wallclock.errors import ImageError, UserError
-from wallclock.images import FAST, Order, open_images, open_sources
+from wallclock.images import Order, open_images
 from wallclock.spec import Limits, ModelSpec, Recipe
 
 #: An answer of which half has come.

@@ -4,8 +4,7 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
@@ -16,103 +15,17 @@ import numpy.typing as npt
 from wallclock import cuda
 from wallclock.constraints import build
 from wallclock.corpus import folder
-from wallclock.corpus.sources import Inspected, Inspector, Source, SourceReader
+from wallclock.corpus.sources import Source
 from wallclock.engines.batch import Batch
-from wallclock.engines.pipeline import Feed
 from wallclock.engines.threads import ThreadLoader
-from wallclock.errors import Unavailable, UserError, check_name
-from wallclock.spec import Limits, ModelSpec, Recipe
-from wallclock.stages.augment import Augmentation, draw
-from wallclock.stages.pixels import Pixels
-from wallclock.thread_counts import set_threads
+from wallclock.engines.unlisted import FAST, open_sources
+from wallclock.errors import UserError, check_name
+from wallclock.spec import Limits, Recipe
 
-#: As conf/recipe/fast.yaml has it.
-FAST = Recipe(
-    "fast",
-    "simplejpeg",
-    "torch",
-    engine="threads",
-    batch_size=64,
-    dtype="fp16",
-    dct_scale="auto",
-    normalize_on="device",
-)
 RECIPES = {"fast": FAST}
-#: Sources at most that are looked at before the first is loaded.
-_SAMPLED = 100
-
 #: Where an image is; with or without an id of its own.
 Where: TypeAlias = str | os.PathLike[str] | bytes | BinaryIO
 Items: TypeAlias = str | os.PathLike[str] | Sequence[Where | tuple[str, Where]]
-
-
-def open_sources(
-    sources: Sequence[Source],
-    batches: Sequence[Sequence[int]],
-    *,
-    size: int = 224,
-    recipe: Recipe = FAST,
-    workers: int = 0,
-    limits: Limits | None = None,
-    known: Callable[[bytes], bool] | None = None,
-    also: Callable[[bytes, Inspected, Pixels], bytes | None] | None = None,
-    seed: int = 0,
-) -> ThreadLoader:
-    """Read, inspect, decode and resize these images in threads.
-
-    Args:
-        sources: what the positions name; may compute its items, which any thread asks for.
-        batches: positions, in order; past the last source they start over, in the next epoch.
-            May compute its items. With an attribute `batch_size`, the most images of one, it is
-            indexed once for each batch; without, there is a pass over it first.
-        size: side of the square images, in pixels.
-        workers: threads; 0 is one for each core.
-        limits: above which an image is a failure; by default as the suite's.
-        known: whether an image of this sha256 (32 bytes) is to be read only: `Batch.known`.
-        also: makes something of the file's bytes, the `Inspected` and its pixels, uint8 (h, w, 3)
-            as decoded, valid until it returns: `Batch.made`. In a worker, as `known` is.
-        seed: of the crops and colours of `recipe.augment`.
-
-    Returns:
-        A context manager that is an iterator of `Batch`: images uint8 (n, size, size, 3), valid
-        until the next batch is requested. Each row's `inspected` has its sha256, length and size.
-
-    Raises:
-        Unavailable: the recipe's decoder or resizer is not installed.
-        UserError: while iterating: an image needs a library that is not installed.
-    """
-    recipe = replace(recipe, workers=workers)
-    if "opencv" in (recipe.decoder, recipe.resizer) or recipe.augment == "cpu":
-        _single_threaded_opencv(recipe)
-    limits, n = limits or Limits(), len(sources)
-
-    def drawn(width: int, height: int, at: int) -> Augmentation:
-        return draw(width, height, seed, *divmod(at, n))
-
-    inspect = Inspector(limits, recipe.decoder, known, drawn if recipe.augment != "none" else None)
-    # Announcing images costs 5 % of a thumbnail's time, and brings nothing without a network.
-    remote = any(sources[at].remote for at in range(0, n, -(-n // _SAMPLED) or 1))
-    reader = SourceReader(limits, fetches_ahead=remote)
-    feed = Feed(reader, n, lambda at: sources[at % n], inspect, also)
-    with _outside_inference_mode(recipe):
-        return ThreadLoader(feed, recipe, ModelSpec("sources", "none", input_px=size), batches)
-
-
-def _outside_inference_mode(recipe: Recipe) -> AbstractContextManager[object]:
-    """The mode belongs to the thread that opens; a worker could not write to buffers made in it."""
-    if recipe.resizer != "torch":
-        return nullcontext()
-    import torch
-
-    return torch.inference_mode(False)
-
-
-def _single_threaded_opencv(recipe: Recipe) -> None:
-    try:
-        set_threads(recipe, uses_torch=False)
-    except ImportError as error:
-        needs = "augmentation, and a recipe with opencv, needs OpenCV"
-        raise Unavailable(f"{needs}: pip install 'wallclock[augment]'") from error
 
 
 def open_images(

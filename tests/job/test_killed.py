@@ -50,6 +50,7 @@ def test_exactly_once(images: Path, tmp_path: Path, seed: int) -> None:
     """Twenty kills for each of ten random settings."""
     rng = random.Random(seed)
     sizes = {"batch": rng.randint(1, 9), "shard": rng.randint(1, 20), "workers": rng.randint(1, 4)}
+    sizes["processes"] = rng.randint(1, 3)
     settings = {**QUICK, **sizes, "service_ms": 15, "sink": ("parquet", "npy", "jsonl")[seed % 3]}
     words = [f"{name}={value}" for name, value in settings.items()]
     job = Job(

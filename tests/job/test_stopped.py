@@ -42,19 +42,23 @@ def wait_for_part(out: Path, process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "how",
+    ("how", "processes"),
     [
-        signal.SIGTERM,
-        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
-        pytest.param(signal.SIGKILL, marks=pytest.mark.slow),
+        (signal.SIGTERM, 1),
+        (signal.SIGTERM, 2),
+        *(
+            pytest.param(how, processes, marks=pytest.mark.slow)
+            for how in (signal.SIGINT, signal.SIGKILL)
+            for processes in (1, 2)
+        ),
     ],
 )
 def test_stopped_and_started_again(
-    how: signal.Signals, images: Path, whole: Content, tmp_path: Path
+    how: signal.Signals, processes: int, images: Path, whole: Content, tmp_path: Path
 ) -> None:
     """In the second of three shards; the next start makes what is missing, and no more."""
     out = tmp_path / "out"
-    process = start(command(images, out, service_ms=150))
+    process = start(command(images, out, service_ms=150, processes=processes))
     wait_for_part(out, process)
     process.send_signal(how)
     _, errors = process.communicate(timeout=30)

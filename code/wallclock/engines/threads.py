@@ -71,6 +71,7 @@ class ThreadLoader(Loader):
         manifest: its valid images are loaded; or what a `Feed` has.
         positions: of the images, one list a batch; past the end they start over.
         build: binds each thread's stages, by default `pipeline.in_place_stages`; raises as it does.
+        buffers: the ring's memory, where it is not the loader's own.
 
     Iterating raises whatever a worker raised, with the worker's traceback.
     """
@@ -86,6 +87,7 @@ class ThreadLoader(Loader):
         model: ModelSpec,
         positions: Positions,
         build: pipeline.BuildInPlace | None = None,
+        buffers: Sequence[npt.NDArray[Any]] = (),
     ) -> None:
         if isinstance(manifest, Feed):
             self._feed = manifest
@@ -95,10 +97,11 @@ class ThreadLoader(Loader):
         self._reader = self._feed.reader
         self._augments = recipe.augment != "none"
         # Computed positions may say how many a batch has at most, to save a pass over them.
-        size = getattr(positions, "batch_size", 0) or max(map(len, positions), default=1)
-        count = buffers_for(worker_count(recipe), size)
-        px = pipeline.loaded_px(recipe, model)
-        self._ring = Ring(_buffers(recipe, px, count, size), positions)
+        if not buffers:
+            size = getattr(positions, "batch_size", 0) or max(map(len, positions), default=1)
+            count = buffers_for(worker_count(recipe), size)
+            buffers = _buffers(recipe, pipeline.loaded_px(recipe, model), count, size)
+        self._ring = Ring(buffers, positions)
         build, workers = build or pipeline.in_place_stages, range(worker_count(recipe))
         stages = [build(recipe, model, self._reader) for _ in workers]
         self._labels = stages[0].labels
@@ -146,16 +149,30 @@ class ThreadLoader(Loader):
 
     def __next__(self) -> Batch:
         """The next batch in order; its predecessor's buffer goes back to the workers."""
-        self._release_current()
+        if self._current is not None:
+            buffer, self._current = self._current, None
+            self.release(buffer)
         if self._ring.exhausted:
             raise StopIteration
+        self._current, batch = self.take()
+        return batch
+
+    def take(self) -> tuple[int, Batch]:
+        """The next batch, and the number of its buffer, which is the caller's until `release`.
+
+        Without a buffer that is free or being filled, it waits for ever.
+        """
         while (chunks := self._ring.take()) is None:
             result = self._results.get()
             if isinstance(result, BaseException):
                 raise result
             self._ring.finish(result)
-        self._current = chunks[0].buffer
-        return self._batch(chunks)
+        return chunks[0].buffer, self._batch(chunks)
+
+    def release(self, buffer: int) -> None:
+        """Give a buffer that `take` lent back to the workers."""
+        self._ring.release(buffer)
+        self._dispatch()
 
     def ready(self) -> int:
         """About how many complete batches wait to be requested."""
@@ -170,12 +187,6 @@ class ThreadLoader(Loader):
         ring_mib = sum(buffer.nbytes for buffer in self._ring.buffers) / 2**20
         workers = [_plain(times) for times in self.worker_times()]
         return {"ring_batches": self.prefetched, "ring_mib": ring_mib, "workers": workers}
-
-    def _release_current(self) -> None:
-        if self._current is not None:
-            buffer, self._current = self._current, None
-            self._ring.release(buffer)
-            self._dispatch()
 
     def _dispatch(self) -> None:
         chunks = self._ring.open()

@@ -7,7 +7,7 @@ import numpy as np
 
 from wallclock.engines.pipeline import DeviceStages
 from wallclock.engines.threads import IMAGE_STAGES, worker_count
-from wallclock.images import open_sources
+from wallclock.engines.unlisted import open_sources
 from wallclock.job.run import Plan
 from wallclock.job.sources import Items
 from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime

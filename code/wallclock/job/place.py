@@ -1,5 +1,6 @@
 """Where a job runs: in this process. On a cluster: `cluster.py`."""
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,12 +9,18 @@ from typing import Protocol
 from rich.console import Console
 
 from wallclock.engines.pipeline import DeviceStages, network_stages
+from wallclock.engines.threads import worker_count
 from wallclock.errors import Unavailable, UserError
 from wallclock.job.estimate import estimate
 from wallclock.job.run import Job, Plan, Progress, Run, Tally
 from wallclock.job.settings import JobSettings
-from wallclock.predict.model import Prediction
+from wallclock.predict.model import Pipeline, Prediction
 from wallclock.run.progress import CorpusProgress, bars, format_duration
+
+#: Seconds of reading, decoding and resizing a small image, at most.
+_SMALL_S = 0.001
+#: Images of a job, at least, for which processes are started: tens of milliseconds each.
+_LEAST_FORKED = 5_000
 
 
 class Place(Protocol):
@@ -53,7 +60,7 @@ class Here:
         if expected:
             planned = _planned(plan, expected, job.model.dim, self._settings.usd_per_hour)
             say(self._console, planned)
-        run = Run(job, plan)
+        run = Run(job, plan, processes_for(self._settings.processes, job, plan, measured))
         with (
             run.loader() as loader,
             watched(self._settings.export, run.tally, {"loaded": loader.ready}),
@@ -61,6 +68,19 @@ class Here:
         ):
             tally = run.run(loader, self._stages, show)
         return tally, expected.img_per_s if expected else None
+
+
+def processes_for(given: int, job: Job, plan: Plan, measured: Pipeline | None) -> int:
+    """How many processes load. 0 given: one a worker, if the loader limits a job of small images.
+
+    Threads share one interpreter, which a small image needs for a good part of its time. On a GPU
+    they stay threads unless told: CUDA has started, of which a fork copies a context.
+    """
+    if given or measured is None or job.recipe.device != "cpu" or sys.platform != "linux":
+        return given or 1
+    small = measured.costs.load_s < _SMALL_S and plan.images_to_read() >= _LEAST_FORKED
+    limits = measured.bottleneck() == "transform"
+    return worker_count(job.recipe) if small and limits else 1
 
 
 def open_network(job: Job) -> DeviceStages:

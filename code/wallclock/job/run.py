@@ -10,13 +10,14 @@ timing; which rows are dropped does not.
 """
 
 import time
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,13 @@ import numpy as np
 from wallclock.corpus.sources import Inspected
 from wallclock.engines.batch import Batch
 from wallclock.engines.inference import Inference, open_inference
+from wallclock.engines.loaders import Loader
 from wallclock.engines.pipeline import DeviceStages
+from wallclock.engines.processes import ForkedLoader
 from wallclock.engines.threads import ThreadLoader
+from wallclock.engines.unlisted import fork_sources, open_sources
 from wallclock.engines.writer import Writer
 from wallclock.errors import UserError, describe
-from wallclock.images import open_sources
 from wallclock.job import thumbnails
 from wallclock.job.dataset import Dataset, Vectors
 from wallclock.job.index import Earlier, HashIndex
@@ -53,7 +56,7 @@ class Plan(Sequence[Sequence[int]]):
         self._last: tuple[int, list[int]] = -1, []
         self.missing = sorted(set(range(-(-n // shard))) - set(done))
         counts = [-(-len(self.to_read(number)) // batch) for number in self.missing]
-        self._starts = np.cumsum([0, *counts])
+        self._starts = [0, *accumulate(counts)]
 
     def bounds(self, number: int) -> tuple[int, int]:
         """First and last position of a shard, the last not included."""
@@ -76,18 +79,18 @@ class Plan(Sequence[Sequence[int]]):
     def shards(self) -> Iterator[tuple[int, int]]:
         """Every missing shard with the number of its batches."""
         for number, (begin, end) in zip(self.missing, pairwise(self._starts), strict=True):
-            yield number, int(end - begin)
+            yield number, end - begin
 
     def __len__(self) -> int:
-        return int(self._starts[-1])
+        return self._starts[-1]
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self)))]
         if not 0 <= index < len(self):
             raise IndexError(index)
-        at = int(np.searchsorted(self._starts, index, "right")) - 1
-        begin = (index - int(self._starts[at])) * self._batch
+        at = bisect_right(self._starts, index) - 1
+        begin = (index - self._starts[at]) * self._batch
         return self.to_read(self.missing[at])[begin : begin + self._batch]
 
 
@@ -148,14 +151,14 @@ class Job:
 
 
 class Run:
-    """One pass over the shards of a plan."""
+    """One pass over the shards of a plan. `processes`: that load."""
 
-    def __init__(self, job: Job, plan: Plan) -> None:
+    def __init__(self, job: Job, plan: Plan, processes: int = 1) -> None:
         self._items, self._dataset, self._plan = job.items, job.dataset, plan
         self._model, self._recipe, self._earlier = job.model, job.recipe, job.earlier
         self._deduplicates, self._across = job.deduplicate, job.deduplicate and job.across
         self._also = thumbnails.thumbnail if job.keep else None
-        self._max_failures = job.max_failures
+        self._max_failures, self._processes = job.max_failures, processes
         self._looks_for_copies = job.deduplicate or job.earlier is not None
         self._hashes = HashIndex()
         #: Of the shard that is being loaded: sha256 → row.
@@ -165,20 +168,19 @@ class Run:
         self._commits: deque[Future[None]] = deque()
         self.tally = Tally()
 
-    def loader(self) -> ThreadLoader:
+    def loader(self) -> ThreadLoader | ForkedLoader:
         """The loader of the plan's batches; to be entered before CUDA starts."""
         asks = (self._deduplicates or self._earlier) and not self._also
-        return open_sources(
-            self._items,
-            self._plan,
-            size=self._model.input_px,
-            recipe=self._recipe,
-            workers=self._recipe.workers,
-            known=self._known if asks else None,
-            also=self._also,
-        )
+        options: dict[str, Any] = {
+            **{"size": self._model.input_px, "recipe": self._recipe},
+            **{"workers": self._recipe.workers, "also": self._also},
+            "known": self._known if asks else None,
+        }
+        if self._processes > 1:
+            return fork_sources(self._items, self._plan, self._processes, **options)
+        return open_sources(self._items, self._plan, **options)
 
-    def run(self, loader: ThreadLoader, stages: DeviceStages, progress: Progress) -> Tally:
+    def run(self, loader: Loader, stages: DeviceStages, progress: Progress) -> Tally:
         """Embed and commit; returns when all is on the disk.
 
         Raises UserError: more images failed than may, or the disk is full.
@@ -220,7 +222,10 @@ class Run:
         return tally
 
     def _known(self, digest: bytes) -> bool:
-        """Whether an image of an earlier position has these bytes. Called in the workers."""
+        """Whether an image of an earlier position has these bytes. Called in the workers.
+
+        Other processes know what this one did when they were forked, and decode the later copies.
+        """
         if self._earlier and self._earlier.hashes.find(digest) is not None:
             return True
         found = digest in self._recent or self._hashes.find(digest) is not None

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from wallclock import checkpoint, provenance
 from wallclock.constraints import OneOf, Range
+from wallclock.engines.unlisted import FAST
 from wallclock.errors import UserError
-from wallclock.images import FAST
 from wallclock.spec import DTYPES, PROGRESSIVE, SINKS, Count, ModelSpec, Positive, Recipe
 
 #: By name; device, precision and batch are the job's. `pillow` decodes in full and resizes with
@@ -31,11 +31,14 @@ class JobSettings:
     `model`: a hub id, a folder, or null for the mock. `recipe`: one of `RECIPES`; diagnosed is fast
     with the batch and the precision that the diagnosis in the folder `diagnosis` recommends.
     `progressive`: how much of a progressive JPEG is decoded (`stages/decode/scans.py`);
-    recipe=pillow decodes all. `batch`: 0 for 64, or as diagnosed. `reuse`: an earlier dataset whose
-    vectors are taken where an image has not changed; one of the same size and date is not read,
-    with `rehash` it is; so is one whose thumbnail is to be kept and is not there either.
-    `deduplicate`: images of equal bytes are embedded once. `max_failures`: the job stops above it;
-    by default all may fail. `into_new`: where OUT holds another job's vectors, go to OUT-2, OUT-3 …
+    recipe=pillow decodes all. `batch`: 0 for 64, or as diagnosed. `workers`: threads that load, 0
+    for one a core; `processes`: among which they are divided, 0 for as many as threads where no GPU
+    is used and the loader limits a job of small images, else 1; on a cluster always 1. `reuse`: an
+    earlier dataset whose vectors are taken where an image has not changed; one of the same size and
+    date is not read, with `rehash` it is; so is one whose thumbnail is to be kept and is not there
+    either. `deduplicate`: images of equal bytes are embedded once. `max_failures`: the job stops
+    above it; by default all may fail. `into_new`: where OUT holds another job's vectors, go to
+    OUT-2, OUT-3 …
     `export`: a port for live metrics, 0 for none. `limit`: the first so many images of the list.
     `usd_per_hour`: of this machine; the estimate then has the job's price. `cluster`: local, auto,
     HOST:PORT or ray://HOST:PORT: the job runs on Ray (`cluster.py`), where images of equal bytes
@@ -50,6 +53,7 @@ class JobSettings:
     device: Annotated[str, OneOf(("auto", "cpu", "cuda"))] = "auto"
     dtype: Annotated[str, OneOf(("auto", *DTYPES["pytorch"]))] = "auto"
     workers: Annotated[int, Range(0, 1024)] = 0
+    processes: Annotated[int, Range(0, 1024)] = 0
     shard: Annotated[int, Range(1, 10_000_000)] = 10_000
     sink: Annotated[str, OneOf(SINKS)] = "parquet"
     reuse: str = ""

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from wallclock.constraints import Range, build
 from wallclock.engines.pipeline import network_stages
+from wallclock.engines.unlisted import open_sources
 from wallclock.errors import UserError
-from wallclock.images import open_sources
 from wallclock.job.dataset import Dataset, open_existing
 from wallclock.job.settings import RECIPES, JobSettings
 from wallclock.job.sources import list_items

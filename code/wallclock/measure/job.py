@@ -3,8 +3,9 @@
 The corpus's files come round again and again, each time under another id, and nothing is
 deduplicated: every id is read, decoded, resized and written. `wall` is from the start of the
 process to its end, imports and the listing included. Every second a thread of that process,
-`python -m wallclock.measure.job`, reads its memory, open files and collections, and counts the
-parts that are on the disk.
+`python -m wallclock.measure.job`, reads memory and open files of it and of those that it has
+started, its own collections, and counts the parts that are on the disk. Shared memory counts in
+every process that has touched it.
 """
 
 import gc
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -84,11 +86,15 @@ def _embed(source: str, out: str, settings: dict[str, Any]) -> None:
 
     def sample() -> None:
         parts = len(list(Path(out).glob("part-*.parquet")))
+        memory, files = 0, 0
+        for one in (this, *this.children()):
+            with suppress(psutil.NoSuchProcess):
+                memory, files = memory + one.memory_info().rss, files + one.num_fds()
         line = {
             "elapsed_s": round(time.monotonic() - began, 3),
             "n_done": parts * shard,
-            "rss_mib": round(this.memory_info().rss / 2**20, 1),
-            "open_files": this.num_fds(),
+            "rss_mib": round(memory / 2**20, 1),
+            "open_files": files,
             "collections": sum(generation["collections"] for generation in gc.get_stats()),
         }
         print(json.dumps(line), flush=True)

@@ -15,8 +15,8 @@ from wallclock.constraints import OneOf, Range, build, check
 from wallclock.corpus.manifest import LARGE_PIXELS
 from wallclock.corpus.sources import Inspector, Source, SourceReader
 from wallclock.engines.pipeline import InPlaceStages, in_place_stages, network_stages
+from wallclock.engines.unlisted import FAST
 from wallclock.errors import Unavailable, UserError
-from wallclock.images import FAST
 from wallclock.service.module import Module, Request
 from wallclock.spec import PROGRESSIVE, Limits, ModelSpec
 

@@ -1,0 +1,181 @@
+"""Engine `threads` in several processes, each of which loads every n-th batch.
+
+Threads share one interpreter, of which a thumbnail needs so much that two threads already wait for
+each other. The processes are forked, so that what they load needs no pickling; a batch's images lie
+in memory that all share, the rest of it goes through a pipe.
+"""
+
+import gc
+import mmap
+import multiprocessing
+import pickle
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from math import prod
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wallclock.engines.batch import Batch, Positions
+from wallclock.engines.loaders import Loader
+from wallclock.engines.threads import ThreadLoader
+from wallclock.errors import UserError
+
+Buffers = Sequence[npt.NDArray[np.uint8]]
+#: Batches of a process that the consumer may have: one in its hands, and one that waits.
+_LENT = 2
+#: Of a process: those, and one that is being filled.
+_BUFFERS = _LENT + 1
+#: A process ends once its pipe is closed, at the latest after the batch that it fills.
+_END_S = 2.0
+
+
+class ForkedLoader(Loader):
+    """The processes, and the memory and a pipe of each.
+
+    Args:
+        open_one: a loader of these batches, with so many threads, that fills the given buffers.
+        positions: of the images, one list a batch; it is indexed in the processes.
+        shape: of a buffer, uint8 (batch, h, w, 3).
+        processes, workers: how many, and the threads of all of them.
+
+    Iterating raises whatever a process raised; UserError: one was killed.
+    """
+
+    engine = "threads"
+    version = "wallclock threads, processes"
+    burst = 1
+
+    def __init__(
+        self,
+        open_one: Callable[[Positions, int, Buffers], ThreadLoader],
+        positions: Positions,
+        shape: tuple[int, ...],
+        processes: int,
+        workers: int,
+    ) -> None:
+        self._open_one, self._positions = open_one, positions
+        # Anonymous and shared: the kernel frees it with the last process.
+        memory = [mmap.mmap(-1, _BUFFERS * prod(shape)) for _ in range(processes)]
+        self._buffers = [np.frombuffer(one, np.uint8).reshape(-1, *shape) for one in memory]
+        self._children: list[tuple[Connection, ForkProcess]] = []
+        self._next = 0
+        self._current: tuple[Connection, int] | None = None
+        self.workers, self.prefetched = workers, processes * _LENT
+        self.settings = f"{workers} threads in {processes} processes"
+
+    def __enter__(self) -> "ForkedLoader":
+        context = multiprocessing.get_context("fork")
+        # A collection in a process would write to, and so copy, what all of them share.
+        gc.freeze()
+        try:
+            for number in range(len(self._buffers)):
+                ours, theirs = context.Pipe()
+                arguments = number, theirs, ours
+                child = context.Process(target=self._load, args=arguments, daemon=True)
+                child.start()
+                theirs.close()
+                self._children.append((ours, child))
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            gc.unfreeze()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __next__(self) -> Batch:
+        """The next batch in order; its predecessor's buffer goes back to its process."""
+        self._release_current()
+        if self._next == len(self._positions):
+            raise StopIteration
+        number = self._next % len(self._buffers)
+        pipe, child = self._children[number]
+        try:
+            received: BaseException | tuple[int, Batch] = pickle.loads(pipe.recv_bytes())
+        except (EOFError, ConnectionError) as error:
+            child.join(_END_S)
+            fix = "if for its memory, set processes=1 or a smaller batch"
+            raise UserError(f"a loader's process ended with {child.exitcode}: {fix}") from error
+        if isinstance(received, BaseException):
+            raise received
+        buffer, batch = received
+        batch.images = self._buffers[number][buffer, : len(batch.ids)]
+        self._current = pipe, buffer
+        self._next += 1
+        return batch
+
+    def ready(self) -> int:
+        """At least how many complete batches wait to be requested."""
+        return sum(pipe.poll() for pipe, _ in self._children)
+
+    def close(self) -> None:
+        """End the processes, and wait for them."""
+        for pipe, _ in self._children:
+            pipe.close()
+        for _, child in self._children:
+            child.join(_END_S)
+            if child.is_alive():
+                child.kill()
+                child.join()
+        self._children.clear()
+
+    def _release_current(self) -> None:
+        if self._current is not None:
+            (pipe, buffer), self._current = self._current, None
+            with suppress(OSError):  # it has sent its last batch, and ended
+                pipe.send(buffer)
+
+    def _load(self, number: int, pipe: Connection, consumers: Connection) -> None:
+        """In a process: load batches, and wait for buffers, until the pipe is closed."""
+        for one in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(one, signal.SIG_IGN)  # the consumer decides
+        if torch := sys.modules.get("torch"):
+            torch.set_num_threads(1)  # a fork has none of OpenMP's threads
+        # A pipe ends when its last holder has closed it: this process has those of earlier ones.
+        for other in (consumers, *(pipe for pipe, _ in self._children)):
+            other.close()
+        own = _Every(self._positions, number, len(self._buffers))
+        threads = len(range(number, self.workers, len(self._buffers)))
+        with suppress(EOFError, ConnectionError):
+            try:
+                with self._open_one(own, threads, [*self._buffers[number]]) as loader:
+                    _send_all(loader, len(own), pipe)
+                    while True:
+                        pipe.recv()
+            except (EOFError, ConnectionError):
+                raise
+            except BaseException as error:  # noqa: BLE001 - the consumer raises it
+                pipe.send(error)
+
+
+def _send_all(loader: ThreadLoader, n: int, pipe: Connection) -> None:
+    lent = 0
+    for _ in range(n):
+        while lent == _LENT or pipe.poll():
+            loader.release(pipe.recv())
+            lent -= 1
+        buffer, batch = loader.take()
+        batch.images = None
+        pipe.send_bytes(pickle.dumps((buffer, batch), pickle.HIGHEST_PROTOCOL))
+        lent += 1
+
+
+class _Every(Sequence[Sequence[int]]):
+    """Every `step`-th batch from `first` on, computed when indexed."""
+
+    def __init__(self, positions: Positions, first: int, step: int) -> None:
+        self._positions, self._indices = positions, range(first, len(positions), step)
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._positions[self._indices[index]]

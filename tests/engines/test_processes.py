@@ -1,0 +1,199 @@
+"""The threads engine in several processes: the same batches, and no process is left behind."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from tests import making
+from tests.conftest import ROOT
+from wallclock.corpus.sources import Inspected, Source, sha256
+from wallclock.engines.batch import Batch
+from wallclock.engines.unlisted import fork_sources, open_sources
+from wallclock.errors import UserError
+
+SIZE = 24
+
+#: A loader in a process that is killed; it prints the numbers of those that it has started.
+SCRIPT = """
+import multiprocessing, sys, time
+from wallclock.corpus.sources import Source
+from wallclock.engines.unlisted import fork_sources
+
+sources = [Source(path, path) for path in sys.argv[1:]]
+batches = [range(len(sources))] * 100_000
+with fork_sources(sources, batches, 3, size=24) as loader:
+    for _ in range(5):
+        next(loader)
+    print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def watchdog() -> Iterator[None]:
+    """No process of a loader outlives its block."""
+    yield
+    assert not multiprocessing.active_children()
+
+
+def sources_in(folder: Path, n: int, damaged: int = -1) -> list[Source]:
+    sources = []
+    for i in range(n):
+        data = making.jpeg(30 + i, 40, seed=i)
+        path = folder / f"{i}.jpg"
+        path.write_bytes(data[:200] if i == damaged else data)
+        sources.append(Source(f"id-{i}", str(path)))
+    return sources
+
+
+def split(n: int, size: int) -> list[range]:
+    return [range(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+def loaded(
+    sources: Sequence[Source], batches: Any, processes: int = 0, **options: Any
+) -> list[tuple[Any, ...]]:
+    number = (processes,) * bool(processes)
+    opened: Any = fork_sources if processes else open_sources
+    with opened(sources, batches, *number, size=SIZE, **options) as loader:
+        return [all_of(batch) for batch in loader]
+
+
+def all_of(batch: Batch) -> tuple[Any, ...]:
+    parts = batch.ids, [*batch.positions], batch.failures, [*batch.inspected], [*batch.known]
+    return *parts, [*batch.made], batch.images.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("n", "size", "processes", "workers"),
+    [(23, 4, 2, 0), (23, 5, 3, 7), (3, 2, 4, 1), (9, 9, 2, 2)],
+)
+def test_same_batches_as_threads(
+    tmp_path: Path, n: int, size: int, processes: int, workers: int
+) -> None:
+    sources = sources_in(tmp_path, n, damaged=1)
+    known = sha256((tmp_path / "2.jpg").read_bytes())
+
+    def also(data: bytes, item: Inspected, pixels: Any) -> bytes:
+        return data[:50] + item.id.encode()
+
+    options: dict[str, Any] = {"known": known.__eq__, "also": also, "workers": workers}
+    expected = loaded(sources, split(n, size), **options)
+    assert loaded(sources, split(n, size), processes=processes, **options) == expected
+    assert sum(len(of[0]) for of in expected) == n - 2
+    assert sum(len(of[4]) for of in expected) == 1
+
+
+def test_a_batch_stays_as_it_is_until_the_next(tmp_path: Path) -> None:
+    sources = sources_in(tmp_path, 12)
+    expected = loaded(sources, split(12, 2))
+    with fork_sources(sources, split(12, 2), 2, size=SIZE) as loader:
+        for of in expected:
+            batch = next(loader)
+            time.sleep(0.02)  # the processes fill whatever buffers they have
+            assert batch.images.tobytes() == of[-1]
+
+
+def test_batches_are_computed_where_they_are_loaded(tmp_path: Path) -> None:
+    class Counted(Sequence[range]):
+        batch_size = 2
+
+        def __init__(self) -> None:
+            self.asked: list[int] = []
+
+        def __len__(self) -> int:
+            return 6
+
+        def __getitem__(self, index: Any) -> Any:
+            self.asked.append(index)
+            return range(2 * index, 2 * index + 2)
+
+    sources, batches = sources_in(tmp_path, 12), Counted()
+    assert len(loaded(sources, batches, processes=2)) == 6
+    assert not batches.asked
+
+
+def test_what_a_process_raises(tmp_path: Path) -> None:
+    def known(digest: bytes) -> bool:
+        raise UserError(f"not in process {os.getpid()}")
+
+    with (
+        pytest.raises(UserError, match=r"not in process \d+") as caught,
+        fork_sources(sources_in(tmp_path, 8), split(8, 2), 2, size=SIZE, known=known) as loader,
+    ):
+        next(loader)
+    assert str(os.getpid()) not in str(caught.value)
+
+
+def test_a_process_is_killed(tmp_path: Path) -> None:
+    sources = sources_in(tmp_path, 4)
+    batches = [range(4)] * 1000
+    with fork_sources(sources, batches, 2, size=SIZE) as loader:
+        next(loader)
+        os.kill(multiprocessing.active_children()[0].pid or 0, signal.SIGKILL)
+        with pytest.raises(UserError, match=r"process ended with -9: .* set processes=1"):
+            list(loader)
+
+
+def test_closed_in_the_middle(tmp_path: Path) -> None:
+    sources = sources_in(tmp_path, 4)
+    with fork_sources(sources, [range(4)] * 100_000, 3, size=SIZE) as loader:
+        next(loader)
+        pids = [child.pid or 0 for child in multiprocessing.active_children()]
+    assert len(pids) == 3
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGINT])
+def test_the_consumer_is_killed(tmp_path: Path, signal_number: int) -> None:
+    """Ctrl-C reaches every process of a terminal; the consumer ends the others."""
+    paths = [str(source.where) for source in sources_in(tmp_path, 4)]
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, *paths],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "code")},
+        start_new_session=True,
+        text=True,
+    ) as consumer:
+        assert consumer.stdout is not None
+        children = [psutil.Process(int(pid)) for pid in consumer.stdout.readline().split()]
+        assert len(children) == 3
+        if signal_number == signal.SIGINT:
+            os.killpg(consumer.pid, signal_number)
+        else:
+            consumer.kill()
+        _, errors = consumer.communicate(timeout=30)
+    _, alive = psutil.wait_procs(children, timeout=30)
+    assert not alive
+    assert errors.count("Traceback") == (signal_number == signal.SIGINT), errors
+
+
+def test_forked_beside_threads_in_inference_mode(tmp_path: Path) -> None:
+    """As a job's main thread may be, with a pool of torch's threads."""
+    torch = pytest.importorskip("torch")
+    torch.ones(1000, 1000) @ torch.ones(1000, 1000)
+    over = threading.Event()
+    other = threading.Thread(target=over.wait)
+    other.start()
+    sources = sources_in(tmp_path, 6)
+    expected = loaded(sources, split(6, 2))
+    try:
+        with torch.inference_mode():
+            found = loaded(sources, split(6, 2), processes=2)
+    finally:
+        over.set()
+        other.join()
+    assert [of[-1] for of in found] == [of[-1] for of in expected]
+    assert np.frombuffer(found[0][-1], np.uint8).any()
