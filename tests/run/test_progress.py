@@ -88,21 +88,21 @@ def estimates() -> list[str]:
     return [*rows, "all | {} | {:.0f} | {} | {:.0f}".format(*sums)]
 
 
-@pytest.mark.slow
 def test_a_bar_is_updated_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("wallclock.run.progress.time.monotonic", lambda: now[0])
     with progress.bars(Console(file=io.StringIO())) as bars:
         report, shown = progress.CorpusProgress(bars), []
-        for done in range(1, 302):
+        for done in range(1, 352):
             now[0] += 0.001
-            report(done, 301, "embedding")
+            report(done, 351, "embedding")
             shown.append(bars.tasks[0].completed)
     assert shown[0] == 1
     assert len(set(shown)) == 4 + 1  # the last one is shown at once
-    assert shown[-1] == 301
+    assert shown[-1] == 351
 
 
+@pytest.mark.slow
 def test_default_run_ends_in_90_minutes_on_a_t4(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance, "gpus", lambda: [{"name": "Tesla T4"}])
     expected = estimates()
