@@ -28,8 +28,8 @@ _REMOTE = ("http://", "https://", "s3://")
 #: Concurrent GETs, tries per object; seconds until a connection or a silent body is given up.
 _THREADS, _ATTEMPTS = 32, 4
 _CONNECT_TIMEOUT_S, _READ_TIMEOUT_S = 5.0, 10.0
-#: Bytes that are read from a file by one call: of the first one, and at most.
-_AT_FIRST, _AT_ONCE = 1 << 16, 1 << 22
+#: Bytes that are read from a file whose length was not looked up.
+_AT_FIRST = 1 << 16
 #: hashlib: HASHLIB_GIL_MINSIZE; and bytes of a small file, tens of microseconds of hashing.
 _HASHED_AT_ONCE, _SMALL = 2047, 1 << 15
 _END_OF_JPEG = b"\xff\xd9"
@@ -88,8 +88,8 @@ class SourceReader(PrefetchingReader):
         super().__init__(Path(), _THREADS, _ATTEMPTS)
         self.fetches_ahead = fetches_ahead
         self._limit = limits.max_bytes
-        #: Of a file so far; threads may overwrite each other's.
-        self._longest = _AT_FIRST
+        #: Whether a file so far was longer than is read at first.
+        self._long = False
         self._opening = threading.Lock()
         self._buckets: dict[str, Any] = {}
 
@@ -131,9 +131,9 @@ class SourceReader(PrefetchingReader):
         except (OSError, ValueError) as error:
             raise failure(error) from error
         try:
-            # Each call releases the GIL, and has to wait for it: one is enough where the end of a
-            # JPEG is among as many bytes as other images had.
-            most = min(self._longest, self._limit)
+            # Each call releases the GIL, and has to wait for it: small files, whose last bytes are
+            # the end of a JPEG, are read by one. A long one is read into as much as it needs.
+            most = max(self._length(descriptor) if self._long else 0, _AT_FIRST)
             data = os.read(descriptor, most + 1)
             if len(data) > most or not data.endswith(_END_OF_JPEG):
                 data = self._rest(descriptor, data)
@@ -145,17 +145,19 @@ class SourceReader(PrefetchingReader):
 
     def _rest(self, descriptor: int, data: bytes) -> bytes:
         """The whole file, of which `data` is the beginning."""
+        length = self._length(descriptor)
+        self._long |= length > _AT_FIRST
+        while len(data) < length and (rest := os.read(descriptor, length - len(data))):
+            data += rest
+        return data
+
+    def _length(self, descriptor: int) -> int:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise ImageError("read", "not a regular file")
         if status.st_size > self._limit:
             raise self._too_long(status.st_size)
-        self._longest = max(self._longest, min(status.st_size, _AT_ONCE))
-        while len(data) < status.st_size and (
-            rest := os.read(descriptor, status.st_size - len(data))
-        ):
-            data += rest
-        return data
+        return status.st_size
 
     def _checked(self, data: bytes) -> bytes:
         if len(data) > self._limit:
