@@ -151,15 +151,15 @@ def replaced(owner: Any, name: str, change: Callable[..., Any]) -> Mutation:
     return lambda patch: patch.setattr(owner, name, lambda *a, **k: change(real, *a, **k))
 
 
-def released_early(real: Any, loader: Any, chunks: Any) -> Any:
-    batch = real(loader, chunks)
-    loader._release_current()
+def released_early(real: Any, loader: Any) -> Any:
+    buffer, batch = real(loader)
+    loader.release(buffer)
     # What the workers overwrite now, they would overwrite at some time.
     deadline = time.monotonic() + 60
     while loader._results.qsize() < sum(loader._ring._pending.values()):
         assert time.monotonic() < deadline
         time.sleep(0.001)
-    return batch
+    return None, batch
 
 
 def rows_shifted(real: Any, rows: Any, chunks: Any) -> Any:
@@ -234,7 +234,7 @@ def others_vectors(real: Any, writer: Any, ids: Any, vectors: Any, requested: in
 
 #: What is wrong → the path that has it, and how it comes in.
 MUTATIONS: dict[str, tuple[Recipe, Mutation]] = {
-    "a buffer is released early": (HOST, replaced(ThreadLoader, "_batch", released_early)),
+    "a buffer is released early": (HOST, replaced(ThreadLoader, "take", released_early)),
     "the rows of a chunk are shifted by one": (HOST, replaced(threads, "compact", rows_shifted)),
     "a failed image leaves a gap": (HOST, replaced(threads, "compact", gap_left)),
     "forward does not wait for h2d": (CUDA, replaced(Stream, "wait_event", h2d_not_awaited)),
