@@ -31,7 +31,6 @@ from wallclock.job import dataset as datasets
 from wallclock.job import embed, estimate, thumbnails
 from wallclock.job.dataset import open_existing
 from wallclock.job.place import processes_for
-from wallclock.job.run import Plan
 from wallclock.job.stores import Folder
 from wallclock.job.verify import verify
 from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
@@ -73,26 +72,24 @@ def test_several_processes_load(
 
 
 @pytest.mark.parametrize(
-    ("given", "device", "ms", "n", "limits", "expected"),
+    ("given", "device", "ms", "limits", "expected"),
     [
-        (0, "cpu", 0.3, 5000, "transform", 6),
-        (0, "cuda", 0.3, 5000, "transform", 1),
-        (0, "cpu", 0.3, 4999, "transform", 1),
-        (0, "cpu", 3.0, 5000, "transform", 1),
-        (0, "cpu", 0.3, 5000, "accelerator", 1),
-        (2, "cuda", 3.0, 100, "accelerator", 2),
+        (0, "cpu", 0.3, "transform", 6),
+        (0, "cuda", 0.3, "transform", 1),
+        (0, "cpu", 3.0, "transform", 1),
+        (0, "cpu", 0.3, "accelerator", 1),
+        (2, "cuda", 3.0, "accelerator", 2),
     ],
 )
 def test_small_images_that_limit_are_loaded_by_processes(
-    given: int, device: str, ms: float, n: int, limits: str, expected: int
+    given: int, device: str, ms: float, limits: str, expected: int
 ) -> None:
     step = StepTime(0, 1e-9 if limits == "transform" else 1.0)
     costs, setup = StageCosts(decode_s=ms / 1e3), JobSetup(6, 64, "threads")
     measured = Pipeline(costs, step, Machine(6), setup)
-    recipe, plan = replace(FAST, workers=6, device=device), Plan(n, 100, 64, [])
-    job = SimpleNamespace(recipe=recipe)
-    assert processes_for(given, job, plan, measured) == expected  # type: ignore[arg-type]
-    assert processes_for(given, job, plan, None) == (given or 1)  # type: ignore[arg-type]
+    job: Any = SimpleNamespace(recipe=replace(FAST, workers=6, device=device))
+    assert processes_for(given, job, measured) == expected
+    assert processes_for(given, job, None) == (given or 1)
 
 
 def test_other_tools_open_it(run: Run, whole: Content, tmp_path: Path) -> None:

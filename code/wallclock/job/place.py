@@ -19,8 +19,6 @@ from wallclock.run.progress import CorpusProgress, bars, format_duration
 
 #: Seconds of reading, decoding and resizing a small image, at most.
 _SMALL_S = 0.001
-#: Images of a job, at least, for which processes are started: tens of milliseconds each.
-_LEAST_FORKED = 5_000
 
 
 class Place(Protocol):
@@ -60,7 +58,7 @@ class Here:
         if expected:
             planned = _planned(plan, expected, job.model.dim, self._settings.usd_per_hour)
             say(self._console, planned)
-        run = Run(job, plan, processes_for(self._settings.processes, job, plan, measured))
+        run = Run(job, plan, processes_for(self._settings.processes, job, measured))
         with (
             run.loader() as loader,
             watched(self._settings.export, run.tally, {"loaded": loader.ready}),
@@ -70,7 +68,7 @@ class Here:
         return tally, expected.img_per_s if expected else None
 
 
-def processes_for(given: int, job: Job, plan: Plan, measured: Pipeline | None) -> int:
+def processes_for(given: int, job: Job, measured: Pipeline | None) -> int:
     """How many processes load. 0 given: one a worker, if the loader limits a job of small images.
 
     Threads share one interpreter, which a small image needs for a good part of its time. On a GPU
@@ -78,9 +76,8 @@ def processes_for(given: int, job: Job, plan: Plan, measured: Pipeline | None) -
     """
     if given or measured is None or job.recipe.device != "cpu" or sys.platform != "linux":
         return given or 1
-    small = measured.costs.load_s < _SMALL_S and plan.images_to_read() >= _LEAST_FORKED
-    limits = measured.bottleneck() == "transform"
-    return worker_count(job.recipe) if small and limits else 1
+    limits = measured.costs.load_s < _SMALL_S and measured.bottleneck() == "transform"
+    return worker_count(job.recipe) if limits else 1
 
 
 def open_network(job: Job) -> DeviceStages:
