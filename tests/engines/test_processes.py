@@ -19,6 +19,7 @@ from tests import making
 from tests.conftest import ROOT
 from wallclock.corpus.sources import Inspected, Source, sha256
 from wallclock.engines.batch import Batch
+from wallclock.engines.processes import ForkedLoader
 from wallclock.engines.unlisted import fork_sources, open_sources
 from wallclock.errors import UserError
 
@@ -153,6 +154,21 @@ def test_closed_in_the_middle(tmp_path: Path) -> None:
         pids = [child.pid or 0 for child in multiprocessing.active_children()]
     assert len(pids) == 3
     assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def test_a_signal_while_they_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is raised once all of them have started, which are then ended."""
+    real = ForkedLoader._start
+
+    def start(loader: ForkedLoader, context: Any, number: int) -> None:
+        real(loader, context, number)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+    monkeypatch.setattr(ForkedLoader, "_start", start)
+    loader = fork_sources(sources_in(tmp_path, 4), split(4, 2), 2, size=SIZE)
+    with pytest.raises(KeyboardInterrupt):
+        loader.__enter__()
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 @pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGINT])

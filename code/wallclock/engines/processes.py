@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import prod
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkProcess
+from multiprocessing.context import ForkContext, ForkProcess
 from typing import Any
 
 import numpy as np
@@ -73,20 +73,27 @@ class ForkedLoader(Loader):
         context = multiprocessing.get_context("fork")
         # A collection in a process would write to, and so copy, what all of them share.
         gc.freeze()
+        # The processes keep the mask: whoever is signalled, the consumer alone decides.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
         try:
-            for number in range(len(self._buffers)):
-                ours, theirs = context.Pipe()
-                arguments = number, theirs, ours
-                child = context.Process(target=self._load, args=arguments, daemon=True)
-                child.start()
-                theirs.close()
-                self._children.append((ours, child))
+            try:
+                for number in range(len(self._buffers)):
+                    self._start(context, number)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # raises, where one has arrived
         except BaseException:
             self.close()
             raise
         finally:
             gc.unfreeze()
         return self
+
+    def _start(self, context: ForkContext, number: int) -> None:
+        ours, theirs = context.Pipe()
+        child = context.Process(target=self._load, args=(number, theirs, ours), daemon=True)
+        child.start()
+        theirs.close()
+        self._children.append((ours, child))
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -135,8 +142,6 @@ class ForkedLoader(Loader):
 
     def _load(self, number: int, pipe: Connection, consumers: Connection) -> None:
         """In a process: load batches, and wait for buffers, until the pipe is closed."""
-        for one in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(one, signal.SIG_IGN)  # the consumer decides
         if torch := sys.modules.get("torch"):
             torch.set_num_threads(1)  # a fork has none of OpenMP's threads
         # A pipe ends when its last holder has closed it: this process has those of earlier ones.
