@@ -7,9 +7,7 @@ import os
 import re
 import tarfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from urllib.request import urlopen
 
@@ -24,17 +22,13 @@ from tests import making
 from tests.job.conftest import DAMAGED, QUICK, TWINS, Content, N, content
 from tests.test_disk_full import fill, small_disk  # noqa: F401 - a fixture
 from wallclock.engines.inference import HostInference
-from wallclock.engines.unlisted import FAST
 from wallclock.errors import UserError
 from wallclock.files import sha256_file
 from wallclock.job import dataset as datasets
 from wallclock.job import embed, estimate, thumbnails
 from wallclock.job.dataset import open_existing
-from wallclock.job.place import processes_for
 from wallclock.job.stores import Folder
 from wallclock.job.verify import verify
-from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
-from wallclock.predict.model import Pipeline
 
 Run = Callable[..., Any]
 PORT = 29417
@@ -60,36 +54,6 @@ def test_every_image_once_as_a_vector_or_a_failure(
     assert (about["complete"], about["counts"]) == (True, outcome.counts)
     assert about["identity"]["weights"] == "none"
     assert str(run()).startswith("complete already: 39 vectors, 2 failed in 3 parts")
-
-
-@pytest.mark.parametrize(("processes", "workers"), [(2, 0), (3, 5)])
-def test_several_processes_load(
-    run: Run, whole: Content, tmp_path: Path, processes: int, workers: int
-) -> None:
-    outcome = run(processes=processes, workers=workers)
-    assert content(tmp_path / "out") == whole
-    assert outcome.tally.copied == TWINS
-
-
-@pytest.mark.parametrize(
-    ("given", "device", "ms", "limits", "expected"),
-    [
-        (0, "cpu", 0.3, "transform", 6),
-        (0, "cuda", 0.3, "transform", 1),
-        (0, "cpu", 3.0, "transform", 1),
-        (0, "cpu", 0.3, "accelerator", 1),
-        (2, "cuda", 3.0, "accelerator", 2),
-    ],
-)
-def test_small_images_that_limit_are_loaded_by_processes(
-    given: int, device: str, ms: float, limits: str, expected: int
-) -> None:
-    step = StepTime(0, 1e-9 if limits == "transform" else 1.0)
-    costs, setup = StageCosts(decode_s=ms / 1e3), JobSetup(6, 64, "threads")
-    measured = Pipeline(costs, step, Machine(6), setup)
-    job: Any = SimpleNamespace(recipe=replace(FAST, workers=6, device=device))
-    assert processes_for(given, job, measured) == expected
-    assert processes_for(given, job, None) == (given or 1)
 
 
 def test_other_tools_open_it(run: Run, whole: Content, tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ class ForkedLoader(Loader):
         context = multiprocessing.get_context("fork")
         # A collection in a process would write to, and so copy, what all of them share.
         gc.freeze()
-        # The processes keep the mask: whoever is signalled, the consumer alone decides.
+        # The processes keep the mask: of a signal to all of them, the consumer decides.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
         try:
             try:
