@@ -1,5 +1,6 @@
 """The threads engine in several processes: the same batches, and no process is left behind."""
 
+import mmap
 import multiprocessing
 import os
 import signal
@@ -97,13 +98,30 @@ def test_same_batches_as_threads(
 
 
 def test_a_batch_stays_as_it_is_until_the_next(tmp_path: Path) -> None:
-    sources = sources_in(tmp_path, 12)
-    expected = loaded(sources, split(12, 2))
-    with fork_sources(sources, split(12, 2), 2, size=SIZE) as loader:
+    # Seven batches: three buffers would get the same ones of six again.
+    sources, batches = sources_in(tmp_path, 14), split(14, 2) * 5
+    expected = loaded(sources, batches)
+    with fork_sources(sources, batches, 2, size=SIZE) as loader:
         for of in expected:
             batch = next(loader)
             time.sleep(0.02)  # the processes fill whatever buffers they have
             assert batch.images.tobytes() == of[-1]
+
+
+def test_one_large_picture_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wallclock.engines.threads.LARGE_PIXELS", 0)
+    inside, overlapped = 0, 1
+    shared = mmap.mmap(-1, 2)
+
+    def also(data: bytes, item: Inspected, pixels: Any) -> None:
+        shared[overlapped] |= shared[inside]
+        shared[inside] = 1
+        time.sleep(0.01)
+        shared[inside] = 0
+
+    sources = sources_in(tmp_path, 8)
+    assert len(loaded(sources, split(8, 2), processes=2, also=also)) == 4
+    assert not shared[overlapped]
 
 
 def test_batches_are_computed_where_they_are_loaded(tmp_path: Path) -> None:
@@ -160,8 +178,8 @@ def test_a_signal_while_they_start(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """It is raised once all of them have started, which are then ended."""
     real = ForkedLoader._start
 
-    def start(loader: ForkedLoader, context: Any, number: int) -> None:
-        real(loader, context, number)
+    def start(loader: ForkedLoader, number: int) -> None:
+        real(loader, number)
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
 
     monkeypatch.setattr(ForkedLoader, "_start", start)

@@ -15,18 +15,16 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import prod
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkContext, ForkProcess
+from multiprocessing.context import ForkProcess
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from wallclock.engines.batch import Batch, Positions
 from wallclock.engines.loaders import Loader
 from wallclock.engines.threads import ThreadLoader
 from wallclock.errors import UserError
 
-Buffers = Sequence[npt.NDArray[np.uint8]]
 #: Batches of a process that the consumer may have: one in its hands, and one that waits.
 _LENT = 2
 #: Of a process: those, and one that is being filled.
@@ -39,7 +37,8 @@ class ForkedLoader(Loader):
     """The processes, and the memory and a pipe of each.
 
     Args:
-        open_one: a loader of these batches, with so many threads, that fills the given buffers.
+        open_one: a loader of these batches, with so many threads; `buffers` and `one_large` as
+            `ThreadLoader` has them. Of large pictures, one at a time in all processes.
         positions: of the images, one list a batch; it is indexed in the processes.
         shape: of a buffer, uint8 (batch, h, w, 3).
         processes, workers: how many, and the threads of all of them.
@@ -53,7 +52,7 @@ class ForkedLoader(Loader):
 
     def __init__(
         self,
-        open_one: Callable[[Positions, int, Buffers], ThreadLoader],
+        open_one: Callable[..., ThreadLoader],
         positions: Positions,
         shape: tuple[int, ...],
         processes: int,
@@ -63,6 +62,8 @@ class ForkedLoader(Loader):
         # Anonymous and shared: the kernel frees it with the last process.
         memory = [mmap.mmap(-1, _BUFFERS * prod(shape)) for _ in range(processes)]
         self._buffers = [np.frombuffer(one, np.uint8).reshape(-1, *shape) for one in memory]
+        self._context = multiprocessing.get_context("fork")
+        self._one_large = self._context.Lock()
         self._children: list[tuple[Connection, ForkProcess]] = []
         self._next = 0
         self._current: tuple[Connection, int] | None = None
@@ -70,7 +71,6 @@ class ForkedLoader(Loader):
         self.settings = f"{workers} threads in {processes} processes"
 
     def __enter__(self) -> "ForkedLoader":
-        context = multiprocessing.get_context("fork")
         # A collection in a process would write to, and so copy, what all of them share.
         gc.freeze()
         # The processes keep the mask: of a signal to all of them, the consumer decides.
@@ -78,7 +78,7 @@ class ForkedLoader(Loader):
         try:
             try:
                 for number in range(len(self._buffers)):
-                    self._start(context, number)
+                    self._start(number)
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # raises, where one has arrived
         except BaseException:
@@ -88,9 +88,10 @@ class ForkedLoader(Loader):
             gc.unfreeze()
         return self
 
-    def _start(self, context: ForkContext, number: int) -> None:
-        ours, theirs = context.Pipe()
-        child = context.Process(target=self._load, args=(number, theirs, ours), daemon=True)
+    def _start(self, number: int) -> None:
+        ours, theirs = self._context.Pipe()
+        arguments = number, theirs, ours
+        child = self._context.Process(target=self._load, args=arguments, daemon=True)
         child.start()
         theirs.close()
         self._children.append((ours, child))
@@ -149,9 +150,10 @@ class ForkedLoader(Loader):
             other.close()
         own = _Every(self._positions, number, len(self._buffers))
         threads = len(range(number, self.workers, len(self._buffers)))
+        shared = {"buffers": [*self._buffers[number]], "one_large": self._one_large}
         with suppress(EOFError, ConnectionError):
             try:
-                with self._open_one(own, threads, [*self._buffers[number]]) as loader:
+                with self._open_one(own, threads, **shared) as loader:
                     _send_all(loader, len(own), pipe)
                     while True:
                         pipe.recv()

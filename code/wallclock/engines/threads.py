@@ -6,7 +6,7 @@ and a lock around pictures so large that two of them decoded would matter.
 """
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import pairwise
 from queue import SimpleQueue
@@ -72,6 +72,7 @@ class ThreadLoader(Loader):
         positions: of the images, one list a batch; past the end they start over.
         build: binds each thread's stages, by default `pipeline.in_place_stages`; raises as it does.
         buffers: the ring's memory, where it is not the loader's own.
+        one_large: held while a large picture is decoded; by default this process's lock.
 
     Iterating raises whatever a worker raised, with the worker's traceback.
     """
@@ -88,6 +89,7 @@ class ThreadLoader(Loader):
         positions: Positions,
         build: pipeline.BuildInPlace | None = None,
         buffers: Sequence[npt.NDArray[Any]] = (),
+        one_large: AbstractContextManager[Any] = _one_large,
     ) -> None:
         if isinstance(manifest, Feed):
             self._feed = manifest
@@ -109,7 +111,9 @@ class ThreadLoader(Loader):
         self._tasks: SimpleQueue[Chunk | None] = SimpleQueue()
         self._results: SimpleQueue[Chunk | BaseException] = SimpleQueue()
         queues = self._tasks, self._results
-        self._workers = [_Worker(n, own, queues, self._feed, rows) for n, own in enumerate(stages)]
+        self._workers = [
+            _Worker(n, own, queues, self._feed, rows, one_large) for n, own in enumerate(stages)
+        ]
         self._current: int | None = None
         self.workers = len(self._workers)
         self.prefetched = len(self._ring.buffers)
@@ -227,6 +231,7 @@ class _Worker:
         queues: tuple[SimpleQueue[Chunk | None], SimpleQueue[Chunk | BaseException]],
         feed: Feed,
         rows: list[list[Any]],
+        one_large: AbstractContextManager[Any],
     ) -> None:
         self.thread = JoinableThread(self._run, f"loader {number}")
         self.stopped = False
@@ -235,7 +240,7 @@ class _Worker:
         self._stages = stages
         self._tasks, self._results = queues
         self._feed = feed
-        self._rows = rows
+        self._rows, self._one_large = rows, one_large
 
     def _run(self) -> None:
         times = self.times
@@ -279,7 +284,7 @@ class _Worker:
                         chunk.known.append(offset)
                         continue
                 was_read = perf_counter_ns()
-                with _one_large if item.pixels > LARGE_PIXELS else _unlimited:
+                with self._one_large if item.pixels > LARGE_PIXELS else _unlimited:
                     pixels = decode(item, data)
                     decoded = perf_counter_ns()
                     resize_into(item, pixels, rows[row])

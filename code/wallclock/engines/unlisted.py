@@ -3,11 +3,12 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from typing import Any
 
 from wallclock.corpus.sources import Inspected, Inspector, Source, SourceReader
 from wallclock.engines.batch import Positions
 from wallclock.engines.pipeline import Feed
-from wallclock.engines.processes import Buffers, ForkedLoader
+from wallclock.engines.processes import ForkedLoader
 from wallclock.engines.threads import ThreadLoader, worker_count
 from wallclock.errors import Unavailable
 from wallclock.spec import Limits, ModelSpec, Recipe
@@ -99,7 +100,7 @@ def _opener(
     also: Callable[[bytes, Inspected, Pixels], bytes | None] | None,
     seed: int,
 ) -> Callable[..., ThreadLoader]:
-    """Opens a loader of batches with so many workers, into the buffers that may be given."""
+    """Opens a loader of batches with so many workers; with what processes share, if they do."""
     if "opencv" in (recipe.decoder, recipe.resizer) or recipe.augment == "cpu":
         _single_threaded_opencv(recipe)
     limits, n = limits or Limits(), len(sources)
@@ -114,9 +115,9 @@ def _opener(
     feed = Feed(reader, n, lambda at: sources[at % n], inspect, also)
     model = ModelSpec("sources", "none", input_px=size)
 
-    def open_one(own: Positions, workers: int, buffers: Buffers = ()) -> ThreadLoader:
+    def open_one(own: Positions, workers: int, **shared: Any) -> ThreadLoader:
         with _outside_inference_mode(recipe):
-            return ThreadLoader(feed, replace(recipe, workers=workers), model, own, buffers=buffers)
+            return ThreadLoader(feed, replace(recipe, workers=workers), model, own, **shared)
 
     return open_one
 

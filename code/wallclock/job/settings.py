@@ -38,11 +38,10 @@ class JobSettings:
     date is not read, with `rehash` it is; so is one whose thumbnail is to be kept and is not there
     either. `deduplicate`: images of equal bytes are embedded once. `max_failures`: the job stops
     above it; by default all may fail. `into_new`: where OUT holds another job's vectors, go to
-    OUT-2, OUT-3 …
-    `export`: a port for live metrics, 0 for none. `limit`: the first so many images of the list.
-    `usd_per_hour`: of this machine; the estimate then has the job's price. `cluster`: local, auto,
-    HOST:PORT or ray://HOST:PORT: the job runs on Ray (`cluster.py`), where images of equal bytes
-    are embedded once in each shard, and `workers` is of an actor.
+    OUT-2, OUT-3 … `export`: a port for live metrics, 0 for none. `limit`: the first so many images
+    of the list. `usd_per_hour`: of this machine; the estimate then has the job's price. `cluster`:
+    local, auto, HOST:PORT or ray://HOST:PORT: the job runs on Ray (`cluster.py`), where images of
+    equal bytes are embedded once in each shard, and `workers` is of an actor.
     """
 
     model: str = "facebook/dinov2-small"
