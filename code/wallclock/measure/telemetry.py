@@ -143,7 +143,7 @@ def recorded(device: str) -> Iterator[Recording]:
 
 def _sample(pid: int, device: str) -> None:
     """Sample until standard input says so or ends, from the start or its last `begin` on."""
-    telemetry = Telemetry(pid)
+    telemetry, commands = Telemetry(pid), sys.stdin.fileno()
     print("ready", flush=True)
     with provenance.nvml_handles() as handles:
         while True:
@@ -151,12 +151,13 @@ def _sample(pid: int, device: str) -> None:
             telemetry.sample_cpu()
             telemetry.clear()
             due = time.monotonic() + _PERIOD_S
-            while not select.select([sys.stdin], [], [], max(due - time.monotonic(), 0))[0]:
+            while not select.select([commands], [], [], max(due - time.monotonic(), 0))[0]:
                 telemetry.sample_cpu()
                 for handle in handles[: device == "cuda"]:
                     telemetry.sample_gpu(handle)
                 due += _PERIOD_S
-            if sys.stdin.readline() != _BEGIN:
+            # Not `readline`: of two lines that arrive at once it would keep the second from select.
+            if not os.read(commands, select.PIPE_BUF).endswith(_BEGIN.encode()):
                 break
     print(json.dumps(telemetry.as_values()))
 
