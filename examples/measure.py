@@ -1,8 +1,9 @@
 """The loops of these examples, before and after: python -m examples.measure [--rounds N].
 
-On generated JPEGs in the page cache, with every core; a loop counts from its second batch on, so
-that the start of processes is not timed. Rounds alternate; a row is the median round. The pixels
-are compared where both loops compute the same. Writes data/examples.csv and its provenance.
+On generated JPEGs in the page cache, with every core. A loop counts once it has given a batch a
+core: the start of processes is not timed, and each has as many batches left as the others. Rounds
+alternate; a row is the median round. The pixels are compared where both loops compute the same.
+Writes data/examples.csv and its provenance.
 """
 
 import argparse
@@ -23,9 +24,10 @@ from wallclock.files import pretty_json, write_text
 from wallclock.paper.csvfile import write_table
 from wallclock.spec import CorpusSpec
 from wallclock.summary import median, psnr_db, quantile
+from wallclock.thread_counts import usable_cores
 
-#: Image set → generated files, and how often each is taken in one round.
-_SETS = {"small_256": (1000, 2), "original": (48, 4)}
+#: Image set → generated files, and how often each is taken in one round, for each core.
+_SETS = {"small_256": (1000, 1), "original": (48, 6)}
 
 
 def main() -> None:
@@ -35,15 +37,16 @@ def main() -> None:
     # Every core loads: a second thread for the normalization would only wait for one.
     torch.set_num_threads(1)
     rounds, data = parser.parse_args().rounds, provenance.ROOT / "data"
+    cores = usable_cores()
     processor = ViTImageProcessor(image_mean=MEAN.tolist(), image_std=STD.tolist())
     given: dict[str, tuple[Any, dict[str, Any]]] = {
-        "replace_dataloader": (replace_dataloader, {}),
+        "replace_dataloader": (replace_dataloader, {"workers": cores}),
         "transformers_processor": (transformers_processor, {"processor": processor}),
-        "train": (train, {}),
+        "train": (train, {"workers": cores}),
     }
     rows = []
     for images, (n, times) in _SETS.items():
-        paths = _paths(images, n, data / "corpora") * times
+        paths = _paths(images, n, data / "corpora") * times * cores
         for name, (example, fixed) in given.items():
             loops = [partial(loop, **fixed) for loop in (example.before, example.after)]
             rows.append(_row(name, images, paths, loops, rounds))
@@ -67,7 +70,7 @@ def _row(
     rounds: int,
 ) -> dict[str, object]:
     rates = [[_rate(loop(paths)) for loop in loops] for _ in range(rounds)]
-    levels = [_levels(torch.cat([*loop(paths[:48])])) for loop in loops]
+    levels = [_levels(torch.cat([one.clone() for one in loop(paths[:48])])) for loop in loops]
     decibels = [psnr_db(ours, theirs) for theirs, ours in zip(*levels, strict=True)]
     return {
         "example": name,
@@ -84,7 +87,8 @@ def _row(
 
 
 def _rate(loop: Iterator[torch.Tensor]) -> float:
-    next(loop)
+    for _ in range(usable_cores()):
+        next(loop)
     began = perf_counter()
     count = sum(len(batch) for batch in loop)
     return count / (perf_counter() - began)

@@ -17,8 +17,9 @@ from wallclock.constraints import build
 from wallclock.corpus import folder
 from wallclock.corpus.sources import Source
 from wallclock.engines.batch import Batch
+from wallclock.engines.processes import ForkedLoader
 from wallclock.engines.threads import ThreadLoader
-from wallclock.engines.unlisted import FAST, open_sources
+from wallclock.engines.unlisted import FAST, fork_sources, open_sources
 from wallclock.errors import UserError, check_name
 from wallclock.spec import Limits, Recipe
 
@@ -39,6 +40,7 @@ def open_images(
     world_size: int = 1,
     epochs: int = 1,
     workers: int = 0,
+    processes: int = 1,
     recipe: str | Recipe = "fast",
     augment: bool = False,
     drop_last: bool = False,
@@ -62,6 +64,8 @@ def open_images(
             another; where all need the same number (torch.distributed), set `drop_last`.
         epochs: that one iteration takes; the next iteration goes on with the epoch after.
         workers: threads; 0 is one a core.
+        processes: among which the threads are divided. For small images, of which threads wait for
+            each other's Python: as many as cores. They are forked when an iteration starts.
         recipe: `fast`, or a `wallclock.spec.Recipe`.
         augment: random resized crop, flip and colour jitter of training images; needs OpenCV.
         drop_last: full batches only, as many of every rank.
@@ -77,7 +81,8 @@ def open_images(
 
     Raises:
         Unavailable: the recipe needs a library that is not installed.
-        UserError: there is no such folder, or a setting is out of range.
+        UserError: there is no such folder, a setting is out of range, or processes are to share
+            open files or page-locked memory.
     """
     chosen = RECIPES[check_name(recipe, RECIPES, "recipe")] if isinstance(recipe, str) else recipe
     wanted = {"batch_size": batch, "workers": workers, "device": "cuda" if pin else "cpu"}
@@ -85,7 +90,8 @@ def open_images(
     wanted |= {"engine": "threads", "pin_memory": pin}
     # Checked as a configuration's settings are.
     chosen = build(Recipe, {**asdict(chosen), **wanted}, "")
-    for name, value in (("size", size), ("epochs", epochs), ("world_size", world_size)):
+    whole = {"size": size, "epochs": epochs, "world_size": world_size, "processes": processes}
+    for name, value in whole.items():
         if value < 1:
             raise UserError(f"{name}={value}: give a whole number of at least 1")
     if not 0 <= rank < world_size:
@@ -94,10 +100,15 @@ def open_images(
         cuda.require("pin=True")
     sources = _folder(items) if isinstance(items, str | os.PathLike) else _List(list(items))
     order = Order(len(sources), batch, shuffle, seed, rank, world_size, drop_last)
-    open_loader = partial(
-        open_sources, sources, size=size, recipe=chosen, workers=workers, limits=limits, seed=seed
-    )
-    return Images(open_loader, order, epochs, tensors, copy)
+    options: dict[str, Any] = {"size": size, "recipe": chosen, "workers": workers}
+    options |= {"limits": limits, "seed": seed}
+    if processes > 1:
+        if pin or sources.has_files():
+            what = "pin=True" if pin else "an open file, whose position is shared,"
+            raise UserError(f"processes={processes}: {what} needs processes=1")
+        options["processes"] = processes
+    opened = fork_sources if processes > 1 else open_sources
+    return Images(partial(opened, sources, **options), order, epochs, tensors, copy)
 
 
 class Images:
@@ -109,7 +120,7 @@ class Images:
 
     def __init__(
         self,
-        open_loader: Callable[[Sequence[Sequence[int]]], ThreadLoader],
+        open_loader: Callable[[Sequence[Sequence[int]]], ForkedLoader | ThreadLoader],
         order: "Order",
         epochs: int,
         tensors: bool,
@@ -119,7 +130,7 @@ class Images:
         self._a_pass = epochs * order.batches_per_epoch
         self._tensors, self._copy = tensors, copy
         self._taken = 0
-        self._loader: ThreadLoader | None = None
+        self._loader: ForkedLoader | ThreadLoader | None = None
         self._exhausted = False
 
     def __len__(self) -> int:
@@ -143,7 +154,7 @@ class Images:
         return self
 
     def __next__(self) -> Batch:
-        """The next batch; starts the threads if none run."""
+        """The next batch; starts the threads or processes if none run."""
         if self._exhausted or not self._a_pass:
             raise StopIteration
         try:
@@ -162,7 +173,7 @@ class Images:
         return batch
 
     def close(self) -> None:
-        """End the threads; the next iteration starts new ones where this one stopped."""
+        """End threads or processes; the next iteration starts new ones where this one stopped."""
         if self._loader is not None:
             loader, self._loader = self._loader, None
             self._unclosed.detach()
@@ -187,7 +198,7 @@ class Images:
         self.close()
         self._taken, self._exhausted = int(state["batches"]), False
 
-    def _open(self) -> ThreadLoader:
+    def _open(self) -> ForkedLoader | ThreadLoader:
         first = self._taken
         batches = _Batches(self._order, first, first + self._a_pass - first % self._a_pass)
         self._loader = self._open_loader(batches).__enter__()
@@ -196,7 +207,7 @@ class Images:
         return self._loader
 
 
-def _abandoned(loader: ThreadLoader, process: int) -> None:
+def _abandoned(loader: ForkedLoader | ThreadLoader, process: int) -> None:
     # Not joined: the garbage collector may run in one of the threads.
     if os.getpid() == process:
         loader.stop()
@@ -270,11 +281,15 @@ class _List(Sequence[Source]):
     def __len__(self) -> int:
         return len(self._items)
 
+    def has_files(self) -> bool:
+        """Whether an item is an open file."""
+        return any(hasattr(_pair(item)[1], "read") for item in self._items)
+
     def __getitem__(self, index: Any) -> Any:
         item = self._items[index]
         if self._root:
             return Source(folder.id_of(item), f"{self._root}/{item}")
-        name, where = item if isinstance(item, tuple) and len(item) == 2 else (None, item)
+        name, where = _pair(item)
         where = os.fspath(where) if isinstance(where, os.PathLike) else where
         if isinstance(where, bytearray | memoryview):
             where = bytes(where)
@@ -284,6 +299,10 @@ class _List(Sequence[Source]):
         if name is None:
             name = where if isinstance(where, str) else f"{index}"
         return Source(name, where)
+
+
+def _pair(item: Any) -> tuple[Any, Any]:
+    return item if isinstance(item, tuple) and len(item) == 2 else (None, item)
 
 
 def _folder(path: str | os.PathLike[str]) -> _List:

@@ -1,5 +1,6 @@
 """The threads engine in several processes: the same batches, and no process is left behind."""
 
+import io
 import mmap
 import multiprocessing
 import os
@@ -23,6 +24,8 @@ from wallclock.engines.batch import Batch
 from wallclock.engines.processes import ForkedLoader
 from wallclock.engines.unlisted import fork_sources, open_sources
 from wallclock.errors import UserError
+from wallclock.images import open_images
+from wallclock.spec import Limits
 
 SIZE = 24
 
@@ -231,3 +234,48 @@ def test_forked_beside_threads_in_inference_mode(tmp_path: Path) -> None:
         other.join()
     assert [of[-1] for of in found] == [of[-1] for of in expected]
     assert np.frombuffer(found[0][-1], np.uint8).any()
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {"epochs": 2, "shuffle": True, "seed": 3},
+    {"epochs": 2, "augment": True, "seed": 4, "workers": 5},
+    {"rank": 1, "world_size": 2, "drop_last": True, "epochs": 3},
+    {"limits": Limits(max_side=39)},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_images_opened_by_processes(tmp_path: Path, options: dict[str, Any]) -> None:
+    """The same batches as by threads, also from the middle on."""
+    sources_in(tmp_path, 11, damaged=7)
+    opened = [open_images(tmp_path, SIZE, 2, processes=n, **options) for n in (1, 3)]
+    expected, found = ([all_of(batch) for batch in batches] for batches in opened)
+    assert found == expected
+    assert any(of[0] for of in expected) == ("limits" not in options)
+
+    state = {**opened[0].state_dict(), "batches": 1}
+    opened[1].load_state_dict(state)
+    with opened[1]:
+        assert all_of(next(opened[1])) == expected[1]
+        assert len(multiprocessing.active_children()) == 3
+
+
+def test_abandoned_processes_end(tmp_path: Path) -> None:
+    sources_in(tmp_path, 4)
+    leaked = [open_images(tmp_path, SIZE, 1, processes=2, epochs=1000)]
+    next(leaked[0])
+    children = multiprocessing.active_children()
+    assert len(children) == 2
+    with pytest.warns(ResourceWarning, match="neither finished nor closed"):
+        leaked.clear()
+    for child in children:
+        child.join(10)
+        assert child.exitcode == 0
+
+
+def test_what_processes_cannot_share() -> None:
+    for items in ([io.BytesIO(making.jpeg())], [("id", io.BytesIO(making.jpeg()))]):
+        with pytest.raises(UserError, match=r"processes=2: an open file, .* needs processes=1"):
+            open_images(items, processes=2)
+    with pytest.raises(UserError, match="processes=0: give a whole number of at least 1"):
+        open_images([making.jpeg()], processes=0)

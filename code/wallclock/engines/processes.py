@@ -124,10 +124,14 @@ class ForkedLoader(Loader):
         """At least how many complete batches wait to be requested."""
         return sum(pipe.poll() for pipe, _ in self._children)
 
-    def close(self) -> None:
-        """End the processes, and wait for them."""
+    def stop(self) -> None:
+        """Let the processes end."""
         for pipe, _ in self._children:
             pipe.close()
+
+    def close(self) -> None:
+        """End the processes, and wait for them."""
+        self.stop()
         for _, child in self._children:
             child.join(_END_S)
             if child.is_alive():

@@ -77,15 +77,17 @@ def fork_sources(
     size: int = 224,
     recipe: Recipe = FAST,
     workers: int = 0,
+    limits: Limits | None = None,
     known: Callable[[bytes], bool] | None = None,
     also: Callable[[bytes, Inspected, Pixels], bytes | None] | None = None,
+    seed: int = 0,
 ) -> ForkedLoader:
     """As `open_sources`, with the threads divided among processes, which are forked on entry.
 
     `known` and `also` are called there, with what they had at that moment. A batch has at most
     `recipe.batch_size` images.
     """
-    open_one = _opener(sources, size, recipe, None, known, also, 0)
+    open_one = _opener(sources, size, recipe, limits, known, also, seed)
     shape = recipe.batch_size, size, size, 3
     threads = max(worker_count(replace(recipe, workers=workers)), processes)
     return ForkedLoader(open_one, batches, shape, processes, threads)
