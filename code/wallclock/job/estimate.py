@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from wallclock.engines.pipeline import DeviceStages
-from wallclock.engines.threads import IMAGE_STAGES, worker_count
+from wallclock.engines.threads import IMAGE_STAGES, ThreadLoader, worker_count
 from wallclock.engines.unlisted import open_sources
 from wallclock.job.run import Plan
 from wallclock.job.sources import Items
@@ -15,8 +15,11 @@ from wallclock.predict.model import Pipeline
 from wallclock.spec import ModelSpec, Recipe
 from wallclock.thread_counts import usable_cores
 
-#: Images of the sample, after as many that warm up libraries; a smaller job is not estimated.
-SAMPLE, LEAST = 32, 1000
+#: A smaller job is not estimated.
+LEAST = 1000
+#: Images that warm up libraries; then a sample of as many at least, and for so many seconds.
+_WARMUP, _MOST, _SECONDS = 32, 256, 0.1
+_BATCH = 8
 
 
 def estimate(
@@ -31,24 +34,9 @@ def estimate(
     """
     if len(plan) * recipe.batch_size < LEAST:
         return None
-    size = min(8, recipe.batch_size)
-    chosen = np.linspace(0, len(plan) - 1, 2 * SAMPLE // size).astype(int).tolist()
-    batches = [plan[at][:size] for at in chosen]
-    times: dict[str, list[int]] = {name: [] for name in IMAGE_STAGES}
-    forward: list[tuple[int, float]] = []
+    batches = _sample(plan, recipe.batch_size)
     with open_sources(items, batches, size=model.input_px, recipe=recipe, workers=1) as loader:
-        for number, batch in enumerate(loader):
-            if number < len(batches) // 2:
-                continue
-            for marks in batch.marks:
-                for name, spent in zip(IMAGE_STAGES, np.diff(marks.times).T, strict=True):
-                    times[name] += spent.tolist()
-            if len(batch.ids) and len(forward) < 2:
-                for n in (1, len(batch.ids)):
-                    _embed(stages, batch.images[:n])
-                    began = time.perf_counter()
-                    _embed(stages, batch.images[:n])
-                    forward.append((n, time.perf_counter() - began))
+        times, forward = _measure(loader, stages)
     if not forward:
         return None
     costs, cores = StageCosts.of(times, len(times["read"])), cores or usable_cores()
@@ -61,6 +49,42 @@ def estimate(
     )
     setup = JobSetup(worker_count(recipe), recipe.batch_size, "threads")
     return Pipeline(costs, StepTime.fit(forward), machine, setup)
+
+
+def _sample(plan: Plan, batch_size: int) -> list[list[int]]:
+    """Images from everywhere in the plan, in batches, in an order without a direction."""
+    positions = []
+    for at in np.linspace(0, len(plan) * batch_size - 1, _WARMUP + _MOST).astype(int).tolist():
+        own = plan[at // batch_size]
+        positions.append(own[at % batch_size % len(own)])
+    shuffled = np.random.default_rng(0).permutation(positions).tolist()
+    return [shuffled[at : at + _BATCH] for at in range(0, len(shuffled), _BATCH)]
+
+
+def _measure(
+    loader: ThreadLoader, stages: DeviceStages
+) -> tuple[dict[str, list[int]], list[tuple[int, float]]]:
+    """Nanoseconds of each image by stage; and seconds of a forward pass over n images."""
+    times: dict[str, list[int]] = {name: [] for name in IMAGE_STAGES}
+    forward: list[tuple[int, float]] = []
+    loaded, began = 0, time.perf_counter()
+    for batch in loader:
+        loaded += _BATCH
+        if loaded <= _WARMUP:
+            began = time.perf_counter()
+            continue
+        for marks in batch.marks:
+            for name, spent in zip(IMAGE_STAGES, np.diff(marks.times).T, strict=True):
+                times[name] += spent.tolist()
+        if len(batch.ids) and len(forward) < 2:
+            for n in (1, len(batch.ids)):
+                _embed(stages, batch.images[:n])
+                start = time.perf_counter()
+                _embed(stages, batch.images[:n])
+                forward.append((n, time.perf_counter() - start))
+        if loaded >= 2 * _WARMUP and time.perf_counter() - began > _SECONDS:
+            break
+    return times, forward
 
 
 def _embed(stages: DeviceStages, images: Any) -> None:

@@ -97,7 +97,7 @@ def _planned(plan: Plan, expected: Prediction, dim: int, usd_per_hour: float) ->
     """What a job will take."""
     n = plan.images_to_read()
     seconds = [n / rate for rate in (expected.high, expected.low)]
-    takes = " to ".join(format_duration(one) for one in seconds)
+    takes = " to ".join(dict.fromkeys(format_duration(max(one, 1)) for one in seconds))
     size = f"{n * dim * 4 / 1e6:,.0f} MB of vectors"
     if usd_per_hour:
         size += ", " + " to ".join(f"${one / 3600 * usd_per_hour:.2f}" for one in seconds)

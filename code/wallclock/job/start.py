@@ -52,7 +52,7 @@ class Outcome:
         notes += [f"{tally.copied:,} with equal bytes"] * bool(tally.copied)
         rate = (tally.images + tally.n_failed) / tally.wall_s
         notes += [f"{rate:,.0f} images/s", f"limited by the {tally.limited_by}"]
-        if self.expected:
+        if self.expected and not tally.unread:  # it is about images that are read
             notes.append(f"{rate / self.expected - 1:+.0%} of the estimated rate")
         return f"{whole}: {format_duration(tally.wall_s)}, {', '.join(notes)}"
 
