@@ -206,9 +206,10 @@ def test_known_images_are_not_decoded_and_others_have_more_made_of_them() -> Non
     assert [row["id"] for row in batch.failures] == ["4"]
 
 
-def test_a_header_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_header_is_parsed_once_and_nothing_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[bytes] = []
     monkeypatch.setattr("simplejpeg.decode_jpeg_header", parsed.append)
+    monkeypatch.setattr(sources, "sha256", parsed.append)
     with open_images(FILES, size=16) as batches:
         (batch,) = batches
     assert (len(batch.ids), batch.failures, parsed) == (len(FILES), [], [])

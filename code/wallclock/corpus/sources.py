@@ -1,5 +1,5 @@
-"""Images that were not listed or validated before: each is read, hashed and inspected when a
-worker gets to it.
+"""Images that were not listed or validated before: each is read and inspected when a worker gets
+to it, and hashed where it is asked for.
 
 Where an image is, only its `Source` says: a path, a URL, its bytes, or an open file. URLs are
 fetched ahead (`prefetch.py`); what that needs is imported when the first one is read.
@@ -57,7 +57,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Inspected(Item):
-    """What a worker learnt of an image: length, sha256, and what its header says. No path."""
+    """What a worker learnt of an image: length, what its header says, perhaps sha256. No path."""
 
     augmentation: Augmentation | None = None
 
@@ -276,12 +276,14 @@ class Inspector:
     As `validate` does, up to the body: that is judged by its only decoding, where the decoder is
     strict; for the others by `check_body`, before. `known`: whether there is no need to decode an
     image of this sha256 (32 bytes). `draw`: width, height and position to an augmentation.
+    `hashes`: whether the sha256 is noted where `known` does not need it.
     """
 
     limits: Limits
     decoder: str
     known: Callable[[bytes], bool] | None = None
     draw: Callable[[int, int, int], Augmentation] | None = None
+    hashes: bool = False
 
     def __call__(self, at: int, source: Source, data: bytes) -> tuple[Inspected, bool]:
         """What the bytes at this position are, and whether they are to be decoded.
@@ -290,7 +292,7 @@ class Inspector:
             ImageError: they are no image, a damaged or a dangerous one.
         """
         header = read_header(data, self.limits, to_the_end=self.decoder not in _STRICT)
-        digest = sha256(data)
+        digest = sha256(data) if self.hashes or self.known is not None else b""
         item = Inspected(
             source.id,
             "",

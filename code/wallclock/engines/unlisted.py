@@ -42,6 +42,7 @@ def open_sources(
     known: Callable[[bytes], bool] | None = None,
     also: Callable[[bytes, Inspected, Pixels], bytes | None] | None = None,
     seed: int = 0,
+    hashes: bool = False,
 ) -> ThreadLoader:
     """Read, inspect, decode and resize these images in threads.
 
@@ -57,16 +58,18 @@ def open_sources(
         also: makes something of the file's bytes, the `Inspected` and its pixels, uint8 (h, w, 3)
             as decoded, valid until it returns: `Batch.made`. In a worker, as `known` is.
         seed: of the crops and colours of `recipe.augment`.
+        hashes: whether the sha256 of each file is noted; it is with `known`.
 
     Returns:
         A context manager that is an iterator of `Batch`: images uint8 (n, size, size, 3), valid
-        until the next batch is requested. Each row's `inspected` has its sha256, length and size.
+        until the next batch is requested. Each row's `inspected` has its length and size, and with
+        `hashes` its sha256.
 
     Raises:
         Unavailable: the recipe's decoder or resizer is not installed.
         UserError: while iterating: an image needs a library that is not installed.
     """
-    return _opener(sources, size, recipe, limits, known, also, seed)(batches, workers)
+    return _opener(sources, size, recipe, limits, known, also, seed, hashes)(batches, workers)
 
 
 def fork_sources(
@@ -81,13 +84,14 @@ def fork_sources(
     known: Callable[[bytes], bool] | None = None,
     also: Callable[[bytes, Inspected, Pixels], bytes | None] | None = None,
     seed: int = 0,
+    hashes: bool = False,
 ) -> ForkedLoader:
     """As `open_sources`, with the threads divided among processes, which are forked on entry.
 
     `known` and `also` are called there, with what they had at that moment. A batch has at most
     `recipe.batch_size` images.
     """
-    open_one = _opener(sources, size, recipe, limits, known, also, seed)
+    open_one = _opener(sources, size, recipe, limits, known, also, seed, hashes)
     shape = recipe.batch_size, size, size, 3
     threads = max(worker_count(replace(recipe, workers=workers)), processes)
     return ForkedLoader(open_one, batches, shape, processes, threads)
@@ -101,6 +105,7 @@ def _opener(
     known: Callable[[bytes], bool] | None,
     also: Callable[[bytes, Inspected, Pixels], bytes | None] | None,
     seed: int,
+    hashes: bool,
 ) -> Callable[..., ThreadLoader]:
     """Opens a loader of batches with so many workers; with what processes share, if they do."""
     if "opencv" in (recipe.decoder, recipe.resizer) or recipe.augment == "cpu":
@@ -110,7 +115,8 @@ def _opener(
     def drawn(width: int, height: int, at: int) -> Augmentation:
         return draw(width, height, seed, *divmod(at, n))
 
-    inspect = Inspector(limits, recipe.decoder, known, drawn if recipe.augment != "none" else None)
+    augments = recipe.augment != "none"
+    inspect = Inspector(limits, recipe.decoder, known, drawn if augments else None, hashes)
     # Announcing images costs 5 % of a thumbnail's time, and brings nothing without a network.
     remote = any(sources[at].remote for at in range(0, n, -(-n // _SAMPLED) or 1))
     reader = SourceReader(limits, fetches_ahead=remote)

@@ -35,7 +35,8 @@ def estimate(
     if len(plan) * recipe.batch_size < LEAST:
         return None
     batches = _sample(plan, recipe.batch_size)
-    with open_sources(items, batches, size=model.input_px, recipe=recipe, workers=1) as loader:
+    options: dict[str, Any] = {"size": model.input_px, "recipe": recipe, "hashes": True}
+    with open_sources(items, batches, workers=1, **options) as loader:
         times, forward = _measure(loader, stages)
     if not forward:
         return None

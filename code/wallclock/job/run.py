@@ -175,6 +175,7 @@ class Run:
             **{"size": self._model.input_px, "recipe": self._recipe},
             **{"workers": self._recipe.workers, "also": self._also},
             "known": self._known if asks else None,
+            "hashes": True,
         }
         if self._processes > 1:
             return fork_sources(self._items, self._plan, self._processes, **options)

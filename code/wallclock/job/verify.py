@@ -138,7 +138,8 @@ def _embedded_again(
         )
     vectors, hashes = {}, {}
     one_by_one = [[position] for position in at]
-    with open_sources(items, one_by_one, size=model.input_px, recipe=plain, workers=1) as loader:
+    options: dict[str, Any] = {"size": model.input_px, "recipe": plain, "hashes": True}
+    with open_sources(items, one_by_one, workers=1, **options) as loader:
         for batch in loader:
             for name, item in zip(batch.ids, batch.inspected, strict=True):
                 result = stages.d2h(stages.forward(stages.h2d(batch.images)))
