@@ -2,8 +2,8 @@
 
 Method. The fast recipe's loader alone (no forward pass, which on a CPU would hide it), from before
 it starts to its last batch, each run in a process of its own; a few distinct images repeat until n
-are loaded. The line is fitted by least squares to the medians over repeats, weighted by 1/n so that
-the short runs count.
+are loaded. The line is fitted by least squares to the medians over repeats, with residuals in shares
+of a run's time, to which its noise is proportional; R² is of seconds.
 
 `what=job` is `wallclock embed` of as many ids, up to a million, with the mock model at 0 ms and
 Parquet files: the process from its start to its end. `vs_line` is how much longer it took than the
@@ -162,7 +162,7 @@ def _fit(series: Sequence[Row]) -> None:
 def _line(series: Sequence[Row]) -> tuple[float, float, float]:
     counts = [_number(row, "n_images") for row in series]
     walls = [_number(row, "wall_s") for row in series]
-    return linear_fit(counts, walls, [1 / n for n in counts])
+    return linear_fit(counts, walls, [1 / wall for wall in walls])
 
 
 def _number(row: Row, column: str) -> float:

@@ -206,6 +206,18 @@ def test_the_job_against_its_line() -> None:
     assert [row["img_per_s"] for row in over_time] == pytest.approx([500, 500, 400, 500])
 
 
+def test_a_short_run_that_was_late_does_not_turn_the_line() -> None:
+    """Each run takes 2 s and 0.2 ms an image; the second one half a second more."""
+    rows: list[dict[str, object]] = [
+        {"n_images": n, "wall_s": 2 + n / 5000 + 0.5 * (n == 3000)}
+        for n in (1000, 3000, 10_000, 30_000, 100_000)
+    ]
+    startup, slope, r2 = scaling._line(rows)
+    assert startup == pytest.approx(2, abs=0.25)
+    assert slope == pytest.approx(2e-4, rel=0.02)
+    assert r2 > 0.999
+
+
 def test_the_loop_of_a_job_beside_the_loader_alone() -> None:
     """The loader takes 0.3 s and 1.6 ms an image; the job 2 ms, its start not counted."""
     jobs, loads = made.scaling_jobs()[:3], list[Record]()
