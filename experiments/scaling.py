@@ -2,15 +2,15 @@
 
 Method. The fast recipe's loader alone (no forward pass, which on a CPU would hide it), from before
 it starts to its last batch, each run in a process of its own; a few distinct images repeat until n
-are loaded. The line is fitted by least squares to the medians over repeats, with residuals in shares
-of a run's time, to which its noise is proportional; R² is of seconds.
+are loaded. The line is fitted by least squares to the medians over repeats, with residuals in
+shares of a run's time, to which its noise is proportional; R² is of seconds.
 
 `what=job` is `wallclock embed` of as many ids, up to a million, with the mock model at 0 ms and
 Parquet files: the process from its start to its end. `vs_line` is how much longer it took than the
 line through the runs up to 100,000 images says; `of_loader`, the rate of its loop, parts committed,
 in that of the loader alone on as many images, both without their start; `rss_growth`, by how much
 its memory later exceeded what it was when 100,000 were done. `scaling-over-time.csv` has the
-longest job, part by part.
+longest job while it ran.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,6 +39,7 @@ OVER_TIME_COLUMNS = _common.columns(
 TABLES = {CSV: COLUMNS, OVER_TIME_CSV: OVER_TIME_COLUMNS}
 #: What the paper measured, and extrapolated from.
 _UP_TO = 100_000
+_RATE_OVER_S = 10.0
 
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
@@ -126,20 +127,26 @@ def _job_columns(record: Record) -> Row:
 
 
 def _over_time(record: Record) -> list[Row]:
-    """A row for each sample that found more parts than the one before."""
+    """A row for each sample that found more parts than the one before.
+
+    The rate is that since `_RATE_OVER_S` before: samples a second apart, of whole parts, have no
+    finer one.
+    """
     rows: list[Row] = []
     sampled, n = record.values["sampled"], _common.count(record)
-    before_s, before_n = 0.0, 0
+    found = [(0.0, 0)]
     for values in zip(*sampled.values(), strict=True):
         sample = dict(zip(sampled, values, strict=True))
         done, elapsed = min(n, sample["n_done"]), sample["elapsed_s"]
-        if done > before_n:
-            rate = (done - before_n) / (elapsed - before_s)
+        if done > found[-1][1]:
+            earlier = [one for one in found if one[0] <= elapsed - _RATE_OVER_S]
+            since_s, since_n = earlier[-1] if earlier else found[0]
+            rate = (done - since_n) / (elapsed - since_s)
             shown = _common.new_row([record], OVER_TIME_COLUMNS) | sample
             cores = record.values["cores"]
             changes = {"n_images": n, "n_done": done, "img_per_s": rate, "cores": cores}
             rows.append(shown | changes)
-            before_s, before_n = elapsed, done
+            found.append((elapsed, done))
     return rows
 
 

@@ -206,6 +206,19 @@ def test_the_job_against_its_line() -> None:
     assert [row["img_per_s"] for row in over_time] == pytest.approx([500, 500, 400, 500])
 
 
+def test_a_part_every_second_sample_is_no_change_of_rate() -> None:
+    """A part of 10,000 images takes 1.5 s; samples, a second apart, count 0, 1, 1, 2, 3, 3 …"""
+    job = made.scaling_jobs()[-1]
+    seconds = range(1, 61)
+    done = [int(second / 1.5) * 10_000 for second in seconds]
+    sampled = {name: [0] * 60 for name in job.values["sampled"]}
+    sampled |= {"elapsed_s": [*seconds], "n_done": done}
+    rows = scaling._over_time(replace(job, values={**job.values, "sampled": sampled}))
+    rates = [float(str(row["img_per_s"])) for row in rows if float(str(row["elapsed_s"])) > 11]
+    assert min(rates) > 6000
+    assert max(rates) < 7400
+
+
 def test_a_short_run_that_was_late_does_not_turn_the_line() -> None:
     """Each run takes 2 s and 0.2 ms an image; the second one half a second more."""
     rows: list[dict[str, object]] = [

@@ -14,7 +14,7 @@ from wallclock.paper.rendering import NothingToDrawError, Tables, output
 
 #: Column of the job over time → its panel's title and the unit of its axis.
 _OVER_TIME = {
-    "img_per_s": ("Rate, part by part", "images per second"),
+    "img_per_s": ("Rate over 10 s", "images per second"),
     "rss_mib": ("Memory", "MiB resident"),
 }
 
