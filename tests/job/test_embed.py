@@ -27,6 +27,7 @@ from wallclock.files import sha256_file
 from wallclock.job import dataset as datasets
 from wallclock.job import embed, estimate, thumbnails
 from wallclock.job.dataset import open_existing
+from wallclock.job.run import Plan
 from wallclock.job.stores import Folder
 from wallclock.job.verify import verify
 
@@ -232,6 +233,18 @@ def test_the_estimate_is_of_what_limits(
     assert "images/s, limited by the accelerator; 0 MB of vectors, $" in line
     assert 30 < outcome.expected < 50
     assert "of the estimated rate" in str(outcome)
+
+
+def test_the_estimates_sample_is_from_everywhere_in_what_is_to_be_read() -> None:
+    places = np.where(np.arange(100_000) % 10 == 3, -1, 0)
+    batches = estimate._sample(Plan(100_000, 10_000, 64, [4], places), 64)
+    chosen = np.concatenate(batches)
+    assert {len(batch) for batch in batches} == {8}
+    assert set(chosen % 10) == {3}
+    assert set(chosen // 10_000) == {0, 1, 2, 3, 5, 6, 7, 8, 9}
+    assert len(set(chosen)) > 250
+    half = len(chosen) // 2
+    assert abs(chosen[:half].mean() - chosen[half:].mean()) < 10_000
 
 
 def test_live_metrics(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
