@@ -273,7 +273,10 @@ def test_abandoned_processes_end(tmp_path: Path) -> None:
         assert child.exitcode == 0
 
 
-def test_what_processes_cannot_share() -> None:
+def test_what_processes_cannot_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wallclock.cuda.require", lambda what: None)
+    with pytest.raises(UserError, match="processes=2: pin=True needs processes=1"):
+        open_images([making.jpeg()], processes=2, pin=True)
     for items in ([io.BytesIO(making.jpeg())], [("id", io.BytesIO(making.jpeg()))]):
         with pytest.raises(UserError, match=r"processes=2: an open file, .* needs processes=1"):
             open_images(items, processes=2)

@@ -17,7 +17,8 @@ from wallclock.thread_counts import usable_cores
 
 #: A smaller job is not estimated.
 LEAST = 1000
-#: Images that warm up libraries; then a sample of as many at least, and for so many seconds.
+#: Images that warm up libraries; then a sample of as many at least, `_MOST` at most, until so many
+#: seconds are over.
 _WARMUP, _MOST, _SECONDS = 32, 256, 0.1
 _BATCH = 8
 
