@@ -35,16 +35,16 @@ run: $(READY) ## run every experiment, then publish; REPEATS=5: the long run; AR
 	@$(PY) code/main.py $(FLAGS) $(if $(REPEATS),$(FULL) repeats=$(REPEATS)) $(ARGS)
 
 figures: $(READY) ## rebuild tables, figures and verdicts from the records
-	@$(PY) -m wallclock.paper figures
+	@$(PY) -m paper figures
 
 diff: $(READY) ## compare with the paper's numbers; or two folders of tables: A=old/ B=new/ [TOLERANCE=0.25]
-	@$(PY) -m wallclock.paper diff $(if $(A),--a $(A)) $(if $(B),--b $(B)) $(if $(TOLERANCE),--tolerance $(TOLERANCE))
+	@$(PY) -m paper diff $(if $(A),--a $(A)) $(if $(B),--b $(B)) $(if $(TOLERANCE),--tolerance $(TOLERANCE))
 
 report: $(READY) ## rebuild figures/report.html from the tables and figures
-	@$(PY) -m wallclock.paper report
+	@$(PY) -m paper report
 
 check: $(READY) ## rebuild the reference runs' tables and figures from their records; compare byte for byte
-	@$(PY) -m wallclock.paper check
+	@$(PY) -m paper check
 
 all: data run ## the complete paper: data and run; REPEATS=5: the long run; PROFILE=quick: few, generated images
 
@@ -69,11 +69,11 @@ serve: $(READY) ## take image URLs from a queue, send results to callbacks: QUEU
 
 drift: $(READY) ## compare two folders of images (size, format, brightness): A=old/ B=new/
 	@$(if $(and $(A),$(B)),,echo "make drift compares two folders: make drift A=old/ B=new/" >&2; exit 2)
-	@$(PY) -m wallclock.drift --a "$(A)" --b "$(B)" $(ARGS)
+	@$(PY) -m paper.drift --a "$(A)" --b "$(B)" $(ARGS)
 
 compare: $(READY) ## compare two files of vectors by id: A=old.parquet B=new.parquet [ARGS="--cosine-p1 0.99"]
 	@$(if $(and $(A),$(B)),,echo "make compare compares two files of vectors: make compare A=old.parquet B=new.parquet" >&2; exit 2)
-	@$(PY) -m wallclock.compare --a "$(A)" --b "$(B)" $(ARGS)
+	@$(PY) -m paper.compare --a "$(A)" --b "$(B)" $(ARGS)
 
 frontier: $(READY) ## throughput against fidelity of every loader; IMAGES=dir/ adds a folder of yours
 	@$(PY) code/main.py --experiment frontier repeats=$(or $(REPEATS),3) $(if $(IMAGES),"experiment.frontier.folder='$(IMAGES)'") $(ARGS)

@@ -29,18 +29,18 @@ import numpy as np
 import simplejpeg
 import turbojpeg
 
-from wallclock import native, provenance
+from harness import native, provenance
+from harness.corpora import render
+from paper.csvfile import write_table
 from wallclock.clock import gc_disabled
-from wallclock.corpus import render
 from wallclock.errors import ImageError
 from wallclock.files import pretty_json, write_text
-from wallclock.paper.csvfile import write_table
-from wallclock.spec import Recipe
+from wallclock.machine import set_threads
+from wallclock.recipe import Recipe
 from wallclock.stages import decode, resize
-from wallclock.stages.decode import Scaling
+from wallclock.stages.decode.decoder import Scaling
 from wallclock.stages.pixels import Pixels
 from wallclock.summary import median, psnr_db
-from wallclock.thread_counts import set_threads
 
 PX = 224
 #: Of the synthetic originals: the gates' images are of seed 0, and must not be those tuned on.
@@ -129,8 +129,9 @@ def _decibels(source: int | Path) -> list[float]:
     truth = resize.make("pil", "bilinear", PX).resize(full)
     opencv = [resize.make("opencv", name, PX).resize(full) for name in ("area", "linear")]
     ours = resize.make("torch", "bilinear", PX)
-    scaled = [decode.make("simplejpeg", Scaling(PX, margin))(data) for margin in MARGINS]
     size = (full.shape[0], full.shape[1])
+    scales = [Scaling(PX, margin).denominator(size[1], size[0]) for margin in MARGINS]
+    scaled = [decode.make("simplejpeg", scales=True)(data, scale) for scale in scales]
     exact = [ours.resize(pixels, size) for pixels in scaled]
     squeezed = [ours.resize(pixels) for pixels in scaled]
     return [psnr_db(pixels, truth) for pixels in (*opencv, *exact, *squeezed)]

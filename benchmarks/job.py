@@ -18,9 +18,9 @@ from pathlib import Path
 from time import perf_counter
 
 from benchmarks.fast import save
-from wallclock import provenance
-from wallclock.corpus import manifest, synthetic
-from wallclock.spec import CorpusSpec
+from harness import provenance
+from harness.corpora import manifest, synthetic
+from harness.spec import CorpusSpec
 from wallclock.summary import median
 
 #: Image set → distinct files.

@@ -17,22 +17,24 @@ of fewer than `--least` files at a scale are counted together.
 import argparse
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from time import perf_counter_ns
 from typing import NamedTuple
 
 from benchmarks.fast import PX, SEED, save
+from harness.corpora import render
 from wallclock import jpeg
+from wallclock.check import read_header
 from wallclock.clock import gc_disabled
-from wallclock.corpus import render
-from wallclock.corpus.validate import read_header
 from wallclock.errors import ImageError
-from wallclock.spec import Limits, Recipe
+from wallclock.machine import set_threads
+from wallclock.recipe import Limits, Recipe
 from wallclock.stages import decode, resize
-from wallclock.stages.decode import Scaling, scans
+from wallclock.stages.decode import scans
+from wallclock.stages.decode.decoder import Decode, Scaling
 from wallclock.stages.pixels import Pixels
 from wallclock.summary import median, psnr_db, quantile
-from wallclock.thread_counts import set_threads
 
 MODES = ("exact", "early")
 LEAST_DB = 40.0
@@ -76,31 +78,36 @@ def main() -> None:
 
 def _samples(images: str, files: Iterable[bytes], rounds: int) -> Iterator[_Sample]:
     scaling = Scaling(PX, Recipe.dct_margin)
-    decode_scaled, decode_full = decode.make("simplejpeg", scaling), decode.make("simplejpeg")
+    decode_jpeg = decode.make("simplejpeg", scales=True)
     ours, pillow = (resize.make(name, "bilinear", PX).resize for name in ("torch", "pil"))
     area, paper = (resize.make("opencv", name, PX).resize for name in ("area", "linear"))
-    cuts = {mode: scans.cutter(scaling, mode) for mode in MODES}
     for data in files:
         try:
             header = read_header(data, Limits())
-            full = decode_full(data)
+            full = decode_jpeg(data)
         except ImageError:
             continue
         if header.process != "progressive":
             continue
         size, truth = (header.height, header.width), pillow(full)
-        ways: list[Callable[[], Pixels]] = [lambda data=data: decode_scaled(data)]  # type: ignore[misc]
-        ways += [lambda data=data, cut=cut: decode_scaled(cut(data)) for cut in cuts.values()]  # type: ignore[misc]
+        scale = scaling.denominator(header.width, header.height)
+        ways = [partial(decode_jpeg, data, scale)]
+        ways += [partial(_decode_less, decode_jpeg, data, scale, mode) for mode in MODES]
         (whole, *reduced), (ms_full, *ms) = _timed(ways, rounds)
         whole = ours(whole, size)
         others = [psnr_db(resize_one(full), truth) for resize_one in (area, paper)]
-        scale = f"1/{scaling.denominator(header.width, header.height)}"
         for mode, pixels, taken in zip(MODES, reduced, ms, strict=True):
             image = ours(pixels, size)
             above = [psnr_db(image, truth) - other for other in others]
-            kept = len(cuts[mode](data)) / len(data)
+            kept = len(scans.cut(data, scale, mode)) / len(data)
             loss = psnr_db(image, whole)
-            yield _Sample(images, _script(data), scale, mode, kept, ms_full, taken, loss, *above)
+            yield _Sample(
+                images, _script(data), f"1/{scale}", mode, kept, ms_full, taken, loss, *above
+            )
+
+
+def _decode_less(decode_jpeg: Decode, data: bytes, scale: int, mode: str) -> Pixels:
+    return decode_jpeg(scans.cut(data, scale, mode), scale)
 
 
 def _timed(ways: Sequence[Callable[[], Pixels]], rounds: int) -> tuple[list[Pixels], list[float]]:

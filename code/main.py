@@ -3,18 +3,22 @@
 import os
 import shlex
 import sys
+from pathlib import Path
+
+# The suite is not installed: it runs from its checkout, in any environment with its dependencies.
+sys.path.insert(1, str(Path(__file__).resolve().parent.parent))
 
 try:
     import hydra
     from omegaconf import DictConfig
 
-    from wallclock import settings
+    from harness.spec import Settings
+    from paper import settings
+    from paper.session import run_session
     from wallclock.errors import UserError
-    from wallclock.session import run_session
-    from wallclock.spec import Settings
 except ModuleNotFoundError as error:
-    retry = f"type `make setup`, then `.venv/bin/python {shlex.join(sys.argv)}`"
-    sys.exit(f"main.py: this Python lacks {error.name}; {retry}")
+    fix = f"type `make setup`, then `.venv/bin/python {shlex.join(sys.argv)}`"
+    sys.exit(f"main.py: this Python lacks {error.name}; {fix}; or install requirements.lock here")
 except KeyboardInterrupt:
     sys.exit(130)
 

@@ -14,12 +14,11 @@ from functools import cache
 from experiments import _paper_values
 from experiments._common import Cell
 from experiments._costs import Costs, NoCostsError, around_forward
-from wallclock import provenance
-from wallclock.predict.costs import StepTime
-from wallclock.predict.model import Pipeline
+from harness import provenance
+from wallclock.predict import Pipeline, StepTime
 
 _CSV = provenance.ROOT / "data" / "paper" / "accelerators.csv"
-#: Of DINOv2-small at 224 px, as `wallclock.measure.costs.step` counts them.
+#: Of DINOv2-small at 224 px, as `harness.protocols.costs.step` counts them.
 DINOV2_SMALL_FLOPS = 12_247_123_968
 #: Of a float32 pixel, of a uint8 one, of a component of a vector.
 _PIXEL_BYTES = {"host": 12, "device": 3}

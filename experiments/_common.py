@@ -4,10 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from harness.plan import Plan
+from harness.records import Record
+from harness.spec import Cell, Slice
 from wallclock.clock import LOADING_STAGES, STAGES
-from wallclock.records import Record
-from wallclock.run.plan import Plan
-from wallclock.spec import Cell, ModelSpec, Recipe, Slice
+from wallclock.recipe import ModelSpec, Recipe
 from wallclock.summary import median, quantile
 
 __all__ = ["Cell", "Plan", "Recipe", "Record"]

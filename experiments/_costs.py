@@ -10,9 +10,10 @@ import numpy as np
 from experiments import _common
 from experiments._common import Cell, Recipe, Record, Records, Row
 from wallclock.clock import LOADING_STAGES
-from wallclock.predict.costs import BatchTransfer, JobSetup, Machine, StageCosts, StepTime
-from wallclock.predict.model import Pipeline, Prediction
-from wallclock.spec import ENGINES, ModelSpec
+from wallclock.predict import JobSetup, Machine, Pipeline, StageCosts, StepTime
+from wallclock.predict.costs import BatchTransfer
+from wallclock.predict.model import Prediction
+from wallclock.recipe import ENGINES, ModelSpec
 
 #: The choices of a recipe that the cost of loading an image depends on.
 LOADER_FIELDS = (

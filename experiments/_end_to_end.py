@@ -6,8 +6,8 @@ from functools import partial
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
+from harness.spec import Slice
 from wallclock.clock import STAGES
-from wallclock.spec import Slice
 
 _SINK_COLUMNS = ("sink_checked", "sink_cosine_min", "sink_max_abs_diff")
 COLUMNS = _common.columns(

@@ -9,9 +9,9 @@ from typing import Any, Self
 
 from experiments._common import Options, Recipe
 from experiments._costs import LOADER_FIELDS, worker_count
+from harness.decoders import DECODERS
 from wallclock.clock import LOADING_STAGES, STAGES
-from wallclock.spec import ENGINES
-from wallclock.stages.decode import DECODERS
+from wallclock.recipe import ENGINES
 
 #: Not taken over from the recipe `fast`: its own fixes, or the user's business.
 _NOT_A_FIX = ("name", "device", "sink", "dtype")
@@ -24,7 +24,7 @@ class Fix:
     """A change of the recipe. `stages`: whose time it shortens. `cost`: what it takes, in words.
 
     `order`: its place when fixes are stacked, 0 for none. `faithful`: the network's input stays the
-    same up to rounding. `copies`: the kind of copies that are loaded (`wallclock.corpus.copies`).
+    same up to rounding. `copies`: the kind of copies that are loaded (`harness.corpora.copies`).
     """
 
     name: str

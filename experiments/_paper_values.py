@@ -16,9 +16,8 @@ from collections.abc import Mapping
 
 from experiments._common import Row, columns
 from experiments._costs import prediction_columns
-from wallclock import provenance
-from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
-from wallclock.predict.model import Pipeline
+from harness import provenance
+from wallclock.predict import JobSetup, Machine, Pipeline, StageCosts, StepTime
 
 CLAIMS = provenance.ROOT / "data" / "paper" / "claims.csv"
 

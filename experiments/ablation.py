@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Recipe, Records, Row, Tables, cell
-from wallclock import provenance
+from harness import provenance
 
 RANK = 135
 CSV = "ablation.csv"

@@ -1,7 +1,7 @@
 """Which wall would bind: storage, transform, copy or accelerator? Formulas, not an end-to-end run.
 
 Method. A batch takes the longer of its transform and its step; the slowest path bounds what the
-accelerator gets (`wallclock.predict.analytic`). First the source's own case: "Starving the GPU", a
+accelerator gets (`harness.predict.analytic`). First the source's own case: "Starving the GPU", a
 tutorial of mlsysim (github.com/harvard-edge/cs249r_book), trains ResNet-50 on an A100 with samples
 of 500 KB from eight workers of 250 MB/s. Its step times are inputs, what it prints is in columns
 `printed_*`. It names no storage: 7 GB/s is one PCIe 4.0 drive, 32 GB/s a direction of PCIe 4.0 x16,
@@ -20,10 +20,9 @@ from typing import Any
 
 from experiments import _accelerators, _common
 from experiments._common import Cell, Options, Plan, Record, Records, Tables, cell, mock_model
-from wallclock import provenance
-from wallclock.predict.analytic import feed, overlap
-from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
-from wallclock.predict.model import Pipeline
+from harness import provenance
+from harness.predict.analytic import feed, overlap
+from wallclock.predict import JobSetup, Machine, Pipeline, StageCosts, StepTime
 from wallclock.summary import median
 
 RANK = 155

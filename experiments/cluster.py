@@ -37,10 +37,10 @@ from experiments._common import (
     cell,
     mock_model,
 )
-from wallclock import provenance
+from harness import provenance
+from harness.spec import Slice
+from harness.systems import SYSTEMS
 from wallclock.errors import check_name
-from wallclock.measure.systems import SYSTEMS
-from wallclock.spec import Slice
 from wallclock.summary import median
 
 ON_REQUEST = True

@@ -21,9 +21,9 @@ from typing import Any
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell
-from wallclock import provenance
-from wallclock.engines import third_party
-from wallclock.stages.decode import CPU_DECODERS, DECODERS, LIBRARY_OF
+from harness import provenance
+from harness.decoders import DECODERS, LIBRARY_OF
+from harness.engines import third_party
 from wallclock.summary import median
 
 RANK = 20
@@ -55,14 +55,14 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
         label = f"agreement-{image_set}"
         grid.append(cell(plan, "decoders", "agreement", label, base, sample, params=limits))
         for repeat in plan.repeats("decoders"):
-            for name in options["decoders"] or CPU_DECODERS:
+            for name in options["decoders"] or DECODERS:
                 recipe, label = replace(base, name=name, decoder=name), f"{name}-{image_set}"
                 params = plan.params
                 if DECODERS[name].optional:
                     params["installed"] = third_party.installed(LIBRARY_OF[name])
                 new = partial(cell, plan, "decoders", corpus=corpus, repeat=repeat)
                 grid.append(new("decode", label, recipe, params=params))
-                if name in (inside["decoders"] or CPU_DECODERS) and repeat < inside["repeats"]:
+                if name in (inside["decoders"] or DECODERS) and repeat < inside["repeats"]:
                     size = inside["batch_size"][image_set]
                     recipe = replace(recipe, **_dataloader(), batch_size=size)
                     more = {"seconds": plan.settings.loader_seconds, "stages": ["decode"]}

@@ -21,12 +21,12 @@ from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Ro
 from experiments._costs import Costs, NoCostsError, step_recipes, worker_count
 from experiments._end_to_end import WRONG_VECTORS, judge_sink
 from experiments._fixes import ADVICE, Scenario, cold, loaders, scenarios
-from wallclock import provenance
+from harness import provenance
+from harness.corpora import copies
+from harness.corpora.manifest import Item
 from wallclock.clock import STAGES
-from wallclock.corpus import copies
-from wallclock.corpus.manifest import Item
 from wallclock.errors import UserError, check_name
-from wallclock.predict.model import Pipeline
+from wallclock.predict import Pipeline
 
 ON_REQUEST = True
 STAGES_CSV = "diagnosis.csv"

@@ -1,6 +1,6 @@
 """How long do 20 million images take on many cloud machines, for how much, and what limits it?
 
-Method. A seeded simulation (`wallclock.predict.fleet`) of the job that `cluster=` runs, on machines
+Method. A seeded simulation (`harness.predict.fleet`) of the job that `cluster=` runs, on machines
 that are not here; nothing was run on AWS. Measured: what an image and a GET cost a core (`predict`,
 `storage`). All else is cited or assumed: `fleet-inputs.csv` has every input with its source.
 
@@ -25,9 +25,9 @@ from itertools import product
 
 from experiments import _accelerators, _common
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell, mock_model
-from wallclock import provenance
-from wallclock.predict import fleet
-from wallclock.predict.fleet import Feeders, Fleet, Images, Instance, Store, Timing
+from harness import provenance
+from harness.predict import fleet
+from harness.predict.fleet import Feeders, Fleet, Images, Instance, Store, Timing
 from wallclock.summary import median, quantile
 
 RANK = 162

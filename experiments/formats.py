@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell
-from wallclock.stages.decode import CPU_DECODERS, DECODERS
+from harness.decoders import DECODERS
 
 RANK = 35
 CSV = "formats.csv"
@@ -35,7 +35,7 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     jpegs = [key for key in encodings if key.startswith("jpeg")]
     grid = []
     for repeat in plan.repeats("formats"):
-        for name in CPU_DECODERS:
+        for name in DECODERS:
             for scale in ("full", "auto") if DECODERS[name].scales else ("full",):
                 every = scale == "full" and name in _ANY_FORMAT
                 params = {**plan.params, "encodings": encodings if every else jpegs}

@@ -20,10 +20,10 @@ from itertools import product
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
-from wallclock import provenance
-from wallclock.engines import third_party
+from harness import provenance
+from harness.engines import third_party
+from harness.spec import Slice
 from wallclock.errors import check_name
-from wallclock.spec import Slice
 
 RANK = 130
 CSV = "frontier.csv"

@@ -20,8 +20,8 @@ from dataclasses import replace
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Recipe, Records, Row, Tables, cell, mock_model
-from wallclock.predict import ladder as predicted
-from wallclock.spec import Slice
+from harness.predict import ladder as predicted
+from harness.spec import Slice
 from wallclock.summary import median
 
 ON_REQUEST = True

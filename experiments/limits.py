@@ -20,7 +20,8 @@ from functools import partial
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Recipe, Records, Row, Tables, cell, mock_model
-from wallclock.spec import ModelSpec, Slice
+from harness.spec import Slice
+from wallclock.recipe import ModelSpec
 
 RANK = 140
 CSV = "limits.csv"

@@ -30,7 +30,7 @@ from typing import Any
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Records, Row, Tables, cell
-from wallclock.spec import ModelSpec
+from wallclock.recipe import ModelSpec
 
 RANK = 60
 CSV = "onnx-vs-pytorch.csv"

@@ -19,8 +19,8 @@ from functools import partial
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
-from wallclock import provenance
-from wallclock.spec import Slice
+from harness import provenance
+from harness.spec import Slice
 from wallclock.summary import linear_fit, median
 
 RANK = 150

@@ -16,7 +16,7 @@ from itertools import product
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell
-from wallclock.spec import ModelSpec
+from wallclock.recipe import ModelSpec
 
 RANK = 30
 QUICK = True

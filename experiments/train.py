@@ -17,12 +17,12 @@ from experiments import _common
 from experiments._common import Cell, Options, Plan, Recipe, Records, Row, Tables, cell
 from experiments._costs import Costs, NoCostsError, batch_s
 from wallclock.clock import LOADING_STAGES
-from wallclock.spec import ModelSpec
+from wallclock.recipe import ModelSpec
 from wallclock.summary import median
 
 RANK = 165
 CSV = "train.csv"
-#: Of a step, by the protocol's names (`wallclock.engines.training.PARTS`).
+#: Of a step, by the protocol's names (`harness.engines.training.PARTS`).
 _PARTS = ("h2d", "augment", "forward", "backward", "optimizer")
 COLUMNS = _common.columns(
     "what part batch_size workers augment dtype decoder resizer interpolation dct_scale engine",

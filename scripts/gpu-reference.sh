@@ -45,14 +45,14 @@ done
 name=$("$py" - <<'PYTHON'
 import re
 
-from wallclock import provenance
+from harness import provenance
 
 machine = provenance.machine()
 parts = [*(gpu["name"] for gpu in machine["gpus"][:1]), machine["cpu"], f"{machine['cores']} cores"]
 print(re.sub(r"[^a-z0-9]+", "-", " ".join(parts).lower()).strip("-"))
 PYTHON
 )
-step pack "$py" -m wallclock.paper check --pack "$out/data/runs" --reference "data/reference/$name"
+step pack "$py" -m paper check --pack "$out/data/runs" --reference "data/reference/$name"
 
 echo "tests marked cuda:"
 grep -h -E '^(SKIPPED|FAILED)|(passed|skipped|failed).* in ' "$steps/cuda-tests.log" | sed 's/^/  /'
@@ -61,7 +61,7 @@ import sys
 from pathlib import Path
 
 import experiments
-from wallclock import records
+from harness import records
 
 print("cells without a measurement:")
 for name in experiments.ORDER:

@@ -16,10 +16,8 @@ command -v "$python" >/dev/null || { say "setup: no $python here: sudo apt-get i
 say "setup: installing $lock into .venv (minutes the first time)"
 .venv/bin/pip install -q --disable-pip-version-check -r "$lock"
 .venv/bin/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
-# `experiments` belongs to the checkout: a wheel must not install a package of that name.
-pwd > "$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/experiments.pth"
 
-has_turbojpeg() { .venv/bin/python -c 'import sys; from wallclock import native; sys.exit(native.find_libturbojpeg() is None)'; }
+has_turbojpeg() { PYTHONPATH=code .venv/bin/python -c 'import sys; from harness import native; sys.exit(native.find_libturbojpeg() is None)'; }
 if ! has_turbojpeg && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   # Debian calls it libturbojpeg0, Ubuntu libturbojpeg.
   say "setup: installing libturbojpeg"
@@ -30,5 +28,5 @@ if has_turbojpeg; then
   say "setup: done"
 else
   say "setup: done, but without libturbojpeg: rows of decoder=turbojpeg will be unavailable. To install it:"
-  say "  $(.venv/bin/python -c 'from wallclock import native; print(native.INSTALL_HINT)')"
+  say "  $(PYTHONPATH=code .venv/bin/python -c 'from harness import native; print(native.INSTALL_HINT)')"
 fi

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import pytest
 from PIL import Image
 
-from wallclock import provenance
+from wallclock import machine
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_IMAGES = ROOT.parent / "shared" / "images"
@@ -22,7 +22,7 @@ SHARED_IMAGES = ROOT.parent / "shared" / "images"
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests marked `cuda` skip where there is no GPU."""
-    if not provenance.gpus():
+    if not machine.gpus():
         for item in items:
             if item.get_closest_marker("cuda"):
                 item.add_marker(pytest.mark.skip(reason="no NVIDIA GPU is here"))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from tests.test_clock import FakeClock
+from tests.wallclock.test_clock import FakeClock
 
 MS = 1_000_000
 

@@ -5,9 +5,9 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from wallclock import provenance, records
-from wallclock.paper import publish
-from wallclock.records import Record
+from harness import provenance, records
+from harness.records import Record
+from paper import publish
 
 FIXTURES = provenance.ROOT / "tests" / "fixtures"
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from harness import records
+from paper.csvfile import read_table
 from tests import making
 from tests.conftest import ROOT
-from wallclock import records
-from wallclock.paper.csvfile import read_table
 
 PACKAGE = "code/wallclock"
 DECODE, LOADERS = f"{PACKAGE}/stages/decode", f"{PACKAGE}/engines/third_party"

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from harness import provenance
+from paper import claims, settings
+from paper.__main__ import main as paper
+from paper.claims import CLAIMS
 from tests import making
-from wallclock import provenance, settings
-from wallclock.paper import claims
-from wallclock.paper.__main__ import main as paper
-from wallclock.paper.claims import CLAIMS
 
 ROOT = provenance.ROOT
 DOCUMENTS = (
@@ -43,7 +43,7 @@ def commands(name: str) -> list[str]:
 ALL = sorted({command for name in DOCUMENTS for command in commands(name)})
 MAIN = [command for command in ALL if "code/main.py" in command]
 MAKE = [command for command in ALL if command.startswith("make ")]
-PAPER = [command for command in ALL if "-m wallclock.paper" in command]
+PAPER = [command for command in ALL if "-m paper" in command]
 
 
 def run(*command: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -74,7 +74,7 @@ def test_make_commands_have_targets(command: str) -> None:
 def test_paper_commands_parse(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = shlex.split(command)
     with pytest.raises(SystemExit, match=r"^0$"):
-        paper([*words[words.index("wallclock.paper") + 1 :], "--help"])
+        paper([*words[words.index("paper") + 1 :], "--help"])
     options = {word for word in words if word.startswith("--")}
     assert options <= set(re.findall(r"--\w+", capsys.readouterr().out))
 

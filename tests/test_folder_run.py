@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from harness import records
+from harness.plan import Plan
+from harness.spec import CorpusSpec
+from paper.csvfile import read_table
 from tests import making
 from tests.conftest import RunMain
 from tests.experiments.made import resolved
-from wallclock import records
 from wallclock.errors import UserError
-from wallclock.paper.csvfile import read_table
-from wallclock.run.plan import Plan
-from wallclock.spec import CorpusSpec
 from wallclock.stages import sinks
 
 BROKEN = {

@@ -16,13 +16,14 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 
+from harness.corpora.manifest import Item, Manifest
+from harness.corpora.readers import FileReader
+from harness.engines import pipeline
 from tests import making
-from wallclock.corpus.manifest import Item, Manifest
-from wallclock.corpus.readers import Reader
-from wallclock.corpus.validate import validate
-from wallclock.engines import pipeline
+from wallclock.check import validate
 from wallclock.errors import ImageError
-from wallclock.spec import Limits, ModelSpec, Recipe
+from wallclock.loader.prepare import in_place_stages
+from wallclock.recipe import Limits, ModelSpec, Recipe
 
 #: An item and its bytes, decoded and resized.
 Load: TypeAlias = Callable[[Item, bytes], object]
@@ -112,7 +113,7 @@ def _load(recipe: Recipe, root: Path) -> Load:
     if recipe.engine != "threads":
         stages = pipeline.load_stages(recipe, MODEL, Manifest("folder", "original", root, ()))
         return lambda item, data: stages.resize(item, stages.decode(item, data))
-    in_place = pipeline.in_place_stages(recipe, MODEL, Reader(root))
+    in_place = in_place_stages(recipe, MODEL, FileReader(root))
     row = in_place.as_destination(np.empty((MODEL.input_px, MODEL.input_px, 3), np.uint8))
     return lambda item, data: in_place.resize_into(item, in_place.decode(item, data), row)
 
@@ -120,7 +121,7 @@ def _load(recipe: Recipe, root: Path) -> Load:
 def judge(data: bytes, recipes: Sequence[tuple[str, Load]]) -> str:
     """`refused` by vetting, `accepted` by all, or which recipes failed on what vetting accepted."""
     try:
-        item = validate(data, LIMITS).annotate(Item("a", "a"))
+        item = Item("a", "a").described(validate(data, LIMITS))
     except ImageError as error:
         return "refused" if " at 0x" not in error.reason else error.reason
     failed = []

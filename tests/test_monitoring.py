@@ -17,9 +17,9 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
+from harness.provenance import ROOT
+from wallclock import metrics as monitor
 from wallclock.clock import StageProfiler
-from wallclock.measure import monitor
-from wallclock.provenance import ROOT
 
 FOLDER = ROOT / "monitoring"
 RULES = [

@@ -13,21 +13,23 @@ import torch
 
 from experiments._common import judge_fidelity
 from experiments._end_to_end import judge_sink
+from harness.corpora.manifest import Item, Manifest
+from harness.engines import pipeline
+from harness.engines.loaders import open_loader
+from harness.protocols import fidelity
+from harness.protocols.loop import run_pass
+from harness.protocols.protocol import no_progress
+from harness.protocols.sink_check import check_sink
+from harness.records import Record
+from harness.spec import Cell
 from tests import fake_cuda, making
-from tests.engines.conftest import manifest_in
 from tests.fake_cuda import Event, Stream
-from wallclock.corpus.manifest import Item, Manifest
-from wallclock.engines import pipeline, threads
-from wallclock.engines.inference import CudaInference, HostInference
-from wallclock.engines.loaders import open_loader
-from wallclock.engines.threads import ThreadLoader
-from wallclock.engines.writer import WriterThread, open_writer
-from wallclock.measure import fidelity
-from wallclock.measure.loop import run_pass
-from wallclock.measure.protocol import no_progress
-from wallclock.measure.sink_check import check_sink
-from wallclock.records import Record
-from wallclock.spec import Cell, ModelSpec, Recipe
+from tests.harness.engines.conftest import manifest_in
+from wallclock.infer.inference import CudaInference, HostInference
+from wallclock.infer.writer import WriterThread, open_writer
+from wallclock.loader import threads
+from wallclock.loader.threads import ThreadLoader
+from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import normalize, resize
 from wallclock.stages.forward import networks, pytorch
 

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from wallclock import predict as predict
     from wallclock.clock import StageProfiler as StageProfiler
-    from wallclock.images import open_images as open_images
     from wallclock.job import embed as embed
+    from wallclock.loader.images import open_images as open_images
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "StageProfiler": "wallclock.clock",
     "embed": "wallclock.job",
-    "open_images": "wallclock.images",
+    "open_images": "wallclock.loader.images",
 }
 __all__ = ["StageProfiler", "embed", "open_images", "predict"]
 

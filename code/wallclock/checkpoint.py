@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from wallclock.errors import UserError, first_line
-from wallclock.spec import IMAGENET_MEAN, IMAGENET_STD, ModelSpec, Statistics
+from wallclock.recipe import IMAGENET_MEAN, IMAGENET_STD, ModelSpec, Statistics
 
 _CONFIG, _PREPROCESSOR = "config.json", "preprocessor_config.json"
 

@@ -16,11 +16,12 @@ generator a call; experiment `profiler` measures both and writes `profiler-overh
 import gc
 import os
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from time import perf_counter_ns
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 #: The stages before the device, and those that move a batch through it.
 LOADING_STAGES = ("read", "decode", "resize", "normalize", "assemble")
@@ -149,7 +150,7 @@ class StageProfiler:
         clock: Clock = perf_counter_ns,
         nvtx: Nvtx | None = None,
     ) -> None:
-        create, nvtx = _stage_type(clock), nvtx or profilers_nvtx()
+        create, nvtx = _stage_type(clock), nvtx or active_nvtx()
         stages = self._stages = dict[str, Stage]()
 
         def open_stage(name: str) -> OpenStage:
@@ -197,7 +198,7 @@ class StageProfiler:
         return list(self._stages.items())
 
 
-def profilers_nvtx() -> Nvtx | None:
+def active_nvtx() -> Nvtx | None:
     """NVTX's push and pop if Nsight Systems runs this process and torch was built for CUDA."""
     if "NSYS_PROFILING_SESSION_ID" not in os.environ:
         return None
@@ -206,6 +207,34 @@ def profilers_nvtx() -> Nvtx | None:
     if torch.version.cuda is None:
         return None
     return torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop
+
+
+def in_ranges(stages: T, names: Mapping[str, str]) -> T:
+    """A dataclass of callables whose calls are NVTX ranges; as it is where nothing records them.
+
+    `names`: field → the range's name; fields that it lacks are left out.
+    """
+    nvtx = active_nvtx()
+    if nvtx is None:
+        return stages
+    begin, end = nvtx
+
+    def ranged(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            begin(name)
+            try:
+                return function(*arguments)
+            finally:
+                end()
+
+        return call
+
+    changes = {
+        field: ranged(name, getattr(stages, field))
+        for field, name in names.items()
+        if hasattr(stages, field)
+    }
+    return replace(stages, **changes)  # type: ignore[type-var]
 
 
 @contextmanager

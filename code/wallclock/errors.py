@@ -9,15 +9,15 @@ import errno
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from importlib import import_module, util
+from importlib import import_module
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _OBJECT = re.compile(r" ?<[\w.]+ object at 0x[0-9a-f]+>")
-#: What installs the peers.
-_PEERS = "make setup-peers"
+#: The name of this project's wheel. The import name `wallclock` is another project's on PyPI.
+DISTRIBUTION = "wallclock-images"
 _OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
 
 
@@ -33,25 +33,21 @@ class Unavailable(Exception):  # noqa: N818 - a result, not a fault
     """
 
 
-def import_or_unavailable(module: str, *, hint: str = _PEERS) -> Any:
-    """Import an optional library: a peer that this suite is compared with.
+def install_hint(extra: str) -> str:
+    """The command that installs what an extra of the wheel brings."""
+    return f"pip install '{DISTRIBUTION}[{extra}]'"
 
-    Raises:
-        Unavailable: it is not installed, or it does not load; the reason names the fix.
+
+def import_extra(module: str, what: str, extra: str) -> Any:
+    """Import a library that only an extra of the wheel brings.
+
+    Raises UserError: it is not installed; one line that says what needs it, and the extra.
     """
-    package = module.partition(".")[0]
-    if util.find_spec(package) is None:
-        raise Unavailable(f"{package} is not installed: {_PEERS}")
     try:
         return import_module(module)
-    except (ImportError, OSError, RuntimeError) as error:
-        raise load_failure(module, error, hint) from error
-
-
-def load_failure(module: str, error: Exception, hint: str) -> Unavailable:
-    """The reason for a library that is installed and does not load."""
-    reason = " ".join(str(error).split())
-    return Unavailable(f"{module} does not load: {reason[:200]}; {hint}")
+    except ModuleNotFoundError as error:
+        missing = f"{what} needs {error.name}, which is not installed"
+        raise UserError(f"{missing}: {install_hint(extra)}") from error
 
 
 class ImageError(Exception):

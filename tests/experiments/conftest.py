@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import experiments
+from harness.spec import Cell
 from tests.experiments import made
-from wallclock.spec import Cell
 
 Grid = Callable[..., list[Cell]]
 

@@ -8,11 +8,12 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 
+from harness.plan import Plan
+from harness.records import Record
+from harness.spec import IMAGE_SETS, Cell, Settings, Slice
+from paper import settings
 from tests import making
-from wallclock import settings
-from wallclock.records import Record
-from wallclock.run.plan import Plan
-from wallclock.spec import IMAGE_SETS, Cell, ModelSpec, Recipe, Settings, Slice
+from wallclock.recipe import ModelSpec, Recipe
 
 MACHINE = {"cpu": "Test CPU", "cores": 4, "gpus": [], "memory_gib": 8}
 MODEL = ModelSpec("dinov2-small", "random")

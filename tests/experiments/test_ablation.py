@@ -5,10 +5,10 @@ from itertools import pairwise
 import pytest
 
 from experiments import ablation
+from harness.records import Record
 from tests.experiments import made
 from tests.experiments.conftest import Grid
-from wallclock.records import Record
-from wallclock.spec import Recipe
+from wallclock.recipe import Recipe
 
 LIMITS = {"min_psnr_db": 25.0, "min_cosine": 0.9}
 RATES = {"baseline": 50.0, "libjpeg_turbo": 100.0, "scaled_decode": 300.0, "torch_resize": 330.0}

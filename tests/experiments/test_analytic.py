@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from experiments import analytic
+from harness.records import Record
 from tests.experiments import made
 from tests.experiments.conftest import Grid
-from wallclock.records import Record
 
 Row = dict[str, Any]
 

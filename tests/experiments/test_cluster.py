@@ -3,10 +3,10 @@
 import pytest
 
 from experiments import cluster
+from harness.systems import SYSTEMS
 from tests.experiments import made
 from tests.experiments.conftest import Grid
 from wallclock.errors import UserError
-from wallclock.measure.systems import SYSTEMS
 
 
 def test_grid(grid: Grid) -> None:

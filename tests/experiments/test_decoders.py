@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from experiments import decoders
+from paper import claims
 from tests.experiments.conftest import Grid
 from tests.fixture_run import fixture_records
-from wallclock.paper import claims
 
 
 def test_grid(grid: Grid) -> None:

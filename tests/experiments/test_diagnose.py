@@ -10,17 +10,17 @@ import pytest
 
 from experiments import _fixes, diagnose
 from experiments._fixes import Scenario
+from harness.corpora.manifest import Item
+from harness.plan import Plan
+from harness.records import Record
+from paper import check
+from paper import diagnosis as words
+from paper.__main__ import main as paper
+from paper.csvfile import read_table
 from tests import making
 from tests.conftest import RunMain
 from tests.experiments import made, test_predict
 from wallclock.clock import STAGES
-from wallclock.corpus.manifest import Item
-from wallclock.paper import check
-from wallclock.paper import diagnosis as words
-from wallclock.paper.__main__ import main as paper
-from wallclock.paper.csvfile import read_table
-from wallclock.records import Record
-from wallclock.run.plan import Plan
 
 #: As little of everything as still measures it.
 FEWER = {

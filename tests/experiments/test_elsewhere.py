@@ -8,14 +8,15 @@ import pytest
 
 from experiments import _accelerators, _fixes, diagnose
 from experiments._costs import NoCostsError
+from harness.protocols.costs import step
+from harness.protocols.protocol import no_progress
+from harness.records import Record
+from harness.spec import Cell
+from paper import diagnosis
 from tests.experiments import made
 from tests.experiments.made import MS
 from wallclock.errors import UserError
-from wallclock.measure.costs import step
-from wallclock.measure.protocol import no_progress
-from wallclock.paper import diagnosis
-from wallclock.records import Record
-from wallclock.spec import Cell, ModelSpec, Recipe
+from wallclock.recipe import ModelSpec, Recipe
 
 Row = dict[str, Any]
 
@@ -114,7 +115,7 @@ def test_cells_for_a_box_elsewhere_run_here(tmp_path: Path) -> None:
 
 
 def test_the_page_says_for_which_box_and_at_what_price(tmp_path: Path) -> None:
-    from wallclock.paper.csvfile import write_table
+    from paper.csvfile import write_table
 
     for name, table in diagnose.tables(diagnosed()).items():
         write_table(tmp_path / name, diagnose.TABLES[name], table)

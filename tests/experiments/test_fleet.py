@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from experiments import fleet
+from harness.predict import fleet as simulation
+from harness.predict.fleet import Fleet, Run
+from harness.records import Record
 from tests.experiments import made
 from tests.experiments.conftest import Grid
-from wallclock.predict import fleet as simulation
-from wallclock.predict.fleet import Fleet, Run
-from wallclock.records import Record
-from wallclock.spec import Recipe
+from wallclock.recipe import Recipe
 
 
 def records() -> list[Record]:

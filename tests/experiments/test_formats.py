@@ -3,10 +3,10 @@
 import pytest
 
 from experiments import formats
+from harness.records import Record
 from tests.experiments import made
 from tests.experiments.conftest import Grid
-from wallclock.records import Record
-from wallclock.spec import Recipe
+from wallclock.recipe import Recipe
 
 
 def test_grid(grid: Grid) -> None:

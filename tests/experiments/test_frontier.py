@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from experiments import frontier
+from harness import provenance
+from harness.plan import Plan
+from harness.records import Record
+from harness.spec import Cell
 from tests import making
 from tests.experiments import made
-from wallclock import provenance
-from wallclock.records import Record
-from wallclock.run.plan import Plan
-from wallclock.spec import Cell
 
 CLOSE = {"psnr_db": 43.0, "psnr_loss_vs_area_db": 0.4, "psnr_gain_vs_paper_db": 3.0, "cosine": 1.0}
 LIMITS = {"min_psnr_db": 25.0, "min_cosine": 0.9, "max_loss_db": 1.0, "not_below_paper": True}

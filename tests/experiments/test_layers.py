@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from experiments.layers import LAYERS_CSV, OPERATORS_CSV
+from harness.protocols.protocol import no_progress
+from harness.protocols.runtimes import layers
+from harness.spec import Cell
+from paper.csvfile import read_table
 from tests.conftest import RunMain
 from wallclock.errors import Unavailable
-from wallclock.measure.protocol import no_progress
-from wallclock.measure.runtimes import layers
-from wallclock.paper.csvfile import read_table
-from wallclock.spec import Cell, ModelSpec, Recipe
+from wallclock.recipe import ModelSpec, Recipe
 
 
 @pytest.mark.slow

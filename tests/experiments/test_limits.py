@@ -3,10 +3,10 @@
 import pytest
 
 from experiments import limits
+from harness.records import Record
 from tests.experiments import made
 from tests.experiments.conftest import Grid
-from wallclock.records import Record
-from wallclock.spec import ModelSpec
+from wallclock.recipe import ModelSpec
 
 
 def limit(what: str, rate: float, ms: float = 0.0) -> Record:

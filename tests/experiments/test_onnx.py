@@ -8,13 +8,14 @@ import pytest
 
 from experiments import onnx
 from experiments._common import Row
+from harness.plan import Plan
+from harness.protocols.runtimes import VARIANTS
+from harness.spec import Cell
+from paper import claims
+from paper.claims import CLAIMS
 from tests.experiments import made
 from tests.fixture_run import fixture_records
-from wallclock.measure.runtimes import VARIANTS
-from wallclock.paper import claims
-from wallclock.paper.claims import CLAIMS
-from wallclock.run.plan import Plan
-from wallclock.spec import Cell, ModelSpec
+from wallclock.recipe import ModelSpec
 
 GPU_ROWS = [
     *("pytorch fp32", "pytorch fp16", "pytorch bf16"),

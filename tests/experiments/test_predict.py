@@ -11,12 +11,12 @@ import pytest
 from experiments import _paper_values, predict
 from experiments._costs import Costs, step_recipes
 from experiments._paper_values import OVERLAPPED, SEQUENTIAL
+from harness.records import Record
 from tests.experiments import made
 from tests.experiments.conftest import Grid
 from tests.experiments.made import MS, S
 from wallclock.clock import STAGES
-from wallclock.records import Record
-from wallclock.spec import ModelSpec, Recipe
+from wallclock.recipe import ModelSpec, Recipe
 
 MOCK = ModelSpec("null", weights="none", service_ms=1.0)
 FLOATS = ("fp32", "fp16")

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from experiments import profiler
+from harness.records import Record
 from tests.experiments.conftest import Grid
 from tests.fixture_run import fixture_records
-from wallclock.records import Record
 
 
 def measured(stage: int, plain: int, torch: float = 0.01, c: float = 0.002) -> Record:

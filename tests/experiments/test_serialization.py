@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from experiments import serialization
+from paper import claims
+from paper.claims import CLAIMS
+from paper.csvfile import read_table, write_table
 from tests.experiments.conftest import Grid
 from tests.fixture_run import fixture_records, fixture_tables
-from wallclock.paper import claims
-from wallclock.paper.claims import CLAIMS
-from wallclock.paper.csvfile import read_table, write_table
 
 MINE = [claim for claim in claims.load(CLAIMS) if claim.experiment == "serialization"]
 

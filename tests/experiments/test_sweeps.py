@@ -8,13 +8,14 @@ import pytest
 
 import experiments
 from experiments import batch, scaling, steps
+from harness.records import Record
+from harness.spec import IMAGE_SETS, Cell
 from tests.experiments import made
 from tests.experiments.conftest import Grid
 from tests.experiments.made import MS, S
 from tests.fixture_run import fixture_records
 from wallclock.errors import UserError
-from wallclock.records import Record
-from wallclock.spec import IMAGE_SETS, Cell, Recipe
+from wallclock.recipe import Recipe
 
 
 def choices(recipe: Recipe) -> dict[str, Any]:

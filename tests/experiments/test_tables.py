@@ -8,10 +8,10 @@ import pytest
 
 import experiments
 from experiments import _common
+from harness.records import Record
 from tests.fixture_run import fixture_records
 from wallclock.clock import STAGES
-from wallclock.records import Record
-from wallclock.spec import ModelSpec
+from wallclock.recipe import ModelSpec
 
 #: Experiments that the fixture run has records of.
 IN_FIXTURE = [name for name in experiments.ORDER if fixture_records(name)]

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from experiments import train
+from harness.records import Record
 from tests.experiments import made
 from tests.experiments.conftest import Grid
 from wallclock.errors import UserError
-from wallclock.records import Record
 
 
 def rows_of(records: list[Record]) -> dict[str, dict[str, Any]]:

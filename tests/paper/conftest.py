@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from paper import figures, perfetto, report, tables
+from paper.figures import style
 from tests.fixture_run import fixture_tables
 from tests.paper.tables import Copy, as_on_t4, copy_tables
-from wallclock.paper import figures, perfetto, report, tables
-from wallclock.paper.figures import style
 
 
 @pytest.fixture

@@ -28,13 +28,13 @@ from experiments import (
     storage,
     train,
 )
+from paper import claims
+from paper.csvfile import read_columns, read_table, write_table
+from paper.figures import FIGURES
+from paper.figures.style import styled
+from paper.rendering import measured_sources
 from tests.experiments import made
 from tests.fixture_run import fixture_tables
-from wallclock.paper import claims
-from wallclock.paper.csvfile import read_columns, read_table, write_table
-from wallclock.paper.figures import FIGURES
-from wallclock.paper.figures.style import styled
-from wallclock.paper.rendering import measured_sources
 
 CPU = "AMD EPYC (2 cores)"
 GPU = {"name": "Tesla T4", "memory_gib": 15, "driver": "580.1", "cuda": "13.0"}

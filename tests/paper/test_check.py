@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from harness import provenance, records
+from paper import check
+from paper.__main__ import main
 from tests.fixture_run import fixture_runs
-from wallclock import provenance, records
 from wallclock.errors import UserError
-from wallclock.paper import check
-from wallclock.paper.__main__ import main
 
 CSV = "cpu-baseline-stages.csv"
 

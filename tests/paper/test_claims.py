@@ -11,21 +11,12 @@ from hypothesis import strategies as st
 
 import experiments
 from experiments import cpu, decoders, profiler, serial
+from paper import claims
+from paper.claims import CANNOT_TELL, CLAIMS, DIFFERS, HELD, NOT_APPLICABLE, NOT_RUN, Claim, Verdict
+from paper.csvfile import read_columns, read_table
 from tests.conftest import ROOT
 from tests.paper.tables import Copy, edit, fail, save
 from wallclock.errors import UserError
-from wallclock.paper import claims
-from wallclock.paper.claims import (
-    CANNOT_TELL,
-    CLAIMS,
-    DIFFERS,
-    HELD,
-    NOT_APPLICABLE,
-    NOT_RUN,
-    Claim,
-    Verdict,
-)
-from wallclock.paper.csvfile import read_columns, read_table
 
 FACTS = ROOT.parent / "shared" / "paper" / "claims.csv"
 SMALL, ORIGINAL = serial.CSVS["small_256"], serial.CSVS["original"]

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from paper import csvfile
+from paper.csvfile import distinct, joined, number, ok_rows, read_table, write_table
 from wallclock.errors import UserError
-from wallclock.paper import csvfile
-from wallclock.paper.csvfile import distinct, joined, number, ok_rows, read_table, write_table
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 

@@ -8,13 +8,13 @@ import pytest
 from rich.console import Console
 
 from experiments import diagnose
+from paper import diagnosis as job
+from paper.closing import closing_sentence
+from paper.csvfile import read_table
+from paper.diagnosis import Diagnosis
 from tests.fixture_run import FIXTURES
 from tests.paper.tables import Row, save
 from wallclock.clock import STAGES
-from wallclock.paper import diagnosis as job
-from wallclock.paper.closing import closing_sentence
-from wallclock.paper.csvfile import read_table
-from wallclock.paper.diagnosis import Diagnosis
 
 #: Predictions of a real run, proved: DINOv2 on two CPU cores, 200 photos.
 PREDICTIONS = FIXTURES / "diagnosis-predictions.csv"

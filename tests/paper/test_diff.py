@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments import serial
+from paper.claims import select
+from paper.csvfile import read_table
+from paper.diff import Difference, compare
 from tests.fixture_run import fixture_tables
 from tests.paper.tables import copy_tables, edit
 from wallclock.errors import UserError
-from wallclock.paper.claims import select
-from wallclock.paper.csvfile import read_table
-from wallclock.paper.diff import Difference, compare
 
 SMALL = serial.CSVS["small_256"]
 Folders = Callable[[str, object], tuple[Path, Path]]

@@ -11,16 +11,16 @@ from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 
 from experiments import batch, decoders, frontier, onnx, opt, predict, serial, steps, t4, workers
+from paper.csvfile import ok_rows, read_table
+from paper.figures import FIGURES, render
+from paper.figures.fig_01_stacked_stage_time import stage_seconds
+from paper.figures.fig_07_pipeline import mermaid
+from paper.figures.style import STAGE_STYLES
+from paper.rendering import NothingToDrawError, Rendering, measured_sources
 from tests.fixture_run import fixture_tables
 from tests.paper.tables import CPU, Copy, drawn, edit, fail, markers, save, words
 from wallclock.clock import STAGES
 from wallclock.errors import UserError
-from wallclock.paper.csvfile import ok_rows, read_table
-from wallclock.paper.figures import FIGURES, render
-from wallclock.paper.figures.fig_01_stacked_stage_time import stage_seconds
-from wallclock.paper.figures.fig_07_pipeline import mermaid
-from wallclock.paper.figures.style import STAGE_STYLES
-from wallclock.paper.rendering import NothingToDrawError, Rendering, measured_sources
 
 SMALL, ORIGINAL = serial.CSVS["small_256"], serial.CSVS["original"]
 STACKED, BARS = "fig-01-stacked-stage-time", "fig-03-decoder-comparison"

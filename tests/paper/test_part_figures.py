@@ -7,6 +7,9 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from experiments import ablation
+from paper.closing import closing_sentence
+from paper.csvfile import read_table
+from paper.rendering import NothingToDrawError
 from tests.paper.tables import (
     Copy,
     drawn,
@@ -21,9 +24,6 @@ from tests.paper.tables import (
     write_storage,
     write_train,
 )
-from wallclock.paper.closing import closing_sentence
-from wallclock.paper.csvfile import read_table
-from wallclock.paper.rendering import NothingToDrawError
 
 
 def test_ablation_shows_gains_and_steps_alone(tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from paper.__main__ import main
+from paper.figures import FIGURES
+from paper.perfetto import TRACES
+from paper.publish import publish
+from paper.tables import TABLES
 from tests.fixture_run import fixture_runs
-from wallclock.paper.__main__ import main
-from wallclock.paper.figures import FIGURES
-from wallclock.paper.perfetto import TRACES
-from wallclock.paper.publish import publish
-from wallclock.paper.tables import TABLES
 
 CSV = "cpu-baseline-stages.csv"
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from experiments import onnx, serial, t4
+from paper import report
+from paper.csvfile import read_table
+from paper.figures import FIGURES
+from paper.tables.table import Source
 from tests.fixture_run import fixture_tables
 from tests.paper.tables import CPU, copy_tables, edit
-from wallclock.paper import report
-from wallclock.paper.csvfile import read_table
-from wallclock.paper.figures import FIGURES
-from wallclock.paper.tables.table import Source
 
 _VOID = {"meta", "link", "br", "input", "path", "use", "rect"}
 

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from experiments import cpu, onnx, opt, serialization, stage_fixes, t4
+from paper.csvfile import read_table
+from paper.rendering import NothingToDrawError
+from paper.tables import TABLES, build, render
+from paper.tables.table import Column, Source, Table, Value
+from paper.tables.table import save as save_table
 from tests.fixture_run import fixture_tables
 from tests.paper.tables import Copy, edit, fail, save, write_storage
 from wallclock.clock import STAGES
 from wallclock.errors import UserError
-from wallclock.paper.csvfile import read_table
-from wallclock.paper.rendering import NothingToDrawError
-from wallclock.paper.tables import TABLES, build, render
-from wallclock.paper.tables.table import Column, Source, Table, Value
-from wallclock.paper.tables.table import save as save_table
 
 SINKS, END_TO_END, CHECKLIST, CLAIMS = TABLES
 

@@ -10,6 +10,13 @@ from rich.console import Console
 
 import experiments
 from experiments import batch, frontier, serial, t4, workers
+from paper import format as formats
+from paper.claims import CLAIMS, VERDICTS, judge, load
+from paper.closing import closing_sentence
+from paper.csvfile import read_table
+from paper.diff import Difference
+from paper.labels import weights
+from paper.terminal import print_differences, print_results, print_verdicts
 from tests.fixture_run import fixture_tables
 from tests.paper.tables import (
     Copy,
@@ -22,13 +29,6 @@ from tests.paper.tables import (
     write_storage,
     write_train,
 )
-from wallclock.paper import format as formats
-from wallclock.paper.claims import CLAIMS, VERDICTS, judge, load
-from wallclock.paper.closing import closing_sentence
-from wallclock.paper.csvfile import read_table
-from wallclock.paper.diff import Difference
-from wallclock.paper.labels import weights
-from wallclock.paper.terminal import print_differences, print_results, print_verdicts
 
 
 def printed(show: Callable[[Console], None], width: int = 100) -> str:

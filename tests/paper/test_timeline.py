@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from experiments import opt, t4
+from paper import perfetto, spans
+from paper.csvfile import read_table
+from paper.rendering import NothingToDrawError
+from paper.spans import Span, Window
 from tests.fixture_run import fixture_tables
 from tests.paper.tables import Copy, Row, drawn, edit, save, words
 from wallclock.clock import STAGES
-from wallclock.paper import perfetto, spans
-from wallclock.paper.csvfile import read_table
-from wallclock.paper.rendering import NothingToDrawError
-from wallclock.paper.spans import Span, Window
 
 STEM = "fig-06-cpu-gpu-timeline"
 COLUMNS = list(t4.TABLES[t4.TIMELINE_CSV])

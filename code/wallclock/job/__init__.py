@@ -5,6 +5,26 @@ from wallclock.job import embed
 embed("/path/to/images", "/path/to/vectors", model="facebook/dinov2-small")
 """
 
-from wallclock.job.start import Outcome, embed
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Outcome", "embed"]
+if TYPE_CHECKING:
+    from wallclock.job.place.cluster import NICENESS as NICENESS
+    from wallclock.job.settings import JobSettings as JobSettings
+    from wallclock.job.start import Outcome as Outcome
+    from wallclock.job.start import embed as embed
+
+#: Name → its module, imported when the name is first used.
+_HOMES = {
+    "JobSettings": "wallclock.job.settings",
+    "NICENESS": "wallclock.job.place.cluster",
+    "Outcome": "wallclock.job.start",
+    "embed": "wallclock.job.start",
+}
+__all__ = ["NICENESS", "JobSettings", "Outcome", "embed"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

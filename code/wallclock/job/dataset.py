@@ -33,7 +33,8 @@ import pyarrow.parquet as pq
 
 from wallclock.errors import UserError
 from wallclock.files import pretty_json
-from wallclock.job.stores import FOLDERS, Store, at
+from wallclock.job.stores import at
+from wallclock.job.stores.interface import FOLDERS, Store
 from wallclock.stages import sinks
 
 FORMAT = 1

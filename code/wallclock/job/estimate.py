@@ -1,19 +1,18 @@
 """How long a job will take, from a sample of its own images on this machine."""
 
 import time
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
-from wallclock.engines.pipeline import DeviceStages
-from wallclock.engines.threads import IMAGE_STAGES, ThreadLoader, worker_count
-from wallclock.engines.unlisted import open_sources
-from wallclock.job.run import Plan
-from wallclock.job.sources import Items
+from wallclock.infer.network import Embedder
+from wallclock.job.plan import Job, Plan
+from wallclock.loader.interface import Loader
+from wallclock.loader.opener import LoaderOptions, open_loader
+from wallclock.loader.threads import IMAGE_STAGES, worker_count
+from wallclock.machine import usable_cores
 from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
 from wallclock.predict.model import Pipeline
-from wallclock.spec import ModelSpec, Recipe
-from wallclock.thread_counts import usable_cores
 
 #: A smaller job is not estimated.
 LEAST = 1000
@@ -23,9 +22,7 @@ _WARMUP, _MOST, _SECONDS = 32, 256, 0.1
 _BATCH = 8
 
 
-def estimate(
-    items: Items, plan: Plan, recipe: Recipe, model: ModelSpec, stages: DeviceStages, cores: int = 0
-) -> Pipeline | None:
+def estimate(job: Job, plan: Plan, embedder: Embedder, cores: int = 0) -> Pipeline | None:
     """The job's costs here; None for a small job, or where the sample cannot be read.
 
     Args:
@@ -33,12 +30,13 @@ def estimate(
 
     One thread loads the sample: what a stage costs on a core, without others that compete for it.
     """
+    recipe, model = job.recipe, job.model
     if len(plan) * recipe.batch_size < LEAST:
         return None
     batches = _sample(plan, recipe.batch_size)
-    options: dict[str, Any] = {"size": model.input_px, "recipe": recipe, "hashes": True}
-    with open_sources(items, batches, workers=1, **options) as loader:
-        times, forward = _measure(loader, stages)
+    options = LoaderOptions(model.input_px, replace(recipe, workers=1), hashes=True)
+    with open_loader(job.items, batches, options) as loader:
+        times, forward = _measure(loader, embedder)
     if not forward:
         return None
     costs, cores = StageCosts.of(times, len(times["read"])), cores or usable_cores()
@@ -64,7 +62,7 @@ def _sample(plan: Plan, batch_size: int) -> list[list[int]]:
 
 
 def _measure(
-    loader: ThreadLoader, stages: DeviceStages
+    loader: Loader, embedder: Embedder
 ) -> tuple[dict[str, list[int]], list[tuple[int, float]]]:
     """Nanoseconds of each image by stage; and seconds of a forward pass over n images."""
     times: dict[str, list[int]] = {name: [] for name in IMAGE_STAGES}
@@ -75,19 +73,15 @@ def _measure(
         if loaded <= _WARMUP:
             began = time.perf_counter()
             continue
-        for marks in batch.marks:
+        for marks in batch.extras.marks:
             for name, spent in zip(IMAGE_STAGES, np.diff(marks.times).T, strict=True):
                 times[name] += spent.tolist()
         if len(batch.ids) and len(forward) < 2:
             for n in (1, len(batch.ids)):
-                _embed(stages, batch.images[:n])
+                embedder.embed(batch.images[:n])
                 start = time.perf_counter()
-                _embed(stages, batch.images[:n])
+                embedder.embed(batch.images[:n])
                 forward.append((n, time.perf_counter() - start))
         if loaded >= 2 * _WARMUP and time.perf_counter() - began > _SECONDS:
             break
     return times, forward
-
-
-def _embed(stages: DeviceStages, images: Any) -> None:
-    stages.d2h(stages.forward(stages.h2d(images)))

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from wallclock.job.dataset import Dataset
-from wallclock.job.sources import Items
+from wallclock.job.listing import Items
 
 #: Where a vector is: number of the part and row in it as one number; -1: nowhere.
 Places: TypeAlias = npt.NDArray[np.int64]

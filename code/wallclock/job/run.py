@@ -10,88 +10,32 @@ timing; which rows are dropped does not.
 """
 
 import time
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import accumulate, pairwise
-from typing import Any
+from operator import itemgetter
 
-import numpy as np
-
-from wallclock.corpus.sources import Inspected
-from wallclock.engines.batch import Batch
-from wallclock.engines.inference import Inference, open_inference
-from wallclock.engines.loaders import Loader
-from wallclock.engines.pipeline import DeviceStages
-from wallclock.engines.processes import ForkedLoader
-from wallclock.engines.threads import ThreadLoader
-from wallclock.engines.unlisted import fork_sources, open_sources
-from wallclock.engines.writer import Writer
+from wallclock.check import ImageInfo
 from wallclock.errors import UserError, describe
+from wallclock.infer.inference import Inference, open_inference
+from wallclock.infer.network import Embedder
+from wallclock.infer.writer import Writer
 from wallclock.job import thumbnails
-from wallclock.job.dataset import Dataset, Vectors
-from wallclock.job.index import Earlier, HashIndex
+from wallclock.job.dataset import Vectors
+from wallclock.job.index import HashIndex
+from wallclock.job.plan import Job, Plan
 from wallclock.job.shard import Shard, subset
-from wallclock.job.sources import Items
-from wallclock.spec import ModelSpec, Recipe
+from wallclock.loader.batch import Batch
+from wallclock.loader.interface import Loader
+from wallclock.loader.opener import Hook, LoaderOptions, open_loader
+from wallclock.loader.processes import ForkedLoader
+from wallclock.loader.threads import ThreadLoader
 
 #: Images done so far, of all, what limits.
 Progress = Callable[[int, int, str], None]
-
-
-class Plan(Sequence[Sequence[int]]):
-    """The batches of the shards that are missing, in order; computed when indexed.
-
-    `unread`: by position, -1 where the image is to be read.
-    """
-
-    def __init__(
-        self, n: int, shard: int, batch: int, done: Sequence[int], unread: Any = None
-    ) -> None:
-        self._n, self._shard, self._batch, self._unread = n, shard, batch, unread
-        self._last: tuple[int, list[int]] = -1, []
-        self.missing = sorted(set(range(-(-n // shard))) - set(done))
-        counts = [-(-len(self.to_read(number)) // batch) for number in self.missing]
-        self._starts = [0, *accumulate(counts)]
-
-    def bounds(self, number: int) -> tuple[int, int]:
-        """First and last position of a shard, the last not included."""
-        return number * self._shard, min((number + 1) * self._shard, self._n)
-
-    def to_read(self, number: int) -> Sequence[int]:
-        """The positions of a shard whose images are read."""
-        first, last = self.bounds(number)
-        if self._unread is None:
-            return range(first, last)
-        if self._last[0] != number:  # asked once for each batch, shard after shard
-            unread = np.flatnonzero(self._unread[first:last] < 0) + first
-            self._last = number, unread.tolist()
-        return self._last[1]
-
-    def images_to_read(self) -> int:
-        """The images of all batches."""
-        return sum(len(self.to_read(number)) for number in self.missing)
-
-    def shards(self) -> Iterator[tuple[int, int]]:
-        """Every missing shard with the number of its batches."""
-        for number, (begin, end) in zip(self.missing, pairwise(self._starts), strict=True):
-            yield number, end - begin
-
-    def __len__(self) -> int:
-        return self._starts[-1]
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(len(self)))]
-        if not 0 <= index < len(self):
-            raise IndexError(index)
-        at = bisect_right(self._starts, index) - 1
-        begin = (index - self._starts[at]) * self._batch
-        return self.to_read(self.missing[at])[begin : begin + self._batch]
 
 
 @dataclass
@@ -121,35 +65,6 @@ def _timed(tally: Tally, what: str) -> Iterator[None]:
         tally.wait_s[what] += time.perf_counter() - began
 
 
-@dataclass(frozen=True)
-class Job:
-    """All that embeds any shard of a list, in whatever process.
-
-    `deduplicate`: images of equal bytes are embedded once, `across` all shards; or, in a run of one
-    shard, in that one. `keep`: thumbnails are made; then every image that is read is decoded.
-    """
-
-    items: Items
-    dataset: Dataset
-    model: ModelSpec
-    recipe: Recipe
-    shard: int
-    earlier: Earlier | None = None
-    deduplicate: bool = True
-    across: bool = True
-    keep: bool = False
-    max_failures: int | None = None
-
-    def plan(self, only: int | None = None) -> Plan:
-        """The batches of the shards that are missing; or of one of them."""
-        n = len(self.items)
-        done = set(self.dataset.committed())
-        if only is not None:
-            done |= set(range(-(-n // self.shard))) - {only}
-        unread = self.earlier.unread if self.earlier else None
-        return Plan(n, self.shard, self.recipe.batch_size, [*done], unread)
-
-
 class Run:
     """One pass over the shards of a plan. `processes`: that load."""
 
@@ -157,7 +72,7 @@ class Run:
         self._items, self._dataset, self._plan = job.items, job.dataset, plan
         self._model, self._recipe, self._earlier = job.model, job.recipe, job.earlier
         self._deduplicates, self._across = job.deduplicate, job.deduplicate and job.across
-        self._also = thumbnails.thumbnail if job.keep else None
+        self._keeps_thumbnails = job.keep
         self._max_failures, self._processes = job.max_failures, processes
         self._looks_for_copies = job.deduplicate or job.earlier is not None
         self._hashes = HashIndex()
@@ -170,18 +85,15 @@ class Run:
 
     def loader(self) -> ThreadLoader | ForkedLoader:
         """The loader of the plan's batches; to be entered before CUDA starts."""
-        asks = (self._deduplicates or self._earlier) and not self._also
-        options: dict[str, Any] = {
-            **{"size": self._model.input_px, "recipe": self._recipe},
-            **{"workers": self._recipe.workers, "also": self._also},
-            "known": self._known if asks else None,
-            "hashes": True,
-        }
-        if self._processes > 1:
-            return fork_sources(self._items, self._plan, self._processes, **options)
-        return open_sources(self._items, self._plan, **options)
+        hook = Hook()
+        if self._keeps_thumbnails:  # of each image that is read
+            hook = Hook(extract=thumbnails.thumbnail)
+        elif self._deduplicates or self._earlier:
+            hook = Hook(skip=self._has_vector)
+        options = LoaderOptions(self._model.input_px, self._recipe, hashes=True, hook=hook)
+        return open_loader(self._items, self._plan, options, self._processes)
 
-    def run(self, loader: Loader, stages: DeviceStages, progress: Progress) -> Tally:
+    def run(self, loader: Loader, embedder: Embedder, progress: Progress) -> Tally:
         """Embed and commit; returns when all is on the disk.
 
         Raises UserError: more images failed than may, or the disk is full.
@@ -190,14 +102,15 @@ class Run:
         committed = set(self._dataset.committed()) if self._across else set()
         n, shard_of = len(self._items), self._plan.bounds
         done = n - sum(last - first for first, last in map(shard_of, self._plan.missing))
-        inference = open_inference(stages, self._recipe, Writer(self._arrived, lambda: None))
+        inference = open_inference(embedder, self._recipe, Writer(self._arrived, lambda: None))
         with ExitStack() as stack:
             pool = ThreadPoolExecutor(1, "commit")
             stack.callback(pool.shutdown, wait=True, cancel_futures=True)
             before = -1
             for number, batches in self._plan.shards():
-                for whole in sorted(committed & set(range(before + 1, number))):
-                    self._index(whole, self._dataset.rows(whole, ["sha256"])["sha256"].to_pylist())
+                for earlier in sorted(committed & set(range(before + 1, number))):
+                    hashes = self._dataset.rows(earlier, ["sha256"])["sha256"].to_pylist()
+                    self._index(earlier, hashes)
                 before = number
                 shard = Shard(number, *shard_of(number), self._model.dim)
                 self._open.append(shard)
@@ -206,7 +119,7 @@ class Run:
                     with _timed(tally, "loader"):
                         batch = next(loader)
                     self._add(shard, batch, inference)
-                    done += len(batch.positions) + len(batch.known) + len(batch.failures)
+                    done += len(batch.positions) + len(batch.extras.skipped) + len(batch.failures)
                     tally.wall_s = time.perf_counter() - began
                     progress(done, n, tally.limited_by)
                     self._commit_complete(pool)
@@ -222,15 +135,17 @@ class Run:
         progress(n, n, tally.limited_by)
         return tally
 
-    def _known(self, digest: bytes) -> bool:
-        """Whether an image of an earlier position has these bytes. Called in the workers.
+    def _has_vector(self, info: ImageInfo) -> bool:
+        """Whether an image of an earlier position has the same bytes. Called in the workers.
 
         Other processes know what this one did when they were forked, and decode the later copies.
         """
+        digest = info.digest
         if self._earlier and self._earlier.hashes.find(digest) is not None:
             return True
-        found = digest in self._recent or self._hashes.find(digest) is not None
-        return self._deduplicates and found
+        if not self._deduplicates:
+            return False
+        return digest in self._recent or self._hashes.find(digest) is not None
 
     def _index(self, number: int, hashes: Sequence[str]) -> None:
         if self._across:
@@ -242,8 +157,8 @@ class Run:
             return 0
         places = self._earlier.unread[shard.first : shard.last]
         shard.reuse(places, self._earlier.dataset)
-        if self._also:
-            shard.made |= thumbnails.of(self._earlier.dataset, places)
+        if self._keeps_thumbnails:
+            shard.thumbnails |= thumbnails.of(self._earlier.dataset, places)
         unread = int((places >= 0).sum())
         self.tally.unread += unread
         return unread
@@ -251,41 +166,41 @@ class Run:
     def _add(self, shard: Shard, batch: Batch, inference: Inference) -> None:
         """Take a loaded batch: embed what no earlier position and no earlier dataset has."""
         rows: Sequence[int] = range(len(batch.positions))
-        positions, items = batch.positions, batch.inspected
-        if batch.known:
-            found = [*zip(rows, positions, items, strict=True)]
-            found += [(-1, at, item) for at, item in batch.known]
-            rows, positions, items = zip(*sorted(found, key=lambda one: one[1]), strict=True)
-        offsets: Sequence[int] = [at - shard.first for at in positions]
-        shard.inspected(offsets, items)
+        positions, infos = batch.positions, batch.extras.infos
+        if batch.extras.skipped:
+            images = [*zip(rows, positions, infos, strict=True)]
+            images += [(-1, position, info) for position, info in batch.extras.skipped]
+            images.sort(key=itemgetter(1))
+            rows, positions, infos = zip(*images, strict=True)
+        offsets: Sequence[int] = [position - shard.first for position in positions]
+        shard.describe(offsets, infos)
         if self._looks_for_copies:
-            found_in = zip(rows, offsets, items, strict=True)
-            fresh = [(row, at) for row, at, item in found_in if not self._copied(shard, at, item)]
+            loaded = zip(rows, offsets, infos, strict=True)
+            fresh = [(row, at) for row, at, info in loaded if not self._copied(shard, at, info)]
             rows, offsets = zip(*fresh, strict=True) if fresh else ((), ())
-        made = (
-            (at, image) for at, image in zip(batch.positions, batch.made, strict=False) if image
-        )
-        shard.made.update((at - shard.first, image) for at, image in made)
+        if self._keeps_thumbnails:
+            for position, thumbnail in zip(batch.positions, batch.extras.extracted, strict=True):
+                shard.thumbnails[position - shard.first] = thumbnail
         shard.failures += batch.failures
         self.tally.images += len(positions)
         self.tally.n_failed += len(batch.failures)
         self._check_failures(batch)
         if rows:
-            whole = len(rows) == len(batch.ids)
+            is_all = len(rows) == len(batch.ids)
             shard.waiting += len(rows)
             self._submitted.append((shard, offsets))
-            inference.submit(batch if whole else subset(batch, rows, batch.images), 0)
+            inference.submit(batch if is_all else subset(batch, rows, batch.images), 0)
             inference.spans.clear()
             inference.writer.written.clear()
 
-    def _copied(self, shard: Shard, offset: int, item: Inspected) -> bool:
+    def _copied(self, shard: Shard, offset: int, info: ImageInfo) -> bool:
         """Whether the row's vector is one that there is, and note where; or that it will be."""
-        digest = bytes.fromhex(item.sha256)
+        digest = info.digest
         self.tally.copied += 1
-        own = self._hashes.find(digest)  # empty, unless other shards are looked at
+        in_dataset = self._hashes.find(digest)  # empty, unless other shards are looked at
         earlier = self._earlier.hashes.find(digest) if self._earlier else None
-        if own is not None:
-            shard.own[offset] = own
+        if in_dataset is not None:
+            shard.own[offset] = in_dataset
         elif earlier is not None:
             shard.earlier[offset] = earlier
         elif self._deduplicates and digest in self._recent:
@@ -319,6 +234,6 @@ class Run:
     def _commit(self, shard: Shard) -> None:
         earlier = self._earlier.dataset if self._earlier else self._dataset
         part = shard.part(self._items, self._dataset, earlier)
-        if self._also:
+        if self._keeps_thumbnails:
             part.thumbnails = partial(thumbnails.write, shard, self._items)
         self._dataset.commit(shard.number, part)

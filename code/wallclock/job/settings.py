@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from wallclock import checkpoint, provenance
+from wallclock import checkpoint, machine
 from wallclock.constraints import OneOf, Range
-from wallclock.engines.unlisted import FAST
 from wallclock.errors import UserError
-from wallclock.spec import DTYPES, PROGRESSIVE, SINKS, Count, ModelSpec, Positive, Recipe
+from wallclock.recipe import DTYPES, FAST, PROGRESSIVE, SINKS, Count, ModelSpec, Positive, Recipe
 
 #: By name; device, precision and batch are the job's. `pillow` decodes in full and resizes with
 #: Pillow: the reference of `verify`.
@@ -70,7 +69,7 @@ class JobSettings:
 
     def resolved_device(self) -> str:
         """cpu or cuda. Raises UserError: a GPU that is not here."""
-        gpus = provenance.gpus() if self.device != "cpu" else []
+        gpus = machine.gpus() if self.device != "cpu" else []
         if self.device == "cuda" and not gpus:
             raise UserError(
                 "device=cuda, but there is no NVIDIA GPU; set device=auto or device=cpu"

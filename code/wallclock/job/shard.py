@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from wallclock.corpus.manifest import Item
-from wallclock.engines.batch import Batch
+from wallclock.check import ImageInfo
 from wallclock.job.dataset import Dataset, Part, Vectors
 from wallclock.job.index import Places, by_part
-from wallclock.job.sources import Items
+from wallclock.job.listing import Items
+from wallclock.loader.batch import Batch
 
 
 @dataclass
@@ -36,7 +36,8 @@ class Shard:
     def __post_init__(self) -> None:
         n = self.last - self.first
         self.vectors: Vectors = np.zeros((n, self.dim), np.float32)
-        self.sha256, self.made = np.full(n, "", object), dict[int, bytes]()
+        self.sha256 = np.full(n, "", object)
+        self.thumbnails = dict[int, bytes]()
         self.sizes = np.zeros((2, n), np.int32)
         self.kept = np.zeros(n, bool)
         self.twins, self.own, self.earlier = dict[int, int](), np.full(n, -1), np.full(n, -1)
@@ -46,12 +47,13 @@ class Shard:
         """Whether it can be committed."""
         return self.loaded and not self.waiting
 
-    def inspected(self, offsets: Sequence[int], items: Sequence[Item]) -> None:
-        """Note what was found of rows' images; they will have vectors."""
+    def describe(self, offsets: Sequence[int], infos: Sequence[ImageInfo]) -> None:
+        """Note what rows' images are; they will have vectors."""
         rows = _rows(offsets)
-        self.sha256[rows], self.kept[rows] = [item.sha256 for item in items], True
-        for axis, of in enumerate(zip(*[(item.width, item.height) for item in items], strict=True)):
-            self.sizes[axis, rows] = of
+        self.sha256[rows] = [info.sha256 for info in infos]
+        self.kept[rows] = True
+        self.sizes[0, rows] = [info.width for info in infos]
+        self.sizes[1, rows] = [info.height for info in infos]
 
     def arrived(self, offsets: Sequence[int], vectors: Vectors) -> None:
         """Take the vectors of embedded rows."""
@@ -81,12 +83,10 @@ class Shard:
             self.vectors[offset] = self.vectors[twin]
         kept = np.flatnonzero(self.kept)
         columns: dict[str, Any] = {
-            **{
-                "sha256": self.hashes(),
-                "width": self.sizes[0, kept],
-                "height": self.sizes[1, kept],
-            },
             "id": items.ids[self.first : self.last].take(kept),
+            "sha256": self.hashes(),
+            "width": self.sizes[0, kept],
+            "height": self.sizes[1, kept],
             "version": items.versions[self.first : self.last].take(kept),
         }
         return Part(columns, self.vectors[kept], self.failures)

@@ -16,13 +16,15 @@ from wallclock.constraints import build
 from wallclock.errors import UserError
 from wallclock.job.dataset import ROWS, Dataset, check_same, open_existing
 from wallclock.job.index import Earlier
-from wallclock.job.place import Here, Place, say
-from wallclock.job.run import Job, Tally
+from wallclock.job.listing import Items, list_items
+from wallclock.job.place.here import Here, Place, say
+from wallclock.job.plan import Job
+from wallclock.job.run import Tally
 from wallclock.job.settings import JobSettings
-from wallclock.job.sources import Items, list_items
-from wallclock.job.stores import Store, at
-from wallclock.run.progress import format_duration
-from wallclock.spec import ModelSpec, Recipe
+from wallclock.job.stores import at
+from wallclock.job.stores.interface import Store
+from wallclock.progress import format_duration
+from wallclock.recipe import ModelSpec, Recipe
 
 #: Of a recipe, what does not change a vector; and of a model.
 _NO_MATTER = ("name", "workers", "sink", "prefetch", "start_method", "pin_memory", "torch_threads")
@@ -76,7 +78,7 @@ def embed(
     settings, console = build(JobSettings, values, ""), console or Console(quiet=True)
     if not settings.cluster:
         return _start(str(src), out, settings, Here(settings, console), console)
-    from wallclock.job import cluster
+    from wallclock.job.place import cluster
 
     if settings.cluster.startswith("ray://"):
         outcome: Outcome = cluster.on_head(settings.cluster, embed, str(src), str(out), values)

@@ -2,7 +2,7 @@
 
 The tar is WebDataset's: of each image `<position>.jpg` and `<position>.json` with its id, hash and
 size. A shorter side of 256 px is made of the pixels that were decoded for the network anyway; an
-image that is not much larger keeps its bytes, as `corpus/copies.py` has it.
+image that is not much larger keeps its bytes.
 """
 
 import json
@@ -13,15 +13,14 @@ from typing import Any
 import numpy as np
 import simplejpeg
 
-from wallclock.corpus.copies import THUMBNAIL_PX, replaced
-from wallclock.corpus.manifest import Item
+from wallclock.check import ImageInfo
 from wallclock.errors import image_errors
 from wallclock.job.dataset import Dataset
 from wallclock.job.index import Places, by_part
+from wallclock.job.listing import Items, Member, members
 from wallclock.job.shard import Shard
-from wallclock.job.sources import Items, Member, members
 from wallclock.stages.pixels import Pixels
-from wallclock.stages.resize import channels_first
+from wallclock.stages.resize import THUMBNAIL_PX, channels_first, is_worth_a_thumbnail
 
 _QUALITY = 90
 _HEADER = tarfile.TarInfo().tobuf(tarfile.USTAR_FORMAT)
@@ -32,18 +31,18 @@ _SUM = sum(_HEADER) - sum(_HEADER[_SIZE]) - sum(_HEADER[_CHECKSUM]) + sum(b" " *
 _BUFFER_BYTES = 1 << 20
 
 
-def _make(data: bytes, item: Item, pixels: Pixels) -> bytes:
-    if not replaced("thumbnails", item):
+def _make(data: bytes, info: ImageInfo, pixels: Pixels) -> bytes:
+    if not is_worth_a_thumbnail(info.width, info.height):
         return data
     # torch's resize is Pillow's in vector code: a third of the time.
     import torch
 
-    ours = isinstance(pixels, np.ndarray) and pixels.flags.writeable
-    image = pixels if ours else np.array(pixels)  # torch warns of what is read-only
+    is_writeable = isinstance(pixels, np.ndarray) and pixels.flags.writeable
+    image = pixels if is_writeable else np.array(pixels)  # torch warns of what is read-only
     scale = THUMBNAIL_PX / min(image.shape[:2])
     height, width = (round(side * scale) for side in image.shape[:2])
     small = np.empty((height, width, 3), np.uint8)
-    source, target = (torch.from_numpy(channels_first(one)) for one in (image, small))
+    source, target = (torch.from_numpy(channels_first(array)) for array in (image, small))
     torch.ops.aten._upsample_bilinear2d_aa.out(source, (height, width), False, out=target)
     copy: bytes = simplejpeg.encode_jpeg(small, _QUALITY, "RGB", "420", fastdct=True)
     return copy
@@ -71,10 +70,10 @@ def write(shard: Shard, items: Items, path: Path) -> None:
     ids = items.ids[shard.first : shard.last].to_pylist()
     widths, heights = shard.sizes.tolist()
     with path.open("wb", _BUFFER_BYTES) as file:
-        for offset in sorted(shard.made):
+        for offset in sorted(shard.thumbnails):
             about: dict[str, Any] = {"id": ids[offset], "sha256": shard.sha256[offset]}
             about |= {"width": widths[offset], "height": heights[offset]}
-            members = {"jpg": shard.made[offset], "json": json.dumps(about).encode()}
+            members = {"jpg": shard.thumbnails[offset], "json": json.dumps(about).encode()}
             for extension, data in members.items():
                 head = header(f"{shard.first + offset:09d}.{extension}", len(data))
                 file.write(head + data + bytes(-len(data) % tarfile.BLOCKSIZE))

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from wallclock.constraints import Range, build
-from wallclock.engines.pipeline import network_stages
-from wallclock.engines.unlisted import open_sources
 from wallclock.errors import UserError
+from wallclock.infer.network import open_embedder
 from wallclock.job.dataset import Dataset, open_existing
+from wallclock.job.listing import list_items
 from wallclock.job.settings import RECIPES, JobSettings
-from wallclock.job.sources import list_items
+from wallclock.loader.opener import LoaderOptions, open_loader
 from wallclock.summary import ROUNDING, cosine, unit_length
 
 #: Precision → the least cosine of the median vector, and of any.
@@ -129,21 +129,21 @@ def _embedded_again(
     at = pc.drop_null(pc.index_in(ids, value_set=items.ids)).to_pylist()
     model = settings.resolved_model()
     plain = replace(
-        RECIPES["pillow"], dtype="fp32", batch_size=1, device=settings.resolved_device()
+        RECIPES["pillow"], dtype="fp32", batch_size=1, workers=1, device=settings.resolved_device()
     )
-    stages = network_stages(plain, model, Path())
-    if stages.weights_digest != dataset.about["identity"]["weights"]:
+    embedder = open_embedder(plain, model)
+    if embedder.weights_digest != dataset.about["identity"]["weights"]:
         raise UserError(
             f"the weights of {settings.model} are not those that embedded {dataset.out}"
         )
     vectors, hashes = {}, {}
     one_by_one = [[position] for position in at]
-    options: dict[str, Any] = {"size": model.input_px, "recipe": plain, "hashes": True}
-    with open_sources(items, one_by_one, workers=1, **options) as loader:
+    options = LoaderOptions(model.input_px, plain, hashes=True)
+    with open_loader(items, one_by_one, options) as loader:
         for batch in loader:
-            for name, item in zip(batch.ids, batch.inspected, strict=True):
-                result = stages.d2h(stages.forward(stages.h2d(batch.images)))
-                vectors[name], hashes[name] = np.array(result[0], np.float32), item.sha256
+            for name, info in zip(batch.ids, batch.extras.infos, strict=True):
+                vectors[name] = np.array(embedder.embed(batch.images)[0], np.float32)
+                hashes[name] = info.sha256
     return vectors, hashes
 
 

@@ -8,3 +8,18 @@
 `costs` defines the inputs, `analytic` the textbook's formulas for a batch of bytes, `queueing` a
 queue of finite depth under variance, `model` the prediction for a complete pipeline.
 """
+
+from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime, check
+from wallclock.predict.model import Pipeline
+from wallclock.predict.pool import Node, actor_cpus
+
+__all__ = [
+    "JobSetup",
+    "Machine",
+    "Node",
+    "Pipeline",
+    "StageCosts",
+    "StepTime",
+    "actor_cpus",
+    "check",
+]

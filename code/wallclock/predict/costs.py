@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Self
 
 from wallclock.clock import LOADING_STAGES, STAGES
-from wallclock.spec import ENGINES
+from wallclock.recipe import ENGINES
 
 
 def check(name: str, value: float, *, above_zero: bool = False) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from yarl import URL
 
-from wallclock.corpus.prefetch import PermanentError
+from wallclock.fetch.retries import PermanentError
 
 _MAX_LENGTH = 8192
 #: Global in name only: IETF assignments with Oracle's metadata service, 6to4 relays, and the

@@ -16,7 +16,7 @@ from typing import Any
 
 import aiohttp
 
-from wallclock.corpus.prefetch import TransientError
+from wallclock.fetch.retries import TransientError
 from wallclock.service.client import Client, ClientSettings, failure_of
 
 #: The environment variable with the secret; no setting, so that no file or log has it.

@@ -14,8 +14,8 @@ from aiohttp.abc import AbstractResolver
 from yarl import URL
 
 from wallclock.constraints import Range
-from wallclock.corpus.prefetch import PermanentError, TransientError, retry_async
 from wallclock.errors import UserError, first_line
+from wallclock.fetch.retries import PermanentError, TransientError, retry_async
 from wallclock.service.addresses import RefusedAddress, checked, open_socket
 from wallclock.service.module import ItemError
 

@@ -8,7 +8,7 @@ import aiohttp
 from yarl import URL
 
 from wallclock.constraints import Range
-from wallclock.corpus.prefetch import PermanentError
+from wallclock.fetch.retries import PermanentError
 from wallclock.service.client import Client, ClientSettings, failure_of
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})

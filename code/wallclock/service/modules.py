@@ -2,27 +2,24 @@
 
 import threading
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from wallclock import checkpoint
+from wallclock.check import Inspector
 from wallclock.constraints import OneOf, Range, build, check
-from wallclock.corpus.manifest import LARGE_PIXELS
-from wallclock.corpus.sources import Inspector, Source, SourceReader
-from wallclock.engines.pipeline import InPlaceStages, in_place_stages, network_stages
-from wallclock.engines.unlisted import FAST
 from wallclock.errors import Unavailable, UserError
+from wallclock.fetch.sources import SourceReader
+from wallclock.infer.network import open_embedder
+from wallclock.loader.prepare import InPlaceStages, in_place_stages
+from wallclock.recipe import FAST, PROGRESSIVE, Limits, ModelSpec
 from wallclock.service.module import Module, Request
-from wallclock.spec import PROGRESSIVE, Limits, ModelSpec
 
 _Side = Annotated[int, Range(1, 4096)]
 _Progressive = Annotated[str, OneOf(PROGRESSIVE)]
-_unlimited = nullcontext()
 
 
 class Pixels(Module):
@@ -56,12 +53,9 @@ class Pixels(Module):
     def preprocess(self, image: bytes, request: Request) -> npt.NDArray[np.uint8]:
         """Uint8 (size, size, 3). Raises ImageError: damaged, over a limit, or no image."""
         stages = self._stages()
-        item, _ = self._inspect(0, Source(request.id, image), image)
+        info, _ = self._inspect(0, request.id, image)
         resized = np.empty((self._size, self._size, 3), np.uint8)
-        # Of pictures this large, one at a time: decoded, they take much memory.
-        with self._one_large if item.pixels > LARGE_PIXELS else _unlimited:
-            pixels = stages.decode(item, image)
-            stages.resize_into(item, pixels, stages.as_destination(resized))
+        stages.fill(info, image, stages.as_destination(resized), self._one_large)
         return resized
 
     def _stages(self) -> InPlaceStages:
@@ -106,17 +100,15 @@ class Embedding(Pixels):
         recipe = job.resolved_recipe(job.resolved_device())
         network = job.resolved_model()
         super().__init__(network.input_px, progressive, max_pixels)
-        self._network = None
+        self._embedder = None
         if model != MOCK:
             try:
-                # The folder is for exported graphs; the recipe runs PyTorch, which has none.
-                self._network = network_stages(recipe, network, Path())
+                self._embedder = open_embedder(recipe, network)
             except Unavailable as error:
                 raise UserError(str(error)) from error
 
     def process(self, batch: npt.NDArray[np.uint8]) -> Sequence[Any]:
         """Float32 vectors of the images (n, size, size, 3)."""
-        network = self._network
-        if network is None:
+        if self._embedder is None:
             return [[]] * len(batch)
-        return list(network.d2h(network.forward(network.h2d(batch))))
+        return list(self._embedder.embed(batch))

@@ -9,11 +9,11 @@ from typing import Annotated, Any
 
 from wallclock.constraints import OneOf, Range, build, value_of
 from wallclock.errors import UserError, check_name, first_line
+from wallclock.machine import usable_cores
+from wallclock.recipe import Positive
 from wallclock.service.callbacks import CallbackSettings
 from wallclock.service.download import DownloadSettings
 from wallclock.service.module import Module
-from wallclock.spec import Positive
-from wallclock.thread_counts import usable_cores
 
 _Tasks = Annotated[int, Range(1, 10_000)]
 _Seconds = Annotated[float, Range(0, 43_200)]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from wallclock import cuda
+from wallclock import machine
 from wallclock.errors import check_name
 
 _DEVICES = ("cpu", "cuda", "null")
@@ -37,7 +37,7 @@ def make(device: str) -> Transfer:
     import torch
 
     if device == "cuda":
-        cuda.require()
+        machine.require_cuda()
     target = torch.device(device)
 
     def h2d(batch: Any) -> Any:

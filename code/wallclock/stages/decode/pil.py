@@ -4,22 +4,22 @@ import io
 from collections.abc import Callable
 from typing import Any
 
-from wallclock.stages.decode import Decode, Decoder, Scaling
+from wallclock.stages.decode.decoder import Decode, Decoder
 from wallclock.stages.pixels import Pixels
 
 
-def _make(scaling: Scaling | None, reuse: bool) -> Decode:
+def _make(reuse: bool) -> Decode:
     import numpy as np
 
-    open_image = make_image(scaling)
+    open_image = make_image()
 
-    def decode(data: bytes) -> Pixels:
-        return np.asarray(open_image(data))
+    def decode(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> Pixels:
+        return np.asarray(open_image(data, scale))
 
     return decode
 
 
-def make_image(scaling: Scaling | None) -> Callable[[bytes], Any]:
+def make_image() -> Callable[..., Any]:
     """A decoder that leaves the pixels in Pillow's own image, for Pillow's own resize."""
     from PIL import Image
 
@@ -27,11 +27,10 @@ def make_image(scaling: Scaling | None) -> Callable[[bytes], Any]:
     # refuse, a second time at another size.
     Image.MAX_IMAGE_PIXELS = None
 
-    def decode_image(data: bytes) -> Any:
+    def decode_image(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> Any:
         with Image.open(io.BytesIO(data)) as image:
-            if scaling is not None:
-                n = scaling.denominator(*image.size)
-                image.draft("RGB", (image.width // n, image.height // n))
+            if scale > 1:
+                image.draft("RGB", (image.width // scale, image.height // scale))
             # `open` only reads the header; the decoding happens here.
             image.load()
             return _to_rgb(image)

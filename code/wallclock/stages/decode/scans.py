@@ -18,10 +18,7 @@ the last one of those is replaced by an end-of-image marker. `recipe.progressive
 A file must be whole and sound before it is cut: damage in the scans that are dropped is not seen.
 """
 
-from collections.abc import Callable
-
 from wallclock import jpeg
-from wallclock.stages.decode import Scaling
 
 #: Side of a component's blocks after the reduced transform → the last coefficient, in zigzag order,
 #: of those as low in both directions; the AC of a block that becomes one pixel feed the smoothing.
@@ -35,21 +32,17 @@ _Wanted = tuple[tuple[int, int], ...]
 _EVERYTHING: _Wanted = (((1 << 64) - 1, 0),)
 
 
-def cutter(scaling: Scaling, mode: str) -> Callable[[bytes], bytes]:
-    """A function from the bytes of a progressive JPEG to those that its reduced image needs.
+def cut(data: bytes, scale: int, mode: str) -> bytes:
+    """Those bytes of a progressive JPEG that its image at 1/`scale` needs.
 
-    It returns the bytes as they are where too little can be dropped, where the file is not
-    progressive and where its scans are not understood; it never raises. `mode`: exact or early.
+    All of them where too little can be dropped, where the file is not progressive and where its
+    scans are not understood; it never raises. `mode`: exact or early.
     """
-
-    def cut(data: bytes) -> bytes:
-        end = _needed(data, scaling, mode)
-        return data[:end] + _EOI if end < len(data) * (1 - _LEAST_DROPPED) else data
-
-    return cut
+    end = _needed(data, scale, mode)
+    return data[:end] + _EOI if end < len(data) * (1 - _LEAST_DROPPED) else data
 
 
-def _needed(data: bytes, scaling: Scaling, mode: str) -> int:
+def _needed(data: bytes, scale: int, mode: str) -> int:
     """The number of bytes before the first scan that is not needed, or more than may stay."""
     ids, missing, done = b"", [], False
     most = len(data) * (1 - _LEAST_DROPPED)
@@ -58,9 +51,8 @@ def _needed(data: bytes, scaling: Scaling, mode: str) -> int:
             # What stands between two scans, as tables, belongs to the second.
             return at
         if marker == jpeg.SOF_PROGRESSIVE and not ids:
-            height, width = (int.from_bytes(data[start + n : start + n + 2], "big") for n in (3, 5))
             ids, factors = data[start + 8 : end : 3], data[start + 9 : end : 3]
-            missing = _wanted(mode, scaling.denominator(width, height), factors)
+            missing = _wanted(mode, scale, factors)
         elif marker == jpeg.SOS:
             components = [ids.find(c) for c in data[start + 3 : end - 3 : 2]]
             if not missing or -1 in components or end > len(data) or end - start < 8:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from wallclock.stages.decode import Decode, Decoder, Scaling
+from wallclock.stages.decode.decoder import Decode, Decoder
 from wallclock.stages.pixels import Pixels
 
 if TYPE_CHECKING:
@@ -23,24 +23,23 @@ def _cached_buffer(size: int) -> "npt.NDArray[np.uint8]":
     return memory[first : first + size]
 
 
-def _make(scaling: Scaling | None, reuse: bool) -> Decode:
+def _make(reuse: bool) -> Decode:
     import numpy as np
     import simplejpeg
 
     parse, decode_jpeg = simplejpeg.decode_jpeg_header, simplejpeg.decode_jpeg
     buffer = np.empty(0, dtype=np.uint8)
 
-    def decode(data: bytes) -> Pixels:
+    def decode(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> Pixels:
         nonlocal buffer
         options: dict[str, Any] = {"strict": True}
-        if scaling is not None or reuse:
-            if scaling is not None and scaling.size:
-                width, height = scaling.size
+        if scale > 1 or reuse:
+            if size is not None:
+                width, height = size
             else:
                 height, width = parse(data)[:2]
-            n = 1 if scaling is None else scaling.denominator(width, height)
-            if n > 1:
-                height, width = -(-height // n), -(-width // n)
+            if scale > 1:
+                height, width = -(-height // scale), -(-width // scale)
                 # The library's own choice is the smallest scale at or above these.
                 options |= {"min_height": height, "min_width": width}
             if reuse and buffer.size < height * width * 3:

@@ -11,9 +11,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from wallclock import cuda
+from wallclock import machine
 from wallclock.errors import Unavailable, UserError, check_name
-from wallclock.spec import COMPILERS, DTYPES, RUNTIMES, ModelSpec, Recipe
+from wallclock.recipe import COMPILERS, DTYPES, RUNTIMES, ModelSpec, Recipe
 from wallclock.stages.forward.networks import digest_of, load_network
 
 #: A batch on the device to its vectors there.
@@ -22,8 +22,13 @@ Run: TypeAlias = Callable[[Any], Any]
 #: What a spinning mock model sums up: above 5 KiB the GIL is released; 0.1 ms or so.
 _SPUN = bytes(1 << 17)
 
-#: Runtime → the module that builds it.
-_MODULES = {"pytorch": "pytorch", "onnxruntime": "ort", "tensorrt": "ort"}
+#: Runtime → the module with its `build`, imported when it is needed.
+_MODULES = {"pytorch": f"{__name__}.pytorch"}
+
+
+def register(runtime: str, module: str) -> None:
+    """Let the module's `build`, which takes a `Request`, run networks of this runtime."""
+    _MODULES[runtime] = module
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,7 @@ def prepare(model: ModelSpec, recipe: Recipe, normalize: Run | None, cache: Path
         if needs_gpu and recipe.device != "cuda":
             raise Unavailable(f"{setting} needs a CUDA GPU, this run is on device={recipe.device}")
     if recipe.device == "cuda":
-        cuda.require()
+        machine.require_cuda()
     network, shape = load_network(model), (recipe.batch_size, 3, model.input_px, model.input_px)
     how = recipe.runtime, recipe.dtype, recipe.device, recipe.compile
     return Request(network, digest_of(network), shape, *how, normalize, cache)
@@ -110,7 +115,11 @@ def prepare(model: ModelSpec, recipe: Recipe, normalize: Run | None, cache: Path
 
 def build(request: Request) -> Network:
     """Export, compile or capture the network for batches of any size; raises as `make` does."""
-    builder: Any = import_module(f"{__name__}.{_MODULES[request.runtime]}")
+    if request.runtime not in _MODULES:
+        raise Unavailable(
+            f"runtime={request.runtime} is the benchmark suite's; set runtime=pytorch"
+        )
+    builder: Any = import_module(_MODULES[request.runtime])
     network: Network = builder.build(request)
     return network
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from wallclock import checkpoint
 from wallclock.errors import Unavailable, UserError, check_name, first_line
-from wallclock.spec import ModelSpec
+from wallclock.recipe import ModelSpec
 
 _LAYERS = 12
 #: DINOv2's heads are 64 wide; a narrow network of a test has as many as dinov2-small.

@@ -1,0 +1,236 @@
+"""Corpus `abo`: from a list to images that are on the disk, complete and listed.
+
+    <cache>/abo-<key>/images.csv.gz                          the catalogue
+                      licence/                               the licence files, licence.json
+                      small_256-first70-seed0.csv            the manifest: the sample's ids, files
+                      small_256-first70-seed0.journal        what arrived since the manifest
+                      small_256/<two hex digits>/<name>.jpg  the images
+
+A run whose images are all there sends no request.
+"""
+
+import fcntl
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.corpora import Progress
+from harness.corpora import manifest as manifests
+from harness.corpora.abo import fetch, plan
+from harness.corpora.abo.plan import Catalogue
+from harness.corpora.manifest import Item, Manifest
+from harness.spec import CorpusSpec, Slice
+from wallclock.errors import UserError
+from wallclock.fetch import PermanentError
+from wallclock.fetch.s3 import BucketSpec, Store
+from wallclock.files import digest_of, pretty_json, sha256_file, write_bytes, write_text
+
+#: Bytes an object, on average, over samples of the real bucket (the originals' larger sample), and
+#: half a block of 4 KiB, which a file system loses with each file.
+OBJECT_BYTES = {"small_256": 7_400 + 2_048, "original": 378_000 + 2_048}
+
+#: The bucket's licence files, the licence before the file that mentions it. The dataset's paper
+#: says CC BY-NC 4.0, as did an earlier release: the file that was relied on is recorded.
+_LICENCES = {
+    "LICENSE-CC-BY-4.0.txt": "CC BY 4.0",
+    "LICENSE-CC-BY-NC-4.0.txt": "CC BY-NC 4.0",
+    "README.md": "as its README.md says",
+}
+#: The credit that the README asks for.
+ATTRIBUTION = (
+    "Credit for the data, including all images and 3d models, must be given to: Amazon.com. Credit "
+    "for building the dataset, archives and benchmark sets must be given to: Matthieu Guillaumin "
+    "(Amazon.com), Thomas Dideriksen (Amazon.com), Kenan Deng (Amazon.com), Himanshu Arora "
+    "(Amazon.com), Jasmine Collins (UC Berkeley) and Jitendra Malik (UC Berkeley)"
+)
+
+
+@dataclass(frozen=True)
+class _List:
+    """One list's settings and files."""
+
+    spec: CorpusSpec
+    image_set: str
+    cache: Path
+
+    @property
+    def base(self) -> Path:
+        """This store's folder: another store, or other limits, is another folder."""
+        store = [self.spec.endpoint, self.spec.bucket, vars(self.spec.limits)]
+        return self.cache / f"abo-{digest_of(store)[:12]}"
+
+    @property
+    def root(self) -> Path:
+        return self.base / self.image_set
+
+    @property
+    def prefixes(self) -> int:
+        return self.spec.prefixes[self.image_set]
+
+    def file(self, suffix: str) -> Path:
+        return self.base / f"{self.image_set}-first{self.prefixes}-seed{self.spec.seed}{suffix}"
+
+    def catalogue(self) -> Catalogue:
+        return plan.load(self.base / "images.csv.gz", self.prefixes, self.spec.seed)
+
+    def check_pinned(self, rows: Sequence[Item]) -> None:
+        """Compare with the digest that the settings pin for this list, if any."""
+        name = f"{self.image_set}-{len(rows)}"
+        pinned = self.spec.lists.get(name)
+        if pinned is not None and str(pinned) != (digest := plan.list_digest(rows)):
+            raise UserError(
+                f"the list {name} has the digest {digest}, corpus.lists says {pinned}: another "
+                "catalogue, seed or number of prefixes"
+            )
+
+
+def prepare(spec: CorpusSpec, image_set: str, n: int, cache: Path, progress: Progress) -> Slice:
+    """Bring the first `n` of a set's list onto the disk, in the configured layout.
+
+    Raises:
+        UserError: the store is unreachable or holds too few, no space, or another run is active.
+    """
+    images = _List(spec, image_set, cache)
+    with _exclusive_lock(images.base):
+        fetch.make_folder(images.root)
+        return _files(images, n, progress).head(n).slice(images.file(".csv"))
+
+
+def _files(images: _List, n: int, progress: Progress) -> Manifest:
+    """The manifest of the image files, at least `n` rows of it, all of them on the disk."""
+    path, journal, verify = images.file(".csv"), images.file(".journal"), images.spec.verify
+    saved = manifests.load_or_none(path, images.root)
+    before = saved.items if saved else ()
+    known = {item.path: item for item in before} | fetch.read_journal(journal)
+    listed = [item.path for item in before[:n]]
+    items = fetch.verified(known, listed, images.root, verify)
+    if saved is not None and len(items) == n and not journal.exists():
+        images.check_pinned(before[:n])
+        return saved
+    with closing(Store(bucket_of(images.spec))) as store:
+        entries = _catalogue(images, store).sample(images.image_set, n)
+        images.check_pinned(entries)
+        _fetch_licence(store, images.base / "licence")
+        paths = [entry.path for entry in entries]
+        others = [path for path in paths if path not in items]
+        items |= fetch.verified(known, others, images.root, verify)
+        missing = [entry for entry in entries if entry.path not in items]
+        # A sample may be above the average.
+        needed = 1.1 * len(missing) * OBJECT_BYTES[images.image_set]
+        fetch.check_space(images.base, needed, f"{len(missing):,} images of {images.image_set}")
+        counter = itertools.count(n - len(missing) + 1)
+        # A progress bar that shows MB/s counts bytes too.
+        add_bytes = getattr(progress, "add_bytes", lambda n_bytes: None)
+        prefix, limits = plan.FOLDERS[images.image_set], images.spec.limits
+        with open(journal, "ab", buffering=0) as file:
+
+            def arrived(rows: Sequence[Item]) -> None:
+                # A refusal is final only at the end: if the store failed, the next run retries.
+                fetch.append(file, [item for item in rows if item.failed_stage != "read"])
+                for item in rows:
+                    progress(next(counter), n, f"fetching {images.image_set}")
+                    add_bytes(item.bytes)
+
+            items |= fetch.Fetch(store, prefix, images.root, limits, missing).run(arrived)
+    # An earlier, longer list keeps its rows.
+    tail = before[n:] if listed == paths else ()
+    rows = tuple(items[path] for path in paths) + tail
+    manifest = Manifest("abo", images.image_set, images.root, rows)
+    manifests.save(manifest, path)
+    journal.unlink(missing_ok=True)
+    return manifest
+
+
+def _catalogue(images: _List, store: Store) -> Catalogue:
+    """The catalogue on the disk if it is intact (gzip has a checksum), or downloaded now."""
+    path = images.base / "images.csv.gz"
+    if path.exists():
+        with suppress(UserError):
+            return images.catalogue()
+    try:
+        data, _ = store.download(plan.KEY, plan.MAX_PACKED_BYTES)
+    except PermanentError as error:
+        raise UserError(
+            f"{store.host} has no {plan.KEY} in {store.spec.bucket} ({error}); check "
+            "corpus.endpoint and corpus.bucket"
+        ) from error
+    write_bytes(path, data)
+    return images.catalogue()
+
+
+def _fetch_licence(store: Store, folder: Path) -> None:
+    """Keep the bucket's licence files and `licence.json` in `folder`, unless they are intact."""
+    summary = folder / "licence.json"
+    with suppress(OSError, ValueError, LookupError):
+        files = json.loads(summary.read_text(encoding="utf-8"))["files"]
+        if all(sha256_file(folder / file["name"]) == file["sha256"] for file in files):
+            return
+    files = []
+    for name in _LICENCES:
+        with suppress(PermanentError):
+            data, about = store.download(name, 1_000_000)
+            write_bytes(folder / name, data)
+            info = {"bytes": len(data), "sha256": about.sha256, "etag": about.etag}
+            files.append({"name": name, **info})
+    none = "none: this store has no licence file; ABO's own bucket says CC BY 4.0"
+    relied_on = files[0]["name"] if files else none
+    credit = {"source": f"{store.host}/{store.spec.bucket}", "files": files}
+    credit |= {"relied_on": relied_on, "attribution": ATTRIBUTION}
+    credit |= {"licence": _LICENCES.get(relied_on, "CC BY 4.0")}
+    write_text(summary, pretty_json(credit))
+
+
+def bucket_of(spec: CorpusSpec) -> BucketSpec:
+    """The store of a corpus."""
+    return BucketSpec(
+        spec.bucket,
+        spec.region,
+        spec.endpoint,
+        spec.threads,
+        spec.attempts,
+        spec.connect_timeout_s,
+        spec.read_timeout_s,
+    )
+
+
+@contextmanager
+def _exclusive_lock(base: Path) -> Iterator[None]:
+    """Keep a second run out of the folder."""
+    base.mkdir(parents=True, exist_ok=True)
+    with (base / ".lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(
+                f"another run is active in {base}; wait for it, or set out= elsewhere"
+            ) from error
+        # Left by a run that was killed between writing and renaming.
+        for leftover in (*base.glob(".*.tmp"), *base.glob("*/.*.tmp")):
+            leftover.unlink(missing_ok=True)
+        yield
+
+
+def credit(spec: CorpusSpec, cache: Path) -> dict[str, Any]:
+    """Licence, attribution and the files they rest on; empty before the corpus was fetched."""
+    with suppress(OSError, ValueError):
+        path = _List(spec, "", cache).base / "licence" / "licence.json"
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    return {}
+
+
+def remarks(spec: CorpusSpec, image_set: str, n: int, cache: Path) -> list[str]:
+    """Lines about a set's first `n`: the list's digest, refused rows, the licence."""
+    images = _List(spec, image_set, cache)
+    catalogue, licence = images.catalogue(), credit(spec, cache)
+    digest = plan.list_digest(manifests.load(images.file(".csv")).items[:n])
+    lines = [
+        f"  list {image_set}-{n}: {digest}, of {len(catalogue.entries):,} images in the first "
+        f"{catalogue.prefixes} prefixes, seed {spec.seed}"
+    ]
+    if refused := catalogue.n_refused:
+        lines.append(f"  {refused:,} catalogue rows refused; the first, {catalogue.first_refused}")
+    return [*lines, f"  licence: {licence['licence']} ({licence['relied_on']})"]

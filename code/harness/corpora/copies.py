@@ -1,0 +1,102 @@
+"""Copies of images that load faster: what a diagnosis proposes to keep beside the originals.
+
+thumbnails: scaled to a shorter side of 256 px. baseline: a progressive JPEG with the same
+quantization as a baseline one. jpeg: a PNG as a JPEG of quality 95 without chroma subsampling.
+"""
+
+import io
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from PIL import Image
+
+from harness.corpora import Progress, readers
+from harness.corpora.manifest import Item, Manifest
+from wallclock.errors import ImageError, image_errors
+from wallclock.files import write_bytes
+from wallclock.stages.decode import Scaling, make_image
+from wallclock.stages.resize import THUMBNAIL_PX, is_worth_a_thumbnail
+
+_QUALITY = {"thumbnails": 90, "jpeg": 95}
+#: Decoded to at least this times the thumbnail's size before it is scaled.
+_MARGIN = 1.25
+
+_decode = make_image()
+_scaling = Scaling(THUMBNAIL_PX, _MARGIN)
+
+
+def _thumbnail(data: bytes) -> bytes:
+    with Image.open(io.BytesIO(data)) as header:
+        scale = _scaling.denominator(*header.size)
+    image = _decode(data, scale)
+    scale = THUMBNAIL_PX / min(image.size)
+    size = (round(image.width * scale), round(image.height * scale))
+    small = image.resize(size, Image.Resampling.BILINEAR)
+    return _save(small, quality=_QUALITY["thumbnails"])
+
+
+def _baseline(data: bytes) -> bytes:
+    with Image.open(io.BytesIO(data)) as image:
+        return _save(image, quality="keep", progressive=False)
+
+
+def _jpeg(data: bytes) -> bytes:
+    return _save(_decode(data), quality=_QUALITY["jpeg"], subsampling="4:4:4")
+
+
+def _save(image: Image.Image, **options: object) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "JPEG", **options)
+    return file.getvalue()
+
+
+_ENCODERS: Mapping[str, Callable[[bytes], bytes]] = {
+    "thumbnails": _thumbnail,
+    "baseline": _baseline,
+    "jpeg": _jpeg,
+}
+#: The kinds of copies.
+KINDS = tuple(_ENCODERS)
+
+
+def replaced(kind: str, item: Item) -> bool:
+    """Whether a copy of that kind takes this image's place."""
+    if kind == "thumbnails":
+        return is_worth_a_thumbnail(item.width, item.height)
+    return item.process == "progressive" if kind == "baseline" else item.format == "png"
+
+
+def encode(kind: str, data: bytes) -> bytes:
+    """The copy of an image's file. Raises ImageError: Pillow cannot make it."""
+    return image_errors("encode", "Pillow", _ENCODERS[kind])(data)
+
+
+def make(manifest: Manifest, kind: str, folder: Path, progress: Progress) -> None:
+    """Fill a folder: a copy of each valid image that has one, a link or the bytes of the others.
+
+    Files are in the manifest's order by name. Those of an earlier call are kept.
+    """
+    read, plain = readers.make(manifest), readers.storage_of(manifest) == "files"
+
+    def one(numbered: tuple[int, Item]) -> None:
+        index, item = numbered
+        path = folder / f"{index:07d}"
+        if path.exists():
+            return
+        data = None
+        if replaced(kind, item):
+            with suppress(ImageError):  # it stays as it is: copies are of the same images
+                data = encode(kind, read(item))
+        if data is None and plain:
+            os.symlink(manifest.root / item.path, path)
+        else:
+            write_bytes(path, data or read(item), sync=False)
+
+    folder.mkdir(parents=True, exist_ok=True)
+    items = list(enumerate(manifest.valid))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for done, _ in enumerate(pool.map(one, items), start=1):
+            progress(done, len(items), f"copies: {kind}")

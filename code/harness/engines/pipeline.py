@@ -1,0 +1,186 @@
+"""The nine stages bound to one recipe, ready for an engine to call."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.corpora import readers
+from harness.corpora.manifest import Item, Manifest
+from wallclock.clock import in_ranges
+from wallclock.errors import image_errors
+from wallclock.fetch import Reader
+from wallclock.infer import Embedder, Floats, open_embedder
+from wallclock.loader import (
+    Arrays,
+    DecodeImage,
+    Feed,
+    InPlaceStages,
+    augmentation_of,
+    in_place_stages,
+    loaded_px,
+)
+from wallclock.recipe import ModelSpec, Recipe
+from wallclock.stages import augment, forward, normalize, resize, sinks
+from wallclock.stages.augment import Augmentation
+from wallclock.stages.decode import Pixels
+
+
+@dataclass(frozen=True)
+class LoadStages:
+    """The stages before the device, one callable each: four that take an image, and `assemble`.
+
+    `prefetch` announces the images that will be read next, for a reader that can fetch ahead.
+    This is what a DataLoader worker runs; it needs neither the model nor the device. `labels`
+    names the decoder, the resizer and the corpus layout that were bound.
+    """
+
+    read: Callable[[Item], bytes]
+    decode: Callable[[Item, bytes], Pixels]
+    resize: Callable[[Item, Pixels], Pixels]
+    normalize: Callable[[Pixels], Arrays]
+    assemble: Callable[[Sequence[Arrays]], Arrays]
+    prefetch: Callable[[Sequence[Item]], None] = field(default=lambda items: None, kw_only=True)
+    labels: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+
+
+@dataclass(frozen=True)
+class DeviceStages(Embedder):
+    """The four stages that take a batch: an embedder, and the sink.
+
+    `finish` completes the sink's file, `output`.
+    """
+
+    serialize: Callable[[Sequence[str], Floats], None] = field(default=lambda ids, vectors: None)
+    finish: Callable[[], None] = field(default=lambda: None)
+    output: Path | None = None
+
+
+@dataclass(frozen=True)
+class AugmentedItem(Item):
+    """An image as one epoch of a training sees it."""
+
+    augmentation: Augmentation | None = None
+
+
+@dataclass(frozen=True)
+class RequestedItems:
+    """The image at a position; past the last one they start over, in the next epoch.
+
+    In every epoch an image is augmented anew where the recipe says so. A class, so that a spawned
+    worker can have it.
+    """
+
+    items: Sequence[Item]
+    augments: bool
+    seed: int
+
+    def __call__(self, position: int) -> Item:
+        """The image at a position."""
+        epoch, index = divmod(position, len(self.items))
+        item = self.items[index]
+        if not self.augments:
+            return item
+        drawn = augment.draw(item.width, item.height, self.seed, epoch, index)
+        values: dict[str, Any] = {f.name: getattr(item, f.name) for f in fields(Item)}
+        return AugmentedItem(**values, augmentation=drawn)
+
+
+def requested(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> RequestedItems:
+    """The valid images of a manifest, by position."""
+    return RequestedItems(manifest.valid, recipe.augment != "none", model.seed)
+
+
+class ManifestFeed(Feed):
+    """The valid images of a manifest, for the loader of threads."""
+
+    def __init__(self, manifest: Manifest, recipe: Recipe, model: ModelSpec) -> None:
+        self._item_at = requested(manifest, recipe, model)
+        super().__init__(readers.make(manifest), len(self._item_at.items))
+
+    def item_at(self, position: int) -> Item:
+        """The image at a position."""
+        return self._item_at(position)
+
+
+#: Field of the stages → the name of its NVTX range.
+_LOADING = {name: name for name in ("read", "decode", "resize", "normalize", "assemble")}
+
+
+def load_stages(recipe: Recipe, model: ModelSpec, manifest: Manifest) -> LoadStages:
+    """Bind the stages before the device. Raises as `in_place_stages` does."""
+    px, crops = loaded_px(recipe, model), recipe.augment == "cpu"
+    decode_image = DecodeImage(recipe, px)
+    resizer = resize.make(recipe.resizer, recipe.interpolation, px)
+    reader = readers.make(manifest)
+
+    def resize_image(item: Item, pixels: Pixels) -> Pixels:
+        if crops and (drawn := augmentation_of(item)):
+            return augment.finish(resizer.resize(augment.crop(pixels, drawn)), drawn)
+        return resizer.resize(pixels, (item.height, item.width))
+
+    on_host = recipe.normalize_on == "host"
+    stages = LoadStages(
+        read=image_errors("read", reader.layout, reader.__call__),
+        prefetch=reader.prefetch,
+        decode=decode_image.__call__,
+        resize=image_errors("resize", resizer.name, resize_image),
+        # Left to the device, pixels pass unchanged.
+        normalize=normalize.make(*model.statistics) if on_host else lambda pixels: pixels,
+        assemble=np.stack,
+        labels={"decoder": decode_image.decoder, "resizer": resizer.name, "layout": reader.layout},
+    )
+    # Those of engine `serial` are ranges already: its stage profiler sees to that.
+    return stages if recipe.engine == "serial" else in_ranges(stages, _LOADING)
+
+
+def free_stages(recipe: Recipe, model: ModelSpec, reader: Reader) -> InPlaceStages:
+    """As `in_place_stages`, but decode and resize return at once: what the engine itself costs."""
+    pixels = np.zeros((1, 1, 3), dtype=np.uint8)
+    return replace(
+        in_place_stages(recipe, model, reader),
+        decode=lambda item, data: pixels,
+        resize_into=lambda item, pixels, row: None,
+    )
+
+
+def device_stages(recipe: Recipe, model: ModelSpec, folder: Path) -> DeviceStages:
+    """Bind the stages that take a batch, and the sink's file in a folder.
+
+    Raises as `open_embedder` does.
+    """
+    embedder = open_embedder(recipe, model, forward.cache_of(folder))
+    sink = sinks.make(recipe.sink, folder, model.dim)
+    stages = DeviceStages(
+        h2d=embedder.h2d,
+        forward=embedder.forward,
+        d2h=embedder.d2h,
+        device=embedder.device,
+        synchronize=embedder.synchronize,
+        weights_digest=embedder.weights_digest,
+        labels=embedder.labels,
+        serialize=sink.write,
+        finish=sink.close,
+        output=sink.path,
+    )
+    return stages if recipe.engine == "serial" else in_ranges(stages, {"serialize": "serialize"})
+
+
+def null_stages() -> tuple[LoadStages, DeviceStages]:
+    """Stages that do nothing: what is left is the harness's own cost."""
+    pixels = np.zeros((1, 1, 3), dtype=np.uint8)
+    floats = np.zeros((3, 1, 1), dtype=np.float32)
+    vectors = np.zeros((1, 1), dtype=np.float32)
+    load = LoadStages(
+        read=lambda item: b"",
+        decode=lambda item, data: pixels,
+        resize=lambda item, pixels: pixels,
+        normalize=lambda pixels: floats,
+        assemble=lambda images: floats,
+    )
+    device = DeviceStages(
+        h2d=lambda batch: batch, forward=lambda batch: vectors, d2h=lambda result: vectors
+    )
+    return load, device

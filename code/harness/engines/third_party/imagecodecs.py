@@ -1,0 +1,44 @@
+"""imagecodecs' libjpeg-turbo binding; it does not resize, so torch or OpenCV does.
+
+https://github.com/cgohlke/imagecodecs#readme: `jpeg8_decode` takes bytes and returns an array.
+Variants: `torch` antialiases; OpenCV's `area` averages whole pixels; its `linear`, the paper's,
+does not antialias.
+"""
+
+from harness.engines.third_party._interface import version
+from harness.engines.third_party._torch import Load, antialiased, dataloader
+from harness.peers import import_or_unavailable
+from wallclock.stages.decode import Pixels
+
+_RESIZES = {
+    "torch": "interpolate(bilinear, antialias)",
+    "area": "cv2 INTER_AREA",
+    "linear": "cv2 INTER_LINEAR",
+}
+
+
+def _make(px: int, variant: str) -> Load:
+    import cv2
+
+    codecs = import_or_unavailable("imagecodecs")
+    flag = cv2.INTER_LINEAR if variant == "linear" else cv2.INTER_AREA
+
+    def load(data: bytes, row: Pixels) -> None:
+        pixels = codecs.jpeg8_decode(data, outcolorspace="RGB")
+        if variant in ("", "torch"):
+            row[...] = antialiased(pixels, px)
+            return
+        cv2.resize(pixels, (px, px), dst=row, interpolation=flag)
+
+    return load
+
+
+LOADER = dataloader(
+    "imagecodecs",
+    "DataLoader + imagecodecs",
+    _make,
+    lambda variant: f"jpeg8_decode, {_RESIZES[variant or 'torch']}",
+    lambda: version("imagecodecs"),
+    ("imagecodecs",),
+    tuple(_RESIZES),
+)

@@ -1,0 +1,41 @@
+"""What a first version does: `Image.open`, `convert`, `resize` with Pillow's bilinear filter.
+
+`blocks`: Pillow keeps the memory of images that were freed, as
+https://pillow.readthedocs.io/en/stable/reference/block_allocator.html describes.
+"""
+
+import io
+
+import numpy as np
+
+from harness.engines.third_party._interface import version
+from harness.engines.third_party._torch import Load, dataloader
+from wallclock.stages.decode import Pixels
+
+#: Blocks of 16 MiB that Pillow keeps: an original of 5 MP takes two, converted or not.
+_BLOCKS = 8
+
+
+def make(px: int, variant: str) -> Load:
+    """Full decode and resize, both inside Pillow."""
+    from PIL import Image
+
+    Image.MAX_IMAGE_PIXELS = None
+    if variant == "blocks":
+        getattr(Image, "core").set_blocks_max(_BLOCKS)  # noqa: B009 - not in its type stubs
+
+    def load(data: bytes, row: Pixels) -> None:
+        image = Image.open(io.BytesIO(data)).convert("RGB")
+        row[...] = np.asarray(image.resize((px, px), Image.Resampling.BILINEAR))
+
+    return load
+
+
+def _settings(variant: str) -> str:
+    blocks = f", PILLOW_BLOCKS_MAX={_BLOCKS}" if variant == "blocks" else ""
+    return f"Image.open, convert, resize(BILINEAR){blocks}"
+
+
+LOADER = dataloader(
+    "pil", "DataLoader + PIL", make, _settings, lambda: version("pillow"), variants=("", "blocks")
+)

@@ -1,0 +1,50 @@
+"""Pillow behind `Image.draft`: libjpeg's scaled decoding, never below a margin of the target.
+
+https://pillow.readthedocs.io/en/stable/reference/Image.html#PIL.Image.Image.draft. `draft` returns
+the box of the scaled array that the image covers; resizing all of the array instead would shift the
+picture. Variants: the margin, as many times the target's side, and `thumbnail`: what
+`Image.thumbnail` does, with `reducing_gap=2`.
+"""
+
+import io
+
+import numpy as np
+
+from harness.engines.third_party._interface import version
+from harness.engines.third_party._torch import Load, dataloader
+from wallclock.stages.decode import Pixels
+
+_THUMBNAIL_GAP = 2.0
+
+
+def load_function(px: int, variant: str) -> Load:
+    """Bytes of a JPEG into a row, uint8 (px, px, 3)."""
+    from PIL import Image
+
+    Image.MAX_IMAGE_PIXELS = None
+    gap = _THUMBNAIL_GAP if variant == "thumbnail" else None
+    side = px * (gap or float(variant or 1))
+
+    def load(data: bytes, row: Pixels) -> None:
+        image = Image.open(io.BytesIO(data))
+        _, box = image.draft("RGB", (side, side)) or (None, None)  # type: ignore[arg-type]
+        full = image.convert("RGB")
+        row[...] = np.asarray(full.resize((px, px), Image.Resampling.BILINEAR, box, gap))
+
+    return load
+
+
+def _settings(variant: str) -> str:
+    if variant == "thumbnail":
+        return f"draft at margin {_THUMBNAIL_GAP}, its box, resize(BILINEAR, reducing_gap=2)"
+    return f"draft at margin {variant or 1}, its box, resize(BILINEAR)"
+
+
+LOADER = dataloader(
+    "pil-draft",
+    "DataLoader + PIL draft",
+    load_function,
+    _settings,
+    lambda: version("pillow"),
+    variants=("1.25", "1", "2", "thumbnail"),
+)

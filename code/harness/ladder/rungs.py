@@ -1,0 +1,254 @@
+"""GumGum's module, rungs 1 to 4, as a process: `python -m harness.ladder.rungs SETTINGS`.
+
+Source: R. Moarref, "Simple Ways to Save Big in Computer Vision Inference" (GumGum, 2020).
+
+    1   everything on the main thread
+    2   threads for I/O: 3 pull, 10 download, 3 call back, through queues of 300
+    3   preprocessing in parallel with the device, two images ahead for each worker
+    4   the same, in batches
+
+Messages come in tens; the answer goes back with the message's id as idempotency key, then the
+message is deleted. Images are decoded in full and resized by Pillow, normalized to float32. Where
+the source is silent: its DataLoader workers are a pool of forked processes here, because its input
+is a queue that only the main process holds; they send pixels through a pipe as pickles. A batch
+waits for its last image at most as long as a step of a whole batch takes, or the last requests
+would never be answered. A message is deleted by a call of its own.
+
+A mock machine in place of theirs: a step and a preprocessing last at least as long as the settings
+say, and sleep what is left of it, so that this machine's cores do not limit a larger one's.
+"""
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from io import BytesIO
+from queue import Empty, Queue
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.predict.ladder import CALLERS, DOWNLOADERS
+from wallclock.recipe import IMAGENET_MEAN, IMAGENET_STD
+
+_PULLERS, _QUEUE_SIZE, _AHEAD = 3, 300, 2
+_RECEIVED, _WAIT_S = 10, 1
+_TIMEOUT_S = 30.0
+
+Pixels = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One rung at work. Times in milliseconds; 0: as long as it takes here."""
+
+    queue_url: str
+    rung: int
+    batch: int
+    workers: int
+    px: int
+    preprocess_ms: float = 0.0
+    #: Of a step: fixed, and for each image.
+    step_ms: float = 0.0
+    step_ms_per_image: float = 0.0
+
+    def step_s(self, n: int) -> float:
+        """The least duration of a step of n images."""
+        return (self.step_ms + self.step_ms_per_image * n) / 1e3
+
+
+class Request(NamedTuple):
+    """A message: its id, its body's fields, and the handle that deletes it."""
+
+    id: str
+    url: str
+    callback_url: str
+    handle: str
+
+
+class Network:
+    """The queue by boto3, downloads and callbacks by urllib3, connections kept alive."""
+
+    def __init__(self, queue_url: str) -> None:
+        import boto3
+        import urllib3
+        from botocore.config import Config
+
+        at = urlsplit(queue_url)
+        credentials = {f"aws_{name}": "none" for name in ("access_key_id", "secret_access_key")}
+        self._sqs = boto3.client(
+            "sqs",
+            region_name="us-east-1",
+            endpoint_url=f"{at.scheme}://{at.netloc}",
+            config=Config(max_pool_connections=_PULLERS + CALLERS),
+            **credentials,
+        )
+        self._url = queue_url
+        self._http = urllib3.PoolManager(maxsize=DOWNLOADERS, timeout=_TIMEOUT_S)
+
+    def pull(self) -> list[Request]:
+        """Up to ten messages; waits a second for the first."""
+        answer = self._sqs.receive_message(
+            QueueUrl=self._url, MaxNumberOfMessages=_RECEIVED, WaitTimeSeconds=_WAIT_S
+        )
+        return [_parsed(message) for message in answer.get("Messages", ())]
+
+    def download(self, request: Request) -> bytes:
+        """The image. Raises OSError: any status but 200."""
+        answer = self._http.request("GET", request.url)
+        if answer.status != 200:
+            raise OSError(f"{request.url}: status {answer.status}")
+        return answer.data
+
+    def call_back(self, request: Request, result: Any) -> None:
+        """Send a result, then delete the message. Raises OSError: it was not accepted."""
+        body = json.dumps({"id": request.id, "result": result})
+        headers = {"Content-Type": "application/json", "Idempotency-Key": request.id}
+        answer = self._http.request("POST", request.callback_url, body=body, headers=headers)
+        if answer.status != 200:
+            raise OSError(f"{request.callback_url}: status {answer.status}")
+        self._sqs.delete_message(QueueUrl=self._url, ReceiptHandle=request.handle)
+
+
+def preprocess(data: bytes, px: int, least_s: float) -> Pixels:
+    """Decode in full, resize to (3, px, px), normalize; takes `least_s` at least."""
+    from PIL import Image
+
+    began = time.perf_counter()
+    with Image.open(BytesIO(data)) as image:
+        resized = image.convert("RGB").resize((px, px), Image.Resampling.BILINEAR)
+    pixels: Pixels = np.asarray(resized, np.float32)
+    mean, std = (np.array(values, np.float32) for values in (IMAGENET_MEAN, IMAGENET_STD))
+    pixels = (pixels / np.float32(255) - mean) / std
+    sleep_until(began + least_s)
+    return pixels.transpose(2, 0, 1)
+
+
+def sleep_until(at: float) -> None:
+    """Sleep until a time of `perf_counter`; returns at once if that is over."""
+    time.sleep(max(0.0, at - time.perf_counter()))
+
+
+def main(settings: Settings) -> None:
+    """Serve until SIGTERM."""
+    signal.signal(signal.SIGTERM, _exit)
+    network = Network(settings.queue_url)
+    if settings.rung == 1:
+        _sequential(settings, network)
+    elif settings.rung == 2:
+        _answer(settings, network, None)
+    else:
+        # Forked before any thread starts, all at once.
+        with ProcessPoolExecutor(settings.workers, multiprocessing.get_context("fork")) as pool:
+            pool.submit(os.getpid).result()
+            _answer(settings, network, pool)
+
+
+def _sequential(settings: Settings, network: Network) -> None:
+    while True:
+        for request in network.pull():
+            data = network.download(request)
+            pixels = preprocess(data, settings.px, settings.preprocess_ms / 1e3)
+            network.call_back(request, _step(settings, [pixels])[0])
+
+
+def _answer(settings: Settings, network: Network, pool: Executor | None) -> None:
+    """I/O in threads; the main thread, or the pool, preprocesses; the main thread steps."""
+    pulled, downloaded, results = (Queue[Any](_QUEUE_SIZE) for _ in range(3))
+
+    def pull() -> None:
+        for request in network.pull():
+            pulled.put(request)
+
+    def download() -> None:
+        request = pulled.get()
+        downloaded.put((request, network.download(request)))
+
+    def call_back() -> None:
+        network.call_back(*results.get())
+
+    for count, task in ((_PULLERS, pull), (DOWNLOADERS, download), (CALLERS, call_back)):
+        for _ in range(count):
+            _start(task)
+    images = _alone(settings, downloaded) if pool is None else _ahead(settings, downloaded, pool)
+    for requests, pixels in images:
+        for request, result in zip(requests, _step(settings, pixels), strict=True):
+            results.put((request, result))
+
+
+Batches = Iterator[tuple[Sequence[Request], Sequence[Pixels]]]
+
+
+def _alone(settings: Settings, downloaded: "Queue[Any]") -> Batches:
+    while True:
+        request, data = downloaded.get()
+        yield [request], [preprocess(data, settings.px, settings.preprocess_ms / 1e3)]
+
+
+def _ahead(settings: Settings, downloaded: "Queue[Any]", pool: Executor) -> Batches:
+    """Batches in the order of their images, which the pool preprocesses meanwhile."""
+    submitted: Queue[tuple[Request, Future[Pixels]]] = Queue(_AHEAD * settings.workers)
+
+    def submit() -> None:
+        request, data = downloaded.get()
+        least_s = settings.preprocess_ms / 1e3
+        submitted.put((request, pool.submit(preprocess, data, settings.px, least_s)))
+
+    _start(submit)
+    size = settings.batch if settings.rung == 4 else 1
+    while True:
+        batch = [submitted.get()]
+        deadline = time.monotonic() + settings.step_s(size)
+        try:
+            while len(batch) < size:
+                batch.append(submitted.get(timeout=max(0.0, deadline - time.monotonic())))
+        except Empty:
+            pass  # the step takes what there is
+        requests, futures = zip(*batch, strict=True)
+        yield requests, [future.result() for future in futures]
+
+
+def _step(settings: Settings, images: Sequence[Pixels]) -> list[list[float]]:
+    """The mock device's results of a batch."""
+    began = time.perf_counter()
+    np.stack(images)
+    sleep_until(began + settings.step_s(len(images)))
+    return [[]] * len(images)
+
+
+def _start(task: Callable[[], None]) -> None:
+    """Call it again and again in a thread; an exception ends the process."""
+
+    def run() -> None:
+        try:
+            while True:
+                task()
+        except Exception:  # noqa: BLE001 - a dead thread must not pass for a slow one
+            traceback.print_exc()
+            os._exit(1)
+
+    threading.Thread(target=run, daemon=True).start()
+
+
+def _parsed(message: Mapping[str, str]) -> Request:
+    body = json.loads(message["Body"])
+    return Request(
+        message["MessageId"], body["url"], body["callback_url"], message["ReceiptHandle"]
+    )
+
+
+def _exit(number: int, frame: object) -> None:
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main(Settings(**json.loads(sys.argv[1])))

@@ -1,0 +1,122 @@
+"""How far the cells of a run are, and how long they will take.
+
+A cell's duration is estimated from earlier records of this machine, else from the paper's figures.
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.progress import Progress
+
+from harness import records
+from harness.spec import Cell
+from wallclock.progress import format_duration
+from wallclock.recipe import ModelSpec
+
+#: Process start, imports and model load, in seconds, with and without torch.
+_START_S = {True: 5.0, False: 1.0}
+#: Seconds an image, from the paper: decode + resize with Pillow and with the native libraries; the
+#: forward pass of a T4. A CPU's forward is the paper's 1.3 img/s on one thread.
+_PILLOW_S = {"small_256": 0.0025, "original": 0.046}
+_NATIVE_S = {"small_256": 0.0015, "original": 0.011}
+_FORWARD_S = {"cuda": 1 / 264, "cpu": 1 / 1.3}
+#: FP16's forward over FP32's: a CPU emulates it.
+_FP16 = {"cuda": 264 / 1006, "cpu": 4.0}
+#: Protocols that run the model.
+_EMBEDS = frozenset({"serial", "fidelity", "profiler", "throughput", "runtime", "layers"})
+
+
+class CellProgress:
+    """Progress of the cells: how many are done, the current one's img/s, the time left."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress, self._total, self._done = progress, total, 0
+        self._task = progress.add_task("cells", total=total, note="")
+        self._name, self._left, self._start = "", "", 0.0
+
+    def start(self, name: str, seconds_left: float) -> None:
+        """A cell begins; the run is expected to take `seconds_left` more."""
+        self._name, self._start = name, time.monotonic()
+        self._left = f"about {format_duration(seconds_left)} left"
+        self._progress.update(self._task, description=name, note=self._left)
+
+    def images(self, done: int) -> None:
+        """The current cell has done so many images."""
+        rate = done / max(time.monotonic() - self._start, 1e-9)
+        self._progress.update(self._task, note=f"{rate:,.1f} img/s · {self._left}")
+
+    def finish(self, outcome: str) -> None:
+        """The current cell ended."""
+        self._done += 1
+        self._progress.update(self._task, completed=self._done)
+        if not self._progress.console.is_terminal:
+            duration = format_duration(time.monotonic() - self._start)
+            line = f"[{self._done}/{self._total}] {self._name}: {outcome}, {duration}"
+            self._progress.console.print(line, markup=False)
+
+
+class Estimator:
+    """Estimates a cell's seconds, from the records of similar cells where there are any."""
+
+    def __init__(self, runs: Path, cores: int) -> None:
+        self._known = {
+            _similarity_key(cell): (_images(cell), seconds)
+            for cell, seconds in records.durations(runs)
+        }
+        self._cores = max(cores, 1)
+
+    def seconds(self, cell: Cell) -> float:
+        """Expected wall time of one cell, its process included."""
+        known_n, known_s = self._known.get(_similarity_key(cell), (0, 0.0))
+        if not known_s:
+            return self._from_paper(cell)
+        fixed = min(_START_S[True], known_s)
+        return fixed + (known_s - fixed) * (_images(cell) / known_n if known_n else 1)
+
+    def _from_paper(self, cell: Cell) -> float:
+        embeds, n, recipe = cell.protocol in _EMBEDS, _images(cell), cell.recipe
+        load = forward = 0.0
+        if cell.corpus:
+            of_one = _PILLOW_S if recipe.decoder == "pil" else _NATIVE_S
+            load = of_one[cell.corpus.image_set]
+        if embeds and cell.model.weights == "none":
+            batch_ms, image_ms = cell.model.service_ms, cell.model.service_ms_per_image
+            forward = (batch_ms / recipe.batch_size + image_ms) / 1e3
+        elif embeds:
+            one_core = recipe.device == "cuda" or recipe.torch_threads == 1
+            forward = _FORWARD_S[recipe.device] / (1 if one_core else self._cores)
+            forward *= _FP16[recipe.device] if recipe.dtype == "fp16" else 1
+            # Of networks of the same depth: most of the work is products of width by width.
+            forward *= (cell.model.dim / ModelSpec.dim) ** 2
+        seconds = load + forward
+        if cell.protocol == "throughput":
+            # At least one batch is measured; what the loader prefetches warms up, at most half.
+            n = max(n, recipe.batch_size)
+            n += min(n // 2, (2 * recipe.workers + 1) * recipe.batch_size)
+            # In the paper's cells with Pillow nothing overlaps: 168 img/s, and 170 serially.
+            workers = recipe.workers or (self._cores if recipe.engine == "threads" else 0)
+            if workers and recipe.decoder != "pil":
+                seconds = max(forward, load / min(workers, self._cores))
+        elif cell.protocol in ("runtime", "layers"):
+            n = recipe.batch_size * (1 + int(cell.params["batches"]))
+        elif cell.protocol == "formats":  # each is encoded, then decoded
+            n *= 2 * len(cell.params["encodings"])
+        # Of a loader's or a training's steady state, what was loaded ahead comes first.
+        passes_of = {"contention": self._cores.bit_length() + 1, "step": 3}
+        passes = (passes_of | {"train_step": 3, "train": 2}).get(cell.protocol, 1)
+        if cell.protocol == "forms":
+            passes = 4 * len(cell.params["where"])
+        timed = passes * float(cell.params.get("seconds", 0))
+        starts_torch = embeds or cell.protocol.startswith("train")
+        return _START_S[starts_torch] + max(n * seconds, timed)
+
+
+def _images(cell: Cell) -> int:
+    return cell.corpus.n if cell.corpus else 0
+
+
+def _similarity_key(cell: Cell) -> tuple[Any, ...]:
+    image_set = cell.corpus.image_set if cell.corpus else ""
+    measured = (cell.experiment, cell.protocol, cell.label, image_set)
+    return (*measured, cell.model.weights, cell.recipe.device, cell.recipe.torch_threads)

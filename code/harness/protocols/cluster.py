@@ -1,0 +1,346 @@
+"""Protocols `cluster`, `killed`, `scaled`: jobs on systems for many machines, whole and killed.
+
+A job is a process of its own (`measure.systems`): from a list of `params.n` images to Parquet files
+of ids and vectors, by a model that takes no time. Every id has a link of its own to one of the
+corpus's files, which come round again and again. The rate is that between the first batch in the
+model and the last one, the first not counted; of this suite's own jobs, between the first part on
+the disk and the last. What a system had prepared by then is in its favour. All before is
+`startup_s`. Memory is that of the process and all below it, once a second, shared pages once.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from harness import provenance, systems
+from harness.corpora.manifest import Manifest
+from harness.protocols import fidelity, protocol
+from harness.protocols.protocol import Measurement, Progress
+from harness.spec import Cell
+from harness.systems import SYSTEMS, System
+from harness.systems._task import Task
+from harness.testbed import killing, ray_nodes
+from wallclock.job import JobSettings
+from wallclock.machine import ProcessTree, usable_cores
+from wallclock.stages.decode import Pixels
+
+_PERIOD_S = 1.0
+#: Parts of this suite's own jobs; batches or parts that a rate takes, at least.
+_PARTS, _LEAST = 8, 4
+_ALL_BLOCKS = -1
+#: For a worker to appear that can be killed.
+_APPEARS_S = 30.0
+#: Moments that are drawn for a kill, at most: a job may end earlier than the undisturbed one.
+_TRIES = 3
+
+
+def cluster(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """One job. `params.damaged`: every so many-th file is cut in half; 0 for none.
+
+    Samples: `wall`, of `n_loaded` images. Values: `job_s`, all of the process; `startup_s`;
+    `stored_bytes`, in Ray's object store; `peak_memory_mib`; `fidelity`, in the first repeat. With
+    damaged files instead `damaged` of them, `aborted`, the last line where the job failed, `lost`,
+    good images without a vector, `delivered`, damaged ones with a vector, and the same for Ray with
+    any number of `errored` blocks. Raises RuntimeError: without damage the job failed, or an image
+    has no vector or two.
+    """
+    params, system = cell.params, SYSTEMS[cell.params["system"]]
+    system.check()
+    manifest = protocol.open_corpus(cell, "jpeg")
+    values = protocol.set_conditions(cell, manifest, uses_torch=False)
+    values |= {"cores": usable_cores(), "n_images": params["n"]}
+    listed = list_images(manifest, params["n"], work / "images", params["damaged"])
+    task = _task(cell, work / "vectors", listed)
+    if params["damaged"]:
+        return Measurement({}, values | _damaged(system, task, params, progress))
+    if cell.repeat == 0 and params["fidelity"]:
+        values["fidelity"] = _compared(system, task, cell, manifest)
+    ran = _run(system, task, progress)
+    if ran.error:
+        raise RuntimeError(f"{system.label}: {ran.error}")
+    counts = _counts(task.out, range(params["n"]))
+    if counts["lost"] or counts["doubled"]:
+        raise RuntimeError(f"{system.label}: {counts} of {params['n']} images")
+    n, seconds, first = between(_stamps(system, task))
+    values |= {"n_loaded": n, "job_s": ran.seconds, "startup_s": first - ran.began}
+    values |= {"peak_memory_mib": ran.peak_mib, **ran.report}
+    return Measurement({"wall": [round(1e9 * seconds)]}, values)
+
+
+def killed(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """The job on two nodes of one CPU each, killed at random moments (`testbed.killing`).
+
+    Values: `kills`, for each victim `rounds` with a kill of `attempts`, `missing`, `doubled`,
+    `different` images, `aborted` reasons, `lost_s` of each of those rounds; `job_s` without a kill.
+    """
+    params, system = cell.params, SYSTEMS[cell.params["system"]]
+    system.check()
+    manifest = protocol.open_corpus(cell, "jpeg")
+    values: dict[str, Any] = {"cores": usable_cores(), "n_images": params["n"]}
+    listed = list_images(manifest, params["n"], work / "images")
+    task = replace(_task(cell, work, listed), service_ms=params["service_ms"])
+    env = {"PYTHONPATH": str(provenance.CODE), **ray_nodes.HEALTH}
+    with ExitStack() as stack:
+        nodes = None
+        if "node" in system.victims:
+            nodes = stack.enter_context(ray_nodes.started(env))
+            task = replace(task, address=nodes.address, cpus=1)
+        job = killing.Job(
+            lambda out: _command(system, replace(task, out=str(out))),
+            rows,
+            env=env,
+            limit_s=params["limit_s"],
+        )
+        whole = killing.undisturbed(job, work / "undisturbed")
+        values |= {"job_s": whole.seconds, "kills": {}}
+        for done, victim in enumerate(system.victims, 1):
+            one = replace(job, victim=_killer(victim, nodes))
+            values["kills"][victim] = _kills(one, work / victim, params, whole)
+            progress(done)
+    return Measurement({}, values)
+
+
+def scaled(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """The job on `params.nodes` nodes of one CPU each, with a model that sleeps.
+
+    So the nodes do not compete for this machine's cores. Samples: `wall`, from the start of the
+    job's process to its last part. Values: `actors`; `shard`; `actor_img_per_s`, of one actor
+    between the first part and the last; `begin_s`, until the first shard began, by that rate.
+    """
+    params, system = cell.params, SYSTEMS[cell.params["system"]]
+    system.check()
+    manifest = protocol.open_corpus(cell, "jpeg")
+    n, actors, shard = params["n"], params["nodes"], params["shard"]
+    task = _task(cell, work / "vectors", list_images(manifest, n, work / "images"))
+    task = replace(task, service_ms=params["service_ms"], shard=shard, cpus=1)
+    with ray_nodes.started({"PYTHONPATH": str(provenance.CODE)}, actors) as nodes:
+        ran = _run(system, replace(task, address=nodes.address), progress)
+    if ran.error:
+        raise RuntimeError(f"{system.label}: {ran.error}")
+    stamps = sorted(_stamps(system, task))
+    _, seconds, first = between(stamps)
+    # The other actors' first parts may come within a moment of the first one.
+    rate = (n - actors * shard) / seconds / actors
+    values = {"cores": usable_cores(), "n_images": n, "n_loaded": n, "actors": actors}
+    values |= {"shard": shard, "actor_img_per_s": rate}
+    values["begin_s"] = first - ran.began - shard / rate
+    return Measurement({"wall": [round(1e9 * (stamps[-1][0] - ran.began))]}, values)
+
+
+def _kills(
+    job: killing.Job, folder: Path, params: Mapping[str, Any], whole: killing.Undisturbed
+) -> dict[str, Any]:
+    """Kill the job `params.rounds` times; a moment after its end is drawn again."""
+    total: dict[str, Any] = dict.fromkeys(("missing", "doubled", "different", "rounds"), 0)
+    total |= {"aborted": [], "lost_s": [], "attempts": 0}
+    while total["rounds"] < params["rounds"] > total["attempts"] / _TRIES:
+        out, number = folder / str(total["attempts"]), total["attempts"]
+        out.mkdir(parents=True)
+        drawn = zlib.crc32(f"{params['seed']} {params['system']} {folder.name} {number}".encode())
+        report = killing.kill_at_random(job, out, drawn, rounds=1, kills=1, whole=whole)
+        for name in ("missing", "doubled", "different"):
+            total[name] += len(getattr(report, name))
+        total["aborted"] += map(_last_line, report.aborted)
+        total["lost_s"] += report.lost_s
+        total["rounds"] += report.kills.total()
+        total["attempts"] += 1
+    return total
+
+
+def _killer(victim: str, nodes: ray_nodes.Nodes | None) -> Any:
+    """What kills that part of a job; None: the driver, with all of its process group."""
+    if victim == "driver" or nodes is None:
+        return None
+
+    def kill(driver: int) -> None:
+        if victim == "node":
+            nodes.kill_node()
+            nodes.add()
+            return
+        deadline = time.monotonic() + _APPEARS_S
+        while not (workers := nodes.processes("ray::MapWorker")) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        for worker in workers[:1]:
+            worker.kill()
+
+    return kill
+
+
+def list_images(manifest: Manifest, n: int, folder: Path, damaged: int = 0) -> Path:
+    """Write the list of n images, as links in a folder; every `damaged`-th is a file cut in half.
+
+    Id is the position in seven digits; also the link's name, as `read_images` has no ids.
+    """
+    folder.mkdir()
+    files = [(manifest.root / item.path).resolve() for item in manifest.valid]
+    data, broken = files[0].read_bytes(), folder.with_name("damaged")
+    broken.write_bytes(data[: len(data) // 2])
+    ids = [f"{i:07}" for i in range(n)]
+    paths = [folder / f"{name}.jpg" for name in ids]
+    for i, path in enumerate(paths):
+        path.symlink_to(broken if is_damaged(i, damaged) else files[i % len(files)])
+    listed = folder.with_name("list.parquet")
+    pq.write_table(pa.table({"id": ids, "path": list(map(str, paths))}), listed)
+    return listed
+
+
+def is_damaged(position: int, every: int) -> bool:
+    """Whether the file at this position is damaged; not the first."""
+    return bool(every) and position % every == every - 1
+
+
+def rows(out: Path) -> Iterator[tuple[str, bytes]]:
+    """Every id in a folder's Parquet files, with its vector's bytes."""
+    for path in sorted(out.rglob("*.parquet")):
+        if not path.relative_to(out).parts[0].startswith("."):
+            table = pq.read_table(path, columns=["id", "vector"]).combine_chunks()
+            vectors = np.asarray(table["vector"].combine_chunks().flatten(), np.float32)
+            ids = table["id"].to_pylist()
+            yield from zip(ids, map(bytes, vectors.reshape(len(ids), -1)), strict=True)
+
+
+def between(stamps: Sequence[tuple[float, int]]) -> tuple[int, float, float]:
+    """Times and sizes of batches → images after the first one, their seconds, the first's time.
+
+    Raises RuntimeError: too few to have a rate.
+    """
+    ordered = sorted(stamps)
+    seconds = ordered[-1][0] - ordered[0][0] if ordered else 0.0
+    if len(ordered) < _LEAST or seconds <= 0:
+        raise RuntimeError(f"{len(ordered)} batches in {seconds:g} s have no rate: more images")
+    return sum(size for _, size in ordered[1:]), seconds, ordered[0][0]
+
+
+@dataclass(frozen=True)
+class _Ran:
+    """A job's process. `began`: Unix time; `error`: its last line, where it failed."""
+
+    began: float
+    seconds: float
+    peak_mib: float
+    report: Mapping[str, Any]
+    error: str
+
+
+def _run(system: System, task: Task, progress: Progress = protocol.no_progress) -> _Ran:
+    began, peak = time.time(), 0.0
+    environment = {**os.environ, "PYTHONPATH": str(provenance.CODE)}
+    output = Path(f"{task.out}.output")
+    with (
+        output.open("w") as file,
+        subprocess.Popen(
+            _command(system, task),
+            stdout=file,
+            stderr=file,
+            env=environment,
+            start_new_session=True,
+        ) as process,
+    ):
+        while process.returncode is None:
+            try:
+                process.wait(_PERIOD_S)
+            except subprocess.TimeoutExpired:
+                with suppress(psutil.NoSuchProcess):
+                    peak = max(peak, ProcessTree(process.pid).pss_mib())
+                progress(sum(size for _, size in _stamps(system, task)))
+        seconds = time.time() - began
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # what it left behind
+    text = output.read_text(encoding="utf-8", errors="replace")
+    if process.returncode:
+        return _Ran(began, seconds, peak, {}, _last_line(text))
+    report = next(line for line in reversed(text.splitlines()) if line.startswith("{"))
+    return _Ran(began, seconds, peak, json.loads(report), "")
+
+
+def _command(system: System, task: Task) -> list[str]:
+    module = f"{systems.__name__}.{system.module}"
+    return [sys.executable, "-m", module, json.dumps(asdict(task)), *system.words]
+
+
+def _task(cell: Cell, out: Path, listed: Path) -> Task:
+    n, batch, cores = cell.params["n"], cell.recipe.batch_size, usable_cores()
+    shard = -(-n // (_PARTS * batch)) * batch
+    model, store = cell.model, cell.params["object_store_mib"]
+    return Task(str(listed), str(out), model.input_px, model.dim, batch, cores, shard, store)
+
+
+def _stamps(system: System, task: Task) -> list[tuple[float, int]]:
+    """Time and size of each batch in the model so far; of this suite's own jobs, of each part."""
+    if system.own:
+        parts = Path(task.out).glob("part-*.parquet")
+        return [(path.stat().st_mtime, pq.read_metadata(path).num_rows) for path in parts]
+    if not task.stamps.is_file():
+        return []
+    lines = task.stamps.read_text(encoding="ascii").splitlines()
+    return [(float(at), int(size)) for at, size in map(str.split, lines)]
+
+
+def _damaged(
+    system: System, task: Task, params: Mapping[str, Any], progress: Progress
+) -> dict[str, Any]:
+    bad = [i for i in range(params["n"]) if is_damaged(i, params["damaged"])]
+    good = sorted({*range(params["n"])} - {*bad})
+    ran = _run(system, task, progress)
+    result = {"damaged": len(bad), "aborted": ran.error, **_counts(task.out, good, bad)}
+    if ran.error and system.distribution == "ray":
+        again = replace(task, out=f"{task.out}-errored", max_errored_blocks=_ALL_BLOCKS)
+        tolerant = _run(system, again, progress)
+        counted = {"aborted": tolerant.error, **_counts(again.out, good, bad)}
+        result["errored"] = counted
+    return result
+
+
+def _counts(out: str, good: Sequence[int], bad: Sequence[int] = ()) -> dict[str, int]:
+    """Good images without a vector, damaged ones with a vector, and vectors beyond one an id."""
+    ids = [int(name) for name, _ in rows(Path(out))]
+    found = set(ids)
+    lost, delivered = len({*good} - found), len(found & {*bad})
+    return {"lost": lost, "delivered": delivered, "doubled": len(ids) - len(found)}
+
+
+def _compared(system: System, task: Task, cell: Cell, manifest: Manifest) -> dict[str, float]:
+    """How far the system's own first pictures are from Pillow's."""
+    n = min(cell.params["fidelity"]["images"], len(manifest.valid))
+    chosen = replace(manifest, items=tuple(manifest.valid[:n]))
+    pictures: dict[int, Pixels]
+    if system.own:
+        recipe = JobSettings(model="null").resolved_recipe("cpu")
+        made = fidelity.resized(recipe, cell.model, chosen, {})
+        pictures = {at: made[item.id] for at, item in enumerate(chosen.items)}
+    else:
+        folder = Path(task.out).with_name("pixels")
+        folder.mkdir()
+        listed = list_images(chosen, n, folder / "images")
+        few = replace(task, source=str(listed), out=str(folder / "out"), pixels=True)
+        if error := _run(system, few).error:
+            raise RuntimeError(f"{system.label}: {error}")
+        shape, to_pixels = (task.px, task.px, 3), partial(np.frombuffer, dtype=np.float32)
+        pictures = {
+            int(name): to_pixels(data).reshape(shape).astype(np.uint8)
+            for name, data in rows(Path(few.out))
+        }
+    folder = Path(cell.images.manifest).parent
+    return fidelity.compare_loader_output(pictures, chosen, cell.model, "cpu", 0, folder)
+
+
+def _last_line(text: str) -> str:
+    """The last line that is an error's, or the last one; cut."""
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    errors = [line for line in lines if "Error" in line.partition(":")[0]]
+    return (errors or lines or ["no output"])[-1][:200]

@@ -1,0 +1,66 @@
+"""Protocol `copies`: what making a kind of copies costs, and what it leaves of the picture."""
+
+from array import array
+from pathlib import Path
+from time import perf_counter_ns, thread_time_ns
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from harness.corpora import copies as corpus_copies
+from harness.corpora import readers
+from harness.corpora.manifest import failure_rows
+from harness.protocols import protocol
+from harness.protocols.protocol import Measurement, Progress
+from harness.spec import Cell
+from wallclock.clock import gc_disabled
+from wallclock.errors import ImageError
+from wallclock.machine import set_threads
+from wallclock.stages.decode import make_image
+from wallclock.summary import median, psnr_db
+
+
+def copies(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """Make the copies of `params.copies` in memory, by one thread, for `params.seconds` at most.
+
+    Samples: `encode`, CPU nanoseconds of each. Values: `share` of the images that are replaced;
+    `mean_bytes` and `mean_bytes_before` of those made; `psnr_db`, median over them of both pictures
+    at the network's size (Pillow, bilinear). Failures: images that stay as they are.
+    """
+    kind, manifest = cell.params["copies"], protocol.open_corpus(cell)
+    set_threads(cell.recipe, uses_torch=False)
+    read, decode = readers.make(manifest), make_image()
+    size = (cell.model.input_px, cell.model.input_px)
+
+    def seen(data: bytes) -> Any:
+        return np.asarray(decode(data).resize(size, Image.Resampling.BILINEAR))
+
+    items = [item for item in manifest.valid if corpus_copies.replaced(kind, item)]
+    spent, sizes, decibels, failed = array("q"), list[tuple[int, int]](), list[float](), []
+    deadline = perf_counter_ns() + int(float(cell.params["seconds"]) * 1e9)
+    with gc_disabled():
+        for item in items:
+            try:
+                data = read(item)
+                began = thread_time_ns()
+                copy = corpus_copies.encode(kind, data)
+            except ImageError as error:
+                failed.append(item.with_failure(error))
+                continue
+            spent.append(thread_time_ns() - began)
+            sizes.append((len(copy), len(data)))
+            decibels.append(psnr_db(seen(copy), seen(data)))
+            progress(len(spent))
+            if perf_counter_ns() > deadline:
+                break
+    if not spent:
+        raise protocol.all_failed(failure_rows(failed))
+    copied, before = (float(numbers.mean()) for numbers in np.array(sizes).T)
+    values = {
+        "share": len(items) / len(manifest.valid),
+        "mean_bytes": copied,
+        "mean_bytes_before": before,
+    }
+    values["psnr_db"] = median(decibels)
+    return Measurement({"encode": spent}, values, failure_rows(failed))

@@ -1,0 +1,190 @@
+"""Protocol `forms`: the same images stored in several ways, read from a disk, memory and a store.
+
+A form is a layout and its reader: `files`, `files_s3` (boto3), `tar`, `lmdb`, `parquet`, decoded
+`pixels` and `pixels_256`, which `_map` reads through a memory map instead of `pread`.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import cycle, groupby
+from pathlib import Path
+from time import perf_counter_ns, process_time_ns
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from harness.corpora import readers
+from harness.corpora.manifest import Item, Manifest
+from harness.protocols import protocol
+from harness.protocols.protocol import Measurement, Progress
+from harness.protocols.storage import disk_bytes
+from harness.spec import Cell
+from harness.testbed.ranges import RangeFile, RangeReader, Ranges, serving
+from wallclock.clock import gc_disabled
+from wallclock.errors import Unavailable
+from wallclock.fetch import Reader
+from wallclock.loader import in_place_stages
+from wallclock.machine import set_threads
+
+FINISHES = ("bytes", "tensor")
+#: Passes over evicted files at most: of few small ones each takes milliseconds, evicting longer.
+_COLD_PASSES = 3
+
+#: What one thread does with the bytes of an image.
+_Finish: TypeAlias = Callable[[Item, bytes], object]
+
+
+def forms(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """Read `params.form` of the images, one by one (1) and by `params.in_flight` threads.
+
+    From `params.where`: `cold` (evicted before each pass, mincore asked), `warm`, or `http-<ms>`,
+    a store on loopback that answers so late. Each for `params.seconds` or one pass, whichever is
+    more. `bytes` stops there; `tensor` decodes and resizes to a uint8 row of a batch, as the
+    threads engine does. Opening is not timed. CPU time is this process's, the store has its own.
+
+    Samples: `<where>/<threads>/<finish>`, ns of all passes. Values by the same name: `n` images,
+    `cpu_ms` of one, `cached_share` before the last pass, `from_disk_share` of the bytes (as in the
+    protocol `storage`). `unavailable`: why there is no time, by `where` or name; `kb_on_disk` of an
+    image, in allocated blocks; `mean_kb`, its own bytes.
+    """
+    manifest, form = replace(protocol.open_corpus(cell), cold=False), str(cell.params["form"])
+    layout = form.removesuffix("_map").removesuffix("_s3")
+    if readers.storage_of(manifest) != "files":
+        raise Unavailable("the corpus is not stored as files")
+    set_threads(cell.recipe, uses_torch=False)
+    if layout != "files":
+        manifest = _packed(manifest, layout, Path(cell.images.manifest).parent, progress)
+    items, paths = manifest.valid, readers.stored(manifest)
+    sizes = manifest.size_stats() | {"n_images": len(items)}
+    sizes["mean_kb"] = sum(item.bytes for item in items) / len(items) / 1e3
+    sizes["kb_on_disk"] = sum(path.stat().st_blocks for path in paths) * 0.512 / len(items)
+    samples, passes, unavailable = dict[str, list[int]](), dict[str, Any](), dict[str, str]()
+    with serving(manifest.root) as port, gc_disabled():
+        for where in map(str, cell.params["where"]):
+            if where.startswith("http") and (form.endswith("_map") or form == "lmdb"):
+                unavailable[where] = "a memory map is of local files: it has no remote form"
+                continue
+            if where == "warm":
+                readers.warm(paths)
+            for threads in (1, int(cell.params["in_flight"])):
+                for finish in FINISHES:
+                    name = f"{where}/{threads}/{finish}"
+                    run = _Run(cell, manifest, where, finish, threads)
+                    found = run.passes(port, paths)
+                    if reason := found.pop("reason", ""):
+                        unavailable[name] = reason
+                    else:
+                        samples[name], passes[name] = [found.pop("ns")], found
+                        progress(found["n"])
+    return Measurement(samples, {**sizes, "passes": passes, "unavailable": unavailable})
+
+
+def _packed(files: Manifest, layout: str, folder: Path, progress: Progress) -> Manifest:
+    """The same images in this layout, written once; kept beside the corpus."""
+    # Imported where it is needed: boto3, which it brings, takes a second.
+    from harness.corpora.abo import pack
+
+    path = folder / "forms" / f"{files.image_set}-{files.digest()[:12]}.{layout}.csv"
+    path.parent.mkdir(exist_ok=True)
+    # Not a folder's: those may not declare a layout.
+    files = replace(files, kind="packed")
+    return pack.ensure(files, layout, path, False, lambda done, total, step: progress(done))
+
+
+class _Run:
+    """One condition: where from, by how many threads, how far."""
+
+    def __init__(
+        self, cell: Cell, manifest: Manifest, where: str, finish: str, threads: int
+    ) -> None:
+        self._cell, self._manifest, self._where = cell, manifest, where
+        self._finishes = [_finish(cell, manifest, finish) for _ in range(threads)]
+        items = manifest.valid
+        # A row group is read by one thread; other images are independent.
+        grouped = readers.storage_of(manifest) == "parquet"
+        groups = groupby(items, lambda item: item.path.partition("@")[0] if grouped else item.path)
+        self._tasks = [list(group) for _, group in groups]
+
+    def passes(self, port: int, paths: list[Path]) -> dict[str, Any]:
+        """Passes until the time is over: `ns`, and what the record holds of them."""
+        budget, cold = int(float(self._cell.params["seconds"]) * 1e9), self._where == "cold"
+        reader, first = self._open(port), self._tasks[0][0]
+        # A library's first calls load and allocate.
+        self._finishes[0](first, reader(first))
+        share, sums = None, Counter[str]()
+        for _ in range(_COLD_PASSES if cold else 1):
+            if cold:
+                del reader  # its maps would keep their pages
+                readers.evict(self._manifest.root, paths)
+                share = readers.cached_share(paths)
+                if reason := protocol.not_cold(share):
+                    return {"reason": reason}
+                reader = self._open(port)
+            before, used = disk_bytes(), process_time_ns()
+            tasks = self._tasks if cold else cycle(self._tasks)
+            sums.update(self._pass(reader, tasks, 0 if cold else budget))
+            sums.update(cpu=process_time_ns() - used, fetched=disk_bytes() - before)
+            if sums["ns"] >= budget:
+                break
+        reader.close()
+        local = not self._where.startswith("http")
+        fetched = sums["fetched"] / sums["bytes"] if local else None
+        found = {"ns": sums["ns"], "n": sums["n"], "cpu_ms": sums["cpu"] / sums["n"] / 1e6}
+        return {**found, "cached_share": share, "from_disk_share": fetched}
+
+    def _pass(self, reader: Reader, tasks: Iterable[list[Item]], budget: int) -> Counter[str]:
+        """`n` images, `bytes` and `ns` of all tasks, or of as many as begin within a budget."""
+        # One iterator for all threads: a list's and a cycle's are advanced under the GIL.
+        shared, began = iter(tasks), perf_counter_ns()
+
+        def work(finish: _Finish) -> Counter[str]:
+            n = n_bytes = 0
+            for task in shared:
+                for item in task:
+                    finish(item, reader(item))
+                    n, n_bytes = n + 1, n_bytes + item.bytes
+                if budget and perf_counter_ns() - began > budget:
+                    break
+            return Counter(n=n, bytes=n_bytes)
+
+        with ThreadPoolExecutor(len(self._finishes)) as pool:
+            counts = sum(pool.map(work, self._finishes), Counter[str]())
+        return counts + Counter(ns=perf_counter_ns() - began)
+
+    def _open(self, port: int) -> Reader:
+        root, form = self._manifest.root, str(self._cell.params["form"])
+        if not self._where.startswith("http"):
+            return readers.MapReader(root) if form[-4:] == "_map" else readers.make(self._manifest)
+        if form == "files_s3":
+            # Imported where it is needed: boto3 takes a second.
+            from harness.corpora.remote import RemoteReader
+            from wallclock.fetch.s3 import BucketSpec, Store
+
+            endpoint = f"http://127.0.0.1:{port}"
+            threads = len(self._finishes)
+            return RemoteReader(Store(BucketSpec(self._where, "us-east-1", endpoint, threads)))
+        ranges = Ranges(port, self._where)
+        if readers.storage_of(self._manifest) == "parquet":
+            table = readers.PARQUET_FILE
+            return readers.ParquetReader(root, lambda: RangeFile(ranges, table))
+        return RangeReader(ranges)
+
+
+def _finish(cell: Cell, manifest: Manifest, name: str) -> _Finish:
+    """What follows the bytes of an image, for one thread."""
+    if name == "bytes":
+        return lambda item, data: None
+    stages = in_place_stages(cell.recipe, cell.model, readers.make(manifest))
+    row = np.empty((cell.model.input_px, cell.model.input_px, 3), np.uint8)
+    destination = stages.as_destination(row)
+
+    def prepare(item: Item, data: bytes) -> None:
+        if item.format == "pixels":
+            pixels = np.frombuffer(data, np.uint8).reshape(item.height, item.width, 3)
+        else:
+            pixels = stages.decode(item, data)
+        stages.resize_into(item, pixels, destination)
+
+    return prepare

@@ -1,0 +1,334 @@
+"""Protocols `runtime` and `layers`: one batch through the network, repeatedly.
+
+`runtime`: by one runtime. The batch is real images of the corpus and lies on the device before the
+clock starts. The last run's vectors are compared with those of PyTorch in FP32, computed in this
+process before; under pretrained weights so are those of further images, and their nearest
+neighbours. `layers`: by operator and module, with a trace.
+"""
+
+import os
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from time import perf_counter, perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+from harness.corpora.manifest import Item, Manifest
+from harness.engines.pipeline import load_stages
+from harness.protocols import protocol
+from harness.protocols.protocol import Measurement, Progress, no_progress
+from harness.spec import Cell
+from wallclock.clock import Clock, gc_disabled
+from wallclock.errors import Unavailable, UserError, check_name
+from wallclock.infer import Floats
+from wallclock.machine import set_threads
+from wallclock.recipe import ModelSpec, Recipe
+from wallclock.stages import forward, transfer
+from wallclock.summary import NEIGHBOURS, cosine, median, neighbours_kept, unit_length
+
+#: A row's name → recipe.runtime, recipe.compile, and the device it needs.
+VARIANTS = {
+    "pytorch": ("pytorch", "none", "any"),
+    "pytorch-compile": ("pytorch", "compile", "any"),
+    "pytorch-cudagraph": ("pytorch", "cuda_graphs", "cuda"),
+    "onnxruntime": ("onnxruntime", "none", "cuda"),
+    "onnxruntime-tensorrt": ("tensorrt", "none", "cuda"),
+    "onnxruntime-cpu": ("onnxruntime", "none", "cpu"),
+}
+
+#: The trace that is kept with the record; chrome://tracing and ui.perfetto.dev open it.
+TRACE = "trace-forward.json.gz"
+
+_PREFIX = "module::"
+
+#: Runs a batch, or waits for the device.
+Run = Callable[[], object]
+
+
+def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """Build the runtime, warm it up, time `params.batches` batches, compare its vectors.
+
+    Samples: `batch`, one for each. Values: seconds of export, compilation and warm-up, the provider
+    that ran, and the distance of its vectors from the reference.
+    """
+    from wallclock.stages.forward.pytorch import TORCH_DTYPES
+
+    recipe, model = resolve(cell.recipe), cell.model
+    require_network(model)
+    threads = set_threads(recipe, uses_torch=True)
+    manifest = protocol.open_corpus(cell)
+    images, n_unique = first_batch(manifest, recipe, model)
+    further = _further(manifest, recipe, model, images)
+    # A compiler cache that is warm from the last run would make compile_s a different figure.
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(work / "inductor")
+    os.environ["TRITON_CACHE_DIR"] = str(work / "triton")
+    request = forward.prepare(model, recipe, None, forward.cache_of(work))
+    # Calibrated on images that its vectors are not compared on, where the corpus has more.
+    calibration = further if len(further) else images
+    request = replace(request, opset=int(cell.params["opset"]), calibration=calibration)
+    move = transfer.make(recipe.device)
+    if model.weights != "pretrained":
+        further = further[:0]
+    whole = request
+    if model.pruned:
+        whole = forward.prepare(replace(model, pruned=0.0), recipe, None, request.cache)
+    references = _reference(whole, move, [images, further])
+    before_gib = _gpu_gib(recipe.device)
+    network = forward.build(request)
+    if network.dtype != recipe.dtype:
+        raise Unavailable(f"dtype={recipe.dtype}: of this network only {network.dtype} was made")
+    # In the network's dtype, which spares every run a conversion.
+    batch = move.h2d(images).to(TORCH_DTYPES[network.dtype])
+    last: list[Any] = []
+
+    def run() -> None:
+        last[:] = [network.run(batch)]
+
+    warmup_batches, batches = (int(cell.params[name]) for name in ("warmup_batches", "batches"))
+    began = perf_counter()
+    timed(run, move.synchronize, warmup_batches, no_progress)
+    warmup_s = perf_counter() - began
+    samples = timed(run, move.synchronize, batches, lambda done: progress(done * recipe.batch_size))
+    # Both libraries keep what they once allocated: what is in use at the end is the peak.
+    after_gib = _gpu_gib(recipe.device)
+    values = {
+        **threads,
+        "provider": network.provider,
+        **network.values,
+        "warmup_batches": warmup_batches,
+        "warmup_s": warmup_s,
+        "tf32": "off",
+        "weights_digest": network.weights_digest,
+        "n_compared": n_unique,
+        **compare(move.d2h(last[0]), references[: len(images)]),
+        "peak_gpu_mem_gib": after_gib and after_gib - (before_gib or 0),
+        "peak_memory_mib": protocol.peak_memory_mib(),
+    }
+    if len(further):
+        vectors = _vectors(network, move, [images, further], recipe.batch_size)
+        distinct = [*range(n_unique), *range(len(images), len(vectors))]
+        values |= {"n_neighbours": len(distinct)}
+        values |= {"neighbours_kept": recall(vectors[distinct], references[distinct])}
+    return Measurement({"batch": samples}, values)
+
+
+def require_network(model: ModelSpec) -> None:
+    """Raise `Unavailable` for a mock model."""
+    if model.weights == "none":
+        raise Unavailable("the model is a mock model without a network: there is nothing to run")
+
+
+def resolve(recipe: Recipe) -> Recipe:
+    """The recipe of a row: its runtime is a name of `VARIANTS`.
+
+    Raises `UserError` for an unknown name or dtype, `Unavailable` where it needs another device.
+    """
+    name = check_name(recipe.runtime, VARIANTS, "runtime")
+    runtime, compiler, device = VARIANTS[name]
+    if device not in ("any", recipe.device):
+        wanted = {"cuda": "a CUDA GPU", "cpu": "the CPU"}[device]
+        raise Unavailable(f"{name} runs on {wanted} only, this run on device={recipe.device}")
+    recipe = replace(recipe, runtime=runtime, compile=compiler)
+    forward.check(recipe)
+    return recipe
+
+
+def timed(
+    run: Run, wait: Run | None, batches: int, progress: Progress, clock: Clock = perf_counter_ns
+) -> "array[int]":
+    """Nanoseconds of each of `batches` runs, the wait for the device included."""
+    samples = array("q")
+    wait = wait or (lambda: None)
+    with gc_disabled():
+        wait()
+        for done in range(1, batches + 1):
+            began = clock()
+            run()
+            wait()
+            samples.append(clock() - began)
+            progress(done)
+    return samples
+
+
+def compare(vectors: Floats, reference: Floats) -> dict[str, Any]:
+    """How far vectors are from the reference's.
+
+    `cosine` (median) and `cosine_min` over the images; `max_rel_error`: the largest difference of
+    any component over the reference's largest. All None where a vector is not finite.
+    """
+    if vectors.shape != reference.shape:
+        raise ValueError(f"vectors of shape {vectors.shape}, the reference's is {reference.shape}")
+    names = ("cosine", "cosine_min", "max_rel_error")
+    if not np.isfinite(vectors).all() or not np.linalg.norm(vectors, axis=1).all():
+        return dict.fromkeys(names)
+    similar = [float(value) for value in cosine(vectors, reference)]
+    error = float(np.abs(vectors - reference).max() / np.abs(reference).max())
+    return dict(zip(names, (median(similar), min(similar), error), strict=True))
+
+
+def first_batch(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> tuple[Floats, int]:
+    """The corpus's first images as one batch, and their number; a small corpus repeats."""
+    items = manifest.valid[: recipe.batch_size]
+    if not items:
+        raise UserError("the corpus holds no valid image to run a network on")
+    images = _load(manifest, items, recipe, model)
+    return images.take(range(recipe.batch_size), axis=0, mode="wrap"), len(images)
+
+
+def _load(manifest: Manifest, items: Sequence[Item], recipe: Recipe, model: ModelSpec) -> Floats:
+    """Images as normalized floats (n, 3, h, w), in host memory."""
+    load = load_stages(replace(recipe, normalize_on="host", dct_scale="full"), model, manifest)
+    pixels = [load.resize(item, load.decode(item, load.read(item))) for item in items]
+    return load.assemble([load.normalize(image) for image in pixels])
+
+
+def _further(manifest: Manifest, recipe: Recipe, model: ModelSpec, images: Floats) -> Floats:
+    """The images after the first batch, if this cell needs them and there are any."""
+    items = manifest.valid[recipe.batch_size :]
+    if not items or (model.weights != "pretrained" and recipe.dtype != "int8-static"):
+        return images[:0]
+    return _load(manifest, items, recipe, model)
+
+
+def recall(vectors: Floats, references: Floats) -> float | None:
+    """The mean share of an image's ten nearest neighbours that remain; None: no ten, or NaN."""
+    if len(vectors) <= NEIGHBOURS or not np.isfinite(vectors).all():
+        return None
+    ours, theirs = unit_length(vectors), unit_length(references)
+    return float(neighbours_kept(theirs, ours, np.arange(len(ours)), NEIGHBOURS).mean())
+
+
+def _vectors(
+    network: forward.Network, move: transfer.Transfer, parts: Sequence[Floats], size: int
+) -> Floats:
+    """Vectors of all images of the parts, `size` of them at a time."""
+    batches = [part[at : at + size] for part in parts for at in range(0, len(part), size)]
+    return np.concatenate([move.d2h(network.run(move.h2d(batch))) for batch in batches])
+
+
+def _reference(
+    request: forward.Request, move: transfer.Transfer, parts: Sequence[Floats]
+) -> Floats:
+    """Vectors of PyTorch in FP32 on the same device; the network is back in host memory after."""
+    import torch
+
+    network = forward.build(replace(request, runtime="pytorch", dtype="fp32", compile="none"))
+    vectors = _vectors(network, move, parts, request.shape[0])
+    del network
+    request.network.cpu()
+    torch.cuda.empty_cache()  # nothing where CUDA was never used
+    return vectors
+
+
+def _gpu_gib(device: str) -> float | None:
+    """Memory in use on the GPU by its driver's count; torch's own leaves out ONNX Runtime's."""
+    if device != "cuda":
+        return None
+    import torch
+
+    torch.cuda.synchronize()
+    free, total = torch.cuda.mem_get_info()
+    return float(total - free) / 2**30
+
+
+def layers(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """Time `params.batches` batches without torch.profiler, then profile as many.
+
+    Samples: `batch`, one for each batch without the profiler. Values: `operators` and `modules`,
+    milliseconds of a batch under the profiler: on a GPU of the device, elsewhere of the CPU; an
+    operator's own, a module's with all that it calls. The profiler's overhead is `profiled_ms` over
+    the batch's own time.
+    """
+    recipe, model = cell.recipe, cell.model
+    require_network(model)
+    threads = set_threads(recipe, uses_torch=True)
+    images, _ = first_batch(protocol.open_corpus(cell), recipe, model)
+    move = transfer.make(recipe.device)
+    eager = replace(recipe, runtime="pytorch", compile="none")
+    request = forward.prepare(model, eager, None, forward.cache_of(work))
+    run, network = forward.build(request).run, request.network
+    batch, n = move.h2d(images), int(cell.params["batches"])
+    run(batch)
+    samples = timed(lambda: run(batch), move.synchronize, n, no_progress)
+    progress(n * recipe.batch_size)
+    on_gpu = recipe.device == "cuda"
+    profile = _profile(network, lambda: run(batch), move.synchronize, n)
+    profile.export_chrome_trace(str(work / TRACE))
+    events = calls_by_name(profile.key_averages())
+    time_of = "device_time_total" if on_gpu else "cpu_time_total"
+
+    def row(key: str, attribute: str) -> dict[str, Any]:
+        ms = getattr(events[key], attribute) / 1e3 / n
+        return {"calls": events[key].count / n, "ms": ms}
+
+    names = [key for key in events if key.startswith("aten::")]
+    operators = [{"operator": key, **row(key, f"self_{time_of}")} for key in names]
+    modules = [
+        {
+            "layer": name,
+            "kind": type(module).__name__,
+            "depth": name.count(".") + 1 if name else 0,
+            "parameters": sum(value.numel() for value in module.parameters()),
+            **row(_PREFIX + name, time_of),
+        }
+        for name, module in network.named_modules()
+        if _PREFIX + name in events
+    ]
+    values = {
+        **threads,
+        "weights_digest": request.weights_digest,
+        "operators": sorted(operators, key=lambda operator: -operator["ms"]),
+        "modules": modules,
+        "profiled_ms": max(module["ms"] for module in modules),
+    }
+    return Measurement({"batch": samples}, values, keep=[work / TRACE])
+
+
+def calls_by_name(averages: Iterable[Any]) -> dict[str, Any]:
+    """torch.profiler's averages of what the host called, by name.
+
+    With CUDA's activity a label is there twice, as the call and as its span on the device's
+    timeline, gaps between kernels included. The call's device time is that of its kernels.
+    """
+    host = (event for event in averages if event.count and event.device_type.name == "CPU")
+    return {event.key: event for event in host}
+
+
+def _profile(network: Any, run: Run, synchronize: Run | None, batches: int) -> Any:
+    from torch.profiler import ProfilerActivity, profile, record_function
+
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if synchronize else [])]
+    with _labelled(network), profile(activities=activities) as recorded:
+        with record_function("warm-up"):
+            pass  # the first one costs milliseconds
+        for _ in range(batches):
+            run()
+        if synchronize is not None:
+            synchronize()
+    return recorded
+
+
+@contextmanager
+def _labelled(network: Any) -> Iterator[None]:
+    """Let every call of a module appear in the profile under its name."""
+    from torch.profiler import record_function
+
+    open_calls: list[Any] = []
+
+    def enter(name: str, module: Any, arguments: Any) -> None:
+        open_calls.append(record_function(_PREFIX + name))
+        open_calls[-1].__enter__()
+
+    def leave(module: Any, arguments: Any, output: Any) -> None:
+        open_calls.pop().__exit__(None, None, None)
+
+    with ExitStack() as stack:
+        for name, module in network.named_modules():
+            stack.enter_context(module.register_forward_pre_hook(partial(enter, name)))
+            stack.enter_context(module.register_forward_hook(leave))
+        yield

@@ -1,0 +1,247 @@
+"""Protocols `serial`, `floor` and `profiler`: the stage profiler around every step of a pass.
+
+`floor`: what the harness itself costs. `profiler`: what a stage call costs, and how far two other
+profilers agree.
+"""
+
+import cProfile
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter, perf_counter_ns
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from harness import export
+from harness.corpora import manifest as manifests
+from harness.corpora.manifest import Item, Manifest
+from harness.engines import pipeline
+from harness.engines import serial as engine
+from harness.engines.pipeline import DeviceStages, LoadStages
+from harness.protocols import protocol
+from harness.protocols.protocol import Measurement, Progress, no_progress
+from harness.spec import Cell
+from wallclock import metrics as monitor
+from wallclock.clock import DEVICE_STAGES, STAGES, StageProfiler, gc_disabled
+from wallclock.machine import set_threads
+from wallclock.stages import sinks
+
+#: Stages below this share of the wall time are too short for three clocks to agree on.
+_MIN_SHARE = 0.01
+
+_PREFIX = "wallclock::"
+
+Stages = tuple[LoadStages, DeviceStages]
+_OpenStage = Callable[[str], AbstractContextManager[Any]]
+_Result = tuple[StageProfiler, dict[str, float]]
+
+
+def serial(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """One serial pass over the cell's images.
+
+    Samples: one a call of each stage, and `wall` for the pass. The first repeat keeps its vectors.
+    """
+    recipe, model = cell.recipe, cell.model
+    manifest = protocol.open_corpus(cell)
+    threads = set_threads(recipe, uses_torch=model.weights != "none")
+    started = perf_counter()
+    load = pipeline.load_stages(recipe, model, manifest)
+    device = pipeline.device_stages(recipe, model, work)
+    n_warm = recipe.batch_size * int(cell.params.get("warmup_batches", 1))
+    warm_up(cell, load, device, manifest.valid[:n_warm])
+    startup_s = perf_counter() - started
+    files = protocol.set_page_cache(cell, manifest)
+    measurement = _timed_pass(cell, manifest, load, device, progress)
+    measurement.values |= {
+        **threads,
+        **files,
+        "startup_s": startup_s,
+        "weights_digest": device.weights_digest,
+        "ran": {"engine": "serial", "workers": 0, **load.labels, **device.labels},
+    }
+    if cell.repeat == 0:
+        measurement.keep = sorted(work.iterdir())
+    return measurement
+
+
+def floor(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """The same pass with null stages: the harness's own cost for as many images."""
+    manifest = protocol.open_corpus(cell)
+    measurement = _timed_pass(cell, manifest, *pipeline.null_stages(), progress)
+    measurement.values |= manifest.size_stats()
+    return measurement
+
+
+def _timed_pass(
+    cell: Cell, manifest: Manifest, load: LoadStages, device: DeviceStages, progress: Progress
+) -> Measurement:
+    """Run the serial engine once over the valid images, GC disabled, and keep every sample."""
+    items = manifest.valid
+    profiler, size = StageProfiler(device.synchronize), cell.recipe.batch_size
+    max_failures = int(cell.params.get("max_failures", len(items)))
+    if export.current is not None:
+        export.current.follow(monitor.Loop.of(profiler))
+    progress(0)  # the first report pays for its imports outside the timer
+    with gc_disabled():
+        began = perf_counter_ns()
+        outcome = engine.run(items, load, device, profiler, size, max_failures, progress)
+        wall = perf_counter_ns() - began
+    if outcome.n_embedded == 0:
+        raise protocol.all_failed(outcome.failures)
+    return Measurement(
+        {**profiler.samples(), "wall": [wall]},
+        {"n_embedded": outcome.n_embedded, "peak_memory_mib": protocol.peak_memory_mib()},
+        [*manifests.failure_rows(manifest.items), *outcome.failures],
+    )
+
+
+def warm_up(cell: Cell, load: LoadStages, device: DeviceStages, items: Sequence[Item]) -> None:
+    """Pay for lazy imports, first allocations and first-shape kernels outside the timer."""
+    recipe, dim = cell.recipe, cell.model.dim
+    with tempfile.TemporaryDirectory() as folder:
+        sink = sinks.make(recipe.sink, Path(folder), dim)
+        # A full row group: the parquet writer allocates its largest buffers at the first.
+        rows = np.random.default_rng(0).random((sinks.ROW_GROUP, dim), dtype=np.float32)
+        sink.write([""] * sinks.ROW_GROUP, rows)
+        device = replace(device, serialize=sink.write, finish=sink.close)
+        profiler = StageProfiler(device.synchronize)
+        engine.run(items, load, device, profiler, recipe.batch_size, len(items), no_progress)
+
+
+def profiler(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """Overhead in interleaved rounds, then one pass under torch.profiler and one under cProfile."""
+    recipe, model = cell.recipe, cell.model
+    threads = set_threads(recipe, uses_torch=True)
+    rounds, calls = int(cell.params["rounds"]), int(cell.params["calls_per_round"])
+    samples = overhead(rounds, calls)
+    manifest = protocol.open_corpus(cell)
+    load = pipeline.load_stages(recipe, model, manifest)
+    stages = load, pipeline.device_stages(recipe, model, work)
+    warm_up(cell, *stages, manifest.valid[: recipe.batch_size])
+    values = {
+        **threads,
+        **protocol.set_page_cache(cell, manifest),
+        "calls_per_round": calls,
+        "differences": {
+            "torch.profiler": differences(*torch_pass(cell, manifest, stages)),
+            "cProfile": differences(*c_profile_pass(cell, manifest, stages)),
+        },
+        "n_embedded": len(manifest.valid),
+        "weights_digest": stages[1].weights_digest,
+    }
+    return Measurement(samples, values)
+
+
+def overhead(rounds: int, calls: int) -> dict[str, list[int]]:
+    """Nanoseconds a round for `calls` stage calls, the same with contextlib, and the bare loop."""
+    samples: dict[str, list[int]] = {"stage_calls": [], "contextlib_calls": [], "bare_loop": []}
+    with gc_disabled():
+        for _ in range(rounds):
+            samples["stage_calls"].append(_time_calls(StageProfiler().stage, calls))
+            samples["contextlib_calls"].append(_time_calls(_contextlib_stage(), calls))
+            began = perf_counter_ns()
+            for _ in range(calls):
+                pass
+            samples["bare_loop"].append(perf_counter_ns() - began)
+    return samples
+
+
+def _time_calls(stage: _OpenStage, calls: int) -> int:
+    began = perf_counter_ns()
+    for _ in range(calls):
+        with stage("decode"):
+            pass
+    return perf_counter_ns() - began
+
+
+def _contextlib_stage() -> _OpenStage:
+    """The plain way to write a stage profiler: totals and counts, no samples."""
+    totals, counts = dict[str, int](), dict[str, int]()
+
+    @contextmanager
+    def stage(name: str) -> Iterator[None]:
+        began = perf_counter_ns()
+        try:
+            yield
+        finally:
+            totals[name] = totals.get(name, 0) + perf_counter_ns() - began
+            counts[name] = counts.get(name, 0) + 1
+
+    return stage
+
+
+def differences(profiler: StageProfiler, theirs: dict[str, float]) -> dict[str, float]:
+    """|ours - theirs| / theirs of each stage that takes at least 1 % of all stages' seconds."""
+    ours = profiler.totals
+    least = _MIN_SHARE * sum(ours.values())
+    compared = [name for name in STAGES if ours.get(name, 0) >= least]
+    return {name: abs(ours[name] - theirs[name]) / theirs[name] for name in compared}
+
+
+def torch_pass(cell: Cell, manifest: Manifest, stages: Stages) -> _Result:
+    """One pass under torch.profiler: our profiler, and its seconds by stage."""
+    from torch.profiler import ProfilerActivity, profile, record_function
+
+    profiler = StageProfiler(stages[1].synchronize)
+    with profile(activities=[ProfilerActivity.CPU]) as recorded:
+        with record_function("warm-up"):
+            pass  # the first one costs milliseconds, before its own clock starts
+        _pass(cell, manifest, _labelled(stages, record_function), profiler)
+    events = {event.key: event.cpu_time_total / 1e6 for event in recorded.key_averages()}
+    return profiler, {name: events.get(_PREFIX + name, 0.0) for name in STAGES}
+
+
+def c_profile_pass(cell: Cell, manifest: Manifest, stages: Stages) -> _Result:
+    """One pass under cProfile: our profiler, and its seconds by stage."""
+    profiler = StageProfiler(stages[1].synchronize)
+    recorder = cProfile.Profile()
+    recorder.runcall(_pass, cell, manifest, _labelled(stages, nullcontext), profiler)
+    entries = {getattr(entry.code, "co_name", ""): entry for entry in recorder.getstats()}
+    cumulative = {name: entry.totaltime for name, entry in entries.items()}
+    return profiler, {name: cumulative.get(_PREFIX + name, 0.0) for name in STAGES}
+
+
+def _labelled(stages: Stages, annotate: _OpenStage) -> Stages:
+    """The stages under names by which another profiler can tell them apart."""
+
+    load, device = stages
+    synchronize = device.synchronize
+
+    def label(name: str, function: Callable[..., Any]) -> Any:
+        arguments_of_last_call: list[Any] = []
+        # A device's call returns before its work is done: the label ends where our stage does.
+        wait = synchronize if synchronize is not None and name in DEVICE_STAGES else _no_wait
+
+        def labelled(*arguments: Any) -> Any:
+            with annotate(_PREFIX + name):
+                # The last call's arguments are freed here, inside both timers: a full-size image
+                # takes a millisecond, which the engine spends between the two.
+                arguments_of_last_call[:] = arguments
+                result = function(*arguments)
+                wait()
+                return result
+
+        # cProfile identifies a function by file, line and name.
+        code = labelled.__code__.replace(co_name=_PREFIX + name)
+        return FunctionType(code, labelled.__globals__, closure=labelled.__closure__)
+
+    def changes(part: LoadStages | DeviceStages) -> dict[str, Any]:
+        return {name: label(name, getattr(part, name)) for name in STAGES if hasattr(part, name)}
+
+    # The sink stays open for the next pass.
+    open_sink = replace(device, finish=lambda: None, **changes(device))
+    return replace(load, **changes(load)), open_sink
+
+
+def _no_wait() -> None:
+    """The wait of a stage that is done when it returns."""
+
+
+def _pass(cell: Cell, manifest: Manifest, stages: Stages, profiler: StageProfiler) -> None:
+    items = manifest.valid
+    with gc_disabled():
+        engine.run(items, *stages, profiler, cell.recipe.batch_size, len(items), no_progress)

@@ -1,0 +1,59 @@
+"""Protocol `storage`: how fast the stored images can be read, from the disk and from memory.
+
+Of one layout, the corpus's own, for the analytic model; `forms` compares layouts.
+"""
+
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+from time import perf_counter_ns
+
+from harness.corpora import readers
+from harness.protocols import protocol
+from harness.protocols.protocol import Measurement, Progress
+from harness.spec import Cell
+from wallclock.errors import Unavailable
+
+
+def storage(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """Read every image through the corpus's own reader; nothing is decoded.
+
+    Cold: the files are evicted from the page cache before each of `params.rounds` passes, by each
+    number of threads in `params.readers`. Warm: one thread, again and again for `params.seconds`.
+
+    Samples: `cold-<readers>`, nanoseconds of each pass over all images; `warm`, of `n_warm` images.
+    Values: `n_loaded`, `mean_bytes`; `from_disk_share`, bytes that the kernel fetched from a block
+    device in the cold passes over those read: 0 on a network or a RAM disk, above 1 with readahead.
+    Raises `Unavailable`: the images are not in local files.
+    """
+    manifest, samples = replace(protocol.open_corpus(cell), cold=False), dict[str, list[int]]()
+    items, files = manifest.valid, readers.stored(manifest)
+    if not files:
+        raise Unavailable("no image is in a local file: there is nothing to evict and read back")
+    total, fetched, read = sum(item.bytes for item in items), 0, 0
+    for count in map(int, cell.params["readers"]):
+        passes = samples.setdefault(f"cold-{count}", [])
+        for _ in range(int(cell.params["rounds"])):
+            readers.evict(manifest.root, files)
+            reader, before = readers.make(manifest), disk_bytes()
+            shares = [map(reader, items[first::count]) for first in range(count)]
+            with ThreadPoolExecutor(count) as pool:
+                began = perf_counter_ns()
+                deque(pool.map(partial(deque, maxlen=0), shares), maxlen=0)
+                passes.append(perf_counter_ns() - began)
+            fetched, read = fetched + disk_bytes() - before, read + total
+        progress(len(items))
+    readers.warm(files)
+    reader, endless = readers.make(manifest), cycle(items)
+    n_warm, ns = protocol.repeat_for(cell.params["seconds"], lambda: len([reader(next(endless))]))
+    values = {"n_loaded": len(items), "n_warm": n_warm, "mean_bytes": total / len(items)}
+    return Measurement({**samples, "warm": [ns]}, {**values, "from_disk_share": fetched / read})
+
+
+def disk_bytes() -> int:
+    """Bytes that this process has made the kernel fetch from a block device; Linux counts them."""
+    lines = Path("/proc/self/io").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes"))

@@ -1,0 +1,248 @@
+"""Protocols `throughput`, `loading` and `load_n`: a recipe end to end, or its loader alone.
+
+`throughput` and `loading` are the steady state. The clock starts when the last warm-up batch is
+complete and what was loaded ahead is drained, so that starting processes, loading the model and
+filling the queues are not in the rate; they are `startup_s`. It stops when the sink's file is
+complete, or for `loading` at the first batch after so many seconds. `load_n` loads a fixed number
+of images and includes the start. No batch of a loader alone is used for anything.
+"""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+from harness import export, telemetry
+from harness.corpora import manifest as manifests
+from harness.engines import loaders, pipeline
+from harness.engines.loaders import CyclicPositions
+from harness.engines.on_device import OnDevice
+from harness.engines.pipeline import DeviceStages
+from harness.protocols import fidelity, protocol
+from harness.protocols.loop import PassResult, after, run_pass, steady, workers_since
+from harness.protocols.protocol import Measurement, Progress, no_progress
+from harness.protocols.sink_check import check_sink
+from harness.spec import Cell
+from wallclock.clock import gc_disabled
+from wallclock.errors import UserError
+from wallclock.infer import open_inference, open_writer
+from wallclock.loader import Loader
+from wallclock.machine import usable_cores
+from wallclock.recipe import ModelSpec, Recipe
+from wallclock.stages import sinks
+from wallclock.stages.decode import Pixels
+
+#: Batches to measure, at least, beyond those that may be ready when the clock starts; and bursts,
+#: because some workers are ahead of others by a batch or two at either end.
+_MIN_BATCHES, _MIN_BURSTS = 12, 8
+#: The same of a loader alone.
+_MIN_LOADER_BATCHES = 8
+#: Images of a stream that is effectively endless: minutes at any rate measured so far.
+_UNLIMITED = 1_000_000
+#: Calls of a stage that a loader's record keeps.
+_KEPT_CALLS = 2_000
+#: Batches whose spans are kept, beyond those that were loaded before the clock started.
+_SPAN_BATCHES = 16
+
+
+def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """One steady-state pass over the cell's images, repeated where they are too few for one.
+
+    Samples: those of `PassResult`, and `wall`; `latency` only of a pass that is steady: behind a
+    queue that was not drained, images waited for the model to load. Values:
+    among others those of `sink_check`, of the file that the pass wrote, once the clock stands.
+    """
+    # Started before the loader: its own start must not compete with what is timed.
+    with telemetry.recorded(cell.recipe.device) as sampler:
+        measurement = _throughput(cell, work, progress, sampler)
+    measurement.values["telemetry"] = sampler.values
+    return measurement
+
+
+def _throughput(
+    cell: Cell, work: Path, progress: Progress, sampler: telemetry.Recording
+) -> Measurement:
+    import torch
+
+    recipe, model, on_gpu = cell.recipe, cell.model, cell.recipe.device == "cuda"
+    manifest = protocol.open_corpus(cell)
+    values = protocol.set_conditions(cell, manifest, uses_torch=True)
+    warm, count, positions = plan_batches(len(manifest.valid), recipe, _batches_needed(cell))
+    began = perf_counter_ns()
+    # Workers first: a fork after CUDA has started would copy a broken context. The collector's last
+    # run takes 0.1 s, in which a loader would fill its queues behind the warm-up: it comes before.
+    with gc_disabled(), loaders.open_loader(manifest, recipe, model, positions) as loader:
+        stages = pipeline.device_stages(recipe, model, work)
+        with tempfile.TemporaryDirectory() as folder:
+            sink = sinks.make(recipe.sink, Path(folder), model.dim)
+            to_sink = replace(stages, serialize=sink.write, finish=sink.close)
+            _pass(cell, loader, to_sink, warm, no_progress, max_failures=_UNLIMITED)
+        values["startup_s"] = (perf_counter_ns() - began) / 1e9
+        if on_gpu:
+            torch.cuda.reset_peak_memory_stats()
+        progress(0)
+        sampler.begin()
+        before = loader.stats()
+        options: dict[str, Any] = {
+            "max_failures": int(cell.params.get("max_failures", _UNLIMITED)),
+            "span_batches": loader.prefetched + _SPAN_BATCHES,
+            "watch": export.current,
+        }
+        result = _pass(cell, loader, stages, count, progress, **options)
+        sampler.end()
+        stats = loader.stats() | {"peak_memory_mib": protocol.peak_memory_mib()}
+    if "workers" in stats:
+        stats["workers"] = workers_since(before["workers"], stats["workers"])
+    if not result.images:
+        raise protocol.all_failed(result.failures)
+    if on_gpu:
+        free, total = torch.cuda.mem_get_info()  # of the driver: the context and others included
+        gpu_bytes = {
+            "peak_gpu_mem_gib": torch.cuda.max_memory_allocated(),
+            "peak_gpu_reserved_gib": torch.cuda.max_memory_reserved(),
+            "gpu_used_gib": total - free,
+        }
+        values |= {name: used / 2**30 for name, used in gpu_bytes.items()}
+    ran = {"engine": loader.engine, "workers": loader.workers}
+    values |= {
+        **stats,
+        "n_embedded": result.images,
+        "n_batches": result.batches,
+        "warmup_batches": warm,
+        "steady": warm >= loader.prefetched,
+        "weights_digest": stages.weights_digest,
+        "limited_by": result.limited_by,
+        "main_s": result.main_s,
+        "ran": {**ran, **result.labels, **stages.labels},
+    }
+    if not values["steady"]:
+        del result.samples["latency"]
+    if stages.output is not None:
+        timed = positions[warm : warm + result.batches]
+        values |= check_sink(stages.output, timed, result.failures, manifest, recipe, model)
+    keep = sorted(work.iterdir()) if cell.repeat == 0 else []
+    failures = [*manifests.failure_rows(manifest.items), *result.failures]
+    samples = {**result.samples, "wall": [result.wall_ns]}
+    return Measurement(samples, values, failures, keep, result.spans)
+
+
+def _pass(
+    cell: Cell, loader: Loader, stages: DeviceStages, count: int, progress: Progress, **options: Any
+) -> PassResult:
+    in_thread = cell.recipe.engine == "threads"
+    with open_writer(stages.serialize, stages.finish, in_thread=in_thread) as writer:
+        inference = open_inference(stages, cell.recipe, writer)
+        return run_pass(loader, after(count), progress, inference=inference, **options)
+
+
+def _batches_needed(cell: Cell) -> int:
+    """How many batches a steady state takes, or `params.batches` if more; one where a forward pass
+    on a CPU takes seconds.
+
+    There the forward pass is the bottleneck by far, so that a full queue does not flatter the rate;
+    the row says that it was not drained (`steady`). A cold storage may be slower still.
+    """
+    recipe, cold = cell.recipe, cell.params.get("page_cache") == "cold"
+    if recipe.device == "cpu" and cell.model.weights != "none" and not cold:
+        return 1
+    minimum = max(loaders.prefetched_batches(recipe) + _MIN_BATCHES, _MIN_BURSTS * recipe.workers)
+    return max(minimum, int(cell.params.get("batches", 0)))
+
+
+def plan_batches(n: int, recipe: Recipe, at_least: int) -> tuple[int, int, list[list[int]]]:
+    """How many batches warm up, how many are measured, and the positions of all, and more.
+
+    All `n` images are measured once, or again and again until `at_least` full batches are. What the
+    workers prefetch while the model loads must be gone before the clock starts, or a run that waits
+    for its loader would be credited with it; where fewer are measured, half as many warm up.
+    Batches of workers that began together arrive in bursts. Images that repeat are therefore
+    measured in complete bursts, and loading goes on behind the last measured batch as it did before
+    the first: what was half done when the clock started is half done when it stops.
+    """
+    size, burst = recipe.batch_size, loaders.burst_of(recipe)
+    total = max(n, -(-at_least // burst) * burst * size if at_least > 1 else size)
+    measured = [list(range(start, min(start + size, total))) for start in range(0, total, size)]
+    prefetched = loaders.prefetched_batches(recipe)
+    warm = prefetched if len(measured) >= prefetched else max(1, len(measured) // 2)
+    full = list(range(size))
+    return warm, len(measured), [*([full] * warm), *measured, *([full] * prefetched)]
+
+
+def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """One loader in steady state for `params.seconds`, the images again and again.
+
+    A batch counts once it is in host memory; with `params.finish` of `device`, normalized there.
+    Samples: `batch`, from requesting one to having it, `wall`, and the first calls of
+    `params.stages`, as this suite's loaders mark them. Values: `n_loaded`; in the first
+    repeat also how far the first `params.fidelity.images` of the loader's own images are from
+    Pillow's.
+    """
+    subset = str(cell.params.get("subset", "all"))
+    manifest = protocol.open_corpus(cell, "jpeg" if subset == "all" else subset)
+    values = protocol.set_conditions(cell, manifest, uses_torch=False)
+    check = cell.params.get("fidelity") if cell.repeat == 0 else None
+    n_checked = min(check["images"], len(manifest.items)) if check else 0
+    recipe, model, variant = cell.recipe, cell.model, str(cell.params.get("variant", ""))
+    # Positions go on counting: past the last image a loader starts over, in another epoch.
+    positions = CyclicPositions(_UNLIMITED, recipe.batch_size, _UNLIMITED)
+    began = perf_counter_ns()
+    # Processes that the loader forks inherit the disabled collector.
+    with gc_disabled(), loaders.open_loader(manifest, recipe, model, positions, variant) as opened:
+        ends_there = cell.params.get("finish") == "device"
+        loader = OnDevice(opened, model.statistics, recipe.device) if ends_there else opened
+        pixels = _drain(loader, model, n_checked)
+        values["startup_s"] = (perf_counter_ns() - began) / 1e9
+        bursts = int(cell.params.get("bursts", _MIN_BURSTS)) * loader.burst
+        at_least = max(_MIN_LOADER_BATCHES, loader.prefetched, bursts)
+        until = steady(float(cell.params["seconds"]), at_least, loader.burst)
+        progress(0)
+        with protocol.competing(values):
+            result = run_pass(loader, until, progress, add_marks="stages" in cell.params)
+        values |= _described(loader, result.images)
+    if check:
+        values["fidelity"] = fidelity.compare_loader_output(
+            *(pixels, manifest, model, recipe.device, int(check["vectors"])),
+            folder=Path(cell.images.manifest).parent,
+        )
+    stages = {name: result.samples[name][:_KEPT_CALLS] for name in cell.params.get("stages", ())}
+    samples = {**stages, "batch": result.samples["wait"], "wall": [result.wall_ns]}
+    return Measurement(samples, values)
+
+
+def load_n(cell: Cell, work: Path, progress: Progress) -> Measurement:
+    """Load `params.n` images, the corpus's again and again; `wall` includes the loader's start."""
+    manifest = protocol.open_corpus(cell, "jpeg")
+    values = protocol.set_conditions(cell, manifest, uses_torch=False)
+    n = int(cell.params["n"])
+    positions = CyclicPositions(len(manifest.items), cell.recipe.batch_size, n)
+    with gc_disabled():
+        start = perf_counter_ns()
+        with loaders.open_loader(manifest, cell.recipe, cell.model, positions) as loader:
+            result = run_pass(loader, None, progress)
+        wall = perf_counter_ns() - start
+    if result.images != n:
+        raise UserError(f"the loader delivered {result.images} images of {n}")
+    return Measurement({"wall": [wall]}, values | _described(loader, n))
+
+
+def _described(loader: Loader, n: int) -> dict[str, Any]:
+    about = {"library": loader.version, "settings": loader.settings, "n_loaded": n}
+    return {**about, "cores": usable_cores(), "peak_memory_mib": protocol.peak_memory_mib()}
+
+
+def _drain(loader: Loader, model: ModelSpec, n_checked: int) -> dict[int, Pixels]:
+    """Drain what was loaded ahead; return the loader's own first images by position."""
+    images: dict[int, Pixels] = {}
+    drained = 0
+    while drained < loader.prefetched or len(images) < n_checked:
+        batch = next(loader)
+        rows = [row for row, position in enumerate(batch.positions) if position < n_checked]
+        if rows:
+            pixels = loaders.to_pixels(batch.images[rows], model.statistics)
+            for row, image in zip(rows, pixels, strict=True):
+                images[batch.positions[row]] = np.array(image)
+        drained += 1
+    return images

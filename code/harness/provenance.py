@@ -1,0 +1,195 @@
+"""What a measurement ran on: machine, libraries, code, and the machine's current state.
+
+`identity` is what a result depends on and therefore part of every cell's key; `current_state` is
+for the record only. Neither imports torch: the runner asks for both.
+"""
+
+import os
+import platform
+import re
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pynvml as nvml
+
+from harness import native
+from wallclock.files import digest_of, sha256_file
+from wallclock.machine import cpu_quota, gpus, nvml_handles, usable_cores
+
+#: The folder of the packages, and the checkout's.
+CODE = Path(__file__).resolve().parents[1]
+ROOT = CODE.parent
+
+_PIN = re.compile(r"^([A-Za-z0-9._-]+)==", re.MULTILINE)
+
+#: Environment variables that change how fast the libraries are, or which device they see.
+_VARIABLES = re.compile(
+    r"(OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|MALLOC|GLIBC|PILLOW|OPENCV|VIPS|DALI|ORT|PYTORCH|NVIDIA_TF32"
+    r"|CUBLAS|CUDNN)_\w+|CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|LAUNCH_BLOCKING|MODULE_LOADING)"
+    r"|TORCH_(?!HOME)\w+|LD_PRELOAD|PYTHONMALLOC|WALLCLOCK_LIBTURBOJPEG"
+)
+#: Of `lscpu`, or where that is not installed /proc/cpuinfo: our name → theirs.
+_TOPOLOGY = {
+    **{"vendor": "Vendor ID|vendor_id", "family": "CPU family|cpu family", "model": "Model|model"},
+    **{"stepping": "Stepping|stepping", "sockets": "Socket.s.", "threads_per_core": "Thread.*core"},
+    **{"cores_per_socket": "Core.*socket|cpu cores", "hypervisor": "Hypervisor vendor"},
+    **{"l2": "L2 cache", "l3": "L3 cache"},
+}
+#: Instruction sets that the libraries have code for.
+_FLAGS = re.compile(r"\b(?:avx\w*|amx\w*|f16c|fma|ssse3|sse4_[12]|asimd\w*|sve\w*|hypervisor)\b")
+
+
+@cache
+def identity() -> dict[str, Any]:
+    """Machine, library versions and code digest: results with equal ones may be reused."""
+    return {"machine": machine(), "versions": versions(), "code": code_digest()}
+
+
+@cache
+def machine() -> dict[str, Any]:
+    """CPU, usable cores, memory in GiB, GPUs, kernel, libc, Python, and variables that matter."""
+    return {
+        "cpu": _cpu_model(),
+        "topology": topology(),
+        "cores": usable_cores(),
+        "cpu_quota": cpu_quota(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30),
+        "gpus": gpus(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "kernel": platform.release(),
+        "libc": "-".join(platform.libc_ver()),
+        "variables": variables(os.environ),
+        "python": platform.python_version(),
+    }
+
+
+def variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Those variables that a measurement depends on, sorted by name."""
+    return {name: environment[name] for name in sorted(environment) if _VARIABLES.fullmatch(name)}
+
+
+def topology(command: str = "lscpu") -> dict[str, str]:
+    """Family, model, sockets, caches, hypervisor and instruction sets of the CPU, where known."""
+    try:
+        english = {**os.environ, "LC_ALL": "C"}
+        done = subprocess.run([command], capture_output=True, text=True, check=True, env=english)
+        text = done.stdout
+    except (OSError, subprocess.CalledProcessError):
+        text = _cpuinfo()
+    found = {
+        name: match[1].strip()
+        for name, theirs in _TOPOLOGY.items()
+        if (match := re.search(rf"^\s*(?:{theirs})\s*:(.*)", text, re.MULTILINE))
+    }
+    flags = re.search(r"^\s*(?:flags|features)\s*:(.*)", text, re.MULTILINE | re.IGNORECASE)
+    return found | {"flags": " ".join(sorted(set(_FLAGS.findall(flags[1] if flags else ""))))}
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Versions of all distributions that this one may use, of CUDA's, and libjpeg-turbo's."""
+    lock = ROOT / "requirements.lock"
+    pinned = _PIN.findall(lock.read_text(encoding="utf-8"))
+    names = {distribution.name for distribution in metadata.distributions()}
+    pinned += sorted(name for name in names if name and name.startswith("nvidia-cu"))
+    installed = {}
+    for name in pinned:
+        with suppress(metadata.PackageNotFoundError):
+            installed[name] = metadata.version(name)
+    shared = native.find_libturbojpeg()
+    turbojpeg = native.libjpeg_turbo_version(os.path.realpath(shared)) if shared else "absent"
+    return installed | {
+        "libturbojpeg": turbojpeg,
+        "libjpeg-turbo in pillow": _bundled("PIL", "pillow.libs", "libjpeg*"),
+        "libjpeg-turbo in opencv": _opencv_jpeg(),
+        "libjpeg-turbo in simplejpeg": _bundled("simplejpeg", "simplejpeg", "_jpeg*.so"),
+    }
+
+
+@cache
+def code_digest() -> str:
+    """sha256 over the source of all that is timed: a changed stage never reuses an old result."""
+    return digest_of([[name, sha256_file(CODE / name)] for name in measured_code()])
+
+
+def measured_code() -> list[str]:
+    """The files that `code_digest` covers, sorted; relative to the folder of the packages."""
+    files = [path for part in ("wallclock", "harness") for path in (CODE / part).rglob("*.py")]
+    return sorted(path.relative_to(CODE).as_posix() for path in files)
+
+
+def current_state() -> dict[str, Any]:
+    """The state of the machine now: time, load, clocks, temperatures, the commit."""
+    frequency, sensors = psutil.cpu_freq(), psutil.sensors_temperatures()
+    return {
+        "utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "load_average": [round(value, 2) for value in os.getloadavg()],
+        "cpu_mhz": round(frequency.current) if frequency else None,
+        "temperature_c": {name: max(s.current for s in ss) for name, ss in sensors.items() if ss},
+        "gpu": _gpu_state(),
+        "git": git_state(),
+    }
+
+
+@cache
+def git_state() -> dict[str, Any]:
+    """Commit and whether the tree differs from it; empty outside a checkout."""
+    try:
+        changes = _git("status", "--porcelain", "--untracked-files=no")
+        return {"commit": _git("rev-parse", "HEAD"), "modified": bool(changes)}
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+
+
+def _git(*arguments: str) -> str:
+    # `status` would write the index: a run that is killed meanwhile leaves its lock.
+    command = ["git", "--no-optional-locks", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _bundled(module: str, folder: str, pattern: str) -> str:
+    spec = util.find_spec(module)
+    if spec is None or spec.origin is None:
+        return "absent"
+    site = Path(spec.origin).parent.parent
+    files = sorted((site / folder).glob(pattern))
+    return native.libjpeg_turbo_version(str(files[0])) if files else "unknown"
+
+
+def _opencv_jpeg() -> str:
+    if util.find_spec("cv2") is None:
+        return "absent"
+    import cv2
+
+    match = re.search(r"JPEG:.*\(ver (\d+\.\d+(?:\.\d+)?)", cv2.getBuildInformation())
+    return match.group(1) if match else "unknown"
+
+
+def _cpu_model() -> str:
+    match = re.search(r"^(?:model name|Model)[^:]*:(.*)", _cpuinfo(), re.MULTILINE)
+    return match[1].strip() if match else platform.processor() or "unknown CPU"
+
+
+def _cpuinfo() -> str:
+    with suppress(OSError):
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    return ""
+
+
+def _gpu_state() -> list[dict[str, Any]]:
+    with nvml_handles() as handles:
+        return [
+            {
+                "sm_mhz": nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+                "memory_mhz": nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
+                "temperature_c": nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+            }
+            for handle in handles
+        ]

@@ -1,0 +1,248 @@
+"""One directory per cell: settings, every sample, provenance. A record is complete or absent.
+
+    data/runs/<experiment>/index.json           which records are current, in which order
+                           <key>/record.json    settings, environment, values, failures
+                                 samples.json   every duration, in nanoseconds
+                                 spans.json     the timeline of the first batches, if recorded
+                                 COMPLETE       sha256 of these files, written last
+
+A record is written under a temporary name and renamed, so that a run killed at any moment leaves no
+partial record. Loading verifies the digests, so that an edited record is refused. `pack` puts the
+current records of one run or several into one archive, `unpack` restores them.
+"""
+
+import io
+import json
+import lzma
+import re
+import shutil
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from harness.spec import Cell
+from wallclock import files
+from wallclock.errors import UserError
+from wallclock.files import canonical_json, pretty_json, write_text
+
+SCHEMA = 1
+#: The file name of a packed run.
+ARCHIVE = "records.tar.xz"
+
+#: Outcomes that a later run reuses: a library or memory that was missing may be there now.
+_FINAL = frozenset({"ok"})
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one cell measured.
+
+    `samples` maps a name to durations in nanoseconds. `values` holds all other readings, the unit
+    in the name. `failures` lists images as {id, stage, reason}. `spans` lists intervals of work as
+    [lane, stage, batch, start_ns, duration_ns].
+    """
+
+    cell: Cell
+    status: str = "ok"
+    reason: str = ""
+    samples: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+    failures: Sequence[Mapping[str, str]] = ()
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    spans: Sequence[Sequence[Any]] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether the cell was measured."""
+        return self.status == "ok"
+
+    def seconds_in(self, stage: str) -> float:
+        """Sum of a stage's samples, in seconds; 0 for a stage that never ran."""
+        return sum(self.samples.get(stage, ())) / 1e9
+
+
+def key_of(cell: Cell, identity: Mapping[str, Any]) -> str:
+    """The cell's name on disk: its label and repeat, then a digest of all that identifies it."""
+    label = re.sub(r"[^A-Za-z0-9._-]+", "-", cell.label)
+    digest = files.digest_of({"schema": SCHEMA, "cell": cell.identity(), "identity": identity})
+    return f"{label}-r{cell.repeat}-{digest[:12]}"
+
+
+def write(target: Path, record: Record, extra_files: Iterable[Path] = ()) -> None:
+    """Write a record atomically; `extra_files` (a trace, for instance) are moved into it.
+
+    Raises UserError: the disk is full.
+    """
+    temporary = target.with_name(f".{target.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    names = ("status", "reason", "values", "environment")
+    plain = {"schema": SCHEMA, "cell": record.cell.identity(), "failures": list(record.failures)}
+    plain |= {name: getattr(record, name) for name in names}
+    plain["seconds"] = round(record.seconds, 3)
+    write_text(temporary / "record.json", pretty_json(plain))
+    # One line per stage, so that a diff shows which stage differs.
+    samples = {name: canonical_json(list(record.samples[name])) for name in sorted(record.samples)}
+    text = ",\n".join(f"{canonical_json(name)}:{ns}" for name, ns in samples.items())
+    write_text(temporary / "samples.json", f"{{{text}}}\n")
+    if record.spans:
+        spans = ",\n".join(canonical_json(span) for span in record.spans)
+        write_text(temporary / "spans.json", f"[{spans}]\n")
+    for path in extra_files:
+        shutil.move(path, temporary / path.name)
+    write_text(temporary / "COMPLETE", _seal(temporary))
+    shutil.rmtree(target, ignore_errors=True)
+    temporary.rename(target)
+
+
+def load(target: Path) -> Record:
+    """Read a record back. Raises UserError: it is absent, incomplete, or was edited."""
+    try:
+        if (target / "COMPLETE").read_bytes() != _seal(target).encode():
+            fix = "delete it and run again"
+            raise UserError(f"the record {target} was changed after it was written; {fix}")
+        plain = _json(target / "record.json")
+        samples = _json(target / "samples.json")
+    except FileNotFoundError as error:
+        raise UserError(f"no complete record at {target}; run the same command again") from error
+    del plain["schema"]
+    cell, spans = Cell.from_json(plain.pop("cell")), target / "spans.json"
+    return Record(cell, **plain, samples=samples, spans=_json(spans) if spans.exists() else ())
+
+
+def reusable(target: Path) -> Record | None:
+    """The record at `target` if it is complete, unedited and final; else None."""
+    try:
+        record = load(target)
+    except UserError:
+        return None
+    return record if record.status in _FINAL else None
+
+
+def write_index(runs: Path, experiment: str, keys: Sequence[str]) -> None:
+    """Write which records an experiment's tables are derived from, in this order."""
+    write_text(runs / experiment / "index.json", _index(keys))
+
+
+def load_experiment(runs: Path, experiment: str) -> list[Record]:
+    """The complete records in an experiment's index, in its order; empty if it never ran."""
+    return [load(folder) for folder in _indexed(runs, experiment)]
+
+
+def attachment(runs: Path, experiment: str, name: str) -> Path | None:
+    """The first file of this name in the experiment's records, in index order; None if absent."""
+    paths = (folder / name for folder in _indexed(runs, experiment))
+    return next((path for path in paths if path.is_file()), None)
+
+
+def durations(runs: Path) -> Iterator[tuple[Cell, float]]:
+    """Every final record's cell and the seconds it took. Seals are not checked, errors skipped."""
+    for path in sorted(runs.glob("*/*/record.json")):
+        try:
+            plain = _json(path)
+            if plain["status"] in _FINAL:
+                yield Cell.from_json(plain["cell"]), float(plain["seconds"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+
+
+def pack(runs: Sequence[Path], archive: Path) -> int:
+    """Write the current records of one run, or of several together, to one tar.xz.
+
+    An experiment of several runs gets one index: the first run's records, then those that each
+    later run adds. Equal records give equal bytes: sorted names, no owner, one mode, one time.
+
+    Returns: how many records were written.
+
+    Raises:
+        UserError: a run has no record, one was edited, two runs measured one cell, or the disk is
+            full.
+    """
+    keys: dict[str, list[str]] = {}
+    members: dict[PurePosixPath, bytes | Path] = {}
+    for folder in (folders := _joined(runs)):
+        keys.setdefault(folder.parent.name, []).append(folder.name)
+        paths = (path for path in folder.iterdir() if path.is_file())
+        members |= {PurePosixPath(*path.parts[-3:]): path for path in paths}
+    for experiment, names in keys.items():
+        members[PurePosixPath(experiment, "index.json")] = _index(names).encode()
+    with (
+        files.atomic_open(archive, "wb") as handle,
+        tarfile.open(fileobj=handle, mode="w:xz", format=tarfile.USTAR_FORMAT, preset=9) as packed,
+    ):
+        for path in sorted(members):
+            source = members[path]
+            content = source.read_bytes() if isinstance(source, Path) else source
+            member = tarfile.TarInfo(str(path))
+            member.size = len(content)
+            packed.addfile(member, io.BytesIO(content))
+    return len(folders)
+
+
+def unpack(archive: Path, runs: Path) -> None:
+    """Extract what `pack` wrote. Digests are verified when a record is loaded, not here.
+
+    Raises UserError: the archive is absent, damaged, or holds an unsafe path.
+    """
+    try:
+        with tarfile.open(archive, "r:xz") as packed:
+            for member in packed:
+                # Debian 12's Python 3.11.2 has no extractall(filter="data").
+                path = PurePosixPath(member.name)
+                content = packed.extractfile(member) if member.isreg() else None
+                if content is None or path.is_absolute() or ".." in path.parts:
+                    raise tarfile.ReadError(f"{member.name!r} is not a plain file in it")
+                (runs / path).parent.mkdir(parents=True, exist_ok=True)
+                (runs / path).write_bytes(content.read())
+    except FileNotFoundError as error:
+        raise UserError(f"no archive of records at {archive}") from error
+    except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
+        raise UserError(f"the archive {archive} is damaged: {error}") from error
+
+
+def _indexed(runs: Path, experiment: str) -> list[Path]:
+    """Folders of the complete records in an experiment's index, in its order."""
+    index = runs / experiment / "index.json"
+    if not index.exists():
+        return []
+    folders = [runs / experiment / key for key in _json(index)["keys"]]
+    return [folder for folder in folders if (folder / "COMPLETE").exists()]
+
+
+def _joined(runs: Sequence[Path]) -> list[Path]:
+    """Folders of the runs' current records, each cell once: raises as `pack` does.
+
+    A copy of a record is no second measurement, and neither is a cell that could not be measured.
+    """
+    held: dict[str, tuple[Path, bool]] = {}
+    for run in runs:
+        indices = sorted(run.glob("*/index.json"))
+        folders = [folder for index in indices for folder in _indexed(run, index.parent.name)]
+        if not folders:
+            raise UserError(f"no records under {run}")
+        for folder in folders:
+            record = load(folder)
+            cell = files.digest_of(record.cell.identity())
+            first, measured = held.setdefault(cell, (folder, record.ok))
+            if measured and record.ok and _seal(first) != _seal(folder):
+                raise UserError(f"{first} and {folder} measured the same cell: delete one of them")
+            if record.ok:
+                held[cell] = (folder, True)
+    return [folder for folder, _ in held.values()]
+
+
+def _index(keys: Sequence[str]) -> str:
+    return pretty_json({"schema": SCHEMA, "keys": list(keys)})
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _seal(folder: Path) -> str:
+    spans = ["spans.json"] if (folder / "spans.json").exists() else []
+    names = ["record.json", "samples.json", *spans]
+    return "".join(f"{files.sha256_file(folder / name)}  {name}\n" for name in names)

@@ -1,0 +1,10 @@
+"""Runtimes of the forward pass beside PyTorch: ONNX Runtime and TensorRT.
+
+Importing this package registers them (`wallclock.stages.forward.register`), and no library of
+theirs.
+"""
+
+from wallclock.stages import forward
+
+for _runtime in ("onnxruntime", "tensorrt"):
+    forward.register(_runtime, f"{__name__}.ort")

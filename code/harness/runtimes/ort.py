@@ -1,0 +1,175 @@
+"""ONNX Runtime by execution provider (CUDA, TensorRT, CPU), on a graph exported from PyTorch.
+
+Input and output stay on the device. ONNX Runtime moves what a provider cannot run to the CPU, and
+runs all of it there when the provider does not load. Here that is forbidden, and the placement of
+nodes is read back.
+"""
+
+import ctypes
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import onnxruntime
+import torch
+from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+from harness.runtimes.export import INPUT, OUTPUT, exported
+from wallclock.errors import Unavailable
+from wallclock.stages.forward import Network, Request
+from wallclock.stages.forward.pytorch import TORCH_DTYPES, fixed_shape
+
+CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
+
+Provider = tuple[str, dict[str, str]]
+
+#: TF32 would compute FP32 products with ten bits of mantissa; PyTorch has it off, so has this.
+_CUDA: Provider = (CUDA, {"device_id": "0", "use_tf32": "0"})
+#: The CUDA provider takes the nodes that TensorRT leaves. The engine is built, never cached.
+_TENSORRT: Provider = (TENSORRT, {"device_id": "0", "trt_fp16_enable": "1"})
+
+#: What a session raises; the library's own exceptions share no base class below Exception.
+_NAMES = ("Fail", "EPFail", "RuntimeException", "NotImplemented", "InvalidGraph")
+_ERRORS = (RuntimeError, *(getattr(state, name) for name in _NAMES))
+
+#: A session's input type → its dtype.
+_DTYPES = {"tensor(float)": "fp32", "tensor(float16)": "fp16"}
+#: An operator that only a quantized graph has → the dtype.
+_QUANTIZED = {"MatMulInteger": "int8", "QuantizeLinear": "int8-static"}
+_QUANTIZED |= {"MatMulNBits": "int8-weights"}
+
+
+def build(request: Request) -> Network:
+    """Export the network and open a session on it."""
+    providers: list[Provider] = [(CPU, {})]
+    if request.device == "cuda":
+        preload: Any = onnxruntime.preload_dlls  # untyped in onnxruntime
+        preload()  # the CUDA and cuDNN libraries that torch's wheels brought
+        providers = [_CUDA]
+    if request.runtime == "tensorrt":
+        providers.insert(0, _TENSORRT)
+        with suppress(ImportError):
+            import_module("tensorrt")  # its wheel brings libnvinfer and loads it
+    graph = exported(request)
+    operators = graph.operators
+    began = perf_counter()
+    session, provider = open_session(graph.path, providers, torch.get_num_threads())
+    seconds = {"compile_s": perf_counter() - began, "export_s": graph.export_s}
+    session_dtype = _DTYPES[session.get_inputs()[0].type]
+    run = fixed_shape(_Bound(session, session_dtype, request.device), request.shape[0])
+    normalize = request.normalize
+    return Network(
+        run if normalize is None else lambda batch: run(normalize(batch)),
+        request.weights_digest,
+        runtime="tensorrt" if provider.startswith(TENSORRT) else "onnxruntime",
+        provider=provider,
+        dtype=next((_QUANTIZED[name] for name in _QUANTIZED if name in operators), session_dtype),
+        values={**seconds, "operators": operators, "nodes": _placement(session)},
+    )
+
+
+def open_session(model: Path, providers: Sequence[Provider], threads: int) -> tuple[Any, str]:
+    """A session on the first of `providers`, and the providers that its nodes really are on.
+
+    Raises `Unavailable` where the first does not load, or as `check_placement` does.
+    """
+    wanted = providers[0][0]
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4  # what matters is in the exception, or read back below
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    if wanted != CPU:
+        options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
+    open_: Any = onnxruntime.InferenceSession
+    try:
+        session = open_(model, options, providers=list(providers), enable_fallback=0)
+    except _ERRORS as error:
+        if wanted == CPU:
+            raise
+        raise _explained(error, wanted) from error
+    return session, check_placement(_placement(session), wanted)
+
+
+def check_placement(nodes: Mapping[str, int], wanted: str) -> str:
+    """Nodes by provider → the providers' names, the wanted one first.
+
+    Raises `Unavailable` where the wanted one has no nodes, or the CPU has some unasked.
+    """
+    if not nodes.get(wanted):
+        others = ", ".join(nodes) or "no provider"
+        raise Unavailable(f"{wanted} took no part of the graph; it went to {others}")
+    if wanted != CPU and nodes.get(CPU):
+        raise Unavailable(f"{wanted} left {nodes[CPU]} nodes to the CPU: not a time of its own")
+    return " + ".join(sorted(nodes, key=lambda name: (name != wanted, name)))
+
+
+def _placement(session: Any) -> dict[str, int]:
+    """Graph nodes by the provider they were assigned to; a provider without any is not listed."""
+    nodes: Counter[str] = Counter()
+    for part in session.get_provider_graph_assignment_info():
+        nodes[part.ep_name] += len(part.get_nodes())
+    unused = set(nodes) - set(session.get_providers())
+    assert not unused, f"nodes on providers that the session does not list: {unused}"
+    return dict(nodes)
+
+
+class _Bound:
+    """A session whose input and output are bound by address to tensors on the device."""
+
+    def __init__(self, session: Any, dtype: str, device: str) -> None:
+        self._session, self._device = session, device
+        self._dtype = TORCH_DTYPES[dtype]
+        self._element: Any = torch.empty(0, dtype=self._dtype).numpy().dtype.type
+        self._shape = session.get_outputs()[0].shape
+        self._binding = session.io_binding()
+
+    def __call__(self, batch: torch.Tensor) -> torch.Tensor:
+        images = batch.to(self._dtype).contiguous()
+        vectors = torch.empty(self._shape, dtype=self._dtype, device=self._device)
+        for bind, name, tensor in (
+            (self._binding.bind_input, INPUT, images),
+            (self._binding.bind_output, OUTPUT, vectors),
+        ):
+            bind(name, self._device, 0, self._element, list(tensor.shape), tensor.data_ptr())
+        if self._device == "cuda":
+            # The session has a stream of its own, and waits for it itself.
+            torch.cuda.current_stream().synchronize()
+        try:
+            self._session.run_with_iobinding(self._binding)
+        except _ERRORS as error:
+            if full := _out_of_memory(error):
+                raise full from error
+            raise
+        return vectors
+
+
+def _explained(error: BaseException, provider: str) -> BaseException:
+    """Why a session could not be opened: no memory, a missing library, or the error's own words.
+
+    ONNX Runtime prints the dynamic linker's error on its own log and raises something else.
+    """
+    folder = Path(onnxruntime.__file__).parent / "capi"
+    name = provider.removesuffix("ExecutionProvider").lower()
+    reason = f": {_one_line(error)}"
+    try:
+        ctypes.CDLL(str(folder / "libonnxruntime_providers_shared.so"), mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(folder / f"libonnxruntime_providers_{name}.so"))
+    except OSError as missing:
+        reason = f" did not load: {missing}"
+    return _out_of_memory(error) or Unavailable(f"{provider}{reason}")
+
+
+def _out_of_memory(error: BaseException) -> BaseException | None:
+    """The error as torch's, if the device's memory is full."""
+    text = str(error).lower()
+    if "out of memory" in text or "failed to allocate memory" in text:
+        return torch.OutOfMemoryError(f"ONNX Runtime: {_one_line(error)}")
+    return None
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]

@@ -1,0 +1,194 @@
+"""The frozen descriptions that travel from the configuration to a measurement.
+
+Nothing here knows Hydra or torch: a `Cell` is plain data, so that it can be hashed into a key,
+written into a record and sent to a fresh process as JSON. The dataclasses are the schema of the
+configuration: their fields' annotations are what `settings` accepts, their defaults what `conf/`
+need not repeat.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from wallclock.constraints import OneOf, Range
+from wallclock.recipe import Count, Limits, ModelSpec, Positive, Recipe
+
+#: The paper's two image sets; a user's folder is compared with the one it resembles.
+IMAGE_SETS = ("small_256", "original")
+#: glibc's settings in a worker. By default freed memory goes back to the kernel when enough of it
+#: lies at the top of the heap, which depends on what else the process has allocated; each full-size
+#: image then faults its pages in again. `keep` never returns any.
+ALLOCATORS: Mapping[str, Mapping[str, str]] = {
+    "default": {},
+    "keep": {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 34)},
+}
+Repeats = Annotated[int, Range(1, odd=True)]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class CorpusSpec:
+    """Where images come from. `CORPUS_SETTINGS` names the fields that a kind of corpus uses."""
+
+    kind: str
+    seed: Count = 0
+    path: str = ""
+    image_set: Annotated[str, OneOf(IMAGE_SETS)] = "original"
+    #: Of a folder, the first images by a seeded rank instead of by name.
+    sample: bool = False
+    #: Share of images saved as progressive JPEG.
+    progressive_share: Annotated[float, Range(0, 1)] = 0.0
+    limits: Limits = field(default_factory=Limits)
+    #: The store. An empty endpoint is AWS; any other an S3-compatible store or a plain HTTP mirror,
+    #: as http://127.0.0.1:9000.
+    endpoint: str = ""
+    bucket: str = ""
+    region: str = ""
+    #: Concurrent GETs, and tries per object.
+    threads: Annotated[int, Range(1, 1024)] = 32
+    attempts: Positive = 6
+    connect_timeout_s: float = 5.0
+    #: Without a byte received.
+    read_timeout_s: Annotated[float, Range(0.001, 3600)] = 20.0
+    #: Image set → of how many of the 256 two-hex-digit folders it is sampled.
+    prefixes: Mapping[str, Annotated[int, Range(1, 256)]] = field(default_factory=dict)
+    #: '<image set>-<n>' → the digest that its list must have.
+    lists: Mapping[str, str] = field(default_factory=dict)
+    #: Hash every file again; fetch damaged ones and those that failed before.
+    verify: bool = False
+
+
+#: Kind of corpus → its settings. The other fields of `CorpusSpec` keep their defaults.
+CORPUS_SETTINGS: Mapping[str, tuple[str, ...]] = {
+    "synthetic": ("seed", "progressive_share", "limits"),
+    "folder": ("path", "image_set", "limits"),
+    "abo": (
+        *("endpoint", "bucket", "region", "seed", "prefixes", "lists", "threads", "attempts"),
+        *("read_timeout_s", "verify", "limits"),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The price of an hour of the device, and its source; `device` is a part of its name."""
+
+    device: str
+    usd_per_hour: Annotated[float, Range(0, 1_000_000)]
+    instance: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One invocation, resolved: no `auto` is left. The defaults are in conf/config.yaml.
+
+    `experiments` holds the selected experiments' own options, in running order. `n` limits every
+    cell's images, `max_images` those of an image set on this device. `repeats_of` overrides
+    `repeats` for an experiment. `loader_seconds` is the least duration of a loader's measurement in
+    steady state, `scaling_max_images` the size of the longest run of `scaling`. `only="data"` stops
+    once the corpus is on the disk. `export` is the port for live metrics, 0 for none. `notes` are
+    lines for the user: settings that this invocation does not use.
+    """
+
+    experiments: Mapping[str, Mapping[str, Any]]
+    corpus: CorpusSpec
+    model: ModelSpec
+    recipe: Recipe
+    device: str
+    out: Path
+    figures: Path
+    export: Annotated[int, Range(0, 65_535)]
+    n: Positive | None
+    max_images: Mapping[str, Positive | None]
+    repeats: Repeats
+    repeats_of: Mapping[str, Repeats]
+    seed: Count
+    page_cache: Annotated[str, OneOf(("warm", "cold"))]
+    allocator: Annotated[str, OneOf(ALLOCATORS)]
+    loader_seconds: Annotated[float, Range(0.001, 3600)]
+    scaling_max_images: Positive
+    max_failures: Count
+    cost: Cost
+    only: Annotated[str, OneOf(("all", "data"))]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> Path:
+        """The folder of the records."""
+        return self.out / "runs"
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The first `n` images of a prepared corpus.
+
+    `digest` identifies their bytes, `manifest` is the path of their list. `storage` names what
+    `read` reads from where that is not one file per image, then, after a colon, what else of it
+    affects a timing.
+    """
+
+    kind: str
+    image_set: str
+    n: int
+    digest: str
+    manifest: str
+    storage: str = "files"
+
+    @property
+    def label(self) -> str:
+        """The corpus by name, for a table: 'abo', or 'abo (tar)' where `read` reads a tar."""
+        storage = self.storage.split(":")[0]
+        return self.kind if storage == "files" else f"{self.kind} ({storage})"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One measurement: a protocol, a recipe, a corpus slice, a repeat."""
+
+    experiment: str
+    protocol: str
+    label: str
+    repeat: int
+    recipe: Recipe
+    corpus: Slice | None
+    model: ModelSpec
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def images(self) -> Slice:
+        """The corpus slice. Raises ValueError: the cell has none."""
+        if self.corpus is None:
+            raise ValueError(f"{self.experiment}/{self.label} has no corpus")
+        return self.corpus
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, the manifest's path included."""
+        return asdict(self)
+
+    def identity(self) -> dict[str, Any]:
+        """What identifies this cell: all of it but the manifest's path on this machine."""
+        plain = asdict(self)
+        if plain["corpus"] is not None:
+            del plain["corpus"]["manifest"]
+        return plain
+
+    @staticmethod
+    def from_json(plain: Mapping[str, Any]) -> "Cell":
+        """The inverse of `to_json`; also reads older records, whose recipes have more fields."""
+        corpus = plain["corpus"]
+        return Cell(
+            **{
+                **plain,
+                "recipe": _known(Recipe, plain["recipe"]),
+                "corpus": Slice(**{"manifest": "", **corpus}) if corpus else None,
+                "model": _known(ModelSpec, plain["model"]),
+            }
+        )
+
+
+def _known(cls: type[T], plain: Mapping[str, Any]) -> T:
+    """Build a dataclass from those of its fields that `plain` has."""
+    names = {item.name for item in fields(cls)}  # type: ignore[arg-type]
+    return cls(**{name: value for name, value in plain.items() if name in names})

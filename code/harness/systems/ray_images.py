@@ -1,0 +1,51 @@
+"""Ray Data as its guide to images and batch inference has it: read_images, map_batches, Parquet.
+
+https://docs.ray.io/en/latest/data/working-with-images.html
+
+`size=` makes the reading tasks resize, so that 150 KB an image go to the model instead of whole
+pictures. The model is an actor of no CPU of its own, as one of a GPU is; what it does with uint8
+is the mock's. `mode=overwrite`: the same command again leaves no row twice.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.systems import _ray
+from harness.systems._task import Task, embed, run
+
+
+class Model:
+    """The mock, in an actor."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        """Paths and uint8 (n, px, px, 3) → ids and vectors."""
+        ids = [Path(path).stem for path in batch["path"]]
+        return {"id": ids, "vector": embed(batch["image"], self._task)}
+
+
+def job(task: Task) -> Mapping[str, Any]:
+    """Embed the list."""
+    with _ray.session(task) as ray:
+        import pyarrow.parquet as pq
+        from ray.data import ActorPoolStrategy
+
+        paths = pq.read_table(task.source)["path"].to_pylist()
+        size = (task.px, task.px)
+        images = ray.data.read_images(paths, mode="RGB", size=size, include_paths=True)
+        vectors = images.map_batches(
+            Model,
+            fn_constructor_args=(task,),
+            batch_size=task.batch,
+            compute=ActorPoolStrategy(size=1),
+            num_cpus=0,
+        )
+        vectors.write_parquet(task.out, mode="overwrite")
+        return _ray.report(ray, f"read_images(size={task.px}), one actor")
+
+
+if __name__ == "__main__":
+    run(job)

@@ -1,0 +1,147 @@
+"""GPU and CPU use, sampled ten times a second while a pass runs, by a process of its own.
+
+GPU figures come from NVML (nvidia-ml-py), CPU use per process from psutil; without a GPU the GPU
+lists are absent. A thread of the timed process would hold its GIL: psutil reads the whole of /proc
+to find a process's children. The sampler, `python -m harness.telemetry`, ends when
+told so on standard input, or when that ends, and then prints its samples.
+"""
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pynvml as nvml
+
+from harness import provenance
+from wallclock.machine import ProcessTree, gpu_readings, nvml_handles, other_cores_busy
+
+_PERIOD_S = 0.1
+#: What the sampler reads; the end of its input may come late: forked workers hold the pipe too.
+_BEGIN, _END = "begin\n", "end\n"
+
+#: NVML's clock event reasons that mean "slower than it could be", by bit.
+_THROTTLE = {
+    nvml.nvmlClocksThrottleReasonSwPowerCap: "power cap",
+    nvml.nvmlClocksThrottleReasonHwSlowdown: "hardware slowdown",
+    nvml.nvmlClocksThrottleReasonSwThermalSlowdown: "software thermal",
+    nvml.nvmlClocksThrottleReasonHwThermalSlowdown: "hardware thermal",
+    nvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown: "power brake",
+}
+
+
+class Telemetry:
+    """Samples by name, one list entry every 100 ms.
+
+    `gpu_util` in percent, `gpu_mem_mib`, `gpu_power_w`, `sm_mhz`; `cpu_cores` is the CPU use of
+    process `pid` and its children but for this one, in cores; `cpu_cores_by_process` the same for
+    each; `other_cores` that of all other processes; `rss_mib` their memory, shared pages in each.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._processes = ProcessTree(pid, leave_out=os.getpid())
+        self.samples: dict[str, list[float]] = defaultdict(list)
+        self._throttled: set[str] = set()
+        self._by_process: dict[int, list[float]] = defaultdict(list)
+
+    def as_values(self) -> dict[str, Any]:
+        """All samples as plain data. Processes are numbered from 0, the main one first."""
+        return {
+            **{name: [round(float(x), 3) for x in values] for name, values in self.samples.items()},
+            "throttle_reasons": sorted(self._throttled),
+            "cpu_cores_by_process": list(self._by_process.values()),
+            "period_s": _PERIOD_S,
+        }
+
+    def clear(self) -> None:
+        """Drop all samples; the next ones count from now."""
+        self.samples.clear()
+        self._by_process.clear()
+
+    def sample_cpu(self) -> None:
+        """Add one sample of every process's CPU use since the last one."""
+        cores = self._processes.cpu_cores()
+        for pid, of_process in cores.items():
+            self._by_process[pid].append(of_process)
+        total = sum(cores.values())
+        self.samples["cpu_cores"].append(total)
+        self.samples["rss_mib"].append(self._processes.rss_mib())
+        # Load that competes with what is measured.
+        self.samples["other_cores"].append(other_cores_busy(total))
+
+    def sample_gpu(self, handle: Any) -> None:
+        """Add one sample of a GPU; a reading that it does not support, as a slice, is left out."""
+        for name, value in gpu_readings(handle).items():
+            self.samples[name].append(value)
+        with suppress(nvml.NVMLError):
+            reasons = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+            self._throttled |= {name for bit, name in _THROTTLE.items() if reasons & bit}
+
+
+class Recording:
+    """The sampler of a block. `values`: all samples from `begin` to `end`, or the block's end."""
+
+    def __init__(self, sampler: "subprocess.Popen[str]") -> None:
+        self.values: dict[str, Any] = {}
+        self._sampler = sampler
+
+    def begin(self) -> None:
+        """Count from now; returns at once, so that no loader gets ahead meanwhile."""
+        assert self._sampler.stdin is not None
+        self._sampler.stdin.write(_BEGIN)
+        self._sampler.stdin.flush()
+
+    def end(self) -> None:
+        """Take the samples; later calls do nothing."""
+        if not self.values:
+            self.values |= json.loads(self._sampler.communicate(_END)[0])
+
+
+@contextmanager
+def recorded(device: str) -> Iterator[Recording]:
+    """Start a sampler of this process and its children, and wait until it is ready."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "harness.telemetry", str(os.getpid()), device],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(provenance.CODE)},
+    ) as sampler:
+        assert sampler.stdout is not None
+        sampler.stdout.readline()
+        recording = Recording(sampler)
+        try:
+            yield recording
+        finally:
+            recording.end()
+
+
+def _sample(pid: int, device: str) -> None:
+    """Sample until standard input says so or ends, from the start or its last `begin` on."""
+    telemetry, commands = Telemetry(pid), sys.stdin.fileno()
+    print("ready", flush=True)
+    with nvml_handles() as handles:
+        while True:
+            # The first reading of CPU use has no interval.
+            telemetry.sample_cpu()
+            telemetry.clear()
+            due = time.monotonic() + _PERIOD_S
+            while not select.select([commands], [], [], max(due - time.monotonic(), 0))[0]:
+                telemetry.sample_cpu()
+                for handle in handles[: device == "cuda"]:
+                    telemetry.sample_gpu(handle)
+                due += _PERIOD_S
+            # Not `readline`: of two lines that arrive at once it would keep the second from select.
+            if not os.read(commands, select.PIPE_BUF).endswith(_BEGIN.encode()):
+                break
+    print(json.dumps(telemetry.as_values()))
+
+
+if __name__ == "__main__":
+    _sample(int(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,110 @@
+"""Faults that a server makes when it is told to, and the counts of what it did."""
+
+import asyncio
+import random
+import socket
+import struct
+from collections import Counter
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+from urllib.parse import parse_qsl
+
+import orjson
+
+from harness.testbed.server import Request, Response
+from wallclock.errors import UserError, check_name
+
+#: GET: the counts, and what a server adds to them; with `?counts` these alone. PUT with a JSON
+#: object of faults: change these.
+CONTROL = "/testbed"
+
+
+@dataclass(frozen=True)
+class Faults:
+    """How a server misbehaves. Rates are of requests, 0 to 1; the query of a URL sets them for one.
+
+    `?error_rate=1&status=404` is an error for certain; `?redirects=3` three, then the image.
+    """
+
+    latency_s: float = 0  # before the first byte of any answer
+    error_rate: float = 0
+    status: int = 503  # of the errors
+    reset_rate: float = 0  # the connection is reset before it is answered
+    cut_rate: float = 0  # it is reset amid the image; or in place of an answer, after accepting
+    body_s: float = 0  # an image's bytes arrive evenly over so long
+    extra_bytes: int = 0  # Content-Length minus the image's; below 0 the image is cut off
+    redirects: int = 0
+    redirect_to: str = ""  # where the last one leads; default: to the image
+
+    def changed(self, values: Mapping[str, Any]) -> "Faults":
+        """With other values, text or numbers. Raises UserError: no such fault, or no number."""
+        types: dict[str, Any] = {field.name: field.type for field in fields(self)}
+        try:
+            new = {name: types[check_name(name, types, "fault")](v) for name, v in values.items()}
+        except ValueError as error:
+            raise UserError(f"a fault is a number: {error}") from error
+        return replace(self, **new)
+
+
+class FaultyServer:
+    """Delays, errors and resets; a subclass answers the other requests.
+
+    Args:
+        faults: of every request whose URL says nothing else; may be replaced at any time.
+        seed: of the draws that rates need.
+    """
+
+    def __init__(self, faults: Faults = Faults(), seed: int = 0) -> None:
+        self.faults, self.counts = faults, Counter[str]()
+        self._random = random.Random(seed)
+
+    def stats(self) -> dict[str, Any]:
+        """The counts, for a client in another process."""
+        return dict(self.counts)
+
+    def answer(self, request: Request, faults: Faults) -> Response:
+        """A request that is neither an error nor reset."""
+        raise NotImplementedError
+
+    def handle(self, request: Request) -> Response | Awaitable[Response]:
+        """One request."""
+        faults = self.faults
+        try:
+            if request.path == CONTROL:
+                if request.method == "PUT":
+                    self.faults = faults.changed(orjson.loads(request.body))
+                stats = self.counts if request.query == "counts" else self.stats()
+                return Response(body=orjson.dumps(stats))
+            if request.query:
+                faults = faults.changed(dict(parse_qsl(request.query, keep_blank_values=True)))
+        except UserError as error:
+            return Response(400, str(error).encode())
+        self.counts["requests"] += 1
+        return self._later(request, faults) if faults.latency_s else self._now(request, faults)
+
+    async def _later(self, request: Request, faults: Faults) -> Response:
+        await asyncio.sleep(faults.latency_s)
+        return self._now(request, faults)
+
+    def _now(self, request: Request, faults: Faults) -> Response:
+        if self.happens("resets", faults.reset_rate):
+            return reset(request)
+        if self.happens("errors", faults.error_rate):
+            return Response(faults.status)
+        return self.answer(request, faults)
+
+    def happens(self, kind: str, rate: float) -> bool:
+        """Draw whether a fault happens, and count it."""
+        happens = self._random.random() < rate
+        self.counts[kind] += happens
+        return happens
+
+
+def reset(request: Request) -> Response:
+    """Close a request's connection with a TCP reset; the response is not sent."""
+    if not request.transport.is_closing():
+        connection: socket.socket = request.transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        request.transport.abort()
+    return Response()

@@ -1,0 +1,64 @@
+"""A server of images that can be slow, broken, or lie about their length."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlencode
+
+from harness.testbed.faults import Faults, FaultyServer, reset
+from harness.testbed.server import Request, Response
+
+#: Parts in which a slow body is sent.
+_PARTS = 20
+#: What was written before a reset has left by then.
+_BEFORE_RESET_S = 0.001
+_JPEG = {"Content-Type": "image/jpeg"}
+
+
+class ImageServer(FaultyServer):
+    """Answers GET of `/<path>` with the files of a folder, which it holds in memory."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        super().__init__(**options)
+        files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+        self._images = {
+            f"/{path.relative_to(folder).as_posix()}": path.read_bytes() for path in files
+        }
+
+    def answer(self, request: Request, faults: Faults) -> Response:
+        """The image, a redirect, or 404."""
+        if faults.redirects > 0:
+            return self._redirect(request, faults)
+        image = self._images.get(unquote(request.path))
+        if image is None:
+            return Response(404)
+        self.counts["images"] += 1
+        length, cut = len(image) + faults.extra_bytes, self.happens("cuts", faults.cut_rate)
+        if not (faults.body_s or faults.extra_bytes or cut):
+            self.counts["bytes"] += len(image)
+            return Response(200, image, _JPEG)
+        image = image[: len(image) // 2 if cut else max(length, 0)]
+        parts = self._parts(image, faults.body_s, request if cut else None)
+        return Response(200, parts, _JPEG, max(length, 0))
+
+    async def _parts(
+        self, image: bytes, seconds: float, cut: Request | None
+    ) -> AsyncIterator[bytes]:
+        """The image evenly over so long; then a request that is cut is reset."""
+        n_parts = _PARTS if seconds else 1
+        step = -(-len(image) // n_parts) or 1
+        for start in range(0, len(image), step):
+            await asyncio.sleep(seconds / n_parts)
+            part = image[start : start + step]
+            self.counts["bytes"] += len(part)
+            yield part
+        if cut is not None:
+            await asyncio.sleep(_BEFORE_RESET_S)
+            reset(cut)
+
+    def _redirect(self, request: Request, faults: Faults) -> Response:
+        self.counts["redirects"] += 1
+        query = urlencode({**dict(parse_qsl(request.query)), "redirects": faults.redirects - 1})
+        last = faults.redirects == 1 and faults.redirect_to
+        return Response(302, headers={"Location": last or f"{request.path}?{query}"})

@@ -1,0 +1,84 @@
+"""A Ray cluster of several nodes on this machine, whose processes can be killed.
+
+`python -m harness.testbed.ray_nodes N` is the cluster: a head without a CPU and N nodes of one
+each; it adds a node for every line on standard input and ends with it.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psutil
+
+#: A node that is gone is noticed within seconds; of the cluster and of its jobs.
+HEALTH = {
+    **{"RAY_health_check_initial_delay_ms": "1000", "RAY_health_check_period_ms": "500"},
+    **{"RAY_health_check_timeout_ms": "500", "RAY_health_check_failure_threshold": "3"},
+}
+_STORE_BYTES = 80_000_000
+
+
+class Nodes:
+    """A cluster in a process of its own."""
+
+    def __init__(self, process: Any) -> None:
+        self._process = process
+        self.address = process.stdout.readline().strip()
+        assert self.address, "no cluster"
+
+    def add(self) -> None:
+        """Start another node."""
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        assert self._process.stdout.readline() == "added\n"
+
+    def processes(self, title: str) -> list[psutil.Process]:
+        """Of the cluster, those whose command line has the words."""
+        found = []
+        for process in psutil.Process(self._process.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                found += [process] * (title in " ".join(process.cmdline()))
+        return found
+
+    def kill_node(self) -> None:
+        """End a raylet, whose workers end when it is gone."""
+        raylets = [one for one in self.processes("raylet/raylet") if "--head" not in one.cmdline()]
+        raylets[0].kill()
+
+
+@contextmanager
+def started(env: Mapping[str, str], nodes: int = 2) -> Iterator[Nodes]:
+    """The cluster while the block runs."""
+    command = [sys.executable, "-m", __name__, str(nodes)]
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(
+        command, **pipes, env={**os.environ, **HEALTH, **env}, start_new_session=True
+    ) as process:
+        try:
+            yield Nodes(process)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def main(count: int) -> None:
+    """Be the cluster."""
+    from ray.cluster_utils import Cluster
+
+    nodes: Any = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0, "object_store_memory": _STORE_BYTES}
+    )
+    for _ in range(count):
+        nodes.add_node(num_cpus=1, object_store_memory=_STORE_BYTES)
+    print(nodes.address, flush=True)
+    for _ in sys.stdin:
+        nodes.add_node(num_cpus=1, object_store_memory=_STORE_BYTES)
+        print("added", flush=True)
+    nodes.shutdown()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

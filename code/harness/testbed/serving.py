@@ -1,0 +1,83 @@
+"""Run a handler of HTTP requests on loopback: in an event loop, a thread or a process."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+
+from harness.testbed.server import Connection, Handler
+
+
+@asynccontextmanager
+async def listening(handler: Handler, port: int = 0) -> AsyncIterator[str]:
+    """Answer with `handler` while the block runs; the URL. Port 0: any free one.
+
+    A request whose client is gone is cancelled: nothing is handed to a connection that is closed.
+    The handler's state outlives the listener, so that the same server can be reached again later.
+    """
+    opened = set[Connection]()
+    create = asyncio.get_running_loop().create_server
+    server = await create(lambda: Connection(handler, opened), "127.0.0.1", port, backlog=1024)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        while opened:
+            for connection in opened:
+                connection.transport.abort()
+            await asyncio.sleep(0)
+
+
+def run(main: Coroutine[None, None, None]) -> None:
+    """`asyncio.run`, on uvloop where that is installed."""
+    factory = import_module("uvloop").new_event_loop if find_spec("uvloop") else None
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main)
+
+
+@contextmanager
+def serving(handler: Handler, port: int = 0) -> Iterator[str]:
+    """The same in a thread with an event loop of its own. Raises OSError: the port is taken."""
+    started: Future[tuple[str, Callable[[], object]]] = Future()
+
+    async def serve() -> None:
+        stop, loop = asyncio.Event(), asyncio.get_running_loop()
+        try:
+            async with listening(handler, port) as url:
+                started.set_result((url, lambda: loop.call_soon_threadsafe(stop.set)))
+                await stop.wait()
+        except OSError as error:
+            started.set_exception(error)
+
+    thread = threading.Thread(target=lambda: run(serve()), daemon=True)
+    thread.start()
+    url, stop = started.result()
+    try:
+        yield url
+    finally:
+        stop()
+        thread.join()
+
+
+@contextmanager
+def process(*arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """`python -m harness.testbed ARGUMENTS` while the block runs: its URL, and the process.
+
+    It ends with this process, however that ends. Raises RuntimeError: it did not start.
+    """
+    command = [sys.executable, "-m", "harness.testbed", *arguments, "--until-eof"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as child:
+        assert child.stdout is not None
+        url = child.stdout.readline().strip()
+        if not url:
+            raise RuntimeError(f"{' '.join(command)} did not start")
+        try:
+            yield url, child
+        finally:
+            child.kill()

@@ -1,0 +1,91 @@
+"""Reference runs: rebuilt from their records and compared byte for byte with what is committed.
+
+    data/reference/<machine>/records.tar.xz    the records: everything that was measured
+                             *.csv, *.meta.json, claims.csv, failures.csv
+                             figures/          SVG, CSV, Markdown, LaTeX, Mermaid, traces
+                             README.md         optional, about the machine; not compared
+
+All files except the archive and README.md are derived, so that an edit of a record or of a derived
+file is detected, and so is a change of the code that derives them. PNG, PDF and the report are not
+part of a reference: they show what the SVGs and tables show and are as large as everything else
+together; the bytes of PNG and PDF depend on the versions of zlib and FreeType, too.
+`python -m paper figures` renders them.
+"""
+
+from itertools import zip_longest
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from harness import records
+from paper.publish import publish
+from wallclock.errors import UserError
+from wallclock.files import write_bytes
+
+_FIGURES = "figures"
+_UNDERIVED = ("README.md", records.ARCHIVE)
+_OMITTED = (".png", ".pdf", "/report.html")
+
+
+def references(folder: Path) -> list[Path]:
+    """Every reference run under `folder`."""
+    return sorted(path.parent for path in folder.glob(f"*/{records.ARCHIVE}"))
+
+
+def check(reference: Path) -> dict[str, str]:
+    """Rebuild a reference run; return every file that differs, and how: in one line or three.
+
+    Raises UserError if it has no records, or one of them was edited.
+    """
+    derived, committed = _derive(reference), _files(reference)
+    differences = {}
+    for name in sorted(derived | committed):
+        if name not in committed:
+            differences[name] = "missing: its records make it"
+        elif name not in derived:
+            differences[name] = "extra: no record makes it"
+        elif derived[name] != committed[name]:
+            differences[name] = _first_difference(committed[name], derived[name])
+    return differences
+
+
+def write(reference: Path) -> list[Path]:
+    """Derive all files of a reference run from its records; remove files that are not derived.
+
+    Raises UserError if it has no records, or one of them was edited.
+    """
+    derived = _derive(reference)
+    for name in _files(reference).keys() - derived:
+        (reference / name).unlink()
+    for name, data in derived.items():
+        write_bytes(reference / name, data)
+    return [reference / name for name in sorted(derived)]
+
+
+def _derive(reference: Path) -> dict[str, bytes]:
+    """Everything that is derived from the reference's records."""
+    with TemporaryDirectory() as name:
+        fresh = Path(name)
+        records.unpack(reference / records.ARCHIVE, fresh / "runs")
+        if not publish(fresh, fresh / _FIGURES).tables:
+            raise UserError(f"the records in {reference / records.ARCHIVE} fill no table")
+        files = _files(fresh).items()
+        return {name: data for name, data in files if not name.endswith(_OMITTED)}
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    """The files in `folder` and its `figures/`, by relative path."""
+    paths = [*folder.iterdir(), *(folder / _FIGURES).glob("*")]
+    derived = [path for path in paths if path.is_file() and path.name not in _UNDERIVED]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in derived}
+
+
+def _first_difference(committed: bytes, rebuilt: bytes, width: int = 60) -> str:
+    """The first line that differs, from shortly before its difference."""
+    texts = [data.decode("utf-8", "replace").split("\n") for data in (committed, rebuilt)]
+    for number, pair in enumerate(zip_longest(*texts, fillvalue="(no such line)"), start=1):
+        if pair[0] != pair[1]:
+            differing = (i for i, (a, b) in enumerate(zip_longest(*pair)) if a != b)
+            start = max(0, next(differing) - width // 3)
+            one, other = (f"{'…' if start else ''}{line[start : start + width]}" for line in pair)
+            return f"differs in line {number}\n  committed  {one}\n  rebuilt    {other}"
+    return "differs"

@@ -1,0 +1,234 @@
+"""A diagnosis of one's own job: its tables, its sentences, its page and its terminal summary.
+
+The sentences are in report_template/diagnosis_words.jinja, for both the page and the terminal. The
+page is one HTML file that opens offline, styled like the report.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from experiments.diagnose import ELSEWHERE, IMAGES_CSV, PREDICTIONS_CSV, STAGES_CSV, is_slow
+from harness import provenance
+from paper.csvfile import Row, number, ok_rows, read_table
+from paper.format import counted, digits, factor, percent, signed_percent
+from paper.labels import SETS
+from paper.pages import render_page, segment
+from paper.rendering import Rendering
+from paper.terminal import print_line, print_table
+from wallclock.files import write_text
+from wallclock.predict.model import UNCERTAINTY
+from wallclock.summary import median
+
+STEM = "diagnosis"
+TABLES = (STAGES_CSV, IMAGES_CSV, PREDICTIONS_CSV)
+_PAPERS_SETS = provenance.ROOT / "data" / "paper" / "image-sets.csv"
+
+#: A smaller predicted speedup is not noticeable.
+_NOTICEABLE = 1.05
+#: On a terminal, stages below this share of the time are not named.
+_NAMED_SHARE = 0.01
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The tables of one diagnosis."""
+
+    stages: Sequence[Row]
+    images: Sequence[Row]
+    predictions: Sequence[Row]
+
+    @property
+    def present(self) -> Row:
+        """The prediction for the present recipe."""
+        return self.predictions[0]
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the forward pass shares the cores with the loader."""
+        return self.present["device_kind"] == "cpu" and self.present["weights"] != "none"
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the predictions are for a box that is not here."""
+        return self.present["device"].endswith(ELSEWHERE)
+
+    @property
+    def device(self) -> str:
+        """What runs the forward pass."""
+        if self.elsewhere:
+            return self.present["device"].split()[0]
+        if self.present["weights"] == "none":
+            return "mock model"
+        return "CPU" if self.on_cpu else "GPU"
+
+    @property
+    def fixes(self) -> list[Row]:
+        """Fixes alone, the largest predicted speedup first; those not predicted last."""
+        alone = [row for row in self.predictions if row["kind"] == "alone"]
+        return sorted(alone, key=_falling_speedup)
+
+    @property
+    def stacked(self) -> list[Row]:
+        """Fixes added cumulatively."""
+        return [row for row in self.predictions if row["kind"] == "stacked"]
+
+    @property
+    def cold(self) -> list[Row]:
+        """With images that are not in memory the present recipe, then more workers."""
+        return ok_rows([row for row in self.predictions if row["kind"] == "cold"])
+
+    @property
+    def slow_storage(self) -> list[Row]:
+        """The same where it is noticeably slower; else empty."""
+        return self.cold if is_slow(self.cold) else []
+
+    @property
+    def proved(self) -> list[Row]:
+        """The predictions that were also measured end to end."""
+        return [row for row in self.predictions if row["measured_img_per_s"]]
+
+    @property
+    def failed(self) -> list[Row]:
+        """The predictions that ran end to end, or tried to, without a time that counts."""
+        rows = [row for row in self.predictions if row["predicted_img_per_s"]]
+        return [row for row in rows if row["status"] != "ok"]
+
+    @property
+    def by_share(self) -> list[Row]:
+        """The nine stages, the longest first."""
+        return sorted(self.stages, key=lambda row: -(number(row["share"]) or 0))
+
+    @property
+    def checklist(self) -> list[Row]:
+        """The nine stages, the one with the largest predicted speedup first."""
+        return sorted(self.by_share, key=_falling_speedup)
+
+    @property
+    def bottleneck(self) -> Row:
+        """The stage that limits the rate."""
+        return next(row for row in self.stages if row["is_bottleneck"] == "yes")
+
+    def first(self) -> Row | None:
+        """The fix to begin with: the most noticeable one that leaves the images as they are."""
+        faithful = [row for row in ok_rows(self.fixes) if row["faithful"] == "yes"]
+        gains = [row for row in faithful if float(row["predicted_speedup"]) >= _NOTICEABLE]
+        return gains[0] if gains else None
+
+    @cached_property
+    def words(self) -> tuple[str, list[str], str]:
+        """What to fix first, the verdict's sentences, the proof (empty if nothing was measured)."""
+        text = render_page(
+            "diagnosis_words.jinja",
+            diagnosis=self,
+            errors=[abs(float(row["error"])) for row in self.proved],
+            busy_cores=[number(row["other_cores"]) or 0.0 for row in self.proved],
+            counted=counted,
+            median=median,
+            noticeable=_NOTICEABLE,
+        )
+        headline, *verdict, proof = text.split("\n")
+        return headline, [line for line in verdict if line], proof
+
+
+def load(folder: Path) -> Diagnosis | None:
+    """The diagnosis in a folder of tables; None if there is none, or if it predicted nothing.
+
+    Raises UserError if a table is damaged.
+    """
+    if not all((folder / name).is_file() for name in TABLES):
+        return None
+    stages, images, predictions = (read_table(folder / name) for name in TABLES)
+    return Diagnosis(stages, images, predictions) if ok_rows(stages) else None
+
+
+def render(tables_dir: Path, figures_dir: Path) -> Rendering:
+    """Write `diagnosis.html` from the diagnosis in `tables_dir`. Equal tables give equal bytes.
+
+    Raises UserError if a CSV is damaged.
+    """
+    diagnosis = load(tables_dir)
+    if diagnosis is None:
+        return Rendering(STEM, (), f"no {STAGES_CSV}")
+    meta = (tables_dir / STAGES_CSV).with_suffix(".meta.json").read_text(encoding="utf-8")
+    alone = [diagnosis.present, *diagnosis.fixes]
+    headline, verdict, proof = diagnosis.words
+    page = render_page(
+        "diagnosis.html.jinja",
+        headline=headline,
+        verdict=verdict,
+        proof=proof,
+        diagnosis=diagnosis,
+        segments=[segment(row["stage"], float(row["share"])) for row in diagnosis.stages],
+        images=_compared_images(diagnosis),
+        groups={
+            **{"Each alone": alone, "Added cumulatively": diagnosis.stacked},
+            **({"Images not in memory": slow} if (slow := diagnosis.slow_storage) else {}),
+        },
+        fastest=max(number(row["high_img_per_s"]) or 0.0 for row in (*alone, *diagnosis.stacked)),
+        first=diagnosis.first(),
+        uncertainty=percent(UNCERTAINTY, 0),
+        about=json.loads(meta),
+        csvs=TABLES,
+    )
+    write_text(figures_dir / f"{STEM}.html", page)
+    return Rendering(STEM, (figures_dir / f"{STEM}.html",))
+
+
+def print_diagnosis(diagnosis: Diagnosis, page: Path, console: Console) -> None:
+    """Print where the time goes, what to fix first, what each fix will bring, and the proof."""
+    headline, verdict, proof = diagnosis.words
+    total = sum(number(row["ms_per_image"]) or 0 for row in diagnosis.stages)
+    named = [row for row in diagnosis.by_share if float(row["share"]) >= _NAMED_SHARE]
+    shares = ", ".join(f"{row['stage']} {percent(row['share'], 0)}" for row in named)
+    time = f"Where the time of an image goes ({digits(total)} ms): {shares}."
+    console.print(Text(f"\n{headline}", style="bold green"))
+    for line in (time, *verdict):
+        print_line(f"· {line}", console)
+    console.print()
+    _print_fixes(diagnosis, console)
+    console.print()
+    unproved = "Predicted, not measured: PROVE=1 (experiment.diagnose.prove=true) runs every fix."
+    if diagnosis.elsewhere:
+        unproved = f"Predicted, not measured: run it with PROVE=1 on the {diagnosis.device} itself."
+    console.print(Text(proof or unproved, style="bold"))
+    print_line(f"Every stage, image statistic, check and library version: {page}", console)
+
+
+def _print_fixes(diagnosis: Diagnosis, console: Console) -> None:
+    """The present recipe, each fix alone by its predicted speedup, then all fixes together."""
+    numbers = ["gain", "img/s", "interval"] + ["measured", "error"] * bool(diagnosis.proved)
+    rows: list[list[str]] = []
+    stacked, cold = diagnosis.stacked[-1:], diagnosis.slow_storage
+    for row in (diagnosis.present, *diagnosis.fixes, *stacked, *cold):
+        is_all = row["kind"] == "stacked"
+        title = "all of them" if is_all else row["fix"]
+        if row["status"] != "ok":
+            rows.append([title, *[""] * len(numbers), f"{row['status']}: {row['reason']}"])
+            continue
+        cells = {
+            "gain": factor(row["predicted_speedup"]),
+            "img/s": digits(row["predicted_img_per_s"]),
+            "interval": f"{digits(row['low_img_per_s'])} to {digits(row['high_img_per_s'])}",
+            "measured": digits(row["measured_img_per_s"]),
+            "error": signed_percent(row["error"]),
+        }
+        cost = "each fix on top of the last" if is_all else row["fix_cost"]
+        rows.append([title, *(cells[name] for name in numbers), cost])
+    print_table(["fix", *numbers, "what it costs"], rows, console, right=numbers)
+
+
+def _compared_images(diagnosis: Diagnosis) -> list[Row]:
+    """Your images, then the paper's two sets; what the paper does not say is empty."""
+    yours = diagnosis.images[0]
+    papers = [dict.fromkeys(yours, "") | row for row in read_table(_PAPERS_SETS)]
+    return [yours, *(row | {"source": f"the paper's {SETS[row['image_set']]}"} for row in papers)]
+
+
+def _falling_speedup(row: Row) -> float:
+    return -(number(row["predicted_speedup"]) or 0)

@@ -1,0 +1,123 @@
+"""`python -m paper.drift --a DIR --b DIR`: how have a job's images changed? Also drift.csv.
+
+A job without changes of its own slows down when its images grow. Each measure of the two folders is
+compared by median and p90, and by the two-sample Kolmogorov-Smirnov statistic: the largest distance
+between the two cumulative distributions.
+"""
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from harness import provenance
+from harness.corpora import Progress, folder, image_stats
+from harness.corpora import manifest as manifests
+from harness.corpora.image_stats import MEASURES, ImageStats
+from harness.spec import CorpusSpec
+from paper.csvfile import read_table, write_table
+from paper.format import digits
+from paper.terminal import print_table
+from wallclock.errors import UserError
+from wallclock.progress import CorpusProgress, bars
+from wallclock.summary import kolmogorov_smirnov, quantile
+
+_Row = dict[str, object]
+
+COLUMNS = (
+    *("measure", "a_p50", "a_p90", "b_p50", "b_p90", "shift", "ks", "ks_limit", "drifted"),
+    *("verdict", "a_images", "b_images", "origin", "status", "reason"),
+)
+
+#: The statistic of two equal folders exceeds its limit once in a thousand comparisons.
+_ALPHA = 0.001
+#: Smaller relative differences of medians and p90s, however certain, change no job.
+_NOTICEABLE = 0.1
+#: The same for a share of the images, absolute.
+_NOTICEABLE_SHARE = 0.05
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare two folders; 0 whether or not they differ, 1 where the request cannot be met."""
+    parser = argparse.ArgumentParser(prog="python -m paper.drift", description=__doc__)
+    parser.add_argument("--a", type=Path, required=True, help="the earlier folder")
+    parser.add_argument("--b", type=Path, required=True, help="the later folder")
+    n_help = "images per folder, a seeded sample (default 1000)"
+    parser.add_argument("--n", type=int, default=1000, help=n_help)
+    parser.add_argument("--out", type=Path, default=provenance.ROOT / "data")
+    options = parser.parse_args(arguments)
+    console, path = Console(), options.out / "drift.csv"
+    try:
+        if options.n < 1:
+            raise UserError(f"--n {options.n}: compare at least one image of each folder")
+        with bars(console) as progress_bars:
+            progress, cache = CorpusProgress(progress_bars), options.out / "corpora"
+            a = _measure(options.a, options.n, cache, progress)
+            b = _measure(options.b, options.n, cache, progress)
+        write_table(path, COLUMNS, compare(a, b))
+    except UserError as error:
+        print(f"wallclock: {error}", file=sys.stderr)
+        return 1
+    print_drift(read_table(path), console)
+    return 0
+
+
+def _measure(path: Path, n: int, cache: Path, progress: Progress) -> ImageStats:
+    images = folder.prepare(CorpusSpec("folder", path=str(path), sample=True), n, cache, progress)
+    return image_stats.measure(manifests.load(Path(images.manifest)).head(images.n))
+
+
+def compare(a: ImageStats, b: ImageStats) -> list[_Row]:
+    """A row a measure, then a row a format with its share of the images instead of a median."""
+    n, m = (len(stats.values["kb"]) for stats in (a, b))
+    # The value that the statistic exceeds with probability alpha (Smirnov 1939, large samples).
+    limit = math.sqrt(-math.log(_ALPHA / 2) / 2 * (n + m) / (n * m))
+    rows = [_measure_row(name, a.values[name], b.values[name], limit) for name in MEASURES]
+    for name in sorted({*a.formats, *b.formats}):
+        old, new = a.formats.get(name, 0) / n, b.formats.get(name, 0) / m
+        # Of two values, the Kolmogorov-Smirnov statistic is the difference of the shares.
+        ks = abs(new - old)
+        drifted = ks > limit and ks >= _NOTICEABLE_SHARE
+        verdict = f"drifted: {old:.0%} to {new:.0%} of the images" if drifted else "no drift"
+        row = {"measure": f"share of {name}", "a_p50": old, "b_p50": new, "shift": new - old}
+        rows.append({**row, "ks": ks, "drifted": drifted, "verdict": verdict})
+    shared: _Row = {"ks_limit": limit, "a_images": n, "b_images": m}
+    shared |= {"origin": "measured", "status": "ok", "reason": ""}
+    return [{**dict.fromkeys(COLUMNS), **row, **shared} for row in rows]
+
+
+def _measure_row(name: str, a: Sequence[float], b: Sequence[float], limit: float) -> _Row:
+    a50, a90, b50, b90 = (quantile(values, q) for values in (a, b) for q in (0.5, 0.9))
+    shift, tail = (new / old - 1 if old else math.inf for old, new in ((a50, b50), (a90, b90)))
+    ks = kolmogorov_smirnov(a, b)
+    drifted = ks > limit and max(abs(shift), abs(tail)) >= _NOTICEABLE
+    verdict = "differs, too little to matter" if ks > limit else "no drift"
+    if drifted:
+        verdict = f"drifted: median {shift:+.0%}, p90 {tail:+.0%}"
+    row = {"measure": name, "a_p50": a50, "a_p90": a90, "b_p50": b50, "b_p90": b90, "shift": shift}
+    return {**row, "ks": ks, "drifted": drifted, "verdict": verdict}
+
+
+def print_drift(rows: Sequence[dict[str, str]], console: Console) -> None:
+    """Print drift.csv, what drifted in colour, and one line that sums it up."""
+    numbers = ("A median", "A p90", "B median", "B p90", "shift", "KS", "limit")
+    lines = []
+    for row in rows:
+        shown = {name: digits(row[name]) for name in COLUMNS[1:8]}
+        shown["shift"] = f"{float(row['shift']):+.1%}"
+        cells = (row["measure"], *shown.values(), row["verdict"].split(":")[0])
+        style = "bold red" if row["drifted"] == "yes" else ""
+        lines.append([Text(cell, style) for cell in cells])
+    print_table(("", *numbers, "verdict"), lines, console, right=numbers)
+    drifted = ", ".join(row["measure"] for row in rows if row["drifted"] == "yes")
+    images = f"{rows[0]['a_images']} images of A, {rows[0]['b_images']} of B"
+    summary = f"drift in {drifted}" if drifted else "no drift"
+    console.print(Text(f"{images}: {summary}", style="bold"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""Every figure of the paper: each module `fig_*.py` declares its figures and draws them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from paper.figures.style import save, styled
+from paper.rendering import NothingToDrawError, Output, Rendering, discover, measured_sources
+from wallclock.errors import check_name
+from wallclock.files import write_text
+
+FIGURES: Mapping[str, Output[Figure]] = discover(__name__, "fig_")
+
+
+def render(stem: str, tables_dir: Path, out_dir: Path) -> Rendering:
+    """Draw one figure from the tables in `tables_dir` and write it into `out_dir`.
+
+    Raises UserError if no figure is called `stem`, or a table is damaged.
+    """
+    output = FIGURES[check_name(stem, FIGURES, "figure")]
+    try:
+        tables = measured_sources(tables_dir, output.required, output.optional)
+        with styled():
+            figure = output.make(tables)
+    except NothingToDrawError as nothing:
+        return Rendering(stem, (), str(nothing))
+    paths = save(figure, stem, out_dir)
+    if output.text is not None:
+        suffix, source = output.text
+        paths.append(out_dir / f"{stem}{suffix}")
+        write_text(paths[-1], source(tables))
+    return Rendering(stem, tuple(paths))

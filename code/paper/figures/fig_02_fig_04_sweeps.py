@@ -1,0 +1,189 @@
+"""Figures 2 and 4: throughput against the batch size, and against the number of loader workers."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
+
+from experiments import batch, workers
+from paper.csvfile import Row, distinct, joined, number, ok_rows
+from paper.figures import style
+from paper.format import digits, percent
+from paper.labels import DECODERS, SETS
+from paper.rendering import NothingToDrawError, Tables, output
+
+#: Colours of throughput, of the second quantity and of latency.
+_RATE, _SECOND, _LATENCY = "#00568C", "#C24E00", "#6B3FA0"
+#: Behind a text that a line may cross.
+_PLAIN: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 0.3}
+_SECOND_LINE: dict[str, Any] = {"linestyle": "--", "marker": "s", "markersize": 4}
+#: A setting as text: in the title, where all rows share it, and in the caption.
+_SETTINGS: dict[str, Callable[[str], str]] = {
+    "decoder": lambda value: f"{DECODERS[value]} decode",
+    "workers": lambda value: f"{value} workers",
+    "batch_size": lambda value: f"batch {value}",
+    "dtype": str.upper,
+}
+
+Points = Sequence[tuple[float, float]]
+
+
+@output(
+    "fig-02-batch-sweep",
+    "Throughput, latency of an image and peak GPU memory against the batch size",
+    batch.CSV,
+)
+def draw_batches(tables: Tables) -> Figure:
+    """Images a second over batch sizes; peak memory, where there is a GPU, on the right axis.
+
+    Below, where it was measured, the 95th percentile of an image's latency. The knee and the
+    largest batch within the user's bound are marked in all panels.
+    """
+    rows = tables[batch.CSV]
+    memory = _points(rows, "peak_gpu_mem_gib", "batch_size")
+    latency = _points(rows, "latency_p95_ms", "batch_size")
+    layout = (4.3, (5, 3)) if latency else (3.1, (1,))
+    figure, panels = _sweep(tables, batch.CSV, "batch_size", *layout)
+    axes = panels[0]
+    panels[-1].set_xlabel("images in a batch")
+    if latency:
+        _latency_panel(panels[1], latency)
+    _mark_choices(panels, rows)
+    if memory:
+        right = axes.twinx()
+        right.spines["right"].set_visible(True)
+        # Twice as high as needed: the two lines keep apart, and memory reads as the lower one.
+        right.set_ylim(0, 2.1 * max(gib for _, gib in memory))
+        right.set_ylabel("peak GPU memory, GiB (dashed)", color=_SECOND)
+        _line(right, memory, _SECOND, **_SECOND_LINE)
+        _name_points(right, memory, _SECOND, "{:.2f}".format)
+    return figure
+
+
+@output(
+    "fig-04-workers-sweep",
+    "Throughput against the number of loader workers, and the main process's wait for them",
+    workers.CSV,
+)
+def draw_workers(tables: Tables) -> Figure:
+    """Images a second over workers; below, the share of wall time in which the main process waits.
+
+    The share tells on which side of the knee a point lies: what waits is not the bottleneck.
+    """
+    waits = _points(tables[workers.CSV], "wait_share", "workers")
+    layout = (3.9, (5, 2)) if waits else (2.9, (5,))
+    figure, panels = _sweep(tables, workers.CSV, "workers", *layout)
+    panels[-1].set_xlabel("loader workers (0: the main process loads)")
+    if waits:
+        panels[1].set_ylim(0, 1.18)
+        panels[1].set_yticks((0, 0.5, 1), ("0", "50", "100"))
+        panels[1].set_ylabel("main process\nwaiting, %", color=_SECOND)
+        _line(panels[1], waits, _SECOND, **_SECOND_LINE)
+        for high in (False, True):
+            points = [(count, share) for count, share in waits if (share >= 0.7) == high]
+            _name_points(panels[1], points, _SECOND, lambda share: percent(share, 0), below=high)
+    return figure
+
+
+def _sweep(
+    tables: Tables, csv: str, setting: str, height: float, ratios: Sequence[int] = (1,)
+) -> tuple[Figure, Sequence[Axes]]:
+    """A figure with throughput over `setting` in the top one of its panels, and the panels.
+
+    Raises NothingToDrawError if no row with status ok has a rate.
+    """
+    rows = tables[csv]
+    rates, measured, name = _points(rows, "img_per_s", setting), ok_rows(rows), _SETTINGS[setting]
+    if not rates:
+        raise NothingToDrawError(f"no row in {csv} has a rate")
+    figure = style.new_figure(height)
+    panels = figure.subplots(len(ratios), 1, sharex=True, squeeze=False, height_ratios=ratios)
+    axes = panels[0, 0]
+    ticks = sorted(float(row[setting]) for row in rows)
+    if setting == "batch_size":
+        axes.set_xscale("log", base=2)
+        axes.set_xlim(ticks[0] / 1.4, ticks[-1] * 1.4)
+    else:
+        margin = 0.04 * (ticks[-1] - ticks[0] or 1)
+        axes.set_xlim(ticks[0] - margin, ticks[-1] + margin)
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
+    axes.set_ylabel("images per second", color=_RATE)
+    axes.yaxis.set_major_formatter("{x:,g}")
+    axes.set_ylim(0, 1.25 * max(rate for _, rate in rates))
+    _line(axes, rates, _RATE, marker="o", markersize=4.5)
+    lows, highs = (_points(rows, f"img_per_s_{end}", setting) for end in ("min", "max"))
+    for (x, low), (_, high) in zip(lows, highs, strict=True):
+        if high > low:
+            axes.plot([x, x], [low, high], color=_RATE, zorder=1.5, lw=0.9, marker="_", ms=4)
+    _name_points(axes, rates, _RATE, digits)
+    _mark_missing(axes, rows, setting)
+    values = {other: distinct(measured, other) for other in _SETTINGS if other != setting}
+    shared = [_SETTINGS[other](cells[0]) for other, cells in values.items() if len(cells) == 1]
+    words = {"batch_size": "batch size", "workers": "loader workers"}[setting]
+    about = f"{joined(measured, 'image_set', SETS)} ({', '.join(shared)})"
+    axes.set_title(f"Throughput against {words}, {about}")
+    left_out = style.left_out(rows, lambda row: name(row[setting]))
+    style.place_caption(figure, measured, style.spread_remark(measured), left_out)
+    return figure, list(panels[:, 0])
+
+
+def _latency_panel(axes: Axes, points: Points) -> None:
+    """Latency on a logarithmic axis, between limits that leave room for the points' numbers."""
+    axes.set_yscale("log")
+    axes.set_ylim(min(ms for _, ms in points) / 1.6, max(ms for _, ms in points) * 3)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter("{x:,g}")
+    axes.minorticks_off()
+    axes.set_ylabel("latency of an\nimage, p95, ms", color=_LATENCY)
+    _line(axes, points, _LATENCY, marker="D", markersize=4)
+    _name_points(axes, points, _LATENCY, digits)
+
+
+def _mark_choices(panels: Sequence[Axes], rows: Sequence[Row]) -> None:
+    """A vertical line at the knee, and at the largest batch in the bound, with their names."""
+    across = panels[0].get_xaxis_transform()
+    for column, height in (("knee", 0.04), ("largest_in_bound", 0.13)):
+        for row in (row for row in ok_rows(rows) if row.get(column) == "yes"):
+            words = f"knee: batch {row['batch_size']}, within 2 % of the best rate"
+            if column != "knee":
+                bound = digits(row["latency_bound_ms"])
+                words = f"batch {row['batch_size']}: the largest with p99 under {bound} ms"
+            x = float(row["batch_size"])
+            for axes in panels:
+                axes.axvline(x, color=style.GREY, linewidth=0.8, linestyle=":", zorder=0.5)
+            side, gap = ("right", -4) if x > panels[0].get_xlim()[1] ** 0.5 else ("left", 4)
+            look: dict[str, Any] = {"ha": side, "color": style.GREY, "fontsize": 7, "bbox": _PLAIN}
+            at: dict[str, Any] = {"xycoords": across, "textcoords": "offset points"}
+            panels[0].annotate(words, (x, height), (gap, 0), **at, **look)
+
+
+def _points(rows: Sequence[Row], column: str, setting: str) -> Points:
+    """(setting, value) of the measured rows with a number in `column`, in order of the setting."""
+    pairs = [(float(row[setting]), number(row.get(column, ""))) for row in ok_rows(rows)]
+    return sorted((x, y) for x, y in pairs if y is not None)
+
+
+def _line(axes: Axes, points: Points, colour: str, **look: Any) -> None:
+    axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.3, clip_on=False, **look)
+
+
+def _name_points(
+    axes: Axes, points: Points, colour: str, text: Callable[[float], str], *, below: bool = False
+) -> None:
+    offset, side = (-7, "top") if below else (7, "bottom")
+    look: dict[str, Any] = {"ha": "center", "va": side, "color": colour, "fontsize": 7}
+    look["bbox"] = _PLAIN
+    for x, y in points:
+        axes.annotate(text(y), (x, y), (0, offset), textcoords="offset points", **look)
+
+
+def _mark_missing(axes: Axes, rows: Sequence[Row], setting: str) -> None:
+    """A cross at the axis for each setting without a measurement, with its status."""
+    look: dict[str, Any] = {"ha": "center", "va": "bottom", "color": style.GREY, "fontsize": 7}
+    for row in (row for row in rows if row["status"] != "ok"):
+        x, words = float(row[setting]), "out of memory" if row["status"] == "oom" else row["status"]
+        axes.plot([x], [0], color=style.GREY, marker="x", markersize=6, clip_on=False, zorder=3)
+        axes.annotate(words, (x, 0), (0, 9), textcoords="offset points", rotation=90, **look)

@@ -1,0 +1,140 @@
+"""Figure 6: what every worker and the device did when, from spans recorded in a real run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from experiments import opt, t4
+from paper import spans as recorded
+from paper.csvfile import Row
+from paper.figures import style
+from paper.format import counted, percent
+from paper.rendering import NothingToDrawError, Tables, output
+from paper.spans import WAIT, Span, Window
+from wallclock.clock import STAGES
+
+_NAMES = {t4.TIMELINE_CSV: "Baseline", opt.TIMELINE_CSV: "Optimized"}
+_STYLES = {**style.STAGE_STYLES, WAIT: ("#F1F1F1", "")}
+_LANE_HEIGHT = 0.74
+#: From this ratio of the two windows on, one scale would leave the shorter one illegible.
+_MAX_RATIO = 20
+#: Spans narrower than this share of the axis (a point on paper) are too narrow to draw.
+_LEGIBLE = 1 / 450
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One recording and the stretch of it that is shown."""
+
+    csv: str
+    #: Its first row: machine and settings are equal in all.
+    row: Row
+    spans: Sequence[Span]
+    window: Window
+
+
+@output(
+    "fig-06-cpu-gpu-timeline",
+    "What every worker and the device did when, recorded: baseline above, optimized below",
+    optional=(t4.TIMELINE_CSV, opt.TIMELINE_CSV),
+)
+def draw(tables: Tables) -> Figure:
+    """A panel a run: lanes from top to bottom, time to the right."""
+    runs = _runs(tables)
+    longest = max(run.window.length for run in runs)
+    one_scale = longest <= _MAX_RATIO * min(run.window.length for run in runs)
+    heights = [len(recorded.lanes(run.spans)) + 1.6 for run in runs]
+    figure = style.new_figure(1.0 + 0.19 * sum(heights))
+    panels = figure.subplots(len(runs), 1, squeeze=False, height_ratios=heights)[:, 0]
+    missing = [_NAMES[name].lower() for name in tables if name not in {run.csv for run in runs}]
+    remarks = [f"{name}: too few batches to show" for name in missing]
+    for axes, run in zip(panels, runs, strict=True):
+        remarks += _panel(axes, run, longest if one_scale else run.window.length)
+    scales = "" if one_scale else " (the two panels have different scales)"
+    panels[-1].set_xlabel(f"milliseconds{scales}")
+    stages = {span.stage for run in runs for span in run.spans}
+    style.place_legend(figure, {name: _STYLES[name] for name in _STYLES if name in stages})
+    sizes = " / ".join(dict.fromkeys(f"{int(run.row['n_images']):,}" for run in runs))
+    remarks = [f"of a run of {sizes} images", "recorded spans, not a model", *remarks]
+    rows = [{**run.row, "n_images": ""} for run in runs]
+    style.place_caption(figure, rows, *dict.fromkeys(remarks))
+    return figure
+
+
+def _runs(tables: Tables) -> list[_Run]:
+    parsed = {name: recorded.parse(rows) for name, rows in tables.items() if rows}
+    totals = {name: recorded.total_batches(tables[name]) for name in parsed}
+    windows = [recorded.choose_window(parsed[name], total=totals[name]) for name in parsed]
+    longest = max((window.length for window in windows if window), default=0.0)
+    # The faster run shows as many batches as fit into the slower one's window.
+    runs = [
+        _Run(name, tables[name][0], spans, window)
+        for name, spans in parsed.items()
+        if (window := recorded.choose_window(spans, at_least_ms=longest, total=totals[name]))
+    ]
+    if not runs:
+        raise NothingToDrawError(f"no two forward passes were recorded in {', '.join(tables)}")
+    return runs
+
+
+def _panel(axes: Axes, run: _Run, span_ms: float) -> list[str]:
+    """Draw one run; return remarks for the caption."""
+    remarks, spans, window = [], run.spans, run.window
+    inside = [span for span in spans if span.end > window.start and span.start < window.end]
+    loading = sorted(span.duration for span in inside if span.stage in STAGES[:4])
+    if loading and loading[len(loading) // 2] < _LEGIBLE * span_ms:
+        spans = recorded.grouped(run.spans)
+        grouped = "a worker's stages alternate image by image and are drawn together"
+        remarks.append(f"{grouped}, batch by batch")
+    lanes = recorded.lanes(run.spans)
+    for span in spans:
+        _draw_span(axes, lanes.index(span.lane), span, window, span_ms)
+    if not window.complete:
+        _hatch_unrecorded(axes, run, lanes)
+        remarks.append("hatched: not recorded")
+    device = recorded.device_lane(run.spans)
+    busy = recorded.busy_share(run.spans, device, window)
+    names = [f"{lane}, {percent(busy, 0)} busy" if lane == device else lane for lane in lanes]
+    axes.set_yticks(range(len(lanes)), names)
+    axes.set_ylim(len(lanes) - 0.4, -0.6)
+    axes.set_xlim(0, span_ms)
+    axes.tick_params(axis="y", length=0)
+    axes.xaxis.set_major_formatter("{x:,g}")
+    row, batches = run.row, window.batches
+    images = min(batches * int(row["batch_size"]), int(row["n_images"]))
+    axes.set_title(
+        f"{_NAMES[run.csv]}: {row['workers']} workers, batch {row['batch_size']} · "
+        f"{counted(batches, 'batch')}, {images:,} images in {window.length:,.0f} ms"
+    )
+    return remarks
+
+
+def _draw_span(axes: Axes, lane: int, span: Span, window: Window, span_ms: float) -> None:
+    start = max(span.start, window.start) - window.start
+    end = min(span.end, window.end) - window.start
+    if end <= start:
+        return
+    fill, hatch = _STYLES[span.stage]
+    box = Rectangle(
+        (start, lane - _LANE_HEIGHT / 2), end - start, _LANE_HEIGHT, facecolor=fill, hatch=hatch,
+        edgecolor=style.INK, linewidth=0.0 if span.stage == WAIT else 0.25,
+    )  # fmt: skip
+    axes.add_patch(box)
+    if span.stage == "forward" and end - start > 0.045 * span_ms:
+        style.inside(axes, (start + end) / 2, lane, str(span.batch), fill, fontsize=6.5)
+
+
+def _hatch_unrecorded(axes: Axes, run: _Run, lanes: Sequence[str]) -> None:
+    look: dict[str, Any] = {"fc": "none", "ec": "#BBBBBB", "hatch": "////", "lw": 0}
+    window = run.window
+    for lane, name in enumerate(lanes):
+        first, last = recorded.recorded_from_to(run.spans, name)
+        for start, end in ((window.start, first), (last, window.end)):
+            start, end = max(start, window.start), min(end, window.end)
+            if end > start:
+                left = start - window.start
+                axes.barh(lane, end - start, left=left, height=_LANE_HEIGHT, **look)

@@ -1,0 +1,155 @@
+"""Figure 11: images a second against closeness to Pillow's pixels, one point a loader."""
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments import frontier
+from paper.csvfile import Row, joined, number, ok_rows
+from paper.figures import style
+from paper.format import factor
+from paper.labels import SETS, SHORT_SETS, SYSTEMS
+from paper.rendering import NothingToDrawError, Tables, output
+
+#: From here on images count as equal: a rounding error in every tenth value.
+_SAME_DB = 66.0
+#: Fill, marker and size: the two systems that the text is about, and all others.
+_MARKS = {"ours": ("#D55E00", "*", 13.0), "paper": ("#00568C", "D", 7.0)}
+_OTHER = ("#FFFFFF", "o", 5.5)
+_PER_ROW = 2
+#: Approximate width of a letter and height of a line of a name, in points.
+_LETTER_PT, _LINE_PT = 3.5, 8.5
+
+
+@output(
+    "fig-11-frontier", "Throughput of loaders against the fidelity of their images", frontier.CSV
+)
+def draw(tables: Tables) -> Figure:
+    """A panel a set of images; up is faster, right is closer to Pillow's antialiased resize."""
+    rows = tables[frontier.CSV]
+    measured = [row for row in ok_rows(rows) if number(row["img_per_s"]) and row["psnr_db"]]
+    panels: dict[tuple[str, str, str], list[Row]] = {}
+    for row in measured:
+        panels.setdefault((row["corpus"], row["image_set"], row["subset"]), []).append(row)
+    if not panels:
+        raise NothingToDrawError(f"no row in {frontier.CSV} has both a rate and a PSNR")
+    n_rows = -(-len(panels) // _PER_ROW)
+    figure = style.new_figure(0.7 + 3.0 * n_rows)
+    grid = figure.subplots(n_rows, min(len(panels), _PER_ROW), squeeze=False).ravel()
+    drawn = {}
+    for axes, (panel, members) in zip(grid, panels.items(), strict=False):
+        drawn[axes] = _draw_panel(axes, members)
+        axes.set_title(_title(*panel))
+    for axes in grid[len(panels) :]:
+        axes.set_axis_off()
+    for axes in grid[::_PER_ROW][:n_rows]:
+        axes.set_ylabel("images per second")
+    # Each system loads as many images as it can in the time: a range is enough. No network runs.
+    described = [{**row, "n_images": "", "weights": ""} for row in measured]
+    style.place_caption(figure, described, *_remarks(rows, measured))
+    # Only now has each panel its size, without which overlaps of names are unknown.
+    figure.draw_without_rendering()
+    for axes, points in drawn.items():
+        _name_points(axes, points)
+    return figure
+
+
+def _title(corpus: str, image_set: str, subset: str) -> str:
+    if corpus != "folder":
+        return SETS[image_set].capitalize()
+    return "A folder's photos" + ("" if subset == "all" else f", {subset} JPEG")
+
+
+def _short_title(row: Row) -> str:
+    if row["corpus"] != "folder":
+        return SHORT_SETS[row["image_set"]]
+    return {"all": "the folder's photos"}.get(row["subset"], f"its {row['subset']} JPEGs")
+
+
+def _remarks(rows: Sequence[Row], measured: Sequence[Row]) -> list[str]:
+    counts = [int(row["n_images"]) for row in measured]
+    compared = joined(measured, "n_compared")
+    median = f"median of {compared} images" if compared else "median image"
+    versus = [
+        f"{factor(row['speedup_vs_next'])} on {_short_title(row)}"
+        for row in measured
+        if row["system"] == "ours" and row["speedup_vs_next"]
+    ]
+    absent = {row["system"]: row for row in rows if row["status"] != "ok"}
+    return [
+        f"ours over the next fastest whose pixels pass: {', '.join(versus) or 'none'}",
+        f"n = {min(counts):,} to {max(counts):,} images a repeat",
+        f"{joined(measured, 'cores')} cores each, pages cached",
+        f"all: batches of 224 × 224 RGB in host memory; PSNR: {median}",
+        style.spread_remark(measured),
+        style.left_out(list(absent.values()), lambda row: SYSTEMS[row["system"]]),
+    ]
+
+
+def _draw_panel(axes: Axes, rows: Sequence[Row]) -> dict[str, tuple[float, float]]:
+    """Draw the points; return each system's position in data coordinates."""
+    points = {row["system"]: (_x(row), number(row["img_per_s"]) or 0.0) for row in rows}
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter("{x:,g}")
+    axes.grid(axis="y", color="#E4E4E4", linewidth=0.5)
+    for row in rows:
+        x, y = points[row["system"]]
+        fill, marker, size = _MARKS.get(row["system"], _OTHER)
+        low, high = number(row["img_per_s_min"]) or y, number(row["img_per_s_max"]) or y
+        axes.plot([x, x], [low, high], color=style.GREY, linewidth=0.9, zorder=2)
+        axes.plot([x], [y], marker=marker, ms=size, color=fill, mec=style.INK, zorder=3)
+    ranges = [(row["img_per_s_min"], row["img_per_s_max"]) for row in rows]
+    rates = [y for _, y in points.values()]
+    rates += [rate for ends in ranges for end in ends if (rate := number(end))]
+    axes.set_ylim(0.62 * min(rates), 1.6 * max(rates))
+    # A short range may have no power of ten in it.
+    ticks = [digit * 10**exponent for exponent in range(6) for digit in (1, 2, 5)]
+    axes.set_yticks([tick for tick in ticks if min(rates) / 2 < tick < 2 * max(rates)])
+    axes.minorticks_off()
+    left = 5 * int(min(x for x, _ in points.values()) / 5)
+    axes.set_xlim(left - 3, _SAME_DB + 5)
+    decibels = list(range(left, 61, 10))
+    axes.set_xticks([*decibels, _SAME_DB], [*map(str, decibels), "same"])
+    axes.set_xlabel("PSNR against Pillow's antialiased resize, dB")
+    return points
+
+
+def _x(row: Row) -> float:
+    return min(number(row["psnr_db"]) or 0.0, _SAME_DB)
+
+
+def _name_points(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
+    """Write each point's name beside it, moved down until it overlaps none above it."""
+    panel, points_per_pixel = axes.get_window_extent(), 72 / axes.figure.dpi
+    width = points_per_pixel * panel.width
+    placed = {
+        system: tuple(points_per_pixel * (axes.transData.transform(at) - panel.min))
+        for system, at in points.items()
+    }
+    occupied = [(x - 4, x + 4, y) for x, y in placed.values()]
+    for system, (x, y) in sorted(placed.items(), key=lambda item: -item[1][1]):
+        bold = system in _MARKS
+        length = _LETTER_PT * len(SYSTEMS[system]) * (1.08 if bold else 1.0)
+        sides = [start for start in (x + 8, x - 8 - length) if 0 < start < width - length]
+        candidates = [(_free_level(occupied, start, start + length, y), start) for start in sides]
+        # The side on which the name stays nearest to its point; of equal ones the right.
+        level, start = max(candidates, key=lambda at: (at[0], at[1] > x))
+        occupied.append((start, start + length, level))
+        line = {"arrowstyle": "-", "color": style.GREY, "linewidth": 0.4, "shrinkA": 1}
+        line["relpos"] = (0.0 if start > x else 1.0, 0.5)
+        label = axes.annotate(
+            SYSTEMS[system], points[system], (start - x, level - y), textcoords="offset points",
+            va="center", fontsize=6.6, fontweight="bold" if bold else "normal",
+            arrowprops=line if y - level > _LINE_PT / 2 else None,
+        )  # fmt: skip
+        label.set_in_layout(False)
+
+
+def _free_level(
+    occupied: Sequence[tuple[float, float, float]], start: float, end: float, level: float
+) -> float:
+    """The first level from `level` down on which nothing lies between `start` and `end`."""
+    while any(start < b and a < end and abs(level - c) < _LINE_PT for a, b, c in occupied):
+        level -= 1.0
+    return level

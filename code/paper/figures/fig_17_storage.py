@@ -1,0 +1,107 @@
+"""Figure 17: images a second by how and where they are stored; up to the bytes, and to a tensor."""
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from experiments import storage
+from paper.csvfile import Row, distinct, ok_rows
+from paper.figures import style
+from paper.labels import SHORT_SETS
+from paper.rendering import NothingToDrawError, Tables, output
+
+#: Source → colour and marker; one that is not listed is a store of another latency.
+_SOURCES = {
+    "warm": ("#222222", "o"),
+    "cold": ("#00568C", "s"),
+    "http-0": ("#2FB48F", "^"),
+    "http-5": ("#D55E00", "D"),
+    "http-50": ("#B0508A", "v"),
+}
+_OTHER = ("#888888", "P")
+_FINISHES = {"bytes": "bytes alone", "tensor": "decoded and resized"}
+_FORMS = {
+    "files_s3": "files, boto3",
+    "tar": "tar",
+    "lmdb": "LMDB",
+    "parquet": "Parquet",
+    "pixels_map": "pixels, mmap",
+    "pixels_256": "pixels, 256 px",
+    "pixels_256_map": "pixels, 256 px, mmap",
+}
+
+
+@output("fig-17-storage", "Images per second, by how and where they are stored", storage.CSV)
+def draw(tables: Tables) -> Figure:
+    """A row for each image set, a column for each finish; in it a line for each form and source."""
+    rows = ok_rows(tables[storage.CSV])
+    if not rows:
+        raise NothingToDrawError(f"no row with status ok in {storage.CSV}")
+    sets = sorted(distinct(rows, "image_set"), key=list(SHORT_SETS).index)
+    forms = {name: distinct(_of(rows, image_set=name), "form") for name in sets}
+    heights = [len(forms[name]) for name in sets]
+    figure = style.new_figure(1.3 + 0.36 * sum(heights))
+    panels = figure.subplots(
+        len(sets), len(_FINISHES), sharex="col", sharey="row", squeeze=False, height_ratios=heights
+    )
+    for name, line in zip(sets, panels, strict=True):
+        for axes, (finish, title) in zip(line, _FINISHES.items(), strict=True):
+            _draw_panel(axes, _of(rows, image_set=name, finish=finish), forms[name])
+            axes.set_title(f"{SHORT_SETS[name]}, {title}", fontsize=8)
+    for axes in panels[-1]:
+        axes.set_xlabel("images per second")
+    handles = [_handle(source) for source in _sources(rows)]
+    figure.legend(handles=handles, loc="outside upper left", ncols=len(handles), fontsize=7)
+    ahead = max(rows, key=lambda row: int(row["in_flight"]))["in_flight"]
+    style.place_caption(
+        figure,
+        rows,
+        f"hollow: one by one; filled: {ahead} threads",
+        "cold: pages dropped before each pass; HTTP: a server on this machine, late as said",
+        style.left_out([row for row in tables[storage.CSV] if row["source"] == "cold"], _name),
+    )
+    return figure
+
+
+def _of(rows: Sequence[Row], **cells: str) -> list[Row]:
+    return [row for row in rows if cells.items() <= row.items()]
+
+
+def _sources(rows: Sequence[Row]) -> list[str]:
+    """The sources of these rows, those with a colour of their own first."""
+    found = distinct(rows, "source")
+    return [*(name for name in _SOURCES if name in found), *sorted({*found} - _SOURCES.keys())]
+
+
+def _name(row: Row) -> str:
+    return f"{SHORT_SETS[row['image_set']]} {row['what']}"
+
+
+def _handle(source: str) -> Line2D:
+    colour, marker = _SOURCES.get(source, _OTHER)
+    label = f"HTTP, {source[5:]} ms added" if source.startswith("http") else source
+    return Line2D([], [], color=colour, marker=marker, ms=4.5, lw=1.2, label=label)
+
+
+def _draw_panel(axes: Axes, rows: Sequence[Row], forms: Sequence[str]) -> None:
+    axes.set_xscale("log")
+    axes.set_ylim(len(forms) - 0.5, -0.5)
+    axes.set_yticks(range(len(forms)), [_FORMS.get(form, form) for form in forms])
+    axes.xaxis.set_major_formatter("{x:,g}")
+    axes.tick_params(axis="x", labelsize=7, labelbottom=True)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="x", color="#E4E4E4", linewidth=0.5)
+    for edge in range(1, len(forms)):
+        axes.axhline(edge - 0.5, color="#DDDDDD", linewidth=0.5)
+    sources = _sources(rows)
+    step = 0.8 / max(len(sources), 1)
+    for row in rows:
+        y = forms.index(row["form"]) - 0.4 + step * (sources.index(row["source"]) + 0.5)
+        rate, (colour, marker) = float(row["img_per_s"]), _SOURCES.get(row["source"], _OTHER)
+        ahead = row["access"] == "ahead"
+        other = _of(rows, form=row["form"], source=row["source"], access="sequential")
+        if ahead and other:
+            axes.plot([float(other[0]["img_per_s"]), rate], [y, y], color=colour, lw=1.1, zorder=2)
+        axes.plot(rate, y, marker, ms=3.8, mfc=colour if ahead else "white", mec=colour, zorder=3)

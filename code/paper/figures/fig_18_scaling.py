@@ -1,0 +1,77 @@
+"""Figure 18: the job's time by its images with the line it follows; the longest one over time."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
+
+from experiments import scaling
+from paper.csvfile import Row, ok_rows
+from paper.figures import style
+from paper.rendering import NothingToDrawError, Tables, output
+
+#: Column of the job over time → its panel's title and the unit of its axis.
+_OVER_TIME = {
+    "img_per_s": ("Rate over 10 s", "images per second"),
+    "rss_mib": ("Memory", "MiB resident"),
+}
+
+
+@output(
+    "fig-18-scaling",
+    "wallclock embed: time against images, rate and memory over time",
+    *(scaling.CSV, scaling.OVER_TIME_CSV),
+)
+def draw(tables: Tables) -> Figure:
+    """Left the runs on logarithmic scales with their line, right the longest one."""
+    jobs = [row for row in ok_rows(tables[scaling.CSV]) if row["what"] == "job"]
+    samples = tables[scaling.OVER_TIME_CSV]
+    if not jobs or not samples:
+        raise NothingToDrawError(f"no job in {scaling.CSV}")
+    longest = max(jobs, key=lambda row: int(row["n_images"]))
+    jobs = [row for row in jobs if row["image_set"] == longest["image_set"]]
+    figure = style.new_figure(3.4)
+    panels = figure.subplot_mosaic([["runs", column] for column in _OVER_TIME])
+    _runs(panels["runs"], jobs, longest)
+    for column, (title, unit) in _OVER_TIME.items():
+        _over_time(panels[column], samples, column, title, unit)
+    panels["rss_mib"].set_xlabel("seconds")
+    panels["img_per_s"].tick_params(labelbottom=False)
+    remarks = [longest["settings"], "mock model at 0 ms", f"{longest['n_unique']} files, in turn"]
+    if longest["vs_line"]:
+        line = 100 * float(longest["vs_line"])
+        growth = 100 * float(longest["rss_growth"])
+        remarks += [f"the longest: {line:+.1f} % from the line through the runs up to 100,000"]
+        remarks += [f"its memory after 100,000: {growth:+.1f} % at most"]
+    style.place_caption(figure, [longest], *remarks)
+    return figure
+
+
+def _runs(axes: Axes, jobs: Sequence[Row], longest: Row) -> None:
+    counts, walls = ([float(row[name]) for row in jobs] for name in ("n_images", "wall_s"))
+    if longest["fit_r2"]:
+        startup, slope = float(longest["fit_startup_s"]), float(longest["fit_ms_per_image"])
+        along = np.geomspace(min(counts), max(counts))
+        name = f"{startup:.1f} s + {slope:.3g} ms an image, R² = {float(longest['fit_r2']):.5f}"
+        axes.plot(along, startup + slope / 1e3 * along, color=style.GREY, lw=1, label=name)
+        axes.legend(loc="upper left", fontsize=7)
+    axes.plot(counts, walls, "o", ms=5, mfc=style.BAR, mec=style.INK, mew=0.7)
+    axes.set(xscale="log", yscale="log", xlabel="images", ylabel="seconds", title="Wall time")
+    for axis, values in ((axes.xaxis, counts), (axes.yaxis, walls)):
+        steps = (1,) if max(values) >= 100 * min(values) else (1, 2, 5)
+        axis.set_major_locator(LogLocator(subs=steps))
+        axis.set_major_formatter("{x:,.0f}" if min(values) >= 1 else "{x:,g}")
+        axis.set_minor_formatter(NullFormatter())
+    axes.grid(color="#E4E4E4", linewidth=0.5)
+    axes.margins(x=0.1, y=0.15)
+
+
+def _over_time(axes: Axes, samples: Sequence[Row], column: str, title: str, unit: str) -> None:
+    elapsed, values = ([float(row[name]) for row in samples] for name in ("elapsed_s", column))
+    axes.plot(elapsed, values, color=style.INK, lw=1, marker="." if len(values) < 3 else "")
+    axes.set(xlim=(0, None), ylim=(0, 1.15 * max(values)), title=title)
+    axes.set_ylabel(unit, fontsize=7)
+    axes.yaxis.set_major_formatter("{x:,g}")
+    axes.grid(color="#E4E4E4", linewidth=0.5)

@@ -1,0 +1,86 @@
+"""Figure 20: images a second and core by system, the same job; the gate on their pixels."""
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments import cluster
+from harness.systems import SYSTEMS
+from paper.csvfile import Row, joined, number, ok_rows
+from paper.figures import style
+from paper.format import digits, percent
+from paper.labels import SETS
+from paper.rendering import NothingToDrawError, Tables, output
+
+#: Fill and hatch: this suite's jobs, and others.
+_OURS, _OTHER = (style.BAR, ""), ("#FFFFFF", "//")
+_MARKS = {"passed": "", "failed": " ✗", "not checked": " †"}
+
+
+@output(
+    "fig-20-cluster",
+    "The same job on this suite, Ray Data and Daft: images a second and core",
+    cluster.CSV,
+    optional=(cluster.KILLS_CSV,),
+)
+def draw(tables: Tables) -> Figure:
+    """A panel a set of images, a bar a system."""
+    rows = tables[cluster.CSV]
+    measured = ok_rows(rows)
+    if not measured:
+        raise NothingToDrawError(f"no row in {cluster.CSV} was measured")
+    sets = list(dict.fromkeys(row["image_set"] for row in measured))
+    figure = style.new_figure(1.4 + 0.3 * len(SYSTEMS))
+    panels = figure.subplots(1, len(sets), squeeze=False).ravel()
+    names = [name for name in SYSTEMS if any(row["system"] == name for row in measured)]
+    for axes, name in zip(panels, sets, strict=True):
+        _bars(axes, names, [row for row in measured if row["image_set"] == name])
+        axes.set(xlabel="images per second and core", title=SETS[name].capitalize())
+        axes.locator_params(axis="x", nbins=5)  # two panels: room for few numbers
+    for axes in panels[1:]:
+        axes.set_yticklabels([])
+    style.place_legend(figure, {"this suite": _OURS, "others": _OTHER})
+    # Each system loads as many images as it can in the time.
+    described = [{**row, "n_images": ""} for row in measured]
+    style.place_caption(figure, described, *_remarks(rows, measured, tables))
+    return figure
+
+
+def _bars(axes: Axes, names: Sequence[str], rows: Sequence[Row]) -> None:
+    """A bar for each row, in the place of its system."""
+    for row in rows:
+        name = row["system"]
+        y = names.index(name)
+        rate, cores = float(row["img_per_s_per_core"]), float(row["cores"])
+        fill, hatch = _OURS if SYSTEMS[name].own else _OTHER
+        axes.barh(y, rate, height=0.6, color=fill, hatch=hatch, **style.EDGE)
+        ends = (float(row["img_per_s_min"]) / cores, float(row["img_per_s_max"]) / cores)
+        style.range_line(axes, ends, y)
+        share = number(row["share_of_ours"])
+        text = digits(row["img_per_s_per_core"]) + _MARKS.get(row["gate"], "")
+        text += f"  ({percent(str(share))})" if share and name != cluster.OURS else ""
+        style.beside_bar(axes, max(rate, ends[1]), y, text)
+    style.horizontal_bars(axes, [SYSTEMS[name].label for name in names], margin=0.35)
+
+
+def _remarks(rows: Sequence[Row], measured: Sequence[Row], tables: Tables) -> list[str]:
+    failed = any(row["gate"] == "failed" for row in measured)
+    gate = "✗ pixels fail the frontier's gate" if failed else "no pixels fail the frontier's gate"
+    lost = [
+        f"{SYSTEMS[row['system']].label} ({row['victim']})"
+        for row in ok_rows(tables.get(cluster.KILLS_CSV, []))
+        if number(row["rows_once_share"]) != 1
+    ]
+    return [
+        "mock model of 0 ms; the steady part, without start-up",
+        f"{joined(measured, 'cores')} cores; in brackets: of {SYSTEMS[cluster.OURS].label}",
+        gate,
+        style.mark_explained(measured),
+        f"rows lost or doubled after a kill: {', '.join(lost)}" if lost else "",
+        style.spread_remark(measured, "lines"),
+        style.left_out(
+            list({row["system"]: row for row in rows if row["status"] != "ok"}.values()),
+            lambda row: SYSTEMS[row["system"]].label,
+        ),
+    ]

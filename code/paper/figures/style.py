@@ -1,0 +1,180 @@
+"""What all figures share: type, colours, caption, and files that are equal for equal tables."""
+
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.text import Annotation
+
+from paper.csvfile import Row, distinct, joined
+from paper.labels import CORPORA, DECODERS, weights
+from wallclock.clock import STAGES
+from wallclock.files import write_bytes
+
+#: Width of a figure in inches: a page of text, so that 8 pt in the file is 8 pt on paper.
+WIDTH = 7.2
+INK, GREY = "#222222", "#666666"
+#: Fill of the bar of one method among others.
+BAR = "#56B4E9"
+#: The outline of every filled area.
+EDGE: Mapping[str, Any] = {"edgecolor": INK, "linewidth": 0.4}
+
+_FILLS = (
+    *("#15233F", "#00568C", "#D55E00", "#2FB48F", "#AAAFB6"),
+    *("#E5A9CE", "#B4DBF3", "#F0E442", "#FBF8DC"),
+)
+#: Fill and hatch of each stage. Luminance rises in the order of the stages, in uneven steps: those
+#: that take most of the time differ most from their neighbours, and a hatch separates them in grey.
+STAGE_STYLES: Mapping[str, tuple[str, str]] = {
+    stage: (fill, "///" if stage == "resize" else "")
+    for stage, fill in zip(STAGES, _FILLS, strict=True)
+}
+#: Wall time that no stage accounts for. Lines, not dots: dots make an SVG of a megabyte.
+OTHER_STYLE = ("#FFFFFF", "xxx")
+
+_STYLE_SHEET = Path(__file__).with_name("wallclock.mplstyle")
+#: No dates, so that equal tables give equal files; no versions, so that an upgrade changes none.
+_METADATA: dict[str, dict[str, None]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw and save under these settings and matplotlib's defaults, whatever the user's own are."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(mpl.rc_params_from_file(_STYLE_SHEET, use_default_template=False))
+        yield
+
+
+def new_figure(height: float) -> Figure:
+    """An empty figure of the common width, `height` inches high, that no global state knows of."""
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(figure: Figure, stem: str, out_dir: Path) -> list[Path]:
+    """Write `figure` as PNG (200 dpi), SVG and PDF; equal figures give equal bytes."""
+    paths = [out_dir / f"{stem}.{suffix}" for suffix in _METADATA]
+    with styled():
+        for path, (suffix, metadata) in zip(paths, _METADATA.items(), strict=True):
+            buffer = BytesIO()
+            figure.savefig(buffer, format=suffix, metadata=metadata)
+            write_bytes(path, buffer.getvalue())
+    return paths
+
+
+def place_caption(figure: Figure, rows: Sequence[Row], *remarks: str) -> None:
+    """Under all panels what was measured where: machine, corpus, weights, n, repeats; `remarks`."""
+    images = " / ".join(f"{int(count):,}" for count in distinct(rows, "n_images"))
+    repeats = joined(rows, "repeats")
+    shown = "1 repeat" if repeats == "1" else f"median of {repeats} repeats"
+    about = (joined(rows, "device"), joined(rows, "corpus", CORPORA), weights(rows))
+    counts = (f"n = {images}" if images else "", shown if repeats else "")
+    place_note(figure, *about, *counts, *remarks, _one_batch(rows))
+
+
+def _one_batch(rows: Sequence[Row]) -> str:
+    """What a pass of one batch behind a full queue says, where rows are of such; else empty."""
+    flags = {row.get("steady", "") for row in rows}
+    which = "all" if flags == {"no"} else "some" if "no" in flags else ""
+    return which and f"{which} passes: one batch behind a full queue, so the forward pass alone"
+
+
+def place_note(figure: Figure, *parts: str) -> None:
+    """Set `parts` small and grey under everything else, broken into lines that fit the width."""
+    # textwrap does not break at these spaces, which keeps short parts on one line.
+    short = [part.replace(" ", "\u00a0") if len(part) < 60 else part for part in parts if part]
+    lines = textwrap.fill(" · ".join(short), width=148, break_on_hyphens=False)
+    figure.supxlabel(lines, x=0.01, ha="left", fontsize=6.5, color=GREY, linespacing=1.35)
+
+
+def place_legend(figure: Figure, styles: Mapping[str, tuple[str, str]]) -> None:
+    """A line of filled boxes above all panels: fill and hatch by name."""
+    handles = [
+        Patch(facecolor=fill, hatch=hatch * 2, label=name, **EDGE)
+        for name, (fill, hatch) in styles.items()
+    ]
+    figure.legend(
+        handles=handles, loc="outside upper left", ncols=len(handles), handlelength=1.1,
+        handleheight=1.1, handletextpad=0.4, columnspacing=0.9,
+    )  # fmt: skip
+
+
+def decoder_name(row: Row) -> str:
+    """Image set and decoder by their labels."""
+    return f"{row.get('image_set', '')} {DECODERS[row['decoder']]}".strip()
+
+
+def left_out(rows: Sequence[Row], name: Callable[[Row], str] = decoder_name) -> str:
+    """Which rows have no measurement, and why; empty if all have one."""
+    missing = [f"{name(row)}: {why(row)}" for row in rows if row["status"] != "ok"]
+    return "not drawn: " + "; ".join(missing) if missing else ""
+
+
+def why(row: Row, width: int = 300) -> str:
+    """The status of a row without a measurement, and its reason, cut to `width` characters."""
+    words = f"{row['status']} ({row['reason']})" if row.get("reason") else row["status"]
+    return textwrap.shorten(words, width, placeholder=" …")
+
+
+def spread_remark(rows: Sequence[Row], line: str = "vertical lines") -> str:
+    """What the line from the slowest to the fastest repeat is; empty if nothing was repeated."""
+    repeated = any(row["repeats"] != "1" for row in rows)
+    return f"{line}: slowest to fastest repeat" if repeated else ""
+
+
+def mark(row: Row) -> str:
+    """A dagger for a time whose pixels were not compared; `mark_explained` explains it."""
+    return " †" if row["gate"] == "not checked" else ""
+
+
+def mark_explained(rows: Sequence[Row]) -> str:
+    """What a dagger means, if any of `rows` has one."""
+    marked = any(mark(row) for row in rows)
+    return "† its pixels were not compared with the others'" if marked else ""
+
+
+def is_dark(colour: str) -> bool:
+    """Whether white is easier to read on this fill than ink."""
+    red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    return bool(0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2 < 0.3)
+
+
+def horizontal_bars(axes: Axes, names: Sequence[str], margin: float, form: str = "{x:,g}") -> None:
+    """Axes of horizontal bars, the first on top: names on the left, no ticks and no line there."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.margins(x=margin)
+    axes.set_xlim(left=0)
+    axes.xaxis.set_major_formatter(form)
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+
+
+def beside_bar(axes: Axes, x: float, y: float, text: str) -> Annotation:
+    """Write `text` to the right of a horizontal bar that ends at `x`."""
+    return axes.annotate(text, (x, y), (6, 0), textcoords="offset points", va="center")
+
+
+def inside(axes: Axes, x: float, y: float, text: str, fill: str, **properties: Any) -> None:
+    """Write `text` centred on an area of that fill, in ink that contrasts with it."""
+    properties = {"fontsize": 7.5, "color": "white" if is_dark(fill) else INK, **properties}
+    axes.text(x, y, text, ha="center", va="center", **properties)
+
+
+def range_line(axes: Axes, ends: tuple[float, float], y: float, size: float = 6) -> None:
+    """A thin horizontal line with ticks at both ends: quantiles, or slowest to fastest repeat."""
+    axes.plot(ends, [y, y], color=INK, linewidth=1, marker="|", markersize=size)

@@ -1,0 +1,40 @@
+"""What the report and the diagnosis share as HTML pages: templates, style, number formats."""
+
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from paper import format as formats
+from paper.figures.style import STAGE_STYLES, is_dark
+
+_TEMPLATES = Path(__file__).parent / "report_template"
+
+
+def render_page(template: str, **context: Any) -> str:
+    """A page that opens offline; text is escaped, and a name that is not there is an error."""
+    jinja = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    jinja.globals |= {"EMPTY": formats.EMPTY}
+    for name in ("digits", "percent", "factor", "signed_percent"):
+        jinja.filters[name] = getattr(formats, name)
+    assets = {
+        suffix: Markup((_TEMPLATES / f"report.{suffix}").read_text(encoding="utf-8"))
+        for suffix in ("css", "js")
+    }
+    return jinja.get_template(template).render(**assets, **context)
+
+
+def segment(stage: str, share: float, href: str = "") -> dict[str, Any]:
+    """One stage of a bar of wall time."""
+    fill = STAGE_STYLES[stage][0]
+    ink = "#fff" if is_dark(fill) else "#1b1f24"
+    text = formats.percent(share, 0)
+    return {"stage": stage, "share": share, "text": text, "fill": fill, "ink": ink, "href": href}

@@ -1,0 +1,237 @@
+"""The report: one HTML file that opens offline, where every number links to the cell behind it."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from markupsafe import Markup, escape
+
+import experiments
+from experiments import serial
+from paper import claims, figures, labels, tables
+from paper import format as formats
+from paper.csvfile import Row, number, read_columns, read_table
+from paper.pages import render_page, segment
+from paper.rendering import NothingToDrawError, Rendering
+from paper.tables.table import Source, Table, find, shown
+from wallclock.clock import STAGES
+from wallclock.files import write_text
+
+STEM = "report"
+
+#: Rows of a table of spans that the report shows; the rest is in the file.
+_MAX_ROWS = 40
+#: A table with more columns than this is shown transposed.
+_MAX_COLUMNS = 13
+#: Claims for a reader in a hurry, in this order.
+_HEADLINES = (
+    *("serial-original-pil-decode-share", "serial-small-pil-forward-share"),
+    *("decode-original-speedup", "serial-original-speedup", "optimized-speedup"),
+    "runtime-fp16-speedup",
+)
+_VERDICT_MEANS = {
+    claims.HELD: "all repeats lie within the claim’s tolerance of the paper’s number",
+    claims.DIFFERS: "all repeats lie outside the claim’s tolerance",
+    claims.CANNOT_TELL: "the repeats reach across the limit",
+    claims.NOT_APPLICABLE: "we have a number, but of a machine that the claim is not about",
+    claims.NOT_RUN: "we have no number",
+}
+
+#: What in a figure's SVG would clash on a page: the prolog, matplotlib's metadata, its style rule
+#: (which would apply to the whole page), its comments.
+_UNWANTED = re.compile(
+    r"\A.*?(?=<svg\b)|\s*(?:<metadata>.*?</metadata>"
+    r"|<defs>\s*<style\b.*?</style>\s*</defs>|<!--.*?-->)",
+    re.DOTALL,
+)
+#: Of its opening tag: the size and the namespaces.
+_ATTRIBUTES = re.compile(r'\s(?:(?:width|height)="[^"]*pt"|xmlns(?::xlink)?="[^"]*")')
+_REFERENCE = re.compile(r'(?:xlink:)?(\bid="|href="#|url\(#)')
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Csv:
+    """One CSV as the report shows it: every cell has an address that a number can link to."""
+
+    name: str
+    anchor: str
+    columns: list[str]
+    rows: list[dict[str, str]]
+    n_rows: int
+    experiment: str
+
+    @property
+    def transposed(self) -> bool:
+        """Whether it is shown with a line for each column and a column for each row."""
+        return len(self.columns) > _MAX_COLUMNS and self.n_rows <= _MAX_COLUMNS
+
+    def row_anchor(self, index: int) -> str:
+        """The address of a row, counted from 1."""
+        return f"{self.anchor}-row-{index}"
+
+    def cell_anchor(self, index: int, column: str) -> str:
+        """The address of a cell."""
+        return f"{self.row_anchor(index)}-{column}"
+
+
+@dataclass
+class Evidence:
+    """The CSVs of a run by name, in the order of the experiments; the cells that are linked to."""
+
+    csvs: dict[str, Csv]
+    cited: set[str] = field(default_factory=set)
+
+    def hrefs(self, sources: Iterable[Source]) -> list[str]:
+        """The links to cells; to the table, where the row is not shown; to absent ones none."""
+        links = []
+        for source in sources:
+            csv = self.csvs.get(source.csv)
+            if csv is None or source.row > csv.n_rows or source.column not in csv.columns:
+                continue
+            anchor = csv.anchor
+            if source.row <= len(csv.rows):
+                anchor = csv.cell_anchor(source.row, source.column)
+                self.cited.add(anchor)
+            links.append(f"#{anchor}")
+        return links
+
+    def cells_cited_by(self, verdict: Row) -> Iterator[Source]:
+        """The cells that a verdict names: `a.csv / b.csv`, `row / row`, column; absent ones not."""
+        selectors, names = verdict["row"].split(" / "), verdict["csv"].split(" / ")
+        for index, selector in enumerate(selectors if verdict["ours"] else ()):
+            csv = self.csvs.get(names[min(index, len(names) - 1)])
+            row = claims.select(csv.rows, selector) if csv else None
+            if csv is not None and row is not None:
+                yield Source(csv.name, csv.rows.index(dict(row)) + 1, verdict["column"])
+
+
+def collect(tables_dir: Path) -> Evidence:
+    """Read every CSV of a run but the verdicts, which the report lists themselves.
+
+    Raises UserError if one is damaged.
+    """
+    names = (*experiments.ORDER, *experiments.ON_REQUEST)
+    owners = {csv: name for name in names for csv in experiments.load(name).TABLES}
+    paths = {path.name: path for path in sorted(tables_dir.glob("*.csv"))}
+    csvs = {}
+    for name in dict.fromkeys((*owners, *paths)):
+        if name in paths and name != claims.CSV:
+            rows, columns = read_table(paths[name]), read_columns(paths[name])
+            first = rows if "status" in columns else rows[:_MAX_ROWS]
+            anchor = f"csv-{paths[name].stem}"
+            csvs[name] = Csv(name, anchor, columns, first, len(rows), owners.get(name, ""))
+    return Evidence(csvs)
+
+
+def render(tables_dir: Path, figures_dir: Path) -> Rendering:
+    """Write `report.html` from the CSVs in `tables_dir` and the SVGs in `figures_dir`.
+
+    Equal files always give equal text. Raises UserError if a CSV is damaged.
+    """
+    run = collect(tables_dir)
+    if not any(csv.n_rows for csv in run.csvs.values()):
+        return Rendering(STEM, (), f"no table in {tables_dir.name}/")
+    path = tables_dir / claims.CSV
+    verdicts = read_table(path) if path.is_file() else []
+    files = sorted(tables_dir.glob("*.meta.json"))
+    # Those of benchmarks and examples have no corpus.
+    metas = [meta for meta in map(json.loads, map(_text, files)) if "corpora" in meta]
+    # The storage is left out: a corpus that is read from a pack holds the same images.
+    corpora = [
+        {name: value for name, value in corpus.items() if name != "storage"}
+        for meta in metas
+        for corpus in meta["corpora"]
+    ]
+    image_sets: dict[tuple[str, str], set[int]] = {}
+    for corpus in corpora:
+        image_sets.setdefault((corpus["kind"], corpus["image_set"]), set()).add(corpus["n"])
+    by_id = {verdict["id"]: verdict for verdict in verdicts}
+    words = [verdict["verdict"] for verdict in verdicts]
+    # Table 4 is the list of verdicts.
+    stems = [stem for stem in tables.TABLES if stem != "table-4-reproducibility"]
+    page = render_page(
+        "report.html.jinja",
+        run=run,
+        verdicts=verdicts,
+        counts=[(word, words.count(word), means) for word, means in _VERDICT_MEANS.items()],
+        headlines=[by_id[name] for name in _HEADLINES if name in by_id],
+        bars=list(_bars(run)),
+        figures=figures.FIGURES,
+        text_of=lambda name: _text(figures_dir / name),
+        tables=[(stem, tables.TABLES[stem].title, *_table(stem, tables_dir)) for stem in stems],
+        notes=_notes(verdicts),
+        metas=metas,
+        corpora=once(corpora),
+        image_sets=image_sets,
+        versions=_versions([meta["versions"] for meta in metas]),
+        formats=formats,
+        labels=labels,
+        inline=inline,
+        once=once,
+        shown=shown,
+    )
+    write_text(figures_dir / f"{STEM}.html", page)
+    return Rendering(STEM, (figures_dir / f"{STEM}.html",))
+
+
+def inline(text: str, prefix: str, label: str) -> Markup:
+    """A figure's SVG with a label for screen readers, ids unique on the page, and no size."""
+    opening, rest = _UNWANTED.sub("", text).split(">", 1)
+    opening = _ATTRIBUTES.sub("", opening)
+    drawing = f'{opening} role="img" aria-label="{escape(label)}">{rest}'
+    return Markup(_REFERENCE.sub(rf"\g<1>{prefix}-", drawing).strip())
+
+
+def once(items: Iterable[T]) -> list[T]:
+    """Each item once, in order of appearance; items may be unhashable."""
+    distinct: list[T] = []
+    for item in items:
+        if item not in distinct:
+            distinct.append(item)
+    return distinct
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+def _bars(run: Evidence) -> Iterator[dict[str, Any]]:
+    """The wall time of one image in PIL's serial recipe by stage, for each set measured."""
+    rows = {name: csv.rows for name, csv in run.csvs.items()}
+    for image_set, csv in serial.CSVS.items():
+        if pil := find(rows, csv, decoder="pil"):
+            segments = []
+            for stage in STAGES:
+                if share := number(pil.row[f"{stage}_share"]):
+                    (href,) = run.hrefs([Source(csv, pil.index, f"{stage}_share")])
+                    segments.append(segment(stage, share, href))
+            yield {"name": labels.SETS[image_set], "segments": segments, "row": pil.row}
+
+
+def _table(stem: str, tables_dir: Path) -> tuple[Table, str]:
+    """A table, and why it is empty."""
+    try:
+        return tables.build(stem, tables_dir), ""
+    except NothingToDrawError as nothing:
+        return Table((), (), ""), str(nothing)
+
+
+def _versions(versions: Sequence[Mapping[str, str]]) -> list[tuple[str, str]]:
+    """The version of each library; where tables differ, all."""
+    names = sorted({name for known in versions for name in known}, key=str.lower)
+    by_name = {name: [known[name] for known in versions if known.get(name)] for name in names}
+    return [(name, " / ".join(once(known))) for name, known in by_name.items()]
+
+
+def _notes(verdicts: Sequence[Row]) -> list[tuple[str, list[str]]]:
+    """Inconsistencies of the paper, each once, with the ids of the claims that it touches."""
+    noted = [verdict for verdict in verdicts if verdict["note"]]
+    notes = dict.fromkeys(verdict["note"] for verdict in noted)
+    # A note may be the beginning of a longer one, which then stands for both.
+    longest = [note for note in notes if not any(note != n and note in n for n in notes)]
+    return [(note, [v["id"] for v in noted if v["note"] in note]) for note in longest]

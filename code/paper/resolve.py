@@ -1,0 +1,209 @@
+"""The composed configuration → `Settings`: `auto` resolved, every value checked.
+
+Knows nothing of Hydra: takes plain mappings and lists.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from experiments import ORDER
+from harness import decoders, provenance
+from harness.spec import CORPUS_SETTINGS, IMAGE_SETS, CorpusSpec, Repeats, Settings
+from wallclock import checkpoint, machine
+from wallclock import recipe as recipes
+from wallclock.constraints import Range, build, check
+from wallclock.errors import UserError, check_name
+from wallclock.recipe import Count, ModelSpec, Positive, Recipe
+from wallclock.stages import forward
+
+#: Options of experiments: lists of changes to a recipe, and lists of names.
+_RECIPE_LISTS = frozenset({"recipes", "loaders", "checks"})
+_NAME_LISTS = {
+    "augment": recipes.AUGMENT,
+    "decoders": decoders.NAMES,
+    "dtypes": recipes.DTYPES["pytorch"],
+    "formats": recipes.SINKS,
+    "image_sets": IMAGE_SETS,
+}
+_MAX_IMAGES = Mapping[str, Mapping[str, Positive | None]]
+_REPEATS = Mapping[str, Repeats]
+_NOT_NEGATIVE = Annotated[float, Range(0)]
+
+
+def resolved(plain: Mapping[str, Any], option_defaults: Mapping[str, Any]) -> Settings:
+    """Resolve a configuration; `option_defaults`: experiment → the options in its file.
+
+    Raises UserError: a value outside its setting's range or choices, or one that nothing would use.
+    """
+    plain, notes = dict(plain), list[str]()
+    device = plain["device"] = resolve_device(plain["device"], "device")
+    repeats_of = dict(check(_REPEATS, plain.pop("profile_repeats_of"), "profile_repeats_of"))
+    quick, chosen = plain.pop("use_quick_repeats"), plain["repeats"]
+    experiments = {}
+    selected = plain.pop("experiment")
+    for name in sorted(selected, key=lambda name: (*ORDER, name).index(name)):
+        key = f"experiment.{name}"
+        if not isinstance(selected[name], Mapping):
+            raise UserError(f"{key}={selected[name]}: it has settings of its own")
+        options = dict(selected[name])
+        repeats = check(_REPEATS, options.pop("quick_repeats", {}), f"{key}.quick_repeats")
+        if quick and device in repeats:
+            repeats_of[name] = repeats[device]
+        experiments[name] = _options(options, option_defaults[name], device, key, notes)
+    default_repeats = plain.pop("profile_repeats")
+    del plain["full_sizes"]
+    plain |= {
+        "experiments": experiments,
+        "corpus": _corpus(plain["corpus"]),
+        "model": _model(plain["model"]),
+        "recipe": _recipe(plain["recipe"], device, "recipe", notes),
+        "out": _folder("out", plain["out"]),
+        "figures": _folder("figures", plain["figures"]),
+        "max_images": check(_MAX_IMAGES, plain["max_images"], "max_images")[device],
+        "repeats": default_repeats if chosen is None else chosen,
+        "repeats_of": repeats_of if chosen is None else {},
+    }
+    return replace(build(Settings, plain, ""), notes=tuple(dict.fromkeys(notes)))
+
+
+def resolve_device(name: str, key: str) -> str:
+    """`cpu` or `cuda`, for `auto` what this machine has; a `UserError` for a GPU that it lacks."""
+    check_name(name, ("auto", "cpu", "cuda"), key)
+    if name == "cuda" and not machine.gpus():
+        raise UserError(f"{key}=cuda, but there is no NVIDIA GPU; set {key}=auto or {key}=cpu")
+    return name if name != "auto" else "cuda" if machine.gpus() else "cpu"
+
+
+def _folder(key: str, text: Any) -> Path:
+    if not isinstance(text, str) or not text:
+        raise UserError(f"{key}={text}: give a folder")
+    return (provenance.ROOT / Path(text).expanduser()).resolve()
+
+
+def _recipe(choices: Mapping[str, Any], device: str, key: str, notes: list[str]) -> Recipe:
+    if choices["device"] != "auto":
+        device = resolve_device(choices["device"], f"{key}.device")
+    recipe = build(Recipe, {**choices, "device": device}, key)
+    check_name(recipe.decoder, decoders.NAMES, f"{key}.decoder")
+    owner = f"{key}.interpolation of resizer={recipe.resizer}"
+    check_name(recipe.interpolation, recipes.INTERPOLATIONS[recipe.resizer], owner)
+    forward.check(recipe, key)
+    for name in ("start_method", "prefetch"):
+        if recipe.engine != "dataloader" and getattr(recipe, name) != getattr(Recipe, name):
+            raise UserError(f"{key}.{name}={getattr(recipe, name)}: needs engine=dataloader")
+    if recipe.prefetch != Recipe.prefetch and not recipe.workers:
+        raise UserError(f"{key}.prefetch={recipe.prefetch}: needs workers, which fetch ahead")
+    if not recipe.pin_memory and not replace(recipe, pin_memory=True).pins:
+        raise UserError(f"{key}.pin_memory=false: nothing is pinned on a CPU or by engine=serial")
+    if recipe.dct_scale == "full" and recipe.dct_margin != Recipe.dct_margin:
+        raise UserError(f"{key}.dct_margin={recipe.dct_margin}: needs dct_scale=auto")
+    if recipe.dct_scale == "full" and recipe.progressive != "full":
+        raise UserError(f"{key}.progressive={recipe.progressive}: needs dct_scale=auto")
+    if recipe.runtime == "tensorrt" and recipe.device == "cpu":
+        raise UserError(f"{key}.runtime=tensorrt: needs an NVIDIA GPU; this run is on the CPU")
+    if recipe.engine == "serial" and recipe.workers:
+        notes.append(f"{key}.workers={recipe.workers} is not used: engine=serial has no workers")
+        recipe = replace(recipe, workers=0)
+    return recipe
+
+
+def _options(
+    options: Mapping[str, Any], defaults: Mapping[str, Any], device: str, key: str, notes: list[str]
+) -> dict[str, Any]:
+    """An experiment's options, each of the type of its default; recipes are built."""
+    recipe_fields = {item.name for item in fields(Recipe)}
+    checked = {}
+    for name, value in options.items():
+        if isinstance(value, Mapping) and recipe_fields <= value.keys():
+            value = _recipe(value, device, f"{key}.{name}", notes)
+        else:
+            check_name(name, defaults, f"setting of {key}")
+            _check_option(value, defaults[name], f"{key}.{name}")
+        checked[name] = value
+    return checked
+
+
+def _check_option(value: Any, default: Any, key: str) -> None:
+    """Refuse a value of another type than the default's; numbers are finite and not negative."""
+    name = key.rpartition(".")[2]
+    if isinstance(default, dict):
+        if not isinstance(value, Mapping):
+            raise UserError(f"{key}={value}: it has settings of its own: {', '.join(default)}")
+        for item in value:
+            check_name(item, default, f"setting of {key}")
+            _check_option(value[item], default[item], f"{key}.{item}")
+    elif isinstance(default, list):
+        # A grid of names or numbers holds at least one; a list of extra cases need not.
+        may_be_empty = not default or isinstance(default[0], Mapping)
+        if not isinstance(value, list) or not (value or may_be_empty):
+            raise UserError(f"{key}={value}: give a list, for example {default[:1]}")
+        for item in value:
+            _check_item(item, default, key)
+    elif default is None:
+        check(Positive | None, value, key)
+    elif isinstance(default, float) or "seconds" in key or "_ms" in key:
+        check(_NOT_NEGATIVE, value, key)
+    elif type(default) is int:
+        may_be_zero = default == 0 or name.startswith(("max_", "warmup_", "vectors"))
+        check(Count if may_be_zero else Positive, value, key)
+    else:
+        check(type(default), value, key)
+
+
+def _check_item(item: Any, default: Sequence[Any], key: str) -> None:
+    """Check an element of a list against the elements of the default."""
+    name = key.rpartition(".")[2]
+    if not isinstance(item, Mapping) or not isinstance(next(iter(default), None), dict):
+        if name in _NAME_LISTS:
+            check_name(item, _NAME_LISTS[name], key)
+        elif default:
+            _check_option(item, default[0], key)
+    elif name in _RECIPE_LISTS:
+        _recipe({**asdict(Recipe("")), **item}, "cpu", key, [])
+    else:
+        for name, value in item.items():
+            check_name(name, set().union(*default), f"setting of {key}")
+            if isinstance(value, float):
+                check(_NOT_NEGATIVE, value, f"{key}.{name}")
+
+
+def _corpus(choices: Any) -> CorpusSpec:
+    corpus = build(CorpusSpec, choices, "corpus")
+    check_name(corpus.kind, CORPUS_SETTINGS, "corpus")
+    valid = ("kind", *CORPUS_SETTINGS[corpus.kind])
+    for name in choices:
+        check_name(name, valid, f"setting of corpus={corpus.kind}")
+    for name in corpus.prefixes:
+        check_name(name, IMAGE_SETS, "corpus.prefixes")
+    if corpus.endpoint and not re.fullmatch(r"https?://[^/\s]+(/\S*)?", corpus.endpoint):
+        fix = "give http://host:port or https://host, or nothing for AWS"
+        raise UserError(f"corpus.endpoint={corpus.endpoint}: {fix}")
+    return corpus
+
+
+def _model(choices: Any) -> ModelSpec:
+    if isinstance(choices, Mapping) and choices["weights"] == "auto":
+        has_hub = checkpoint.has_hub(build(ModelSpec, {**choices, "weights": "random"}, "model"))
+        choices = {**choices, "weights": "pretrained" if has_hub else "random"}
+    model = build(ModelSpec, choices, "model")
+    for name in ("service_ms", "service_ms_per_image"):
+        if getattr(model, name) and model.weights != "none":
+            raise UserError(f"model.{name}={getattr(model, name):g}: needs model=null, the mock")
+    if model.path and model.weights != "pretrained":
+        raise UserError(f"model.path={model.path}: needs model.weights=pretrained")
+    model = checkpoint.complete(model)
+    if len(model.mean) != 3 or len(model.std) != 3 or not all(value > 0 for value in model.std):
+        raise UserError("model.mean and model.std: give three numbers each, the latter above 0")
+    if model.weights == "none" and model.dim > 3 * model.input_px**2:
+        raise UserError(f"model.dim={model.dim}: the mock model copies pixels, and has fewer")
+    if model.pruned and model.weights == "none":
+        raise UserError(f"model.pruned={model.pruned:g}: the mock has no network to prune")
+    if model.weights == "random" and (model.dim % 6 or model.input_px < 14):
+        raise UserError(
+            f"model.dim={model.dim}, model.input_px={model.input_px}: the random DINOv2 needs a "
+            "multiple of 6 (its heads) and at least 14 px (its patch)"
+        )
+    return model

@@ -1,0 +1,130 @@
+"""One invocation: plan, run, publish, print the results."""
+
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from rich.console import Console
+
+import experiments
+from harness import provenance, records, runner
+from harness.corpora import prepare
+from harness.plan import Plan
+from harness.spec import Settings
+from paper import closing, diagnosis, terminal
+from paper.publish import Published, publish
+from wallclock.errors import UserError
+from wallclock.progress import CorpusProgress, bars
+
+
+def run_session(settings: Settings, command: str) -> int:
+    """Run what the settings ask for; return the exit status: 0, or 1 if a cell crashed.
+
+    Raises UserError: a request that cannot be met.
+    """
+    console = Console()
+    _print_lines([_inputs(settings), *settings.notes], console)
+    for name in ("out", "figures"):
+        _make_writable(name, getattr(settings, name))
+    cells = []
+    with bars(console) as progress:
+        plan = Plan(settings, CorpusProgress(progress))
+        for name, options in settings.experiments.items():
+            cells += experiments.load(name).cells(plan, options)
+    if settings.only == "data":
+        _print_corpora(plan, console)
+        return 0
+    context = {"command": command, "cost": asdict(settings.cost)}
+    if credit := prepare.credit(settings.corpus, plan.cache):
+        context["credit"] = credit
+    report = runner.run(cells, settings, context, console)
+    further = []
+    for name, options in settings.experiments.items():
+        if plan_more := getattr(experiments.load(name), "second_round", None):
+            further += plan_more(plan, options, records.load_experiment(settings.runs, name))
+    if further:
+        report.add(runner.run(further, settings, context, console, first_round=cells))
+    published = publish(settings.out, settings.figures, ran=settings.experiments)
+    _print_results(published, settings, console)
+    _print_lines(_locations(published, report, settings), console)
+    if sentence := closing.closing_sentence(settings.out, settings.experiments):
+        _print_lines(["", sentence], console)
+    for name, stderr in report.crashed:
+        print(f"\n{name} crashed:\n{stderr}", file=sys.stderr)
+    return 1 if report.crashed else 0
+
+
+def _inputs(settings: Settings) -> str:
+    """What a run is of, and the setting that changes each."""
+    corpora = {
+        "synthetic": "generated images (`make data`: the paper's; corpus=folder corpus.path=DIR)",
+        "abo": "the paper's images, Amazon Berkeley Objects (corpus=synthetic: generated ones)",
+        "folder": f"the images under {settings.corpus.path} (corpus.path)",
+    }
+    weights = {
+        "random": "random weights (model.weights=pretrained)",
+        "pretrained": "pretrained weights (model.weights=random)",
+        "none": "a mock model (model=dinov2-small)",
+    }
+    parts = (corpora[settings.corpus.kind], weights[settings.model.weights])
+    other = {"cpu": "cuda", "cuda": "cpu"}[settings.device]
+    return f"{', '.join(parts)}, on the {settings.device.upper()} (device={other})"
+
+
+def _make_writable(name: str, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UserError(f"{name}={folder}: cannot write there: {error.strerror}") from error
+
+
+def _print_results(published: Published, settings: Settings, console: Console) -> None:
+    """The tables and verdicts of the paper's experiments; the diagnosis of a user's own job."""
+    if settings.experiments.keys() - {"diagnose"}:
+        terminal.print_results(published.tables, console)
+        terminal.print_verdicts(published.verdicts, console)
+    if "diagnose" in settings.experiments:
+        job = diagnosis.load(settings.out)
+        if job is None:
+            diagnose = records.load_experiment(settings.runs, "diagnose")
+            reasons = [record.reason for record in diagnose if record.reason]
+            raise UserError(f"nothing to diagnose: {[*reasons, 'no cell was measured'][0]}")
+        diagnosis.print_diagnosis(job, settings.figures / "diagnosis.html", console)
+
+
+def _print_corpora(plan: Plan, console: Console) -> None:
+    """The largest prepared slice of each image set."""
+    manifests = sorted((m for m, _ in plan.prepared.values()), key=lambda m: len(m.items))
+    for name, manifest in {manifest.image_set: manifest for manifest in manifests}.items():
+        stats, n = manifest.size_stats(), len(manifest.items)
+        size = sum(item.bytes for item in manifest.items) / 1e6
+        medians = f"{stats['median_kb']:.1f} KB and {stats['median_megapixels']:.2f} megapixels"
+        line = f"{manifest.kind} {name}: {n:,} images, {size:,.1f} MB, median {medians}, in "
+        remarks = prepare.remarks(plan.settings.corpus, name, n, plan.cache)
+        _print_lines([line + _short(manifest.root), *remarks], console)
+
+
+def _locations(published: Published, report: runner.Report, settings: Settings) -> Iterator[str]:
+    figures = [rendering.stem for rendering in published.renderings if rendering.paths]
+    tables = [*(path.name for path in published.tables), "claims.csv"]
+    corpus = f"corpus {settings.corpus.kind}, weights {settings.model.weights}"
+    yield f"{report.summary()} on {settings.device}, {corpus}"
+    if published.n_failures:
+        path = _short(settings.out / "failures.csv")
+        yield f"failures  {published.n_failures} images could not be used: {path}"
+    yield f"tables    {_short(settings.out)}: {', '.join(tables)}"
+    yield f"figures   {_short(settings.figures)}: {', '.join(figures) or 'none'}"
+    yield f"records   {_short(settings.runs)}"
+
+
+def _print_lines(lines: Iterable[str], console: Console) -> None:
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _short(path: Path) -> str:
+    root = provenance.ROOT
+    return str(path.relative_to(root) if path.is_relative_to(root) else path)

@@ -1,0 +1,243 @@
+"""Command line → Hydra overrides → Hydra's configuration → frozen dataclasses.
+
+The only module besides main.py that knows Hydra. The dataclasses of `spec` are the configuration's
+schema: their defaults are registered as `schema` in the groups recipe, model and corpus, so that
+the files in conf/ list differences only.
+"""
+
+import argparse
+import difflib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.errors import HydraException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from experiments import ORDER, QUICK
+from harness import provenance
+from harness.spec import CORPUS_SETTINGS, CorpusSpec, Settings
+from paper.resolve import resolve_device, resolved
+from wallclock.errors import UserError, check_name
+from wallclock.recipe import ModelSpec, Recipe
+
+CONF = provenance.ROOT / "conf"
+
+_GROUPS = ("corpus", "model", "recipe", "profile", "experiment")
+
+#: Settings that are paths: Hydra's grammar would stop at commas, brackets and non-ASCII letters.
+_PATHS = frozenset({"corpus.path", "model.path", "out", "figures"})
+
+
+def _value(word: str) -> str:
+    if "=" in word:
+        raise argparse.ArgumentTypeError("expected one argument")
+    return word
+
+
+#: The article's flags; all others are Hydra's.
+_FLAGS = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+_FLAGS.add_argument("--quick", action="store_true")
+_FLAGS.add_argument("--n", type=_value)
+_FLAGS.add_argument("--experiment", type=_value)
+_FLAGS.add_argument("--export", type=_value)
+
+
+def translate(arguments: Sequence[str]) -> list[str]:
+    """Turn the article's flags into Hydra overrides; return Hydra's own flags, then all overrides.
+
+    `--quick` → profile=quick; `--n N` → n=N; `--export PORT` → export=PORT; `--experiment a,b` →
+    experiment=[a,b], or all of them for `all`. Without an experiment: all, or with profile=quick
+    the short ones. Without a corpus, and not with profile=quick: the paper's images, where `make
+    data` has brought them. `model=null` names the mock model; Hydra would take null for no model.
+
+    Raises UserError: a flag without its value.
+    """
+    try:
+        flags, rest = _FLAGS.parse_known_args(arguments)
+    except argparse.ArgumentError as error:
+        raise UserError(str(error)) from error
+    sweeps = "--multirun" in rest or "-m" in rest
+    # Hydra accepts its flags only before the overrides.
+    hydra_flags = [word for word in rest if word.startswith("-") or "=" not in word]
+    overrides = ["profile=quick"] if flags.quick else []
+    if flags.n is not None:
+        overrides.append(f"n={flags.n}")
+    if flags.export is not None:
+        overrides.append(f"export={flags.export}")
+    if flags.experiment is not None:
+        names = [name for name in re.split(r"[\[\], ]+", flags.experiment) if name]
+        overrides.append(f"experiment=[{','.join(ORDER if 'all' in names else names)}]")
+    overrides += [_override(word, sweeps) for word in rest if word not in hydra_flags]
+    if not any(override.startswith("experiment=") for override in overrides):
+        default = QUICK if "profile=quick" in overrides else ORDER
+        overrides.append(f"experiment=[{','.join(default)}]")
+    of_corpus = any(re.match(r"\+?corpus[.=]", override) for override in overrides)
+    if not of_corpus and "profile=quick" not in overrides and _has_papers_images(overrides):
+        overrides.append("corpus=abo")
+    return [*hydra_flags, *overrides]
+
+
+def _has_papers_images(overrides: Sequence[str]) -> bool:
+    """Whether `out` holds a list of the paper's 256 px images, all of which had arrived."""
+    out = next((word[4:].strip("'\"") for word in overrides if word.startswith("out=")), "data")
+    corpora = provenance.ROOT / Path(out).expanduser() / "corpora"
+    return any(corpora.glob("abo-*/small_256-first*-seed*.csv"))
+
+
+def _override(word: str, sweeps: bool) -> str:
+    name, _, value = word.partition("=")
+    if word == "model=null":
+        return "model='null'"
+    return f"{name}={_quoted(value)}" if name.lstrip("+") in _PATHS and not sweeps else word
+
+
+def _quoted(path: str) -> str:
+    if not path or path[0] in "'\"":
+        return path
+    # Inside quotes a backslash counts only before a quote.
+    escaped = re.sub(r"(\\*)('|$)", lambda hit: hit[1] * 2 + ("\\'" if hit[2] else ""), path)
+    return f"'{escaped}'"
+
+
+def load(overrides: Sequence[str]) -> Settings:
+    """Compose the configuration and resolve it.
+
+    Raises UserError: the overrides do not fit the configuration; one line with the nearest names.
+    """
+    check_names(overrides)
+    try:
+        config = _compose(overrides)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(_explain(error, overrides)) from error
+    return resolve(config, overrides)
+
+
+def check_names(overrides: Sequence[str]) -> None:
+    """Raise `UserError` for a choice that its group does not have, and for removed settings."""
+    for override in overrides:
+        group, equals, value = override.lstrip("+").partition("=")
+        if override.startswith("~"):
+            raise UserError(f"{override}: a setting can be changed, not removed")
+        if equals and group in _GROUPS:
+            valid = [path.stem for path in (CONF / group).glob("*.yaml")]
+            # `a,b` without brackets is Hydra's multirun sweep: each name must exist all the same.
+            for name in value.strip("[]'\"").split(","):
+                check_name(name.strip().strip("[]'\""), valid, group)
+
+
+def resolve(config: DictConfig, overrides: Sequence[str] = ()) -> Settings:
+    """Turn a composed configuration into checked settings; nothing `auto` is left.
+
+    Raises UserError: a value outside its setting's range or choices, or one that nothing would use.
+    """
+    try:
+        plain: Any = OmegaConf.to_container(config, resolve=True)
+    except OmegaConfBaseException as error:
+        raise UserError(str(error).splitlines()[0]) from error
+    defaults = {name: _option_defaults(name) for name in plain["experiment"]}
+    settings = resolved(plain, defaults)
+    _check_recipe_used(settings, overrides)
+    return settings
+
+
+def _option_defaults(experiment: str) -> dict[str, Any]:
+    """The options in an experiment's file, as they are without --quick."""
+    options: Any = OmegaConf.load(CONF / "experiment" / f"{experiment}.yaml")
+    known = {"use_quick_repeats": False, "full_sizes": True, "device": "cpu"}
+    root = OmegaConf.create({**known, "options": options})
+    plain: Any = OmegaConf.to_container(root, resolve=True)
+    defaults: dict[str, Any] = plain["options"]
+    return defaults
+
+
+def _compose(overrides: Sequence[str]) -> DictConfig:
+    with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
+        return hydra.compose("config", overrides=list(overrides))
+
+
+def _register_schemas() -> None:
+    store = ConfigStore.instance()
+    store.store("schema", _defaults(Recipe), group="recipe")
+    store.store("schema", _defaults(ModelSpec), group="model")
+    corpus = _defaults(CorpusSpec)
+    # A constant: only tests vary it.
+    corpus["limits"] = {name: corpus["limits"][name] for name in ("max_pixels", "max_bytes")}
+    for kind, names in CORPUS_SETTINGS.items():
+        schema = {"kind": kind, **{name: corpus[name] for name in names}}
+        store.store(f"schema_{kind}", schema, group="corpus")
+
+
+def _defaults(cls: Any) -> dict[str, Any]:
+    required = {item.name for item in fields(cls) if item.default is item.default_factory}
+    instance = cls(**dict.fromkeys(required, "???"))
+    # OmegaConf has lists and no tuples.
+    plain: dict[str, Any] = json.loads(json.dumps(asdict(instance)))
+    return plain
+
+
+def _if_quick_cpu(fewer: Any, full: Any, *, _root_: DictConfig) -> Any:
+    """`${if_quick_cpu:[1],[1, 2]}` in an experiment's file: the first with --quick on a CPU."""
+    return _if_cpu(fewer, full, _root_=_root_) if _root_.use_quick_repeats else full
+
+
+def _if_cpu(here: Any, elsewhere: Any, *, _root_: DictConfig) -> Any:
+    """`${if_cpu:fp32,fp16}` in an experiment's file: the first on a CPU."""
+    return here if resolve_device(_root_.device, "device") == "cpu" else elsewhere
+
+
+def _if_long(full: Any, fewer: Any, *, _root_: DictConfig) -> Any:
+    """`${if_long:100000,20000}` in an experiment's file: the first in the profile `long`."""
+    return full if _root_.full_sizes else fewer
+
+
+_register_schemas()
+OmegaConf.register_new_resolver("if_quick_cpu", _if_quick_cpu, replace=True)
+OmegaConf.register_new_resolver("if_cpu", _if_cpu, replace=True)
+OmegaConf.register_new_resolver("if_long", _if_long, replace=True)
+
+
+def _explain(error: Exception, overrides: Sequence[str]) -> str:
+    """One line about the override that Hydra refused."""
+    choices = [override for override in overrides if override.partition("=")[0] in _GROUPS]
+    try:
+        known = _keys(OmegaConf.to_container(_compose(choices), resolve=False))
+    except (HydraException, OmegaConfBaseException):
+        known = []
+    for override in overrides:
+        key = override.lstrip("+").partition("=")[0]
+        if not known or key in (*known, *_GROUPS) or key.startswith("hydra"):
+            continue
+        for kind, names in CORPUS_SETTINGS.items():
+            if key.startswith("corpus.") and key.removeprefix("corpus.") in names:
+                return f"{key} is a setting of corpus={kind}; add that"
+        close = difflib.get_close_matches(key, [*known, "corpus.path"], n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(close)}?" if close else "`--cfg job` shows all settings"
+        return f"there is no setting '{key}'; {hint}"
+    line = str(error).strip().splitlines()[0]
+    return f"{error.override}: {line}" if isinstance(error, OverrideParseException) else line
+
+
+def _keys(node: Any, prefix: str = "") -> list[str]:
+    if not isinstance(node, dict):
+        return []
+    paths = [(f"{prefix}{name}", value) for name, value in node.items()]
+    return [key for path, value in paths for key in (path, *_keys(value, f"{path}."))]
+
+
+def _check_recipe_used(settings: Settings, overrides: Sequence[str]) -> None:
+    """Refuse changes to `recipe` where every selected experiment has recipes of its own."""
+    own = {}
+    for name, options in settings.experiments.items():
+        own[name] = [option for option, value in options.items() if isinstance(value, Recipe)]
+    changes = [override for override in overrides if re.match(r"recipe[.=]", override)]
+    if changes and all(own.values()):
+        name, (option, *_) = next(iter(own.items()))
+        fix = f"give experiment.{name}.{option}.<setting>"
+        raise UserError(f"{changes[0]}: {name} does not use it; {fix}")

@@ -1,0 +1,176 @@
+"""A table for people: its values, the CSV cells that they come from, and three ways to write it."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paper import format as formats
+from paper.csvfile import Row, number, read_table, write_table
+from paper.format import EMPTY
+from paper.rendering import Tables
+from wallclock.files import write_text
+
+TEMPLATES = Path(__file__).parents[1] / "report_template"
+#: The kind of a column that is not formatted as a number.
+TEXT = "text"
+_FORMATS: Mapping[str, Callable[[float], str]] = {
+    "number": formats.digits,
+    "count": "{:,.0f}".format,
+    "percent": formats.percent,
+    "factor": formats.factor,
+}
+#: In a long name a line may break after an underscore.
+_LATEX = {row["character"]: row["latex"] for row in read_table(TEMPLATES / "latex.csv")}
+_TO_LATEX = str.maketrans({**_LATEX, "\u00a0": "~"})
+_TO_MARKDOWN = str.maketrans({"\\": "\\\\", "|": "\\|", "<": "&lt;", "*": "\\*", "`": "\\`"})
+
+
+@dataclass(frozen=True)
+class Source:
+    """A cell of a CSV: the table, the row (from 1) and the column."""
+
+    csv: str
+    row: int
+    column: str
+
+
+@dataclass(frozen=True)
+class Value:
+    """What a cell of a table shows, and the cells of CSVs that it was computed from."""
+
+    value: str | float | None = None
+    sources: tuple[Source, ...] = ()
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its name in the CSV, its heading, the format of its values, its width on paper.
+
+    `report_template/columns.csv` declares those of every table.
+    """
+
+    name: str
+    heading: str
+    kind: str = TEXT
+    #: In LaTeX, as a share of the line; 0: as wide as its text.
+    width: float = 0.0
+    #: Kept out of Markdown, LaTeX and the report, whose pages are narrow.
+    csv_only: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under columns, and a caption."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[Mapping[str, Value], ...]
+    caption: str
+    #: Longer than a page.
+    long: bool = False
+
+    @property
+    def shown(self) -> tuple[Column, ...]:
+        """The columns that a reader sees."""
+        return tuple(column for column in self.columns if not column.csv_only)
+
+    def texts(self, escapes: Mapping[int, str]) -> list[list[str]]:
+        """The headings, then the rows, as a reader sees them."""
+        rows = [[shown(row[c.name].value, c.kind) for c in self.shown] for row in self.rows]
+        lines = ([column.heading for column in self.shown], *rows)
+        return [[cell.translate(escapes) for cell in cells] for cells in lines]
+
+
+@dataclass(frozen=True)
+class SourceRow:
+    """One row of one CSV, with its address."""
+
+    csv: str
+    index: int
+    row: Row
+
+    def number(self, column: str) -> Value:
+        """A number, with its source; empty where there is none."""
+        value = number(self.row.get(column, ""))
+        return Value() if value is None else Value(value, (Source(self.csv, self.index, column),))
+
+    def values(self, columns: Sequence[Column]) -> dict[str, Value]:
+        """Its cells under `columns`."""
+        return {
+            name: self.number(name) if kind != TEXT else Value(self.row.get(name) or None)
+            for name, kind in ((column.name, column.kind) for column in columns)
+        }
+
+    @property
+    def ok(self) -> bool:
+        """Whether the row holds a measurement."""
+        return self.row.get("status", "ok") == "ok"
+
+
+def columns_of(stem: str) -> tuple[Column, ...]:
+    """The columns of a table of the paper."""
+    return tuple(
+        Column(r["name"], r["heading"], r["kind"], float(r["width"] or 0), r["csv_only"] == "yes")
+        for r in read_table(TEMPLATES / "columns.csv")
+        if r["table"] == stem
+    )
+
+
+def rows_of(tables: Tables, csv: str) -> list[SourceRow]:
+    """All rows of a table; none if it is absent."""
+    return [SourceRow(csv, index, row) for index, row in enumerate(tables.get(csv, []), start=1)]
+
+
+def find(tables: Tables, csv: str, **cells: str) -> SourceRow | None:
+    """The first measured row with these cells."""
+    for source in rows_of(tables, csv):
+        if source.ok and all(source.row.get(column) == value for column, value in cells.items()):
+            return source
+    return None
+
+
+def ratio(above: Value, below: Value) -> Value:
+    """One number over another, with the sources of both; empty where either is."""
+    if not (isinstance(above.value, float) and isinstance(below.value, float) and below.value):
+        return Value()
+    return Value(above.value / below.value, above.sources + below.sources)
+
+
+def shown(value: str | float | None, kind: str) -> str:
+    """A value in the format of its column."""
+    if value is None or value == "":
+        return EMPTY
+    return value if isinstance(value, str) else _FORMATS[kind](value)
+
+
+def to_markdown(table: Table, title: str) -> str:
+    """A pipe table under its title, its caption below."""
+    heads, *rows = table.texts(_TO_MARKDOWN)
+    rule = ["---" if column.kind == TEXT else "---:" for column in table.shown]
+    lines = [f"**{title}**", "", *(f"| {' | '.join(cells)} |" for cells in (heads, rule, *rows))]
+    return "\n".join([*lines, "", table.caption.translate(_TO_MARKDOWN)]) + "\n"
+
+
+def to_latex(table: Table, title: str, label: str) -> str:
+    """A booktabs table; one that runs over pages where it is long."""
+    name = "longtable.tex" if table.long else "table.tex"
+    text = (TEMPLATES / name).read_text(encoding="utf-8")
+    heads, *rows = (" & ".join(cells) + r" \\" for cells in table.texts(_TO_LATEX))
+    caption = f"{title}. {table.caption}".translate(_TO_LATEX)
+    align = "".join(
+        rf"p{{{column.width:g}\linewidth}}" if column.width else "l" if column.kind == TEXT else "r"
+        for column in table.shown
+    )
+    parts = {"align": align, "heads": heads, "rows": "\n".join(rows), "label": label}
+    parts["caption"] = rf"\caption{{{caption}}}"
+    return re.sub(r"@(\w+)@", lambda match: parts[match[1]], text)
+
+
+def save(table: Table, title: str, stem: str, out_dir: Path) -> list[Path]:
+    """Write the table as CSV, Markdown and LaTeX; equal tables give equal bytes."""
+    paths = [out_dir / f"{stem}{suffix}" for suffix in (".csv", ".md", ".tex")]
+    names = [column.name for column in table.columns]
+    write_table(paths[0], names, [{name: row[name].value for name in names} for row in table.rows])
+    write_text(paths[1], to_markdown(table, title))
+    write_text(paths[2], to_latex(table, title, stem))
+    return paths

@@ -1,0 +1,124 @@
+"""Readers of images' bytes; those of a network GET with retries what was announced, in threads.
+
+The time of `read` is then the wait for the network, less what was prefetched. The threads share the
+GIL with the other stages and slow them down.
+"""
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from wallclock.errors import ImageError
+from wallclock.fetch.retries import PermanentError, TransientError, retry
+
+
+class Reader:
+    """Reads images; belongs to the process that opened it, whose threads may share it."""
+
+    #: Where it reads from, for labels and messages.
+    layout = ""
+    #: Whether announcing images with `prefetch` does anything.
+    fetches_ahead = False
+
+    def __call__(self, item: Any) -> bytes:
+        """The image's bytes. Raises ImageError: they cannot be read."""
+        raise NotImplementedError
+
+    def prefetch(self, items: Sequence[Any]) -> None:
+        """Prefetch these, which will be read next in this order, where the storage allows it."""
+
+    def prefetch_more(self, items: Sequence[Any]) -> None:
+        """Prefetch these after those that were announced before."""
+
+    def stop(self) -> None:
+        """Give up what is on its way."""
+
+    def close(self) -> None:
+        """Release what is open."""
+
+
+class PrefetchingReader(Reader):
+    """GETs what is read, and prefetches up to twice `threads` of what was announced.
+
+    A subclass says what identifies an image (`_key`) and GETs it once (`_get_once`).
+    """
+
+    fetches_ahead = True
+
+    def __init__(self, threads: int, attempts: int) -> None:
+        self._attempts = attempts
+        self._pool = ThreadPoolExecutor(threads, "remote-read")
+        # Objects in flight or waiting to be read: bounds the memory.
+        self._window = 2 * threads
+        # By key, in the order of announcement; threads may read them in any order.
+        self._announced: dict[str, Any] = {}
+        self._prefetched: dict[str, Future[bytes]] = {}
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+
+    def __call__(self, item: Any) -> bytes:
+        """The object's bytes."""
+        key = self._key(item)
+        with self._lock:
+            future = self._prefetched.pop(key, None)
+            if future is None:
+                # Read out of order: drop its prefetch.
+                self._announced.pop(key, None)
+            self._fill()
+        try:
+            return future.result() if future else self._get(item)
+        except CancelledError as error:
+            raise ImageError("read", "the loader was closed") from error
+
+    def prefetch(self, items: Sequence[Any]) -> None:
+        """Prefetch these and no others."""
+        with self._lock:
+            for future in self._prefetched.values():
+                future.cancel()
+            self._prefetched.clear()
+            self._announced.clear()
+        self.prefetch_more(items)
+
+    def prefetch_more(self, items: Sequence[Any]) -> None:
+        """Prefetch these after those that were announced before."""
+        with self._lock:
+            self._announced |= {self._key(item): item for item in items}
+            self._fill()
+
+    def stop(self) -> None:
+        """Give up: nothing is fetched or tried again; who waits for a GET gets its failure."""
+        self._closing.set()
+        with self._lock:
+            self._announced.clear()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def close(self) -> None:
+        """Drop what was prefetched; a GET on its way ends first."""
+        self.stop()
+        self._pool.shutdown(wait=True)
+
+    def _key(self, item: Any) -> str:
+        return str(item.path)
+
+    def _get_once(self, item: Any) -> bytes:
+        raise NotImplementedError
+
+    def _fill(self) -> None:
+        while self._announced and len(self._prefetched) < self._window:
+            item = self._announced.pop(next(iter(self._announced)))
+            key = self._key(item)
+            if key not in self._prefetched:
+                self._prefetched[key] = self._pool.submit(self._get, item)
+
+    def _get(self, item: Any) -> bytes:
+        try:
+            return retry(partial(self._get_once, item), self._attempts, self._closing.wait)
+        except (PermanentError, TransientError) as error:
+            raise ImageError("read", str(error)) from error
+
+
+def failure(error: Exception) -> ImageError:
+    """A failure of `read`, in the system's words."""
+    return ImageError("read", getattr(error, "strerror", None) or str(error))

@@ -1,0 +1,64 @@
+"""A request that failed is tried again: after which failures, how often, and after which pause."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+#: The statuses below 500 that a retry may mend: time-out, too early, too many requests.
+_TRANSIENT_4XX = frozenset({408, 425, 429})
+#: The bound of the first pause between two tries and of the longest one, in seconds.
+_FIRST_S, _LONGEST_S = 0.5, 8.0
+
+
+class TransientError(Exception):
+    """A failed request that a retry may mend."""
+
+
+class PermanentError(Exception):
+    """A request that the server refuses for good: no such key, forbidden."""
+
+
+def is_transient(status: int) -> bool:
+    """Whether a retry may mend this HTTP status."""
+    return status >= 500 or status in _TRANSIENT_4XX
+
+
+def backoff_s(attempt: int, first_s: float = _FIRST_S, longest_s: float = _LONGEST_S) -> float:
+    """Seconds to wait after failed attempt `attempt`, counted from 0: random below a bound.
+
+    The bound doubles with each attempt ("full jitter", M. Brooker, "Exponential Backoff And
+    Jitter", AWS Architecture Blog, 2015).
+    """
+    return random.uniform(0, min(longest_s, first_s * 2 ** min(attempt, 30)))
+
+
+def retry(call: Callable[[], T], attempts: int, pause: Callable[[float], object] = time.sleep) -> T:
+    """Call until no `TransientError` is raised, `attempts` times at most, and back off in between.
+
+    `pause` waits for so many seconds; a true result means to give up.
+    """
+    for attempt in range(attempts - 1):
+        try:
+            return call()
+        except TransientError:
+            if pause(backoff_s(attempt)):
+                raise
+    return call()
+
+
+async def retry_async(
+    call: Callable[[], Awaitable[T]],
+    attempts: int,
+    pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
+) -> T:
+    """As `retry`, in an event loop; to give up, cancel it."""
+    for attempt in range(attempts - 1):
+        try:
+            return await call()
+        except TransientError:
+            await pause(backoff_s(attempt))
+    return await call()

@@ -1,0 +1,75 @@
+"""The model bound to one recipe: a batch to the device, through the network, its vectors back."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from wallclock.clock import DEVICE_STAGES, in_ranges
+from wallclock.errors import UserError
+from wallclock.recipe import ModelSpec, Recipe
+from wallclock.stages import forward, normalize, transfer
+
+Floats: TypeAlias = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Embedder:
+    """The three stages of a batch on its device, one callable each.
+
+    `device`: cpu, cuda, or null for the mock model, whose arrays stay where they are.
+    `synchronize` waits for the device; None where nothing is queued. `labels` says what really
+    runs: runtime, provider, dtype.
+    """
+
+    h2d: Callable[[Any], Any]
+    forward: Callable[[Any], Any]
+    d2h: Callable[[Any], Floats]
+    device: str = "cpu"
+    synchronize: Callable[[], object] | None = None
+    weights_digest: str = "none"
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def embed(self, images: Any) -> Floats:
+        """Vectors, float32 (n, dim), of a batch in host memory."""
+        return self.d2h(self.forward(self.h2d(images)))
+
+
+def open_embedder(recipe: Recipe, model: ModelSpec, cache: Path = Path()) -> Embedder:
+    """Load the model and bind h2d, forward and d2h.
+
+    Args:
+        cache: where exported graphs are kept; the runtime pytorch exports none.
+
+    Raises:
+        UserError: an unknown name, or weights that cannot be had; or vectors of augmented images.
+        Unavailable: a library or device that the recipe needs is not here.
+    """
+    if recipe.augment != "none":
+        raise UserError(f"recipe.augment={recipe.augment}: only training augments images")
+    device = recipe.device if model.weights != "none" else "null"
+    move = transfer.make(device)
+    on_device = None
+    if recipe.normalize_on == "device" and device != "null":
+        on_device = normalize.on_device(*model.statistics, device)
+    network = forward.make(model, recipe, on_device, cache)
+    embedder = Embedder(
+        h2d=move.h2d,
+        forward=network.run,
+        d2h=move.d2h,
+        device=device,
+        synchronize=move.synchronize,
+        weights_digest=network.weights_digest,
+        labels={
+            "runtime": network.runtime,
+            "provider": network.provider,
+            "dtype": network.dtype,
+            "compile": network.compile,
+        },
+    )
+    # The stage profiler of the serial engine makes ranges of its own.
+    stages = () if recipe.engine == "serial" else DEVICE_STAGES
+    return in_ranges(embedder, {name: name for name in stages})

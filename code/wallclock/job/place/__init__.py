@@ -1,0 +1,1 @@
+"""Where a job runs: in this process, or on a cluster."""

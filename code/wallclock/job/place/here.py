@@ -1,0 +1,134 @@
+"""Where a job runs: in this process. On a cluster: `cluster.py`."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+
+from wallclock.errors import Unavailable, UserError
+from wallclock.infer.network import Embedder, open_embedder
+from wallclock.job.estimate import estimate
+from wallclock.job.plan import Job, Plan
+from wallclock.job.run import Progress, Run, Tally
+from wallclock.job.settings import JobSettings
+from wallclock.loader.threads import worker_count
+from wallclock.predict.model import Pipeline, Prediction
+from wallclock.progress import CorpusProgress, bars, format_duration
+
+#: Seconds of reading, decoding and resizing a small image, at most.
+_SMALL_S = 0.001
+
+
+class Place(Protocol):
+    """`device`: cpu or cuda. `across`: whether equal bytes are found in other shards."""
+
+    device: str
+    across: bool
+
+    def prepare(self, job: Job, plan: Plan) -> tuple[str, Mapping[str, str]]:
+        """The digest of the model's weights, and what runs. Raises UserError: it cannot be had."""
+
+    def run(self, job: Job, plan: Plan) -> tuple[Tally, float | None]:
+        """Embed and commit; what was done, and the images a second that the estimate said.
+
+        Raises UserError: more images failed than may, or the disk is full.
+        """
+
+
+class Here:
+    """This process."""
+
+    across = True
+
+    def __init__(self, settings: JobSettings, console: Console) -> None:
+        self.device = settings.resolved_device()
+        self._settings, self._console = settings, console
+
+    def prepare(self, job: Job, plan: Plan) -> tuple[str, Mapping[str, str]]:
+        """See `Place`."""
+        self._embedder = open_network(job)
+        return self._embedder.weights_digest, self._embedder.labels
+
+    def run(self, job: Job, plan: Plan) -> tuple[Tally, float | None]:
+        """See `Place`."""
+        measured = estimate(job, plan, self._embedder)
+        expected = measured.predict() if measured else None
+        if expected:
+            planned = _planned(plan, expected, job.model.dim, self._settings.usd_per_hour)
+            say(self._console, planned)
+        run = Run(job, plan, processes_for(self._settings.processes, job, measured))
+        with (
+            run.loader() as loader,
+            watched(self._settings.export, run.tally, {"loaded": loader.ready}),
+            shown(self._console) as show,
+        ):
+            tally = run.run(loader, self._embedder, show)
+        return tally, expected.img_per_s if expected else None
+
+
+def processes_for(given: int, job: Job, measured: Pipeline | None) -> int:
+    """How many processes load. 0 given: one a worker, if the loader limits a job of small images.
+
+    Threads share one interpreter, which a small image needs for a good part of its time. On a GPU
+    they stay threads unless told: CUDA has started, of which a fork copies a context.
+    """
+    if given or measured is None or job.recipe.device != "cpu" or sys.platform != "linux":
+        return given or 1
+    limits = measured.costs.load_s < _SMALL_S and measured.bottleneck() == "transform"
+    return worker_count(job.recipe) if limits else 1
+
+
+def open_network(job: Job) -> Embedder:
+    """The job's model. Raises UserError: it, or a library that it needs, is not here."""
+    try:
+        return open_embedder(job.recipe, job.model)
+    except Unavailable as error:
+        raise UserError(str(error)) from error
+
+
+def say(console: Console, line: str) -> None:
+    """Print a line as this command's."""
+    console.print(f"wallclock: {line}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _planned(plan: Plan, expected: Prediction, dim: int, usd_per_hour: float) -> str:
+    """What a job will take."""
+    n = plan.images_to_read()
+    seconds = [n / rate for rate in (expected.high, expected.low)]
+    takes = " to ".join(dict.fromkeys(format_duration(max(one, 1)) for one in seconds))
+    size = f"{n * dim * 4 / 1e6:,.0f} MB of vectors"
+    if usd_per_hour:
+        size += ", " + " to ".join(f"${one / 3600 * usd_per_hour:.2f}" for one in seconds)
+    rate = f"{expected.img_per_s:,.0f} images/s, limited by the {expected.bottleneck}"
+    return f"{n:,} images to read: {takes} at about {rate}; {size}"
+
+
+@contextmanager
+def shown(console: Console) -> Iterator[Progress]:
+    """A function that shows the job's progress while the block runs."""
+    with bars(console) as progress_bars:
+        progress = CorpusProgress(progress_bars)
+
+        def show(done: int, total: int, limited_by: str) -> None:
+            progress.limited_by = limited_by
+            progress(done, total, "embedding")
+
+        yield show
+
+
+@contextmanager
+def watched(port: int, tally: Tally, queues: Mapping[str, Callable[[], int]]) -> Iterator[None]:
+    """Live metrics at a port while the block runs; 0 for none."""
+    if not port:
+        yield
+        return
+    from wallclock import metrics as monitor
+
+    loop = monitor.Loop(dict, lambda: tally.images, lambda: {"any": tally.n_failed}, queues)
+    exporter = monitor.serve(port, loop, {"experiment": "embed", "cell": "", "repeat": "0"})
+    try:
+        yield
+    finally:
+        exporter.close()

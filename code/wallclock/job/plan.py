@@ -1,0 +1,93 @@
+"""What a job embeds, and which batches of it are still to be made."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+
+from wallclock.job.dataset import Dataset
+from wallclock.job.index import Earlier
+from wallclock.job.listing import Items
+from wallclock.loader.order import LazyBatches
+from wallclock.recipe import ModelSpec, Recipe
+
+
+class Plan(LazyBatches):
+    """The batches of the shards that are missing, in order; computed when indexed.
+
+    `unread`: by position, -1 where the image is to be read.
+    """
+
+    def __init__(
+        self, n: int, shard: int, batch: int, done: Sequence[int], unread: Any = None
+    ) -> None:
+        self._n, self._shard, self._unread = n, shard, unread
+        self.batch_size = batch
+        self._last: tuple[int, list[int]] = -1, []
+        self.missing = sorted(set(range(-(-n // shard))) - set(done))
+        counts = [-(-len(self.to_read(number)) // batch) for number in self.missing]
+        self._starts = [0, *accumulate(counts)]
+
+    def bounds(self, number: int) -> tuple[int, int]:
+        """First and last position of a shard, the last not included."""
+        return number * self._shard, min((number + 1) * self._shard, self._n)
+
+    def to_read(self, number: int) -> Sequence[int]:
+        """The positions of a shard whose images are read."""
+        first, last = self.bounds(number)
+        if self._unread is None:
+            return range(first, last)
+        if self._last[0] != number:  # asked once for each batch, shard after shard
+            unread = np.flatnonzero(self._unread[first:last] < 0) + first
+            self._last = number, unread.tolist()
+        return self._last[1]
+
+    def images_to_read(self) -> int:
+        """The images of all batches."""
+        return sum(len(self.to_read(number)) for number in self.missing)
+
+    def shards(self) -> Iterator[tuple[int, int]]:
+        """Every missing shard with the number of its batches."""
+        for number, (begin, end) in zip(self.missing, pairwise(self._starts), strict=True):
+            yield number, end - begin
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def batch(self, index: int) -> Sequence[int]:
+        """See `LazyBatches`."""
+        at = bisect_right(self._starts, index) - 1
+        begin = (index - self._starts[at]) * self.batch_size
+        return self.to_read(self.missing[at])[begin : begin + self.batch_size]
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that embeds any shard of a list, in whatever process.
+
+    `deduplicate`: images of equal bytes are embedded once, `across` all shards; or, in a run of one
+    shard, in that one. `keep`: thumbnails are made; then every image that is read is decoded.
+    """
+
+    items: Items
+    dataset: Dataset
+    model: ModelSpec
+    recipe: Recipe
+    shard: int
+    earlier: Earlier | None = None
+    deduplicate: bool = True
+    across: bool = True
+    keep: bool = False
+    max_failures: int | None = None
+
+    def plan(self, only: int | None = None) -> Plan:
+        """The batches of the shards that are missing; or of one of them."""
+        n = len(self.items)
+        done = set(self.dataset.committed())
+        if only is not None:
+            done |= set(range(-(-n // self.shard))) - {only}
+        unread = self.earlier.unread if self.earlier else None
+        return Plan(n, self.shard, self.recipe.batch_size, [*done], unread)

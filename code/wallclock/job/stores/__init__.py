@@ -1,0 +1,16 @@
+"""Where the files of a dataset are: a folder, or a bucket."""
+
+from pathlib import Path
+
+from wallclock.job.stores.folder import Folder
+from wallclock.job.stores.interface import FOLDERS, Store
+from wallclock.job.stores.s3 import S3
+
+__all__ = ["FOLDERS", "Store", "at"]
+
+
+def at(out: str | Path) -> Store:
+    """The place that a user names: a folder, or `s3://bucket/prefix`."""
+    if str(out).startswith("s3:/"):
+        return S3.named(str(out))
+    return Folder(Path(out).expanduser().resolve())

@@ -1,0 +1,114 @@
+"""A dataset in a folder; its lock is the kernel's."""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from wallclock.errors import UserError
+from wallclock.files import write_bytes
+from wallclock.job.stores.interface import FOLDERS, Say, full_disk
+
+LOCK, PUBLISHING = ".lock", ".publishing"
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder. A part's files are written below a hidden name, flushed, and renamed."""
+
+    out: Path
+
+    @contextmanager
+    def locked(self, say: Say | None = None) -> Iterator[None]:
+        """See `Store`. The kernel releases the lock, also of a process killed -9."""
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+            file = (self.out / LOCK).open("a")
+        except OSError as error:
+            raise UserError(f"{self.out} cannot be written: {error.strerror}") from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                why = f"another job is writing to {self.out}; wait for it, or stop it"
+                raise UserError(why) from None
+            yield
+
+    def read(self, name: str) -> bytes:
+        """See `Store`."""
+        return (self.out / name).read_bytes()
+
+    def write(self, name: str, data: bytes) -> None:
+        """See `Store`."""
+        write_bytes(self.out / name, data)
+
+    def names(self, prefix: str) -> Iterator[str]:
+        """See `Store`."""
+        return (path.relative_to(self.out).as_posix() for path in self.out.glob(f"{prefix}*"))
+
+    def open(self, row: str) -> Any:
+        """See `Store`."""
+        return self.out / row
+
+    @contextmanager
+    def piece(self, row: str, name: str) -> Iterator[Path | None]:
+        """See `Store`."""
+        path = self.out / name
+        # Of a dataset that was copied from a bucket.
+        copied = path.parent.glob(f"{path.stem}.*{path.suffix}")
+        yield path if path.is_file() else next(copied, None)
+
+    @contextmanager
+    def staging(self, part: str) -> Iterator[Path]:
+        """See `Store`."""
+        work = self.out / f".{part}-{uuid4().hex}.tmp"
+        with full_disk(self.out):
+            yield work
+            shutil.rmtree(work)
+
+    def commit(self, staged: Path, row: str) -> None:
+        """See `Store`."""
+        written = sorted(p.relative_to(staged) for p in staged.rglob("*") if p.is_file())
+        for path in written:
+            _sync(staged / path)
+        last = Path(row)
+        written.remove(last)
+        with self._publishing():
+            for path in () if (self.out / last).exists() else (*written, last):
+                (self.out / path).parent.mkdir(exist_ok=True)
+                os.replace(staged / path, self.out / path)
+                _sync((self.out / path).parent)
+
+    def remove_leftovers(self, folder: str) -> None:
+        """See `Store`: temporary files, and files of parts that were not committed."""
+        with self._publishing():
+            for path in self.out.glob(".*.tmp"):
+                if path.is_dir():  # under another name no process can still publish from it
+                    shutil.rmtree(path.rename(path.with_suffix(".old.tmp")), ignore_errors=True)
+                else:
+                    path.unlink()
+            rows = self.out.glob(f"{folder}part-*.parquet")
+            whole = {path.name.partition(".")[0] for path in rows}
+            for place in (self.out, *(self.out / name for name in FOLDERS)):
+                for path in place.glob("part-[0-9]*"):
+                    if path.name.partition(".")[0] not in whole:
+                        path.unlink()
+
+    @contextmanager
+    def _publishing(self) -> Iterator[None]:
+        with (self.out / PUBLISHING).open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,261 @@
+"""A dataset in a bucket, `s3://bucket/prefix`: see `stores.py` for what is asked of it.
+
+A part is there once its row file is, which is one PUT with `If-None-Match: *`: of two, the server
+refuses one. The part's other files are uploaded before it, with the attempt in their names, as
+`part-00000.3f2a9c01b7d4.npy`; the row file's metadata names attempt and files, so that all that is
+read of a part is of one attempt. The files' bytes are those that a folder has.
+
+A bucket has no lock over two objects. So what was uploaded for a part is removed only once the part
+is there, by another attempt: until then its process, which may be stopped and not dead, can still
+commit it. Nothing is a multipart upload.
+"""
+
+import io
+import re
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from wallclock.errors import UserError, first_line
+from wallclock.job.stores.interface import FOLDERS, Say, full_disk
+from wallclock.job.stores.lease import Lease
+
+_PLACES = ("", *(f"{folder}/" for folder in FOLDERS))
+_OF_ATTEMPT = re.compile(rf"(?:{'|'.join(_PLACES)})(part-\d+)\.([0-9a-f]{{12}})\..*")
+_THREADS = 16
+#: Bytes of an object that one PUT takes at most.
+_MOST = 5 << 30
+#: Before what the client does not try again: two writes at once, a body that is cut off.
+_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+#: What to do about a status.
+_FIXES = {
+    301: "set AWS_DEFAULT_REGION to the bucket's",
+    403: "the credentials need s3:ListBucket, GetObject, PutObject and DeleteObject there",
+    404: "create the bucket, or check its name and AWS_ENDPOINT_URL",
+    501: "a job needs conditional writes; write to a folder",
+}
+_NO_CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+
+
+class S3:
+    """A `Store` below a prefix, which ends with a slash or is empty."""
+
+    def __init__(self, bucket: str, prefix: str) -> None:
+        self._bucket, self._prefix = bucket, prefix
+        self._lease: Lease | None = None
+
+    def __reduce__(self) -> Any:
+        return S3, (self._bucket, self._prefix)
+
+    @staticmethod
+    def named(url: str) -> "S3":
+        """That of `s3://bucket/prefix`. Raises UserError: it names no bucket."""
+        bucket, _, prefix = url.removeprefix("s3:").lstrip("/").partition("/")
+        if not bucket:
+            raise UserError(f"{url} names no bucket; give s3://bucket/prefix")
+        prefix = prefix.strip("/")
+        return S3(bucket, prefix + "/" * bool(prefix))
+
+    @property
+    def out(self) -> str:
+        """See `Store`."""
+        return f"s3://{self._bucket}/{self._prefix}".rstrip("/")
+
+    @contextmanager
+    def locked(self, say: Say | None = None) -> Iterator[None]:
+        """See `Store`."""
+        if not self._connected[1]:
+            raise UserError(f"{self.out} cannot be written without credentials; {_NO_CREDENTIALS}")
+        self._lease = Lease(partial(self._call, name=".lease"), self.out, say)
+        with self._lease.held():
+            yield
+
+    def names(self, prefix: str) -> Iterator[str]:
+        """See `Store`."""
+        more: dict[str, str] = {}
+        while True:
+            answer = self._call("list_objects_v2", Prefix=self._prefix + prefix, **more)
+            for one in answer.get("Contents", ()):
+                yield one["Key"].removeprefix(self._prefix)
+            if not answer["IsTruncated"]:
+                return
+            more = {"ContinuationToken": answer["NextContinuationToken"]}
+
+    def read(self, name: str) -> bytes:
+        """See `Store`."""
+        answer = self._call("get_object", name)
+        if answer is None:
+            raise FileNotFoundError(f"{self.out}/{name}")
+        data: bytes = answer["Body"]
+        return data
+
+    def write(self, name: str, data: bytes) -> None:
+        """See `Store`."""
+        self._check_lease()
+        self._call("put_object", name, Body=data)
+
+    def open(self, row: str) -> Any:
+        """See `Store`; columns that are not read are not fetched."""
+        return _Object(partial(self._call, "get_object", row), self._head(row)["ContentLength"])
+
+    @contextmanager
+    def piece(self, row: str, name: str) -> Iterator[Path | None]:
+        """See `Store`."""
+        stored, about = {row: row}, self._head(row)["Metadata"]
+        if "attempt" in about:
+            stored |= {one: _of(about["attempt"], one) for one in about["files"].split()}
+        else:  # copied from a folder
+            copied = (one for place in _PLACES for one in self.names(f"{place}{Path(row).stem}."))
+            stored |= {one: one for one in copied}
+        with self.staging("") as folder:
+            local = folder / Path(name).name
+            # A sink may have a second file; the rows have none.
+            stem = row if name == row else name.removesuffix(local.suffix) + "."
+            for one in [one for one in stored if one.startswith(stem)]:
+                (folder / Path(one).name).write_bytes(self.read(stored[one]))
+            yield local if name in stored else None
+
+    @contextmanager
+    def staging(self, part: str) -> Iterator[Path]:
+        """See `Store`."""
+        with tempfile.TemporaryDirectory(prefix="wallclock-") as folder, full_disk(Path(folder)):
+            yield Path(folder)
+
+    def commit(self, staged: Path, row: str) -> None:
+        """See `Store`. Raises UserError: a file is too large, or the server refuses it."""
+        self._check_lease()
+        files = {p.relative_to(staged).as_posix(): p for p in staged.rglob("*") if p.is_file()}
+        if any(path.stat().st_size > _MOST for path in files.values()):
+            raise UserError(f"{self.out}/{row} would have a file over 5 GB; set a smaller shard=")
+        last, attempt = files.pop(row), uuid4().hex[:12]
+        for name, path in files.items():
+            self._upload(_of(attempt, name), path)
+        about = {"attempt": attempt, "files": " ".join(sorted(files))}
+        if self._upload(row, last, Metadata=about, IfNoneMatch="*"):
+            return
+        # Also where the first answer was lost and the client has sent it again: then it is ours.
+        if self._head(row)["Metadata"].get("attempt") != attempt:
+            for name in files:
+                self._call("delete_object", _of(attempt, name))
+
+    def remove_leftovers(self, folder: str) -> None:
+        """See `Store`: files of attempts at parts that another attempt has committed."""
+        names = [name for place in _PLACES for name in self.names(f"{place}part-")]
+        found = [match for name in names if (match := _OF_ATTEMPT.fullmatch(name))]
+        rows = {f"{folder}{one[1]}.parquet" for one in found}.intersection(names)
+        with ThreadPoolExecutor(_THREADS) as pool:
+            heads = pool.map(self._head, rows)
+            attempts = {row: head["Metadata"] for row, head in zip(rows, heads, strict=True)}
+        for one in found:
+            about = attempts.get(f"{folder}{one[1]}.parquet", {})
+            if about.get("attempt", one[2]) != one[2]:
+                self._call("delete_object", one[0])
+
+    def _check_lease(self) -> None:
+        if self._lease:
+            self._lease.check()
+
+    def _upload(self, name: str, path: Path, **more: Any) -> Any:
+        with path.open("rb") as body:
+            return self._call("put_object", name, Body=body, **more)
+
+    def _head(self, row: str) -> Mapping[str, Any]:
+        answer: Mapping[str, Any] | None = self._call("head_object", row)
+        if answer is None:
+            raise UserError(f"{self.out}/{row} is gone; run the same command again")
+        return answer
+
+    def _call(self, action: str, name: str = "", **parameters: Any) -> Any:
+        """A request's answer, its body read; None: no such object, or the condition is not so.
+
+        Raises UserError: the bucket cannot be reached, or refuses the request.
+        """
+        client, signed, errors = self._connected
+        if name:
+            parameters["Key"] = self._prefix + name
+        for pause_s in (*_PAUSES_S, None):
+            if isinstance(body := parameters.get("Body"), io.IOBase):
+                body.seek(0)
+            try:
+                answer = getattr(client, action)(Bucket=self._bucket, **parameters)
+                return answer | {"Body": answer["Body"].read()} if "Body" in answer else answer
+            except errors.ClientError as error:
+                status = error.response["ResponseMetadata"]["HTTPStatusCode"]
+                code, problem = error.response["Error"]["Code"], error
+                if status in (404, 412) and code != "NoSuchBucket":
+                    return None
+                again = status == 409
+                fix = _FIXES.get(status, "run the same command again")
+                fix = fix if signed else _NO_CREDENTIALS
+            except errors.BotoCoreError as error:
+                cut_off = (errors.IncompleteReadError, errors.ResponseStreamingError)
+                problem, again = error, isinstance(error, cut_off)
+                fix = "check the network and AWS_ENDPOINT_URL; the same command goes on"
+            if pause_s is None or not again:
+                raise UserError(f"{self.out}: {first_line(problem)}; {fix}") from problem
+            time.sleep(pause_s)
+        raise AssertionError("the last pause is None")
+
+    @cached_property
+    def _connected(self) -> tuple[Any, bool, Any]:
+        """A client, whether it has credentials, and the module of its errors."""
+        try:
+            import boto3
+            from botocore import UNSIGNED, exceptions
+            from botocore.config import Config
+        except ImportError as error:
+            raise UserError(f"{self.out} needs boto3: pip install 'wallclock[s3]'") from error
+        try:
+            session = boto3.session.Session()
+            signed = session.get_credentials() is not None
+            config = Config(
+                signature_version=None if signed else UNSIGNED,
+                max_pool_connections=_THREADS,
+                retries={"mode": "standard", "total_max_attempts": 6},
+            )
+            region = session.region_name or "us-east-1"
+            return session.client("s3", config=config, region_name=region), signed, exceptions
+        except (exceptions.BotoCoreError, ValueError) as error:
+            raise UserError(f"{self.out}: {first_line(error)}; check AWS_…") from error
+
+
+def _of(attempt: str, name: str) -> str:
+    """'failures/part-00000.jsonl' → 'failures/part-00000.<attempt>.jsonl'."""
+    part, _, extension = name.partition(".")
+    return f"{part}.{attempt}.{extension}"
+
+
+class _Object(io.RawIOBase):
+    """An object of so many bytes, of which pyarrow reads ranges."""
+
+    def __init__(self, get: Any, size: int) -> None:
+        self._get, self._size, self._at = get, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        end = self._size if size < 0 else min(self._at + size, self._size)
+        if end <= self._at:
+            return b""
+        answer = self._get(Range=f"bytes={self._at}-{end - 1}")
+        if answer is None:
+            raise FileNotFoundError("the part was removed while it was read")
+        self._at, data = end, bytes(answer["Body"])
+        return data

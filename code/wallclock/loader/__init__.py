@@ -1,0 +1,34 @@
+"""Images to batches: checked, decoded and resized by threads, into buffers that are reused."""
+
+from wallclock.loader.batch import Batch, Extras, Failure, Marks
+from wallclock.loader.interface import Loader
+from wallclock.loader.order import LazyBatches
+from wallclock.loader.prepare import (
+    Arrays,
+    BuildInPlace,
+    DecodeImage,
+    InPlaceStages,
+    augmentation_of,
+    in_place_stages,
+    loaded_px,
+)
+from wallclock.loader.threads import Feed, ThreadLoader, ring_size
+
+__all__ = [
+    "Arrays",
+    "Batch",
+    "BuildInPlace",
+    "DecodeImage",
+    "Extras",
+    "Failure",
+    "Feed",
+    "InPlaceStages",
+    "LazyBatches",
+    "Loader",
+    "Marks",
+    "ThreadLoader",
+    "augmentation_of",
+    "in_place_stages",
+    "loaded_px",
+    "ring_size",
+]

@@ -1,0 +1,114 @@
+"""Which images each batch has, in all epochs: computed when a batch is asked for.
+
+An order is a sequence of batches, a batch a sequence of positions in what is loaded. Past the last
+image they start over, in the next epoch: of n images, those of epoch e are at e × n and on.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+class LazyBatches(Sequence[Sequence[int]]):
+    """Batches that are computed when they are indexed: `batch` and `__len__` are a subclass's.
+
+    `batch_size`: the most images of a batch, so that nobody has to look at all of them.
+    """
+
+    batch_size: int
+
+    def batch(self, index: int) -> Sequence[int]:
+        """The positions of batch `index`, from 0."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self.batch(number) for number in range(*index.indices(len(self)))]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        return self.batch(index)
+
+
+def largest_batch(batches: Sequence[Sequence[int]]) -> int:
+    """The most images of a batch; 1 where there is no batch."""
+    if isinstance(batches, LazyBatches):
+        return batches.batch_size
+    return max(map(len, batches), default=1)
+
+
+class EveryNth(LazyBatches):
+    """Every `step`-th batch of others, from `first` on."""
+
+    def __init__(self, batches: Sequence[Sequence[int]], first: int, step: int) -> None:
+        self._batches, self._indices = batches, range(first, len(batches), step)
+        self.batch_size = largest_batch(batches)
+
+    def batch(self, index: int) -> Sequence[int]:
+        """See `LazyBatches`."""
+        return self._batches[self._indices[index]]
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+
+@dataclass(frozen=True)
+class Order:
+    """Which images each batch of one rank has, in all epochs."""
+
+    n: int
+    batch_size: int
+    shuffle: bool
+    seed: int
+    rank: int
+    world_size: int
+    drop_last: bool
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Of this rank."""
+        if self.drop_last:
+            return self.n // self.world_size // self.batch_size
+        of_rank = len(range(self.rank, self.n, self.world_size))
+        return -(-of_rank // self.batch_size)
+
+    def shared(self) -> dict[str, Any]:
+        """What all ranks have in common."""
+        return {name: value for name, value in asdict(self).items() if name != "rank"}
+
+    def positions(self, index: int) -> list[int]:
+        """Of batch `index` over all epochs; those of epoch e start at e × n."""
+        epoch, number = divmod(index, self.batches_per_epoch)
+        first = self.rank + number * self.batch_size * self.world_size
+        places = range(first, self.n, self.world_size)[: self.batch_size]
+        if not self.shuffle:
+            return [epoch * self.n + place for place in places]
+        shuffled = _permutation(self.n, self.seed, epoch)[places.start : places.stop : places.step]
+        positions: list[int] = (shuffled + epoch * self.n).tolist()
+        return positions
+
+
+@lru_cache(maxsize=4)  # batches are opened ahead, into the next epoch
+def _permutation(n: int, seed: int, epoch: int) -> npt.NDArray[np.int64]:
+    return np.random.default_rng([seed, epoch]).permutation(n)
+
+
+class OrderedBatches(LazyBatches):
+    """Batches `first` to `last` of an order, the last one not included."""
+
+    def __init__(self, order: Order, first: int, last: int) -> None:
+        self._order, self._indices = order, range(first, last)
+        self.batch_size = min(order.batch_size, order.n)
+
+    def batch(self, index: int) -> list[int]:
+        """See `LazyBatches`."""
+        return self._order.positions(self._indices[index])
+
+    def __len__(self) -> int:
+        return len(self._indices)

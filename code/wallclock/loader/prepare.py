@@ -1,0 +1,156 @@
+"""From an image's bytes to its row in a batch: the stages of one thread, bound to one recipe."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from wallclock.check import LARGE_PIXELS, Image
+from wallclock.clock import in_ranges
+from wallclock.errors import image_errors
+from wallclock.fetch.reader import Reader
+from wallclock.recipe import ModelSpec, Recipe
+from wallclock.stages import augment, decode, normalize, resize
+from wallclock.stages.augment import Augmentation
+from wallclock.stages.decode import scans
+from wallclock.stages.pixels import Pixels
+
+#: Normalized float32 (3, h, w), or uint8 (h, w, 3) where the device normalizes; or n of them.
+Arrays: TypeAlias = npt.NDArray[Any]
+
+_unlimited = nullcontext()
+
+
+@dataclass(frozen=True)
+class InPlaceStages:
+    """The stages before the device for one thread that fills rows of a batch buffer.
+
+    `as_destination` turns a row of the buffer into what `resize_into` takes; `resize_into`
+    resizes into it, and normalizes on the way where the recipe does so on the host. `labels` names
+    the decoder, the resizer and the reader that were bound.
+    """
+
+    read: Callable[[Any], bytes]
+    decode: Callable[[Image, bytes], Pixels]
+    as_destination: Callable[[Any], Any]
+    resize_into: Callable[[Image, Pixels, Any], None]
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def fill(
+        self,
+        image: Image,
+        data: bytes,
+        destination: Any,
+        one_large: AbstractContextManager[Any] = _unlimited,
+    ) -> None:
+        """Decode and resize one image into a destination. Raises ImageError.
+
+        `one_large`: held while a large picture is decoded, which takes much memory.
+        """
+        with one_large if image.pixels > LARGE_PIXELS else _unlimited:
+            self.resize_into(image, self.decode(image, data), destination)
+
+
+#: Binds the stages of one thread; all threads share the reader.
+BuildInPlace: TypeAlias = Callable[[Recipe, ModelSpec, Reader], InPlaceStages]
+
+
+def augmentation_of(image: Any) -> Augmentation | None:
+    """What was drawn for this request of the image; None: nothing."""
+    return getattr(image, "augmentation", None)
+
+
+def loaded_px(recipe: Recipe, model: ModelSpec) -> int:
+    """Side of the square images that the loader delivers: larger where the device crops."""
+    return augment.CANVAS_PX if recipe.augment == "device" else model.input_px
+
+
+def in_place_stages(recipe: Recipe, model: ModelSpec, reader: Reader) -> InPlaceStages:
+    """Bind the stages before the device for one thread; all threads share `reader`.
+
+    Rows are uint8 (h, w, 3), or float32 (3, h, w) where the recipe normalizes on the host.
+
+    Raises:
+        UserError: an unknown decoder, resizer or interpolation.
+        Unavailable: a library that the recipe needs is not installed.
+    """
+    px, crops = loaded_px(recipe, model), recipe.augment == "cpu"
+    decode_image = DecodeImage(recipe, px, reuse=True)
+    resizer = resize.make(recipe.resizer, recipe.interpolation, px)
+
+    def resize_into(image: Image, pixels: Pixels, row: Any) -> None:
+        # A crop has no size in the file that would bound it.
+        resizer.resize_into(row, pixels, None if crops else (image.height, image.width))
+
+    resize_row = image_errors("resize", resizer.name, resize_into)
+    as_destination, fill_row = resizer.as_destination, resize_row
+    on_host = recipe.normalize_on == "host"
+    if on_host or crops:
+        scratch = np.empty((px, px, 3), dtype=np.uint8)
+        destination = resizer.as_destination(scratch)
+        to_float_chw = normalize.make(*model.statistics)
+
+        def resize_and_finish(image: Image, pixels: Pixels, row: Arrays) -> None:
+            drawn = augmentation_of(image) if crops else None
+            resize_row(image, augment.crop(pixels, drawn) if drawn else pixels, destination)
+            finished = augment.finish(scratch, drawn) if drawn else scratch
+            row[...] = to_float_chw(finished) if on_host else finished
+
+        as_destination, fill_row = _unchanged, resize_and_finish
+    stages = InPlaceStages(
+        read=image_errors("read", reader.layout, reader.__call__),
+        decode=decode_image.__call__,
+        as_destination=as_destination,
+        resize_into=fill_row,
+        labels={"decoder": decode_image.decoder, "resizer": resizer.name, "layout": reader.layout},
+    )
+    return in_ranges(stages, {"read": "read", "decode": "decode", "resize_into": "resize"})
+
+
+def _unchanged(row: Any) -> Any:
+    return row
+
+
+class DecodeImage:
+    """Decodes any image as a recipe says: JPEGs by its decoder, at the scale that suffices.
+
+    Args:
+        px: side of the square that the pixels will be resized to.
+        reuse: into a buffer of the decoder's own, valid until the next call.
+
+    Raises as `decode.make` does.
+    """
+
+    def __init__(self, recipe: Recipe, px: int, *, reuse: bool = False) -> None:
+        scales, self._crops = recipe.dct_scale == "auto", recipe.augment == "cpu"
+        # The decomposition times arrays between its stages, and a crop is cut from one; a job has
+        # no need of them.
+        needs_array = recipe.engine == "serial" or self._crops
+        resizer = "" if needs_array else recipe.resizer
+        self._decode = decode.make(recipe.decoder, scales=scales, reuse=reuse, resizer=resizer)
+        self._scaling = decode.Scaling(px, recipe.dct_margin) if scales else None
+        self._progressive = recipe.progressive
+        #: The name of the decoder, read back.
+        self.decoder = decode.name_of(self._decode)
+
+    def __call__(self, image: Image, data: bytes) -> Pixels:
+        """Uint8 (h, w, 3), or Pillow's image where Pillow resizes. Raises ImageError."""
+        if not image.plain_jpeg:
+            return decode.decode_other(data)
+        if self._scaling is None:
+            return self._decode(data)
+        scale = self._scale(image)
+        if self._progressive != "full" and image.process == "progressive":
+            data = scans.cut(data, scale, self._progressive)
+        return self._decode(data, scale, image.current_size)
+
+    def _scale(self, image: Image) -> int:
+        assert self._scaling is not None
+        drawn = augmentation_of(image) if self._crops else None
+        if drawn is None:
+            return self._scaling.denominator(image.width, image.height)
+        # Of a crop, its own sides have to suffice.
+        return self._scaling.denominator(image.width * drawn.width, image.height * drawn.height)

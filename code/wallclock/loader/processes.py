@@ -1,0 +1,179 @@
+"""Engine `threads` in several processes, each of which loads every n-th batch.
+
+Threads share one interpreter, of which a thumbnail needs so much that two threads already wait for
+each other. The processes are forked, so that what they load needs no pickling; a batch's images lie
+in memory that all share, the rest of it goes through a pipe.
+"""
+
+import gc
+import mmap
+import multiprocessing
+import pickle
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from math import prod
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkProcess
+
+import numpy as np
+
+from wallclock.errors import UserError
+from wallclock.loader.batch import Batch
+from wallclock.loader.interface import Loader
+from wallclock.loader.order import EveryNth
+from wallclock.loader.threads import ThreadLoader
+
+#: Batches of a process that the consumer may have: one in its hands, and one that waits.
+_LENT = 2
+#: Of a process: those, and one that is being filled.
+_BUFFERS = _LENT + 1
+#: A process ends once its pipe is closed, at the latest after the batch that it fills.
+_END_S = 2.0
+
+
+class ForkedLoader(Loader):
+    """The processes, and the memory and a pipe of each.
+
+    Args:
+        open_threads: a loader of these batches, with so many threads; `buffers` and `one_large` as
+            `ThreadLoader` has them. Of large pictures, one at a time in all processes.
+        batches: positions of the images, one list a batch; it is indexed in the processes.
+        shape: of a buffer, uint8 (batch, h, w, 3).
+        processes, workers: how many, and the threads of all of them.
+
+    Iterating raises whatever a process raised; UserError: one was killed.
+    """
+
+    engine = "threads"
+    version = "wallclock threads, processes"
+    burst = 1
+
+    def __init__(
+        self,
+        open_threads: Callable[..., ThreadLoader],
+        batches: Sequence[Sequence[int]],
+        shape: tuple[int, ...],
+        processes: int,
+        workers: int,
+    ) -> None:
+        self._open_threads, self._batches = open_threads, batches
+        # Anonymous and shared: the kernel frees it with the last process.
+        memory = [mmap.mmap(-1, _BUFFERS * prod(shape)) for _ in range(processes)]
+        self._buffers = [np.frombuffer(area, np.uint8).reshape(-1, *shape) for area in memory]
+        self._context = multiprocessing.get_context("fork")
+        self._one_large = self._context.Lock()
+        self._children: list[tuple[Connection, ForkProcess]] = []
+        self._next = 0
+        self._current: tuple[Connection, int] | None = None
+        self.workers, self.prefetched = workers, processes * _LENT
+        self.settings = f"{workers} threads in {processes} processes"
+
+    def __enter__(self) -> "ForkedLoader":
+        # A collection in a process would write to, and so copy, what all of them share.
+        gc.freeze()
+        # The processes keep the mask: of a signal to all of them, the consumer decides.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+        try:
+            try:
+                for number in range(len(self._buffers)):
+                    self._start(number)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)  # raises, where one has arrived
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            gc.unfreeze()
+        return self
+
+    def _start(self, number: int) -> None:
+        ours, theirs = self._context.Pipe()
+        arguments = number, theirs, ours
+        child = self._context.Process(target=self._load, args=arguments, daemon=True)
+        child.start()
+        theirs.close()
+        self._children.append((ours, child))
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __next__(self) -> Batch:
+        """The next batch in order; its predecessor's buffer goes back to its process."""
+        self._release_current()
+        if self._next == len(self._batches):
+            raise StopIteration
+        number = self._next % len(self._buffers)
+        pipe, child = self._children[number]
+        try:
+            received: BaseException | tuple[int, Batch] = pickle.loads(pipe.recv_bytes())
+        except (EOFError, ConnectionError) as error:
+            child.join(_END_S)
+            fix = "if for its memory, set processes=1 or a smaller batch"
+            raise UserError(f"a loader's process ended with {child.exitcode}: {fix}") from error
+        if isinstance(received, BaseException):
+            raise received
+        buffer, batch = received
+        batch.images = self._buffers[number][buffer, : len(batch.ids)]
+        self._current = pipe, buffer
+        self._next += 1
+        return batch
+
+    def ready(self) -> int:
+        """At least how many complete batches wait to be requested."""
+        return sum(pipe.poll() for pipe, _ in self._children)
+
+    def stop(self) -> None:
+        """Let the processes end."""
+        for pipe, _ in self._children:
+            pipe.close()
+
+    def close(self) -> None:
+        """End the processes, and wait for them."""
+        self.stop()
+        for _, child in self._children:
+            child.join(_END_S)
+            if child.is_alive():
+                child.kill()
+                child.join()
+        self._children.clear()
+
+    def _release_current(self) -> None:
+        if self._current is not None:
+            (pipe, buffer), self._current = self._current, None
+            with suppress(OSError):  # it has sent its last batch, and ended
+                pipe.send(buffer)
+
+    def _load(self, number: int, pipe: Connection, consumers: Connection) -> None:
+        """In a process: load batches, and wait for buffers, until the pipe is closed."""
+        if torch := sys.modules.get("torch"):
+            torch.set_num_threads(1)  # a fork has none of OpenMP's threads
+        # A pipe ends when its last holder has closed it: this process has those of earlier ones.
+        for other in (consumers, *(pipe for pipe, _ in self._children)):
+            other.close()
+        batches = EveryNth(self._batches, number, len(self._buffers))
+        threads = len(range(number, self.workers, len(self._buffers)))
+        shared = {"buffers": [*self._buffers[number]], "one_large": self._one_large}
+        with suppress(EOFError, ConnectionError):
+            try:
+                with self._open_threads(batches, threads, **shared) as loader:
+                    _send_all(loader, len(batches), pipe)
+                    while True:
+                        pipe.recv()
+            except (EOFError, ConnectionError):
+                raise
+            except BaseException as error:  # noqa: BLE001 - the consumer raises it
+                pipe.send(error)
+
+
+def _send_all(loader: ThreadLoader, n: int, pipe: Connection) -> None:
+    lent = 0
+    for _ in range(n):
+        while lent == _LENT or pipe.poll():
+            loader.release(pipe.recv())
+            lent -= 1
+        buffer, batch = loader.take()
+        batch.images = None
+        pipe.send_bytes(pickle.dumps((buffer, batch), pickle.HIGHEST_PROTOCOL))
+        lent += 1

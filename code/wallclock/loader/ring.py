@@ -1,0 +1,134 @@
+"""Batch buffers in a ring, and the bookkeeping of which part of which batch is where.
+
+A plain data structure for one thread, the consumer's: workers only see the rows that they fill.
+A batch owns a buffer from the dispatch of its first chunk until the consumer has released it, so
+that memory is bounded by the ring, whatever is fast or slow.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy.typing as npt
+
+from wallclock.errors import ImageError
+
+#: Images of a task at most: enough to amortize the queue, few enough to spread a batch over
+#: workers.
+CHUNK = 8
+#: Buffers beyond those being filled: one in the consumer's hands, two ready for it.
+_SPARE = 3
+
+
+@dataclass
+class Chunk:
+    """A part of one batch: positions of images, and the first row of the buffer that takes them.
+
+    A worker fills in the rest: `items` (the images at `positions`), `kept` (offsets into both of
+    images that loaded; image `kept[i]` lies in row `first + i`), `skipped` (of those that need no
+    decoding), `extracted` (by the feed, one for each kept), `failures`, `marks` (ns, of one image
+    after another: the start of each stage, then the end) and `worker`.
+    """
+
+    batch: int
+    buffer: int
+    first: int
+    positions: Sequence[int]
+    items: list[Any] = field(default_factory=list)
+    kept: list[int] = field(default_factory=list)
+    skipped: list[int] = field(default_factory=list)
+    extracted: list[Any] = field(default_factory=list)
+    failures: list[dict[str, str]] = field(default_factory=list)
+    marks: list[int] = field(default_factory=list)
+    worker: int = -1
+
+    def fail(self, name: str, error: ImageError) -> None:
+        """List an image that failed."""
+        self.failures.append({"id": name, "stage": error.stage, "reason": error.reason})
+
+
+def buffers_for(workers: int, batch_size: int) -> int:
+    """How many buffers keep every worker busy while the consumer holds one."""
+    return -(-workers * CHUNK // batch_size) + _SPARE
+
+
+class Ring:
+    """Which batches are open, and whether the next one in order is complete.
+
+    Args:
+        buffers: n arrays of batch_size rows.
+        batches: the positions of every batch, in order; none longer than a buffer.
+    """
+
+    def __init__(
+        self, buffers: Sequence[npt.NDArray[Any]], batches: Sequence[Sequence[int]]
+    ) -> None:
+        self.buffers = buffers
+        self._batches = batches
+        self._free = list(range(len(buffers)))[::-1]
+        self._opened = 0
+        self._next = 0
+        self._pending: dict[int, int] = {}
+        self._done: dict[int, list[Chunk]] = {}
+
+    def open(self) -> list[Chunk]:
+        """The chunks of every batch for which there is a free buffer."""
+        chunks = []
+        while self._free and self._opened < len(self._batches):
+            chunks += self._split(self._opened, self._free.pop())
+            self._opened += 1
+        return chunks
+
+    def finish(self, chunk: Chunk) -> None:
+        """Record that a worker completed a chunk."""
+        self._pending[chunk.batch] -= 1
+        self._done[chunk.batch].append(chunk)
+
+    def ready(self, unprocessed: int) -> int:
+        """About how many batches are complete, with `unprocessed` chunks in the result queue."""
+        chunks = sum(len(done) for done in [*self._done.values()]) + unprocessed
+        size = len(self.buffers[0]) if self.buffers else 1
+        return chunks // -(-size // CHUNK)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether every batch was taken."""
+        return self._next == len(self._batches)
+
+    def take(self) -> list[Chunk] | None:
+        """The chunks of the next batch in order, if all of them are finished; its buffer is the
+        caller's.
+        """
+        if self._pending.get(self._next, 1):
+            return None
+        del self._pending[self._next]
+        chunks = self._done.pop(self._next)
+        self._next += 1
+        return sorted(chunks, key=lambda chunk: chunk.first)
+
+    def release(self, buffer: int) -> None:
+        """Return a buffer that `take` lent."""
+        self._free.append(buffer)
+
+    def _split(self, batch: int, buffer: int) -> list[Chunk]:
+        positions, rows = self._batches[batch], len(self.buffers[buffer])
+        if len(positions) > rows:
+            raise ValueError(f"{len(positions)} images do not fit into a buffer of {rows}")
+        # An empty batch is one empty chunk, so that it is delivered like any other.
+        starts = range(0, max(len(positions), 1), CHUNK)
+        self._pending[batch], self._done[batch] = len(starts), []
+        return [Chunk(batch, buffer, start, positions[start : start + CHUNK]) for start in starts]
+
+
+def compact(rows: npt.NDArray[Any], chunks: Sequence[Chunk]) -> int:
+    """Close the gaps that failed images left, in place; return how many rows are left.
+
+    Chunks are in the order of their rows. Nothing is copied up to the first failure.
+    """
+    filled = 0
+    for chunk in chunks:
+        kept = len(chunk.kept)
+        if filled != chunk.first:
+            rows[filled : filled + kept] = rows[chunk.first : chunk.first + kept]
+        filled += kept
+    return filled

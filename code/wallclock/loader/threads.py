@@ -1,0 +1,340 @@
+"""Engine `threads`: worker threads decode and resize straight into batch buffers that are reused.
+
+The libraries release the GIL while they work, so threads share what processes would have to copy:
+a batch is never pickled, moved or collated. Queues written in C are all that the threads share,
+and a lock around pictures so large that two of them decoded would matter.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from itertools import pairwise
+from queue import SimpleQueue
+from threading import Lock
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wallclock.check import LARGE_PIXELS, ImageInfo
+from wallclock.errors import ImageError
+from wallclock.fetch.reader import Reader
+from wallclock.loader.batch import Batch, Extras, Marks
+from wallclock.loader.interface import Loader
+from wallclock.loader.joinable_thread import JoinableThread
+from wallclock.loader.order import largest_batch
+from wallclock.loader.prepare import (
+    BuildInPlace,
+    InPlaceStages,
+    augmentation_of,
+    in_place_stages,
+    loaded_px,
+)
+from wallclock.loader.ring import Chunk, Ring, buffers_for, compact
+from wallclock.machine import usable_cores
+from wallclock.recipe import ModelSpec, Recipe
+from wallclock.stages.pixels import Pixels
+
+#: Decoded bytes in flight are bounded: of pictures this large, one at a time in a process.
+_one_large = Lock()
+_unlimited = nullcontext()
+
+#: Stages of one image inside a worker, in order; `resize` normalizes too where the host does.
+IMAGE_STAGES = ("read", "decode", "resize")
+
+
+class Feed:
+    """What a loader of threads loads: n images by position, of which `item_at` says what to read.
+
+    Where it `inspects`, an item is not known before it is read: `inspect` says what its bytes are.
+    `extract`, if it has one, makes something else of what was decoded: see `Hook`.
+    """
+
+    inspects = False
+    extract: Callable[[bytes, ImageInfo, Pixels], Any] | None = None
+
+    def __init__(self, reader: Reader, n: int) -> None:
+        self.reader, self.n = reader, n
+
+    def item_at(self, position: int) -> Any:
+        """What `reader` takes, of the image at a position; past the last one they start over."""
+        raise NotImplementedError
+
+    def inspect(self, position: int, item: Any, data: bytes) -> tuple[ImageInfo, bool]:
+        """What the bytes of an item are, and whether to decode them. Raises ImageError."""
+        raise NotImplementedError
+
+
+@dataclass
+class WorkerTimes:
+    """Where one worker's time went, in ns: by stage, and waiting for a free buffer."""
+
+    wait_ns: int = 0
+    images: int = 0
+    stage_ns: list[int] = field(default_factory=lambda: [0] * len(IMAGE_STAGES))
+
+    def count(self, chunk: Chunk) -> None:
+        """Add a chunk that the worker completed."""
+        self.images += len(chunk.kept)
+        width = len(IMAGE_STAGES) + 1
+        sums = [sum(chunk.marks[column::width]) for column in range(width)]
+        for stage, (began, ended) in enumerate(pairwise(sums)):
+            self.stage_ns[stage] += ended - began
+
+
+def worker_count(recipe: Recipe) -> int:
+    """The recipe's workers; 0 is one for each core that this process may use."""
+    return recipe.workers or usable_cores()
+
+
+def ring_size(recipe: Recipe) -> int:
+    """Batch buffers of a loader with this recipe."""
+    return buffers_for(worker_count(recipe), recipe.batch_size)
+
+
+class ThreadLoader(Loader):
+    """The threads, the ring, and the two queues between them.
+
+    Args:
+        feed: what is loaded.
+        batches: positions of the images, one list a batch; past the end they start over.
+        build: binds each thread's stages, by default `in_place_stages`; raises as it does.
+        buffers: the ring's memory, where it is not the loader's own.
+        one_large: held while a large picture is decoded; by default this process's lock.
+
+    Iterating raises whatever a worker raised, with the worker's traceback.
+    """
+
+    engine = "threads"
+    version = "wallclock threads"
+    burst = 1
+
+    def __init__(
+        self,
+        feed: Feed,
+        recipe: Recipe,
+        model: ModelSpec,
+        batches: Sequence[Sequence[int]],
+        build: BuildInPlace = in_place_stages,
+        buffers: Sequence[npt.NDArray[Any]] = (),
+        one_large: AbstractContextManager[Any] = _one_large,
+    ) -> None:
+        self._feed, self._reader = feed, feed.reader
+        self._augments = recipe.augment != "none"
+        if not buffers:
+            size = largest_batch(batches)
+            count = buffers_for(worker_count(recipe), size)
+            buffers = _buffers(recipe, loaded_px(recipe, model), count, size)
+        self._ring = Ring(buffers, batches)
+        stages = [build(recipe, model, self._reader) for _ in range(worker_count(recipe))]
+        self._labels = stages[0].labels
+        rows = [[stages[0].as_destination(row) for row in buffer] for buffer in self._ring.buffers]
+        self._tasks: SimpleQueue[Chunk | None] = SimpleQueue()
+        self._results: SimpleQueue[Chunk | BaseException] = SimpleQueue()
+        queues = self._tasks, self._results
+        self._workers = [
+            _Worker(number, stages_of_thread, queues, feed, rows, one_large)
+            for number, stages_of_thread in enumerate(stages)
+        ]
+        self._current: int | None = None
+        self.workers = len(self._workers)
+        self.prefetched = len(self._ring.buffers)
+        self.settings = (
+            f"{self.workers} threads; {recipe.decoder}, {recipe.resizer} {recipe.interpolation}, "
+            f"{self._ring.buffers[0].dtype}"
+        )
+
+    def __enter__(self) -> "ThreadLoader":
+        try:
+            self._dispatch()
+            for worker in self._workers:
+                worker.thread.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def stop(self) -> None:
+        """Let the workers end; each finishes its current image."""
+        self._reader.stop()
+        for worker in self._workers:
+            worker.stopped = True
+            self._tasks.put(None)
+
+    def close(self) -> None:
+        """End the workers, and wait for them."""
+        self.stop()
+        for worker in self._workers:
+            worker.thread.join()
+        self._reader.close()
+
+    def __next__(self) -> Batch:
+        """The next batch in order; its predecessor's buffer goes back to the workers."""
+        if self._current is not None:
+            buffer, self._current = self._current, None
+            self.release(buffer)
+        if self._ring.exhausted:
+            raise StopIteration
+        self._current, batch = self.take()
+        return batch
+
+    def take(self) -> tuple[int, Batch]:
+        """The next batch, and the number of its buffer, which is the caller's until `release`.
+
+        Without a buffer that is free or being filled, it waits for ever.
+        """
+        while (chunks := self._ring.take()) is None:
+            result = self._results.get()
+            if isinstance(result, BaseException):
+                raise result
+            self._ring.finish(result)
+        return chunks[0].buffer, self._batch(chunks)
+
+    def release(self, buffer: int) -> None:
+        """Give a buffer that `take` lent back to the workers."""
+        self._ring.release(buffer)
+        self._dispatch()
+
+    def ready(self) -> int:
+        """About how many complete batches wait to be requested."""
+        return self._ring.ready(self._results.qsize())
+
+    def worker_times(self) -> list[WorkerTimes]:
+        """Where each worker's time has gone so far."""
+        return [worker.times for worker in self._workers]
+
+    def stats(self) -> dict[str, Any]:
+        """`ring_batches`, `ring_mib`, and for each worker seconds by stage, of waiting, images."""
+        ring_mib = sum(buffer.nbytes for buffer in self._ring.buffers) / 2**20
+        workers = [_plain(times) for times in self.worker_times()]
+        return {"ring_batches": self.prefetched, "ring_mib": ring_mib, "workers": workers}
+
+    def _dispatch(self) -> None:
+        chunks = self._ring.open()
+        if self._reader.fetches_ahead:
+            for chunk in chunks:
+                chunk.items = [self._feed.item_at(at) for at in chunk.positions]
+            self._reader.prefetch_more([item for chunk in chunks for item in chunk.items])
+        for chunk in chunks:
+            self._tasks.put(chunk)
+
+    def _batch(self, chunks: list[Chunk]) -> Batch:
+        buffer = self._ring.buffers[chunks[0].buffer]
+        count, n = compact(buffer, chunks), self._feed.n
+        items = [chunk.items[offset] for chunk in chunks for offset in chunk.kept]
+        augmentations = map(augmentation_of, items) if self._augments else ()
+        extras = Extras(
+            marks=[Marks(f"thread {chunk.worker}", IMAGE_STAGES, chunk.marks) for chunk in chunks],
+            labels=self._labels,
+            augmentations=[augmentation for augmentation in augmentations if augmentation],
+            infos=items if self._feed.inspects else (),
+            skipped=[
+                (chunk.positions[offset] % n, chunk.items[offset])
+                for chunk in chunks
+                for offset in chunk.skipped
+            ],
+            extracted=[extracted for chunk in chunks for extracted in chunk.extracted],
+        )
+        return Batch(
+            [item.id for item in items],
+            [chunk.positions[offset] % n for chunk in chunks for offset in chunk.kept],
+            buffer[:count],
+            [failure for chunk in chunks for failure in chunk.failures],
+            extras,
+        )
+
+
+class _Worker:
+    """One thread: takes chunks, leaves images in the rows that they name."""
+
+    def __init__(
+        self,
+        number: int,
+        stages: InPlaceStages,
+        queues: tuple[SimpleQueue[Chunk | None], SimpleQueue[Chunk | BaseException]],
+        feed: Feed,
+        rows: list[list[Any]],
+        one_large: AbstractContextManager[Any],
+    ) -> None:
+        self.thread = JoinableThread(self._run, f"loader {number}")
+        self.stopped = False
+        self.times = WorkerTimes()
+        self._number = number
+        self._stages = stages
+        self._tasks, self._results = queues
+        self._feed = feed
+        self._rows, self._one_large = rows, one_large
+
+    def _run(self) -> None:
+        times = self.times
+        try:
+            while True:
+                requested = perf_counter_ns()
+                chunk = self._tasks.get()
+                times.wait_ns += perf_counter_ns() - requested
+                if chunk is None or self.stopped:
+                    return
+                self._fill(chunk)
+                times.count(chunk)
+                self._results.put(chunk)
+        except BaseException as error:  # noqa: BLE001 - the consumer raises it, traceback included
+            self._results.put(error)
+
+    def _fill(self, chunk: Chunk) -> None:
+        stages, feed = self._stages, self._feed
+        # Looked up once for a chunk, not for each image: a thumbnail's time is short.
+        read, decode, resize_into = stages.read, stages.decode, stages.resize_into
+        inspect = feed.inspect if feed.inspects else None
+        extract = feed.extract
+        rows, kept, marks = self._rows[chunk.buffer], chunk.kept, chunk.marks
+        items = chunk.items = chunk.items or [feed.item_at(at) for at in chunk.positions]
+        chunk.worker = self._number
+        row = chunk.first
+        for offset, item in enumerate(items):
+            if self.stopped:
+                return
+            try:
+                began = perf_counter_ns()
+                data = read(item)
+                if inspect:
+                    item, decodes = inspect(chunk.positions[offset], item, data)
+                    items[offset] = item
+                    if not decodes:
+                        chunk.skipped.append(offset)
+                        continue
+                was_read = perf_counter_ns()
+                with self._one_large if item.pixels > LARGE_PIXELS else _unlimited:
+                    pixels = decode(item, data)
+                    decoded = perf_counter_ns()
+                    resize_into(item, pixels, rows[row])
+                    if extract:
+                        chunk.extracted.append(extract(data, item, pixels))
+            except ImageError as error:
+                chunk.fail(item.id, error)
+                continue
+            marks += (began, was_read, decoded, perf_counter_ns())
+            kept.append(offset)
+            row += 1
+
+
+def _plain(times: WorkerTimes) -> dict[str, float]:
+    by_stage = zip(IMAGE_STAGES, times.stage_ns, strict=True)
+    seconds = {f"{name}_s": float(spent) / 1e9 for name, spent in by_stage}
+    return {**seconds, "wait_s": times.wait_ns / 1e9, "images": times.images}
+
+
+def _buffers(recipe: Recipe, input_px: int, count: int, batch_size: int) -> list[npt.NDArray[Any]]:
+    """The ring's memory: written once, so that no page fault is timed; pinned for CUDA."""
+    on_host = recipe.normalize_on == "host"
+    nchw, nhwc = (batch_size, 3, input_px, input_px), (batch_size, input_px, input_px, 3)
+    shape, dtype = (nchw, np.float32) if on_host else (nhwc, np.uint8)
+    if not recipe.pins:
+        return [np.full(shape, 0, dtype=dtype) for _ in range(count)]
+    import torch
+
+    torch_dtype = torch.float32 if on_host else torch.uint8
+    return [torch.zeros(shape, dtype=torch_dtype, pin_memory=True).numpy() for _ in range(count)]

@@ -1,0 +1,237 @@
+"""This machine: cores, GPUs and whether torch can use them, and what its processes take."""
+
+import itertools
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from wallclock.errors import Unavailable, UserError, import_extra
+from wallclock.recipe import Recipe
+
+#: Major version of the CUDA that torch is built for → the oldest driver that runs it:
+#: https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
+_OLDEST_DRIVER = {12: 525, 13: 580}
+_OLDER_WHEELS = "`PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cu128 make setup LOCK=paper`"
+
+
+def usable_cores() -> int:
+    """The cores that this process may use: its affinity, or fewer where a cgroup grants less."""
+    available, quota = len(os.sched_getaffinity(0)), cpu_quota()
+    return min(available, math.ceil(quota)) if quota else available
+
+
+def cpu_quota(root: Path = Path("/")) -> float | None:
+    """The cores' worth of CPU time that cgroups grant this process; None where they do not limit.
+
+    `root`: the folder that holds `proc` and `sys`. Version 2 (`cpu.max`) and 1 (`cpu.cfs_*`), the
+    process's own group and those around it.
+    """
+    quotas, listed = [], root / "proc/self/cgroup"
+    for line in listed.read_text(encoding="utf-8").splitlines() if listed.exists() else ():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if controllers else ("cpu.max",)
+        mount = root / "sys/fs/cgroup" / ("cpu" if controllers else "")
+        group = mount / path.lstrip("/")
+        for folder in (group, *(one for one in group.parents if one.is_relative_to(mount))):
+            with suppress(OSError, ValueError):  # without a limit, "max" is no number
+                texts = " ".join((folder / name).read_text(encoding="ascii") for name in names)
+                quota, period = map(int, texts.split())
+                quotas += [quota / period] * (quota > 0)
+    return min(quotas, default=None)
+
+
+def set_threads(recipe: Recipe, *, uses_torch: bool) -> dict[str, int]:
+    """Set OpenCV to one thread and, if it runs, torch to the recipe's; return what they report.
+
+    OpenCV's own pool would otherwise resize one image on all cores, which flatters a serial run
+    and competes with the workers of a parallel one.
+    """
+    import cv2
+
+    cv2.setNumThreads(1)
+    counts = {"opencv_threads": cv2.getNumThreads()}
+    if uses_torch:
+        import torch
+
+        if recipe.torch_threads:
+            torch.set_num_threads(recipe.torch_threads)
+        counts["torch_threads"] = torch.get_num_threads()
+    return counts
+
+
+def nvml() -> Any:
+    """The module pynvml. Raises UserError: it is not installed."""
+    return import_extra("pynvml", "the GPUs of this machine", "embed")
+
+
+@cache
+def gpus() -> list[dict[str, Any]]:
+    """Name, memory in GiB and driver of every NVIDIA GPU; empty where there is none.
+
+    Raises UserError: pynvml is not installed.
+    """
+    with nvml_handles() as handles:
+        return [
+            {
+                "name": nvml().nvmlDeviceGetName(handle),
+                "memory_gib": round(nvml().nvmlDeviceGetMemoryInfo(handle).total / 2**30),
+                "driver": nvml().nvmlSystemGetDriverVersion(),
+            }
+            for handle in handles
+        ]
+
+
+def gpu_readings(handle: Any) -> dict[str, float]:
+    """What one GPU does now: those of these that it supports (a slice lacks some).
+
+    `gpu_util` in percent, `gpu_mem_mib`, `gpu_power_w`, `sm_mhz`.
+    """
+    library = nvml()
+    sources: dict[str, Callable[[], float]] = {
+        "gpu_util": lambda: library.nvmlDeviceGetUtilizationRates(handle).gpu,
+        "gpu_mem_mib": lambda: library.nvmlDeviceGetMemoryInfo(handle).used / 2**20,
+        "gpu_power_w": lambda: library.nvmlDeviceGetPowerUsage(handle) / 1e3,
+        "sm_mhz": lambda: library.nvmlDeviceGetClockInfo(handle, library.NVML_CLOCK_SM),
+    }
+    readings = {}
+    for name, read in sources.items():
+        with suppress(library.NVMLError):
+            readings[name] = read()
+    return readings
+
+
+def _visible_gpus(count: int) -> list[str]:
+    """The GPUs that CUDA may use, in its order: numbers, or UUIDs as the environment gives them."""
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if listed is None:
+        return [str(index) for index in range(count)]
+    names = [name.strip() for name in listed.split(",")]
+    # CUDA stops at the first that does not exist.
+    valid = itertools.takewhile(
+        lambda name: name.startswith("GPU-") or (name.isdecimal() and int(name) < count), names
+    )
+    return list(valid)
+
+
+def _nvml_handle(name: str) -> Any:
+    if name.isdecimal():
+        return nvml().nvmlDeviceGetHandleByIndex(int(name))
+    return nvml().nvmlDeviceGetHandleByUUID(name)
+
+
+@contextmanager
+def nvml_handles() -> Iterator[list[Any]]:
+    """NVML's handles of the GPUs that CUDA may use, in its order; none where it does not load."""
+    library = nvml()
+    try:
+        library.nvmlInit()
+    except library.NVMLError:
+        yield []
+        return
+    try:
+        yield [_nvml_handle(name) for name in _visible_gpus(library.nvmlDeviceGetCount())]
+    finally:
+        library.nvmlShutdown()
+
+
+def require_cuda(what: str = "device=cuda") -> None:
+    """Raise `Unavailable` if torch sees no CUDA device, with the cause and the fix."""
+    import torch
+
+    if torch.cuda.is_available():
+        return
+    wheel = f"torch {torch.__version__}"
+    reason = f"{what} needs a CUDA GPU, and {wheel} sees no CUDA device"
+    present: list[dict[str, Any]] = []
+    with suppress(UserError):  # without pynvml there is less to say
+        present = gpus()
+    if present and torch.version.cuda is None:
+        reason += f": it is built without CUDA, and {present[0]['name']} is here"
+    elif present:
+        cuda, driver = str(torch.version.cuda), present[0]["driver"]
+        oldest = _OLDEST_DRIVER.get(int(cuda.partition(".")[0]), 0)
+        if int(driver.partition(".")[0]) < oldest:
+            reason += (
+                f": it is built for CUDA {cuda}, which needs driver {oldest} or newer, and this is "
+                f"driver {driver}. Update the driver, or type {_OLDER_WHEELS}"
+            )
+    raise Unavailable(reason)
+
+
+def _psutil() -> Any:
+    return import_extra("psutil", "CPU time and memory of processes", "embed")
+
+
+class ProcessTree:
+    """A process, by default this one, and all processes below it, as they are at each call.
+
+    Args:
+        leave_out: the id of a process that does not count, such as the one that samples.
+    """
+
+    def __init__(self, pid: int | None = None, *, leave_out: int | None = None) -> None:
+        self._psutil = _psutil()
+        self._main, self._leave_out = self._psutil.Process(pid), leave_out
+        self._sampled: dict[int, Any] = {}
+
+    def __iter__(self) -> Iterator[Any]:
+        processes = [self._main, *self._main.children(recursive=True)]
+        return (process for process in processes if process.pid != self._leave_out)
+
+    def cpu_cores(self) -> dict[int, float]:
+        """Process id → cores that it kept busy since the last call; a new one counts from now."""
+        for process in self:
+            self._sampled.setdefault(process.pid, process)
+        cores = {}
+        for pid, process in list(self._sampled.items()):
+            try:
+                cores[pid] = process.cpu_percent(None) / 100
+            except self._psutil.NoSuchProcess:
+                del self._sampled[pid]
+        return cores
+
+    def cpu_s(self) -> float:
+        """CPU seconds so far, user and system, those of children that ended included."""
+        seconds = 0.0
+        for process in self:
+            with suppress(self._psutil.NoSuchProcess):
+                seconds += sum(process.cpu_times()[:4])
+        return seconds
+
+    def rss_mib(self) -> float:
+        """Resident memory in MiB; shared pages count in each process."""
+        n_bytes = 0
+        for process in self:
+            with suppress(self._psutil.NoSuchProcess):
+                n_bytes += process.memory_info().rss
+        return n_bytes / 2**20
+
+    def pss_mib(self) -> float:
+        """Memory in MiB in which a shared page counts once in all. Takes milliseconds."""
+        kib = 0
+        for process in self:
+            with suppress(OSError):
+                path = Path(f"/proc/{process.pid}/smaps_rollup")
+                kib += int(path.read_text(encoding="ascii").partition("Pss:")[2].split()[0])
+        return kib / 1024
+
+    def open_files(self) -> int:
+        """Open file descriptors."""
+        count = 0
+        for process in self:
+            with suppress(self._psutil.NoSuchProcess):
+                count += process.num_fds()
+        return count
+
+
+def other_cores_busy(own_cores: float) -> float:
+    """Cores that all other processes kept busy since the last call, given the tree's own."""
+    psutil = _psutil()
+    everything = psutil.cpu_percent(None) / 100 * (psutil.cpu_count() or os.cpu_count() or 1)
+    return float(max(0.0, everything - own_cores))

@@ -1,0 +1,192 @@
+"""Live metrics of a loop over HTTP, as Prometheus scrapes them: the suite's own loops, or yours.
+
+    profiler = StageProfiler()
+    exporter = serve(9400, Loop.of(profiler))       # http://127.0.0.1:9400/metrics
+    ...
+    exporter.close()
+
+The loop does nothing for it: a scrape reads the counters that it keeps anyway, in a thread of
+prometheus_client's. `monitoring/` has alert rules and a dashboard for these metrics.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import accumulate
+from threading import Lock, Thread
+from typing import Any
+
+import numpy as np
+
+from wallclock.clock import StageProfiler
+from wallclock.errors import UserError
+from wallclock.machine import ProcessTree, gpu_readings, nvml_handles
+
+#: Upper bounds of the histogram's buckets, in seconds.
+BOUNDS = tuple(float(f"{digit}e{power}") for power in range(-5, 3) for digit in (1, 2.5, 5))
+
+#: Name, `wallclock_…` → help, in the order of the answer. Base units.
+METRICS: Mapping[str, str] = {
+    "run_info": "Experiment, cell and repeat that are measured: always 1.",
+    "images_total": "Images whose vectors are on their way to the sink.",
+    "failures_total": "Images that failed, by stage.",
+    "stage_seconds": "Calls of a stage; wait and batch: the loop's; latency: an image's.",
+    "queue_batches": "Batches that wait: loaded, on the device, or before the sink.",
+    "resident_memory_bytes": "Memory of the process and its children; shared pages count in each.",
+    "cpu_cores": "CPU use of the process and its children since the last scrape.",
+    "gpu_utilization_ratio": "Share of the last period in which a kernel ran, 0 to 1.",
+    "gpu_memory_bytes": "Memory in use on the GPU, other processes' included.",
+}
+
+
+@dataclass(frozen=True)
+class Loop:
+    """What a loop counts: functions that another thread may call at any time.
+
+    `samples`: stage → nanoseconds of each call so far, lists that only grow. `failures`: by stage.
+    `queues`: name → batches that wait in it.
+    """
+
+    samples: Callable[[], Mapping[str, Sequence[int]]]
+    images: Callable[[], int]
+    failures: Callable[[], Mapping[str, int]]
+    queues: Mapping[str, Callable[[], int]] = field(default_factory=dict)
+
+    @staticmethod
+    def of(profiler: StageProfiler) -> "Loop":
+        """A loop that wraps its stages in a profiler; its images: those through every stage."""
+
+        def images() -> int:
+            return min(profiler.counts.values(), default=0)
+
+        return Loop(profiler.samples, images, lambda: profiler.failures)
+
+
+class _Histogram:
+    """The calls of one stage, by duration. Reads each sample once."""
+
+    def __init__(self) -> None:
+        self.seconds, self._seen = 0.0, 0
+        self._calls = np.zeros(len(BOUNDS) + 1, dtype=np.int64)
+
+    def read(self, samples: Sequence[int]) -> list[tuple[str, float]]:
+        """Take the new samples, ns; return bound → calls up to it, as Prometheus' buckets."""
+        new = np.array(samples[self._seen :], dtype=np.float64) / 1e9
+        self._seen += len(new)
+        self.seconds += float(new.sum())
+        self._calls += np.bincount(np.searchsorted(BOUNDS, new), minlength=len(self._calls))
+        names = [*map(str, BOUNDS), "+Inf"]
+        return [*zip(names, map(float, accumulate(self._calls.tolist())), strict=True)]
+
+
+class Exporter:
+    """Answers scrapes with a loop's counters, and the memory, CPU and GPU use of this process.
+
+    prometheus_client calls `collect`. Use `serve` to make one.
+    """
+
+    def __init__(self, loop: Loop | None, info: Mapping[str, str]) -> None:
+        self._info, self._lock, self._open = info, Lock(), ExitStack()
+        self._processes = ProcessTree()
+        self._processes.cpu_cores()  # the first reading has no interval
+        self._handles = self._open.enter_context(nvml_handles())
+        self.port = 0
+        self.follow(loop)
+
+    def follow(self, loop: Loop | None) -> None:
+        """Export this loop from now on."""
+        with self._lock:
+            self._loop, self._histograms = loop, dict[str, _Histogram]()
+
+    def listen(self, port: int, address: str) -> None:
+        """Answer scrapes at a port, 0 for any that is free: `port` says which."""
+        import prometheus_client
+
+        registry = prometheus_client.CollectorRegistry()
+        registry.register(self)  # no subclass of its: every cell would pay for the import
+        try:
+            server, thread = prometheus_client.start_http_server(port, address, registry)
+        except OSError as error:
+            self.close()
+            raise UserError(f"export={port}: cannot listen there: {error.strerror}") from error
+        self.port = server.server_port
+        self._open.callback(_stop, server, thread)
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._open.close()
+
+    def describe(self) -> list[Any]:
+        """Nothing in advance: registering must not scrape."""
+        return []
+
+    def collect(self) -> Iterator[Any]:
+        """The metrics' families, as they are now."""
+        with self._lock:  # scrapes may overlap
+            yield from self._collect()
+
+    def _collect(self) -> Iterator[Any]:
+        from prometheus_client import core
+
+        def family(kind: Any, name: str, labels: Sequence[str] = ()) -> Any:
+            return kind(f"wallclock_{name}", METRICS[name], labels=labels)
+
+        gauge, counter = core.GaugeMetricFamily, core.CounterMetricFamily
+        about = family(gauge, "run_info", list(self._info))
+        about.add_metric(list(self._info.values()), 1)
+        yield about
+        if loop := self._loop:
+            total = family(counter, "images_total")
+            total.add_metric([], loop.images())
+            failed = family(counter, "failures_total", ["stage"])
+            stages = family(core.HistogramMetricFamily, "stage_seconds", ["stage"])
+            queues = family(gauge, "queue_batches", ["queue"])
+            for stage, count in loop.failures().items():
+                failed.add_metric([stage], count)
+            for stage, samples in loop.samples().items():
+                histogram = self._histograms.setdefault(stage, _Histogram())
+                stages.add_metric([stage], histogram.read(samples), histogram.seconds)
+            for queue, length in loop.queues.items():
+                queues.add_metric([queue], length())
+            yield from (total, failed, stages, queues)
+        yield from self._machine(family, gauge)
+
+    def _machine(self, family: Callable[..., Any], gauge: Any) -> Iterator[Any]:
+        sampled = {
+            "resident_memory_bytes": ("rss_mib", 2**20),
+            "cpu_cores": ("cpu_cores", 1),
+            "gpu_utilization_ratio": ("gpu_util", 0.01),
+            "gpu_memory_bytes": ("gpu_mem_mib", 2**20),
+        }
+        readings = {
+            "": {
+                "rss_mib": self._processes.rss_mib(),
+                "cpu_cores": sum(self._processes.cpu_cores().values()),
+            }
+        }
+        for index, handle in enumerate(self._handles):
+            readings[str(index)] = gpu_readings(handle)
+        for name, (source, unit) in sampled.items():
+            metric = family(gauge, name, ["gpu"] if name.startswith("gpu") else [])
+            for gpu, values in readings.items():
+                if source in values:
+                    metric.add_metric([gpu] if gpu else [], values[source] * unit)
+            yield metric
+
+
+def _stop(server: Any, thread: Thread) -> None:
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def serve(
+    port: int, loop: Loop | None, info: Mapping[str, str] | None = None, address: str = "127.0.0.1"
+) -> Exporter:
+    """Answer scrapes of a loop at `http://<address>:<port>/metrics` until `close`.
+
+    `info`: labels of the metric `wallclock_run_info`. Raises UserError: the port is not free.
+    """
+    exporter = Exporter(loop, info or {})
+    exporter.listen(port, address)
+    return exporter

@@ -1,0 +1,77 @@
+"""How far a run is and how long it will take: bars on a terminal, lines elsewhere, estimates.
+
+A cell's duration is estimated from earlier records of this machine, else from the paper's figures.
+"""
+
+import time
+from contextlib import AbstractContextManager, nullcontext
+
+from rich import progress as rich
+from rich.console import Console
+from rich.progress import Progress, TaskID, TextColumn
+
+#: Redraws a second. More would take time from what is being measured.
+_REFRESH_HZ = 2
+#: Between two updates of a bar: rich walks through its last 1,000 for the rate.
+_UPDATE_S = 0.1
+#: Without a terminal, the interval of lines about a long corpus step, in seconds.
+_LINE_INTERVAL_S = 30.0
+
+
+def bars(console: Console) -> AbstractContextManager[Progress]:
+    """Show bars while the block runs; without a terminal they are counted and not drawn."""
+    columns = (rich.BarColumn(bar_width=24), rich.MofNCompleteColumn(), rich.TimeElapsedColumn())
+    texts = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
+    progress = Progress(
+        *(texts[0], *columns, texts[1]),
+        console=console,
+        refresh_per_second=_REFRESH_HZ,
+        transient=True,
+    )
+    return progress if console.is_terminal else nullcontext(progress)
+
+
+class CorpusProgress:
+    """Progress of preparing a corpus: called with `(done, total, step)`."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._tasks: dict[str, TaskID] = {}
+        self._bytes = 0
+        self._last_line, self._updated_s = time.monotonic(), 0.0
+        #: What limits the step, where that is known.
+        self.limited_by = ""
+
+    def add_bytes(self, n: int) -> None:
+        """So many bytes of the current step have been received over a network."""
+        self._bytes += n
+
+    def __call__(self, done: int, total: int, step: str) -> None:
+        """`done` of `total` images have passed the step."""
+        now, is_new = time.monotonic(), step not in self._tasks
+        if not is_new and done < total and now < self._updated_s + _UPDATE_S:
+            return
+        self._updated_s = now
+        if is_new:
+            self._tasks[step], self._bytes = self._progress.add_task(step, total=total, note=""), 0
+        task_id, console = self._tasks[step], self._progress.console
+        self._progress.update(task_id, completed=done, total=total)
+        # The first image, which may stand for many of an earlier run, is not in rich's rate.
+        task = self._progress.tasks[task_id]
+        left = format_duration(task.time_remaining or 0)
+        note = f"{task.speed or 0:,.0f} images/s · {left} left"
+        if self._bytes and task.elapsed:
+            note = f"{self._bytes / 1e6 / task.elapsed:,.1f} MB/s · {note}"
+        if self.limited_by:
+            note += f" · {self.limited_by} limits"
+        if not console.is_terminal and now - self._last_line > _LINE_INTERVAL_S:
+            self._last_line = now
+            console.print(f"{step}: {done:,} of {total:,}, {note}", markup=False, highlight=False)
+        self._progress.update(task_id, note=note)
+
+
+def format_duration(seconds: float) -> str:
+    """'45 s', '12 min', '3.4 h'."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,168 @@
+"""The frozen descriptions that travel from the configuration to a measurement.
+
+Nothing here knows Hydra or torch: a `Cell` is plain data, so that it can be hashed into a key,
+written into a record and sent to a fresh process as JSON. The dataclasses are the schema of the
+configuration: their fields' annotations are what `settings` accepts, their defaults what `conf/`
+need not repeat.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
+
+from wallclock.constraints import OneOf, Range
+
+#: How stages overlap, how DataLoader's workers start, how much of a progressive JPEG is decoded
+#: (`stages/decode/scans.py`), where training images are augmented, how the network is compiled.
+ENGINES = ("serial", "dataloader", "threads")
+START_METHODS = ("fork", "forkserver", "spawn")
+PROGRESSIVE = ("full", "exact", "early")
+AUGMENT = ("none", "cpu", "device")
+COMPILERS = ("none", "compile", "cuda_graphs")
+#: Runtime of the forward pass → its dtypes.
+DTYPES: Mapping[str, tuple[str, ...]] = {
+    "pytorch": ("fp32", "fp16", "bf16"),
+    "onnxruntime": ("fp32", "fp16", "int8", "int8-static", "int8-weights"),
+    "tensorrt": ("fp16",),
+}
+RUNTIMES = tuple(DTYPES)
+SINKS = ("parquet", "lmdb", "npy", "jsonl")
+#: Resizer → its interpolations.
+INTERPOLATIONS: Mapping[str, tuple[str, ...]] = {
+    "pil": ("nearest", "box", "bilinear", "bicubic", "lanczos"),
+    "opencv": ("nearest", "linear", "area", "cubic", "lanczos"),
+    "torch": ("bilinear", "bicubic"),
+}
+RESIZERS = tuple(INTERPOLATIONS)
+
+#: ImageNet channel means and standard deviations, of pixels in [0, 1], RGB: the values in
+#: facebook/dinov2-small's preprocessor_config.json.
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+#: A mean and a standard deviation for each channel.
+Statistics: TypeAlias = tuple[tuple[float, ...], tuple[float, ...]]
+IMAGENET: Statistics = (IMAGENET_MEAN, IMAGENET_STD)
+
+#: Numbers that count something, from 0 and from 1.
+Count = Annotated[int, Range(0)]
+Positive = Annotated[int, Range(1)]
+_Threads = Annotated[int, Range(0, 1024)]
+_Milliseconds = Annotated[float, Range(0, 3_600_000)]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All choices that take JPEG bytes to vectors."""
+
+    name: str
+    decoder: str = "pil"
+    resizer: Annotated[str, OneOf(RESIZERS)] = "pil"
+    #: One of `INTERPOLATIONS[resizer]`.
+    interpolation: str = "bilinear"
+    engine: Annotated[str, OneOf(ENGINES)] = "serial"
+    #: Processes of DataLoader (0: the main process loads) or threads (0: one per core).
+    workers: _Threads = 0
+    #: How DataLoader's workers start: fork is Linux's default before Python 3.14.
+    start_method: Annotated[str, OneOf(START_METHODS)] = "fork"
+    #: Batches that each DataLoader worker may have ready: 2 is torch's own default.
+    prefetch: Annotated[int, Range(1, 1024)] = 2
+    #: Whether batches wait for a GPU in page-locked memory; on a CPU none is.
+    pin_memory: bool = True
+    batch_size: Annotated[int, Range(1, 65_536)] = 32
+    #: One of `DTYPES[runtime]`.
+    dtype: str = "fp32"
+    runtime: Annotated[str, OneOf(RUNTIMES)] = "pytorch"
+    sink: Annotated[str, OneOf(SINKS)] = "parquet"
+    device: Annotated[str, OneOf(("cpu", "cuda"))] = "cpu"
+    #: Intra-op threads of torch; 0 leaves torch's own choice (one per core).
+    torch_threads: _Threads = 0
+    #: full, or auto: decode to the smallest power-of-two scale whose sides are at least
+    #: `dct_margin` times the target's. At 1.25 one of 577 images lost more than 1 dB on INTER_AREA.
+    dct_scale: Annotated[str, OneOf(("full", "auto"))] = "full"
+    dct_margin: Annotated[float, Range(1, 1000)] = 1.25
+    #: Scans of progressive JPEGs: all; or with dct_scale=auto those that change a pixel (exact), or
+    #: fewer, at a loss (early).
+    progressive: Annotated[str, OneOf(PROGRESSIVE)] = "full"
+    #: Where pixels become normalized floats: on the device, uint8 crosses the bus, a quarter of the
+    #: bytes.
+    normalize_on: Annotated[str, OneOf(("host", "device"))] = "host"
+    #: Of training images (`stages/augment.py`): in the workers, or on the device.
+    augment: Annotated[str, OneOf(AUGMENT)] = "none"
+    #: none, compile (torch.compile) or cuda_graphs.
+    compile: Annotated[str, OneOf(COMPILERS)] = "none"
+
+    @property
+    def pins(self) -> bool:
+        """Whether its loader delivers page-locked batches; the serial engine delivers none."""
+        return self.pin_memory and self.device == "cuda" and self.engine != "serial"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Sizes above which an image is refused before it is decoded.
+
+    They bound the seconds that a file can cost, by its work: a verdict that depended on a clock
+    would differ from machine to machine.
+    """
+
+    max_pixels: Positive = 100_000_000
+    #: Of either side: the most that a JPEG can have.
+    max_side: Positive = 65_535
+    max_bytes: Positive = 200_000_000
+    max_scans: Positive = 64
+    #: Pixels times scans: a progressive JPEG is decoded once for each scan.
+    max_scan_pixels: Positive = 1_000_000_000
+    #: Segments of a JPEG's header and between its scans.
+    max_segments: Positive = 10_000
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What turns pixels into vectors."""
+
+    name: str
+    #: random (seeded), pretrained (hub or local folder), or none (a mock model without a network).
+    weights: Annotated[str, OneOf(("random", "pretrained", "none"))] = "random"
+    hub_id: str = ""
+    revision: str = ""
+    #: A local folder with config.json and model.safetensors.
+    path: str = ""
+    #: Of random weights; in training also of labels, crops and colours.
+    seed: Count = 0
+    #: The share of the hidden units of every MLP that is removed, those of the smallest weights.
+    pruned: Annotated[float, Range(0, 0.9)] = 0.0
+    #: 0 and empty statistics: as the model's own configuration says.
+    input_px: Annotated[int, Range(0, 8192)] = 224
+    dim: Annotated[int, Range(0, 65_536)] = 384
+    #: Mock model only: the service time of a batch, fixed and per image.
+    service_ms: _Milliseconds = 0.0
+    service_ms_per_image: _Milliseconds = 0.0
+    #: Mock model only: spend that time spinning on a core, as a host that polls a CUDA event does.
+    spin: bool = False
+    #: What `normalize` subtracts from each channel and divides it by; pixels in [0, 1], RGB.
+    mean: tuple[Annotated[float, Range(-1000, 1000)], ...] = IMAGENET_MEAN
+    std: tuple[Annotated[float, Range(0, 1000)], ...] = IMAGENET_STD
+
+    def __post_init__(self) -> None:
+        # JSON and YAML bring lists.
+        object.__setattr__(self, "mean", tuple(self.mean))
+        object.__setattr__(self, "std", tuple(self.std))
+
+    @property
+    def statistics(self) -> Statistics:
+        """Mean and standard deviation, as `normalize` takes them."""
+        return self.mean, self.std
+
+
+#: As conf/recipe/fast.yaml has it.
+FAST = Recipe(
+    "fast",
+    "simplejpeg",
+    "torch",
+    engine="threads",
+    batch_size=64,
+    dtype="fp16",
+    dct_scale="auto",
+    normalize_on="device",
+)

@@ -1,1 +1,0 @@
-"""From settings to records: cells planned, run in a process each, resumed."""

@@ -1,0 +1,58 @@
+"""What a decoder is. See the package for the policy that all of them follow."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from wallclock.stages.pixels import Pixels
+
+
+class Decode(Protocol):
+    """Bytes of a file to uint8 (h, w, 3) at 1/`scale` of its size; raises `ImageError` for damage.
+
+    `scale`: 1, 2, 4 or 8; sides are rounded up. `size`: width and height of the file, where its
+    header was parsed before; a decoder may then leave that out.
+    """
+
+    def __call__(self, data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> Pixels:
+        """Decode one file."""
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """The scale of each image: the smallest of 1/8, 1/4, 1/2, 1 whose sides suffice.
+
+    Both sides are then at least `margin` × `target` px.
+    """
+
+    target: int
+    margin: float
+
+    def denominator(self, width: float, height: float) -> int:
+        """8, 4, 2 or 1, for an image, or the part of one that is used, of this size in the file."""
+        least = max(self.margin, 1.0) * self.target
+        shortest = min(round(width), round(height))
+        for n in (8, 4, 2):
+            if -(-shortest // n) >= least:
+                return n
+        return 1
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A JPEG decoder. Each is defined in a module that has its name.
+
+    `name`: of `recipe.decoder`; `label`: in figures and prose. `libraries`: the distributions that
+    it runs; `codec`: the codec's entry of the record's library versions, `libraries[0]` if empty.
+    `make` takes whether to decode into a buffer of the decoder's own; it imports the library and
+    raises `Unavailable` where that is not installed. `scales`: whether it supports
+    `dct_scale=auto`. `optional`: its libraries are not in requirements.lock.
+    """
+
+    name: str
+    label: str
+    libraries: tuple[str, ...]
+    make: Callable[[bool], Decode]
+    scales: bool = False
+    codec: str = ""
+    optional: bool = False

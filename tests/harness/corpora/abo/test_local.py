@@ -1,0 +1,154 @@
+"""What is on the disk: kept where it is intact, fetched again where it is not."""
+
+import fcntl
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harness.corpora import prepare
+from harness.corpora.abo.fetch import append, read_journal
+from harness.corpora.abo.plan import list_digest
+from harness.corpora.abo.prepare import ATTRIBUTION
+from harness.corpora.manifest import Item
+from tests.harness.corpora.abo import bucket
+from tests.harness.corpora.abo.conftest import Corpus, N, intact
+from tests.harness.corpora.abo.faulty_store import FaultyStore, always
+from wallclock.errors import ImageError, UserError
+
+LIST = "small_256-first70-seed0"
+
+
+def test_damage_is_repaired(corpus: Corpus, store: FaultyStore) -> None:
+    manifest = corpus()
+    paths = [manifest.root / item.path for item in manifest.items]
+    paths[0].unlink()
+    paths[1].write_bytes(paths[1].read_bytes()[:50])
+    paths[2].write_bytes(paths[2].read_bytes()[:-9] + b"\0damaged\0")
+    paths[3].unlink()
+    paths[3].symlink_to(paths[4])
+    before = store.total
+    assert corpus() == manifest
+    assert intact(manifest)
+    assert not paths[3].is_symlink()
+    assert store.total == before + 4
+    path = corpus.folder / f"{LIST}.csv"
+    path.write_bytes(path.read_bytes().replace(b"jpeg", b"jqeg", 1))
+    assert corpus() == manifest, "an edited manifest is rebuilt"
+
+
+def test_touched_file_and_damage_of_same_size_and_time(corpus: Corpus, store: FaultyStore) -> None:
+    manifest = corpus()
+    os.utime(manifest.root / manifest.items[0].path)
+    item = manifest.items[5]
+    path = manifest.root / item.path
+    path.write_bytes(path.read_bytes()[:-2] + b"\0\0")
+    os.utime(path, ns=(item.mtime_ns, item.mtime_ns))
+    before = store.total
+    assert corpus() == manifest
+    assert store.total == before
+    assert corpus(verify=True) == manifest
+    assert intact(manifest)
+    assert store.total == before + 1
+
+
+def test_folder_that_is_a_link_is_refused(corpus: Corpus, tmp_path: Path) -> None:
+    manifest = corpus(n=1)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for prefix in {row[3][:2] for row in bucket.rows(N, 70)} - {manifest.items[0].path[:2]}:
+        (manifest.root / prefix).symlink_to(elsewhere)
+    with pytest.raises(UserError, match="is no folder but a link or a file: remove it"):
+        corpus()
+    assert not list(elsewhere.iterdir())
+
+
+def test_lock_and_leftovers_of_other_runs(corpus: Corpus) -> None:
+    corpus(n=1)
+    left = [corpus.folder / f".{LIST}.csv.x1.tmp", corpus.folder / "licence/.licence.json.x2.tmp"]
+    for path in left:
+        path.write_bytes(b"half")
+    corpus(n=1)
+    assert not any(path.exists() for path in left)
+    with (corpus.folder / ".lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match="another run is active"):
+            corpus()
+
+
+def test_space_is_checked_before_any_request(
+    corpus: Corpus, store: FaultyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = {"small_256": 10**15, "original": 1}
+    monkeypatch.setattr("harness.corpora.abo.prepare.OBJECT_BYTES", sizes)
+    line = r"40 images of small_256: 44,000,000\.00 GB are needed in .* free; free some"
+    with pytest.raises(UserError, match=line):
+        corpus()
+    assert not [path for path in store.counts if "/small/" in path]
+
+
+def test_shorter_list_keeps_the_longer_one(corpus: Corpus) -> None:
+    manifest = corpus(n=25)
+    (manifest.root / manifest.items[2].path).unlink()
+    assert corpus(n=5) == manifest.head(5)
+    short, long = (prepare.remarks(corpus.spec(), "small_256", n, corpus.cache)[0] for n in (5, 25))
+    images = f"of {N} images in the first 70 prefixes"
+    assert long.startswith(f"  list small_256-25: {list_digest(manifest.items)}, {images}")
+    assert short.startswith(f"  list small_256-5: {list_digest(manifest.items[:5])}, {images}")
+
+
+def test_pinned_list_that_differs_stops_the_run(corpus: Corpus) -> None:
+    manifest = corpus(n=5)
+    lists = {"small_256-5": list_digest(manifest.items), "small_256-9": "not requested"}
+    assert corpus(n=5, lists=lists) == manifest
+    for n in (5, 6):
+        line = rf"the list small_256-{n} has the digest .* corpus\.lists says 123"
+        with pytest.raises(UserError, match=line):
+            corpus(n=n, lists={f"small_256-{n}": "123"})
+
+
+def test_licence_is_kept_with_its_digest(corpus: Corpus, store: FaultyStore) -> None:
+    assert prepare.credit(corpus.spec(), corpus.cache) == {}
+    corpus(n=1)
+    path = corpus.folder / "licence" / "LICENSE-CC-BY-4.0.txt"
+    assert path.read_bytes() == bucket.LICENCE
+    credit = prepare.credit(corpus.spec(), corpus.cache)
+    assert credit["relied_on"] == "LICENSE-CC-BY-4.0.txt"
+    assert [file["name"] for file in credit["files"]] == ["LICENSE-CC-BY-4.0.txt", "README.md"]
+    assert credit["attribution"] == ATTRIBUTION
+    path.write_bytes(b"something else")
+    corpus(n=2)
+    assert path.read_bytes() == bucket.LICENCE
+
+
+def test_store_without_a_licence(corpus: Corpus, store: FaultyStore) -> None:
+    store.decide = always("404", "LICENSE", "README")
+    corpus(n=1)
+    credit = prepare.credit(corpus.spec(), corpus.cache)
+    assert credit["relied_on"].startswith("none: ")
+    assert credit["attribution"] == ATTRIBUTION
+    before = store.total
+    corpus(n=1)
+    assert store.total == before
+
+
+def test_journal_survives_a_torn_line(tmp_path: Path) -> None:
+    """Wherever the last write was cut; the last line of an image counts."""
+    item = Item("id", "aa/0.jpg", 10, 4, 3, "0" * 64, "jpeg", "baseline", 3, 123, "", "", "etag")
+    items = [replace(item, path=f"aa/{number}.jpg", bytes=number) for number in range(4)]
+    items[1] = items[1].with_failure(ImageError("read", '404 "x", — and more'))
+    path = tmp_path / "journal"
+    assert read_journal(path) == {}
+    with path.open("ab", buffering=0) as file:
+        append(file, [replace(items[0], bytes=99), *items[:3]])
+    data = path.read_bytes()
+    for cut in range(len(data) + 1):
+        path.write_bytes(data[:cut])
+        with path.open("ab", buffering=0) as file:
+            append(file, items[3:])
+        *before, last = read_journal(path).values()
+        assert last == items[3]
+        assert len(before) >= min(data[:cut].count(b"\n") - 2, 3)
+        assert before == items[: len(before)] or before[0].bytes == 99
+    assert before == items[:3]

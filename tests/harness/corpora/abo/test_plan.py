@@ -1,0 +1,158 @@
+"""The list: seeded, the same everywhere, and nothing in it leaves the corpus's folder."""
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harness.corpora.abo import plan
+from harness.corpora.abo.plan import Catalogue
+from harness.corpora.manifest import Item
+from tests.harness.corpora.abo import bucket
+from wallclock.errors import UserError
+
+ROWS = bucket.rows(3000)
+any_function = settings(
+    max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "images.csv.gz"
+    path.write_bytes(bucket.catalogue(ROWS))
+    return path
+
+
+def load(path: Path, prefixes: int = 256, seed: int = 0) -> Catalogue:
+    plan.load.cache_clear()
+    return plan.load(path, prefixes, seed)
+
+
+def sample(path: Path, prefixes: int = 70, seed: int = 0, n: int = 500) -> tuple[Item, ...]:
+    return load(path, prefixes, seed).sample("small_256", n)
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "seed", "n", "digest"),
+    [
+        (70, 0, 500, "2c0a48b3d57921aa29255342407bc66c7028353097cc661b829d834fcaff8308"),
+        (70, 1, 500, "a694f0eb5e72086b693d6c6480c14c857d68e5860bd3c44ef73cf52130a6bd9f"),
+        (50, 0, 300, "62d9cd961d3e1cb29276ca5018d66ac9a6e2f42d03e0d289c14853ce5453dc5f"),
+    ],
+)
+def test_seed_determines_the_list(
+    file: Path, prefixes: int, seed: int, n: int, digest: str
+) -> None:
+    assert plan.list_digest(sample(file, prefixes, seed, n)) == digest
+    file.write_bytes(bucket.catalogue(reversed(ROWS)))
+    assert plan.list_digest(sample(file, prefixes, seed, n)) == digest, "rows have no order"
+
+
+def test_sample_of_the_first_prefixes(file: Path) -> None:
+    expected = {row[3] for row in ROWS if int(row[3][:2], 16) < 70}
+    assert {entry.path for entry in load(file, 70).entries} == expected
+    ids = {entry.id for entry in load(file).entries}
+    assert ids == {row[0] for row in ROWS}
+    assert {"+", "-", "a", "A"} <= set("".join(ids))
+    for n in (1, 2, 100, 499):
+        assert sample(file, n=n) == sample(file)[:n]
+    line = f"first 70 of its 256 prefixes hold {len(expected)}; set --n {len(expected)} or less"
+    with pytest.raises(UserError, match=line):
+        sample(file, n=len(expected) + 1)
+
+
+PATHS = [
+    *("../../etc/passwd", "/etc/passwd", "aa/../../x.jpg", "aa/..jpg", "aa/.jpg", "aa//x.jpg"),
+    *("aa/x.jpg/../../y.jpg", "AA/x.jpg", "a/x.jpg", "aaa/x.jpg", "gg/x.jpg", "aa\\x.jpg"),
+    *("aa/x.jpg\0", "aa/x", "aa/x.exe", "aa/x.jpg ", "aa/ü.jpg", "aa/x.JPG", "", "aa/"),
+    *("./aa/x.jpg", "aa/x y.jpg", "aa/" + "x" * 65 + ".jpg", "aa/%2e%2e.jpg"),
+]
+REFUSED: list[tuple[Any, ...]] = [
+    *(("good+id-L", 5, 5, f'"{path}"') for path in PATHS),
+    *((identity, 5, 5, "aa/x.jpg") for identity in ("", "../x", "a/b", "a" * 65)),
+    *(("id", height, 5, "aa/x.jpg") for height in (0, -1, "1e9", "")),
+    *(("id", 5, 99999999, "aa/x.jpg"), ("id", 5, 5), ("id", 5, 5, "aa/x.jpg", "more")),
+    *((ROWS[0][0], 5, 5, "aa/x.jpg"), ("id", 5, 5, ROWS[0][3])),
+]
+
+
+@pytest.mark.parametrize("row", REFUSED)
+def test_invalid_row_is_refused(file: Path, row: tuple[Any, ...]) -> None:
+    file.write_bytes(bucket.catalogue([*ROWS[:500], row]))
+    catalogue = load(file)
+    assert (catalogue.n_refused, len(catalogue.entries)) == (1, 500)
+    assert "row 502" in catalogue.first_refused
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+
+
+@any_function
+@given(st.lists(st.tuples(TEXTS, TEXTS, TEXTS, TEXTS), max_size=8))
+def test_no_row_leads_outside(tmp_path: Path, rows: list[tuple[str, ...]]) -> None:
+    file = tmp_path / "images.csv.gz"
+    file.write_bytes(bucket.catalogue([*ROWS[:2], *rows]))
+    try:
+        entries = load(file).entries
+    except UserError as error:
+        assert "\n" not in str(error)  # noqa: PT017 - either outcome is right
+        return
+    for entry in entries:
+        assert (tmp_path / entry.path).resolve().parent.parent == tmp_path.resolve()
+
+
+@any_function
+@given(st.binary(max_size=200), st.booleans())
+def test_any_bytes_are_one_line(tmp_path: Path, data: bytes, packed: bool) -> None:
+    file = tmp_path / "images.csv.gz"
+    file.write_bytes(gzip.compress(data) if packed else data)
+    with pytest.raises(UserError, match=r"images\.csv\.gz") as caught:
+        load(file)
+    assert "\n" not in str(caught.value)
+
+
+OTHER_COLUMNS = bucket.catalogue(ROWS, "image_id,path,height,width")
+BOMBS = (b"image_id,height,width,path\n" + b"a,1,1,b\n" * 500_000, b"x" * 5_000_000)
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        (OTHER_COLUMNS, "its columns are 'image_id,path,height,width', not 'image_id,height"),
+        (
+            bucket.catalogue([(1, 2, 3, 4)] * 50),
+            "not ABO's catalogue: 50 of 50 rows .* the first, row 2: '1,2,3,4'",
+        ),
+        (bucket.catalogue(ROWS)[:-900], "cannot be read"),
+        *((gzip.compress(bomb), "unpacks to more than 1,000,000 bytes") for bomb in BOMBS),
+    ],
+    ids=["columns", "rows", "truncated", "bomb of rows", "bomb of one line"],
+)
+def test_another_file_is_no_catalogue(
+    file: Path, data: bytes, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "MAX_UNPACKED_BYTES", 1_000_000)
+    file.write_bytes(data)
+    with pytest.raises(UserError, match=line):
+        load(file)
+
+
+def test_real_layout(shared_images: Path) -> None:
+    """The photos next to the checkout, laid out as the bucket is."""
+    root = shared_images / "abo-like"
+    catalogue = load(root / plan.KEY)
+    assert catalogue.n_refused == 0
+    assert catalogue.n_rows == 277
+    for entry in catalogue.sample("original", 277):
+        for folder in plan.FOLDERS.values():
+            assert (root / folder / entry.path).is_file()
+
+
+def test_list_digest_covers_paths() -> None:
+    one, other = Item("a", "aa/a.jpg"), Item("a", "aa/b.jpg")
+    assert plan.list_digest([one]) == plan.list_digest([Item("a", "aa/a.jpg", 5)])
+    assert plan.list_digest([one]) != plan.list_digest([other])

@@ -1,0 +1,79 @@
+"""Two references of the pixels, and Pillow's own image between its decode and its resize."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from harness import provenance
+from harness.corpora.manifest import Item
+from harness.engines.pipeline import load_stages
+from harness.protocols import fidelity
+from harness.protocols.fidelity import compare_loader_output, resized
+from tests.harness.engines.conftest import manifest_in
+from wallclock.recipe import ModelSpec, Recipe
+from wallclock.summary import PSNR_CEILING_DB
+
+MODEL = ModelSpec("null", weights="none", input_px=32)
+PILLOW = Recipe("pillow", "pil", "pil", "bicubic")
+
+
+def test_bicubic_pictures_equal_the_second_reference_only(tmp_path: Path) -> None:
+    manifest = manifest_in(tmp_path, 20)
+    bicubic = resized(PILLOW, MODEL, manifest, {})
+    images = {at: bicubic[item.id] for at, item in enumerate(manifest.valid)}
+    values = compare_loader_output(images, manifest, MODEL, "cpu", 0, tmp_path)
+    assert values["n_compared"] == 20
+    assert values["psnr_db_bicubic"] == PSNR_CEILING_DB
+    assert values["psnr_db_min"] <= values["psnr_db_p5"] <= values["psnr_db"] < PSNR_CEILING_DB
+
+
+@pytest.mark.parametrize(("engine", "kind"), [("serial", np.ndarray), ("dataloader", Image.Image)])
+def test_only_the_decomposition_passes_arrays(tmp_path: Path, engine: str, kind: type) -> None:
+    manifest = manifest_in(tmp_path, 1)
+    item = manifest.valid[0]
+    stages = load_stages(replace(PILLOW, engine=engine), MODEL, manifest)
+    pixels = stages.decode(item, stages.read(item))
+    assert isinstance(pixels, kind)
+    expected = resized(replace(PILLOW, engine="serial"), MODEL, manifest, {})[item.id]
+    np.testing.assert_array_equal(stages.resize(item, pixels), expected)
+
+
+def test_references_are_made_once_for_the_same_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A changed image, another size or a damaged file: they are made again."""
+    made: list[int] = []
+    truths = fidelity._truths
+
+    def counted(reference: Recipe, model: ModelSpec, *others: Any) -> Any:
+        made.append(model.input_px)
+        return truths(reference, model, *others)
+
+    monkeypatch.setattr(fidelity, "_truths", counted)
+    manifest, folder = manifest_in(tmp_path, 3), tmp_path / "kept"
+
+    def compare(items: tuple[Item, ...] = manifest.items, px: int = 32) -> dict[str, float]:
+        model, chosen = replace(MODEL, input_px=px), replace(manifest, items=items)
+        bicubic = resized(PILLOW, model, chosen, {})
+        images = {at: bicubic[item.id] for at, item in enumerate(items)}
+        return compare_loader_output(images, chosen, model, "cpu", 0, folder)
+
+    assert compare() == compare()
+    assert made == [32]
+    changed = replace(manifest.items[1], sha256="another")
+    compare((manifest.items[0], changed, manifest.items[2]))
+    compare(manifest.items[:2])
+    compare(px=16)
+    assert made == [32, 32, 32, 16]
+    for path in folder.rglob("*.npz"):
+        path.write_bytes(path.read_bytes()[:-100])
+    compare()
+    compare()
+    assert made == [32, 32, 32, 16, 32]
+    monkeypatch.setattr(provenance, "code_digest", lambda: "other code")
+    compare()
+    assert len(made) == 6

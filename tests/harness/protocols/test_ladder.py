@@ -1,0 +1,98 @@
+"""Load, accounting and, end to end, the rungs."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.protocols.ladder import arrivals, check, ladder, shared
+from harness.protocols.protocol import no_progress
+from harness.spec import Cell
+from tests.experiments import made
+from wallclock.recipe import Recipe
+
+
+@given(rate=st.floats(0.1, 5000), seed=st.integers(0, 99))
+def test_arrivals_are_poisson(rate: float, seed: int) -> None:
+    times = arrivals(rate, 2000, seed)
+    assert times == sorted(times)
+    assert arrivals(rate, 2000, seed) == times
+    # The last of n arrivals is at n / rate, give or take 5 standard deviations.
+    assert times[-1] * rate == pytest.approx(2000, abs=5 * 2000**0.5)
+    gaps = [(b - a) * rate for a, b in zip([0.0, *times], times, strict=False)]
+    assert sum(gap > 1 for gap in gaps) / 2000 == pytest.approx(0.368, abs=0.06)
+
+
+@pytest.mark.parametrize(
+    ("accepted", "counts", "left", "reason"),
+    [
+        ("a", {}, 0, "of 2 requests 1 lost"),
+        ("abc", {}, 0, "1 unknown"),
+        ("ab", {"duplicates": 2, "conflicts": 1}, 0, "2 duplicates, 1 conflicts"),
+        ("ab", {}, 3, "3 left in the queue"),
+    ],
+)
+def test_a_request_lost_or_answered_twice_fails(
+    accepted: str, counts: dict[str, int], left: int, reason: str
+) -> None:
+    check({"a", "b"}, {"a", "b"}, Counter(), 0)
+    with pytest.raises(RuntimeError, match=reason):
+        check({"a", "b"}, set(accepted), Counter(counts), left)
+
+
+def test_processes_share_the_cores() -> None:
+    assert shared({"port": 0}, 1, 8) == {"port": 0}
+    assert shared({"port": 0}, 3, 8) == {"port": 0, "workers": 2}
+    assert shared({}, 4, 2) == {"workers": 1}
+    assert shared({"workers": 8}, 2, 2) == {"workers": 8}
+
+
+def run(work: Path, rung: int, **changes: Any) -> dict[str, Any]:
+    """A short pass of a rung on a mock ten times as fast as the source's; its values."""
+    corpus = next(iter(made.plan(work, "experiment=[ladder]").slices({"original": 3}).values()))
+    params = {"rung": rung, "n": 24, "warm_up": 8, "rate": 0.0, "seed": 0, "page_cache": "warm"}
+    params |= {"download_ms": 17.0, "callback_ms": 5.0, "preprocess_ms": 6.3, "serve": {}}
+    params |= {"services": 0 if rung == 5 else 1}
+    model = replace(made.MODEL, name="null", service_ms=1.4, service_ms_per_image=3.4)
+    recipe = Recipe("rung", workers=2, batch_size=8)
+    cell = Cell("ladder", "ladder", "x", 0, recipe, corpus, model, params | changes)
+    (work / "work").mkdir()
+    measured = ladder(cell, work / "work", no_progress)
+    assert sum(measured.samples["wall"]) > 0
+    return {**measured.values, **measured.samples}
+
+
+#: Of `wallclock serve`: the mock machine's module.
+SERVE = {"module": "harness.ladder.mock_module:MockMachine", "preprocess_ms": 6.3, "port": 0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rung", [1, 2, 3, 4, 5])
+def test_every_request_is_answered_once(tmp_path: Path, rung: int) -> None:
+    if rung == 5:
+        pytest.importorskip("wallclock.service.start")
+    values = run(tmp_path, rung, serve={**SERVE, "allow_private": "true", "step_ms_per_image": 3.4})
+    counts = {"n_loaded": 24, "n_requests": 32, "redeliveries": 0, "wasted": 0, "rung": rung}
+    assert {name: values[name] for name in counts} == counts
+    assert 0 < values["cpu_s"] < 60
+    assert values["image_bytes"] > 32 * 500
+    assert values["peak_memory_mib"] > 20
+
+
+@pytest.mark.slow
+def test_arrivals_have_latencies(tmp_path: Path) -> None:
+    values = run(tmp_path, 2, rate=20.0)
+    assert len(values["latency"]) == 24
+    least_s = 0.017 + 0.0063 + 0.0048 + 0.005
+    assert min(values["latency"]) > 1e9 * least_s
+    assert 0 <= values["late_s"] < 60
+
+
+@pytest.mark.slow
+def test_a_service_that_ends_is_an_error_with_its_last_line(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"the service ended with status 1: TypeError"):
+        run(tmp_path, 2, preprocess_ms="x")

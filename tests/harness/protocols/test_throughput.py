@@ -1,0 +1,204 @@
+"""Protocol `throughput`: each engine end to end, with real workers, files and sinks."""
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.corpora import manifest as manifests
+from harness.corpora import synthetic
+from harness.engines import loaders
+from harness.protocols import throughput as throughput_module
+from harness.protocols.protocol import Measurement, no_progress
+from harness.protocols.throughput import plan_batches, throughput
+from harness.spec import Cell, CorpusSpec, Slice
+from tests.harness.protocols.conftest import FORKS
+from wallclock.clock import DEVICE_STAGES, STAGES
+from wallclock.errors import UserError
+from wallclock.loader.ring import buffers_for
+from wallclock.recipe import ModelSpec, Recipe
+from wallclock.stages import sinks
+
+pytestmark = FORKS
+
+MODEL = ModelSpec("null", weights="none", input_px=32)
+PROCESSES = Recipe("test", engine="dataloader", workers=2, batch_size=4)
+THREADS = Recipe("fast", "simplejpeg", "torch", engine="threads", workers=2, batch_size=4)
+THREADS = replace(THREADS, dct_scale="auto", normalize_on="device")
+SERIAL = replace(PROCESSES, engine="serial", workers=0)
+RECIPES = {"serial": SERIAL, "dataloader": PROCESSES, "threads": THREADS}
+
+
+def run(
+    corpus: Slice, work: Path, recipe: Recipe, model: ModelSpec = MODEL, limit: int = 100
+) -> Measurement:
+    work.mkdir(exist_ok=True)
+    cell = Cell("t4", "throughput", "test", 0, recipe, corpus, model, {"max_failures": limit})
+    return throughput(cell, work, no_progress)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "prefetched"),
+    [
+        (SERIAL, 1),
+        (replace(PROCESSES, workers=0), 1),
+        (PROCESSES, 2 * 2 + 1),
+        (replace(PROCESSES, prefetch=1), 2 * 1 + 1),
+        # Each of its processes imports all of the package anew.
+        pytest.param(replace(PROCESSES, start_method="spawn"), 2 * 2 + 1, marks=pytest.mark.slow),
+        (THREADS, buffers_for(2, 4)),
+    ],
+    ids=[
+        "serial",
+        "dataloader-0",
+        "dataloader-fork",
+        "dataloader-1-ahead",
+        "dataloader-spawn",
+        "threads",
+    ],
+)
+def test_images_in_order(corpus: Slice, tmp_path: Path, recipe: Recipe, prefetched: int) -> None:
+    result = run(corpus, tmp_path, recipe)
+    expected = [item.id for item in manifests.load(Path(corpus.manifest)).items]
+    ids, _ = sinks.read(tmp_path / "vectors.parquet")
+    burst = max(recipe.workers, 1)
+    n, n_batches = len(ids), -(-(prefetched + 12) // burst) * burst
+    assert n == 4 * n_batches, "too few images for a steady state: they repeat, in full bursts"
+    assert ids == (expected * n)[:n]
+    values = result.values
+    assert (values["n_embedded"], values["n_unique"], values["steady"]) == (n, 18, True)
+    assert values["warmup_batches"] == prefetched
+    assert values["sink_faults"] == []
+    assert values["sink_checked"] >= 8 * (n // 18), "every time that one of eight images came"
+    assert (values["sink_cosine_min"], values["sink_max_abs_diff"]) == (pytest.approx(1), 0)
+    ran = {"engine": recipe.engine, "workers": recipe.workers, "layout": "files"}
+    ran |= {"decoder": recipe.decoder, "resizer": recipe.resizer}
+    assert values["ran"] | ran == values["ran"], "labels are read back"
+    counts = {name: len(result.samples[name]) for name in (*STAGES, "wait", "batch", "latency")}
+    wall, in_thread = result.samples["wall"][0], recipe.engine == "threads"
+    if recipe.start_method == "spawn":
+        assert values["startup_s"] * 1e9 > wall, "two interpreters take longer than 17 batches"
+        assert sum(result.samples["batch"]) <= wall
+    assert min(result.samples["latency"]) > 0, "a worker's clock is the main process's"
+    if in_thread:
+        assert (values["ring_batches"], len(values["workers"])) == (prefetched, 2)
+        assert sum(worker["images"] for worker in values["workers"]) > 0
+    assert counts == {
+        **dict.fromkeys(("read", "decode", "resize", "latency"), n),
+        "normalize": 0 if in_thread else n,
+        "assemble": 0 if in_thread else n_batches,
+        **dict.fromkeys((*DEVICE_STAGES, "wait", "batch"), n_batches),
+        # Closing the file is a call of the sink's thread.
+        "serialize": n_batches + 1 if in_thread else n_batches,
+    }
+
+
+def test_no_latency_behind_a_full_queue(
+    corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Images that were loaded while the model was have waited for it."""
+    monkeypatch.setattr(throughput_module, "_batches_needed", lambda cell: 1)
+    result = run(corpus, tmp_path, replace(PROCESSES, batch_size=16))
+    assert (result.values["steady"], "latency" in result.samples) == (False, False)
+
+
+def test_labels_of_loader(corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recipe that another engine runs is labelled with that engine."""
+    real = loaders.open_loader
+    monkeypatch.setattr(
+        loaders, "open_loader", lambda m, recipe, model, p: real(m, SERIAL, model, p)
+    )
+    ran = run(corpus, tmp_path, replace(PROCESSES, decoder="opencv")).values["ran"]
+    assert (ran["engine"], ran["workers"], ran["decoder"]) == ("serial", 0, "pil")
+
+
+@pytest.mark.parametrize(
+    ("name", "others", "on_main"),
+    [
+        ("serial", set(), {*STAGES, "wait"}),
+        ("dataloader", {"worker 0", "worker 1"}, {"wait", *DEVICE_STAGES, "serialize"}),
+        ("threads", {"sink", "thread 0", "thread 1"}, {"wait", *DEVICE_STAGES}),
+    ],
+)
+def test_spans_lie_in_their_lanes(
+    corpus: Slice, tmp_path: Path, name: str, others: set[str], on_main: set[str]
+) -> None:
+    spans = run(corpus, tmp_path, RECIPES[name]).spans
+    assert {"main"} <= {span[0] for span in spans} <= {"main", *others}
+    assert {stage for lane, stage, *_ in spans if lane == "main"} == on_main
+    for lane in {"main", *others} if others else ():
+        times = sorted((at, at + took) for where, _, _, at, took in spans if where == lane)
+        assert all(after >= end for (_, end), (after, _) in pairwise(times)), f"overlap in {lane}"
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_failures_are_listed_and_limited(corpus: Slice, tmp_path: Path, name: str) -> None:
+    broken = _with_vanished_files(corpus, tmp_path / "copy", every=3)
+    result = run(broken, tmp_path / "work", RECIPES[name])
+    ids, _ = sinks.read(tmp_path / "work" / "vectors.parquet")
+    failed = {failure["id"] for failure in result.failures}
+    assert (len(failed), len(set(ids)), failed & set(ids)) == (6, 12, set())
+    assert (result.values["sink_faults"], result.values["sink_max_abs_diff"]) == ([], 0)
+    assert {failure["stage"] for failure in result.failures} == {"read"}
+    with pytest.raises(UserError, match="max_failures=2"):
+        run(broken, tmp_path / "strict", RECIPES[name], limit=2)
+
+
+@pytest.mark.parametrize(
+    ("workers", "n", "at_least", "planned"),
+    [
+        (4, 1000, 1, (9, 100, 9 + 100 + 9)),
+        (4, 40, 1, (2, 4, 2 + 4 + 9)),
+        (0, 13, 1, (1, 2, 1 + 2 + 1)),
+        # Four workers that began together bring four batches: 21 would end inside a burst.
+        (4, 40, 21, (9, 24, 9 + 24 + 9)),
+    ],
+)
+def test_warm_up_drains_the_prefetch(workers: int, n: int, at_least: int, planned: Any) -> None:
+    recipe = replace(PROCESSES, workers=workers, batch_size=10)
+    warm, count, positions = plan_batches(n, recipe, at_least)
+    assert (warm, count, len(positions)) == planned
+    assert positions[warm + count - 1][-1] == max(n, 10 * count * (at_least > 1)) - 1
+    assert {len(batch) for batch in (*positions[:warm], *positions[warm + count :])} == {10}
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker processes:UserWarning")
+def test_a_pass_takes_eight_bursts(corpus: Slice, tmp_path: Path) -> None:
+    result = run(corpus, tmp_path, replace(PROCESSES, workers=4))
+    assert result.values["n_batches"] == 8 * 4
+
+
+@pytest.mark.slow
+def test_loading_and_inference_overlap(corpus: Slice, tmp_path: Path) -> None:
+    """Threads load while the device works, and the main thread does little but wait for either.
+
+    Both are shares of one pass, which other load on the machine lengthens in all its parts.
+    """
+    model = replace(MODEL, input_px=224, service_ms=20)
+    result = run(corpus, tmp_path / "work", replace(THREADS, batch_size=32), model)
+    spans = [(lane, stage, at, at + took) for lane, stage, _, at, took in result.spans]
+    forward = [(start, end) for _, stage, start, end in spans if stage == "forward"]
+    began, ended = forward[0][0], forward[-1][1]
+    loading = [(start, end) for lane, _, start, end in spans if lane.startswith("thread")]
+    loading = [(start, end) for start, end in loading if began <= start and end <= ended]
+    within = sum(
+        max(0, min(end, until) - max(start, since))
+        for start, end in loading
+        for since, until in forward
+    )
+    in_forward = sum(end - start for start, end in forward)
+    waited = sum(end - start for _, stage, start, end in spans if stage == "wait" and end <= ended)
+    share_within = within / sum(end - start for start, end in loading)
+    assert share_within >= 0.8 * in_forward / (ended - began), "0 without overlap"
+    assert in_forward + waited >= 0.9 * (ended - began)
+
+
+def _with_vanished_files(corpus: Slice, folder: Path, every: int) -> Slice:
+    """A copy of the corpus from which every n-th listed file is missing."""
+    spec = CorpusSpec("synthetic", progressive_share=0.5)
+    copy = synthetic.prepare(spec, "small_256", corpus.n, folder, lambda done, total, what: None)
+    for path in sorted(Path(copy.manifest).with_suffix("").rglob("*.jpg"))[::every]:
+        path.unlink()
+    return copy

@@ -1,0 +1,133 @@
+"""Stopped at any moment: no partial record, no process left, and the same command resumes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from experiments import decoders
+from paper.csvfile import read_columns, read_table
+from tests import making
+from tests.conftest import ROOT, RunMain, popen_interruptible
+
+STOPPED = "wallclock: stopped; what is complete is kept, the same command resumes"
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> list[str]:
+    images = tmp_path / "images"
+    images.mkdir()
+    for seed in range(3):
+        (images / f"{seed}.jpg").write_bytes(making.jpeg(seed=seed))
+    return [
+        *("corpus=folder", f"corpus.path={images}", "repeats=1", "model=null", "device=cpu"),
+        *(f"out={tmp_path / 'data'}", f"figures={tmp_path / 'figures'}"),
+    ]
+
+
+@contextmanager
+def started(arguments: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """The command in a process group of its own, as a terminal starts it."""
+    process = popen_interruptible(
+        [sys.executable, "code/main.py", *arguments],
+        cwd=ROOT,
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        yield process
+    except BaseException:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        raise
+    finally:
+        process.communicate()
+
+
+def wait_until(
+    condition: Callable[[], object], process: subprocess.Popen[str], seconds: float = 60
+) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "the condition never became true"
+        time.sleep(0.005)
+
+
+def all_end(processes: list[psutil.Process], seconds: float = 10) -> bool:
+    return not psutil.wait_procs(processes, timeout=seconds)[1]
+
+
+def stop(process: subprocess.Popen[str], how: str) -> None:
+    """End a run; an interrupted one says that it resumes."""
+    if how == "kill -9":
+        process.kill()
+    else:
+        os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    if how == "Ctrl-C":
+        assert process.returncode == 130
+        assert errors.strip() == STOPPED
+
+
+def complete(out: Path) -> dict[Path, float]:
+    return {path.parent: path.stat().st_mtime for path in out.glob("runs/*/[!.]*/COMPLETE")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["kill -9", "Ctrl-C"])
+def test_stopped_while_measuring(
+    how: str, arguments: list[str], run_main: RunMain, tmp_path: Path
+) -> None:
+    """In the middle of a cell, after two others."""
+    out = tmp_path / "data"
+    arguments += ["model.service_ms=500", "experiment.decoders.decoders=[pil]"]
+    arguments += [
+        "--experiment",
+        "decoders,cpu",
+        "experiment.decoders.dataloader.decoders=[simplejpeg]",
+    ]
+    with started(arguments) as process:
+        wait_until(lambda: list(out.glob("runs/cpu/.*.work")), process)
+        workers = psutil.Process(process.pid).children(recursive=True)
+        stop(process, how)
+    assert all_end(workers)
+    before = complete(out)
+    assert len(before) == 2
+    assert not (out / decoders.CSV).exists()
+    done = run_main(*arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 cells measured, 2 reused" in done.stdout
+    assert before.items() <= complete(out).items()
+    assert not list(out.glob("runs/*/.*")), "scratch folders and partial records are left"
+    assert read_columns(out / decoders.CSV) == list(decoders.COLUMNS)
+    (row,) = read_table(out / decoders.CSV)
+    assert (row["image_set"], row["decoder"], row["status"]) == ("original", "pil", "ok")
+
+
+@pytest.mark.parametrize("how", ["kill -9", "Ctrl-C"])
+@pytest.mark.slow
+def test_stopped_while_rendering(how: str, tmp_path: Path) -> None:
+    cache = tmp_path / "data" / "corpora"
+    arguments = [
+        *("--experiment", "decoders", "--n", "3000", "repeats=1", "model=null", "device=cpu"),
+        "experiment.decoders.images={small_256:3000}",
+        *(f"out={tmp_path / 'data'}", f"figures={tmp_path / 'figures'}"),
+    ]
+    with started(arguments) as process:
+        wait_until(lambda: len(list(cache.rglob("*.jpg"))) > 20, process)
+        stop(process, how)
+    assert not list(cache.rglob("*.csv")), "a manifest of what was not rendered"
+    for path in cache.rglob("*.jpg"):
+        assert path.read_bytes()[-2:] == b"\xff\xd9"
+    for path in cache.rglob("*.json"):
+        json.loads(path.read_text(encoding="utf-8"))

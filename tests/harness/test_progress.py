@@ -1,0 +1,131 @@
+"""How long a run will take: the paper's figures first, this machine's own records after."""
+
+import io
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import experiments
+from harness import provenance, records
+from harness.progress import Estimator
+from harness.records import Record
+from paper import settings
+from tests.conftest import ROOT
+from tests.experiments import made
+from wallclock import progress
+from wallclock.progress import format_duration
+from wallclock.recipe import Recipe
+
+
+def cell(n: int = 100) -> Record:
+    record = made.record("serial", "serial", "pil-small_256", {}, {}, recipe=Recipe("pil"))
+    return replace(record, cell=replace(record.cell, corpus=replace(record.cell.images, n=n)))
+
+
+def test_more_images_take_longer(tmp_path: Path) -> None:
+    estimator = Estimator(tmp_path, 2)
+    assert 0 < estimator.seconds(cell(100).cell) < estimator.seconds(cell(1_000).cell)
+
+
+def test_earlier_record_of_this_machine(tmp_path: Path) -> None:
+    records.write(tmp_path / "serial" / "key", replace(cell(100), seconds=1_000.0))
+    estimator = Estimator(tmp_path, 2)
+    assert estimator.seconds(cell(100).cell) == pytest.approx(1_000)
+    assert estimator.seconds(cell(200).cell) == pytest.approx(2_000, rel=0.01)
+
+
+def test_crash_is_ignored(tmp_path: Path) -> None:
+    before = Estimator(tmp_path, 2).seconds(cell().cell)
+    records.write(tmp_path / "serial" / "key", replace(cell(), status="error", seconds=0.0))
+    assert Estimator(tmp_path, 2).seconds(cell().cell) == before
+
+
+def test_format_duration() -> None:
+    texts = {0: "0 s", 89: "89 s", 90: "2 min", 5399: "90 min", 5400: "1.5 h", 36_000: "10.0 h"}
+    assert {seconds: format_duration(seconds) for seconds in texts} == texts
+
+
+def test_corpus_lines_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_LINE_INTERVAL_S", -1.0)
+    output = io.StringIO()
+    with progress.bars(Console(file=output, width=100)) as bars:
+        report = progress.CorpusProgress(bars)
+        for step in ("download", "validate"):
+            for done in (1, 2):
+                report.add_bytes(10**6 if step == "download" else 0)
+                report(done, 2, step)
+    texts = [line.split(",")[0] for line in output.getvalue().splitlines()]
+    assert texts == [f"{step}: {n} of 2" for step in ("download", "validate") for n in (1, 2)]
+    assert "MB/s" in output.getvalue().splitlines()[1]
+
+
+def on_a_t4(words: str) -> dict[str, tuple[int, float]]:
+    """Experiment → its cells and minutes on the paper's machine, for a command line."""
+    chosen = settings.load(settings.translate(f"{words} corpus=abo device=cuda".split()))
+    plan, estimator = made.AboPlan(chosen, lambda *_: None), Estimator(Path("/nowhere"), 16)
+    grids = {
+        name: experiments.load(name).cells(plan, options)
+        for name, options in chosen.experiments.items()
+    }
+    # The frontier's second round: each system once more, in one variant.
+    one_variant = {**chosen.experiments["frontier"], "all_variants": False}
+    grids["frontier"] += experiments.load("frontier").cells(plan, one_variant)
+    return {
+        name: (len(grid), sum(map(estimator.seconds, grid)) / 60) for name, grid in grids.items()
+    }
+
+
+def estimates() -> list[str]:
+    """The rows of REPRODUCE.md: cells and minutes by default, then with REPEATS=5.
+
+    What is simulated has no cells, and takes no time.
+    """
+    command = "--n 100000 --experiment all"
+    default, long = on_a_t4(command), on_a_t4(f"{command} profile=long repeats=5")
+    rows = [
+        f"{name} | {cells} | {minutes:.1f} | {long[name][0]} | {long[name][1]:.1f}"
+        for name, (cells, minutes) in default.items()
+        if cells
+    ]
+    sums = [sum(column) for of in (default, long) for column in zip(*of.values(), strict=True)]
+    return [*rows, "all | {} | {:.0f} | {} | {:.0f}".format(*sums)]
+
+
+def test_a_bar_is_updated_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("wallclock.progress.time.monotonic", lambda: now[0])
+    with progress.bars(Console(file=io.StringIO())) as bars:
+        report, shown = progress.CorpusProgress(bars), []
+        for done in range(1, 352):
+            now[0] += 0.001
+            report(done, 351, "embedding")
+            shown.append(bars.tasks[0].completed)
+    assert shown[0] == 1
+    assert len(set(shown)) == 4 + 1  # the last one is shown at once
+    assert shown[-1] == 351
+
+
+@pytest.mark.slow
+def test_default_run_ends_in_90_minutes_on_a_t4(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provenance, "gpus", lambda: [{"name": "Tesla T4"}])
+    expected = estimates()
+    assert int(expected[-1].split(" | ")[2]) <= 90
+    row = r"^\| (\w+ \| \d+ \| [\d.]+ \| \d+ \| [\d.]+) \|"
+    text = (ROOT / "REPRODUCE.md").read_text(encoding="utf-8")
+    assert re.findall(row, text, flags=re.MULTILINE) == expected
+
+
+def test_images_that_load_beside_the_forward_pass_take_no_time(tmp_path: Path) -> None:
+    """By the paper: with libjpeg-turbo four workers hide the loading, with Pillow nothing does."""
+    timed = {}
+    for decoder in ("pil", "turbojpeg"):
+        recipe = Recipe(decoder, decoder=decoder, engine="dataloader", device="cuda")
+        recipe = replace(recipe, workers=4, batch_size=32)
+        one = made.record("t4", "throughput", decoder, {}, {}, recipe=recipe).cell
+        one = replace(one, corpus=replace(one.images, n=10_000))
+        timed[decoder] = Estimator(tmp_path, 16).seconds(one)
+    assert timed["turbojpeg"] == pytest.approx(5 + (10_000 + 9 * 32) / 264)
+    assert timed["pil"] == pytest.approx(5 + (10_000 + 9 * 32) * (1 / 264 + 0.0025))

@@ -1,0 +1,325 @@
+"""Records: keys that identify every setting; complete or refused; one archive per run."""
+
+import io
+import json
+import shutil
+import tarfile
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments import frontier
+from harness import records
+from harness.records import Record
+from harness.spec import Cell, Slice
+from tests.fixture_run import FIXTURES, fixture_records, fixture_runs
+from wallclock import files
+from wallclock.errors import UserError
+from wallclock.recipe import ModelSpec, Recipe
+
+CELL = Cell(
+    "serial",
+    "serial",
+    "pil-small_256",
+    1,
+    Recipe("pil"),
+    Slice("synthetic", "small_256", 4, "0" * 64, "/somewhere/small_256.csv"),
+    ModelSpec("null", "none"),
+    {"page_cache": "warm", "max_failures": 10},
+)
+IDENTITY = {"machine": {"cpu": "a"}, "versions": {"pillow": "13"}, "code": "c0de"}
+RECORD = Record(
+    CELL,
+    samples={"wall": [12_345], "decode": [1, 2, 3]},
+    values={"n_embedded": 3},
+    failures=[{"id": "ü.jpg", "stage": "decode", "reason": "damaged"}],
+    environment={**IDENTITY, "command": "python code/main.py"},
+    seconds=1.5,
+)
+FILES = ["record.json", "samples.json", "COMPLETE"]
+#: A cell of the fixture run with three repeats.
+KEPT = "ours-allocator-keep-synthetic-original-all"
+
+
+def changed() -> Iterator[Cell]:
+    """CELL with one field of it, its recipe, corpus, model or parameters changed."""
+    others: dict[type, Any] = {int: 7, float: 0.5, str: "other"}
+    others[tuple] = (0.1, 0.2, 0.3)
+    for part in ("recipe", "corpus", "model"):
+        owner = getattr(CELL, part)
+        for name in {field.name for field in fields(owner)} - {"manifest"}:
+            value = getattr(owner, name)
+            value = not value if isinstance(value, bool) else others[type(value)]
+            yield replace(CELL, **{part: replace(owner, **{name: value})})
+    for name in ("experiment", "protocol", "label", "repeat"):
+        yield replace(CELL, **{name: others[type(getattr(CELL, name))]})
+    for name in ("page_cache", "new"):
+        yield replace(CELL, params={**CELL.params, name: "other"})
+    yield replace(CELL, corpus=None)
+
+
+# --- keys ---------------------------------------------------------------------------------------
+
+
+def test_changed_setting_changes_key() -> None:
+    keys = [records.key_of(cell, IDENTITY) for cell in (CELL, *changed())]
+    assert len({*keys}) == len(keys) > 30
+
+
+@pytest.mark.parametrize("part", sorted(IDENTITY))
+def test_changed_identity_changes_key(part: str) -> None:
+    assert records.key_of(CELL, {**IDENTITY, part: "other"}) != records.key_of(CELL, IDENTITY)
+
+
+def test_manifest_path_is_not_in_key() -> None:
+    assert CELL.corpus is not None
+    moved = replace(CELL, corpus=replace(CELL.corpus, manifest="/elsewhere.csv"))
+    assert records.key_of(moved, IDENTITY) == records.key_of(CELL, IDENTITY)
+
+
+@given(st.text(min_size=1, max_size=60), st.integers(0, 99))
+def test_key_is_a_file_name(label: str, repeat: int) -> None:
+    key = records.key_of(replace(CELL, label=label, repeat=repeat), IDENTITY)
+    assert "/" not in key
+    assert key.isascii()
+    assert f"-r{repeat}-" in key
+
+
+def test_cell_json_round_trip() -> None:
+    for cell in changed():
+        assert Cell.from_json(json.loads(json.dumps(cell.to_json()))) == cell
+
+
+# --- one record ---------------------------------------------------------------------------------
+
+
+def test_round_trip_with_extra_file(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    trace.write_bytes(b"{}")
+    target = tmp_path / "runs" / "serial" / "key"
+    records.write(target, RECORD, [trace])
+    loaded = records.load(target)
+    assert loaded.cell.identity() == CELL.identity()
+    assert replace(loaded, cell=CELL) == RECORD
+    assert (target / "trace.json").read_bytes() == b"{}"
+    assert not trace.exists()
+    assert loaded.ok
+    assert loaded.seconds_in("decode") == 6e-9
+    assert loaded.seconds_in("never ran") == 0
+
+
+def test_equal_records_give_equal_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        records.write(tmp_path / name, RECORD)
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("edit", ["one byte", "emptied", "not text", "removed"])
+def test_edited_record_is_refused(tmp_path: Path, name: str, edit: str) -> None:
+    records.write(tmp_path / "key", RECORD)
+    path = tmp_path / "key" / name
+    data = path.read_bytes()
+    path.unlink()
+    edits = {"one byte": data[:-2] + b"0" + data[-1:], "emptied": b"", "not text": b"\xff\xfe"}
+    if edit in edits:
+        path.write_bytes(edits[edit])
+    assert records.reusable(tmp_path / "key") is None
+    words = "changed after it was written" if edit in edits else "no complete record"
+    with pytest.raises(UserError, match=words):
+        records.load(tmp_path / "key")
+
+
+@pytest.mark.parametrize(
+    ("status", "reused"), [("ok", True), ("unavailable", False), ("oom", False), ("error", False)]
+)
+def test_final_status_is_reused(tmp_path: Path, status: str, reused: bool) -> None:
+    records.write(tmp_path / "key", replace(RECORD, status=status, reason="why"))
+    record = records.reusable(tmp_path / "key")
+    assert (record is not None) is reused
+    assert record is None or (record.status, record.reason) == (status, "why")
+
+
+def test_rewritten_record_replaces_the_old_one(tmp_path: Path) -> None:
+    records.write(tmp_path / "key", replace(RECORD, status="error", reason="crashed"))
+    records.write(tmp_path / "key", RECORD)
+    assert records.load(tmp_path / "key").status == "ok"
+    assert [path.name for path in tmp_path.iterdir()] == ["key"]
+
+
+class Killed(BaseException):
+    """Nothing in `records.write` handles it: it ends there as at a kill."""
+
+
+@pytest.mark.parametrize("writes", [0, 1, 2, 3])
+def test_killed_write_leaves_no_record(
+    tmp_path: Path, writes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, remaining = tmp_path / "runs" / "serial" / "key", iter(range(writes))
+
+    def limited(function: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            if next(remaining, None) is None:
+                raise Killed
+            return function(*arguments)
+
+        return call
+
+    monkeypatch.setattr(records, "write_text", limited(files.write_text))
+    monkeypatch.setattr(Path, "rename", limited(Path.rename))
+    with pytest.raises(Killed):
+        records.write(target, RECORD)
+    monkeypatch.undo()
+    assert records.reusable(target) is None
+    records.write_index(tmp_path / "runs", "serial", ["key"])
+    assert records.load_experiment(tmp_path / "runs", "serial") == []
+    records.write(target, RECORD)  # leftovers of the killed write do not interfere
+    assert records.reusable(target) is not None
+    assert len(records.load_experiment(tmp_path / "runs", "serial")) == 1
+    assert sorted(path.name for path in target.parent.iterdir()) == ["index.json", "key"]
+
+
+# --- runs ---------------------------------------------------------------------------------------
+
+
+def write_run(runs: Path) -> None:
+    """Records b, a (in this order) and one that the index does not name."""
+    for key, repeat in (("a", 0), ("b", 1), ("old", 2)):
+        record = replace(RECORD, cell=replace(CELL, repeat=repeat))
+        records.write(runs / "serial" / key, record)
+    records.write_index(runs, "serial", ["b", "never measured", "a"])
+
+
+def test_index_selects_and_orders(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    assert [record.cell.repeat for record in records.load_experiment(tmp_path, "serial")] == [1, 0]
+    assert records.load_experiment(tmp_path, "decoders") == []
+    assert records.attachment(tmp_path, "serial", "absent.json") is None
+    assert records.attachment(tmp_path, "decoders", "absent.json") is None
+
+
+def test_durations_skip_unfinished_records(tmp_path: Path) -> None:
+    records.write(tmp_path / "serial" / "a", RECORD)
+    records.write(tmp_path / "serial" / "crashed", replace(RECORD, status="error", seconds=0.0))
+    (tmp_path / "serial" / "junk").mkdir()
+    (tmp_path / "serial" / "junk" / "record.json").write_text("{", encoding="utf-8")
+    assert [seconds for _, seconds in records.durations(tmp_path)] == [1.5]
+
+
+def test_pack_round_trip(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs")
+    archive = tmp_path / records.ARCHIVE
+    assert records.pack([tmp_path / "runs"], archive) == 2
+    records.unpack(archive, tmp_path / "unpacked")
+    names = sorted(path.name for path in (tmp_path / "unpacked" / "serial").iterdir())
+    assert names == ["a", "b", "index.json"]
+    packed, unpacked = (
+        records.load_experiment(tmp_path / name, "serial") for name in ("runs", "unpacked")
+    )
+    assert packed == unpacked
+    before = archive.read_bytes()
+    (tmp_path / "runs" / "serial" / "a" / "record.json").touch(mode=0o600)
+    records.pack([tmp_path / "unpacked"], archive)
+    assert archive.read_bytes() == before
+
+
+def test_pack_refuses_edited_and_empty(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no records under"):
+        records.pack([tmp_path / "runs"], tmp_path / records.ARCHIVE)
+    write_run(tmp_path / "runs")
+    (tmp_path / "runs" / "serial" / "a" / "samples.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(UserError, match="changed after it was written"):
+        records.pack([tmp_path / "runs"], tmp_path / records.ARCHIVE)
+    assert not (tmp_path / records.ARCHIVE).exists()
+
+
+@pytest.fixture
+def two_runs(tmp_path: Path) -> list[Path]:
+    """Our cells of the frontier, once; of one a copy of that and two more repeats."""
+    source, runs = fixture_runs() / "frontier", [tmp_path / "a", tmp_path / "b"]
+    keys = [path.name for path in sorted(source.glob("ours-*"))]
+    held = ([key for key in keys if "-r0-" in key], [key for key in keys if KEPT in key])
+    for run, names in zip(runs, held, strict=True):
+        for name in names:
+            shutil.copytree(source / name, run / "frontier" / name)
+        records.write_index(run, "frontier", names)
+    return runs
+
+
+def test_runs_are_joined(two_runs: list[Path], tmp_path: Path) -> None:
+    """As `repeats=1` and then `repeats=3` of a few systems leave them."""
+    archive = tmp_path / records.ARCHIVE
+    assert records.pack(two_runs, archive) == 6
+    records.unpack(archive, tmp_path / "joined")
+    once, more, joined = (
+        records.load_experiment(run, "frontier") for run in (*two_runs, tmp_path / "joined")
+    )
+    assert [record.cell.repeat for record in more] == [0, 1, 2]
+    assert joined == [*once, *more[1:]]
+    rows = frontier.tables(joined)[frontier.CSV]
+    (row,) = (r for r in rows if (r["system"], r["image_set"]) == ("ours", "original"))
+    assert row["repeats"] == 3
+
+
+@pytest.mark.parametrize("key", ["same", "of another commit"])
+def test_a_cell_measured_in_two_runs_is_refused(
+    two_runs: list[Path], tmp_path: Path, key: str
+) -> None:
+    (folder,) = (two_runs[1] / "frontier").glob(f"{KEPT}*-r0-*")
+    records.write(folder, replace(records.load(folder), seconds=7.0))
+    if key != "same":
+        folder = folder.rename(folder.with_name(f"{KEPT}-r0-0123"))
+        names = [path.name for path in folder.parent.glob("ours-*")]
+        records.write_index(two_runs[1], "frontier", names)
+    with pytest.raises(UserError, match=rf"a/.* and {folder} measured the same cell: delete one"):
+        records.pack(two_runs, tmp_path / records.ARCHIVE)
+    with pytest.raises(UserError, match=r"no records under .*absent"):
+        records.pack([two_runs[0], tmp_path / "absent"], tmp_path / records.ARCHIVE)
+    assert not (tmp_path / records.ARCHIVE).exists()
+
+
+@pytest.mark.parametrize("run", [0, 1])
+def test_a_cell_measured_in_one_of_two_runs_is_kept(
+    two_runs: list[Path], tmp_path: Path, run: int
+) -> None:
+    (folder,) = (two_runs[run] / "frontier").glob(f"{KEPT}*-r0-*")
+    measured = records.load(folder)
+    records.write(folder, replace(measured, status="unavailable", reason="no library", seconds=7.0))
+    records.pack(two_runs, tmp_path / records.ARCHIVE)
+    records.unpack(tmp_path / records.ARCHIVE, tmp_path / "joined")
+    joined = records.load_experiment(tmp_path / "joined", "frontier")
+    assert [r for r in joined if r.cell == measured.cell] == [measured]
+
+
+@pytest.mark.parametrize("damage", ["absent", "truncated", "not an archive"])
+def test_unpack_refuses_damage(tmp_path: Path, damage: str) -> None:
+    archive = tmp_path / records.ARCHIVE
+    if damage != "absent":
+        intact = (FIXTURES / records.ARCHIVE).read_bytes()
+        archive.write_bytes(intact[: len(intact) // 2] if damage == "truncated" else b"text")
+    with pytest.raises(UserError, match="no archive" if damage == "absent" else "is damaged"):
+        records.unpack(archive, tmp_path / "runs")
+
+
+@pytest.mark.parametrize("name", ["../outside", "/tmp/outside", "a/../../outside", "link"])
+def test_unpack_refuses_unsafe_paths(tmp_path: Path, name: str) -> None:
+    archive = tmp_path / records.ARCHIVE
+    with tarfile.open(archive, "w:xz") as packed:
+        member = tarfile.TarInfo(name)
+        if name == "link":
+            member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        packed.addfile(member, io.BytesIO())
+    with pytest.raises(UserError, match="is not a plain file"):
+        records.unpack(archive, tmp_path / "runs")
+    assert {path.name for path in tmp_path.iterdir()} <= {records.ARCHIVE, "runs"}
+
+
+def test_fixture_records() -> None:
+    assert len(fixture_records("frontier")) > 100
+    assert fixture_records("never_ran") == []

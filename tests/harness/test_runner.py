@@ -1,0 +1,156 @@
+"""The runner with real workers: missing files, crashes, refused requests, retries, order."""
+
+import io
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from experiments import decoders, serial
+from harness import records, runner
+from harness.plan import Plan
+from harness.records import Record
+from harness.runner import Report
+from harness.spec import Cell
+from tests.experiments import made
+from wallclock.errors import UserError
+from wallclock.recipe import ModelSpec, Recipe
+
+
+def measure(cells: Sequence[Cell], plan: Plan) -> tuple[Report, str]:
+    """Run cells; return the report and what was printed."""
+    output = io.StringIO()
+    console = Console(file=output, width=200)
+    report = runner.run(cells, plan.settings, {"command": "test"}, console)
+    return report, output.getvalue()
+
+
+def by_label(plan: Plan, experiment: str) -> dict[str, Record]:
+    recorded = records.load_experiment(plan.settings.runs, experiment)
+    return {record.cell.label: record for record in recorded}
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    return made.plan(tmp_path, "experiment=[serial,decoders]", "repeats=1")
+
+
+@pytest.fixture
+def decoder_cells(plan: Plan) -> list[Cell]:
+    return decoders.cells(plan, plan.settings.experiments["decoders"])
+
+
+@pytest.mark.slow
+def test_vanished_image_fails_in_every_protocol(
+    plan: Plan, decoder_cells: list[Cell], tmp_path: Path
+) -> None:
+    labels = ("fidelity-original", "agreement-original", "pil-original")
+    cells = [*serial.cells(plan, plan.settings.experiments["serial"]), *decoder_cells]
+    cells = [cell for cell in cells if cell.label in labels]
+    (tmp_path / "images" / "1.jpg").unlink()
+    report, _ = measure(cells, plan)
+    assert report.crashed == []
+    assert report.measured == len(cells) == 4
+    for experiment in ("serial", "decoders"):
+        for label, record in by_label(plan, experiment).items():
+            assert record.status == "ok", label
+            expected = [{"id": "1.jpg", "stage": "read", "reason": "No such file or directory"}]
+            assert record.failures == expected, label
+    rows = decoders.tables(list(by_label(plan, "decoders").values()))[decoders.CSV]
+    assert [row["n_buffers"] for row in rows] == [2]
+    assert serial.tables(list(by_label(plan, "serial").values()))
+
+
+def test_all_images_vanished(plan: Plan, decoder_cells: list[Cell], tmp_path: Path) -> None:
+    for path in (tmp_path / "images").iterdir():
+        path.unlink()
+    line = r"every image failed; the first, 0\.jpg, in read: No such file"
+    with pytest.raises(UserError, match=line):
+        measure(decoder_cells[:1], plan)
+
+
+@pytest.mark.slow
+def test_crash_is_an_error_row_and_is_retried(plan: Plan, decoder_cells: list[Cell]) -> None:
+    valid = decoder_cells[1]
+    # The protocol `profiler` without its parameters: a bug, as far as the worker can tell.
+    broken = replace(valid, protocol="profiler", label="broken", params={})
+    report, printed = measure([broken, valid], plan)
+    ((name, stderr),) = report.crashed
+    assert (report.measured, name) == (1, "decoders/broken original #1")
+    assert "Traceback" in stderr
+    assert "error: KeyError: 'rounds'" in printed
+    after = by_label(plan, "decoders")
+    assert (after["broken"].status, after["broken"].reason) == ("error", "KeyError: 'rounds'")
+    assert after[valid.label].ok
+    again, _ = measure([broken, valid], plan)
+    assert (again.reused, len(again.crashed)) == (1, 1)
+
+
+def test_refused_by_a_worker(plan: Plan, decoder_cells: list[Cell]) -> None:
+    unknown = replace(decoder_cells[0], protocol="decode", recipe=Recipe("x", decoder="turbo"))
+    with pytest.raises(UserError, match="is called 'turbo'; did you mean turbojpeg"):
+        measure([unknown], plan)
+    assert by_label(plan, "decoders") == {}
+
+
+def test_missing_library_is_a_row(
+    plan: Plan, decoder_cells: list[Cell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WALLCLOCK_LIBTURBOJPEG", "/nonexistent/libturbojpeg.so")
+    cells = [
+        cell for cell in decoder_cells if cell.label in ("agreement-original", "turbojpeg-original")
+    ]
+    report, _ = measure(cells, plan)
+    assert (report.measured, report.crashed) == (2, [])
+    after = by_label(plan, "decoders")
+    assert after["turbojpeg-original"].status == "unavailable"
+    (row,) = decoders.tables(list(after.values()))[decoders.CSV]
+    assert row["status"] == "unavailable"
+    assert "libturbojpeg is not installed: sudo apt-get install" in str(row["reason"])
+    agreement = after["agreement-original"].values["agreement"]
+    assert "unavailable" in agreement["turbojpeg"]
+    assert agreement["opencv"]["max_abs_diff"] <= 2
+
+
+def test_changed_corpus_is_refused(plan: Plan, decoder_cells: list[Cell], tmp_path: Path) -> None:
+    (tmp_path / "images" / "00.jpg").write_bytes((tmp_path / "images" / "0.jpg").read_bytes())
+    Plan(plan.settings, lambda done, total, step: None).slice("original", 3)
+    with pytest.raises(UserError, match="the corpus changed during the run"):
+        measure(decoder_cells[:1], plan)
+
+
+def tasks(blocks: Sequence[tuple[str, int, int]]) -> list[runner._Task]:
+    rest = Recipe("x"), None, ModelSpec("m")
+    return [
+        runner._Task(Cell(experiment, "serial", f"{i}", repeat, *rest), Path())
+        for experiment, repeat, size in blocks
+        for i in range(size)
+    ]
+
+
+@given(
+    blocks=st.lists(
+        st.tuples(st.sampled_from(["serial", "cpu"]), st.integers(0, 2), st.integers(1, 6)),
+        max_size=6,
+    ),
+    seed=st.integers(0, 99),
+)
+def test_shuffled_within_blocks(blocks: list[tuple[str, int, int]], seed: int) -> None:
+    planned = tasks(blocks)
+    order = runner._shuffled(planned, seed)
+    assert Counter(map(id, order)) == Counter(map(id, planned))
+    names = [(task.cell.experiment, task.cell.repeat) for task in order]
+    order_of_blocks = dict.fromkeys(block[:2] for block in blocks)
+    assert names == [name for name in order_of_blocks for _ in range(names.count(name))]
+    assert runner._shuffled(planned, seed) == order
+
+
+def test_seed_decides_the_order() -> None:
+    planned = tasks([("serial", 0, 12)])
+    shuffled = [runner._shuffled(planned, seed) for seed in range(5)]
+    assert len({tuple(task.cell.label for task in order) for order in shuffled}) == 5

@@ -1,0 +1,118 @@
+"""Packs for comparison, and the late store: the same bytes by every reader."""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from harness.corpora import manifest as manifests
+from harness.corpora import readers, synthetic
+from harness.corpora.abo import pack
+from harness.corpora.manifest import Manifest
+from harness.spec import CorpusSpec
+from harness.testbed import ranges
+from harness.testbed.ranges import RangeFile, RangeReader, Ranges
+from wallclock.errors import ImageError
+from wallclock.files import sha256_bytes
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    """Ten originals: two row groups of Parquet."""
+    folder = tmp_path_factory.mktemp("corpus")
+    prepared = synthetic.prepare(CorpusSpec("synthetic"), "original", 10, folder, lambda *_: None)
+    return replace(manifests.load(Path(prepared.manifest)), kind="packed")
+
+
+@pytest.fixture
+def store(files: Manifest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """The store's port; it waits by a line in the file `waits`."""
+    (tmp_path / "secret").write_text("x")
+    waits = tmp_path / "waits"
+    monkeypatch.setattr(time, "sleep", lambda s: waits.open("a").write(f"{s:g} ") and None)
+    with ranges.serving(files.root) as port:
+        yield port
+
+
+def packed(files: Manifest, layout: str, folder: Path) -> Manifest:
+    return pack.ensure(files, layout, folder / f"x.{layout}.csv", False, lambda *_: None)
+
+
+def test_parquet_holds_the_files(files: Manifest, tmp_path: Path) -> None:
+    table = packed(files, "parquet", tmp_path)
+    reader = readers.make(table)
+    assert [sha256_bytes(reader(item)) for item in table.items] == [i.sha256 for i in files.items]
+    assert (reader.layout, table.items[9].path) == ("parquet", "1@1")
+    assert [path.name for path in readers.stored(table)] == ["images.parquet"]
+    assert packed(files, "parquet", tmp_path) == table
+    with pytest.raises(ImageError, match="the pack was changed"):
+        reader(replace(table.items[0], bytes=7))
+    size = readers.stored(table)[0].stat().st_size
+    assert size < 1.01 * sum(item.bytes for item in files.items) + 4096
+
+
+@pytest.mark.slow
+def test_pixels_are_those_of_pillow(files: Manifest, tmp_path: Path) -> None:
+    for layout in ("pixels", "pixels_256"):
+        table = packed(files, layout, tmp_path)
+        for read in (readers.make(table), readers.MapReader(table.root)):
+            for item, file in zip(table.items, files.items, strict=True):
+                image = Image.open(files.root / file.path).convert("RGB")
+                if layout == "pixels_256":
+                    image.thumbnail((256, 256), Image.Resampling.BILINEAR, reducing_gap=None)
+                    assert max(item.width, item.height) == 256
+                pixels = np.frombuffer(read(item), np.uint8).reshape(item.height, item.width, 3)
+                assert np.array_equal(pixels, np.asarray(image))
+        assert readers.storage_of(table) == item.format == "pixels"
+
+
+def test_store_answers_late(files: Manifest, store: int, tmp_path: Path) -> None:
+    reader = RangeReader(Ranges(store, "http-50"))
+    for item in files.items[:2]:
+        assert sha256_bytes(reader(item)) == item.sha256
+    assert (tmp_path / "waits").read_text() == "0.05 0.05 "
+    with pytest.raises(ImageError, match="the pack was changed"):
+        reader(replace(files.items[0], bytes=files.items[0].bytes + 1))
+    for name in ("none", "../secret", "%2e%2e/secret"):
+        with pytest.raises(ImageError, match="404"):
+            Ranges(store, "http-0")(name, 0, 1)
+
+
+def test_file_of_the_store_is_sought_without_requests(
+    files: Manifest, store: int, tmp_path: Path
+) -> None:
+    item = files.items[0]
+    data, file = (
+        (files.root / item.path).read_bytes(),
+        RangeFile(Ranges(store, "http-0"), item.path),
+    )
+    assert file.seek(-5, os.SEEK_END) == item.bytes - 5
+    assert file.read(99) + file.read(1) == data[-5:]
+    assert file.seek(1) == file.seek(0, os.SEEK_CUR) == 1
+    assert file.read(item.bytes) == data[1:]
+    # The length, the end, the rest.
+    assert (tmp_path / "waits").read_text() == "0 " * 3
+
+
+def test_parquet_from_the_store(files: Manifest, tmp_path: Path) -> None:
+    table = packed(files, "parquet", tmp_path)
+    with ranges.serving(table.root) as port:
+        store = Ranges(port, "http-0")
+        reader = readers.ParquetReader(table.root, lambda: RangeFile(store, readers.PARQUET_FILE))
+        assert [sha256_bytes(reader(i)) for i in table.items] == [i.sha256 for i in files.items]
+
+
+def test_store_ends_with_what_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    with ranges._Server(("127.0.0.1", 0), ranges._Handler) as server:
+        monkeypatch.setattr(os, "getppid", lambda: server._parent)
+        server.service_actions()
+        monkeypatch.setattr(os, "getppid", lambda: 1)
+        server.service_actions()
+    assert ended == [1]

@@ -1,0 +1,184 @@
+"""The command line: one small run end to end, again, rebuilt from its records, and mistakes."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import experiments
+from paper.csvfile import read_columns, read_table
+from tests.conftest import ROOT, Run, RunMain
+from wallclock.clock import STAGES
+
+RAN = ("serial", "cpu")
+
+
+def one_line(done: subprocess.CompletedProcess[str]) -> str:
+    """The only line of a refusal; there is no traceback and the status says failure."""
+    assert done.returncode not in (0, -6, -11)
+    assert "Traceback" not in done.stdout + done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    return lines[0]
+
+
+def digests(*folders: Path, without: tuple[str, ...] = ("runs", "corpora")) -> dict[str, str]:
+    """sha256 of every file by its name, but for the folders named."""
+    return {
+        f"{folder.name}/{path.relative_to(folder)}": hashlib.sha256(path.read_bytes()).hexdigest()
+        for folder in folders
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.relative_to(folder).parts[0] not in without
+    }
+
+
+class TestWithoutRunning:
+    def test_cfg_job(self, run_main: RunMain) -> None:
+        words = "--quick --n 7 --experiment serial --cfg job recipe.batch_size=5"
+        done = run_main(*words.split())
+        assert done.returncode == 0, done.stderr
+        shown = yaml.safe_load(done.stdout)
+        assert (shown["n"], shown["profile_repeats"], shown["recipe"]["batch_size"]) == (7, 3, 5)
+        # Defaults come from the dataclass and are shown, too.
+        assert shown["recipe"]["sink"] == "parquet"
+        assert list(shown["experiment"]) == ["serial"]
+
+    def test_help(self, run_main: RunMain) -> None:
+        done = run_main("--help")
+        assert done.returncode == 0
+        for word in ("--quick", "--n N", "--experiment", "corpus=folder", *experiments.ORDER):
+            assert word in done.stdout, word
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (["--multirun", "recipe=baseline,optimised"], "did you mean optimized"),
+            (["corpus=folder", "corpus.path=/nowhere/at all"], "/nowhere/at all does not exist"),
+            (["out=/etc/passwd/data"], "out=/etc/passwd/data: cannot write there"),
+            (["{"], "wallclock: "),
+        ],
+    )
+    def test_mistakes(
+        self, run_main: RunMain, arguments: list[str], words: str, tmp_path: Path
+    ) -> None:
+        paths = [] if "out=/etc/passwd/data" in arguments else [f"out={tmp_path / 'data'}"]
+        line = one_line(
+            run_main(*arguments, "model=null", f"figures={tmp_path / 'figures'}", *paths)
+        )
+        assert line.startswith("wallclock: ")
+        assert words in line
+
+    def test_another_python(self) -> None:
+        command = [sys.executable, "-S", "-E", "code/main.py", "--quick", "corpus.path=a b"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        line = one_line(done)
+        assert "this Python lacks hydra; type `make setup`" in line
+        assert "`.venv/bin/python code/main.py --quick 'corpus.path=a b'`" in line
+
+
+class TestTinyRun:
+    def test_summary_lines(self, tiny_run: Run) -> None:
+        out = tiny_run.done.stdout
+        assert "cells to measure: about" in out
+        assert "cells measured, 0 reused on cpu, corpus synthetic, weights none" in out
+        for path in (tiny_run.out, tiny_run.figures, tiny_run.out / "runs"):
+            assert str(path) in out
+        assert "claims:" in out
+
+    def test_tables(self, tiny_run: Run) -> None:
+        for name in RAN:
+            for table, columns in experiments.load(name).TABLES.items():
+                path = tiny_run.out / table
+                assert read_columns(path) == list(columns)
+                rows = read_table(path)
+                assert rows
+                assert {row["status"] for row in rows} == {"ok"}
+                assert {row["origin"] for row in rows} == {"measured"}
+                assert b"\r" not in path.read_bytes()
+                about = json.loads(path.with_suffix(".meta.json").read_text(encoding="utf-8"))
+                assert about["experiment"] == name
+                assert about["command"].startswith("python ")
+                assert {"machine", "versions", "corpora"} <= about.keys()
+
+    @pytest.mark.parametrize("name", ["t4-serial-stages.csv", "t4-serial-stages-original.csv"])
+    def test_stages_add_up_to_the_wall_time(self, tiny_run: Run, name: str) -> None:
+        rows = read_table(tiny_run.out / name)
+        assert [row["recipe"] for row in rows] == ["pil", "floor"]
+        for row in rows:
+            total = sum(float(row[f"{stage}_s"]) for stage in STAGES)
+            assert total <= float(row["wall_s"]) * 1.00001
+            assert total + float(row["unattributed_s"]) == pytest.approx(
+                float(row["wall_s"]), rel=1e-4
+            )
+            assert row["n_images"] == "2"
+            assert row["seconds_per_100k_origin"] == "extrapolated"
+
+    def test_verdicts_and_figures(self, tiny_run: Run) -> None:
+        verdicts = read_table(tiny_run.out / "claims.csv")
+        judged = {row["experiment"] for row in verdicts if row["verdict"] != "not run"}
+        assert judged == set(RAN)
+        for stem in ("fig-01-stacked-stage-time", "fig-01b-stacked-stage-time-original"):
+            for suffix in (".png", ".svg"):
+                assert (tiny_run.figures / f"{stem}{suffix}").stat().st_size > 1_000
+
+    def test_vectors_are_kept_once_per_recipe(self, tiny_run: Run) -> None:
+        paths = tiny_run.out.rglob("vectors.parquet")
+        kept = sorted(path.parent.name.rpartition("-r0-")[0] for path in paths)
+        assert kept == ["cpu-small_256", "pil-original", "pil-small_256"]
+        assert not list(tiny_run.out.rglob(".*")), "scratch folders and partial records are left"
+
+
+class TestAgain:
+    def test_same_command_writes_the_same_bytes(self, tiny_run: Run, run_main: RunMain) -> None:
+        before = digests(tiny_run.out, tiny_run.figures)
+        done = run_main(*tiny_run.arguments)
+        assert done.returncode == 0, done.stderr
+        assert "0 cells measured, " in done.stdout
+        assert "cells to measure" not in done.stdout
+        assert digests(tiny_run.out, tiny_run.figures) == before
+
+    def test_rebuilt_from_records(self, tiny_run: Run, tmp_path: Path) -> None:
+        out, figures = tmp_path / "data", tmp_path / "figures"
+        shutil.copytree(tiny_run.out / "runs", out / "runs")
+        command = [sys.executable, "-m", "paper", "figures"]
+        command += ["--out", str(out), "--figures", str(figures)]
+        subprocess.run(command, cwd=ROOT / "code", capture_output=True, check=True)
+        assert digests(out, figures) == digests(tiny_run.out, tiny_run.figures)
+
+    @pytest.mark.slow
+    def test_sweep(self, tiny_cpu: tuple[str, ...], run_main: RunMain) -> None:
+        before = {path.name for path in ROOT.iterdir()}
+        done = run_main("--multirun", "seed=0,1", *tiny_cpu)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("0 cells measured, 1 reused") == 2
+        assert {path.name for path in ROOT.iterdir()} <= before | {".hypothesis", ".pytest_cache"}
+
+    @pytest.mark.slow
+    def test_changed_setting_is_measured_again(
+        self, tiny_cpu: tuple[str, ...], run_main: RunMain
+    ) -> None:
+        done = run_main(*tiny_cpu, "max_failures=7")
+        assert "1 cells measured, 0 reused" in done.stdout, done.stderr
+
+    @pytest.mark.slow
+    def test_edited_record_is_measured_again(
+        self, tiny_cpu: tuple[str, ...], run_main: RunMain, tmp_path: Path
+    ) -> None:
+        (path,) = tmp_path.rglob("samples.json")
+        path.write_bytes(path.read_bytes().replace(b"[", b"[1,", 1))
+        assert "1 cells measured, 0 reused" in run_main(*tiny_cpu).stdout
+
+    @pytest.fixture
+    def tiny_cpu(self, tiny_run: Run, tmp_path: Path) -> tuple[str, ...]:
+        """The command of the tiny run's experiment `cpu`, on a copy of its records."""
+        shutil.copytree(tiny_run.out / "corpora", tmp_path / "data" / "corpora")
+        shutil.copytree(tiny_run.out / "runs" / "cpu", tmp_path / "data" / "runs" / "cpu")
+        return (
+            *("--n", "2", "--experiment", "cpu", "repeats=1", "model=null", "device=cpu"),
+            *(f"out={tmp_path / 'data'}", f"figures={tmp_path / 'figures'}"),
+        )

@@ -1,0 +1,130 @@
+"""The inference step: spans on the host's clock, and CUDA events placed on it."""
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from harness.engines.pipeline import DeviceStages, null_stages
+from tests import fake_cuda
+from tests.fake_cuda import MS, Device
+from tests.wallclock.test_clock import FakeClock
+from wallclock.errors import Unavailable
+from wallclock.infer import inference as module
+from wallclock.infer.inference import CudaInference, HostInference, open_inference
+from wallclock.infer.writer import Writer
+from wallclock.loader.batch import Batch, Span
+from wallclock.recipe import Recipe
+from wallclock.stages import transfer
+
+BATCH = Batch(["a"], [0], np.zeros((1, 3, 2, 2), np.float32))
+
+
+def sleeping(clock: Any, times_ms: tuple[int, int, int]) -> DeviceStages:
+    """Device stages that take so long, by advancing a clock."""
+
+    def stage(ms: int) -> Any:
+        def run(value: Any) -> Any:
+            clock(ms * MS)
+            return value
+
+        return run
+
+    h2d, forward, d2h = (stage(ms) for ms in times_ms)
+    return replace(null_stages()[1], h2d=h2d, forward=forward, d2h=d2h)
+
+
+def writer() -> tuple[Writer, list[Any]]:
+    written: list[Any] = []
+    return Writer(lambda ids, vectors: written.append((ids, vectors)), lambda: None), written
+
+
+def check(spans: list[Span], times_ms: tuple[int, int, int]) -> None:
+    assert [(name, took) for name, _, took in spans] == [
+        (name, ms * MS) for name, ms in zip(("h2d", "forward", "d2h"), times_ms, strict=True)
+    ]
+    assert all(after >= at + took for (_, at, took), (_, after, _) in pairwise(spans))
+
+
+def test_host_spans() -> None:
+    clock = FakeClock()
+
+    def advance(ns: int) -> None:
+        clock.now += ns
+
+    sink, written = writer()
+    inference = HostInference(sleeping(advance, (1, 4, 2)), sink, clock)
+    inference.submit(BATCH, 0)
+    inference.finish()
+    assert inference.lane == "main"
+    check(inference.spans[0], (1, 4, 2))
+    assert written[0][0] == ["a"]
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Device:
+    device = fake_cuda.install(monkeypatch)
+    monkeypatch.setattr(module, "perf_counter_ns", device.clock)
+    empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *shape, pin_memory=False, **kw: empty(*shape, **kw))
+    return device
+
+
+@pytest.mark.parametrize("in_flight", [0, 2])
+def test_event_spans(cuda: Device, in_flight: int) -> None:
+    times = (1, 4, 0)
+    stages = sleeping(cuda.work, times)
+    sink, written = writer()
+    inference = CudaInference(stages, sink, in_flight)
+    batch = replace(BATCH, images=torch.zeros(1, 3))
+    for number in range(5):
+        inference.submit(replace(batch, ids=[str(number)]), 0)
+        assert len(written) == max(0, number + 1 - in_flight)
+        assert inference._in_flight.maxlen is None
+        assert len(inference._in_flight) <= in_flight
+    inference.finish()
+    assert [ids for ids, _ in written] == [[str(number)] for number in range(5)], "in order"
+    assert inference.lane == "gpu"
+    for spans in inference.spans:
+        check(spans, times)
+    assert cuda.waits == 10, "forward waits for its copy in, the copy out for its forward"
+
+
+def test_only_threads_overlap_on_a_gpu(cuda: Device) -> None:
+    sink, _ = writer()
+    for engine, in_flight in (("serial", 0), ("dataloader", 0), ("threads", 2)):
+        recipe = Recipe("x", engine=engine, device="cuda")
+        inference = open_inference(null_stages()[1], recipe, sink)
+        assert isinstance(inference, CudaInference)
+        assert inference._max_in_flight == in_flight
+        assert cuda.blocking == (in_flight > 0), "a plain loop polls, which takes a core"
+    assert isinstance(open_inference(null_stages()[1], Recipe("x"), sink), HostInference)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "driver", "reason"),
+    [
+        ("13.0", "535.183.06", "for CUDA 13.0, which needs driver 580 or newer, .* 535.183.06. Up"),
+        ("13.0", "580.65.06", "sees no CUDA device$"),
+        ("12.8", "470.82.01", "needs driver 525 .*type `PIP_EXTRA_INDEX_URL=.* LOCK=paper`$"),
+        (None, "580.65.06", "it is built without CUDA, and Tesla T4 is here$"),
+    ],
+)
+def test_a_gpu_that_torch_cannot_use(
+    cuda: str | None, driver: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus = [{"name": "Tesla T4", "driver": driver}]
+    monkeypatch.setattr("wallclock.machine.gpus", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    with pytest.raises(Unavailable, match=reason):
+        transfer.make("cuda")
+
+
+def test_cuda_transfers_synchronize(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert transfer.make("cuda").synchronize is torch.cuda.synchronize
+    assert transfer.make("cpu").synchronize is None

@@ -1,0 +1,366 @@
+"""The job on a cluster: how it is cut, what is committed once, what survives a kill.
+
+Ray runs in processes of its own: a cluster of two small nodes, and the command.
+"""
+
+import io
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from rich.console import Console
+
+from harness.testbed import ray_nodes
+from harness.testbed.ray_nodes import Nodes
+from tests import making
+from tests.conftest import ROOT
+from tests.wallclock.job.conftest import DAMAGED, QUICK, TWINS, Content, N, content
+from wallclock.errors import UserError
+from wallclock.job import embed
+from wallclock.job.dataset import Dataset, Part
+from wallclock.job.listing import list_items
+from wallclock.job.place import cluster
+from wallclock.job.place.here import open_network
+from wallclock.job.plan import Job
+from wallclock.job.run import Run, Tally
+from wallclock.job.settings import JobSettings
+from wallclock.job.stores.folder import Folder
+from wallclock.predict import pool
+from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
+from wallclock.predict.model import Pipeline
+from wallclock.predict.pool import Node
+
+# --- sizes of pools -----------------------------------------------------------------------------
+
+#: 100 images a second on a core.
+COSTS = StageCosts(decode_s=0.01)
+
+
+def on_gpu(per_image_s: float) -> Pipeline:
+    machine, setup = Machine(16, gpu=True), JobSetup(16, 64, "threads")
+    return Pipeline(COSTS, StepTime(0.0, per_image_s), machine, setup)
+
+
+def on_cpu(cores: int, forward_s: float) -> Pipeline:
+    machine = Machine(cores, shares_cores=True, forward_cores=cores)
+    setup = JobSetup(cores, 64, "threads")
+    return Pipeline(COSTS, StepTime(0.0, forward_s / cores), machine, setup)
+
+
+@pytest.mark.parametrize(
+    ("per_image_s", "cpus", "limits"), [(1 / 400, 4, "accelerator"), (1 / 5000, 16, "transform")]
+)
+def test_a_gpu_gets_the_cores_that_keep_it_busy(per_image_s: float, cpus: int, limits: str) -> None:
+    found = pool.size([Node(32, 2), Node(4), Node(32, 2)], 99, on_gpu(per_image_s), gpu=True)
+    assert (found.actors, found.gpus) == (4, 1)
+    assert found.cpus == pytest.approx(cpus, abs=1)
+    assert "a core prepares 100 images/s" in str(found)
+    assert limits in found.reason
+    assert found.img_per_s == pytest.approx(min(1 / per_image_s, 100 * found.cpus), rel=0.05)
+
+
+def test_without_a_gpu_actors_are_as_large_as_they_can_be() -> None:
+    light, nodes = on_cpu(8, 1e-9), [Node(8), Node(8), Node(0)]
+    found = pool.size(nodes, 99, light, gpu=False)
+    assert (found.actors, found.cpus, found.gpus) == (2, 8, 0)
+    assert pool.size(nodes, 99, light, gpu=False, cpus=3).actors == 4
+    assert pool.size(nodes, 1, None, gpu=False).actors == 1
+    # Of 8 and 6 CPUs, actors of 8 would leave six unused.
+    found = pool.size([Node(8), Node(6)], 99, light, gpu=False)
+    assert found.actors * found.cpus == 14
+
+
+def test_a_forward_pass_on_all_cores_waits_for_those_that_load() -> None:
+    """So that it is better on one: what a shared core delays is then only its own."""
+    found = pool.size([Node(8)], 99, on_cpu(8, 0.1), gpu=False)
+    assert (found.actors, found.cpus) == (8, 1)
+    assert found.img_per_s == pytest.approx(1 / 0.11, rel=0.05)
+    assert pool.size([Node(8)], 1, on_cpu(8, 0.1), gpu=False).cpus == 8  # one shard: one actor
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpu", "cpus", "reason"),
+    [
+        ([Node(8)], True, 0, "no node has a CPU for each of its GPUs"),
+        ([Node(2, 4)], True, 0, "no node has a CPU for each of its GPUs"),
+        ([Node(0)], False, 0, "no node has a CPU"),
+        ([Node(8), Node(4)], False, 9, "no node has 9 CPUs for an actor: 8 at most"),
+    ],
+)
+def test_no_room(nodes: list[Node], gpu: bool, cpus: int, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        pool.size(nodes, 9, None, gpu=gpu, cpus=cpus)
+
+
+# --- one shard at a time, in any order, by any process ------------------------------------------
+
+
+def test_without_ray_it_is_one_line(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "find_spec", lambda name: None)
+    for address in ("local", "ray://head:10001"):
+        with pytest.raises(
+            UserError, match=f"^cluster={address} needs Ray: make setup-cluster, or"
+        ):
+            embed(images, tmp_path / "out", **QUICK, cluster=address)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def job(images: Path, tmp_path: Path) -> Job:
+    settings, out = JobSettings(**QUICK), tmp_path / "out"
+    out.mkdir()
+    recipe = replace(settings.resolved_recipe("cpu"), workers=1)
+    parts = list_items(str(images)), Dataset(Folder(out)), settings.resolved_model(), recipe
+    return Job(*parts, settings.shard, across=False)
+
+
+def embed_shard(job: Job, shard: int) -> Tally:
+    """As an actor does it."""
+    run = Run(job, job.plan(shard))
+    with run.loader() as loader:
+        return run.run(loader, open_network(job), lambda *_: None)
+
+
+def test_a_node_has_the_same_folder_and_weights(job: Job) -> None:
+    with pytest.raises(UserError, match="is not OUT: put it on a shared folder"):
+        cluster._opened(job)
+    job.dataset.describe({"identity": {"sink": "parquet", "weights": "another"}})
+    with pytest.raises(UserError, match=r"the weights of null on .* are others"):
+        cluster._opened(job)
+    job.dataset.describe({"identity": {"sink": "parquet", "weights": "none"}})
+    assert cluster._opened(job).weights_digest == "none"
+
+
+class Lossy(cluster.Cluster):
+    """A cluster that runs the first shards of each pass, in this process, and loses the others."""
+
+    def __init__(self, job: Job, runs: int) -> None:
+        self._shown = Console(file=io.StringIO(), width=200)
+        super().__init__(None, [Node(2)], JobSettings(), self._shown)
+        self._pool = pool.Pool(2, 1, 0, 50.0, "two CPUs")
+        self._of, self._runs, self.passes = job, runs, list[list[int]]()
+
+    def _pass(self, shards: Sequence[int]) -> Iterator[tuple[int, Tally]]:
+        self.passes.append([*shards])
+        for shard in shards[: self._runs]:
+            yield shard, embed_shard(self._of, shard)
+
+    def text(self) -> str:
+        return self._shown.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_what_is_lost_is_made_in_another_pass(job: Job, whole: Content) -> None:
+    job.dataset.describe({"identity": {"sink": "parquet"}, "complete": False})
+    lossy = Lossy(job, 1)
+    tally, _ = lossy.run(job, job.plan())
+    assert lossy.passes == [[0, 1, 2], [1, 2], [2]]
+    assert content(job.dataset.out) == whole
+    assert (tally.images, tally.n_failed) == (N - DAMAGED, DAMAGED)
+    assert sum(tally.wait_s.values()) <= tally.wall_s
+    assert "2 actors of 1 CPUs: two CPUs, about 100 images/s; 3 parts to make" in lossy.text()
+    assert "actors were lost: 2 parts are made again" in lossy.text()
+    assert "of the estimate; actors worked" in lossy.text()
+
+
+def test_nothing_is_left_to_make(job: Job) -> None:
+    """The driver was killed, its actors went on to the last part."""
+    for shard in range(3):
+        embed_shard(job, shard)
+    idle = Lossy(job, 1)
+    idle._pool = pool.size([Node(2)], 0, None, gpu=False)
+    assert idle.run(job, job.plan()) == (Tally(), None)
+    assert not idle.passes
+
+
+def test_a_cluster_that_loses_everything_is_given_up(job: Job) -> None:
+    lossy = Lossy(job, 0)
+    with pytest.raises(UserError, match="lost, again and again"):
+        lossy.run(job, job.plan())
+    assert len(lossy.passes) == 3
+
+
+def test_too_many_failures_over_all_shards(job: Job) -> None:
+    limited = replace(job, max_failures=1)
+    with pytest.raises(UserError, match=r"more than max_failures=1 images failed"):
+        Lossy(limited, 3).run(limited, limited.plan())
+
+
+def test_shards_in_any_order_make_the_same_rows(job: Job, whole: Content) -> None:
+    job.dataset.describe({"identity": {"sink": "parquet"}, "complete": False})
+    copied = [embed_shard(job, shard).copied for shard in (2, 0, 1)]
+    assert content(job.dataset.out) == whole
+    assert 0 < sum(copied) < TWINS  # of two images in one shard, and not across shards
+    assert not job.plan(1).missing
+
+
+def part(n: int, failures: list[dict[str, str]]) -> Part:
+    columns: dict[str, Any] = {name: [name] * n for name in ("id", "sha256", "version")}
+    return Part(columns | {"width": [1] * n, "height": [1] * n}, np.ones((n, 4), "f4"), failures)
+
+
+def test_the_first_commit_of_a_part_counts(tmp_path: Path) -> None:
+    """A lost actor that comes late neither replaces a part nor its failures."""
+    dataset = Dataset(Folder(tmp_path))
+    failure = {"id": "a", "stage": "read", "reason": "timed out"}
+    dataset.commit(0, part(2, []))
+    dataset.commit(0, part(1, [failure]))
+    assert (dataset.counts()["vectors"], dataset.failures(0)) == (2, [])
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
+def test_a_commit_that_was_cleaned_up_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The actor of a killed driver writes on while the next driver removes what it left."""
+    dataset = Dataset(Folder(tmp_path))
+    failure = {"id": "a", "stage": "read", "reason": "timed out"}
+    publishing = Folder._publishing
+
+    def late(self: Folder) -> Any:
+        monkeypatch.setattr(Folder, "_publishing", publishing)
+        dataset.remove_leftovers()
+        return publishing(self)
+
+    monkeypatch.setattr(Folder, "_publishing", late)
+    with pytest.raises(FileNotFoundError):
+        dataset.commit(0, part(1, [failure]))
+    assert (dataset.committed(), list(tmp_path.rglob("part-*"))) == ([], [])
+
+
+@pytest.mark.parametrize("name", ["g6", "g4dn"])
+def test_rays_schema_accepts_the_files(name: str) -> None:
+    jsonschema, ray = pytest.importorskip("jsonschema"), find_spec("ray")
+    if ray is None or ray.origin is None:
+        pytest.skip("make setup-cluster")
+    schema = Path(ray.origin).parent / "autoscaler" / "ray-schema.json"
+    cluster = yaml.safe_load((ROOT / "deploy" / f"{name}.yaml").read_text(encoding="utf-8"))
+    jsonschema.validate(cluster, json.loads(schema.read_text(encoding="utf-8")))
+    assert cluster["available_node_types"][name]["node_config"]["InstanceType"] == f"{name}.xlarge"
+
+
+# --- Ray ----------------------------------------------------------------------------------------
+
+ROUNDS = int(os.environ.get("WALLCLOCK_KILLS", "2"))
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="make setup-cluster")
+ENV = {"PYTHONPATH": f"{ROOT / 'code'}:{ROOT}", "RAY_DEDUP_LOGS": "0", **ray_nodes.HEALTH}
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    with ray_nodes.started(ENV) as cluster:
+        yield cluster
+
+
+def start(src: Path, out: Path | str, settings: dict[str, Any]) -> "subprocess.Popen[str]":
+    words = [f"{name}={value}" for name, value in settings.items()]
+    command = [sys.executable, "-m", "wallclock", "embed", str(src), str(out), *words]
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(command, **pipes, env={**os.environ, **ENV}, start_new_session=True)
+
+
+def finish(process: "subprocess.Popen[str]") -> str:
+    with process:
+        output = process.communicate(timeout=600)[0]
+    assert process.returncode == 0, output
+    return output
+
+
+SLOW: dict[str, Any] = {**QUICK, "shard": 2, "service_ms": 300}
+PARTS = -(-N // SLOW["shard"])
+
+
+def kill_actor(nodes: Nodes, driver: int) -> bool:
+    actors = nodes.processes("_Actor")
+    for actor in actors[:1]:
+        actor.kill()
+    return bool(actors)
+
+
+def kill_node(nodes: Nodes, driver: int) -> bool:
+    """Another node comes at the next round."""
+    nodes.kill_node()
+    return True
+
+
+def kill_driver(nodes: Nodes, driver: int) -> bool:
+    os.killpg(driver, signal.SIGKILL)
+    return True
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("kill", [kill_actor, kill_node, kill_driver])
+def test_nothing_is_lost_or_doubled(
+    kill: Callable[[Nodes, int], bool], nodes: Nodes, images: Path, whole: Content, tmp_path: Path
+) -> None:
+    """WALLCLOCK_KILLS rounds, each with a kill at a random moment between first and last part."""
+    rng, killed = random.Random(f"{kill.__name__} {ROUNDS}"), 0
+    for number in range(ROUNDS):
+        out, moment = tmp_path / f"{number}", rng.randrange(PARTS - 2)
+        settings = {**SLOW, "cluster": nodes.address, "workers": 1}
+        process = start(images, out, settings)
+        began = time.monotonic()
+        while process.poll() is None and len(list(out.glob("part-*"))) <= moment:
+            time.sleep(0.02)
+        time.sleep(rng.uniform(0, 0.6))
+        killed += kill(nodes, process.pid)
+        print(f"{kill.__name__} after {time.monotonic() - began:.1f} s, {moment + 1} parts", end="")
+        if kill is kill_driver:
+            process.communicate()
+            process = start(images, out, settings)
+        finish(process)
+        print(f", complete after {time.monotonic() - began:.1f} s", flush=True)
+        assert content(out) == whole
+        assert not list(out.rglob("*.tmp"))
+        if kill is kill_node:
+            nodes.add()
+    assert killed == ROUNDS
+
+
+def tiny_model(folder: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = transformers.ViTConfig(**small, intermediate_size=64, image_size=64, patch_size=16)
+    transformers.ViTModel(config).save_pretrained(folder)
+    size = {"height": 64, "width": 64}
+    transformers.ViTImageProcessor(size=size).save_pretrained(folder)
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_same_bytes_as_one_process(tmp_path: Path) -> None:
+    """5,000 images of many kinds, one in a hundred damaged, some twice; a network, in FP32."""
+    src, model = tmp_path / "images", tmp_path / "model"
+    src.mkdir()
+    kinds: list[dict[str, Any]] = [{}, {"progressive": True}, {"quality": 60}, {"mode": "L"}]
+    for seed in range(5000):
+        width, height = 64 + seed % 300, 48 + seed % 200
+        data = making.jpeg(width, height, seed % 4900, **kinds[seed % 4])
+        data = data[:-40] if seed % 100 == 7 else data
+        (src / f"{seed:04}.jpg").write_bytes(data)
+    tiny_model(model)
+    settings = {"model": model, "shard": 400, "device": "cpu", "dtype": "fp32"}
+    outputs = {}
+    for out, more in (("one", {}), ("cluster", {"cluster": "local", "workers": 1})):
+        outputs[out] = finish(start(src, tmp_path / out, {**settings, **more}))
+    one, many = content(tmp_path / "one"), content(tmp_path / "cluster")
+    assert len(one.failures) == 50
+    assert many == one
+    assert "actors of 1 CPUs: a core prepares" in outputs["cluster"]
+    assert "of the estimate; actors worked" in outputs["cluster"]

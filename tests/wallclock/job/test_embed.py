@@ -1,0 +1,382 @@
+"""The job from end to end, in this process: what is written, what is refused, what is reused."""
+
+import errno
+import io
+import json
+import os
+import re
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import numpy as np
+import pandas as pd
+import pyarrow.dataset
+import pytest
+from PIL import Image
+from rich.console import Console
+
+from tests import making
+from tests.test_disk_full import fill, small_disk  # noqa: F401 - a fixture
+from tests.wallclock.job.conftest import DAMAGED, QUICK, TWINS, Content, N, content
+from wallclock.errors import UserError
+from wallclock.files import sha256_file
+from wallclock.infer.inference import HostInference
+from wallclock.job import dataset as datasets
+from wallclock.job import embed, estimate, thumbnails
+from wallclock.job.dataset import open_existing
+from wallclock.job.plan import Plan
+from wallclock.job.stores.folder import Folder
+from wallclock.job.verify import verify
+
+Run = Callable[..., Any]
+PORT = 29417
+
+
+def test_every_image_once_as_a_vector_or_a_failure(
+    run: Run, whole: Content, images: Path, tmp_path: Path
+) -> None:
+    outcome = run()
+    out = tmp_path / "out"
+    assert content(out) == whole
+    assert (len(whole.rows), len(whole.failures)) == (N - DAMAGED, DAMAGED)
+    assert outcome.counts == {"vectors": N - DAMAGED, "failures": DAMAGED, "parts": 3}
+    assert outcome.tally.copied == TWINS
+    assert whole.rows["30-twin.jpg"][0] == whole.rows["02.jpg"][0] != whole.rows["03.jpg"][0]
+    for name, (_, _, digest, width, height, version) in whole.rows.items():
+        status = (images / name).stat()
+        assert digest == sha256_file(images / name)
+        assert version == f"{status.st_size}-{status.st_mtime_ns}"
+        with Image.open(images / name) as image:
+            assert (width, height) == image.size
+    about = json.loads((out / "dataset.json").read_text(encoding="utf-8"))
+    assert (about["complete"], about["counts"]) == (True, outcome.counts)
+    assert about["identity"]["weights"] == "none"
+    assert str(run()).startswith("complete already: 39 vectors, 2 failed in 3 parts")
+
+
+def test_other_tools_open_it(run: Run, whole: Content, tmp_path: Path) -> None:
+    run()
+    frame = pd.concat(map(pd.read_parquet, sorted((tmp_path / "out").glob("part-*.parquet"))))
+    table = pyarrow.dataset.dataset(sorted((tmp_path / "out").glob("part-*.parquet"))).to_table()
+    assert [*frame["id"]] == table["id"].to_pylist() == [*whole.rows]
+    assert table.schema.field("vector").type.list_size == len(frame["vector"].iloc[0]) == 384
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of their own imports
+def test_duckdb_opens_it(run: Run, whole: Content, tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    run()
+    parts = str(tmp_path / "out" / "part-*.parquet")
+    query = f"select id, sha256, len(vector), vector[1] from '{parts}'"
+    found = {row[0]: row[1:] for row in duckdb.sql(query).fetchall()}
+    assert found.keys() == whole.rows.keys()
+    for name, (vector, _, digest, *_) in whole.rows.items():
+        assert found[name] == (digest, 384, np.frombuffer(vector, np.float32)[0])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_datasets_opens_it(run: Run, whole: Content, tmp_path: Path) -> None:
+    library = pytest.importorskip("datasets")
+    run()
+    parts = [str(path) for path in sorted((tmp_path / "out").glob("part-*.parquet"))]
+    cache = str(tmp_path / "cache")
+    rows = library.load_dataset("parquet", data_files=parts, split="train", cache_dir=cache)
+    rows = rows.with_format("numpy")
+    assert [*rows["id"]] == [*whole.rows]
+    for row in rows:
+        assert row["vector"].tobytes() == whole.rows[row["id"]][0]
+
+
+@pytest.mark.parametrize("settings", [{"workers": 1}, {"workers": 5}])
+def test_neither_timing_nor_workers_change_a_byte(
+    settings: dict[str, Any], run: Run, whole: Content, tmp_path: Path
+) -> None:
+    run(**settings)
+    assert content(tmp_path / "out") == whole
+
+
+def test_without_deduplication(run: Run, whole: Content, tmp_path: Path) -> None:
+    assert run(deduplicate=False).tally.copied == 0
+    assert content(tmp_path / "out").rows == whole.rows
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("sink", ["parquet", "npy", "lmdb", "jsonl"])
+def test_killed_before_every_change_of_the_folder(
+    sink: str, run: Run, whole: Content, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each start gets one rename further than the one before."""
+    calls, replace = 0, os.replace
+
+    def limited(source: Any, target: Any) -> None:
+        nonlocal calls
+        calls -= 1
+        if calls < 0:
+            raise Killed
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", limited)
+    starts = 0
+    while True:
+        calls = starts = starts + 1
+        try:
+            run(sink=sink)
+        except Killed:
+            continue
+        break
+    assert starts > 3
+    found = content(tmp_path / "out")
+    assert found == whole
+    assert not list((tmp_path / "out").rglob("*.tmp"))
+
+
+def test_a_part_that_is_gone_is_made_again(run: Run, whole: Content, tmp_path: Path) -> None:
+    run()
+    (tmp_path / "out" / "part-00001.parquet").unlink()
+    assert run().tally.images < N / 2
+    assert content(tmp_path / "out") == whole
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"recipe": "fast"}, "recipe.decoder was pil, is simplejpeg"),
+        ({"model": "facebook/dinov2-small"}, "model.name was null, is dinov2-small"),
+        ({"limit": 9}, "images changed; n was 41, is 9"),
+        ({"batch": 8}, "recipe.batch_size was 4, is 8"),
+        ({"sink": "npy"}, "sink was parquet, is npy"),
+        ({"batches": 8}, "no setting is called 'batches'; did you mean batch"),
+        ({"shard": 0}, "shard=0: give a whole number from 1"),
+        ({"service_ms": -1}, "service_ms=-1: give a number from 0"),
+        ({"model": "a/b/c"}, "give a hub id (owner/name), a folder, or null"),
+        ({"model": "facebook/dinov2-small", "service_ms": 5}, "needs model=null"),
+        ({"reuse": "/nowhere"}, "reuse=/nowhere: there is no dataset"),
+    ],
+)
+def test_refused_in_one_line(
+    changed: dict[str, Any], reason: str, run: Run, tmp_path: Path
+) -> None:
+    run()
+    with pytest.raises(UserError, match=re.escape(reason)) as caught:
+        run(**changed)
+    assert "\n" not in str(caught.value)
+
+
+def test_into_new(run: Run, tmp_path: Path) -> None:
+    for expected in ("out", "out-2", "out-2"):
+        settings = {} if expected == "out" else {"into_new": True, "shard": 20}
+        assert run(**settings).out == tmp_path / expected
+
+
+def test_other_files_are_not_touched(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt").write_text("mine")
+    with pytest.raises(UserError, match=r"has no dataset.json and is not empty \(thesis.txt\)"):
+        run()
+
+
+def test_one_job_at_a_time(run: Run, tmp_path: Path) -> None:
+    with (
+        Folder(tmp_path / "out").locked(),
+        pytest.raises(UserError, match="another job is writing to"),
+    ):
+        run()
+    assert run().counts["parts"] == 3
+
+
+def test_max_failures(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"more than max_failures=1 .* zero.jpg, in read: empty"):
+        run(max_failures=1)
+    assert run(max_failures=2).counts["failures"] == 2
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_full_disk(
+    call: str, run: Run, whole: Content, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(UserError, match="no space left while writing"):
+        run()
+    monkeypatch.undo()
+    run()
+    assert content(tmp_path / "out") == whole
+
+
+def test_full_disk_for_real(images: Path, whole: Content, small_disk: Path) -> None:  # noqa: F811
+    filler = fill(small_disk, 40 << 10)
+    with pytest.raises(UserError, match="no space left while writing"):
+        embed(images, small_disk / "out", **QUICK)
+    filler.unlink()
+    embed(images, small_disk / "out", **QUICK)
+    assert content(small_disk / "out") == whole
+
+
+def test_the_estimate_is_of_what_limits(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(estimate, "LEAST", 1)
+    shown = Console(file=io.StringIO(), width=200)
+    outcome = run(service_ms_per_image=20, usd_per_hour=36_000, console=shown)
+    line = shown.file.getvalue()  # type: ignore[attr-defined]
+    assert "41 images to read" in line
+    assert "images/s, limited by the accelerator; 0 MB of vectors, $" in line
+    assert 30 < outcome.expected < 50
+    assert "of the estimated rate" in str(outcome)
+
+
+def test_the_estimates_sample_is_from_everywhere_in_what_is_to_be_read() -> None:
+    places = np.where(np.arange(100_000) % 10 == 3, -1, 0)
+    batches = estimate._sample(Plan(100_000, 10_000, 64, [4], places), 64)
+    chosen = np.concatenate(batches)
+    assert {len(batch) for batch in batches} == {8}
+    assert set(chosen % 10) == {3}
+    assert set(chosen // 10_000) == {0, 1, 2, 3, 5, 6, 7, 8, 9}
+    assert len(set(chosen)) > 250
+    half = len(chosen) // 2
+    assert abs(chosen[:half].mean() - chosen[half:].mean()) < 10_000
+
+
+def test_live_metrics(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end of the loop every image that was read has been counted."""
+    scraped = []
+
+    def finish(inference: HostInference) -> None:
+        with urlopen(f"http://127.0.0.1:{PORT}/metrics") as answer:
+            scraped.append(answer.read().decode())
+
+    monkeypatch.setattr(HostInference, "finish", finish)
+    run(export=PORT)
+    assert "wallclock_images_total 39.0" in scraped[0]
+    assert 'wallclock_failures_total{stage="any"} 2.0' in scraped[0]
+
+
+# --- what is reused -----------------------------------------------------------------------------
+
+
+def test_only_what_changed_is_read(run: Run, whole: Content, images: Path, tmp_path: Path) -> None:
+    run()
+    more = tmp_path / "more"
+    more.mkdir()
+    for path in sorted(images.glob("*.jpg")):
+        os.link(path, more / path.name)
+    (more / "new.jpg").write_bytes(making.jpeg(seed=500))
+    (more / "renamed.jpg").write_bytes((images / "10.jpg").read_bytes())
+    again = embed(more, tmp_path / "new", reuse=str(tmp_path / "out"), **QUICK)
+    # What failed is tried again.
+    assert (again.tally.unread, again.tally.images, again.tally.n_failed) == (N - DAMAGED - 1, 2, 2)
+    found = content(tmp_path / "new").rows
+    expected = {name: row for name, row in whole.rows.items() if not name.startswith("sub")}
+    assert {name: found[name] for name in expected} == expected
+    assert found["renamed.jpg"][0] == found["10.jpg"][0] != found["new.jpg"][0]
+    read = embed(more, tmp_path / "read", reuse=str(tmp_path / "out"), rehash=True, **QUICK)
+    assert (read.tally.unread, read.tally.images) == (0, N - DAMAGED + 1)
+    assert content(tmp_path / "read").rows == found
+    with pytest.raises(UserError, match="its vectors are of another recipe"):
+        embed(more, tmp_path / "x", reuse=str(tmp_path / "out"), **{**QUICK, "batch": 5})
+
+
+def test_reuse_survives_a_kill(run: Run, images: Path, tmp_path: Path) -> None:
+    run(limit=30)
+    reuse = {"reuse": str(tmp_path / "out"), **QUICK}
+    embed(images, tmp_path / "a", **reuse)
+    embed(images, tmp_path / "b", **reuse)
+    (tmp_path / "b" / "part-00002.parquet").unlink()
+    embed(images, tmp_path / "b", **reuse)
+    assert content(tmp_path / "a") == content(tmp_path / "b")
+
+
+def test_thumbnails(run: Run, whole: Content, tmp_path: Path) -> None:
+    """320 × 240 keeps its bytes; a larger one is made smaller; the next job reads the copies."""
+    large = tmp_path / "large"
+    large.mkdir()
+    for seed in range(3):
+        (large / f"{seed}.jpg").write_bytes(making.jpeg(1200, 800, seed))
+    (large / "small.jpg").write_bytes(making.jpeg(320, 240))
+    embed(large, tmp_path / "out", keep="thumbnails", **{**QUICK, "shard": 2})
+    sizes: dict[str, tuple[int, int]] = {}
+    for path in sorted((tmp_path / "out" / "thumbnails").glob("*.tar")):
+        with tarfile.open(path) as tar:
+            images = [member for member in tar if member.name.endswith(".jpg")]
+            sizes |= {m.name: Image.open(tar.extractfile(m)).size for m in images}  # type: ignore[arg-type]
+    assert [*sizes.values()] == [(384, 256)] * 3 + [(320, 240)]
+    embed(tmp_path / "out" / "thumbnails", tmp_path / "next", **QUICK)
+    assert [*content(tmp_path / "next").rows] == ["0.jpg", "1.jpg", "2.jpg", "small.jpg"]
+    assert verify(tmp_path / "next").faults == ()
+
+
+@pytest.mark.parametrize("size", [0, 98_765, (1 << 33) - 1])
+def test_headers_are_those_of_tarfile(size: int) -> None:
+    member = tarfile.TarInfo("000000123.json")
+    member.size = size
+    assert thumbnails.header(member.name, size) == member.tobuf(tarfile.USTAR_FORMAT)
+
+
+def test_thumbnails_of_what_is_reused(run: Run, images: Path, tmp_path: Path) -> None:
+    """They are taken from the earlier dataset; where it has none, the images are read again."""
+
+    def tars(name: str) -> list[bytes]:
+        return [path.read_bytes() for path in sorted((tmp_path / name / "thumbnails").glob("*"))]
+
+    def job(name: str, reuse: str) -> Any:
+        options = {"keep": "thumbnails", "reuse": str(tmp_path / reuse), **QUICK}
+        return embed(images, tmp_path / name, **options).tally
+
+    run(keep="thumbnails")
+    assert len(tars("out")) == 3
+    kept = job("kept", "out")
+    assert (kept.unread, kept.images) == (N - DAMAGED, 0)
+    assert tars("kept") == tars("out")
+    (tmp_path / "out" / "thumbnails" / "part-00001.tar").unlink()
+    partly = job("partly", "out")
+    assert 0 < partly.unread < N - DAMAGED
+    assert partly.unread + partly.images == N - DAMAGED
+    assert tars("partly") == tars("kept")
+    assert content(tmp_path / "partly") == content(tmp_path / "out")
+
+
+# --- verify -------------------------------------------------------------------------------------
+
+
+def test_verify(run: Run, tmp_path: Path) -> None:
+    run()
+    verdict = verify(tmp_path / "out", n=20)
+    assert (verdict.compared, verdict.faults) == (20, ())
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="holds no complete dataset"):
+        verify(tmp_path / "empty")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_verify_a_network(dtype: str, run: Run, tmp_path: Path) -> None:
+    run(model="facebook/dinov2-small", recipe="fast", dtype=dtype, device="cpu")
+    verdict = verify(tmp_path / "out", n=20)
+    assert (verdict.compared, verdict.faults) == (20, ())
+
+
+@pytest.mark.parametrize("fault", ["swapped", "zeros", "missing"])
+def test_verify_finds(
+    fault: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    run()
+    if fault == "missing":
+        (out / "part-00001.parquet").unlink()
+    else:
+        dataset = open_existing(out)
+        assert dataset is not None
+        vectors = dataset.vectors(0)
+        wrong = vectors[::-1] if fault == "swapped" else 0 * vectors
+        monkeypatch.setattr(datasets.Dataset, "vectors", lambda *_: wrong)
+    assert verify(out, n=10).faults

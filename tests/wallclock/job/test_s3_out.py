@@ -1,0 +1,381 @@
+"""OUT in a bucket: the rows of a folder, whatever is killed, late or at the same part."""
+
+import json
+import os
+import re
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from botocore.exceptions import ClientError
+from moto.s3.responses import S3Response
+from moto.server import ThreadedMotoServer
+
+from harness.testbed.killing import Job, kill_at_random
+from tests.conftest import ROOT
+from tests.harness.corpora.abo.conftest import fill
+from tests.wallclock.job import test_cluster as on_cluster
+from tests.wallclock.job.conftest import DAMAGED, QUICK, Content, N, content
+from tests.wallclock.job.test_killed import PHASED, vectors
+from wallclock.errors import UserError
+from wallclock.job import embed
+from wallclock.job.dataset import Dataset, Part
+from wallclock.job.stores import lease
+from wallclock.job.stores.s3 import S3
+from wallclock.job.verify import verify
+
+KILLS = int(os.environ.get("WALLCLOCK_KILLS", "5"))
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """moto's server with a bucket. It looks and stores in two steps, which S3 does in one."""
+    one_at_a_time, put = threading.Lock(), S3Response.put_object
+
+    def atomic(self: S3Response) -> Any:
+        with one_at_a_time:
+            return put(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(S3Response, "put_object", atomic)
+        server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+        server.start()
+        endpoint = f"http://127.0.0.1:{server.get_host_and_port()[1]}"
+        fill(endpoint, "bucket", {})
+        yield endpoint
+        server.stop()
+
+
+@pytest.fixture
+def out(server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A new prefix, and a folder for what is temporary."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    return f"s3://bucket/{tmp_path.name}"
+
+
+def names(out: str) -> list[str]:
+    return sorted(S3.named(out).names(""))
+
+
+def everything(out: str) -> dict[str, bytes]:
+    return {name: S3.named(out).read(name) for name in names(out) if name != ".lease"}
+
+
+def plain(name: str) -> str:
+    """Without the attempt."""
+    return re.sub(r"\.[0-9a-f]{12}\.", ".", name)
+
+
+# --- the job ------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_as_in_a_folder(out: str, images: Path, tmp_path: Path) -> None:
+    """Bytes of the parts, failures and thumbnails; a second start."""
+    settings = {**QUICK, "keep": "thumbnails"}
+    embed(images, tmp_path / "out", **settings)
+    outcome = embed(images, out, **settings)
+    assert outcome.counts == {"vectors": N - DAMAGED, "failures": DAMAGED, "parts": 3}
+    assert str(embed(images, out, **settings)).startswith("complete already: 39 vectors")
+    uploaded = {plain(name): data for name, data in everything(out).items()}
+    for path in (tmp_path / "out").rglob("part-*"):
+        assert uploaded[path.relative_to(tmp_path / "out").as_posix()] == path.read_bytes()
+    assert (len(uploaded), json.loads(uploaded["dataset.json"])["complete"]) == (9, True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sink", ["parquet", "npy"])
+def test_copied_and_reused(
+    sink: str, out: str, images: Path, whole: Content, tmp_path: Path
+) -> None:
+    """From a bucket to a folder and back, as `aws s3 sync` does it, without metadata."""
+    settings = {**QUICK, "keep": "thumbnails", "sink": sink}
+    embed(images, out, **settings)
+    for name, data in everything(out).items():
+        (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "copy" / name).write_bytes(data)
+        S3.named(f"{out}/back").write(plain(name), data)
+    for earlier in (out, str(tmp_path / "copy"), f"{out}/back"):
+        assert content(earlier) == whole
+        again = embed(images, f"{out}-{len(earlier)}", reuse=earlier, **settings)
+        assert (again.tally.unread, again.tally.images) == (N - DAMAGED, 0)
+        assert content(f"{out}-{len(earlier)}") == whole
+    assert verify(out, n=9).faults == ()
+    assert embed(images, out, into_new=True, **QUICK).out == f"{out}-2"
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sink", ["parquet", "npy", "lmdb", "jsonl"])
+def test_killed_before_every_change_of_the_bucket(
+    sink: str, out: str, images: Path, whole: Content, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each start gets one request further than the one before."""
+    left, call = 0, S3._call
+
+    def limited(self: S3, action: str, name: str = "", **parameters: Any) -> Any:
+        nonlocal left
+        if action in ("put_object", "delete_object") and name != ".lease":
+            left -= 1
+            if left < 0:
+                raise Killed
+        return call(self, action, name, **parameters)
+
+    monkeypatch.setattr(S3, "_call", limited)
+    starts = 0
+    while True:
+        left = starts = starts + 2
+        try:
+            embed(images, out, sink=sink, **{**QUICK, "shard": 25})
+        except Killed:
+            continue
+        break
+    assert starts > 3
+    assert content(out) == whole
+    of_attempts = {name.split(".")[1] for name in names(out) if name.count(".") > 1}
+    assert len(of_attempts) == 2, names(out)
+    assert not os.listdir(tempfile.gettempdir())
+
+
+# --- one part -----------------------------------------------------------------------------------
+
+
+def part(n: int, value: float) -> Part:
+    """n rows with this value, and a failure that names it."""
+    rows: dict[str, Any] = {name: [f"{value:g}"] * n for name in ("id", "sha256", "version")}
+    failure = {"id": "f", "stage": "read", "reason": f"{value:g}"}
+    rows |= {"width": [1] * n, "height": [1] * n}
+    return Part(rows, np.full((n, 4), value, "f4"), [failure])
+
+
+def of_one_attempt(dataset: Dataset, number: int) -> str:
+    """Which of the attempts a part is."""
+    found = {*dataset.rows(number)["id"].to_pylist(), dataset.failures(number)[0]["reason"]}
+    found |= {f"{value:g}" for value in np.unique(dataset.vectors(number))}
+    (attempt,) = found
+    return str(attempt)
+
+
+@pytest.mark.parametrize("sink", ["npy", pytest.param("parquet", marks=pytest.mark.slow)])
+def test_of_two_committers_one_wins(sink: str, out: str) -> None:
+    both = [Dataset(S3.named(out), sink) for _ in range(2)]
+    for number in range(2):
+        barrier = threading.Barrier(2)
+
+        def commit(value: int, number: int = number, barrier: Any = barrier) -> None:
+            barrier.wait()
+            both[value].commit(number, part(2, value))
+
+        with ThreadPoolExecutor(2) as pool:
+            [*pool.map(commit, range(2))]
+        assert of_one_attempt(both[0], number) in ("0", "1")
+        assert len(names(out)) == (number + 1) * (4 if sink == "npy" else 2)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_may_still_be_committed_is_kept(
+    late: bool, out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next job starts, and with `late` commits the part, while an actor is about to."""
+    dataset, call = Dataset(S3.named(out), "npy"), S3._call
+
+    def slow(self: S3, action: str, name: str = "", **parameters: Any) -> Any:
+        if name == "rows/part-00000.parquet" and action == "put_object":
+            monkeypatch.setattr(S3, "_call", call)
+            dataset.remove_leftovers()
+            if late:
+                dataset.commit(0, part(1, 7))
+                dataset.remove_leftovers()
+        return call(self, action, name, **parameters)
+
+    monkeypatch.setattr(S3, "_call", slow)
+    dataset.commit(0, part(1, 5))
+    assert of_one_attempt(dataset, 0) == ("7" if late else "5")
+    assert len(names(out)) == 4
+
+
+def test_a_commit_whose_answer_is_lost(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client sends it again and is refused: it was committed."""
+    dataset, call = Dataset(S3.named(out)), S3._call
+
+    def twice(self: S3, action: str, name: str = "", **parameters: Any) -> Any:
+        if action == "put_object":
+            call(self, action, name, **parameters)
+        return call(self, action, name, **parameters)
+
+    monkeypatch.setattr(S3, "_call", twice)
+    dataset.commit(0, part(1, 5))
+    assert of_one_attempt(dataset, 0) == "5"
+
+
+# --- one job ------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_one_job_at_a_time(out: str, images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "RENEWED_EACH_S", 0.04)
+    with S3.named(out).locked():
+        why = f"another job is writing to {out}: process {os.getpid()} on "
+        with pytest.raises(UserError, match=why):
+            embed(images, out, **QUICK)
+    with S3.named(out).locked():
+        assert names(out) == [".lease"]
+
+
+class Clocked:
+    """The lease's object on a server, whose clock a waiting job turns."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.body, self.etag, self.written = 1.8e9, b"", 0, 0.0
+        monkeypatch.setattr(lease, "time", self)
+        monkeypatch.setattr(lease.Lease, "_renew", lambda self: None)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def __call__(self, action: str, **given: Any) -> Any:
+        if action == "put_object":
+            if given.get("IfMatch", f"{self.etag}") != f"{self.etag}":
+                return None
+            if "IfNoneMatch" in given and self.etag:
+                return None
+            self.body, self.etag, self.written = given["Body"], self.etag + 1, self.now
+        elif not self.etag:
+            return None
+        head = {"HTTPHeaders": {"date": formatdate(self.now, usegmt=True)}}
+        at = datetime.fromtimestamp(self.written, UTC)
+        answer = {"Body": self.body, "LastModified": at, "ResponseMetadata": head}
+        return {**answer, "ETag": f"{self.etag}"}
+
+
+def test_a_lease_ends_by_the_clock_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its holder, which was stopped for as long, learns of it and leaves the next one alone."""
+    renew = lease.Lease._renew
+    server = Clocked(monkeypatch)
+    said = list[str]()
+    first = lease.Lease(server, "s3://b/x", said.append)
+    second = lease.Lease(server, "s3://b/x", said.append)
+    with first.held():
+        assert not said
+        began = server.now
+        with second.held():
+            assert lease.LASTS_S <= server.now - began <= lease.LASTS_S + 1
+            assert len(said) == 1
+            assert said[0].startswith(f"s3://b/x is leased to process {os.getpid()} on ")
+            monkeypatch.setattr(lease, "RENEWED_EACH_S", 0)
+            first.check()
+            renew(first)
+            with pytest.raises(UserError, match="writes to s3://b/x: this job's lease had ended"):
+                first.check()
+            second.check()
+    began = server.now
+    with lease.Lease(server, "s3://b/x").held():
+        assert server.now == began, "it was released"
+
+
+# --- one line -----------------------------------------------------------------------------------
+
+
+def refuse(code: str, status: int) -> Callable[..., Any]:
+    def request(self: Any, name: str, parameters: Any) -> Any:
+        answer: Any = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+        raise ClientError(answer, name)
+
+    return request
+
+
+def test_refused_in_one_line(out: str, images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(reason: str, out: str = out) -> None:
+        with pytest.raises(UserError, match=reason) as caught:
+            embed(images, out, **QUICK)
+        assert "\n" not in str(caught.value)
+
+    refused("names no bucket", "s3://")
+    refused("NoSuchBucket.*create the bucket", "s3://absent/x")
+    S3.named(out).write("thesis.txt", b"mine")
+    refused(r"has no dataset.json and is not empty \(thesis.txt\)")
+    with monkeypatch.context() as patch:
+        patch.setattr("botocore.client.BaseClient._make_api_call", refuse("AccessDenied", 403))
+        refused("AccessDenied.*the credentials need s3:ListBucket")
+    with monkeypatch.context() as patch:
+        put = S3Response.put_object
+
+        def unconditional(self: S3Response) -> Any:
+            self.headers = {k: v for k, v in self.headers.items() if not k.startswith("If-")}
+            return put(self)
+
+        patch.setattr(S3Response, "put_object", unconditional)
+        refused("the server ignores IfNoneMatch=", f"{out}-other")
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "boto3", None)
+        refused("needs boto3: pip install")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    refused("without credentials; set AWS_ACCESS_KEY_ID")
+
+
+# --- processes ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("sink", ["parquet", "npy"])
+def test_killed_at_random(sink: str, out: str, images: Path, tmp_path: Path) -> None:
+    """WALLCLOCK_KILLS moments. The lease of a killed job ends after two seconds here."""
+    settings = {**QUICK, "service_ms": 20, "sink": sink, "workers": 1}
+    words = [f"{name}={value}" for name, value in settings.items()]
+    short = "from wallclock.job import lease; lease.LASTS_S, lease.RENEWED_EACH_S = 2.0, 0.5\n"
+
+    def place(folder: Path) -> str:
+        return f"{out}/{folder.name}"
+
+    job = Job(
+        lambda to: [sys.executable, "-c", short + PHASED, "embed", str(images), place(to), *words],
+        lambda to: vectors(place(to)),
+        env={"PYTHONPATH": str(ROOT / "code")},
+    )
+    report = kill_at_random(job, tmp_path, seed=len(sink), rounds=KILLS, kills=1)
+    print(report)
+    assert report.exactly_once, report
+    assert report.kills.total() >= KILLS // 2, report
+
+
+@on_cluster.needs_ray
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_on_a_cluster(out: str, images: Path, whole: Content) -> None:
+    """Killed once as a whole; when it goes on, one of its actors."""
+    settings = {**on_cluster.SLOW, "cluster": "local", "workers": 1}
+    for parts in (3, 6):
+        process = on_cluster.start(images, out, settings)
+        while sum(name.startswith("part-") for name in names(out)) < parts:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.2)
+        below = psutil.Process(process.pid).children(recursive=True)
+        if parts == 3:
+            for one in (psutil.Process(process.pid), *below):
+                one.kill()
+            process.communicate()
+        else:
+            next(one for one in below if "_Actor" in " ".join(one.cmdline())).kill()
+            assert "are made again" in on_cluster.finish(process)
+    assert content(out) == whole
+    assert len({name.split(".")[0] for name in names(out)}) == len(names(out))

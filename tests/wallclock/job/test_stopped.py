@@ -1,0 +1,81 @@
+"""The command in a process of its own: killed, stopped, twice at once."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT, popen_interruptible
+from tests.wallclock.job.conftest import QUICK, Content, content
+from wallclock.__main__ import main
+
+
+def command(src: Path, out: Path, **settings: object) -> list[str]:
+    words = [f"{name}={value}" for name, value in {**QUICK, **settings}.items()]
+    return [sys.executable, "-m", "wallclock", "embed", str(src), str(out), *words]
+
+
+def start(command: list[str]) -> subprocess.Popen[str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "code")}
+    pipe = subprocess.PIPE
+    return popen_interruptible(command, env=env, stdout=pipe, stderr=pipe, start_new_session=True)
+
+
+def finish(command: list[str]) -> str:
+    """Run a command to its end; what it printed."""
+    process = start(command)
+    printed, errors = process.communicate(timeout=100)
+    assert (process.returncode, errors) == (0, "")
+    return printed
+
+
+def wait_for_part(out: Path, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while not (out / "part-00000.parquet").exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize(
+    ("how", "processes"),
+    [
+        (signal.SIGTERM, 1),
+        (signal.SIGTERM, 2),
+        *(
+            pytest.param(how, processes, marks=pytest.mark.slow)
+            for how in (signal.SIGINT, signal.SIGKILL)
+            for processes in (1, 2)
+        ),
+    ],
+)
+def test_stopped_and_started_again(
+    how: signal.Signals, processes: int, images: Path, whole: Content, tmp_path: Path
+) -> None:
+    """In the second of three shards; the next start makes what is missing, and no more."""
+    out = tmp_path / "out"
+    process = start(command(images, out, service_ms=150, processes=processes))
+    wait_for_part(out, process)
+    process.send_signal(how)
+    _, errors = process.communicate(timeout=30)
+    if how != signal.SIGKILL:
+        assert process.returncode == 128 + how
+        line = "wallclock: stopped; whole parts are kept, the same command goes on"
+        assert errors.strip() == line
+    before = (out / "part-00000.parquet").stat().st_mtime_ns
+    printed = finish(command(images, out))
+    assert "39 vectors, 2 failed in 3 parts" in printed
+    assert (out / "part-00000.parquet").stat().st_mtime_ns == before
+    assert content(out) == whole
+
+
+@pytest.mark.parametrize(("words", "status"), [("", 2), ("embed x", 2), ("embed --help", 0)])
+def test_wrong_usage_is_explained(
+    words: str, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.split()) == status
+    assert "usage: wallclock embed SRC OUT" in "".join(capsys.readouterr())

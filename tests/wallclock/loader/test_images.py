@@ -1,0 +1,395 @@
+"""The library: any source, each image once, resumed exactly, and no thread left behind."""
+
+import hashlib
+import http.server
+import io
+import os
+import random
+import socketserver
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.engines import pipeline
+from tests import making
+from tests.conftest import ROOT
+from tests.test_fuzz import mutate, seeds
+from wallclock.check import ImageInfo, sha256, validate
+from wallclock.errors import ImageError, UserError
+from wallclock.fetch import sources
+from wallclock.fetch.sources import Source
+from wallclock.loader.images import open_images
+from wallclock.loader.opener import Hook, LoaderOptions, open_loader
+from wallclock.loader.order import Order
+from wallclock.recipe import FAST, Limits, ModelSpec, Recipe
+
+#: An answer of which half has come.
+KEPT_ALIVE = b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf"
+FILES = [making.jpeg(48, 40, seed) for seed in range(11)]
+
+
+@pytest.fixture(autouse=True)
+def watchdog() -> Iterator[None]:
+    """No thread of a loader outlives its block."""
+    yield
+    names = [thread.name for thread in threading.enumerate()]
+    assert not [name for name in names if name.startswith(("loader", "remote-read"))]
+
+
+def positions_of(**options: Any) -> list[list[int]]:
+    with open_images(FILES, 8, **options) as batches:
+        return [list(batch.positions) for batch in batches]
+
+
+def test_the_public_surface_is_lazy() -> None:
+    """`import wallclock` loads nothing heavy, and the loader nothing of the suite's."""
+    program = (
+        "import sys, wallclock\n"
+        "heavy = 'torch PIL numpy pyarrow hydra transformers'.split()\n"
+        "assert not [name for name in heavy if name in sys.modules]\n"
+        "assert wallclock.__all__ == ['StageProfiler', 'embed', 'open_images', 'predict']\n"
+        "wallclock.StageProfiler, wallclock.predict, wallclock.open_images\n"
+        "theirs = 'torch cv2 pyarrow hydra lmdb orjson psutil pynvml boto3 urllib3'.split()\n"
+        "assert not [name for name in theirs if name in sys.modules]\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+
+
+def test_fast_is_the_configurations() -> None:
+    configured = yaml.safe_load((ROOT / "conf" / "recipe" / "fast.yaml").read_text("utf-8"))
+    changes = {name: configured[name] for name in configured if name not in ("defaults", "device")}
+    assert Recipe(**changes) == FAST
+
+
+# --- sources ------------------------------------------------------------------------------------
+
+
+def test_every_kind_of_source(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(FILES[0])
+    (tmp_path / "large.jpg").write_bytes(making.jpeg(400, 300))
+    os.mkfifo(tmp_path / "pipe.jpg")
+    png = making.encode(making.picture(60, 50), "PNG")
+    items: list[Any] = [
+        *(str(tmp_path / "a.jpg"), tmp_path / "a.jpg", FILES[0], bytearray(FILES[0])),
+        *(io.BytesIO(FILES[0]), ("mine", FILES[0]), png),
+        *(tmp_path / "none.jpg", tmp_path / "pipe.jpg", tmp_path, tmp_path / "large.jpg", b""),
+    ]
+    limits = Limits(max_bytes=len(png) + 1)
+    with open_images(items, 16, 20, limits=limits, epochs=2, workers=2, copy=True) as batches:
+        first, second = batches
+    assert first.ids == [str(items[0]), str(items[1]), "2", "3", "4", "mine", "6"]
+    np.testing.assert_array_equal(first.images[1:6], np.stack([first.images[0]] * 5))
+    np.testing.assert_array_equal(first.images, second.images)
+    failures = {Path(row["id"]).name: (row["stage"], row["reason"]) for row in first.failures}
+    assert failures["none.jpg"] == ("read", "No such file or directory")
+    assert failures["pipe.jpg"] == ("read", "not a regular file")
+    assert failures[tmp_path.name] == ("read", "Is a directory")
+    assert "over the limit of" in failures["large.jpg"][1]
+    assert failures["11"] == ("read", "empty file")
+
+
+def test_a_folder_by_content(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "no-extension").write_bytes(FILES[0])
+    (tmp_path / "b.jpg").write_bytes(FILES[1][:-40])
+    (tmp_path / "notes.txt").write_text("no image")
+    with open_images(tmp_path, 8) as batches:
+        (batch,) = batches
+    assert (batch.ids, batch.positions) == (["sub/no-extension"], [1])
+    assert [row["id"] for row in batch.failures] == ["b.jpg"]
+
+
+def test_urls_are_fetched_ahead_and_retried() -> None:
+    requests: list[str] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            requests.append(self.path)
+            first = requests.count(self.path) == 1
+            status = 404 if "none" in self.path else 503 if "busy" in self.path and first else 200
+            body = FILES[0] * (100 if "long" in self.path else 1)
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        urls = [f"http://127.0.0.1:{server.server_port}/{n}" for n in ("a", "busy", "none", "long")]
+        with open_images(urls, 8, limits=Limits(max_bytes=len(FILES[0]))) as batches:
+            (batch,) = batches
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    assert batch.ids == urls[:2]
+    reasons = [row["reason"] for row in batch.failures]
+    assert reasons == ["HTTP 404", f"more bytes than the limit of {len(FILES[0]):,}"]
+    assert sorted(requests) == ["/a", "/busy", "/busy", "/long", "/none"]
+
+
+@pytest.mark.timeout(20)  # far below the read's time limit
+@pytest.mark.parametrize("sent", [b"", b"HTTP/1.0 200 OK\r\n\r\nhalf", KEPT_ALIVE])
+def test_closing_does_not_wait_for_a_silent_server(
+    sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server, which never answers or never ends, sees its connection end."""
+    monkeypatch.setattr(sources, "_READ_TIMEOUT_S", 1000.0)
+    asked, ended = threading.Event(), threading.Event()
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while self.rfile.readline().strip():
+                pass
+            self.wfile.write(sent)
+            asked.set()
+            assert self.rfile.read(1) == b""
+            ended.set()
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        try:
+            url = f"http://127.0.0.1:{server.server_address[1]}/a.jpg"
+            with open_loader([Source("a", url)], [[0]], LoaderOptions(8, replace(FAST, workers=1))):
+                assert asked.wait(15)
+            assert ended.wait(15)
+        finally:
+            server.shutdown()
+
+
+def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "urllib3", None)
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    for url, library in (("https://a.example/b.jpg", "urllib3"), ("s3://bucket/b.jpg", "boto3")):
+        with (
+            pytest.raises(UserError, match=rf"{library}.*pip install 'wallclock\[s3\]'"),
+            open_images([url]) as batches,
+        ):
+            next(batches)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2047, 2048, 1 << 15, (1 << 15) + 1])
+def test_a_digest_is_hashlibs(n: int) -> None:
+    data = bytes(range(256)) * (n // 256 + 1)
+    assert sha256(data[:n]) == hashlib.sha256(data[:n]).digest()
+
+
+def test_a_hook_skips_images_and_extracts_of_others() -> None:
+    sources = [Source(f"{n}", data) for n, data in enumerate([*FILES[:4], FILES[5][:-30]])]
+    digests = [hashlib.sha256(data).digest() for data in FILES[:4]]
+
+    def extract(data: bytes, info: ImageInfo, pixels: Any) -> bytes:
+        return f"{len(data)} {info.width} {pixels.shape}".encode()
+
+    hook = Hook(lambda info: info.digest in (digests[1], digests[3]), extract)
+    options = LoaderOptions(8, hashes=True, hook=hook)
+    with open_loader(sources, [[0, 1, 2, 3, 4]], options) as loader:
+        (batch,) = loader
+    skipped = [(position, info.digest) for position, info in batch.extras.skipped]
+    assert skipped == [(1, digests[1]), (3, digests[3])]
+    assert [info.digest for info in batch.extras.infos] == [digests[0], digests[2]]
+    assert batch.positions == [0, 2]
+    assert len(batch.images) == 2
+    assert batch.extras.extracted == [f"{len(FILES[at])} 48 (10, 12, 3)".encode() for at in (0, 2)]
+    assert [row["id"] for row in batch.failures] == ["4"]
+
+
+def test_a_header_is_parsed_once_and_nothing_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[bytes] = []
+    monkeypatch.setattr("simplejpeg.decode_jpeg_header", parsed.append)
+    monkeypatch.setattr("wallclock.check.sha256", parsed.append)
+    with open_images(FILES, size=16) as batches:
+        (batch,) = batches
+    assert (len(batch.ids), batch.failures, parsed) == (len(FILES), [], [])
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's, of damaged metadata
+def test_what_validation_refuses_is_refused_here() -> None:
+    """500 mutated files: but for what Pillow alone cannot identify, the same verdict."""
+    rng, files, limits = random.Random(3), seeds(), Limits(max_pixels=4_000_000)
+    mutated = [mutate(rng.choice(files), rng, files) for _ in range(500)]
+    with open_loader(
+        [Source("", data) for data in mutated], [[*range(500)]], LoaderOptions(8)
+    ) as loader:
+        (batch,) = loader
+    reasons = [reason_to_refuse(data, limits) for data in mutated]
+    assert {at for at, reason in enumerate(reasons) if not reason} <= set(batch.positions) != set()
+    assert all("cannot identify" in reasons[at] for at in batch.positions if reasons[at])
+
+
+def reason_to_refuse(data: bytes, limits: Limits) -> str:
+    try:
+        validate(data, limits)
+    except ImageError as error:
+        return error.reason
+    return ""
+
+
+# --- order --------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    *(st.integers(0, 40), st.integers(1, 9), st.integers(1, 5), st.integers(0, 2**40)),
+    *(st.booleans(), st.booleans()),
+)
+def test_every_image_once_an_epoch(
+    n: int, batch: int, world: int, seed: int, shuffle: bool, drop_last: bool
+) -> None:
+    orders = [Order(n, batch, shuffle, seed, rank, world, drop_last) for rank in range(world)]
+    for epoch in range(3):
+        shares = []
+        for order in orders:
+            numbers = range(epoch * order.batches_per_epoch, (epoch + 1) * order.batches_per_epoch)
+            taken = [order.positions(number) for number in numbers]
+            assert all(len(one) == batch for one in (taken if drop_last else taken[:-1]))
+            shares.append([at - epoch * n for one in taken for at in one])
+        seen = sorted(at for share in shares for at in share)
+        assert seen == sorted(set(seen))
+        if drop_last:
+            assert len({len(share) for share in shares}) == 1
+            assert n - len(seen) < batch * world
+        else:
+            assert seen == list(range(n))
+            assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(1, 12), st.integers(1, 3), st.integers(1, 3), st.data())
+def test_resumed_anywhere_it_goes_on_exactly(
+    batch: int, world: int, epochs: int, data: st.DataObject
+) -> None:
+    """Over ranks, epochs and batch sizes: interrupted and resumed, the batches are the same."""
+    rank = data.draw(st.integers(0, world - 1))
+    options: dict[str, Any] = {"batch": batch, "shuffle": True, "rank": rank, "epochs": epochs}
+    options |= {"world_size": world, "workers": 2}
+    whole = positions_of(**options)
+    stop = data.draw(st.integers(0, len(whole)))
+    with open_images(FILES, 8, **options) as batches:
+        assert len(batches) == len(whole)
+        before = [list(next(batches).positions) for _ in range(stop)]
+        state = batches.state_dict()
+    with open_images(FILES, 8, **options) as batches:
+        batches.load_state_dict(state)
+        after = [list(one.positions) for one in batches] if stop < len(whole) else []
+    assert before + after == whole
+
+
+def test_each_iteration_is_the_next_epoch() -> None:
+    with open_images(FILES, 8, shuffle=True) as batches:
+        epochs = [[at for batch in batches for at in batch.positions] for _ in range(3)]
+        assert batches.epoch == 2
+        first = list(next(iter(batches)).positions)
+        assert first + [at for batch in batches for at in batch.positions] not in epochs
+    assert epochs == [positions_of(shuffle=True, epochs=3)[epoch] for epoch in range(3)]
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+
+
+def test_the_state_of_another_iteration_is_refused() -> None:
+    state = open_images(FILES, 8).state_dict()
+    with pytest.raises(UserError, match="another iteration: there n=11"):
+        open_images(FILES[:9], 8).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"batch": 0}, "batch_size=0"),
+        ({"size": 0}, "size=0"),
+        ({"rank": 2, "world_size": 2}, "rank=2: give one from 0 to 1"),
+        ({"recipe": "fats"}, "did you mean fast"),
+        ({"items": "/none/such"}, "is no folder"),
+        ({"items": [3]}, "item 0 is a int"),
+    ],
+)
+def test_mistakes_are_one_line(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        next(open_images(**{"items": FILES, **options}))
+    assert "\n" not in str(caught.value)
+
+
+# --- processes and threads ----------------------------------------------------------------------
+
+
+def test_a_leaked_loader_warns_and_its_threads_end() -> None:
+    leaked = [open_images(FILES, 8, batch=1)]
+    next(leaked[0])
+    threads = [one for one in threading.enumerate() if one.name.startswith("loader")]
+    assert threads
+    with pytest.warns(ResourceWarning, match="neither finished nor closed"):
+        leaked.clear()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+@torch.inference_mode()
+def test_a_finished_iteration_needs_no_close_in_inference_mode_too() -> None:
+    assert sum(len(batch.ids) for batch in open_images(FILES, 8)) == 11
+
+
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_children_open_their_own(method: str, tmp_path: Path) -> None:
+    """Also beside a parent whose own threads run."""
+    program = (
+        "import multiprocessing, sys\n"
+        "from wallclock.loader.images import open_images\n"
+        "from tests import making\n"
+        "from wallclock.recipe import Recipe\n"
+        "FILES, PILLOW = [making.jpeg(seed=seed) for seed in range(11)], Recipe('pillow')\n"
+        "def count(_):\n"
+        "    with open_images(FILES, 8, 2, recipe=PILLOW) as batches:\n"
+        "        return sum(len(batch.ids) for batch in batches)\n"
+        "if __name__ == '__main__':\n"
+        "    with open_images(FILES, 8, 2, recipe=PILLOW) as batches:\n"
+        "        next(batches)\n"
+        f"        with multiprocessing.get_context({method!r}).Pool(2) as pool:\n"
+        "            print(pool.map(count, range(2)), sum(len(batch.ids) for batch in batches))\n"
+    )
+    (tmp_path / "children.py").write_text(program)
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'code'}:{ROOT}"}
+    command = [sys.executable, str(tmp_path / "children.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    assert done.stdout.strip() == "[11, 11] 9", done.stderr
+
+
+def test_training_images_are_augmented_anew_each_epoch() -> None:
+    def images(seed: int) -> list[Any]:
+        options: dict[str, Any] = {"seed": seed, "epochs": 2, "augment": True, "tensors": True}
+        with open_images(FILES, 24, 11, copy=True, **options) as batches:
+            return [batch.images for batch in batches]
+
+    first, again, other = images(1), images(1), images(2)
+    assert first[0].shape == (11, 24, 24, 3)
+    assert not first[0].equal(first[1])
+    assert not first[0].equal(other[0])
+    assert all(one.equal(same) for one, same in zip(first, again, strict=True))
+
+
+def test_pixels_are_those_of_the_suite(tmp_path: Path) -> None:
+    from tests.harness.engines.conftest import manifest_in
+
+    manifest = manifest_in(tmp_path, 5)
+    model = ModelSpec("null", "none", input_px=8)
+    stages = pipeline.load_stages(FAST, model, manifest)
+    with open_images(tmp_path, 8) as batches:
+        (batch,) = batches
+    for item, image in zip(manifest.items, batch.images, strict=True):
+        expected = stages.resize(item, stages.decode(item, stages.read(item)))
+        np.testing.assert_array_equal(image, expected)

@@ -1,0 +1,290 @@
+"""The threads engine in several processes: the same batches, and no process is left behind."""
+
+import io
+import mmap
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from tests import making
+from tests.conftest import ROOT
+from wallclock.check import ImageInfo, sha256
+from wallclock.errors import UserError
+from wallclock.fetch.sources import Source
+from wallclock.loader.batch import Batch
+from wallclock.loader.images import open_images
+from wallclock.loader.opener import Hook, LoaderOptions, open_loader
+from wallclock.loader.order import LazyBatches
+from wallclock.loader.processes import ForkedLoader
+from wallclock.recipe import FAST, Limits
+
+SIZE = 24
+OPTIONS = LoaderOptions(SIZE)
+
+#: A loader in a process that is killed; it prints the numbers of those that it has started.
+SCRIPT = """
+import multiprocessing, sys, time
+from wallclock.fetch.sources import Source
+from wallclock.loader.opener import LoaderOptions, open_loader
+
+sources = [Source(path, path) for path in sys.argv[1:]]
+batches = [range(len(sources))] * 100_000
+with open_loader(sources, batches, LoaderOptions(24), 3) as loader:
+    for _ in range(5):
+        next(loader)
+    print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def watchdog() -> Iterator[None]:
+    """No process of a loader outlives its block."""
+    yield
+    assert not multiprocessing.active_children()
+
+
+def sources_in(folder: Path, n: int, damaged: int = -1) -> list[Source]:
+    sources = []
+    for i in range(n):
+        data = making.jpeg(30 + i, 40, seed=i)
+        path = folder / f"{i}.jpg"
+        path.write_bytes(data[:200] if i == damaged else data)
+        sources.append(Source(f"id-{i}", str(path)))
+    return sources
+
+
+def split(n: int, size: int) -> list[range]:
+    return [range(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+def loaded(
+    sources: Sequence[Source], batches: Any, processes: int = 1, **options: Any
+) -> list[tuple[Any, ...]]:
+    with open_loader(sources, batches, LoaderOptions(SIZE, **options), processes) as loader:
+        return [all_of(batch) for batch in loader]
+
+
+def all_of(batch: Batch) -> tuple[Any, ...]:
+    extras = batch.extras
+    parts = batch.ids, [*batch.positions], batch.failures, [*extras.infos], [*extras.skipped]
+    return *parts, [*extras.extracted], batch.images.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("n", "size", "processes", "workers"),
+    [(23, 4, 2, 0), (23, 5, 3, 7), (3, 2, 4, 1), (9, 9, 2, 2)],
+)
+def test_same_batches_as_threads(
+    tmp_path: Path, n: int, size: int, processes: int, workers: int
+) -> None:
+    sources = sources_in(tmp_path, n, damaged=1)
+    skipped = sha256((tmp_path / "2.jpg").read_bytes())
+
+    def extract(data: bytes, info: ImageInfo, pixels: Any) -> bytes:
+        return data[:50] + info.id.encode()
+
+    hook = Hook(lambda info: info.digest == skipped, extract)
+    recipe = replace(FAST, workers=workers)
+    options: dict[str, Any] = {"hook": hook, "recipe": recipe, "hashes": True}
+    expected = loaded(sources, split(n, size), **options)
+    assert loaded(sources, split(n, size), processes=processes, **options) == expected
+    assert sum(len(of[0]) for of in expected) == n - 2
+    assert sum(len(of[4]) for of in expected) == 1
+
+
+def test_a_batch_stays_as_it_is_until_the_next(tmp_path: Path) -> None:
+    # Seven batches: three buffers would get the same ones of six again.
+    sources, batches = sources_in(tmp_path, 14), split(14, 2) * 5
+    expected = loaded(sources, batches)
+    with open_loader(sources, batches, OPTIONS, 2) as loader:
+        for of in expected:
+            batch = next(loader)
+            time.sleep(0.02)  # the processes fill whatever buffers they have
+            assert batch.images.tobytes() == of[-1]
+
+
+def test_one_large_picture_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wallclock.loader.threads.LARGE_PIXELS", 0)
+    inside, overlapped = 0, 1
+    shared = mmap.mmap(-1, 2)
+
+    def extract(data: bytes, info: ImageInfo, pixels: Any) -> None:
+        shared[overlapped] |= shared[inside]
+        shared[inside] = 1
+        time.sleep(0.01)
+        shared[inside] = 0
+
+    sources = sources_in(tmp_path, 8)
+    assert len(loaded(sources, split(8, 2), processes=2, hook=Hook(extract=extract))) == 4
+    assert not shared[overlapped]
+
+
+def test_batches_are_computed_where_they_are_loaded(tmp_path: Path) -> None:
+    class Counted(LazyBatches):
+        batch_size = 2
+
+        def __init__(self) -> None:
+            self.asked: list[int] = []
+
+        def __len__(self) -> int:
+            return 6
+
+        def batch(self, index: int) -> range:
+            self.asked.append(index)
+            return range(2 * index, 2 * index + 2)
+
+    sources, batches = sources_in(tmp_path, 12), Counted()
+    assert len(loaded(sources, batches, processes=2)) == 6
+    assert not batches.asked
+
+
+def test_what_a_process_raises(tmp_path: Path) -> None:
+    def skip(info: ImageInfo) -> bool:
+        raise UserError(f"not in process {os.getpid()}")
+
+    options = LoaderOptions(SIZE, hook=Hook(skip))
+    with (
+        pytest.raises(UserError, match=r"not in process \d+") as caught,
+        open_loader(sources_in(tmp_path, 8), split(8, 2), options, 2) as loader,
+    ):
+        next(loader)
+    assert str(os.getpid()) not in str(caught.value)
+
+
+def test_a_process_is_killed(tmp_path: Path) -> None:
+    sources = sources_in(tmp_path, 4)
+    batches = [range(4)] * 1000
+    with open_loader(sources, batches, OPTIONS, 2) as loader:
+        next(loader)
+        os.kill(multiprocessing.active_children()[0].pid or 0, signal.SIGKILL)
+        with pytest.raises(UserError, match=r"process ended with -9: .* set processes=1"):
+            list(loader)
+
+
+def test_closed_in_the_middle(tmp_path: Path) -> None:
+    sources = sources_in(tmp_path, 4)
+    with open_loader(sources, [range(4)] * 100_000, OPTIONS, 3) as loader:
+        next(loader)
+        pids = [child.pid or 0 for child in multiprocessing.active_children()]
+    assert len(pids) == 3
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def test_a_signal_while_they_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is raised once all of them have started, which are then ended."""
+    real = ForkedLoader._start
+
+    def start(loader: ForkedLoader, number: int) -> None:
+        real(loader, number)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+    monkeypatch.setattr(ForkedLoader, "_start", start)
+    loader = open_loader(sources_in(tmp_path, 4), split(4, 2), OPTIONS, 2)
+    with pytest.raises(KeyboardInterrupt):
+        loader.__enter__()
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGINT])
+def test_the_consumer_is_killed(tmp_path: Path, signal_number: int) -> None:
+    """Ctrl-C reaches every process of a terminal; the consumer ends the others."""
+    paths = [str(source.where) for source in sources_in(tmp_path, 4)]
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, *paths],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "code")},
+        start_new_session=True,
+        text=True,
+    ) as consumer:
+        assert consumer.stdout is not None
+        children = [psutil.Process(int(pid)) for pid in consumer.stdout.readline().split()]
+        assert len(children) == 3
+        if signal_number == signal.SIGINT:
+            os.killpg(consumer.pid, signal_number)
+        else:
+            consumer.kill()
+        _, errors = consumer.communicate(timeout=30)
+    _, alive = psutil.wait_procs(children, timeout=30)
+    assert not alive
+    assert errors.count("Traceback") == (signal_number == signal.SIGINT), errors
+
+
+def test_forked_beside_threads_in_inference_mode(tmp_path: Path) -> None:
+    """As a job's main thread may be, with a pool of torch's threads."""
+    torch = pytest.importorskip("torch")
+    torch.ones(1000, 1000) @ torch.ones(1000, 1000)
+    over = threading.Event()
+    other = threading.Thread(target=over.wait)
+    other.start()
+    sources = sources_in(tmp_path, 6)
+    expected = loaded(sources, split(6, 2))
+    try:
+        with torch.inference_mode():
+            found = loaded(sources, split(6, 2), processes=2)
+    finally:
+        over.set()
+        other.join()
+    assert [of[-1] for of in found] == [of[-1] for of in expected]
+    assert np.frombuffer(found[0][-1], np.uint8).any()
+
+
+LIBRARY_OPTIONS: list[dict[str, Any]] = [
+    {"epochs": 2, "shuffle": True, "seed": 3},
+    {"epochs": 2, "augment": True, "seed": 4, "workers": 5},
+    {"rank": 1, "world_size": 2, "drop_last": True, "epochs": 3},
+    {"limits": Limits(max_side=39)},
+]
+
+
+@pytest.mark.parametrize("options", LIBRARY_OPTIONS)
+def test_images_opened_by_processes(tmp_path: Path, options: dict[str, Any]) -> None:
+    """The same batches as by threads, also from the middle on."""
+    sources_in(tmp_path, 11, damaged=7)
+    opened = [open_images(tmp_path, SIZE, 2, processes=n, **options) for n in (1, 3)]
+    expected, found = ([all_of(batch) for batch in batches] for batches in opened)
+    assert found == expected
+    assert any(of[0] for of in expected) == ("limits" not in options)
+
+    state = {**opened[0].state_dict(), "batches": 1}
+    opened[1].load_state_dict(state)
+    with opened[1]:
+        assert all_of(next(opened[1])) == expected[1]
+        assert len(multiprocessing.active_children()) == 3
+
+
+def test_abandoned_processes_end(tmp_path: Path) -> None:
+    sources_in(tmp_path, 4)
+    leaked = [open_images(tmp_path, SIZE, 1, processes=2, epochs=1000)]
+    next(leaked[0])
+    children = multiprocessing.active_children()
+    assert len(children) == 2
+    with pytest.warns(ResourceWarning, match="neither finished nor closed"):
+        leaked.clear()
+    for child in children:
+        child.join(10)
+        assert child.exitcode == 0
+
+
+def test_what_processes_cannot_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wallclock.cuda.require", lambda what: None)
+    with pytest.raises(UserError, match="processes=2: pin=True needs processes=1"):
+        open_images([making.jpeg()], processes=2, pin=True)
+    for items in ([io.BytesIO(making.jpeg())], [("id", io.BytesIO(making.jpeg()))]):
+        with pytest.raises(UserError, match=r"processes=2: an open file, .* needs processes=1"):
+            open_images(items, processes=2)
+    with pytest.raises(UserError, match="processes=0: give a whole number of at least 1"):
+        open_images([making.jpeg()], processes=0)

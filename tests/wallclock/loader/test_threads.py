@@ -1,0 +1,335 @@
+"""Engine `threads`: whatever is slow or fails, nothing is lost, shifted or stuck."""
+
+import random
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.corpora.manifest import Manifest
+from harness.engines import pipeline
+from harness.engines.loaders import open_threads
+from tests import making
+from tests.harness.engines.conftest import MODEL, loaded_one_by_one, manifest_in
+from wallclock import clock
+from wallclock.errors import ImageError
+from wallclock.infer.writer import QUEUE_DEPTH, Writer, open_writer
+from wallclock.loader import prepare
+from wallclock.loader.batch import Batch
+from wallclock.loader.joinable_thread import JoinableThread
+from wallclock.loader.ring import buffers_for
+from wallclock.recipe import ModelSpec, Recipe
+
+SIZE = MODEL.input_px
+FAILED = st.sets(st.integers(0, 29))
+RECIPE = Recipe(
+    "test", "simplejpeg", "opencv", "area", workers=3, normalize_on="device", batch_size=8
+)
+
+
+@pytest.fixture(autouse=True)
+def watchdog() -> Iterator[None]:
+    """No thread of a loader or a sink outlives its block."""
+    yield
+    names = [thread.name for thread in threading.enumerate()]
+    assert not [name for name in names if name.startswith(("loader", "sink"))]
+
+
+def split(n: int, size: int) -> list[list[int]]:
+    return [list(range(start, min(start + size, n))) for start in range(0, n, size)]
+
+
+def test_ranges_for_nsight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One a stage and image, ended where it began, in every thread; also around a failure."""
+    events: list[tuple[int, str]] = []
+
+    def push(name: str) -> None:
+        events.append((threading.get_ident(), name))
+
+    def pop() -> None:
+        events.append((threading.get_ident(), "end"))
+
+    manifest = manifest_in(tmp_path, 12)
+    (tmp_path / manifest.items[0].path).unlink()
+    monkeypatch.setattr(clock, "active_nvtx", lambda: (push, pop))
+    recipe = replace(RECIPE, engine="threads")
+    with open_threads(manifest, recipe, MODEL, [list(range(12))]) as loader:
+        assert len(next(loader).ids) == 11
+    for thread in {thread for thread, _ in events}:
+        of_one = [name for at, name in events if at == thread]
+        assert set(of_one[1::2]) == {"end"}
+    names = [name for _, name in events]
+    assert [names.count(name) for name in ("read", "decode", "resize")] == [12, 11, 11]
+
+
+def test_free_stages_read_but_do_not_decode(tmp_path: Path) -> None:
+    manifest = manifest_in(tmp_path, 4)
+    for item in manifest.items[1:]:
+        (tmp_path / item.path).write_bytes(bytes(item.bytes))
+    (tmp_path / manifest.items[0].path).unlink()
+    build = pipeline.free_stages
+    with open_threads(manifest, RECIPE, MODEL, [[0, 1, 2, 3]], build) as loader:
+        (batch,) = loader
+    assert batch.positions == [1, 2, 3]
+    assert [failure["stage"] for failure in batch.failures] == ["read"]
+
+
+def disturb(patch: pytest.MonkeyPatch, seed: int, failures: set[str], crash: str = "") -> None:
+    """Workers with random delays, that fail on the images named, and crash at one."""
+    build = prepare.in_place_stages
+
+    def rows(recipe: Recipe, model: ModelSpec, reader: Any) -> Any:
+        loader, rng = build(recipe, model, reader), random.Random(seed)
+
+        def decode(item: Any, data: bytes) -> Any:
+            time.sleep(rng.choice([0, 0, 0, 0.0005, 0.003]))
+            if item.id in failures:
+                raise ImageError("decode", "made to fail")
+            if item.id == crash:
+                raise RuntimeError("made to crash")
+            return loader.decode(item, data)
+
+        return replace(loader, decode=decode)
+
+    patch.setattr(prepare, "in_place_stages", rows)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 999), st.integers(1, 70), st.integers(1, 20), st.integers(1, 6), FAILED)
+def test_order_and_ids_under_delays_and_failures(
+    tiny: Manifest, seed: int, n: int, size: int, workers: int, failed: set[int]
+) -> None:
+    truth, bad = loaded_one_by_one(tiny, RECIPE), {tiny.items[index].id for index in failed}
+    recipe, seen, lost = replace(RECIPE, workers=workers), list[str](), list[str]()
+    with pytest.MonkeyPatch.context() as patch:
+        disturb(patch, seed, bad)
+        with open_threads(tiny, recipe, MODEL, split(n, size)) as loader:
+            for batch in loader:
+                check(batch, truth)
+                seen += batch.ids
+                lost += [failure["id"] for failure in batch.failures]
+    names = [tiny.items[position % 30].id for position in range(n)]
+    assert seen == [name for name in names if name not in bad]
+    assert lost == [name for name in names if name in bad]
+
+
+def check(batch: Batch, truth: dict[str, Any]) -> None:
+    for name, picture in zip(batch.ids, batch.images, strict=True):
+        np.testing.assert_array_equal(picture, truth[name])
+
+
+def test_a_crash_keeps_its_traceback(tiny: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    disturb(monkeypatch, 0, set(), crash="image 17")
+    with (
+        pytest.raises(RuntimeError, match="made to crash") as caught,
+        open_threads(tiny, RECIPE, MODEL, split(30, 8)) as loader,
+    ):
+        list(loader)
+    names = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert names[-2:] == ["_fill", "decode"]
+
+
+def test_corrupt_images_shift_nothing(tmp_path: Path) -> None:
+    ten = manifest_in(tmp_path, 10)
+    many = [replace(ten.items[index % 10], id=f"{index}") for index in range(1000)]
+    (tmp_path / "bad.jpg").write_bytes(making.jpeg(16, 12)[:-60])
+    size = (tmp_path / "bad.jpg").stat().st_size
+    many[50::100] = [replace(item, path="bad.jpg", bytes=size) for item in many[50::100]]
+    images = list(loaded_one_by_one(ten, RECIPE).values())
+    failures = []
+    manifest = replace(ten, items=tuple(many))
+    with open_threads(manifest, RECIPE, MODEL, split(1000, 64)) as loader:
+        for batch in loader:
+            check(batch, {name: images[int(name) % 10] for name in batch.ids})
+            assert [manifest.items[at].id for at in batch.positions] == batch.ids
+            failures += [(failure["id"], failure["stage"]) for failure in batch.failures]
+    assert failures == [(str(index), "decode") for index in range(50, 1000, 100)]
+
+
+@pytest.mark.parametrize("place", ["device", "host"])
+def test_host_and_device_normalization(tiny: Manifest, place: str) -> None:
+    recipe = replace(RECIPE, normalize_on=place)
+    expected = loaded_one_by_one(tiny, recipe)
+    with open_threads(tiny, recipe, MODEL, split(30, 8)) as loader:
+        for batch in loader:
+            check(batch, expected)
+
+
+def test_worker_times_add_up(tiny: Manifest) -> None:
+    with open_threads(tiny, RECIPE, MODEL, split(300, 8)) as loader:
+        marks = [marks for batch in loader for marks in batch.extras.marks]
+        times = loader.worker_times()
+        workers = loader.stats()["workers"]
+    assert len(times) == len(workers) == 3
+    assert sum(one.images for one in times) == sum(len(mark.times) for mark in marks) == 300
+    for number, one in enumerate(times):
+        own = [mark.times for mark in marks if mark.lane == f"thread {number}"]
+        spent = sum((np.diff(at, axis=1).sum(axis=0) for at in own), np.zeros(3, np.int64))
+        assert one.stage_ns == spent.tolist()
+        assert workers[number]["decode_s"] == pytest.approx(spent[1] / 1e9)
+        assert one.wait_ns >= 0
+
+
+def test_memory_is_bounded_by_the_ring(tiny: Manifest) -> None:
+    with open_threads(tiny, RECIPE, MODEL, split(4000, 8)) as loader:
+        next(loader)
+        time.sleep(0.2)
+        ring = loader.stats()["ring_batches"]
+        assert ring == loader.prefetched == buffers_for(3, 8)
+        assert sum(one.images for one in loader.worker_times()) <= ring * 8
+        assert loader.stats()["ring_mib"] * 2**20 == ring * 8 * SIZE * SIZE * 3
+
+
+def test_a_failing_sink_raises_in_put(tiny: Manifest) -> None:
+    def write(ids: Sequence[str], vectors: Any) -> None:
+        if "image 9" in ids:
+            raise OSError(28, "No space left on device")
+
+    with (
+        pytest.raises(OSError, match="No space left") as caught,
+        open_threads(tiny, RECIPE, MODEL, split(10**5, 8)) as loader,
+        open_writer(write, lambda: None, in_thread=True) as sink,
+    ):
+        feed(loader, sink)
+    assert traceback.extract_tb(caught.value.__traceback__)[-1].name == "write"
+
+
+def feed(loader: Iterable[Batch], sink: Writer) -> None:
+    for batch in loader:
+        sink.put(batch.ids, batch.images.reshape(len(batch.ids), -1).astype(np.float32), 0)
+    sink.finish()
+
+
+def test_a_failing_last_write_or_close_raises() -> None:
+    def fail(*arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    batch = Batch(["a"], [0], np.zeros((1, 4), np.uint8))
+    for write, finish in ((fail, lambda: None), (lambda ids, vectors: None, fail)):
+        with (
+            pytest.raises(OSError, match="No space left"),
+            open_writer(write, finish, in_thread=True) as sink,
+        ):
+            feed([batch], sink)
+
+
+def test_a_slow_sink_blocks_put() -> None:
+    release, put = threading.Event(), list[int]()
+
+    def write(ids: Sequence[str], vectors: Any) -> None:
+        release.wait(30)
+
+    with open_writer(write, lambda: None, in_thread=True) as sink:
+
+        def feeding() -> None:
+            for number in range(20):
+                sink.put(["a"], np.zeros((1, 4), np.float32), 0)
+                put.append(number)
+
+        feeder = threading.Thread(target=feeding)
+        feeder.start()
+        time.sleep(0.1)
+        n_put = len(put)
+        release.set()
+        feeder.join()
+        assert n_put == QUEUE_DEPTH
+        sink.finish()
+        assert len(sink.written) == 21, "20 batches and the end of the file"
+        assert sink.wait_ns > 0
+
+
+def interrupted(folder: Path, seed: int, seconds: float) -> None:
+    script = Path(__file__).with_name("threads_script.py")
+    arguments = [sys.executable, str(script), str(folder), str(seed), f"{seconds}"]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    outcome = (done.returncode, done.stdout.split("\n")[1])
+    assert outcome == (0, "interrupted"), (seed, seconds, done.stdout, done.stderr)
+
+
+def test_an_interrupt_ends_the_pass(tiny: Manifest) -> None:
+    interrupted(tiny.root, 0, 0.2)
+
+
+@pytest.mark.slow
+def test_interrupts_at_random_moments(tiny: Manifest) -> None:
+    rng = random.Random(0)
+    for seed in range(60):
+        interrupted(tiny.root, seed, rng.choice([rng.uniform(0, 0.02), rng.uniform(0, 0.4)]))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_random_faults_end_every_pass(tiny: Manifest) -> None:
+    """A crash, a consumer that leaves, a sink that fails: each ends within the watchdog's time."""
+    for seed in range(400):
+        rng = random.Random(seed)
+        n, size = rng.randint(1, 120), rng.randint(1, 20)
+        recipe = replace(RECIPE, workers=rng.randint(1, 6))
+        trouble = rng.choice(["crash", "leave", "sink", "none"])
+        with pytest.MonkeyPatch.context() as patch:
+            crash = f"image {rng.randrange(30)}" if trouble == "crash" else ""
+            disturb(patch, seed, {f"image {rng.randrange(30)}"}, crash)
+            arguments = (tiny, recipe, split(n, size), trouble, rng)
+            trial = threading.Thread(target=one_pass, args=arguments)
+            trial.start()
+            trial.join(30)
+            assert not trial.is_alive(), f"seed {seed} hangs"
+
+
+def one_pass(
+    tiny: Manifest, recipe: Recipe, positions: list[list[int]], trouble: str, rng: random.Random
+) -> None:
+    stop = rng.randrange(len(positions))
+
+    def write(ids: Sequence[str], vectors: Any) -> None:
+        if trouble == "sink" and rng.random() < 0.3:
+            raise OSError(28, "No space left on device")
+
+    try:
+        with (
+            open_threads(tiny, recipe, MODEL, positions) as loader,
+            open_writer(write, lambda: None, in_thread=True) as sink,
+        ):
+            for number, batch in enumerate(loader):
+                sink.put(batch.ids, np.zeros((len(batch.ids), 4), np.float32), 0)
+                if trouble == "leave" and number == stop:
+                    return
+            sink.finish()
+    except (RuntimeError, OSError):
+        assert trouble in ("crash", "sink")
+
+
+def test_an_interrupted_start_leaves_no_thread_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = []
+
+    def work() -> None:
+        time.sleep(0.2)
+        done.append(True)
+
+    def interrupted(timeout: float | None = None) -> bool:
+        raise KeyboardInterrupt
+
+    hand = JoinableThread(work, "test")
+    # `Thread.start` has begun the thread by then, and waits to hear from it.
+    monkeypatch.setattr(hand._thread._started, "wait", interrupted)  # type: ignore[attr-defined]
+    with pytest.raises(KeyboardInterrupt):
+        hand.start()
+    monkeypatch.undo()
+    hand.join()
+    assert done == [True]
+
+
+def test_what_was_never_started_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    hand = JoinableThread(lambda: None, "test")
+    monkeypatch.setattr(hand._running, "wait", lambda timeout: pytest.fail("nothing will run"))
+    hand.join()

@@ -1,0 +1,185 @@
+"""Which URLs and addresses are refused: by text, at the socket, behind redirects and names."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp.abc import AbstractResolver
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.testbed.faults import Faults
+from harness.testbed.images import ImageServer
+from harness.testbed.serving import listening
+from wallclock.service import addresses
+from wallclock.service.addresses import is_public
+from wallclock.service.download import Downloader, DownloadSettings
+from wallclock.service.module import ItemError
+
+NOT_PUBLIC = "the host's address is not public (allow_private=true allows it)"
+
+
+class Resolver(AbstractResolver):
+    """Answers each look-up with the next of these lists of addresses."""
+
+    def __init__(self, *answers: Sequence[str]) -> None:
+        self.answers = list(answers)
+
+    async def resolve(self, host: str, port: int = 0, family: Any = 0) -> list[Any]:
+        common = {"hostname": host, "port": port, "family": 0, "proto": 0, "flags": 0}
+        return [{**common, "host": address} for address in self.answers.pop(0)]
+
+    async def close(self) -> None:
+        pass
+
+
+def refusal(url: str, resolver: AbstractResolver | None = None) -> str:
+    """Why a URL is refused for good, in one line."""
+
+    async def get() -> str:
+        async with Downloader(resolver=resolver) as downloader:
+            with pytest.raises(ItemError) as caught:
+                await downloader.get(url)
+        assert (caught.value.stage, caught.value.permanent) == ("download", True)
+        return caught.value.reason
+
+    return asyncio.run(get())
+
+
+@pytest.mark.parametrize(
+    "address", ["8.8.8.8", "2606:4700::1", "::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::"]
+)
+def test_public_addresses(address: str) -> None:
+    assert is_public(address)
+
+
+@pytest.mark.parametrize(
+    "addresses",
+    [
+        "10.0.0.1 172.16.0.1 192.168.0.1 fd12::1 fec0::1",  # private
+        "127.0.0.1 127.9.9.9 ::1",
+        "169.254.169.254 fd00:ec2::254 100.100.100.200 192.0.0.192 168.63.129.16",  # of clouds
+        "fe80::1 fe80::1%eth0 169.254.0.1",
+        "0.0.0.0 :: 100.64.0.1 224.0.0.1 239.1.1.1 ff02::1 240.0.0.1 255.255.255.255",
+        "192.0.2.1 198.51.100.1 198.18.0.1 2001:db8::1 192.88.99.1",
+        "::ffff:127.0.0.1 ::ffff:a9fe:a9fe ::127.0.0.1 ::ffff:0:127.0.0.1",
+        "2002:7f00:1:: 2002:a9fe:a9fe:: 2001:0:7f00:1:: 64:ff9b::7f00:1 64:ff9b:1::808:808",
+    ],
+)
+def test_addresses_that_are_not_public(addresses: str) -> None:
+    assert [address for address in addresses.split() if is_public(address)] == []
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("file:///etc/passwd", "the URL's scheme is neither http nor https"),
+        ("gopher://example.org/", "the URL's scheme is neither http nor https"),
+        ("//example.org/x", "the URL's scheme is neither http nor https"),
+        ("http:///x", "the URL has no host"),
+        ("http://user:secret@example.org/", "the URL has a user name or a password"),
+        ("http://user@example.org/", "the URL has a user name or a password"),
+        ("http://example.org:22/", "port 22 is not among the setting ports"),
+        ("http://example.org:0/", "port 0 is not among the setting ports"),
+        ("http://example.org:99999/", "not a URL"),
+        ("http://127.0.0.1\\@example.org/", "not a URL"),
+        ("http://example.org/" + "x" * 9000, "the URL is longer than 8192 characters"),
+    ],
+)
+def test_refused_by_text(url: str, reason: str) -> None:
+    assert refusal(url) == reason
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "localhost", "0.0.0.0", "[::]"),
+        *("169.254.169.254", "[fd00:ec2::254]", "[fe80::1%25lo]", "10.0.0.1", "0x7f000001"),
+        "①②⑦.0.0.1",  # the same in other digits
+    ],
+)
+def test_refused_at_the_socket(host: str) -> None:
+    """Literals bypass aiohttp's resolver, and names resolve here to what they name."""
+    assert refusal(f"http://{host}/latest/meta-data/") == NOT_PUBLIC
+
+
+@pytest.mark.parametrize(
+    "host", ["2130706433", "0177.0.0.1", "127.1", "017700000001", "a" * 70, "a..b", "[::1"]
+)
+def test_odd_spellings_of_hosts(host: str) -> None:
+    assert refusal(f"http://{host}/") == "not a URL"
+
+
+@given(
+    st.text(st.characters(codec="utf-8"), max_size=30),
+    st.sampled_from(["", "http://", "https://", "http://[", "http://a@", "http://127.", "http:"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_any_text_is_refused_in_one_line(text: str, start: str) -> None:
+    """Names resolve to a private address; nothing but `ItemError` is raised."""
+    reason = refusal(start + text, resolver=Resolver(["10.0.0.1"]))
+    assert reason
+    assert len(reason.splitlines()) == 1
+
+
+def test_names_of_private_addresses() -> None:
+    resolver = Resolver(["10.0.0.1", "10.0.0.2", "fd12::1"])
+    assert refusal("http://images.example/x", resolver) == NOT_PUBLIC
+
+
+@pytest.fixture
+def only_one_public(monkeypatch: pytest.MonkeyPatch) -> None:
+    """127.0.0.1 counts as public, no other address does."""
+    monkeypatch.setattr(addresses, "is_public", lambda address: address == "127.0.0.1")
+
+
+@pytest.mark.usefixtures("only_one_public")
+@pytest.mark.parametrize(
+    ("location", "reason"),
+    [
+        ("http://127.0.0.2/latest", NOT_PUBLIC),
+        ("http://[::1]/latest", NOT_PUBLIC),
+        ("http://127.0.0.1:22/", "port 22 is not among the setting ports"),
+        ("file:///etc/passwd", "the URL's scheme is neither http nor https"),
+        ("http://a:b@127.0.0.1/", "the URL has a user name or a password"),
+    ],
+)
+def test_every_redirect_is_checked_anew(tmp_path: Path, location: str, reason: str) -> None:
+    server = ImageServer(tmp_path, faults=Faults(redirects=1, redirect_to=location))
+
+    async def get() -> None:
+        async with listening(server.handle) as url:
+            ports = f"80,{url.rpartition(':')[2]}"
+            async with Downloader(DownloadSettings(ports=ports)) as downloader:
+                with pytest.raises(ItemError) as caught:
+                    await downloader.get(f"{url}/a.jpg")
+        assert (caught.value.reason, caught.value.permanent) == (reason, True)
+
+    asyncio.run(get())
+    assert server.counts["requests"] == 1
+
+
+@pytest.mark.usefixtures("only_one_public")
+def test_a_name_that_changes_its_address_between_two_requests(tmp_path: Path) -> None:
+    """The first look-up permits the name; the second, for another port, answers differently."""
+    (tmp_path / "a.jpg").write_bytes(b"image")
+    server = ImageServer(tmp_path)
+
+    async def get() -> None:
+        async with listening(server.handle) as one, listening(server.handle) as two:
+            first, second = (int(url.rpartition(":")[2]) for url in (one, two))
+            resolver = Resolver(["10.0.0.1", "127.0.0.1"], ["127.0.0.2"])
+            values = DownloadSettings(ports=f"{first},{second}")
+            async with Downloader(values, resolver=resolver) as downloader:
+                assert await downloader.get(f"http://rebinds.example:{first}/a.jpg") == b"image"
+                onward = f"http://rebinds.example:{second}/a.jpg"
+                with pytest.raises(ItemError) as caught:
+                    await downloader.get(
+                        f"http://rebinds.example:{first}/a.jpg?redirects=1&redirect_to={onward}"
+                    )
+        assert (caught.value.reason, resolver.answers) == (NOT_PUBLIC, [])
+
+    asyncio.run(get())
+    assert server.counts["images"] == 1

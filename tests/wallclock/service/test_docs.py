@@ -1,0 +1,88 @@
+"""docs/service.md: its code runs as it is written, its walk ends in a callback."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack, suppress
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests import making
+from tests.conftest import ROOT
+from tests.wallclock.service.test_examples import results
+from wallclock.service.callbacks import SECRET, SIGNATURE, CallbackSettings, sign
+from wallclock.service.download import DownloadSettings
+
+TEXT = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", TEXT, flags=re.DOTALL)
+
+
+@pytest.mark.slow
+def test_the_module_runs_and_is_short() -> None:
+    source, _ = blocks("python")
+    assert len(source.splitlines()) <= 30
+    names: dict[str, Any] = {}
+    exec(source, names)
+    module = names["Sharpness"](size=128)
+    sharp = np.random.default_rng(0).integers(0, 255, (256, 256, 3), dtype=np.uint8)
+    images = [making.encode(pixels) for pixels in (sharp, np.full_like(sharp, 90))]
+    noisy, flat = results(module, *images)
+    assert noisy["sharpness"] > 10 > flat["sharpness"]
+
+
+def test_a_receiver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SECRET, "secret")
+    monkeypatch.setattr("time.time", lambda: 1000.0)
+    names: dict[str, Any] = {}
+    exec(blocks("python")[1], names)
+    headers = {SIGNATURE: sign("secret", b"{}", 1000)}
+    assert names["is_genuine"](headers, b"{}")
+    assert not names["is_genuine"](headers, b"[]")
+
+
+def test_every_setting_of_requests_is_described() -> None:
+    described = re.findall(r"^\| (`.*?`) \|", TEXT, flags=re.MULTILINE)
+    listed = {name for cell in described for name in re.findall(r"`(\w+)`", cell)}
+    known = {item.name for cls in (DownloadSettings, CallbackSettings) for item in fields(cls)}
+    assert known <= listed
+
+
+@pytest.mark.slow
+def test_by_hand(tmp_path: Path) -> None:
+    """The shell block, with other ports, this Python, and a folder that there is."""
+    (tmp_path / "a.jpg").write_bytes(making.jpeg(640, 480))
+    (script,) = blocks("bash")
+    with ExitStack() as stack:
+        for port in ("5600", "5601", "5602", "5603"):
+            free = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            script = script.replace(port, str(free.getsockname()[1]))
+    script = script.replace("/path/to/images", str(tmp_path))
+    script = script.replace('"$PWD/.venv/bin:$PATH"', f'"{Path(sys.executable).parent}:$PATH"')
+    script = script.replace("make serve", f"make -o .venv/.ready PY={sys.executable} serve")
+    path = os.pathsep.join((str(ROOT / "code"), str(ROOT)))
+    shell = subprocess.Popen(
+        ["bash", "-e", "-c", script],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out, err = shell.communicate(timeout=100)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(shell.pid, signal.SIGKILL)
+    assert '"accepted":1' in out, out + err
+    assert '"event":"stopped","not_returned":0' in err

@@ -1,0 +1,225 @@
+"""Downloads from servers that are slow, broken, or lie: what is retried, and what is refused."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from harness.testbed.faults import Faults
+from harness.testbed.images import ImageServer
+from harness.testbed.server import Handler, Request, Response
+from harness.testbed.serving import listening
+from wallclock.constraints import build
+from wallclock.errors import UserError
+from wallclock.service.download import Downloader, DownloadSettings
+from wallclock.service.module import ItemError
+
+IMAGE = bytes(range(250)) * 4
+
+
+@dataclass
+class Got:
+    """A download: its bytes or its failure, and the pauses between its tries."""
+
+    data: bytes = b""
+    error: ItemError | None = None
+    pauses: list[float] = field(default_factory=list)
+
+
+def download(
+    handler: Handler, query: str = "", after_pause: Callable[[], object] = int, **settings: Any
+) -> Got:
+    got = Got()
+
+    async def pause(seconds: float) -> None:
+        got.pauses.append(seconds)
+        after_pause()
+
+    async def get() -> None:
+        values = DownloadSettings(allow_private=True, **settings)
+        async with listening(handler) as url, Downloader(values, pause=pause) as downloader:
+            try:
+                got.data = await downloader.get(f"{url}/a.jpg{query}")
+            except ItemError as error:
+                got.error = error
+
+    asyncio.run(get())
+    return got
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> ImageServer:
+    (tmp_path / "a.jpg").write_bytes(IMAGE)
+    return ImageServer(tmp_path)
+
+
+@pytest.mark.parametrize("query", ["", "?redirects=3", "?body_s=0.001"])
+def test_images(server: ImageServer, query: str) -> None:
+    got = download(server.handle, query)
+    assert (got.data, got.error, got.pauses) == (IMAGE, None, [])
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("?error_rate=1&status=503", "HTTP 503"),
+        ("?error_rate=1&status=429", "HTTP 429"),
+        ("?reset_rate=1", ""),
+        ("?cut_rate=1", ""),
+        ("?extra_bytes=100", ""),  # the body ends before the length that was declared
+        ("?latency_s=9", "silent for 0.02 s"),
+    ],
+)
+def test_transient_failures_are_retried(server: ImageServer, query: str, reason: str) -> None:
+    got = download(server.handle, query, read_s=0.02 if "latency" in query else 10.0)
+    assert got.error is not None
+    assert not got.error.permanent
+    assert reason in got.error.reason
+    assert "\n" not in got.error.reason
+    assert len(got.pauses) == 3
+    assert all(0 <= pause <= 0.5 * 2**number for number, pause in enumerate(got.pauses))
+
+
+def test_a_retry_that_succeeds(server: ImageServer) -> None:
+    server.faults = Faults(reset_rate=1)
+
+    def mend() -> None:
+        server.faults = Faults()
+
+    got = download(server.handle, after_pause=mend)
+    assert (got.data, len(got.pauses)) == (IMAGE, 1)
+
+
+@pytest.mark.parametrize(
+    ("query", "settings", "reason"),
+    [
+        ("?error_rate=1&status=404", {}, "HTTP 404"),
+        ("?error_rate=1&status=403", {}, "HTTP 403"),
+        ("?redirects=4", {}, "more than 3 redirects"),
+        ("?redirects=1", {"max_redirects": 0}, "more than 0 redirects"),
+        ("", {"max_bytes": len(IMAGE) - 1}, "more bytes than the limit of 999"),
+        ("?error_rate=1&status=302", {}, "a redirect without a location"),
+        ("?redirects=1&redirect_to=http://[", {}, "a redirect to what is not a URL"),
+    ],
+)
+def test_permanent_failures(
+    server: ImageServer, query: str, settings: dict[str, Any], reason: str
+) -> None:
+    got = download(server.handle, query, **settings)
+    assert got.error is not None
+    assert (got.error.reason, got.error.permanent, got.pauses) == (reason, True, [])
+
+
+def test_the_time_of_a_try_is_bounded(server: ImageServer) -> None:
+    got = download(server.handle, "?latency_s=9", total_s=0.02, attempts=1)
+    assert str(got.error) == "download: not done within 0.02 s"
+
+
+def test_nothing_listens() -> None:
+    async def get() -> None:
+        async with listening(answering()) as url:
+            pass
+        settings = DownloadSettings(allow_private=True, attempts=1)
+        async with Downloader(settings) as downloader:
+            with pytest.raises(ItemError, match=r"^download: Cannot connect to host") as caught:
+                await downloader.get(url)
+        assert not caught.value.permanent
+
+    asyncio.run(get())
+
+
+def test_certificates_are_checked(tmp_path: Path) -> None:
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now)
+        .not_valid_after(now + timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (tmp_path / "own.pem").write_bytes(text + certificate.public_bytes(Encoding.PEM))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "own.pem")
+
+    async def get() -> None:
+        server = await asyncio.start_server(_unused, "127.0.0.1", 0, ssl=context)
+        port = server.sockets[0].getsockname()[1]
+        async with server, Downloader(DownloadSettings(allow_private=True)) as downloader:
+            with pytest.raises(ItemError, match=r"certificate verify failed") as caught:
+                await downloader.get(f"https://127.0.0.1:{port}/")
+        assert caught.value.permanent
+
+    asyncio.run(get())
+
+
+def _unused(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    raise AssertionError("the client has refused the certificate")
+
+
+def answering(**headers: str) -> Handler:
+    """A handler whose answers are chunked, have these headers, and end after 1 MB."""
+
+    async def parts() -> AsyncIterator[bytes]:
+        for _ in range(16):
+            yield bytes(1 << 16)
+
+    def handle(request: Request) -> Response:
+        assert request.header("Accept-Encoding") == "identity"
+        return Response(200, parts(), {k.replace("_", "-"): v for k, v in headers.items()})
+
+    return handle
+
+
+def test_the_limit_holds_without_a_declared_length() -> None:
+    got = download(answering(), max_bytes=1 << 18)
+    assert str(got.error) == "download: more bytes than the limit of 262,144"
+    assert len(download(answering()).data) == 1 << 20
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "deflate"])
+def test_compressed_bodies_are_refused(encoding: str) -> None:
+    got = download(answering(Content_Encoding=encoding))
+    assert got.error is not None
+    assert got.error.permanent
+    assert got.error.reason == "the body is compressed, though identity was asked for"
+
+
+def test_connections_are_reused() -> None:
+    peers = set()
+
+    def handle(request: Request) -> Response:
+        peers.add(request.transport.get_extra_info("peername"))
+        return Response(body=b"x")
+
+    async def get() -> None:
+        settings = DownloadSettings(allow_private=True)
+        async with listening(handle) as url, Downloader(settings) as downloader:
+            for _ in range(5):
+                await downloader.get(url)
+
+    asyncio.run(get())
+    assert len(peers) == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"ports": "http"}, "ports=http: give numbers, as in 80,443"),
+        ({"max_bytes": 0}, "max_bytes=0: give a whole number from 1 to 2147483648"),
+        ({"attempts": 0}, "attempts=0: give a whole number from 1 to 100"),
+    ],
+)
+def test_settings(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        build(DownloadSettings, values, "")
+    assert str(caught.value) == message

@@ -1,0 +1,162 @@
+"""The queue's calls against the test bed: batches, partial failures, dead letters."""
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from botocore.credentials import ReadOnlyCredentials
+
+from harness.testbed.api import ACCOUNT
+from harness.testbed.serving import listening
+from harness.testbed.sqs import SqsServer
+from wallclock.errors import UserError
+from wallclock.service.module import ItemError
+from wallclock.service.sqs import Grouped, Queue, QueueError
+
+POLICY = {"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:{ACCOUNT}:dead", "maxReceiveCount": 3}
+
+
+@asynccontextmanager
+async def opened(server: SqsServer, **options: Any) -> AsyncIterator[tuple[Queue, str]]:
+    """A queue with a dead-letter queue, visibility 7 s, and the server's URL."""
+    await server.call("CreateQueue", {"QueueName": "dead"})
+    attributes = {"VisibilityTimeout": "7", "RedrivePolicy": json.dumps(POLICY)}
+    await server.call("CreateQueue", {"QueueName": "work", "Attributes": attributes})
+    async with listening(server.handle) as url:
+        values = {"visibility_s": 0, "dead_letter": "", "max_receives": 5, **options}
+        queue = Queue(f"{url}/{ACCOUNT}/work", **values)
+        await queue.open()
+        yield queue, url
+        await queue.close()
+
+
+def test_calls() -> None:
+    async def calls() -> None:
+        server = SqsServer()
+        async with opened(server) as (queue, url):
+            assert (queue.visibility_s, queue.max_receives) == (7, 3)
+            assert queue.dead_letter == f"{url}/{ACCOUNT}/dead"
+            kept = {"trace": {"DataType": "String", "StringValue": "t"}}
+            for n in range(12):
+                values = {"MessageBody": f"{n}é", "MessageAttributes": kept}
+                await server.call("SendMessage", {"QueueUrl": "work", **values})
+            first = await queue.receive(50, 0)
+            assert [len(first), len(await queue.receive(10, 0))] == [10, 2]
+            assert (first[3].body, first[3].n_received) == ("3é", 1)
+            # Partial failures: a handle of another queue is refused alone.
+            handles = [first[0].handle, "nonsense", first[1].handle]
+            assert await queue.delete(handles) == [True, False, True]
+            assert await queue.hide([(handles[0], 5), (first[2].handle, 0)]) == [False, True]
+            again = await queue.receive(10, 0)
+            assert [(one.id, one.n_received) for one in again] == [(first[2].id, 2)]
+            await queue.bury(again[0], ItemError("decode", "two\nlines"))
+        dead = {"QueueUrl": "dead", "MessageAttributeNames": ["All"]}
+        (letter,) = (await server.call("ReceiveMessage", dead))["Messages"]
+        assert letter["Body"] == "2é"
+        texts = {k: v["StringValue"] for k, v in letter["MessageAttributes"].items()}
+        assert texts == {
+            **{"trace": "t", "wallclock.stage": "decode", "wallclock.reason": "two lines"}
+        }
+
+    asyncio.run(calls())
+
+
+def test_unreachable_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def calls() -> None:
+        server = SqsServer()
+        async with opened(server) as (queue, _):
+            endpoint, queue._endpoint = queue._endpoint, "http://127.0.0.1:1/"
+            for _ in range(3):
+                with pytest.raises(QueueError, match="Cannot connect"):
+                    await queue.receive(10, 0)
+            assert queue.reachable is False
+            queue._endpoint = endpoint
+            assert await queue.receive(10, 0) == []
+            assert queue.reachable
+
+    asyncio.run(calls())
+    assert [record.message for record in caplog.records] == [
+        *("queue unreachable", "queue reachable again")
+    ]
+
+
+class Temporary:
+    """Credentials that are over and have to be fetched."""
+
+    def __init__(self) -> None:
+        self.threads = list[int]()
+
+    def refresh_needed(self) -> bool:
+        return not self.threads
+
+    def get_frozen_credentials(self) -> ReadOnlyCredentials:
+        self.threads.append(threading.get_ident())
+        return ReadOnlyCredentials("key", "secret", "token")
+
+
+def test_signature_with_credentials_that_are_fetched_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    queue = Queue("https://sqs.eu-west-1.amazonaws.com/1/work", 0, "dead", 5)
+    queue._credentials = credentials = Temporary()
+    headers = asyncio.run(queue._signed("SendMessage", b"{}"))
+    assert headers["X-Amz-Security-Token"] == "token"
+    assert headers["X-Amz-Target"] == "AmazonSQS.SendMessage"
+    assert headers["Authorization"].startswith("AWS4-HMAC-SHA256 Credential=key/")
+    assert "/eu-west-1/sqs/aws4_request" in headers["Authorization"]
+    in_loop = [one == threading.get_ident() for one in credentials.threads]
+    assert in_loop == [False, True]
+
+
+def test_without_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boto3.session.Session.get_credentials", lambda self: None)
+    with pytest.raises(UserError, match="no AWS credentials"):
+        Queue("https://sqs.eu-west-1.amazonaws.com/1/work", 0, "dead", 5)
+
+
+def test_queue_that_cannot_be_served() -> None:
+    async def no_queue(url: str) -> None:
+        queue = Queue(url, 0, "", 5)
+        try:
+            await queue.open()
+        finally:
+            await queue.close()
+
+    async def calls() -> None:
+        server = SqsServer()
+        async with listening(server.handle) as url:
+            with pytest.raises(UserError, match="queue does not exist"):
+                await no_queue(f"{url}/0/work")
+            await server.call("CreateQueue", {"QueueName": "work"})
+            with pytest.raises(UserError, match=r"has no dead-letter queue .* dead_letter=URL"):
+                await no_queue(f"{url}/0/work")
+
+    asyncio.run(calls())
+    for url in ("work", "http://host", "ftp://host/0/work"):
+        with pytest.raises(UserError, match="give a queue's URL"):
+            Queue(url, 0, "", 5)
+
+
+def test_grouped_in_tens_and_after_a_while() -> None:
+    async def calls() -> None:
+        groups: list[list[int]] = []
+
+        async def action(entries: list[int]) -> None:
+            groups.append(entries)
+
+        grouped = Grouped(action, wait_s=0.001)
+        for n in range(23):
+            grouped.add(n)
+        await asyncio.sleep(0.03)
+        assert [len(group) for group in groups] == [10, 10, 3]
+        grouped.add(23)
+        await grouped.flush()
+        assert groups[3:] == [[23]]
+
+    asyncio.run(calls())

@@ -1,0 +1,273 @@
+"""Decoders agree: the same pixels of a valid file, an ImageError for any other."""
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from harness import decoders as registered
+from harness import native, provenance
+from tests import making
+from wallclock.check import validate
+from wallclock.errors import ImageError, Unavailable, UserError
+from wallclock.recipe import Limits
+from wallclock.stages import decode
+from wallclock.stages.decode.decoder import Scaling
+from wallclock.stages.pixels import Pixels
+from wallclock.stages.resize import extent
+
+Decoders = dict[str, decode.Decode]
+
+#: Builds of libjpeg-turbo differ in the last bit of some SIMD paths.
+CLOSE = 2
+JPEG = making.jpeg(400, 300)
+
+
+@pytest.fixture(scope="module")
+def decoders() -> Decoders:
+    made = {}
+    for name in registered.NAMES:
+        try:
+            made[name] = decode.make(name)
+        except Unavailable as error:
+            if not decode.DECODERS[name].optional:
+                pytest.skip(str(error))
+    return made
+
+
+def apart(one: Pixels, other: Pixels) -> int:
+    assert one.shape == other.shape
+    return int(np.abs(one.astype(np.int16) - other.astype(np.int16)).max())
+
+
+def agree(data: bytes, decoders: Decoders) -> Pixels:
+    """Decode by all, compare with Pillow's, return the pixels."""
+    reference = decoders["pil"](data)
+    for name, decoder in decoders.items():
+        pixels = decoder(data)
+        assert (pixels.dtype.name, pixels.flags.c_contiguous) == ("uint8", True)
+        assert apart(pixels, reference) <= CLOSE, name
+    return reference
+
+
+def test_decoders_state_themselves() -> None:
+    pinned = tuple(name for name in registered.NAMES if not decode.DECODERS[name].optional)
+    assert pinned == ("pil", "opencv", "turbojpeg", "simplejpeg")
+    assert all(decoder.name == name for name, decoder in decode.DECODERS.items())
+    for name in pinned:
+        libraries = {*decode.DECODERS[name].libraries, registered.LIBRARY_OF[name]}
+        assert libraries <= provenance.versions().keys()
+
+
+def test_name_is_read_back(decoders: Decoders, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [decode.name_of(decoder) for decoder in decoders.values()] == list(decoders)
+    monkeypatch.setitem(decode.DECODERS, "pil", decode.DECODERS["opencv"])
+    assert decode.name_of(decode.make("pil")) == "opencv"
+
+
+def test_photos(photos: list[Path], decoders: Decoders) -> None:
+    for path in photos[::3]:
+        agree(path.read_bytes(), decoders)
+
+
+@pytest.mark.filterwarnings("ignore:Image appears to be a malformed MPO")  # and still a JPEG
+@pytest.mark.slow
+def test_odd_files_that_decode(torture: list[tuple[Path, str]], decoders: Decoders) -> None:
+    for path, expected in torture:
+        if expected == "decodes":
+            data = path.read_bytes()
+            header = validate(data, Limits())
+            plain = header.format == "jpeg" and header.components < 4
+            pixels = agree(data, decoders) if plain else decode.decode_other(data)
+            assert pixels.shape == (header.height, header.width, 3), path.name
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    size=st.tuples(st.integers(1, 90), st.integers(1, 90)),
+    quality=st.integers(1, 100),
+    subsampling=st.sampled_from(["4:4:4", "4:2:2", "4:2:0"]),
+    progressive=st.booleans(),
+    mode=st.sampled_from(["RGB", "L"]),
+    seed=st.integers(0, 99),
+)
+def test_any_jpeg(
+    decoders: Decoders, size: tuple[int, int], mode: str, subsampling: str, **options: Any
+) -> None:
+    if mode == "RGB":
+        options["subsampling"] = subsampling
+    pixels = agree(making.jpeg(*size, mode=mode, **options), decoders)
+    assert pixels.shape == (size[1], size[0], 3)
+
+
+def test_red_and_gray(decoders: Decoders) -> None:
+    red = np.zeros((16, 16, 3), np.uint8)
+    red[..., 0] = 255
+    for name, decoder in decoders.items():
+        assert apart(decoder(making.encode(red, "JPEG", quality=95)), red) <= 3, name
+        gray = decoder(making.jpeg(mode="L"))
+        assert gray.shape == (48, 64, 3)
+        assert apart(gray[..., :1].repeat(3, axis=2), gray) == 0, name
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_orientation_is_ignored(orientation: int, decoders: Decoders) -> None:
+    upright = agree(making.jpeg(), decoders)
+    assert apart(agree(making.oriented(orientation), decoders), upright) == 0
+
+
+def test_trailing_bytes_change_nothing(decoders: Decoders) -> None:
+    data = making.jpeg()
+    assert apart(agree(data + bytes(range(256)), decoders), agree(data, decoders)) == 0
+
+
+@pytest.mark.parametrize("name", ["turbojpeg", "simplejpeg"])
+def test_warning_is_an_error(name: str, decoders: Decoders) -> None:
+    middle = len(JPEG) // 2
+    with pytest.raises(ImageError, match=r"Corrupt|extraneous|premature"):
+        decoders[name](JPEG[:middle] + bytes(100) + JPEG[middle + 100 :])
+
+
+@pytest.mark.parametrize("end", [0, 3, 60, 0.1, 0.5, 0.99])
+def test_truncated_file(end: float, decoders: Decoders) -> None:
+    data = JPEG[: int(len(JPEG) * end) if end < 1 else int(end)]
+    # These make the rest gray; validation refuses such files.
+    for name in set(decoders) - ({"opencv", "imagecodecs"} if len(data) > 60 else set()):
+        with pytest.raises(ImageError, match=r".") as caught:
+            decoders[name](data)
+        assert caught.value.stage == "decode"
+
+
+FRAMES = {"save_all": True, "append_images": [Image.fromarray(making.picture(seed=2))]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "levels"),
+    [
+        ("PNG RGB", {}, 0),
+        ("PNG P", {}, 20),
+        ("GIF P", {}, 20),
+        ("WEBP RGB", {}, 6),
+        ("JPEG CMYK", {}, 6),
+        ("WEBP RGB", {"lossless": True, **FRAMES}, 0),
+        *((f"PNG {mode}", {}, 255) for mode in ("L", "1", "LA")),
+    ],
+)
+def test_other_formats_become_rgb(kind: str, options: dict[str, Any], levels: float) -> None:
+    """PNG, WebP, GIF and CMYK, in every recipe by Pillow; of several frames the first counts."""
+    pixels = decode.decode_other(making.encode(making.picture(), *kind.split(), **options))
+    assert (pixels.dtype.name, pixels.shape) == ("uint8", (48, 64, 3))
+    assert np.abs(pixels.astype(float) - making.picture()).mean() <= levels
+
+
+def test_alpha_is_dropped() -> None:
+    pixels = np.dstack([making.picture(), np.arange(64, dtype=np.uint8)[None].repeat(48, 0)])
+    assert apart(decode.decode_other(making.encode(pixels, "PNG")), making.picture()) == 0
+
+
+def test_sixteen_bits_are_not_clipped() -> None:
+    row = decode.decode_other(making.png_16_bit(width=5))[0, :, 0]
+    assert row.tolist() == [0, 63, 127, 191, 255]
+
+
+def test_unknown_decoder() -> None:
+    with pytest.raises(UserError, match="no decoder is called 'turbo'; did you mean turbojpeg"):
+        decode.make("turbo")
+
+
+def test_missing_libturbojpeg_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "find_libturbojpeg", lambda: None)
+    with pytest.raises(Unavailable, match=re.escape(native.INSTALL_HINT)):
+        decode.make("turbojpeg")
+
+
+def test_libjpeg_turbo_version_is_read_from_the_file() -> None:
+    path = native.find_libturbojpeg()
+    if path is None:
+        pytest.skip(f"libturbojpeg is absent: {native.INSTALL_HINT}")
+    version = native.libjpeg_turbo_version(os.path.realpath(path))
+    assert [part.isdecimal() for part in version.split(".")] in ([True] * 2, [True] * 3)
+    assert native.libjpeg_turbo_version(sys.executable) == "unknown"
+    assert native.libjpeg_turbo_version("/nonexistent") == "unknown"
+
+
+SCALING = [name for name, decoder in decode.DECODERS.items() if decoder.scales]
+
+
+class TestScaling:
+    """DCT-scaled decoding: never too small, the same shape in every library."""
+
+    @given(st.integers(1, 9000), st.integers(1, 9000), st.integers(1, 600), st.floats(1, 5))
+    def test_smallest_scale(self, width: int, height: int, target: int, margin: float) -> None:
+        n = Scaling(target, margin).denominator(width, height)
+        assert n in (1, 2, 4, 8)
+        if n > 1:
+            assert min(-(-width // n), -(-height // n)) >= margin * target
+        if n < 8:
+            assert min(-(-width // (2 * n)), -(-height // (2 * n))) < margin * target
+
+    @pytest.mark.parametrize("reuse", [False, True])
+    @pytest.mark.parametrize("name", SCALING)
+    @settings(max_examples=12, deadline=None)
+    @given(
+        width=st.integers(1, 700),
+        height=st.integers(1, 700),
+        progressive=st.booleans(),
+        mode=st.sampled_from(["RGB", "L"]),
+        subsampling=st.sampled_from([0, 1, 2]),
+    )
+    def test_shape(
+        self, name: str, reuse: bool, width: int, height: int, mode: str, **options: Any
+    ) -> None:
+        n = Scaling(40, 1.5).denominator(width, height)
+        decoder = decode.make(name, scales=True, reuse=reuse)
+        pixels = decoder(making.jpeg(width, height, mode=mode, **options), n)
+        assert pixels.shape == (-(-height // n), -(-width // n), 3)
+        assert (pixels.dtype.name, pixels.flags.c_contiguous) == ("uint8", True)
+
+    def test_reused_buffer(self) -> None:
+        decoder = decode.make("simplejpeg", reuse=True)
+        large = decoder(making.jpeg(200, 100, seed=1))
+        data = making.jpeg(100, 80, seed=2)
+        small = decoder(data)
+        assert np.shares_memory(large, small)
+        np.testing.assert_array_equal(small, decode.make("simplejpeg")(data))
+
+    @pytest.mark.parametrize("width", [8, 256, 496, 1000])
+    def test_reused_rows_stay_in_the_caches(self, width: int) -> None:
+        # libjpeg-turbo writes past them what begins at a multiple of 32 bytes.
+        decoder = decode.make("simplejpeg", reuse=True)
+        for height in (64, 1000):
+            pixels = decoder(making.jpeg(width, height))
+            rows = pixels.ctypes.data + np.arange(height) * pixels.strides[0]
+            assert (rows % 32).all()
+
+    def test_a_header_parsed_before(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        data = making.jpeg(500, 300)
+        expected = decode.make("simplejpeg", scales=True)(data, 4)
+        monkeypatch.setattr("simplejpeg.decode_jpeg_header", None)
+        decoder = decode.make("simplejpeg", scales=True, reuse=True)
+        np.testing.assert_array_equal(decoder(data, 4, (500, 300)), expected)
+        with pytest.raises(ImageError, match="buffer is too small"):
+            decode.make("simplejpeg", scales=True, reuse=True)(data, 1, (50, 30))
+        with pytest.raises(ImageError, match="500 × 300 px were decoded"):
+            extent(decoder(data, 8, (5000, 3000)).shape[:2], (3000, 5000))
+
+    @pytest.mark.parametrize(("scale", "height"), [(1, 300), (4, 75)])
+    @pytest.mark.parametrize("name", SCALING)
+    def test_damage_is_an_error(self, name: str, scale: int, height: int) -> None:
+        decoder = decode.make(name, scales=True, reuse=True)
+        with pytest.raises(ImageError, match="decode"):
+            decoder(JPEG[: len(JPEG) // 2], scale)
+        assert decoder(JPEG, scale).shape[0] == height
+
+    def test_opencv_cannot(self) -> None:
+        with pytest.raises(Unavailable, match="pil, simplejpeg, turbojpeg"):
+            decode.make("opencv", scales=True)

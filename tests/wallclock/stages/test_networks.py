@@ -1,0 +1,263 @@
+"""Networks: seeded weights, weights from a folder or a pinned revision, any architecture."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers as t
+
+from tests import hub
+from tests.conftest import ROOT
+from wallclock import checkpoint
+from wallclock.errors import Unavailable, UserError
+from wallclock.recipe import IMAGENET, ModelSpec
+from wallclock.stages.forward import networks
+
+SMALL: dict[str, Any] = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+SMALL |= {"intermediate_size": 48, "image_size": 32, "patch_size": 16}
+BLOCKS: dict[str, Any] = {"hidden_sizes": [8, 8, 8, 16], "depths": [1, 1, 1, 1]}
+ARCHITECTURES: dict[str, Callable[[], Any]] = {
+    "vit": lambda: t.ViTModel(t.ViTConfig(**SMALL)),
+    "vit classifier": lambda: t.ViTForImageClassification(t.ViTConfig(**SMALL)),
+    "convnext": lambda: t.ConvNextModel(t.ConvNextConfig(**BLOCKS)),
+    "resnet": lambda: t.ResNetModel(t.ResNetConfig(embedding_size=8, **BLOCKS)),
+    "clip": lambda: t.CLIPModel(t.CLIPConfig(vision_config=SMALL, text_config=SMALL)),
+    "clip vision": lambda: t.CLIPVisionModel(t.CLIPVisionConfig(**SMALL)),
+}
+RANDOM = ModelSpec("tiny", "random", input_px=28, dim=24)
+REPO, REVISION = "facebook/dinov2-small", "ed25f3a31f01632728cabb09d1542f84ab7b0056"
+PRETRAINED = ModelSpec("tiny", "pretrained", hub_id=REPO, revision=REVISION, input_px=28, dim=24)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny DINOv2 in a folder, as the hub would hold it; and the same with pickled weights."""
+    folder = tmp_path_factory.mktemp("model")
+    sizes: dict[str, Any] = {**SMALL, "patch_size": 14, "image_size": 28}
+    model = t.Dinov2Model(t.Dinov2Config(**sizes))
+    model.save_pretrained(folder / "safetensors")
+    (folder / "pickled").mkdir()
+    torch.save(model.state_dict(), folder / "pickled" / "pytorch_model.bin")
+    shutil.copy(folder / "safetensors" / "config.json", folder / "pickled")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def digest(saved: Path) -> str:
+    return networks.digest_of(t.Dinov2Model.from_pretrained(saved / "safetensors"))
+
+
+def digest_of(model: ModelSpec) -> str:
+    return networks.digest_of(networks.load_network(model))
+
+
+class TestRandom:
+    def test_seed_decides_the_weights(self) -> None:
+        models = (RANDOM, RANDOM, replace(RANDOM, seed=1))
+        one, same, other = map(digest_of, models)
+        assert one == same != other
+
+    def test_images_do_not_affect_each_other(self) -> None:
+        network = networks.load_network(RANDOM)
+        batch = torch.from_numpy(np.random.default_rng(0).normal(size=(3, 3, 28, 28))).float()
+        with torch.inference_mode():
+            together = network(pixel_values=batch).pooler_output
+            alone = [network(pixel_values=image[None]).pooler_output[0] for image in batch]
+        assert together.shape == (3, 24)
+        assert together.isfinite().all()
+        torch.testing.assert_close(torch.stack(alone), together, rtol=1e-4, atol=1e-5)
+
+    def test_dinov2_small(self) -> None:
+        network = networks.load_network(ModelSpec("dinov2-small", "random"))
+        assert sum(value.numel() for value in network.parameters()) == 22_056_576
+        assert network.config._attn_implementation == "sdpa"
+        assert not network.training
+
+    def test_unknown_weights(self) -> None:
+        with pytest.raises(UserError, match="called 'randon'; did you mean random"):
+            networks.load_network(replace(RANDOM, weights="randon"))
+
+
+class TestFolder:
+    """model.path: a local folder."""
+
+    def test_its_weights_are_loaded(self, saved: Path, digest: str) -> None:
+        model = replace(PRETRAINED, path=str(saved / "safetensors"))
+        assert digest_of(model) == digest
+
+    @pytest.mark.parametrize(
+        ("name", "words"),
+        [
+            ("pickled", "no file named model.safetensors"),
+            ("missing", "is no folder"),
+            ("", "cannot load"),
+            ("damaged", "cannot load"),
+        ],
+    )
+    def test_refused_in_one_line(self, saved: Path, tmp_path: Path, name: str, words: str) -> None:
+        folder = saved / name
+        if name == "damaged":
+            folder = tmp_path
+            for path in (saved / "safetensors").iterdir():
+                end = 5000 if path.suffix == ".safetensors" else None
+                (folder / path.name).write_bytes(path.read_bytes()[:end])
+        with pytest.raises(UserError, match=words) as caught:
+            networks.load_network(replace(PRETRAINED, path=str(folder)))
+        assert "\n" not in str(caught.value)
+
+    def test_another_width_is_refused(self, saved: Path) -> None:
+        """The sinks' files have a fixed width."""
+        with pytest.raises(UserError, match=r"set model\.dim=24"):
+            networks.load_network(replace(PRETRAINED, path=str(saved / "safetensors"), dim=384))
+
+
+class TestHub:
+    """In a process with an empty cache and HF_ENDPOINT at a server of ours."""
+
+    LOAD = """
+import json, sys, time
+time.sleep = lambda seconds: None  # between the client's retries
+from wallclock.errors import UserError
+from wallclock.spec import ModelSpec
+from wallclock.stages.forward import networks
+for model in json.loads(sys.argv[1]):
+    try:
+        print(networks.digest_of(networks.load_network(ModelSpec(**model))))
+    except UserError as error:
+        print("UserError", error)
+"""
+    COMPLETE = """
+import json, sys
+from wallclock import checkpoint
+from wallclock.spec import ModelSpec
+model = checkpoint.complete(ModelSpec(**json.loads(sys.argv[1])[0]))
+print(model.name, model.revision, model.dim, model.input_px)
+"""
+
+    def run(self, home: Path, address: str, program: str, *models: ModelSpec) -> list[str]:
+        """The lines that a program prints about models."""
+        environment = {name: text for name, text in os.environ.items() if name[:3] != "HF_"}
+        environment |= {"HF_ENDPOINT": address, "HF_HOME": str(home)}
+        environment |= {"PYTHONPATH": str(ROOT / "code")}
+        command = [sys.executable, "-c", program, json.dumps([vars(model) for model in models])]
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=True, timeout=100
+        )
+        return done.stdout.strip().splitlines()
+
+    def files(self, folder: Path, repo: str, revision: str = REVISION) -> dict[str, Path]:
+        return {f"{repo}/resolve/{revision}/{path.name}": path for path in folder.iterdir()}
+
+    @pytest.mark.slow
+    def test_only_pinned_safetensors_load(self, saved: Path, digest: str, tmp_path: Path) -> None:
+        served = self.files(saved / "safetensors", REPO)
+        served |= self.files(saved / "pickled", "a/pickled")
+        served |= self.files(saved / "safetensors", "a/moved", "main")
+        models = [replace(PRETRAINED, hub_id=name) for name in (REPO, "a/pickled", "a/moved")]
+        with hub.serve(served) as (address, requests):
+            loaded, pickled, moved = self.run(tmp_path, address, self.LOAD, *models)
+        assert loaded == digest
+        assert pickled.startswith("UserError cannot load a/pickled: ")
+        assert moved.startswith("UserError cannot load a/moved: ")
+        gets = {request for request in requests if request.startswith("GET")}
+        assert f"GET {REPO}/resolve/{REVISION}/model.safetensors" in gets
+        assert not [request for request in gets if "pytorch_model.bin" in request]
+        assert all("/resolve/main/" not in request for request in requests)
+
+    @pytest.mark.slow
+    def test_hub_that_is_down(self, tmp_path: Path) -> None:
+        (output,) = self.run(tmp_path, "http://127.0.0.1:9", self.LOAD, PRETRAINED)
+        assert output.startswith(f"UserError cannot load {REPO}: ")
+        assert "model.weights=random" in output
+
+    def test_model_is_pinned_to_its_commit(self, saved: Path, tmp_path: Path) -> None:
+        model = replace(PRETRAINED, name="any", input_px=0, dim=0, mean=(), std=())
+        with hub.serve(self.files(saved / "safetensors", REPO)) as (address, _):
+            (output,) = self.run(tmp_path, address, self.COMPLETE, model)
+        assert output.split() == ["dinov2-small", REVISION, "24", "28"]
+
+
+def completed(folder: Path) -> ModelSpec:
+    return checkpoint.complete(
+        ModelSpec("any", "pretrained", path=str(folder), input_px=0, dim=0, mean=(), std=())
+    )
+
+
+SQUARE = {"size": {"height": 32, "width": 32}, "image_mean": [0.5] * 3, "image_std": [0.25] * 3}
+CROPPED = {"size": {"shortest_edge": 64}, "crop_size": {"height": 48, "width": 48}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "preprocessor", "input_px", "dim", "statistics"),
+    [
+        ("vit", SQUARE, 32, 24, ((0.5,) * 3, (0.25,) * 3)),
+        ("vit classifier", {}, 32, 24, IMAGENET),
+        ("convnext", CROPPED, 48, 16, IMAGENET),
+        ("resnet", {"size": 32, "do_normalize": False}, 32, 16, ((0.0,) * 3, (1.0,) * 3)),
+        ("clip", None, 32, 24, IMAGENET),
+        ("clip vision", None, 32, 24, IMAGENET),
+    ],
+)
+def test_any_architecture_from_a_folder(
+    kind: str,
+    preprocessor: dict[str, Any] | None,
+    input_px: int,
+    dim: int,
+    statistics: Any,
+    tmp_path: Path,
+) -> None:
+    torch.manual_seed(3)
+    original = ARCHITECTURES[kind]().eval()
+    original.save_pretrained(tmp_path)
+    if preprocessor is not None:
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps(preprocessor))
+    model = completed(tmp_path)
+    assert (model.input_px, model.dim, model.name) == (input_px, dim, tmp_path.name)
+    assert model.statistics == statistics
+    images = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 3, input_px, input_px)))
+    with torch.inference_mode():
+        vectors = networks.load_network(model)(pixel_values=images.float()).pooler_output
+        if kind == "vit classifier":
+            expected = original.vit(pixel_values=images.float()).last_hidden_state[:, 0]
+        else:
+            tower = original.vision_model if kind == "clip" else original
+            expected = tower(pixel_values=images.float()).pooler_output.flatten(1)
+    torch.testing.assert_close(vectors, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_timm_configuration(tmp_path: Path) -> None:
+    pretrained = {"input_size": [3, 176, 176], "mean": [0.5] * 3, "std": [0.5] * 3}
+    config = {"architecture": "resnet18", "num_features": 512, "pretrained_cfg": pretrained}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "num_classes": 0}))
+    model = completed(tmp_path)
+    assert (model.input_px, model.dim, model.mean) == (176, 512, (0.5,) * 3)
+    if find_spec("timm") is None:
+        with pytest.raises(Unavailable, match="pip install timm"):
+            networks.load_network(model)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "no config.json in it"),
+        ({"config.json": "{"}, "cannot be read"),
+        ({"config.json": '{"hidden_size": 24}'}, r"has no input_px; set model\.input_px"),
+        ({"config.json": '{"image_size": 24}'}, r"has no dim; set model\.dim"),
+    ],
+)
+def test_incomplete_folder_is_one_line(files: dict[str, str], message: str, tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=message) as caught:
+        completed(tmp_path)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,294 @@
+"""Validation refuses damaged and dangerous files before any decoder, fast and in little memory."""
+
+import os
+import random
+import struct
+import subprocess
+import sys
+import threading
+import tracemalloc
+import warnings
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from tests import making
+from tests.conftest import ROOT
+from wallclock import jpeg
+from wallclock.check import Header, _quiet, read_header, validate
+from wallclock.errors import ImageError
+from wallclock.recipe import Limits
+
+SOUND = making.jpeg(120, 90)
+#: Where its first Huffman table begins.
+TABLE = SOUND.index(b"\xff\xc4") + 5
+#: A segment that contains what looks like the end of the image.
+COMMENT = b"\xff\xfe\x00\x06\xff\xd9\xff\xd9"
+
+
+def verdict(data: bytes, limits: Limits | None = None) -> str:
+    """`valid`, or `failed` if the failure has a stage and a reason."""
+    try:
+        validate(data, limits or Limits())
+    except ImageError as error:
+        explained = error.stage in ("read", "decode") and len(error.reason) > 5
+        return "failed" if explained else f"without a reason: {error}"
+    return "valid"
+
+
+@pytest.fixture
+def no_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let any decoding of pixels fail the test."""
+
+    def fail(*_: object, **__: object) -> None:
+        pytest.fail("a decoder was called")
+
+    monkeypatch.setattr("simplejpeg.decode_jpeg", fail)
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", fail)
+
+
+def refused(data: bytes, limits: Limits | None = None) -> ImageError:
+    with pytest.raises(ImageError) as caught:
+        validate(data, limits or Limits())
+    return caught.value
+
+
+def test_torture_files_as_expected(torture: list[tuple[Path, str]]) -> None:
+    """`decodes` is valid; damaged and dangerous files fail with a stage and a reason."""
+    valid = ("decodes", "not a JPEG: error, or decoded by its content, as policy says")
+    either = (
+        "valid JPEG, process many decoders lack: pixels or a clean error",
+        "decoders disagree: pixels or error, never a crash",
+    )
+    assert len(torture) == 56
+    wrong = [
+        (path.name, expected)
+        for path, expected in torture
+        if expected not in either
+        and verdict(path.read_bytes()) != ("valid" if expected in valid else "failed")
+    ]
+    assert not wrong
+
+
+def test_real_photos_are_valid(photos: list[Path]) -> None:
+    for path in photos:
+        header = validate(path.read_bytes(), Limits())
+        with Image.open(path) as image:
+            assert (header.width, header.height) == image.size
+
+
+@pytest.mark.parametrize(
+    ("data", "header"),
+    [
+        (SOUND, Header("jpeg", 120, 90, 3, "baseline", 1, "4:2:0")),
+        (making.oriented(6), Header("jpeg", 64, 48, 3, "baseline", 1, "4:2:0")),
+        (making.jpeg(mode="L"), Header("jpeg", 64, 48, 1, "baseline", 1, "gray")),
+        (making.jpeg(mode="CMYK"), Header("jpeg", 64, 48, 4, "baseline", 1, "other")),
+        (making.jpeg(progressive=True), Header("jpeg", 64, 48, 3, "progressive", 10, "4:2:0")),
+        (making.encode(making.picture(), "PNG"), Header("png", 64, 48)),
+        (making.encode(making.picture(), "PNG", "RGBA"), Header("png", 64, 48, 4)),
+        (making.encode(making.picture(), "PNG", "P"), Header("png", 64, 48, 1)),
+        (making.png_16_bit(), Header("png", 8, 6, 1)),
+        (making.encode(making.picture(), "GIF", "P"), Header("gif", 64, 48, 1)),
+        (making.encode(making.picture(), "WEBP"), Header("webp", 64, 48)),
+    ],
+)
+def test_headers_of_valid_files(data: bytes, header: Header) -> None:
+    assert validate(data, Limits()) == header
+
+
+@pytest.mark.parametrize("options", [{}, {"progressive": True}, {"mode": "L"}, {"mode": "CMYK"}])
+@pytest.mark.parametrize("per_cent", [10, 50, 99])
+def test_truncated_jpeg_is_refused(per_cent: int, options: dict[str, object]) -> None:
+    data = making.jpeg(400, 300, **options)  # type: ignore[arg-type]
+    error = refused(data[: len(data) * per_cent // 100])
+    assert error.stage == "decode"
+    assert "cut off" in error.reason or "truncated" in error.reason
+
+
+@settings(deadline=None)
+@given(st.integers(0, len(SOUND) - 1))
+def test_jpeg_cut_anywhere_is_refused(length: int) -> None:
+    assert refused(SOUND[:length]).stage == ("decode" if length else "read")
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "GIF"])
+def test_other_truncated_formats_are_refused(kind: str) -> None:
+    data = making.encode(making.picture(300, 200), kind, "P" if kind == "GIF" else "RGB")
+    for share in (10, 2):
+        assert refused(data[: len(data) // share]).stage == "decode"
+
+
+def test_threads_leave_the_warning_filters_as_they_were() -> None:
+    """Two that overlap: the first to leave must not restore, nor the second what the first set."""
+    before = list(warnings.filters)
+    with _quiet:
+        other = threading.Thread(target=_quiet.__enter__)
+        other.start()
+        other.join()
+    assert warnings.filters[0][0] == "ignore"
+    _quiet.__exit__()
+    assert list(warnings.filters) == before
+
+
+@given(st.binary(max_size=500))
+def test_junk_after_the_end_is_ignored(junk: bytes) -> None:
+    assert validate(SOUND + junk, Limits()) == validate(SOUND, Limits())
+
+
+@pytest.mark.parametrize(
+    ("data", "stage", "words"),
+    [
+        (b"", "read", "empty"),
+        (b"this is text named .jpg", "decode", "not a JPEG"),
+        (b"\xff\xd8\xff", "decode", "cut off"),
+        (b"\xff\xd8\xff\xd9", "decode", "ends before its first scan"),
+        (b"\n" + SOUND, "decode", "not a JPEG"),
+        (SOUND[:2] + b"junk" + SOUND[2:], "decode", "not a JPEG"),
+        (SOUND[:20] + b"junk" + SOUND[20:], "decode", "damaged JPEG"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(30), "decode", "damaged png"),
+        (making.claiming(SOUND, 0, 40), "decode", "header claims 0x40 pixels"),
+        (making.claiming(SOUND, 40, 0), "decode", "header claims 40x0 pixels"),
+        (SOUND[:TABLE] + b"\xff" * 16 + SOUND[TABLE + 16 :], "decode", "damaged JPEG"),
+        (SOUND[:-600] + bytes(200) + SOUND[-400:], "decode", "damaged JPEG"),
+    ],
+)
+def test_no_image_has_a_reason(data: bytes, stage: str, words: str) -> None:
+    error = refused(data)
+    assert error.stage == stage
+    assert any(word in error.reason for word in words.split("|")), error.reason
+
+
+@pytest.mark.parametrize(
+    ("sof", "precision", "words"),
+    [(0xC3, 8, "lossless"), (0xC1, 12, "12-bit"), (0xC5, 8, "hierarchical")],
+)
+def test_rare_jpeg_processes_are_refused(sof: int, precision: int, words: str) -> None:
+    at = making.frame_at(SOUND)
+    data = bytearray(SOUND)
+    data[at + 1], data[at + 4] = sof, precision
+    assert words in refused(bytes(data)).reason
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_lying_header_costs_no_memory(kind: str, no_decoder: None) -> None:
+    """60,000 x 60,000 pixels claimed in a few KB are refused by the header."""
+    if kind == "JPEG":
+        data = making.claiming(SOUND, 60_000, 60_000)
+    else:
+        data = making.encode(making.picture(), "PNG")
+        head = b"IHDR" + struct.pack(">II", 60_000, 60_000) + data[24:29]
+        data = data[:12] + head + struct.pack(">I", zlib.crc32(head)) + data[33:]
+    tracemalloc.start()
+    try:
+        error = refused(data)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert any(word in error.reason for word in ("limit", "pixels")), error.reason
+    assert peak < 5e6
+
+
+def test_large_claims_fit_into_bounded_memory() -> None:
+    """A progressive JPEG of 100 megapixels: the decoder keeps coefficients of two bytes each."""
+    data = making.claiming(making.jpeg(progressive=True), 10_000, 10_000)
+    assert validate_within(2_000, data).startswith("decode: damaged JPEG")
+    data = making.claiming(SOUND, 30_000, 30_000)
+    assert validate_within(400, data).startswith("decode: header claims")
+
+
+def validate_within(mib: int, data: bytes) -> str:
+    """The verdict of a process that may map so many MiB beyond its imports."""
+    program = (
+        "import resource, sys\n"
+        "from wallclock.check import validate\n"
+        "from wallclock.errors import ImageError\n"
+        "from wallclock.recipe import Limits\n"
+        "data = sys.stdin.buffer.read()\n"
+        "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        f"resource.setrlimit(resource.RLIMIT_AS, (used + {mib} * 2**20,) * 2)\n"
+        "try: validate(data, Limits()); print('valid')\n"
+        "except ImageError as error: print(error)\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "code")}
+    command = [sys.executable, "-c", program]
+    return subprocess.run(
+        command, input=data, capture_output=True, env=env, check=True
+    ).stdout.decode()
+
+
+@pytest.mark.parametrize(
+    "between", [b"", COMMENT, b"\xff" * 9], ids=["plain", "decoy", "fill bytes"]
+)
+def test_scan_bomb_is_refused_before_decoding(between: bytes, no_decoder: None) -> None:
+    """Kilobytes that cost a decoder minutes: thousands of scans over the same coefficients."""
+    bomb = making.scan_bomb(5_000, between)
+    assert len(bomb) < 400_000
+    assert "more JPEG scans than the limit of 64" in refused(bomb).reason
+
+
+def test_scans_are_counted_as_by_a_decoder() -> None:
+    progressive = making.jpeg(progressive=True)
+    first = progressive.index(b"\xff\xda")
+    assert read_header(progressive, Limits()).scans == 10
+    assert read_header(progressive[:first] + COMMENT + progressive[first:], Limits()).scans == 10
+    assert read_header(progressive, Limits(max_scans=10)).scans == 10
+    assert "limit of 9" in refused(progressive, Limits(max_scans=9)).reason
+    twice = progressive + progressive
+    assert read_header(twice, Limits(max_scans=10)).scans == 10, "the first image counts"
+
+
+def test_the_short_cut_judges_as_the_walk_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every cut and 2,000 changed bytes of headers: the same header, or the same refusal."""
+    baseline, progressive = making.jpeg(64, 48), making.jpeg(64, 48, progressive=True)
+    first, rng = baseline.index(b"\xff\xda"), random.Random(0)
+    files = [baseline, progressive, baseline[:first] + COMMENT + baseline[first:]]
+    files += [baseline[:end] for end in range(first + 4)]
+    for _ in range(2000):
+        changed = bytearray(baseline)
+        changed[rng.randrange(2, first + 4)] = rng.choice((0, 2, 0xC0, 0xC4, 0xD8, 0xDA, 0xFF))
+        files.append(bytes(changed))
+    quick = [judged(data) for data in files]
+    assert jpeg.first_scan(baseline, 20)
+    assert not jpeg.first_scan(baseline, 5)
+    monkeypatch.setattr(jpeg, "first_scan", lambda data, most: None)
+    assert quick == [judged(data) for data in files]
+    assert sum(isinstance(one, Header) for one in quick) > 500
+
+
+def judged(data: bytes) -> Header | str:
+    try:
+        return read_header(data, Limits(), to_the_end=False)
+    except ImageError as error:
+        return error.reason
+
+
+def test_fill_bytes_take_linear_time() -> None:
+    """Megabytes of them; in quadratic time, pytest's time limit would end this."""
+    assert "truncated" in refused(SOUND[:-2] + b"\xff" * 4_000_000 + b"\x00").reason
+
+
+@given(st.integers(1, 64), st.integers(1, 64))
+def test_pixel_limit_is_exact(width: int, height: int) -> None:
+    data = making.jpeg(width, height)
+    assert validate(data, Limits(max_pixels=width * height)).width == width
+    assert "over the limit" in refused(data, Limits(max_pixels=width * height - 1)).reason
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(["JPEG", "CMYK", "PNG", "GIF", "WEBP"]),
+    st.lists(
+        st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=8
+    ),
+)
+def test_damage_is_always_an_image_error(kind: str, edits: list[tuple[float, int]]) -> None:
+    modes = {"GIF": ("GIF", "P"), "CMYK": ("JPEG", "CMYK")}
+    data = bytearray(making.encode(making.picture(24, 16), *modes.get(kind, (kind, "RGB"))))
+    for share, value in edits:
+        data[int(share * len(data))] = value
+    assert verdict(bytes(data), Limits(max_pixels=10**6)) in ("valid", "failed")

@@ -1,0 +1,227 @@
+"""Live metrics as Prometheus reads them, and the sampler of GPU and CPU use."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from urllib.request import urlopen
+
+import psutil
+import pynvml as nvml
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from harness import telemetry
+from harness.protocols import serial
+from harness.protocols.throughput import throughput
+from harness.spec import Cell, Slice
+from tests.conftest import RunMain
+from tests.harness.protocols.conftest import FORKS
+from tests.wallclock.test_clock import FakeClock
+from wallclock import metrics as monitor
+from wallclock.clock import STAGES, StageProfiler
+from wallclock.errors import UserError
+from wallclock.metrics import METRICS, Exporter, Loop
+from wallclock.recipe import ModelSpec, Recipe
+
+NULL = ModelSpec("null", weights="none", input_px=32, service_ms=20.0)
+
+
+@contextmanager
+def serving(loop: Loop | None = None, info: dict[str, str] | None = None) -> Iterator[Exporter]:
+    exporter = monitor.serve(0, loop, info)
+    try:
+        yield exporter
+    finally:
+        exporter.close()
+
+
+def scraped(port: int) -> dict[str, Any]:
+    """Metric families by name; Prometheus takes `_total` off a counter's."""
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    return {family.name: family for family in text_string_to_metric_families(text)}
+
+
+def value(families: dict[str, Any], name: str, sample: str = "", **labels: str) -> float:
+    """The one sample with these labels: of a histogram, its `_count`, `_sum` or `_bucket`."""
+    every = families[f"wallclock_{name}"].samples
+    found = [s for s in every if s.labels == labels and s.name.endswith(sample)]
+    assert len(found) == 1, (name, labels, every)
+    return float(found[0].value)
+
+
+@pytest.mark.slow
+def test_the_option_reaches_the_run(run_main: RunMain, tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    arguments = ("--n", "400", "--experiment", "batch", "--export", str(port), "repeats=1")
+    one = ("experiment.batch.batch_sizes=[8]", "device=cpu", "model=null", "model.service_ms=50")
+    paths = (f"out={tmp_path / 'data'}", f"figures={tmp_path / 'figures'}")
+    with ThreadPoolExecutor() as pool:
+        run = pool.submit(run_main, *arguments, *one, *paths)
+        infos: list[dict[str, str]] = []
+        while not run.done():
+            with suppress(OSError):
+                infos += [s.labels for s in scraped(port)["wallclock_run_info"].samples]
+            time.sleep(0.1)
+    assert run.result().returncode == 0, run.result().stdout + run.result().stderr
+    assert {"experiment": "batch", "cell": "batch-8", "repeat": "0"} in infos
+
+
+@FORKS
+@pytest.mark.slow
+def test_a_pass_is_scraped(corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = Recipe("baseline", engine="dataloader", workers=1, batch_size=4)
+    cell = Cell("t4", "throughput", "baseline", 0, recipe, corpus, NULL)
+    answers: list[dict[str, Any]] = []
+    with serving() as exporter:
+        monkeypatch.setattr(monitor, "current", exporter)
+        assert "wallclock_images" not in scraped(exporter.port), "nothing is measured yet"
+        throughput(cell, tmp_path, lambda images: answers.append(scraped(exporter.port)))
+        done = scraped(exporter.port)
+    assert [*done] == [f"wallclock_{name.removesuffix('_total')}" for name in METRICS]
+    images = [value(answer, "images") for answer in answers if "wallclock_images" in answer]
+    assert images == sorted(images)
+    assert len(set(images)) > 5
+    assert value(done, "images") == value(done, "stage_seconds", "_count", stage="decode") == 60
+    for stage in ("forward", "batch"):
+        assert value(done, "stage_seconds", "_count", stage=stage) == 15
+        assert value(done, "stage_seconds", "_sum", stage=stage) >= 15 * 0.02
+        assert value(done, "stage_seconds", "_bucket", stage=stage, le="0.01") == 0
+    loaded = [value(a, "queue_batches", queue="loaded") for a in answers if "wallclock_images" in a]
+    assert max(loaded) >= 1, "the worker is far ahead"
+    assert value(done, "queue_batches", queue="sink") == 0
+    assert value(done, "resident_memory_bytes") > 10e6
+
+
+def test_a_serial_pass_is_scraped(
+    corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = Cell("serial", "serial", "x", 0, Recipe("x", batch_size=4), corpus, NULL)
+    with serving() as exporter:
+        monkeypatch.setattr(monitor, "current", exporter)
+        n = serial.serial(cell, tmp_path, lambda images: None).values["n_embedded"]
+        families = scraped(exporter.port)
+    assert value(families, "stage_seconds", "_count", stage="resize") == n > 0
+    stages = {sample.labels["stage"] for sample in families["wallclock_stage_seconds"].samples}
+    assert stages == set(STAGES)
+
+
+def test_any_loop_with_a_profiler() -> None:
+    """Images through every stage, failures, each call in one bucket however often one looks."""
+    fake = FakeClock()
+    profiler = StageProfiler(clock=fake)
+    label = 'a "quoted" \\ back\nslash'
+    with serving(Loop.of(profiler), {"job": label}) as exporter:
+        assert value(scraped(exporter.port), "images") == 0
+        for ms in (1, 3, 1, 400_000):
+            for _ in range(8):
+                with profiler.stage("decode"):
+                    fake.now += ms * 1_000_000
+            with pytest.raises(ValueError, match="bad"), profiler.stage("decode"):
+                raise ValueError("bad")
+            with profiler.stage("forward", count=8):
+                fake.now += 7
+            scraped(exporter.port)
+        families = scraped(exporter.port)
+    assert value(families, "images") == 32
+    assert value(families, "failures", "_total", stage="decode") == 4
+    assert value(families, "failures", "_total", stage="forward") == 0
+    assert value(families, "stage_seconds", "_sum", stage="decode") == pytest.approx(3200.04)
+    upto = {"0.001": 20, "0.0025": 20, "0.005": 28, "250.0": 28, "500.0": 36, "+Inf": 36}
+    for bound, calls in upto.items():
+        assert value(families, "stage_seconds", "_bucket", stage="decode", le=bound) == calls
+    assert families["wallclock_run_info"].samples[0].labels == {"job": label}
+
+
+def test_port_that_is_taken() -> None:
+    with serving() as exporter, pytest.raises(UserError, match="cannot listen there: Address"):
+        monitor.serve(exporter.port, None)
+
+
+def test_two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sample(self: telemetry.Telemetry, handle: str) -> None:
+        self.samples["gpu_mem_mib"].append({"first": 3, "second": 5}[handle])
+        if handle == "second":
+            self.samples["gpu_util"].append(50)
+
+    monkeypatch.setattr(telemetry.Telemetry, "sample_gpu", sample)
+    with serving() as exporter:
+        exporter._handles = ["first", "second"]
+        families = scraped(exporter.port)
+    memory = [value(families, "gpu_memory_bytes", gpu=gpu) for gpu in ("0", "1")]
+    assert memory == [3 << 20, 5 << 20]
+    (only,) = families["wallclock_gpu_utilization_ratio"].samples
+    assert (only.labels, only.value) == ({"gpu": "1"}, 0.5)
+
+
+def test_cpu_use_of_a_child() -> None:
+    sampler = telemetry.Telemetry(os.getpid())
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as child:
+        try:
+            sampler.sample_cpu()
+            sampler.clear()
+            before = psutil.Process(child.pid).cpu_times().user
+            while psutil.Process(child.pid).cpu_times().user < before + 0.1:
+                time.sleep(0.01)
+            sampler.sample_cpu()
+        finally:
+            child.kill()
+    values = sampler.as_values()
+    (total,), (other,) = values["cpu_cores"], values["other_cores"]
+    own, *children = (cores for (cores,) in values["cpu_cores_by_process"])
+    assert max(children) > 0, "the child's CPU use"
+    assert total == pytest.approx(own + sum(children), abs=1e-3)
+    assert other >= 0
+    assert sum(values["rss_mib"]) > psutil.Process().memory_info().rss / 2**20 / 2
+    assert "gpu_util" not in values
+    assert values["throttle_reasons"] == []
+
+
+def test_a_process_of_its_own_samples_and_ends_with_the_block() -> None:
+    """No thread of the timed process, no share of its cores, no child left behind."""
+    before = threading.active_count()
+    with pytest.raises(ZeroDivisionError), telemetry.recorded("cpu") as recorded:  # noqa: PT012
+        (sampler,) = psutil.Process().children()
+        assert threading.active_count() == before
+        recorded.begin()
+        time.sleep(8 * telemetry._PERIOD_S)
+        1 / 0  # noqa: B018
+    assert not sampler.is_running()
+    values = recorded.values
+    assert len(values["cpu_cores"]) == len(values["other_cores"]) >= 1
+    assert len(values["cpu_cores_by_process"]) == 1, "the sampler is none of them"
+
+
+def test_a_reading_that_a_gpu_lacks_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slice of a GPU has no utilization, a virtual one no clock."""
+
+    def lacks(*arguments: Any) -> Any:
+        raise nvml.NVMLError_NotSupported
+
+    sampler = telemetry.Telemetry(os.getpid())
+    for name in ("UtilizationRates", "PowerUsage", "ClockInfo", "CurrentClocksThrottleReasons"):
+        monkeypatch.setattr(nvml, f"nvmlDeviceGet{name}", lacks)
+    memory = SimpleNamespace(used=3 << 20)
+    monkeypatch.setattr(nvml, "nvmlDeviceGetMemoryInfo", lambda handle: memory)
+    sampler.sample_gpu("handle")
+    sampler.sample_cpu()
+    assert sampler.as_values()["gpu_mem_mib"] == [3]
+    assert set(sampler.samples) == {"gpu_mem_mib", "rss_mib", "cpu_cores", "other_cores"}
+
+
+@pytest.mark.cuda
+def test_gpu_samples() -> None:
+    with telemetry.recorded("cuda") as recorded:
+        time.sleep(8 * telemetry._PERIOD_S)
+    assert recorded.values["gpu_mem_mib"][0] > 0
