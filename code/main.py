@@ -3,10 +3,6 @@
 import os
 import shlex
 import sys
-from pathlib import Path
-
-# The suite is not installed: it runs from its checkout, in any environment with its dependencies.
-sys.path.insert(1, str(Path(__file__).resolve().parent.parent))
 
 try:
     import hydra

@@ -172,7 +172,7 @@ class ProcessTree:
     """A process, by default this one, and all processes below it, as they are at each call.
 
     Args:
-        leave_out: the id of a process that does not count, such as the one that samples.
+        leave_out: the id of a process below that does not count, such as the one that samples.
     """
 
     def __init__(self, pid: int | None = None, *, leave_out: int | None = None) -> None:
@@ -181,8 +181,10 @@ class ProcessTree:
         self._sampled: dict[int, Any] = {}
 
     def __iter__(self) -> Iterator[Any]:
-        processes = [self._main, *self._main.children(recursive=True)]
-        return (process for process in processes if process.pid != self._leave_out)
+        yield self._main
+        for process in self._main.children(recursive=True):
+            if process.pid != self._leave_out:
+                yield process
 
     def cpu_cores(self) -> dict[int, float]:
         """Process id → cores that it kept busy since the last call; a new one counts from now."""

@@ -1,7 +1,5 @@
 """What identifies a machine: quota, CPU, variables."""
 
-import sys
-from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -59,17 +57,3 @@ stepping\t: 8\nflags\t\t: fpu avx2 amx_int8 hypervisor\n"""
         **{"vendor": "GenuineIntel", "family": "6", "model": "143", "stepping": "8"},
         "flags": "amx_int8 avx2 hypervisor",
     }
-
-
-def test_without_a_lock_the_packages_own_requirements_are_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """As in an installed wheel, and where not even OpenCV is."""
-    asked = ["numpy>=1.26", 'pillow>=10.3; extra == "a"', 'wallclock[a]; extra == "b"', "no-such>1"]
-    monkeypatch.setattr(provenance, "ROOT", tmp_path)
-    monkeypatch.setattr(metadata, "requires", lambda name: asked)
-    monkeypatch.setitem(sys.modules, "cv2", None)
-    found = provenance.versions.__wrapped__()
-    assert found.keys() >= {"numpy", "pillow", "libjpeg-turbo in pillow"}
-    assert found["numpy"] == metadata.version("numpy")
-    assert not found.keys() & {"wallclock", "no-such", "torch", "requests"}

@@ -19,7 +19,7 @@ import pynvml as nvml
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness import telemetry
+from harness import export, telemetry
 from harness.protocols import serial
 from harness.protocols.throughput import throughput
 from harness.spec import Cell, Slice
@@ -85,7 +85,7 @@ def test_a_pass_is_scraped(corpus: Slice, tmp_path: Path, monkeypatch: pytest.Mo
     cell = Cell("t4", "throughput", "baseline", 0, recipe, corpus, NULL)
     answers: list[dict[str, Any]] = []
     with serving() as exporter:
-        monkeypatch.setattr(monitor, "current", exporter)
+        monkeypatch.setattr(export, "current", exporter)
         assert "wallclock_images" not in scraped(exporter.port), "nothing is measured yet"
         throughput(cell, tmp_path, lambda images: answers.append(scraped(exporter.port)))
         done = scraped(exporter.port)
@@ -109,7 +109,7 @@ def test_a_serial_pass_is_scraped(
 ) -> None:
     cell = Cell("serial", "serial", "x", 0, Recipe("x", batch_size=4), corpus, NULL)
     with serving() as exporter:
-        monkeypatch.setattr(monitor, "current", exporter)
+        monkeypatch.setattr(export, "current", exporter)
         n = serial.serial(cell, tmp_path, lambda images: None).values["n_embedded"]
         families = scraped(exporter.port)
     assert value(families, "stage_seconds", "_count", stage="resize") == n > 0
@@ -150,12 +150,8 @@ def test_port_that_is_taken() -> None:
 
 
 def test_two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    def sample(self: telemetry.Telemetry, handle: str) -> None:
-        self.samples["gpu_mem_mib"].append({"first": 3, "second": 5}[handle])
-        if handle == "second":
-            self.samples["gpu_util"].append(50)
-
-    monkeypatch.setattr(telemetry.Telemetry, "sample_gpu", sample)
+    readings = {"first": {"gpu_mem_mib": 3.0}, "second": {"gpu_mem_mib": 5.0, "gpu_util": 50.0}}
+    monkeypatch.setattr(monitor, "gpu_readings", readings.get)
     with serving() as exporter:
         exporter._handles = ["first", "second"]
         families = scraped(exporter.port)

@@ -97,7 +97,8 @@ def test_only_threads_overlap_on_a_gpu(cuda: Device) -> None:
     sink, _ = writer()
     for engine, in_flight in (("serial", 0), ("dataloader", 0), ("threads", 2)):
         recipe = Recipe("x", engine=engine, device="cuda")
-        inference = open_inference(null_stages()[1], recipe, sink)
+        embedder = replace(null_stages()[1], device="cuda")
+        inference = open_inference(embedder, recipe, sink)
         assert isinstance(inference, CudaInference)
         assert inference._max_in_flight == in_flight
         assert cuda.blocking == (in_flight > 0), "a plain loop polls, which takes a core"

@@ -280,7 +280,7 @@ def test_abandoned_processes_end(tmp_path: Path) -> None:
 
 
 def test_what_processes_cannot_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wallclock.cuda.require", lambda what: None)
+    monkeypatch.setattr("wallclock.machine.require_cuda", lambda what: None)
     with pytest.raises(UserError, match="processes=2: pin=True needs processes=1"):
         open_images([making.jpeg()], processes=2, pin=True)
     for items in ([io.BytesIO(making.jpeg())], [("id", io.BytesIO(making.jpeg()))]):

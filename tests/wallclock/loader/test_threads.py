@@ -22,9 +22,9 @@ from harness.engines.loaders import open_threads
 from tests import making
 from tests.harness.engines.conftest import MODEL, loaded_one_by_one, manifest_in
 from wallclock import clock
+from wallclock import loader as loader_package
 from wallclock.errors import ImageError
 from wallclock.infer.writer import QUEUE_DEPTH, Writer, open_writer
-from wallclock.loader import prepare
 from wallclock.loader.batch import Batch
 from wallclock.loader.joinable_thread import JoinableThread
 from wallclock.loader.ring import buffers_for
@@ -86,7 +86,7 @@ def test_free_stages_read_but_do_not_decode(tmp_path: Path) -> None:
 
 def disturb(patch: pytest.MonkeyPatch, seed: int, failures: set[str], crash: str = "") -> None:
     """Workers with random delays, that fail on the images named, and crash at one."""
-    build = prepare.in_place_stages
+    build = loader_package.in_place_stages
 
     def rows(recipe: Recipe, model: ModelSpec, reader: Any) -> Any:
         loader, rng = build(recipe, model, reader), random.Random(seed)
@@ -101,7 +101,7 @@ def disturb(patch: pytest.MonkeyPatch, seed: int, failures: set[str], crash: str
 
         return replace(loader, decode=decode)
 
-    patch.setattr(prepare, "in_place_stages", rows)
+    patch.setattr(loader_package, "in_place_stages", rows)
 
 
 @settings(max_examples=15, deadline=None)

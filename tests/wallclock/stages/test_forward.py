@@ -121,7 +121,7 @@ class TestLabelsAreReadBack:
         assert make(runtime="onnxruntime", dtype="int8").dtype == "fp32"
 
     def test_runtime(self, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(forward._MODULES, "onnxruntime", "pytorch")
+        monkeypatch.setitem(forward._MODULES, "onnxruntime", forward._MODULES["pytorch"])
         network = make(runtime="onnxruntime")
         assert (network.runtime, network.provider) == ("pytorch", "torch cpu float32")
 

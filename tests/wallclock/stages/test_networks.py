@@ -128,7 +128,7 @@ class TestHub:
 import json, sys, time
 time.sleep = lambda seconds: None  # between the client's retries
 from wallclock.errors import UserError
-from wallclock.spec import ModelSpec
+from wallclock.recipe import ModelSpec
 from wallclock.stages.forward import networks
 for model in json.loads(sys.argv[1]):
     try:
@@ -139,7 +139,7 @@ for model in json.loads(sys.argv[1]):
     COMPLETE = """
 import json, sys
 from wallclock import checkpoint
-from wallclock.spec import ModelSpec
+from wallclock.recipe import ModelSpec
 model = checkpoint.complete(ModelSpec(**json.loads(sys.argv[1])[0]))
 print(model.name, model.revision, model.dim, model.input_px)
 """

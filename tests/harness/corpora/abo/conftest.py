@@ -89,7 +89,7 @@ def corpus(store: FaultyStore, tmp_path: Path) -> Corpus:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Back off as a local store allows."""
-    monkeypatch.setattr("wallclock.fetch.retry._MAX_BACKOFF_S", 0.1)
+    monkeypatch.setattr("wallclock.fetch.retries._LONGEST_S", 0.1)
     monkeypatch.setattr("harness.corpora.abo.fetch._SHUTDOWN_TIMEOUT_S", 0.1)
 
 
