@@ -1,25 +1,39 @@
-"""`wallclock embed SRC OUT …`, `wallclock verify OUT [n=64]`, `wallclock serve QUEUE_URL …`."""
+"""`wallclock embed SRC OUT …`, `wallclock verify OUT …`, `wallclock serve QUEUE_URL …`."""
 
 import os
 import signal
 import sys
+import textwrap
 import threading
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-USAGE = """\
-usage: wallclock embed SRC OUT [key=value ...]    images to vectors; the same command goes on
-       wallclock verify OUT [n=64]                embed a sample again with Pillow, compare
-       wallclock serve QUEUE_URL [config=FILE] [key=value ...]    images of a queue, to callbacks
+from wallclock import __version__
+from wallclock.clock import collect_rarely
+from wallclock.constraints import Setting, describe, values_of
+from wallclock.errors import UserError, check_name, import_extra
 
-SRC: a folder, a list (CSV or Parquet of id and path or url; or one a line), s3://bucket/prefix, or
-the URL of a list. OUT: a folder, or s3://bucket/prefix. Settings of serve: docs/service.md; of
-embed:
-"""
+#: Columns of the help: of a line, and before a setting's meaning.
+_WIDTH, _INDENT = 80, 27
 #: Seconds from a signal until the process ends in any case; commits are atomic.
 _GRACE_S = 4.0
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of `wallclock`. Both functions take the words after its name."""
+
+    usage: str
+    summary: str
+    #: Words that it needs at least.
+    n_required: int
+    #: Returns the exit status.
+    run: Callable[[Sequence[str]], int]
+    #: Returns the rest of its help, made from the settings.
+    explain: Callable[[Sequence[str]], str]
 
 
 class _Stopped(BaseException):
@@ -33,37 +47,56 @@ class _Stopped(BaseException):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; 0 for success, 1 for a request that cannot be met, 2 for a wrong usage."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    commands: dict[str, tuple[Callable[[list[str]], int], int]] = {
-        "embed": (_embed, 2),
-        "verify": (_verify, 1),
-        "serve": (_serve, 1),
-    }
-    command, least = commands.get(words[0] if words else "", (None, 0))
-    if command is None or len(words) <= least or "--help" in words:
-        print(USAGE + _settings(), file=sys.stdout if "--help" in words else sys.stderr)
-        return 0 if "--help" in words else 2
+    if not words:
+        print(_overview(), file=sys.stderr)
+        return 2
+    name, rest = words[0], words[1:]
+    if name in ("--help", "-h", "help"):
+        print(_overview())
+        return 0
+    if name == "--version":
+        print(f"wallclock {__version__}")
+        return 0
+    try:
+        check_name(name, COMMANDS, "command")
+    except UserError as error:
+        return _report(error, 2)
+    command = COMMANDS[name]
+    usage = f"usage: wallclock {name} {command.usage}"
+    try:
+        if "--help" in rest or "-h" in rest:
+            print(f"{usage}\n{command.summary}\n\n{command.explain(rest)}")
+            return 0
+        if len(rest) < command.n_required:
+            print(f"{usage}; wallclock {name} --help lists the settings", file=sys.stderr)
+            return 2
+        return _run(command, rest)
+    except UserError as error:
+        return _report(error, 1)
+
+
+def _report(error: UserError, status: int) -> int:
+    print(f"wallclock: {error}", file=sys.stderr)
+    return status
+
+
+def _run(command: Command, words: Sequence[str]) -> int:
+    """The command's exit status, also of one that a signal ends."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
-    # What Pillow thinks of an image is in the image's failure, if it is one.
-    warnings.filterwarnings("ignore", module="PIL")
     try:
-        from wallclock.clock import collect_rarely
-        from wallclock.errors import UserError
-
+        # What Pillow thinks of an image is in the image's failure, if it is one.
+        warnings.filterwarnings("ignore", module="PIL")
         collect_rarely()
-        try:
-            return command(words[1:])
-        except UserError as error:
-            print(f"wallclock: {error}", file=sys.stderr)
-            return 1
+        return command.run(words)
     except _Stopped as stopped:
         return stopped.status
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
     """Say how to go on; unwind, or end at the latest when the grace is over."""
-    for one in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(one, signal.SIG_IGN)
+    for ignored in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(ignored, signal.SIG_IGN)
     line = "stopped; whole parts are kept, the same command goes on"
     os.write(2, f"\nwallclock: {line}\n".encode())
     timer = threading.Timer(_GRACE_S, os._exit, [128 + number])
@@ -72,67 +105,153 @@ def _stop(number: int, frame: FrameType | None) -> None:
     raise _Stopped(number)
 
 
-def _settings() -> str:
-    from dataclasses import fields
-
-    from wallclock.job.settings import JobSettings
-
-    return "\n".join(f"  {item.name}={item.default}" for item in fields(JobSettings))
+# --- commands -----------------------------------------------------------------------------------
 
 
-def _embed(words: list[str]) -> int:
-    from rich.console import Console
-
-    from wallclock.constraints import values_of
-    from wallclock.job import embed
+def _embed(words: Sequence[str]) -> int:
     from wallclock.job.settings import JobSettings
 
     values = values_of(JobSettings, words[2:])
-    outcome = embed(words[0], words[1], console=Console(stderr=True), **values)
+    start = _import_job("wallclock.job.start", "wallclock embed")
+    console = _import_job("rich.console", "wallclock embed").Console(stderr=True)
+    outcome = start.embed(words[0], words[1], console=console, **values)
     print(f"wallclock: {outcome}")
     return 0
 
 
-def _verify(words: list[str]) -> int:
-    from wallclock.constraints import values_of
-    from wallclock.job.verify import VerifySettings, verify
+def _verify(words: Sequence[str]) -> int:
+    from wallclock.job.settings import VerifySettings
 
-    verdict = verify(words[0], **values_of(VerifySettings, words[1:]))
+    values = values_of(VerifySettings, words[1:])
+    verdict = _import_job("wallclock.job.verify", "wallclock verify").verify(words[0], **values)
     print(f"wallclock: {verdict}")
     return 1 if verdict.faults else 0
 
 
-def _serve(words: list[str]) -> int:
-    try:
-        from wallclock.service.start import serve
-    except ModuleNotFoundError as error:
-        from wallclock.errors import UserError
+def _import_job(module: str, command: str) -> Any:
+    """Import a module of a job; where the extra `embed` is not installed, name pyarrow first."""
+    import_extra("pyarrow", command, "embed")
+    return import_extra(module, command, "embed")
 
-        fix = "pip install 'wallclock[queue]'"
-        raise UserError(f"serve needs {error.name}, which is not installed: {fix}") from error
-    files = [word.partition("=")[2] for word in words if word.startswith("config=")]
-    values = _file(files[-1]) if files else {}
-    status = serve(words[0], [one for one in words[1:] if not one.startswith("config=")], values)
+
+def _serve(words: Sequence[str]) -> int:
+    start = import_extra("wallclock.service.start", "wallclock serve", "queue")
+    status: int = start.serve(words[0], words[1:])
     # A thread may still be in a call that nothing waits for.
     sys.stderr.flush()
     os._exit(status)
 
 
-def _file(path: str) -> dict[str, Any]:
-    """The settings in a YAML file, interpolations resolved."""
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-    from yaml import YAMLError
+# --- help ---------------------------------------------------------------------------------------
 
-    from wallclock.errors import UserError, first_line
 
+def _overview() -> str:
+    """The usage of all commands, and what each one does."""
+    usages = [f"wallclock {name} {command.usage}" for name, command in COMMANDS.items()]
+    summaries = [f"{name:<7}{command.summary}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: " + "\n       ".join(usages),
+            "",
+            *summaries,
+            "",
+            "wallclock COMMAND --help lists a command's settings; wallclock --version",
+        ]
+    )
+
+
+def _lines(settings: Iterable[Setting]) -> str:
+    """A line or two for each setting: its name and default, what it means, what it may be."""
+    lines = []
+    for setting in settings:
+        head = f"  {setting.name}={setting.default}"
+        texts = textwrap.wrap(setting.meaning, _WIDTH - _INDENT)
+        if setting.allowed:
+            allowed = f"({setting.allowed})"
+            if texts and len(texts[-1]) + 1 + len(allowed) <= _WIDTH - _INDENT:
+                texts[-1] += f" {allowed}"
+            else:
+                texts.append(allowed)
+        if texts and len(head) < _INDENT:
+            head = head.ljust(_INDENT) + texts.pop(0)
+        lines.append(head)
+        lines += [" " * _INDENT + text for text in texts]
+    return "\n".join(lines)
+
+
+def _explain_embed(words: Sequence[str]) -> str:
+    from wallclock.job.settings import JobSettings
+
+    return (
+        "SRC: a folder; a list: CSV or Parquet with a column path or url and perhaps\n"
+        "id, or a path or URL a line; s3://bucket/prefix; or the URL of a list.\n"
+        "OUT: a folder or s3://bucket/prefix; new, or of the same job, which goes on.\n\n"
+        f"settings, key=value, with their defaults:\n{_lines(describe(JobSettings))}"
+    )
+
+
+def _explain_verify(words: Sequence[str]) -> str:
+    from wallclock.job.settings import VerifySettings
+
+    return (
+        "OUT: a folder or s3://bucket/prefix that wallclock embed wrote to its end.\n\n"
+        f"settings, key=value, with their defaults:\n{_lines(describe(VerifySettings))}"
+    )
+
+
+def _explain_serve(words: Sequence[str]) -> str:
+    from wallclock.service import settings
+
+    requests = describe(settings.ClientSettings)
+    downloads = describe(settings.DownloadSettings)[len(requests) :]
+    module = settings.last_text(words, "module") or settings.ServiceSettings.module
+    return (
+        "QUEUE_URL: of an SQS queue. FILE: YAML with lines of `setting: value`; words\n"
+        "win over it. docs/service.md: messages, modules, failures, security.\n\n"
+        "settings, key=value, with their defaults:\n"
+        f"{_lines(describe(settings.ServiceSettings))}\n\n"
+        "of requests: KEY=VALUE for both, download.KEY=VALUE for downloads alone,\n"
+        f"callback.KEY=VALUE for callbacks alone:\n{_lines(requests)}\n\n"
+        f"of downloads:\n{_lines(downloads)}\n\n"
+        f"of {module}:\n{_lines_of_module(module)}"
+    )
+
+
+def _lines_of_module(name: str) -> str:
+    """The settings that a module of the service adds; why not, where it cannot be imported."""
+    from wallclock.service import settings
+
+    sys.path.insert(0, os.getcwd())  # where a user's module is
     try:
-        values: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
-    except (OSError, OmegaConfBaseException, YAMLError) as error:
-        raise UserError(f"config={path}: {first_line(error)}") from error
-    if not isinstance(values, dict):
-        raise UserError(f"config={path}: give it lines of `setting: value`")
-    return values
+        module = settings.find_module(name)
+    except UserError as error:
+        return textwrap.fill(str(error), _WIDTH, initial_indent="  ", subsequent_indent="  ")
+    return _lines(settings.describe_module(module))
+
+
+COMMANDS = {
+    "embed": Command(
+        usage="SRC OUT [key=value ...]",
+        summary="images to vectors; the same command again goes on where it stopped",
+        n_required=2,
+        run=_embed,
+        explain=_explain_embed,
+    ),
+    "verify": Command(
+        usage="OUT [key=value ...]",
+        summary="embed a sample again with Pillow, compare; exit status 1 for a fault",
+        n_required=1,
+        run=_verify,
+        explain=_explain_verify,
+    ),
+    "serve": Command(
+        usage="QUEUE_URL [config=FILE] [key=value ...]",
+        summary="images of a queue to results, sent to callbacks",
+        n_required=1,
+        run=_serve,
+        explain=_explain_serve,
+    ),
+}
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Protocol, TypeAlias
@@ -28,6 +28,7 @@ from wallclock.errors import ImageError, reason_of
 from wallclock.formats import sniff
 from wallclock.recipe import Limits
 from wallclock.stages.augment import Augmentation
+from wallclock.stages.decode import DECODERS
 
 #: SOF markers that every decoder reads: baseline, extended, progressive, and arithmetic coding.
 _READABLE_SOF = {0xC0: "baseline", 0xC1: "extended", 0xC2: "progressive"}
@@ -49,8 +50,6 @@ _MAX_FILL_BYTES = 65_536
 LARGE_PIXELS = 20_000_000
 #: hashlib: HASHLIB_GIL_MINSIZE; and bytes of a small file, tens of microseconds of hashing.
 _HASHED_AT_ONCE, _SMALL = 2047, 1 << 15
-#: Decoders that treat every warning of libjpeg-turbo about a plain JPEG as damage.
-_STRICT = frozenset({"simplejpeg", "turbojpeg"})
 _one_large = threading.Lock()
 
 
@@ -261,8 +260,9 @@ def read_header(data: bytes, limits: Limits, *, to_the_end: bool = True) -> Head
 
 def _jpeg_header(data: bytes, limits: Limits, to_the_end: bool) -> Header:
     header: Header | None = None
-    if not to_the_end and (found := jpeg.first_scan(data, limits.max_segments)):
-        sof, payload, components = found
+    first_scan = None if to_the_end else jpeg.first_scan(data, limits.max_segments)
+    if first_scan is not None:
+        sof, payload, components = first_scan
         header = _frame(payload, sof)
         if header.scan_is_all(components):
             return header
@@ -355,6 +355,11 @@ class Inspector:
     draw: Callable[[int, int, int], Augmentation] | None = None
     skip: Callable[[ImageInfo], bool] | None = None
     hashes: bool = False
+    _strict: bool = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        decoder = DECODERS.get(self.decoder)
+        object.__setattr__(self, "_strict", decoder is not None and decoder.strict)
 
     def __call__(self, position: int, name: str, data: bytes) -> tuple[ImageInfo, bool]:
         """What the bytes of the image with this id are, and whether they are to be decoded.
@@ -362,7 +367,7 @@ class Inspector:
         Raises:
             ImageError: they are no image, a damaged or a dangerous one.
         """
-        header = read_header(data, self.limits, to_the_end=self.decoder not in _STRICT)
+        header = read_header(data, self.limits, to_the_end=not self._strict)
         info = ImageInfo(
             name,
             len(data),
@@ -377,6 +382,6 @@ class Inspector:
         )
         if self.skip is not None and self.skip(info):
             return info, False
-        if header.format == "jpeg" and not (header.plain_jpeg and self.decoder in _STRICT):
+        if header.format == "jpeg" and not (header.plain_jpeg and self._strict):
             check_body(data, header)
         return info, True

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from wallclock.errors import UserError, first_line
+from wallclock.errors import UserError, first_line, import_extra
 from wallclock.recipe import IMAGENET_MEAN, IMAGENET_STD, ModelSpec, Statistics
 
 _CONFIG, _PREPROCESSOR = "config.json", "preprocessor_config.json"
@@ -96,12 +96,12 @@ def _read(model: ModelSpec) -> tuple[ModelSpec, _Json, _Json]:
 
 
 def _downloaded(model: ModelSpec) -> dict[str, Path]:
-    from huggingface_hub import errors, hf_hub_download
-
+    hub = import_extra("huggingface_hub", f"model {model.hub_id}", "embed")
+    errors = import_extra("huggingface_hub.errors", f"model {model.hub_id}", "embed")
     files = {}
     for name in (_CONFIG, _PREPROCESSOR):
         try:
-            files[name] = Path(hf_hub_download(model.hub_id, name, revision=model.revision))
+            files[name] = Path(hub.hf_hub_download(model.hub_id, name, revision=model.revision))
         except (errors.HfHubHTTPError, errors.HFValidationError, OSError) as error:
             absent = isinstance(error, errors.EntryNotFoundError)
             offline = isinstance(error, errors.LocalEntryNotFoundError)

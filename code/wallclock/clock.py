@@ -44,50 +44,38 @@ T = TypeVar("T")
 class Stage:
     """One named stage of one profiler: a reusable, re-entrant context manager.
 
-    `samples` holds one duration per call, in nanoseconds. A duration is the stage's own time:
-    nested stages are subtracted, so that no nanosecond counts twice and the stages' sum never
-    exceeds the wall time. `failed`: calls that an exception left. `more`: images beyond one a call.
+    A duration is the stage's own time: nested stages are subtracted, so that no nanosecond counts
+    twice and the stages' sum never exceeds the wall time.
+
+    Attributes:
+        samples: one duration per call, in nanoseconds.
+        failed: calls that an exception left.
+        more: images beyond one a call.
     """
 
-    __slots__ = ("add", "failed", "more", "samples")
+    __slots__ = ("_clock", "_started", "failed", "more", "samples")
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock, started: list[int]) -> None:
+        self._clock = clock
+        #: Start times of the profiler's open stages, outermost first; all its stages share it.
+        self._started = started
         self.samples = array("q")
-        self.add = self.samples.append
-        self.failed = self.more = 0
+        self.failed = 0
+        self.more = 0
 
     def __enter__(self) -> None:
-        raise NotImplementedError
+        self._started.append(self._clock())
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        raise NotImplementedError
-
-
-def _stage_type(clock: Clock) -> type[Stage]:
-    """The class of one profiler's stages, which share the stack of open ones.
-
-    Variables of this function cost less than attributes would: see experiment `profiler`.
-    """
-    started: list[int] = []
-    pop = started.pop
-
-    class Timed(Stage):
-        __slots__ = ()
-        # `started.append(clock())` without a Python frame; None, at which `iter` would end, is no
-        # time. A method of the C library binds to no stage, and needs none.
-        __enter__ = map(started.append, iter(clock, None)).__next__
-
-        def __exit__(self, kind: object, error: object, trace: object) -> None:
-            elapsed = clock() - pop()
-            self.add(elapsed)
-            if started:
-                # Moving every enclosing stage's start forward takes this time out of their own.
-                for level in range(len(started)):
-                    started[level] += elapsed
-            if kind is not None:
-                self.failed += 1
-
-    return Timed
+        started = self._started
+        elapsed = self._clock() - started.pop()
+        self.samples.append(elapsed)
+        if started:
+            # Moving every enclosing stage's start forward takes this time out of their own.
+            for level in range(len(started)):
+                started[level] += elapsed
+        if kind is not None:
+            self.failed += 1
 
 
 class _Between:
@@ -96,7 +84,9 @@ class _Between:
     __slots__ = ("_after", "_before", "_inner")
 
     def __init__(self, inner: "OpenStage", before: Call, after: Call) -> None:
-        self._inner, self._before, self._after = inner, before, after
+        self._inner = inner
+        self._before = before
+        self._after = after
 
     def __enter__(self) -> None:
         self._before()
@@ -114,17 +104,6 @@ class _Between:
 
 #: What `with profiler.stage(name)` enters.
 OpenStage: TypeAlias = Stage | _Between
-
-
-class _Created(dict[str, T]):
-    """Values by name, created at first use."""
-
-    def __init__(self, create: Callable[[str], T]) -> None:
-        super().__init__()
-        self._create = create
-
-    def __missing__(self, name: str) -> T:
-        return self.setdefault(name, self._create(name))
 
 
 class StageProfiler:
@@ -150,50 +129,64 @@ class StageProfiler:
         clock: Clock = perf_counter_ns,
         nvtx: Nvtx | None = None,
     ) -> None:
-        create, nvtx = _stage_type(clock), nvtx or active_nvtx()
-        stages = self._stages = dict[str, Stage]()
+        self._synchronize = synchronize
+        self._synced = synced
+        self._clock = clock
+        self._nvtx = nvtx or active_nvtx()
+        self._started: list[int] = []
+        self._stages: dict[str, Stage] = {}
+        #: Name → what `stage` returns: the stage, with its NVTX range and its synchronization.
+        self._entered: dict[str, OpenStage] = {}
 
-        def open_stage(name: str) -> OpenStage:
-            opened: OpenStage = stages.setdefault(name, create())
-            if nvtx is not None:
-                opened = _Between(opened, partial(nvtx[0], name), nvtx[1])
-            if synchronize is not None and name in synced:
-                opened = _Between(opened, synchronize, synchronize)
-            return opened
+    def stage(self, name: str, count: int = 1) -> OpenStage:
+        """A context manager that times its block.
 
-        opened = _Created(open_stage)
+            with profiler.stage("forward", count=32):
 
-        def stage(name: str, count: int = 1) -> OpenStage:
-            if count == 1:
-                return opened[name]
-            entered = opened[name]
-            stages[name].more += count - 1
-            return entered
+        Args:
+            name: of the stage; it is created at its first use.
+            count: images that the block takes.
+        """
+        try:
+            entered = self._entered[name]
+        except KeyError:
+            entered = self._create(name)
+        if count != 1:
+            self._stages[name].more += count - 1
+        return entered
 
-        #: `with profiler.stage("decode"):`, or `with profiler.stage("forward", count=32):` for a
-        #: call that takes 32 images. Not a method: that would look up its dictionary in each call.
-        self.stage = stage
+    def _create(self, name: str) -> OpenStage:
+        stage = Stage(self._clock, self._started)
+        entered: OpenStage = stage
+        if self._nvtx is not None:
+            push, pop = self._nvtx
+            entered = _Between(entered, partial(push, name), pop)
+        if self._synchronize is not None and name in self._synced:
+            entered = _Between(entered, self._synchronize, self._synchronize)
+        self._stages[name] = stage
+        self._entered[name] = entered
+        return entered
 
     def samples(self) -> dict[str, "array[int]"]:
         """Every duration of every stage so far, in nanoseconds, in call order."""
-        return {name: stage.samples for name, stage in self._now()}
+        return {name: stage.samples for name, stage in self._copied()}
 
     @property
     def totals(self) -> dict[str, float]:
         """Seconds per stage, each stage's own time."""
-        return {name: sum(stage.samples) / 1e9 for name, stage in self._now()}
+        return {name: sum(stage.samples) / 1e9 for name, stage in self._copied()}
 
     @property
     def counts(self) -> dict[str, int]:
         """Images per stage: the sum of its calls' `count`."""
-        return {name: len(stage.samples) + stage.more for name, stage in self._now()}
+        return {name: len(stage.samples) + stage.more for name, stage in self._copied()}
 
     @property
     def failures(self) -> dict[str, int]:
         """Calls of each stage that an exception left."""
-        return {name: stage.failed for name, stage in self._now()}
+        return {name: stage.failed for name, stage in self._copied()}
 
-    def _now(self) -> list[tuple[str, Stage]]:
+    def _copied(self) -> list[tuple[str, Stage]]:
         # A copy, in one step: the profiler's thread may add a stage while another one reads.
         return list(self._stages.items())
 

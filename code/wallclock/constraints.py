@@ -1,7 +1,10 @@
-"""What a setting may be: constraints declared with a dataclass's field, checked in one place."""
+"""What a setting may be and what it means: declared at a dataclass's field, read in one place.
+
+workers: Annotated[int, Range(0, 1024), Help("threads that load; 0: one per core")] = 0
+"""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -46,6 +49,25 @@ class OneOf:
     names: Collection[str]
 
 
+@dataclass(frozen=True)
+class Help:
+    """One line that says what a setting means, for `--help` and the documents."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting as it is described to a user; texts, as they are typed."""
+
+    name: str
+    default: str
+    #: The text of its `Help`; empty without one.
+    meaning: str
+    #: `0 to 1024`, or names with commas; empty where its type says all.
+    allowed: str
+
+
 def build(cls: type[T], values: Any, key: str) -> T:
     """Return `cls(**values)` after checking each value against its field's annotation.
 
@@ -81,27 +103,43 @@ def check(hint: Any, value: Any, key: str) -> Any:
     types, expected = _TYPES[base]
     if not isinstance(value, types) or (isinstance(value, bool) and base is not bool):
         raise UserError(f"{key}={value}: give {expected}")
-    for limit in constraints:
-        if isinstance(limit, OneOf):
-            check_name(value, limit.names, key)
-        elif not limit.allows(value):
-            raise UserError(f"{key}={value}: give {expected} {limit}")
+    for constraint in constraints:
+        if isinstance(constraint, OneOf):
+            check_name(value, constraint.names, key)
+        elif isinstance(constraint, Range) and not constraint.allows(value):
+            raise UserError(f"{key}={value}: give {expected} {constraint}")
     return base(value)
+
+
+# --- key=value words ----------------------------------------------------------------------------
 
 
 def values_of(cls: Any, words: Sequence[str]) -> dict[str, Any]:
     """Values from `key=value` words, each of the type of its field's default in `cls`.
 
-    Raises UserError: one line with the nearest names.
+    Raises UserError: as `texts_of` does.
     """
-    values: dict[str, Any] = {}
-    for word in words:
+    defaults = {item.name: item.default for item in fields(cls)}
+    texts = texts_of(words, defaults)
+    return {name: value_of(text, defaults[name]) for name, text in texts.items()}
+
+
+def texts_of(words: Sequence[str], names: Collection[str]) -> dict[str, str]:
+    """Texts by name from `key=value` words; two dashes before the key are allowed.
+
+    Raises UserError: one line, for a name that is not among `names` with the nearest ones.
+    """
+    texts: dict[str, str] = {}
+    for position, word in enumerate(words):
         name, equals, text = word.removeprefix("--").partition("=")
-        check_name(name, [item.name for item in fields(cls)], "setting")
+        check_name(name, names, "setting")
         if not equals:
+            following = words[position + 1] if position + 1 < len(words) else ""
+            if word.startswith("--") and following and "=" not in following:
+                raise UserError(f"{word} {following}: write {name}={following}")
             raise UserError(f"{word}: give it a value, {name}=…")
-        values[name] = value_of(text, getattr(cls, name))
-    return values
+        texts[name] = text
+    return texts
 
 
 def value_of(text: str, default: Any) -> Any:
@@ -110,9 +148,53 @@ def value_of(text: str, default: Any) -> Any:
         return {"true": True, "false": False}.get(text.lower(), text)
     if isinstance(default, str):
         return text
+    if default is None and not text:
+        return None
     for kind in (int, float):
         try:
             return kind(text)
         except ValueError:
             continue
     return text
+
+
+def text_of(value: Any) -> str:
+    """A value as it is typed on the command line; empty for None."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
+
+
+# --- descriptions -------------------------------------------------------------------------------
+
+
+def describe(cls: Any) -> list[Setting]:
+    """The settings of a dataclass, in the order of its fields."""
+    hints = get_type_hints(cls, include_extras=True)
+    return [describe_setting(item.name, hints[item.name], item.default) for item in fields(cls)]
+
+
+def describe_setting(name: str, hint: Any, default: Any) -> Setting:
+    """A setting by its annotation and its default."""
+    meaning = allowed = ""
+    for note in _notes(hint):
+        if isinstance(note, Help):
+            meaning = note.text
+        elif isinstance(note, OneOf):
+            allowed = ", ".join(choice for choice in note.names if choice)
+        elif isinstance(note, Range) and note.most < math.inf:
+            allowed = f"{note.least:g} to {note.most:.10g}"
+    return Setting(name, text_of(default), meaning, allowed)
+
+
+def _notes(hint: Any) -> Iterable[Any]:
+    """What `Annotated` adds to a type, also to the type of `X | None`."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        yield from arguments[1:]
+        yield from _notes(arguments[0])
+    elif origin in (Union, UnionType):
+        for argument in arguments:
+            yield from _notes(argument)

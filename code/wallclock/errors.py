@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 _OBJECT = re.compile(r" ?<[\w.]+ object at 0x[0-9a-f]+>")
 #: The name of this project's wheel. The import name `wallclock` is another project's on PyPI.
@@ -48,6 +49,18 @@ def import_extra(module: str, what: str, extra: str) -> Any:
     except ModuleNotFoundError as error:
         missing = f"{what} needs {error.name}, which is not installed"
         raise UserError(f"{missing}: {install_hint(extra)}") from error
+
+
+def import_declared(module: str, name: str, kind: type[T]) -> Any:
+    """Import a module of a registry and return what it declares: a `kind`, or a class of it.
+
+    Raises TypeError: the module does not declare it; the message names the module.
+    """
+    declared = getattr(import_module(module), name, None)
+    is_class = isinstance(declared, type) and issubclass(declared, kind)
+    if not is_class and not isinstance(declared, kind):
+        raise TypeError(f"{module}: its {name} must be a {kind.__name__}, not {declared!r}")
+    return declared
 
 
 class ImageError(Exception):
@@ -101,9 +114,14 @@ def first_line(error: BaseException) -> str:
 def check_name(name: str, valid: Iterable[str], kind: str) -> str:
     """Return `name` if it is one of `valid`; raise `UserError` with the nearest names otherwise."""
     names = sorted(valid)
-    if name not in names:
-        close = " or ".join(difflib.get_close_matches(str(name), names, n=3, cutoff=0.5))
-        hint = f"did you mean {close}? (all: " if close else "valid: "
-        hint += ", ".join(names) + ")" * bool(close)
-        raise UserError(f"no {kind} is called '{name}'; {hint}")
-    return name
+    if name in names:
+        return name
+    listed = ", ".join(filter(None, names))
+    if "" in names:
+        listed += ", or empty"
+    nearest = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
+    if nearest:
+        hint = f"did you mean {' or '.join(nearest)}? (all: {listed})"
+    else:
+        hint = f"valid: {listed}"
+    raise UserError(f"no {kind} is called '{name}'; {hint}")

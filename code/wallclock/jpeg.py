@@ -7,7 +7,9 @@ from collections.abc import Iterator
 _NEXT_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]", re.DOTALL)
 #: Markers with a length and a payload.
 _WITH_LENGTH = frozenset(range(0x02, 0xFF)) - frozenset(range(0xD0, 0xDA))
-SOF_PROGRESSIVE, SOS, EOI = 0xC2, 0xDA, 0xD9
+SOF_PROGRESSIVE = 0xC2
+SOS = 0xDA
+EOI = 0xD9
 ANY_SOF = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
@@ -40,7 +42,8 @@ def first_scan(data: bytes, most: int) -> tuple[int, bytes, bytes] | None:
     Usual: at most `most` segments, each right behind the one before it, and one SOF. None for any
     other, which `segments` walks; it takes four times as long.
     """
-    position, sof, payload = 2, 0, b""
+    position = 2
+    sof, payload = 0, b""
     try:
         for _ in range(most):
             marker, start = data[position + 1], position + 2

@@ -38,11 +38,13 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
         names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if controllers else ("cpu.max",)
         mount = root / "sys/fs/cgroup" / ("cpu" if controllers else "")
         group = mount / path.lstrip("/")
-        for folder in (group, *(one for one in group.parents if one.is_relative_to(mount))):
+        parents = [parent for parent in group.parents if parent.is_relative_to(mount)]
+        for folder in (group, *parents):
             with suppress(OSError, ValueError):  # without a limit, "max" is no number
                 texts = " ".join((folder / name).read_text(encoding="ascii") for name in names)
                 quota, period = map(int, texts.split())
-                quotas += [quota / period] * (quota > 0)
+                if quota > 0:
+                    quotas.append(quota / period)
     return min(quotas, default=None)
 
 
@@ -235,5 +237,6 @@ class ProcessTree:
 def other_cores_busy(own_cores: float) -> float:
     """Cores that all other processes kept busy since the last call, given the tree's own."""
     psutil = _psutil()
-    everything = psutil.cpu_percent(None) / 100 * (psutil.cpu_count() or os.cpu_count() or 1)
+    cores = psutil.cpu_count() or os.cpu_count() or 1
+    everything = psutil.cpu_percent(None) / 100 * cores
     return float(max(0.0, everything - own_cores))

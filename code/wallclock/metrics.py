@@ -1,7 +1,7 @@
 """Live metrics of a loop over HTTP, as Prometheus scrapes them: the suite's own loops, or yours.
 
     profiler = StageProfiler()
-    exporter = serve(9400, Loop.of(profiler))       # http://127.0.0.1:9400/metrics
+    exporter = serve(9400, Loop.from_profiler(profiler))       # http://127.0.0.1:9400/metrics
     ...
     exporter.close()
 
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from wallclock.clock import StageProfiler
-from wallclock.errors import UserError
+from wallclock.errors import UserError, import_extra
 from wallclock.machine import ProcessTree, gpu_readings, nvml_handles
 
 #: Upper bounds of the histogram's buckets, in seconds.
@@ -53,7 +53,7 @@ class Loop:
     queues: Mapping[str, Callable[[], int]] = field(default_factory=dict)
 
     @staticmethod
-    def of(profiler: StageProfiler) -> "Loop":
+    def from_profiler(profiler: StageProfiler) -> "Loop":
         """A loop that wraps its stages in a profiler; its images: those through every stage."""
 
         def images() -> int:
@@ -86,7 +86,8 @@ class Exporter:
     """
 
     def __init__(self, loop: Loop | None, info: Mapping[str, str]) -> None:
-        self._info, self._lock, self._open = info, Lock(), ExitStack()
+        self._info = info
+        self._lock, self._open = Lock(), ExitStack()
         self._processes = ProcessTree()
         self._processes.cpu_cores()  # the first reading has no interval
         self._handles = self._open.enter_context(nvml_handles())
@@ -100,8 +101,7 @@ class Exporter:
 
     def listen(self, port: int, address: str) -> None:
         """Answer scrapes at a port, 0 for any that is free: `port` says which."""
-        import prometheus_client
-
+        prometheus_client = import_extra("prometheus_client", f"export={port}", "embed")
         registry = prometheus_client.CollectorRegistry()
         registry.register(self)  # no subclass of its: every cell would pay for the import
         try:

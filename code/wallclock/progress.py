@@ -20,10 +20,12 @@ _LINE_INTERVAL_S = 30.0
 
 def bars(console: Console) -> AbstractContextManager[Progress]:
     """Show bars while the block runs; without a terminal they are counted and not drawn."""
-    columns = (rich.BarColumn(bar_width=24), rich.MofNCompleteColumn(), rich.TimeElapsedColumn())
-    texts = TextColumn("{task.description}"), TextColumn("{task.fields[note]}")
     progress = Progress(
-        *(texts[0], *columns, texts[1]),
+        TextColumn("{task.description}"),
+        rich.BarColumn(bar_width=24),
+        rich.MofNCompleteColumn(),
+        rich.TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}"),
         console=console,
         refresh_per_second=_REFRESH_HZ,
         transient=True,

@@ -26,7 +26,13 @@ DTYPES: Mapping[str, tuple[str, ...]] = {
     "tensorrt": ("fp16",),
 }
 RUNTIMES = tuple(DTYPES)
-SINKS = ("parquet", "lmdb", "npy", "jsonl")
+#: Formats of vectors: the modules of `stages/sinks/`, in the order of tables.
+SINKS = (
+    "parquet",  # the default
+    "lmdb",
+    "npy",
+    "jsonl",
+)
 #: Resizer → its interpolations.
 INTERPOLATIONS: Mapping[str, tuple[str, ...]] = {
     "pil": ("nearest", "box", "bilinear", "bicubic", "lanczos"),

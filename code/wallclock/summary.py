@@ -85,6 +85,24 @@ def row_blocks(rows: Indices, n: int) -> Iterator[Indices]:
         yield rows[at : at + size]
 
 
+def misplaced(
+    a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], rows: Indices, median_cosine: float
+) -> Iterator[tuple[int, int]]:
+    """Yield each row whose vector in a is nearer to another row of b than to its own, and that row.
+
+    `a`, `b`: (n, d) vectors of unit length, aligned; `rows`: which of them are tested. A row counts
+    only where the two similarities differ by more than noise: twice what the median vector of a
+    differs from its own in b, whose cosine is `median_cosine`.
+    """
+    noise = np.float64(2 * (1 - median_cosine) + ROUNDING)
+    for block in row_blocks(rows, len(a)):
+        similar = a[block] @ b.T
+        nearest = similar.argmax(axis=1)
+        at = np.arange(len(block))
+        for i in np.flatnonzero(similar[at, nearest] > similar[at, block] + noise):
+            yield int(block[i]), int(nearest[i])
+
+
 def neighbours_kept(
     a: npt.NDArray[np.float32], b: npt.NDArray[np.float32], rows: Indices, k: int
 ) -> npt.NDArray[np.float64]:

@@ -51,7 +51,7 @@ def no_decoder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("PIL.ImageFile.ImageFile.load", fail)
 
 
-def refused(data: bytes, limits: Limits | None = None) -> ImageError:
+def refusal_of(data: bytes, limits: Limits | None = None) -> ImageError:
     with pytest.raises(ImageError) as caught:
         validate(data, limits or Limits())
     return caught.value
@@ -105,7 +105,7 @@ def test_headers_of_valid_files(data: bytes, header: Header) -> None:
 @pytest.mark.parametrize("per_cent", [10, 50, 99])
 def test_truncated_jpeg_is_refused(per_cent: int, options: dict[str, object]) -> None:
     data = making.jpeg(400, 300, **options)  # type: ignore[arg-type]
-    error = refused(data[: len(data) * per_cent // 100])
+    error = refusal_of(data[: len(data) * per_cent // 100])
     assert error.stage == "decode"
     assert "cut off" in error.reason or "truncated" in error.reason
 
@@ -113,14 +113,14 @@ def test_truncated_jpeg_is_refused(per_cent: int, options: dict[str, object]) ->
 @settings(deadline=None)
 @given(st.integers(0, len(SOUND) - 1))
 def test_jpeg_cut_anywhere_is_refused(length: int) -> None:
-    assert refused(SOUND[:length]).stage == ("decode" if length else "read")
+    assert refusal_of(SOUND[:length]).stage == ("decode" if length else "read")
 
 
 @pytest.mark.parametrize("kind", ["PNG", "WEBP", "GIF"])
 def test_other_truncated_formats_are_refused(kind: str) -> None:
     data = making.encode(making.picture(300, 200), kind, "P" if kind == "GIF" else "RGB")
     for share in (10, 2):
-        assert refused(data[: len(data) // share]).stage == "decode"
+        assert refusal_of(data[: len(data) // share]).stage == "decode"
 
 
 def test_threads_leave_the_warning_filters_as_they_were() -> None:
@@ -158,7 +158,7 @@ def test_junk_after_the_end_is_ignored(junk: bytes) -> None:
     ],
 )
 def test_no_image_has_a_reason(data: bytes, stage: str, words: str) -> None:
-    error = refused(data)
+    error = refusal_of(data)
     assert error.stage == stage
     assert any(word in error.reason for word in words.split("|")), error.reason
 
@@ -171,7 +171,7 @@ def test_rare_jpeg_processes_are_refused(sof: int, precision: int, words: str) -
     at = making.frame_at(SOUND)
     data = bytearray(SOUND)
     data[at + 1], data[at + 4] = sof, precision
-    assert words in refused(bytes(data)).reason
+    assert words in refusal_of(bytes(data)).reason
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
@@ -185,7 +185,7 @@ def test_lying_header_costs_no_memory(kind: str, no_decoder: None) -> None:
         data = data[:12] + head + struct.pack(">I", zlib.crc32(head)) + data[33:]
     tracemalloc.start()
     try:
-        error = refused(data)
+        error = refusal_of(data)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -228,7 +228,7 @@ def test_scan_bomb_is_refused_before_decoding(between: bytes, no_decoder: None) 
     """Kilobytes that cost a decoder minutes: thousands of scans over the same coefficients."""
     bomb = making.scan_bomb(5_000, between)
     assert len(bomb) < 400_000
-    assert "more JPEG scans than the limit of 64" in refused(bomb).reason
+    assert "more JPEG scans than the limit of 64" in refusal_of(bomb).reason
 
 
 def test_scans_are_counted_as_by_a_decoder() -> None:
@@ -237,7 +237,7 @@ def test_scans_are_counted_as_by_a_decoder() -> None:
     assert read_header(progressive, Limits()).scans == 10
     assert read_header(progressive[:first] + COMMENT + progressive[first:], Limits()).scans == 10
     assert read_header(progressive, Limits(max_scans=10)).scans == 10
-    assert "limit of 9" in refused(progressive, Limits(max_scans=9)).reason
+    assert "limit of 9" in refusal_of(progressive, Limits(max_scans=9)).reason
     twice = progressive + progressive
     assert read_header(twice, Limits(max_scans=10)).scans == 10, "the first image counts"
 
@@ -252,15 +252,15 @@ def test_the_short_cut_judges_as_the_walk_does(monkeypatch: pytest.MonkeyPatch) 
         changed = bytearray(baseline)
         changed[rng.randrange(2, first + 4)] = rng.choice((0, 2, 0xC0, 0xC4, 0xD8, 0xDA, 0xFF))
         files.append(bytes(changed))
-    quick = [judged(data) for data in files]
+    quick = [judge(data) for data in files]
     assert jpeg.first_scan(baseline, 20)
     assert not jpeg.first_scan(baseline, 5)
     monkeypatch.setattr(jpeg, "first_scan", lambda data, most: None)
-    assert quick == [judged(data) for data in files]
-    assert sum(isinstance(one, Header) for one in quick) > 500
+    assert quick == [judge(data) for data in files]
+    assert sum(isinstance(header, Header) for header in quick) > 500
 
 
-def judged(data: bytes) -> Header | str:
+def judge(data: bytes) -> Header | str:
     try:
         return read_header(data, Limits(), to_the_end=False)
     except ImageError as error:
@@ -269,14 +269,14 @@ def judged(data: bytes) -> Header | str:
 
 def test_fill_bytes_take_linear_time() -> None:
     """Megabytes of them; in quadratic time, pytest's time limit would end this."""
-    assert "truncated" in refused(SOUND[:-2] + b"\xff" * 4_000_000 + b"\x00").reason
+    assert "truncated" in refusal_of(SOUND[:-2] + b"\xff" * 4_000_000 + b"\x00").reason
 
 
 @given(st.integers(1, 64), st.integers(1, 64))
 def test_pixel_limit_is_exact(width: int, height: int) -> None:
     data = making.jpeg(width, height)
     assert validate(data, Limits(max_pixels=width * height)).width == width
-    assert "over the limit" in refused(data, Limits(max_pixels=width * height - 1)).reason
+    assert "over the limit" in refusal_of(data, Limits(max_pixels=width * height - 1)).reason
 
 
 @settings(max_examples=300, deadline=None)

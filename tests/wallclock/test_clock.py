@@ -1,7 +1,9 @@
 """The stage profiler: totals, counts and samples of nested and raising stages, on a fake clock."""
 
 import gc
+import inspect
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -85,6 +87,16 @@ def test_samples_in_call_order(fake: FakeClock) -> None:
     assert durations(profiler) == {"decode": [5, 7], "read": [2]}
     assert profiler.counts == {"decode": 2, "read": 1}
     assert profiler.totals == {"decode": 12e-9, "read": 2e-9}
+
+
+def test_the_default_clock_is_wall_time() -> None:
+    """A stage that waits takes time; the processor's time would be nearly none."""
+    profiler, began = StageProfiler(), time.perf_counter_ns()
+    with profiler.stage("read"):
+        time.sleep(0.02)
+    elapsed = time.perf_counter_ns() - began
+    assert 19_000_000 < profiler.samples()["read"][0] <= elapsed
+    assert inspect.signature(StageProfiler).parameters["clock"].default is time.perf_counter_ns
 
 
 def test_unused_stage_is_absent() -> None:

@@ -105,7 +105,7 @@ def images(tmp_path: Path) -> Manifest:
 def test_a_folder_never_says_where_to_read_from(images: Manifest) -> None:
     assert readers.storage_of(images) == "files"
     assert type(readers.make(images)) is readers.FileReader
-    assert readers.stored(images) == [images.root / item.path for item in images.valid]
+    assert readers.stored_files(images) == [images.root / item.path for item in images.valid]
     trusted = replace(images, kind="abo")
     assert readers.storage_of(trusted) == "tar"
 

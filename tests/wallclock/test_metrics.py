@@ -36,7 +36,9 @@ NULL = ModelSpec("null", weights="none", input_px=32, service_ms=20.0)
 
 
 @contextmanager
-def serving(loop: Loop | None = None, info: dict[str, str] | None = None) -> Iterator[Exporter]:
+def serve_metrics(
+    loop: Loop | None = None, info: dict[str, str] | None = None
+) -> Iterator[Exporter]:
     exporter = monitor.serve(0, loop, info)
     try:
         yield exporter
@@ -44,7 +46,7 @@ def serving(loop: Loop | None = None, info: dict[str, str] | None = None) -> Ite
         exporter.close()
 
 
-def scraped(port: int) -> dict[str, Any]:
+def scrape(port: int) -> dict[str, Any]:
     """Metric families by name; Prometheus takes `_total` off a counter's."""
     with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         text = answer.read().decode()
@@ -54,9 +56,9 @@ def scraped(port: int) -> dict[str, Any]:
 def value(families: dict[str, Any], name: str, sample: str = "", **labels: str) -> float:
     """The one sample with these labels: of a histogram, its `_count`, `_sum` or `_bucket`."""
     every = families[f"wallclock_{name}"].samples
-    found = [s for s in every if s.labels == labels and s.name.endswith(sample)]
-    assert len(found) == 1, (name, labels, every)
-    return float(found[0].value)
+    matches = [s for s in every if s.labels == labels and s.name.endswith(sample)]
+    assert len(matches) == 1, (name, labels, every)
+    return float(matches[0].value)
 
 
 @pytest.mark.slow
@@ -65,14 +67,19 @@ def test_the_option_reaches_the_run(run_main: RunMain, tmp_path: Path) -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     arguments = ("--n", "400", "--experiment", "batch", "--export", str(port), "repeats=1")
-    one = ("experiment.batch.batch_sizes=[8]", "device=cpu", "model=null", "model.service_ms=50")
+    settings = (
+        "experiment.batch.batch_sizes=[8]",
+        "device=cpu",
+        "model=null",
+        "model.service_ms=50",
+    )
     paths = (f"out={tmp_path / 'data'}", f"figures={tmp_path / 'figures'}")
     with ThreadPoolExecutor() as pool:
-        run = pool.submit(run_main, *arguments, *one, *paths)
+        run = pool.submit(run_main, *arguments, *settings, *paths)
         infos: list[dict[str, str]] = []
         while not run.done():
             with suppress(OSError):
-                infos += [s.labels for s in scraped(port)["wallclock_run_info"].samples]
+                infos += [s.labels for s in scrape(port)["wallclock_run_info"].samples]
             time.sleep(0.1)
     assert run.result().returncode == 0, run.result().stdout + run.result().stderr
     assert {"experiment": "batch", "cell": "batch-8", "repeat": "0"} in infos
@@ -84,11 +91,11 @@ def test_a_pass_is_scraped(corpus: Slice, tmp_path: Path, monkeypatch: pytest.Mo
     recipe = Recipe("baseline", engine="dataloader", workers=1, batch_size=4)
     cell = Cell("t4", "throughput", "baseline", 0, recipe, corpus, NULL)
     answers: list[dict[str, Any]] = []
-    with serving() as exporter:
+    with serve_metrics() as exporter:
         monkeypatch.setattr(export, "current", exporter)
-        assert "wallclock_images" not in scraped(exporter.port), "nothing is measured yet"
-        throughput(cell, tmp_path, lambda images: answers.append(scraped(exporter.port)))
-        done = scraped(exporter.port)
+        assert "wallclock_images" not in scrape(exporter.port), "nothing is measured yet"
+        throughput(cell, tmp_path, lambda images: answers.append(scrape(exporter.port)))
+        done = scrape(exporter.port)
     assert [*done] == [f"wallclock_{name.removesuffix('_total')}" for name in METRICS]
     images = [value(answer, "images") for answer in answers if "wallclock_images" in answer]
     assert images == sorted(images)
@@ -108,10 +115,10 @@ def test_a_serial_pass_is_scraped(
     corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell = Cell("serial", "serial", "x", 0, Recipe("x", batch_size=4), corpus, NULL)
-    with serving() as exporter:
+    with serve_metrics() as exporter:
         monkeypatch.setattr(export, "current", exporter)
         n = serial.serial(cell, tmp_path, lambda images: None).values["n_embedded"]
-        families = scraped(exporter.port)
+        families = scrape(exporter.port)
     assert value(families, "stage_seconds", "_count", stage="resize") == n > 0
     stages = {sample.labels["stage"] for sample in families["wallclock_stage_seconds"].samples}
     assert stages == set(STAGES)
@@ -122,8 +129,8 @@ def test_any_loop_with_a_profiler() -> None:
     fake = FakeClock()
     profiler = StageProfiler(clock=fake)
     label = 'a "quoted" \\ back\nslash'
-    with serving(Loop.of(profiler), {"job": label}) as exporter:
-        assert value(scraped(exporter.port), "images") == 0
+    with serve_metrics(Loop.from_profiler(profiler), {"job": label}) as exporter:
+        assert value(scrape(exporter.port), "images") == 0
         for ms in (1, 3, 1, 400_000):
             for _ in range(8):
                 with profiler.stage("decode"):
@@ -132,8 +139,8 @@ def test_any_loop_with_a_profiler() -> None:
                 raise ValueError("bad")
             with profiler.stage("forward", count=8):
                 fake.now += 7
-            scraped(exporter.port)
-        families = scraped(exporter.port)
+            scrape(exporter.port)
+        families = scrape(exporter.port)
     assert value(families, "images") == 32
     assert value(families, "failures", "_total", stage="decode") == 4
     assert value(families, "failures", "_total", stage="forward") == 0
@@ -145,16 +152,19 @@ def test_any_loop_with_a_profiler() -> None:
 
 
 def test_port_that_is_taken() -> None:
-    with serving() as exporter, pytest.raises(UserError, match="cannot listen there: Address"):
+    with (
+        serve_metrics() as exporter,
+        pytest.raises(UserError, match="cannot listen there: Address"),
+    ):
         monitor.serve(exporter.port, None)
 
 
 def test_two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     readings = {"first": {"gpu_mem_mib": 3.0}, "second": {"gpu_mem_mib": 5.0, "gpu_util": 50.0}}
     monkeypatch.setattr(monitor, "gpu_readings", readings.get)
-    with serving() as exporter:
+    with serve_metrics() as exporter:
         exporter._handles = ["first", "second"]
-        families = scraped(exporter.port)
+        families = scrape(exporter.port)
     memory = [value(families, "gpu_memory_bytes", gpu=gpu) for gpu in ("0", "1")]
     assert memory == [3 << 20, 5 << 20]
     (only,) = families["wallclock_gpu_utilization_ratio"].samples
@@ -175,9 +185,9 @@ def test_cpu_use_of_a_child() -> None:
             child.kill()
     values = sampler.as_values()
     (total,), (other,) = values["cpu_cores"], values["other_cores"]
-    own, *children = (cores for (cores,) in values["cpu_cores_by_process"])
+    parent, *children = (cores for (cores,) in values["cpu_cores_by_process"])
     assert max(children) > 0, "the child's CPU use"
-    assert total == pytest.approx(own + sum(children), abs=1e-3)
+    assert total == pytest.approx(parent + sum(children), abs=1e-3)
     assert other >= 0
     assert sum(values["rss_mib"]) > psutil.Process().memory_info().rss / 2**20 / 2
     assert "gpu_util" not in values

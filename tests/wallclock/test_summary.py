@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wallclock.summary import PSNR_CEILING_DB, cosine, median, psnr_db, quantile
+from wallclock.summary import (
+    PSNR_CEILING_DB,
+    cosine,
+    median,
+    misplaced,
+    psnr_db,
+    quantile,
+    unit_length,
+)
 
 NUMBERS = st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=40)
 
@@ -20,7 +28,9 @@ def test_median(values: list[float]) -> None:
 
 @given(NUMBERS, st.floats(0, 1))
 def test_quantile_splits_the_values(values: list[float], q: float) -> None:
-    cut, slack, last = quantile(values, q), 1e-6, len(values) - 1
+    cut = quantile(values, q)
+    slack = 1e-6
+    last = len(values) - 1
     assert min(values) <= cut <= max(values)
     assert sum(value <= cut + slack for value in values) >= math.floor(q * last) + 1
     assert sum(value >= cut - slack for value in values) >= len(values) - math.ceil(q * last)
@@ -60,3 +70,16 @@ def test_cosine_is_row_by_row() -> None:
     a = np.array([[1, 0], [1, 0], [1, 1], [0, 0], [0, 0]], np.float32)
     b = np.array([[0, 3], [2, 0], [1, 0], [0, 1], [0, 0]], np.float32)
     np.testing.assert_allclose(cosine(a, b), [0, 1, math.sqrt(0.5), 0, 1], atol=1e-12)
+
+
+def test_swapped_rows_are_misplaced_and_noise_is_not() -> None:
+    rng = np.random.default_rng(0)
+    a = unit_length(rng.standard_normal((20, 16), np.float32))
+    rows = np.arange(20)
+    noisy = unit_length(a + np.float32(0.01) * rng.standard_normal(a.shape, np.float32))
+    assert not list(misplaced(a, noisy, rows, float(np.median(cosine(a, noisy)))))
+    b = a.copy()
+    b[[3, 8]] = b[[8, 3]]
+    assert list(misplaced(a, b, rows, 1.0)) == [(3, 8), (8, 3)]
+    assert list(misplaced(a, b, rows[5:], 1.0)) == [(8, 3)]
+    assert not list(misplaced(a, b, rows, -1.0)), "all vectors differ more than these two"

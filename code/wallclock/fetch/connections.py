@@ -19,9 +19,10 @@ class Connections:
     def __init__(self, **options: Any) -> None:
         self.pool = urllib3.PoolManager(**options)
         self._sockets: WeakSet[socket.socket] = WeakSet()
-        self._lock, self._is_cut = threading.Lock(), False
+        self._lock = threading.Lock()
+        self._is_cut = False
         self.pool.pool_classes_by_scheme = {
-            scheme: _watched(pool_class, self._connected)
+            scheme: _reporting(pool_class, self._add)
             for scheme, pool_class in self.pool.pool_classes_by_scheme.items()
         }
 
@@ -29,29 +30,29 @@ class Connections:
         """Shut down what is connected, and what will be."""
         with self._lock:
             self._is_cut = True
-            for connected in self._sockets:
-                _shut_down(connected)
+            for connection in self._sockets:
+                _shut_down(connection)
 
-    def _connected(self, connected: socket.socket) -> None:
+    def _add(self, connection: socket.socket) -> None:
         with self._lock:
-            self._sockets.add(connected)
+            self._sockets.add(connection)
             if self._is_cut:
-                _shut_down(connected)
+                _shut_down(connection)
 
 
-def _watched(pool_class: Any, connected: Callable[[socket.socket], None]) -> Any:
+def _reporting(pool_class: Any, report: Callable[[socket.socket], None]) -> Any:
     """The same class of pools, whose connections report their sockets."""
 
     class Connection(pool_class.ConnectionCls):  # type: ignore[misc]
         def connect(self) -> None:
             super().connect()
             # Not the connection: it forgets its socket while a last answer is read from it.
-            connected(self.sock)
+            report(self.sock)
 
     return type("Pool", (pool_class,), {"ConnectionCls": Connection})
 
 
-def _shut_down(connected: socket.socket) -> None:
+def _shut_down(connection: socket.socket) -> None:
     # Of TCP alone: TLS's own would change what the reading thread holds. Closing wakes no reader.
     with suppress(OSError):
-        socket.socket.shutdown(connected, socket.SHUT_RDWR)
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)

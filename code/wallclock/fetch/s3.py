@@ -1,42 +1,257 @@
-"""The object store: GETs that end in verified bytes or in a classified error.
+"""S3: the one client, what its errors mean, and GETs that end in verified bytes.
 
-Errors are classified here: transient (`TransientError`, a retry may help), permanent
-(`PermanentError`), or fatal for the run (`UserError`).
+A failed request is an `S3Error`: a `TransientError`, which a retry may mend, or a `PermanentError`.
+boto3 is imported when a client is made.
 """
 
 import hashlib
-import math
+import io
 import os
 import re
-import threading
-from collections.abc import Callable
-from concurrent import futures
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
-from urllib.parse import urlsplit
 
-import boto3
-import botocore.session
-from botocore import UNSIGNED
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
-from urllib3.exceptions import HTTPError
-
-from wallclock.errors import UserError, first_line
+from wallclock.errors import UserError, first_line, install_hint
 from wallclock.fetch.retries import PermanentError, TransientError, is_transient, retry
 
 #: Bytes of a body that are read, and kept in memory, at once.
 CHUNK_BYTES = 1 << 20
-#: Seconds without any answer until the store counts as unreachable.
-CONNECT_DEADLINE_S = 8.0
-#: Seconds until a small object (the catalogue, a licence) is given up, retries included.
-_DOWNLOAD_TIMEOUT_S = 600.0
+#: Tries of a request of `Client.call`.
+_ATTEMPTS = 7
 
 #: An ETag that is the body's MD5: a single part, not encrypted with a key of the store.
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
 _TRANSIENT_CODES = {"RequestTimeout", "SlowDown", "Throttling", "ThrottlingException"}
 _NO_BUCKET = {"NoSuchBucket", "InvalidBucketName", "PermanentRedirect", "AllAccessDisabled"}
+#: Two writes of an object at once, of which the store has refused this one.
+_CONFLICT = 409
+#: What the store does not implement, it will not implement for the next try either.
+_NOT_IMPLEMENTED = 501
+
+
+class S3Error(Exception):
+    """A request that failed. `str` of it is the reason: '404 NoSuchKey', or the client's line.
+
+    Args:
+        reason: in one line.
+        detail: what the client says of it, in one line.
+        status: of the HTTP answer; 0 without one that could be read.
+        answered: whether the store has answered at all.
+    """
+
+    def __init__(self, reason: str, detail: str, status: int = 0, answered: bool = False) -> None:
+        super().__init__(reason)
+        self.detail = detail
+        self.status = status
+        self.answered = answered
+
+
+class S3TransientError(S3Error, TransientError):
+    """Unreachable, throttled, cut off, or two writes at once."""
+
+
+class S3PermanentError(S3Error, PermanentError):
+    """Refused: there is no such object, or it is forbidden."""
+
+
+class NoBucketError(S3PermanentError):
+    """There is no such bucket, or not in this region."""
+
+
+class NoCredentialsError(S3PermanentError):
+    """The user's credentials cannot be found, or are incomplete."""
+
+
+def classify(error: Exception) -> S3Error:
+    """What an exception of boto3's client means."""
+    from botocore import exceptions
+    from urllib3.exceptions import HTTPError
+
+    detail = first_line(error)
+    if isinstance(error, exceptions.ClientError):
+        return _refusal(error.response, detail)
+    no_credentials = (
+        exceptions.NoCredentialsError,
+        exceptions.PartialCredentialsError,
+        exceptions.SSOError,
+    )
+    if isinstance(error, no_credentials):
+        return NoCredentialsError(detail, detail)
+    if isinstance(error, exceptions.ParamValidationError):
+        return S3PermanentError(detail, detail)
+    if isinstance(error, (exceptions.BotoCoreError, HTTPError, OSError)):
+        return S3TransientError(detail, detail)
+    # botocore's parsers fail on malformed headers.
+    return S3TransientError(f"malformed response: {detail}", detail, answered=True)
+
+
+def _refusal(response: Mapping[str, Any], detail: str) -> S3Error:
+    """What an answer with an error means."""
+    status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    code = str(response.get("Error", {}).get("Code", ""))
+    reason = f"{status} {code}" if code != str(status) else f"HTTP {status}"
+    if code in _NO_BUCKET:
+        kind: type[S3Error] = NoBucketError
+    elif status == _NOT_IMPLEMENTED:
+        kind = S3PermanentError
+    elif is_transient(status) or status == _CONFLICT or code in _TRANSIENT_CODES:
+        kind = S3TransientError
+    else:
+        kind = S3PermanentError
+    return kind(reason, detail, status, answered=True)
+
+
+class Client:
+    """boto3's client, which tries once, and requests that are tried again.
+
+    Attributes:
+        boto: boto3's client.
+        signed: whether its requests carry credentials.
+        errors: what it raises for a request that failed; `classify` says what that means.
+    """
+
+    def __init__(self, boto: Any, signed: bool) -> None:
+        from botocore.exceptions import BotoCoreError, ClientError
+        from urllib3.exceptions import HTTPError
+
+        self.boto = boto
+        self.signed = signed
+        self.errors = (ClientError, BotoCoreError, HTTPError, ConnectionError, TimeoutError)
+
+    def call(self, action: str, **parameters: Any) -> Any:
+        """The answer to a request, its body read; after a transient failure it is sent again.
+
+        Raises S3Error: it was refused, or has failed each time.
+        """
+        return retry(partial(self._call_once, action, parameters), _ATTEMPTS)
+
+    def _call_once(self, action: str, parameters: Mapping[str, Any]) -> Any:
+        body = parameters.get("Body")
+        if isinstance(body, io.IOBase):
+            body.seek(0)
+        try:
+            answer = getattr(self.boto, action)(**parameters)
+            if "Body" in answer:
+                answer |= {"Body": answer["Body"].read()}
+        except self.errors as error:
+            raise classify(error) from error
+        return answer
+
+    def close(self) -> None:
+        """Close every pooled connection."""
+        self.boto.close()
+
+
+def connect(
+    purpose: str,
+    *,
+    isolated: bool = False,
+    endpoint: str = "",
+    region: str = "",
+    connections: int = 10,
+    connect_timeout_s: float = 60.0,
+    read_timeout_s: float = 60.0,
+) -> Client:
+    """A client with the user's credentials and settings, anonymous where there are none.
+
+    Args:
+        purpose: what the client is for, at the beginning of an error line.
+        isolated: anonymous, whatever the user's AWS files and variables say.
+        endpoint: an S3-compatible store or a plain HTTP mirror; by default AWS, or what the user's
+            settings name.
+        region: by default the one of the user's settings, or us-east-1.
+        connections: concurrent requests.
+        connect_timeout_s: seconds until a connection is given up.
+        read_timeout_s: seconds without a byte until an answer is given up.
+
+    Raises:
+        UserError: boto3 is not installed, the endpoint is no URL, or the user's settings are wrong.
+    """
+    try:
+        import boto3
+        from botocore import UNSIGNED
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError
+    except ImportError as error:
+        raise UserError(f"{purpose} needs boto3: {install_hint('s3')}") from error
+    try:
+        if isolated:
+            session, signed = _isolated_session(), False
+        else:
+            session = boto3.session.Session()
+            signed = session.get_credentials() is not None
+            region = region or session.region_name
+        config = Config(
+            signature_version=None if signed else UNSIGNED,
+            max_pool_connections=connections,
+            # Retries are done by the caller, which alone detects a corrupt body. botocore's
+            # adaptive mode would drop to one request in two seconds after an early SlowDown.
+            retries={"mode": "standard", "total_max_attempts": 1},
+            connect_timeout=connect_timeout_s,
+            read_timeout=read_timeout_s,
+        )
+        if isolated:
+            config = config.merge(_isolated_config(endpoint))
+        boto = session.client(
+            "s3", endpoint_url=endpoint or None, region_name=region or "us-east-1", config=config
+        )
+    except (BotoCoreError, ValueError) as error:
+        fix = "give http://host:port" if endpoint else "check AWS_…"
+        raise UserError(f"{purpose}: {first_line(error)}; {fix}") from error
+    return Client(boto, signed)
+
+
+@cache
+def _isolated_session() -> Any:
+    """One session for all isolated clients: it parses S3's service model of 1 MB once."""
+
+    import boto3
+    import botocore.session
+
+    # The user's own AWS files and profile must not change what is fetched.
+    settings = {
+        "profile": (None, None, None, None),
+        "config_file": (None, None, os.devnull, None),
+        "credentials_file": (None, None, os.devnull, None),
+    }
+    return boto3.session.Session(botocore_session=botocore.session.Session(settings))
+
+
+def _isolated_config(endpoint: str) -> Any:
+    """What the user's variables could change otherwise."""
+    import boto3
+    from botocore.config import Config
+
+    return Config(
+        response_checksum_validation="when_supported",
+        s3={
+            "addressing_style": "path" if endpoint else "virtual",
+            "us_east_1_regional_endpoint": "regional",
+        },
+        ignore_configured_endpoint_urls=True,
+        tcp_keepalive=True,
+        # botocore builds its own for each request, which takes another tenth.
+        user_agent=f"wallclock boto3/{boto3.__version__}",
+        parameter_validation=False,  # of two constant names and a key
+    )
+
+
+def list_objects(call: Callable[..., Any], **parameters: Any) -> Iterator[Mapping[str, Any]]:
+    """`Key`, `ETag` and the rest of each object, in the order of the keys.
+
+    Args:
+        call: `Client.call`, or one that is called in the same way.
+        parameters: of ListObjectsV2, such as `Bucket` and `Prefix`.
+    """
+    token: dict[str, str] = {}
+    while True:
+        page = call("list_objects_v2", **parameters, **token)
+        yield from page.get("Contents", ())
+        if not page["IsTruncated"]:
+            return
+        token = {"ContinuationToken": page["NextContinuationToken"]}
 
 
 @dataclass(frozen=True)
@@ -53,51 +268,12 @@ class ObjectInfo:
     verified: bool
 
 
-@dataclass(frozen=True)
-class BucketSpec:
-    """A bucket, and how to ask for its objects.
-
-    An empty `endpoint` is AWS; any other an S3-compatible store or a plain HTTP mirror. `threads`:
-    concurrent GETs; `attempts`: tries per object.
-    """
-
-    bucket: str
-    region: str = ""
-    endpoint: str = ""
-    threads: int = 32
-    attempts: int = 6
-    connect_timeout_s: float = 5.0
-    read_timeout_s: float = 20.0
-
-
 class Store:
-    """GETs from one bucket, from as many threads as configured. Close it when done.
+    """GETs from one bucket, each tried once, by any number of threads. Close it when done."""
 
-    Args:
-        client: boto3's for S3; by default an anonymous one, whatever the user's AWS files say.
-
-    Raises:
-        UserError: the endpoint is no URL.
-    """
-
-    def __init__(self, spec: BucketSpec, client: Any = None) -> None:
-        self.spec = spec
-        #: Set once the store has answered anything at all.
-        self.reachable = threading.Event()
-        self.last_error = ""
-        try:
-            self._client = client or _client(spec)
-        except ValueError as error:
-            raise UserError(
-                f"corpus.endpoint={spec.endpoint}: {error}; give http://host:port"
-            ) from error
-
-    @property
-    def host(self) -> str:
-        """The store's name in messages: without a password."""
-        if not self.spec.endpoint:
-            return f"{self.spec.bucket}.s3.{self.spec.region}.amazonaws.com"
-        return urlsplit(self.spec.endpoint).netloc.rpartition("@")[2]
+    def __init__(self, client: Client, bucket: str) -> None:
+        self._client = client
+        self._bucket = bucket
 
     def close(self) -> None:
         """Close every pooled connection."""
@@ -109,20 +285,18 @@ class Store:
         Raises:
             TransientError: unreachable, throttled, cut off or corrupted.
             PermanentError: there is no such object, it is forbidden, or longer than `limit_bytes`.
-            UserError: there is no such bucket.
+            NoBucketError: there is no such bucket.
         """
+        response = self._get_object(key)
         try:
-            response = self._get_object(key)
-            self.reachable.set()
             try:
                 return _receive(response, limit_bytes, write)
             except BaseException:
                 # Drop the connection: unread bytes would answer the next request.
                 response["Body"].close()
                 raise
-        except (BotoCoreError, HTTPError, ConnectionError, TimeoutError) as error:
-            self.last_error = first_line(error)
-            raise TransientError(self.last_error) from error
+        except self._client.errors as error:
+            raise classify(error) from error
 
     def get_bytes(self, key: str, limit_bytes: int) -> tuple[bytes, ObjectInfo]:
         """GET one object into memory. Raises as `get` does."""
@@ -130,65 +304,12 @@ class Store:
         info = self.get(key, limit_bytes, chunks.append)
         return b"".join(chunks), info
 
-    def download(self, key: str, limit_bytes: int) -> tuple[bytes, ObjectInfo]:
-        """`get_bytes` with retries and an overall time limit.
-
-        Raises:
-            PermanentError: there is no such object.
-            UserError: the store is unreachable, keeps failing, or is too slow.
-        """
-        result: futures.Future[tuple[bytes, ObjectInfo]] = futures.Future()
-
-        def run() -> None:
-            try:
-                get = partial(self.get_bytes, key, limit_bytes)
-                result.set_result(retry(get, self.spec.attempts))
-            except BaseException as error:  # noqa: BLE001 - raised by result()
-                result.set_exception(error)
-
-        # A daemon thread: the system's resolver may hang for longer than the time limit.
-        threading.Thread(target=run, daemon=True).start()
-        try:
-            if not futures.wait([result], CONNECT_DEADLINE_S).done:
-                self.check_reachable()
-            return result.result(_DOWNLOAD_TIMEOUT_S)
-        except (TransientError, TimeoutError) as error:
-            self.check_reachable()
-            reason = str(error) or f"not complete in {_DOWNLOAD_TIMEOUT_S:.0f} s"
-            failure = f"{self.host} fails to send {key}: {reason}; run the same command again"
-            raise UserError(failure) from error
-
-    def check_reachable(self, waited_s: float = math.inf) -> None:
-        """Raise `UserError` if the store has not answered for so long."""
-        if self.reachable.is_set() or waited_s <= CONNECT_DEADLINE_S:
-            return
-        reason = self.last_error or f"no answer in {CONNECT_DEADLINE_S:g} s"
-        raise UserError(
-            f"cannot reach {self.host}: {reason}; check the network (and HTTPS_PROXY), or "
-            "set corpus.endpoint to a mirror; without a network: corpus=synthetic, or "
-            "corpus=folder corpus.path=DIR"
-        )
-
     def _get_object(self, key: str) -> Any:
+        """The answer, whose body is not read yet. Raises S3Error."""
         try:
-            return self._client.get_object(Bucket=self.spec.bucket, Key=key)
-        except ClientError as error:
-            self.reachable.set()
-            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            code = str(error.response.get("Error", {}).get("Code", ""))
-            reason = f"{status} {code}" if code != str(status) else f"HTTP {status}"
-            if code in _NO_BUCKET:
-                raise UserError(
-                    f"{self.host} has no bucket {self.spec.bucket} ({reason}); check "
-                    "corpus.bucket, corpus.region and corpus.endpoint"
-                ) from error
-            if is_transient(status) or code in _TRANSIENT_CODES:
-                raise TransientError(reason) from error
-            raise PermanentError(reason) from error
-        except (ValueError, TypeError, ArithmeticError, LookupError) as error:
-            # botocore's parsers fail on malformed headers.
-            self.reachable.set()
-            raise TransientError(f"malformed response: {first_line(error)}") from error
+            return self._client.boto.get_object(Bucket=self._bucket, Key=key)
+        except (*self._client.errors, ValueError, TypeError, ArithmeticError, LookupError) as error:
+            raise classify(error) from error
 
 
 def _receive(response: Any, limit_bytes: int, write: Callable[[bytes], object]) -> ObjectInfo:
@@ -219,39 +340,3 @@ def _receive(response: Any, limit_bytes: int, write: Callable[[bytes], object]) 
     modified, verified = response.get("LastModified"), bool(expected) or checked
     modified_ns = int(modified.timestamp()) * 10**9 if modified else 0
     return ObjectInfo(received, sha256.hexdigest(), etag.strip('"'), modified_ns, verified)
-
-
-@cache
-def _session() -> boto3.session.Session:
-    """One session for all clients: it parses S3's service model of 1 MB once."""
-    # The user's own AWS files and profile must not change what is fetched.
-    files = dict.fromkeys(("config_file", "credentials_file"), (None, None, os.devnull, None))
-    core = botocore.session.Session({"profile": (None, None, None, None), **files})
-    return boto3.session.Session(botocore_session=core)
-
-
-def _client(spec: BucketSpec) -> Any:
-    return _session().client(
-        "s3",
-        endpoint_url=spec.endpoint or None,
-        region_name=spec.region,
-        config=Config(
-            signature_version=UNSIGNED,
-            max_pool_connections=spec.threads,
-            # Retries are done by the caller, which alone detects a corrupt body. botocore's
-            # adaptive mode would drop to one request in two seconds after an early SlowDown.
-            retries={"mode": "standard", "total_max_attempts": 1},
-            connect_timeout=spec.connect_timeout_s,
-            read_timeout=spec.read_timeout_s,
-            response_checksum_validation="when_supported",
-            s3={
-                "addressing_style": "path" if spec.endpoint else "virtual",
-                "us_east_1_regional_endpoint": "regional",  # the host in `Store.host`
-            },
-            ignore_configured_endpoint_urls=True,
-            tcp_keepalive=True,
-            # botocore builds its own for each request, which takes another tenth.
-            user_agent=f"wallclock boto3/{boto3.__version__}",
-            parameter_validation=False,  # of two constant names and a key
-        ),
-    )

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, BinaryIO
 
-from wallclock.errors import ImageError, UserError, first_line
+from wallclock.errors import ImageError, UserError, first_line, import_extra
 from wallclock.fetch.reader import PrefetchingReader, failure
 from wallclock.fetch.retries import PermanentError, TransientError, is_transient
+from wallclock.fetch.s3 import NoBucketError, Store, connect
 from wallclock.recipe import Limits
 
 _REMOTE = ("http://", "https://", "s3://")
@@ -59,7 +60,7 @@ class SourceReader(PrefetchingReader):
         #: Whether a file so far was longer than is read at first.
         self._long = False
         self._opening = threading.Lock()
-        self._buckets: dict[str, Any] = {}
+        self._buckets: dict[str, Store] = {}
 
     def __call__(self, item: Any) -> bytes:
         """The image's bytes."""
@@ -67,11 +68,11 @@ class SourceReader(PrefetchingReader):
         if isinstance(where, str):
             return super().__call__(item) if item.remote else self._read_path(where)
         if isinstance(where, bytes):
-            return self._checked(where)
+            return self._check_length(where)
         with self._opening:  # a file has one position, and two sources may share it
             if where.seekable():
                 where.seek(0)
-            return self._checked(where.read(self._limit + 1))
+            return self._check_length(where.read(self._limit + 1))
 
     def prefetch_more(self, items: Sequence[Any]) -> None:
         """Prefetch those that are URLs."""
@@ -109,12 +110,12 @@ class SourceReader(PrefetchingReader):
             raise failure(error) from error
         finally:
             os.close(descriptor)
-        return self._checked(data)
+        return self._check_length(data)
 
     def _rest(self, descriptor: int, data: bytes) -> bytes:
         """The whole file, of which `data` is the beginning."""
         length = self._length(descriptor)
-        self._long |= length > _AT_FIRST
+        self._long = self._long or length > _AT_FIRST
         while len(data) < length and (rest := os.read(descriptor, length - len(data))):
             data += rest
         return data
@@ -127,7 +128,7 @@ class SourceReader(PrefetchingReader):
             raise self._too_long(status.st_size)
         return status.st_size
 
-    def _checked(self, data: bytes) -> bytes:
+    def _check_length(self, data: bytes) -> bytes:
         if len(data) > self._limit:
             raise self._too_long(len(data))
         return data
@@ -146,13 +147,18 @@ class SourceReader(PrefetchingReader):
         bucket, _, key = url.removeprefix("s3://").partition("/")
         with self._opening:
             if bucket not in self._buckets:
-                self._buckets[bucket] = _open_bucket(bucket)
+                client = connect(
+                    f"s3://{bucket}",
+                    connections=_THREADS,
+                    connect_timeout_s=_CONNECT_TIMEOUT_S,
+                    read_timeout_s=_READ_TIMEOUT_S,
+                )
+                self._buckets[bucket] = Store(client, bucket)
         try:
-            data: bytes = self._buckets[bucket].get_bytes(key, self._limit)[0]
-        except UserError as error:
+            return self._buckets[bucket].get_bytes(key, self._limit)[0]
+        except NoBucketError as error:
             fix = "check AWS_DEFAULT_REGION, AWS_ENDPOINT_URL"
             raise UserError(f"{url}: no such bucket; {fix}") from error
-        return data
 
     def _get_http(self, url: str) -> bytes:
         with self._opening:
@@ -172,12 +178,9 @@ class SourceReader(PrefetchingReader):
     @cached_property
     def _http(self) -> tuple[Any, Any]:
         """The connections, and the module with their errors."""
-        try:
-            import urllib3
+        urllib3 = import_extra("urllib3", "an image behind http", "s3")
+        from wallclock.fetch.connections import Connections
 
-            from wallclock.fetch.connections import Connections
-        except ImportError as error:
-            raise _missing("an image behind http", "urllib3") from error
         timeout = urllib3.Timeout(connect=_CONNECT_TIMEOUT_S, read=_READ_TIMEOUT_S)
         # Failures are tried again by `retry`, which the loader can stop.
         retries = urllib3.Retry(connect=0, read=0, status=0, other=0, redirect=5)
@@ -195,29 +198,3 @@ class SourceReader(PrefetchingReader):
         if self._closing.is_set():  # what was cut off may look complete
             raise TransientError("the loader was closed")
         return data
-
-
-def _open_bucket(bucket: str) -> Any:
-    """A store with the user's own credentials and endpoint, anonymous where there are none."""
-    try:
-        import boto3
-        from botocore import UNSIGNED
-        from botocore.config import Config
-
-        from wallclock.fetch.s3 import BucketSpec, Store
-    except ImportError as error:
-        raise _missing(f"s3://{bucket}", "boto3") from error
-    session = boto3.session.Session()
-    config = Config(
-        signature_version=None if session.get_credentials() else UNSIGNED,
-        max_pool_connections=_THREADS,
-        connect_timeout=_CONNECT_TIMEOUT_S,
-        read_timeout=_READ_TIMEOUT_S,
-        retries={"mode": "standard", "total_max_attempts": 1},
-    )
-    client = session.client("s3", config=config, region_name=session.region_name or "us-east-1")
-    return Store(BucketSpec(bucket, client.meta.region_name), client)
-
-
-def _missing(what: str, library: str) -> UserError:
-    return UserError(f"{what} needs {library}, which is not installed: pip install 'wallclock[s3]'")

@@ -112,7 +112,9 @@ class CudaInference(Inference):
         self._torch: Any = torch
         self._max_in_flight = in_flight
         cuda = self._torch.cuda
-        self._in, self._compute, self._out = cuda.Stream(), cuda.Stream(), cuda.Stream()
+        self._in = cuda.Stream()
+        self._compute = cuda.Stream()
+        self._out = cuda.Stream()
         cuda.synchronize()
         self._base = self._event()
         self._base.record()

@@ -5,8 +5,9 @@ from wallclock.job import embed
 embed("/path/to/images", "/path/to/vectors", model="facebook/dinov2-small")
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from wallclock.errors import import_extra
 
 if TYPE_CHECKING:
     from wallclock.job.place.cluster import NICENESS as NICENESS
@@ -27,4 +28,4 @@ __all__ = ["NICENESS", "JobSettings", "Outcome", "embed"]
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_extra(_HOMES[name], f"wallclock.job.{name}", "embed"), name)

@@ -44,8 +44,11 @@ _THREADS = 16
 #: The columns beside the vector; sha256 as hexadecimal text, which every reader takes.
 ROWS = pa.schema(
     [
-        *(("id", pa.string()), ("sha256", pa.string())),
-        *(("width", pa.int32()), ("height", pa.int32()), ("version", pa.string())),
+        ("id", pa.string()),
+        ("sha256", pa.string()),
+        ("width", pa.int32()),
+        ("height", pa.int32()),
+        ("version", pa.string()),
     ]
 )
 #: Floats and digests take as many bytes compressed; only what is searched needs its range.
@@ -188,25 +191,6 @@ def open_existing(place: Store | str | Path) -> Dataset | None:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{store.out}/{ABOUT} cannot be read: {error}") from error
-
-
-def check_same(dataset: Dataset, identity: Mapping[str, Any]) -> None:
-    """Raise UserError, in one line, where a dataset is of another list, model or recipe."""
-    before = dataset.about["identity"]
-    changed = [name for name in identity if before.get(name) != identity[name]]
-    if changed:
-        details = "; ".join(_change(name, before.get(name), identity[name]) for name in changed)
-        fix = "give another OUT (reuse= takes over what has not changed), or into_new=true"
-        raise UserError(f"{dataset.out} holds another job's vectors: {details}; {fix}")
-
-
-def _change(name: str, before: Any, now: Any) -> str:
-    if isinstance(before, Mapping) and isinstance(now, Mapping):
-        inner = [key for key in now if before.get(key) != now[key]]
-        return ", ".join(f"{name}.{key} was {before.get(key)}, is {now[key]}" for key in inner)
-    if len(str(before)) > 40:  # a digest says nothing
-        return f"{name} changed"
-    return f"{name} was {before}, is {now}"
 
 
 def _number(name: str) -> int:

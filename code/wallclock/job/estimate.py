@@ -16,9 +16,11 @@ from wallclock.predict.model import Pipeline
 
 #: A smaller job is not estimated.
 LEAST = 1000
-#: Images that warm up libraries; then a sample of as many at least, `_MOST` at most, until so many
-#: seconds are over.
-_WARMUP, _MOST, _SECONDS = 32, 256, 0.1
+#: Images that warm up libraries.
+_WARMUP = 32
+#: Then a sample of as many at least, and of so many at most, until so many seconds are over.
+_MOST = 256
+_SECONDS = 0.1
 _BATCH = 8
 
 
@@ -39,7 +41,7 @@ def estimate(job: Job, plan: Plan, embedder: Embedder, cores: int = 0) -> Pipeli
         times, forward = _measure(loader, embedder)
     if not forward:
         return None
-    costs, cores = StageCosts.of(times, len(times["read"])), cores or usable_cores()
+    costs, cores = StageCosts.from_samples(times, len(times["read"])), cores or usable_cores()
     on_cpu = recipe.device == "cpu" and model.weights != "none"
     machine = Machine(
         cores,
@@ -55,8 +57,8 @@ def _sample(plan: Plan, batch_size: int) -> list[list[int]]:
     """Images from everywhere in the plan, in batches, in an order without a direction."""
     positions = []
     for at in np.linspace(0, len(plan) * batch_size - 1, _WARMUP + _MOST).astype(int).tolist():
-        own = plan[at // batch_size]
-        positions.append(own[at % batch_size % len(own)])
+        batch = plan[at // batch_size]
+        positions.append(batch[at % batch_size % len(batch)])
     shuffled = np.random.default_rng(0).permutation(positions).tolist()
     return [shuffled[at : at + _BATCH] for at in range(0, len(shuffled), _BATCH)]
 

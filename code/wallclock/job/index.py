@@ -77,7 +77,9 @@ class Earlier:
     @staticmethod
     def open(dataset: Dataset, items: Items, *, rehash: bool, keep: bool = False) -> "Earlier":
         """Compare a list with an earlier dataset's; with `keep`, what has no thumbnail is read."""
-        hashes, keys, places = HashIndex(), [], []
+        hashes = HashIndex()
+        keys: list[Any] = []
+        places: list[Places] = []
         kept = dataset.with_thumbnails() if keep else set()
         for number in dataset.committed():
             rows = dataset.rows(number, ("id", "sha256", "version"))
@@ -89,9 +91,10 @@ class Earlier:
         unread = np.full(len(items), -1, np.int64)
         if places and not rehash:
             old = pa.chunked_array(keys, pa.string())
-            found = pc.index_in(_keys(items.ids, items.versions), value_set=old)
-            known = pc.and_(pc.is_valid(found), pc.not_equal(items.versions, "")).to_numpy()
-            unread[known] = np.concatenate(places)[pc.fill_null(found, 0).to_numpy()[known]]
+            rows = pc.index_in(_keys(items.ids, items.versions), value_set=old)
+            has_version = pc.not_equal(items.versions, "")
+            unchanged = pc.and_(pc.is_valid(rows), has_version).to_numpy()
+            unread[unchanged] = np.concatenate(places)[pc.fill_null(rows, 0).to_numpy()[unchanged]]
         return Earlier(dataset, hashes, unread)
 
 
@@ -105,6 +108,7 @@ def by_part(places: Places) -> Iterator[tuple[int, npt.NDArray[np.intp], Places]
     Nowhere is left out.
     """
     numbers = places >> _ROW_BITS
-    for number in np.unique(numbers[places >= 0]).tolist():
+    somewhere = places >= 0
+    for number in np.unique(numbers[somewhere]).tolist():
         at = np.flatnonzero(numbers == number)
         yield number, at, places[at] & ((1 << _ROW_BITS) - 1)

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from wallclock.errors import UserError, first_line
 from wallclock.fetch import folder
+from wallclock.fetch.s3 import S3Error, connect, list_objects
 from wallclock.fetch.sources import Source
 
 #: Columns of a list that may say where an image is; the first that is there counts.
@@ -105,7 +106,9 @@ def _columns(
     while pending := list(islice(waiting, _CHUNK)):
         for chunk, values, kind in zip(chunks, zip(*pending, strict=True), types, strict=True):
             chunk.append(pa.array(values, kind))
-    ids, where, versions = (pa.chunked_array(*of) for of in zip(chunks, types, strict=True))
+    ids, where, versions = (
+        pa.chunked_array(column, kind) for column, kind in zip(chunks, types, strict=True)
+    )
     return Items(ids, where, versions, root, open_one)
 
 
@@ -195,9 +198,9 @@ def _fetched(url: str) -> bytes:
         with urllib3.PoolManager(timeout=_LIST_TIMEOUT_S) as pool:
             answer = pool.request("GET", url, preload_content=False)
             data: bytes = answer.read(_LIST_BYTES)
-            whole = answer.status == 200 and not answer.read(1)
+            is_complete = answer.status == 200 and not answer.read(1)
             answer.close()
-        if whole:
+        if is_complete:
             return data
         problem = f"status {answer.status}, or over {_LIST_BYTES:,} bytes"
     except urllib3.exceptions.HTTPError as error:
@@ -207,25 +210,15 @@ def _fetched(url: str) -> bytes:
 
 def _bucket(src: str) -> Items:
     """The images below `s3://bucket/prefix`, by their names' extensions; their ids: the keys."""
+    parts = urlsplit(src)
     try:
-        import boto3
-        from botocore import UNSIGNED
-        from botocore.config import Config
-        from botocore.exceptions import BotoCoreError, ClientError
-    except ImportError as error:
-        raise UserError(f"{src} needs boto3: pip install 'wallclock[s3]'") from error
-    parts, session = urlsplit(src), boto3.session.Session()
-    config = Config(signature_version=None if session.get_credentials() else UNSIGNED)
-    region = session.region_name or "us-east-1"
-    try:
-        with closing(session.client("s3", config=config, region_name=region)) as client:
-            pages = client.get_paginator("list_objects_v2")
-            found = (
-                (one["Key"], one["Key"].encode(), one["ETag"].strip('"'))
-                for page in pages.paginate(Bucket=parts.netloc, Prefix=parts.path.lstrip("/"))
-                for one in page.get("Contents", ())
-                if os.path.splitext(one["Key"])[1].lower() in folder.EXTENSIONS
+        with closing(connect(src)) as client:
+            objects = list_objects(client.call, Bucket=parts.netloc, Prefix=parts.path.lstrip("/"))
+            rows = (
+                (item["Key"], item["Key"].encode(), item["ETag"].strip('"'))
+                for item in objects
+                if os.path.splitext(item["Key"])[1].lower() in folder.EXTENSIONS
             )
-            return _columns(found, f"s3://{parts.netloc}/".encode())
-    except (BotoCoreError, ClientError, ValueError) as error:
-        raise UserError(f"{src} cannot be listed: {first_line(error)}") from error
+            return _columns(rows, f"s3://{parts.netloc}/".encode())
+    except S3Error as error:
+        raise UserError(f"{src} cannot be listed: {error.detail}") from error

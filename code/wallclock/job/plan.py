@@ -24,7 +24,8 @@ class Plan(LazyBatches):
     def __init__(
         self, n: int, shard: int, batch: int, done: Sequence[int], unread: Any = None
     ) -> None:
-        self._n, self._shard, self._unread = n, shard, unread
+        self._n, self._shard = n, shard
+        self._unread = unread
         self.batch_size = batch
         self._last: tuple[int, list[int]] = -1, []
         self.missing = sorted(set(range(-(-n // shard))) - set(done))

@@ -69,9 +69,11 @@ class Run:
     """One pass over the shards of a plan. `processes`: that load."""
 
     def __init__(self, job: Job, plan: Plan, processes: int = 1) -> None:
-        self._items, self._dataset, self._plan = job.items, job.dataset, plan
-        self._model, self._recipe, self._earlier = job.model, job.recipe, job.earlier
-        self._deduplicates, self._across = job.deduplicate, job.deduplicate and job.across
+        self._items, self._dataset = job.items, job.dataset
+        self._model, self._recipe = job.model, job.recipe
+        self._plan, self._earlier = plan, job.earlier
+        self._deduplicates = job.deduplicate
+        self._across = job.deduplicate and job.across
         self._keeps_thumbnails = job.keep
         self._max_failures, self._processes = job.max_failures, processes
         self._looks_for_copies = job.deduplicate or job.earlier is not None
@@ -158,7 +160,7 @@ class Run:
         places = self._earlier.unread[shard.first : shard.last]
         shard.reuse(places, self._earlier.dataset)
         if self._keeps_thumbnails:
-            shard.thumbnails |= thumbnails.of(self._earlier.dataset, places)
+            shard.thumbnails |= thumbnails.read_kept(self._earlier.dataset, places)
         unread = int((places >= 0).sum())
         self.tally.unread += unread
         return unread
@@ -200,9 +202,9 @@ class Run:
         in_dataset = self._hashes.find(digest)  # empty, unless other shards are looked at
         earlier = self._earlier.hashes.find(digest) if self._earlier else None
         if in_dataset is not None:
-            shard.own[offset] = in_dataset
+            shard.in_dataset[offset] = in_dataset
         elif earlier is not None:
-            shard.earlier[offset] = earlier
+            shard.in_earlier[offset] = earlier
         elif self._deduplicates and digest in self._recent:
             shard.twins[offset] = self._recent[digest]
         else:

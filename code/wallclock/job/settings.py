@@ -1,13 +1,13 @@
-"""The settings of a job: `key=value` on the command line, keyword arguments of `embed`."""
+"""The settings of a job and of its check: `key=value` words, or keyword arguments in Python."""
 
 import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from wallclock import checkpoint, machine
-from wallclock.constraints import OneOf, Range
+from wallclock.constraints import Help, OneOf, Range
 from wallclock.errors import UserError
 from wallclock.recipe import DTYPES, FAST, PROGRESSIVE, SINKS, Count, ModelSpec, Positive, Recipe
 
@@ -27,45 +27,58 @@ _Milliseconds = Annotated[float, Range(0, 3_600_000)]
 class JobSettings:
     """One job. What changes its vectors is in `identity`; the rest may change between two starts.
 
-    `model`: a hub id, a folder, or null for the mock. `recipe`: one of `RECIPES`; diagnosed is fast
-    with the batch and the precision that the diagnosis in the folder `diagnosis` recommends.
-    `progressive`: how much of a progressive JPEG is decoded (`stages/decode/scans.py`);
-    recipe=pillow decodes all. `batch`: 0 for 64, or as diagnosed. `workers`: threads that load, 0
-    for one a core; `processes`: among which they are divided, 0 for as many as threads where no GPU
-    is used and the loader limits a job of small images, else 1; on a cluster always 1. `reuse`: an
-    earlier dataset whose vectors are taken where an image has not changed; one of the same size and
-    date is not read, with `rehash` it is; so is one whose thumbnail is to be kept and is not there
-    either. `deduplicate`: images of equal bytes are embedded once. `max_failures`: the job stops
-    above it; by default all may fail. `into_new`: where OUT holds another job's vectors, go to
-    OUT-2, OUT-3 … `export`: a port for live metrics, 0 for none. `limit`: the first so many images
-    of the list. `usd_per_hour`: of this machine; the estimate then has the job's price. `cluster`:
-    local, auto, HOST:PORT or ray://HOST:PORT: the job runs on Ray (`cluster.py`), where images of
-    equal bytes are embedded once in each shard, and `workers` is of an actor.
+    docs/embed.md explains what does not fit into a line.
     """
 
-    model: str = "facebook/dinov2-small"
-    recipe: Annotated[str, OneOf(RECIPES)] = "fast"
-    progressive: Annotated[str, OneOf(PROGRESSIVE)] = "early"
-    diagnosis: str = "data"
-    batch: Annotated[int, Range(0, 65_536)] = 0
-    device: Annotated[str, OneOf(("auto", "cpu", "cuda"))] = "auto"
-    dtype: Annotated[str, OneOf(("auto", *DTYPES["pytorch"]))] = "auto"
-    workers: Annotated[int, Range(0, 1024)] = 0
-    processes: Annotated[int, Range(0, 1024)] = 0
-    shard: Annotated[int, Range(1, 10_000_000)] = 10_000
-    sink: Annotated[str, OneOf(SINKS)] = "parquet"
-    reuse: str = ""
-    rehash: bool = False
-    keep: Annotated[str, OneOf(("", "thumbnails"))] = ""
-    deduplicate: bool = True
-    max_failures: Count | None = None
-    into_new: bool = False
-    export: Annotated[int, Range(0, 65_535)] = 0
-    limit: Positive | None = None
-    service_ms: _Milliseconds = 0.0
-    service_ms_per_image: _Milliseconds = 0.0
-    usd_per_hour: Annotated[float, Range(0, 1_000_000)] = 0.0
-    cluster: str = ""
+    model: Annotated[str, Help("hub id (owner/name), a folder, or null: the mock")] = (
+        "facebook/dinov2-small"
+    )
+    recipe: Annotated[
+        str, OneOf(RECIPES), Help("pillow: the slow reference; diagnosed: see diagnosis")
+    ] = "fast"
+    progressive: Annotated[
+        str, OneOf(PROGRESSIVE), Help("scans of a progressive JPEG that are decoded")
+    ] = "early"
+    diagnosis: Annotated[str, Help("folder of the diagnosis that recipe=diagnosed uses")] = "data"
+    batch: Annotated[int, Range(0, 65_536), Help("images of a batch; 0: 64, or as diagnosed")] = 0
+    device: Annotated[
+        str,
+        OneOf(("auto", "cpu", "cuda")),
+        Help("where the network runs; auto: a GPU if there is one"),
+    ] = "auto"
+    dtype: Annotated[
+        str,
+        OneOf(("auto", *DTYPES["pytorch"])),
+        Help("precision; auto: fp16 for fast on a GPU, else fp32"),
+    ] = "auto"
+    workers: Annotated[int, Range(0, 1024), Help("threads that load; 0: one per core")] = 0
+    processes: Annotated[
+        int, Range(0, 1024), Help("among which the threads are divided; 0: chosen")
+    ] = 0
+    shard: Annotated[int, Range(1, 10_000_000), Help("images of a part of the dataset")] = 10_000
+    sink: Annotated[str, OneOf(SINKS), Help("format of the vectors")] = "parquet"
+    reuse: Annotated[str, Help("earlier dataset: take unchanged images' vectors; empty: none")] = ""
+    rehash: Annotated[bool, Help("with reuse: read images of equal size and date, too")] = False
+    keep: Annotated[
+        str, OneOf(("", "thumbnails")), Help("also write 256 px copies of the images; empty: none")
+    ] = ""
+    deduplicate: Annotated[bool, Help("embed images of equal bytes once")] = True
+    max_failures: Annotated[
+        Count | None, Help("the job stops above so many; empty: all may fail")
+    ] = None
+    into_new: Annotated[bool, Help("go to OUT-2, OUT-3 ... where OUT is another job's")] = False
+    export: Annotated[int, Range(0, 65_535), Help("port of live metrics; 0: none")] = 0
+    limit: Annotated[Positive | None, Help("first so many images of SRC; empty: all")] = None
+    service_ms: Annotated[
+        _Milliseconds, Help("the mock's time for a batch, in ms; needs model=null")
+    ] = 0.0
+    service_ms_per_image: Annotated[
+        _Milliseconds, Help("the mock's further time for each image, in ms")
+    ] = 0.0
+    usd_per_hour: Annotated[
+        float, Range(0, 1_000_000), Help("price of the machine; 0: none in the estimate")
+    ] = 0.0
+    cluster: Annotated[str, Help("Ray: local, auto, HOST:PORT, ray://HOST:PORT; empty: none")] = ""
 
     def resolved_device(self) -> str:
         """cpu or cuda. Raises UserError: a GPU that is not here."""
@@ -86,9 +99,14 @@ class JobSettings:
         auto = "fp16" if device == "cuda" and self.recipe == "fast" else "fp32"
         dtype = advice.get("dtype", auto) if self.dtype == "auto" else self.dtype
         batch = self.batch or int(advice.get("batch_size", FAST.batch_size))
-        changes: dict[str, Any] = {"device": device, "dtype": dtype, "batch_size": batch}
-        changes |= {"workers": self.workers, "sink": self.sink}
-        recipe = replace(RECIPES[self.recipe], **changes)
+        recipe = replace(
+            RECIPES[self.recipe],
+            device=device,
+            dtype=dtype,
+            batch_size=batch,
+            workers=self.workers,
+            sink=self.sink,
+        )
         scales = recipe.dct_scale == "auto"
         return replace(recipe, progressive=self.progressive if scales else "full")
 
@@ -99,24 +117,44 @@ class JobSettings:
         Raises UserError: no such model.
         """
         if self.model == MOCK:
-            times = {name: getattr(self, name) for name in ("service_ms", "service_ms_per_image")}
-            return ModelSpec(MOCK, weights="none", **times)
+            return ModelSpec(
+                MOCK,
+                weights="none",
+                service_ms=self.service_ms,
+                service_ms_per_image=self.service_ms_per_image,
+            )
         for name in ("service_ms", "service_ms_per_image"):
             if getattr(self, name):
                 raise UserError(f"{name}={getattr(self, name):g}: needs model={MOCK}, the mock")
         default = checkpoint.DEFAULT
         if self.model == default.hub_id:
-            return (
-                replace(default, weights="pretrained") if checkpoint.has_hub(default) else default
-            )
+            has_hub = checkpoint.has_hub(default)
+            return replace(default, weights="pretrained") if has_hub else default
         local = Path(self.model).expanduser().is_dir()
-        source: dict[str, Any] = {"path" if local else "hub_id": self.model}
         if not local and self.model.count("/") != 1:
             raise UserError(f"model={self.model}: give a hub id (owner/name), a folder, or null")
-        opened: dict[str, Any] = {"input_px": 0, "dim": 0, "mean": (), "std": ()}
         return checkpoint.complete(
-            ModelSpec("any", weights="pretrained", revision="main", **source, **opened)
+            ModelSpec(
+                "any",
+                weights="pretrained",
+                hub_id="" if local else self.model,
+                path=self.model if local else "",
+                revision="main",
+                # Of the model's own files.
+                input_px=0,
+                dim=0,
+                mean=(),
+                std=(),
+            )
         )
+
+
+@dataclass(frozen=True)
+class VerifySettings:
+    """How `verify` checks a dataset."""
+
+    n: Annotated[int, Range(1, 1_000_000), Help("images of the sample")] = 64
+    seed: Annotated[int, Range(0), Help("of the sample's random choice")] = 0
 
 
 def _diagnosed(folder: Path) -> dict[str, str]:
@@ -127,7 +165,7 @@ def _diagnosed(folder: Path) -> dict[str, str]:
     path = folder.expanduser() / "diagnosis-predictions.csv"
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            rows = {row["kind"]: row for row in csv.DictReader(file)}  # the last one of each kind
+            rows = {row["kind"]: row for row in csv.DictReader(file)}  # the last row of each kind
     except FileNotFoundError as error:
         fix = "make diagnose IMAGES=… writes it; or set diagnosis=FOLDER"
         raise UserError(f"recipe=diagnosed: there is no {path}; {fix}") from error

@@ -19,8 +19,8 @@ class Shard:
     """Positions `first` to `last` of the list; all arrays are by position less `first`.
 
     A row is embedded, a copy of another row (`twins`), or a copy of a vector that is on the disk:
-    in an earlier part of this dataset (`own`), or in an earlier dataset (`earlier`). What is none
-    of these has failed.
+    in an earlier part of this dataset (`in_dataset`), or in an earlier dataset (`in_earlier`). What
+    is none of these has failed.
     """
 
     number: int
@@ -40,7 +40,9 @@ class Shard:
         self.thumbnails = dict[int, bytes]()
         self.sizes = np.zeros((2, n), np.int32)
         self.kept = np.zeros(n, bool)
-        self.twins, self.own, self.earlier = dict[int, int](), np.full(n, -1), np.full(n, -1)
+        self.twins = dict[int, int]()
+        self.in_dataset = np.full(n, -1)
+        self.in_earlier = np.full(n, -1)
 
     @property
     def complete(self) -> bool:
@@ -62,7 +64,8 @@ class Shard:
 
     def reuse(self, places: Places, earlier: Dataset) -> None:
         """Take rows from an earlier dataset, with their hashes and sizes; -1 is to be read."""
-        self.earlier[:], self.kept[:] = places, places >= 0
+        self.in_earlier[:] = places
+        self.kept[:] = places >= 0
         for number, offsets, rows in by_part(places):
             table = earlier.rows(number, ("sha256", "width", "height")).take(rows)
             self.sha256[offsets] = table["sha256"].to_numpy()
@@ -74,11 +77,11 @@ class Shard:
         hashes: list[str] = self.sha256[self.kept].tolist()
         return hashes
 
-    def part(self, items: Items, own: Dataset, earlier: Dataset) -> Part:
+    def part(self, items: Items, dataset: Dataset, earlier: Dataset) -> Part:
         """What to commit. Reads the vectors that are copied, each part once."""
-        for dataset, places in ((own, self.own), (earlier, self.earlier)):
+        for source, places in ((dataset, self.in_dataset), (earlier, self.in_earlier)):
             for number, offsets, rows in by_part(places):
-                self.vectors[offsets] = dataset.vectors(number)[rows]
+                self.vectors[offsets] = source.vectors(number)[rows]
         for offset, twin in self.twins.items():
             self.vectors[offset] = self.vectors[twin]
         kept = np.flatnonzero(self.kept)

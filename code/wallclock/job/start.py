@@ -1,6 +1,5 @@
 """One start of a job: is OUT this job's, what is missing, and then the run."""
 
-import json
 import platform
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,9 +13,10 @@ from rich.console import Console
 
 from wallclock.constraints import build
 from wallclock.errors import UserError
-from wallclock.job.dataset import ROWS, Dataset, check_same, open_existing
+from wallclock.job.dataset import ROWS, Dataset, open_existing
+from wallclock.job.identity import check_reusable, check_same, identity_of
 from wallclock.job.index import Earlier
-from wallclock.job.listing import Items, list_items
+from wallclock.job.listing import list_items
 from wallclock.job.place.here import Here, Place, say
 from wallclock.job.plan import Job
 from wallclock.job.run import Tally
@@ -24,11 +24,7 @@ from wallclock.job.settings import JobSettings
 from wallclock.job.stores import at
 from wallclock.job.stores.interface import Store
 from wallclock.progress import format_duration
-from wallclock.recipe import ModelSpec, Recipe
 
-#: Of a recipe, what does not change a vector; and of a model.
-_NO_MATTER = ("name", "workers", "sink", "prefetch", "start_method", "pin_memory", "torch_threads")
-_NO_MATTER_OF_MODEL = ("path", "service_ms", "service_ms_per_image", "spin")
 #: Distributions whose versions dataset.json names.
 _LIBRARIES = ("wallclock", "numpy", "pillow", "simplejpeg", "torch", "transformers", "pyarrow")
 
@@ -46,17 +42,21 @@ class Outcome:
     def __str__(self) -> str:
         tally, counts = self.tally, self.counts
         failed = f", {counts['failures']:,} failed" if counts["failures"] else ""
-        parts = f"{counts['parts']:,} part{'s' * (counts['parts'] != 1)}"
-        whole = f"{counts['vectors']:,} vectors{failed} in {parts} of {self.out}"
+        plural = "" if counts["parts"] == 1 else "s"
+        parts = f"{counts['parts']:,} part{plural}"
+        contents = f"{counts['vectors']:,} vectors{failed} in {parts} of {self.out}"
         if not tally.wall_s:
-            return f"complete already: {whole}"
-        notes = [f"{tally.unread:,} unchanged"] * bool(tally.unread)
-        notes += [f"{tally.copied:,} with equal bytes"] * bool(tally.copied)
+            return f"complete already: {contents}"
+        notes = []
+        if tally.unread:
+            notes.append(f"{tally.unread:,} unchanged")
+        if tally.copied:
+            notes.append(f"{tally.copied:,} with equal bytes")
         rate = (tally.images + tally.n_failed) / tally.wall_s
         notes += [f"{rate:,.0f} images/s", f"limited by the {tally.limited_by}"]
         if self.expected and not tally.unread:  # it is about images that are read
             notes.append(f"{rate / self.expected - 1:+.0%} of the estimated rate")
-        return f"{whole}: {format_duration(tally.wall_s)}, {', '.join(notes)}"
+        return f"{contents}: {format_duration(tally.wall_s)}, {', '.join(notes)}"
 
 
 def embed(
@@ -94,7 +94,15 @@ def _start(
     items = list_items(src, settings.limit)
     before = _earlier(settings)
     scope = settings.deduplicate and (place.across or "in each shard")
-    identity = _identity(settings, recipe, model, items, before) | {"deduplicate": scope}
+    identity = {
+        "images": items.digest(),
+        "n": len(items),
+        **identity_of(settings, recipe, model),
+        "deduplicate": scope,
+        "reuse": before.about["identity"]["images"] if before else "",
+    }
+    if before:
+        check_reusable(before, identity)
     store = _own_store(at(out), identity, settings)
     with store.locked(partial(say, console)):
         dataset = open_existing(store) or Dataset(store, settings.sink)
@@ -106,7 +114,11 @@ def _start(
         dataset.remove_leftovers()
         how = {"rehash": settings.rehash, "keep": bool(settings.keep)}
         job = Job(
-            *(items, dataset, model, recipe, settings.shard),
+            items,
+            dataset,
+            model,
+            recipe,
+            settings.shard,
             earlier=Earlier.open(before, items, **how) if before else None,
             deduplicate=settings.deduplicate,
             across=place.across,
@@ -118,7 +130,7 @@ def _start(
         if dataset.about:
             check_same(dataset, identity)
         if before:
-            _check_reusable(before, identity)
+            check_reusable(before, identity)
         about = _about(src, settings, identity, labels)
         dataset.describe({**about, "complete": False})
         tally, expected = place.run(job, plan)
@@ -136,33 +148,6 @@ def _earlier(settings: JobSettings) -> Dataset | None:
     if dataset is None:
         raise UserError(f"reuse={settings.reuse}: there is no dataset")
     return dataset
-
-
-def _check_reusable(before: Dataset, identity: Mapping[str, Any]) -> None:
-    """Raise UserError where an earlier dataset's vectors are of another model or recipe."""
-    of_before = before.about["identity"]
-    names = ("model", "recipe", "weights")
-    changed = [name for name in names if name in identity and of_before[name] != identity[name]]
-    if changed:
-        other = " and ".join(changed)
-        raise UserError(f"reuse={before.out}: its vectors are of another {other}; leave out reuse=")
-
-
-def _identity(
-    settings: JobSettings, recipe: Recipe, model: ModelSpec, items: Items, before: Dataset | None
-) -> dict[str, Any]:
-    """What the vectors of a job depend on, as JSON has it; without the digest of the weights."""
-    kept = {name: value for name, value in asdict(recipe).items() if name not in _NO_MATTER}
-    of_model = {k: value for k, value in asdict(model).items() if k not in _NO_MATTER_OF_MODEL}
-    identity = {
-        **{"images": items.digest(), "n": len(items), "model": of_model, "recipe": kept},
-        **{name: getattr(settings, name) for name in ("shard", "sink", "keep", "deduplicate")},
-        "reuse": before.about["identity"]["images"] if before else "",
-    }
-    plain: dict[str, Any] = json.loads(json.dumps(identity))
-    if before:
-        _check_reusable(before, plain)
-    return plain
 
 
 def _own_store(out: Store, identity: Mapping[str, Any], settings: JobSettings) -> Store:

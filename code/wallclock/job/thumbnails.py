@@ -53,7 +53,7 @@ def _make(data: bytes, info: ImageInfo, pixels: Pixels) -> bytes:
 thumbnail = image_errors("encode", "simplejpeg", _make)
 
 
-def of(earlier: Dataset, places: Places) -> dict[int, bytes]:
+def read_kept(earlier: Dataset, places: Places) -> dict[int, bytes]:
     """The copies that an earlier dataset has of its rows, by index into `places`."""
     copies = dict[int, bytes]()
     for number, indices, rows in by_part(places):
@@ -82,7 +82,9 @@ def write(shard: Shard, items: Items, path: Path) -> None:
 
 def header(name: str, size: int) -> bytes:
     """The header of a file in a tar, as `tarfile` writes it, without its checks."""
-    head, of_name, of_size = bytearray(_HEADER), name.encode("ascii"), b"%011o" % size
-    head[: len(of_name)], head[_SIZE] = of_name, of_size
-    head[_CHECKSUM] = b"%06o\0 " % (_SUM + sum(of_name) + sum(of_size))
+    head = bytearray(_HEADER)
+    encoded_name, octal_size = name.encode("ascii"), b"%011o" % size
+    head[: len(encoded_name)] = encoded_name
+    head[_SIZE] = octal_size
+    head[_CHECKSUM] = b"%06o\0 " % (_SUM + sum(encoded_name) + sum(octal_size))
     return bytes(head)

@@ -8,32 +8,24 @@ allow, and no nearer to another one's: random weights give all pictures nearly o
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wallclock.constraints import Range, build
+from wallclock.constraints import build
 from wallclock.errors import UserError
 from wallclock.infer.network import open_embedder
 from wallclock.job.dataset import Dataset, open_existing
 from wallclock.job.listing import list_items
-from wallclock.job.settings import RECIPES, JobSettings
+from wallclock.job.settings import RECIPES, JobSettings, VerifySettings
 from wallclock.loader.opener import LoaderOptions, open_loader
-from wallclock.summary import ROUNDING, cosine, unit_length
+from wallclock.summary import cosine, misplaced, unit_length
 
 #: Precision → the least cosine of the median vector, and of any.
 LIMITS = {"fp32": (0.99, 0.9), "fp16": (0.99, 0.9), "bf16": (0.98, 0.85)}
-
-
-@dataclass(frozen=True)
-class VerifySettings:
-    """`n`: images of the sample. `seed`: of the choice."""
-
-    n: Annotated[int, Range(1, 1_000_000)] = 64
-    seed: Annotated[int, Range(0)] = 0
 
 
 @dataclass(frozen=True)
@@ -96,7 +88,7 @@ def verify(out: str | Path, **values: Any) -> Verdict:
         faults.append("vectors that are not finite")
     if np.median(cosines) < median or cosines.min() < least:
         faults.append(f"cosines below {median} (median) or {least} (least)")
-    if moved := _misplaced(ours, right, float(np.median(cosines))):
+    if moved := _rows_of_other_images(ours, right, float(np.median(cosines))):
         names = [name for (name, _), is_same in zip(hashes, same, strict=True) if is_same]
         faults.append(f"{len(moved)} nearer to another image's, as {names[moved[0]]}")
     values_found = float(np.median(cosines)), float(cosines.min())
@@ -147,13 +139,13 @@ def _embedded_again(
     return vectors, hashes
 
 
-def _misplaced(
+def _rows_of_other_images(
     ours: npt.NDArray[np.float32], right: npt.NDArray[np.float32], median: float
 ) -> list[int]:
     """Rows that are nearer to another image's vector than to their own by more than noise."""
     finite = np.nan_to_num(ours)
     if not (finite.any(axis=1).all() and right.any(axis=1).all()):
         return []
-    similar = unit_length(finite) @ unit_length(right.copy()).T
-    excess = similar.max(axis=1) - np.diag(similar)
-    return np.flatnonzero(excess > 2 * (1 - median) + ROUNDING).tolist()
+    rows = np.arange(len(finite))
+    pairs = misplaced(unit_length(finite), unit_length(right.copy()), rows, median)
+    return [row for row, _ in pairs]

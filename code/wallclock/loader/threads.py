@@ -287,10 +287,12 @@ class _Worker:
     def _fill(self, chunk: Chunk) -> None:
         stages, feed = self._stages, self._feed
         # Looked up once for a chunk, not for each image: a thumbnail's time is short.
-        read, decode, resize_into = stages.read, stages.decode, stages.resize_into
+        read, decode = stages.read, stages.decode
+        resize_into = stages.resize_into
         inspect = feed.inspect if feed.inspects else None
         extract = feed.extract
-        rows, kept, marks = self._rows[chunk.buffer], chunk.kept, chunk.marks
+        rows = self._rows[chunk.buffer]
+        kept, marks = chunk.kept, chunk.marks
         items = chunk.items = chunk.items or [feed.item_at(at) for at in chunk.positions]
         chunk.worker = self._number
         row = chunk.first

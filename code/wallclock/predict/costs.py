@@ -48,7 +48,7 @@ class StageCosts(_Checked):
     variation: float = 0.0
 
     @classmethod
-    def of(
+    def from_samples(
         cls, samples: Mapping[str, Sequence[int]], n_images: int, image_bytes: float = 0.0
     ) -> Self:
         """From a serial pass's samples: stage → nanoseconds of each call; absent stages cost 0.

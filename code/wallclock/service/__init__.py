@@ -1,7 +1,8 @@
 """`wallclock serve`: a worker that takes image URLs from a queue and sends results to callbacks."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from wallclock.errors import import_extra
 
 if TYPE_CHECKING:
     from wallclock.service.module import ItemError as ItemError
@@ -24,4 +25,4 @@ __all__ = ["Embedding", "ItemError", "Module", "Pixels", "Request"]
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_extra(_HOMES[name], f"wallclock.service.{name}", "queue"), name)

@@ -10,25 +10,21 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import aiohttp
 
 from wallclock.fetch.retries import TransientError
-from wallclock.service.client import Client, ClientSettings, failure_of
+from wallclock.service.client import Client, failure_of
+from wallclock.service.settings import CallbackSettings
 
 #: The environment variable with the secret; no setting, so that no file or log has it.
 SECRET = "WALLCLOCK_CALLBACK_SECRET"
 SIGNATURE = "Wallclock-Signature"
+_DEFAULT_SETTINGS = CallbackSettings()
 #: Of an answer's body, which nothing depends on: bytes and seconds that are spent on it.
 _DRAINED_BYTES, _DRAIN_S = 1 << 16, 1.0
-
-
-@dataclass(frozen=True)
-class CallbackSettings(ClientSettings):
-    """Callbacks; redirects are not followed."""
 
 
 class CallbackSender(Client):
@@ -41,20 +37,21 @@ class CallbackSender(Client):
 
     def __init__(
         self,
-        settings: CallbackSettings = CallbackSettings(),
+        settings: CallbackSettings = _DEFAULT_SETTINGS,
         *,
         clock: Callable[[], float] = time.time,
         **options: Any,
     ) -> None:
         super().__init__(settings, **options)
-        self._clock, self._secret = clock, os.environ.get(SECRET, "")
+        self._clock = clock
+        self._secret = os.environ.get(SECRET, "")
 
     async def send(self, url: str, key: str, body: bytes) -> None:
         """POST JSON until it is accepted (2xx). Raises ItemError, in one line why it was not."""
-        await self._tried(partial(self._post, url, key, body))
+        await self._try(partial(self._post, url, key, body))
 
     async def _post(self, url: str, key: str, body: bytes) -> None:
-        target = self._checked(url)
+        target = self._check_url(url)
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
         if self._secret:
             headers[SIGNATURE] = sign(self._secret, body, int(self._clock()))

@@ -9,15 +9,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from wallclock.fetch.retries import backoff_s
 from wallclock.service.leases import Lease, Leases, Message
 from wallclock.service.limits import Bound
 from wallclock.service.logs import event
 from wallclock.service.metrics import Metrics
 from wallclock.service.module import ItemError, Request
-from wallclock.service.sqs import TEN, Grouped, Queue, QueueError, pause_s
+from wallclock.service.sqs import TEN, Grouped, Queue, QueueError
 
 #: Tries of a change that redelivery makes up for in any case.
 _TRIES = 3
+#: Bounds of the first pause after a failed call of the queue and of the longest one, in seconds.
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 
 
 @dataclass(eq=False, slots=True)
@@ -55,12 +58,14 @@ class Intake:
         retry_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._queue, self._bound, self._metrics = queue, bound, metrics
+        self._queue, self._bound = queue, bound
+        self._metrics = metrics
         self._retry_s, self._clock = retry_s, clock
         self.leases = Leases(queue.visibility_s, clock)
         # Deadlines count from before the call, so waiting must take a small part of the timeout.
         self._wait_s = min(wait_s, queue.visibility_s // 3)
-        self._asked, self._stopped, self._released = 0, asyncio.Event(), asyncio.Event()
+        self._asked = 0
+        self._stopped, self._released = asyncio.Event(), asyncio.Event()
         self._deletes = Grouped(self._delete, 0.05)  # no hurry: full groups cost less
         self._changes = Grouped(self._change)
         self._extensions = Grouped(self._extend, 0)
@@ -95,7 +100,7 @@ class Intake:
             except QueueError:
                 failures, n_messages = failures + 1, 0
             if failures:
-                await self._sleep(pause_s(failures))
+                await self._sleep(_pause_s(failures))
             elif not n_messages and not self._wait_s:
                 await self._sleep(min(0.25, self.leases.visibility_s / 10))
 
@@ -228,9 +233,10 @@ class Intake:
                 if outcome is not None:
                     self.leases.release(lease)
             self._released.set()
-            leases = [one for one, outcome in zip(leases, outcomes, strict=True) if outcome is None]
+            answers = zip(leases, outcomes, strict=True)
+            leases = [lease for lease, outcome in answers if outcome is None]
             if leases:
-                await asyncio.sleep(pause_s(attempt))
+                await asyncio.sleep(_pause_s(attempt))
                 attempt += 1
 
     async def _change(self, changes: list[tuple[Lease, int]]) -> None:
@@ -241,26 +247,27 @@ class Intake:
             except QueueError:
                 outcomes = [None] * len(changes)
             # What is refused is not ours any more: another has it, or it is visible already.
-            left = [one for one, o in zip(changes, outcomes, strict=True) if o is None]
+            answers = zip(changes, outcomes, strict=True)
+            left = [change for change, outcome in answers if outcome is None]
             self._n_returning -= len(changes) - len(left)
             changes = left
             if not changes:
                 return
-            await asyncio.sleep(pause_s(attempt))
+            await asyncio.sleep(_pause_s(attempt))
         if not self._stopped.is_set():
             self._n_returning -= len(changes)  # it comes back by itself, a little later
 
     async def _bury(self, dead: list[tuple[Lease, ItemError]]) -> None:
-        await asyncio.gather(*(self._bury_one(*one) for one in dead))
+        await asyncio.gather(*(self._dead_letter(lease, error) for lease, error in dead))
 
-    async def _bury_one(self, lease: Lease, error: ItemError) -> None:
+    async def _dead_letter(self, lease: Lease, error: ItemError) -> None:
         attempt = 0
         while self.leases.usable(lease):
             try:
                 await self._queue.bury(lease.message, error)
                 return self._settle(lease, "dead_lettered")
             except QueueError:
-                await asyncio.sleep(pause_s(attempt))
+                await asyncio.sleep(_pause_s(attempt))
                 attempt += 1
         return None
 
@@ -280,7 +287,7 @@ class Intake:
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await asyncio.gather(*self._receiving, return_exceptions=True)
-        for lease in self.leases.held():
+        for lease in self.leases.all():
             if not self.leases.is_settled(lease):
                 self._metrics.outcome["returned"].inc()
                 self._return(lease)
@@ -291,3 +298,8 @@ class Intake:
         for group in (*groups, self._extensions):
             group.close()
         return len(self.leases) + self._n_returning
+
+
+def _pause_s(attempt: int) -> float:
+    """Seconds to wait after failed call `attempt` of the queue, counted from 0."""
+    return backoff_s(attempt, _FIRST_PAUSE_S, _LONGEST_PAUSE_S)

@@ -50,7 +50,8 @@ class Leases:
         clock: Callable[[], float] = time.monotonic,
         remembered: int = 100_000,
     ) -> None:
-        self.visibility_s, self._clock, self._remembered = visibility_s, clock, remembered
+        self.visibility_s = visibility_s
+        self._clock, self._remembered = clock, remembered
         self._held: dict[str, Lease] = {}
         self._settled: dict[str, None] = {}
 
@@ -143,6 +144,6 @@ class Leases:
         if self._held.get(lease.message.id) is lease:
             del self._held[lease.message.id]
 
-    def held(self) -> list[Lease]:
+    def all(self) -> list[Lease]:
         """All of them."""
         return list(self._held.values())

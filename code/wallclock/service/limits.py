@@ -35,8 +35,10 @@ class Bound:
         most: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._visibility_s, self._least, self._most = visibility_s, min(least, most), most
-        self._clock, self._since_s, self._n = clock, clock(), 0
+        self._visibility_s = visibility_s
+        self._least, self._most = min(least, most), most
+        self._clock, self._since_s = clock, clock()
+        self._n = 0
         #: Messages per second, mean of the last windows, each half as heavy as the next one.
         self.rate = 0.0
 

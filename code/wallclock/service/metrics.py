@@ -40,12 +40,10 @@ class _Histograms(Collector):
     """
 
     def __init__(
-        self, name: str, text: str, label: str, of: Iterable[str], bounds: Sequence[float]
+        self, name: str, text: str, label: str, values: Iterable[str], bounds: Sequence[float]
     ) -> None:
-        self._about, self.values = (
-            (name, text, None, None, [label]),
-            {one: _Values(bounds) for one in of},
-        )
+        self._about = (name, text, None, None, [label])
+        self.values = {value: _Values(bounds) for value in values}
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
         """What a scrape reads."""

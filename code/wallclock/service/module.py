@@ -17,7 +17,8 @@ class ItemError(Exception):
     """
 
     def __init__(self, stage: str, reason: str, permanent: bool = False) -> None:
-        self.stage, self.reason, self.permanent = stage, " ".join(reason.split()), permanent
+        self.stage, self.permanent = stage, permanent
+        self.reason = " ".join(reason.split())
         super().__init__(f"{stage}: {self.reason}")
 
 

@@ -10,16 +10,20 @@ import numpy.typing as npt
 
 from wallclock import checkpoint
 from wallclock.check import Inspector
-from wallclock.constraints import OneOf, Range, build, check
+from wallclock.constraints import Help, OneOf, Range, build, check
 from wallclock.errors import Unavailable, UserError
 from wallclock.fetch.sources import SourceReader
 from wallclock.infer.network import open_embedder
+from wallclock.job.settings import MOCK, JobSettings
 from wallclock.loader.prepare import InPlaceStages, in_place_stages
-from wallclock.recipe import FAST, PROGRESSIVE, Limits, ModelSpec
+from wallclock.recipe import DTYPES, FAST, PROGRESSIVE, Limits, ModelSpec
 from wallclock.service.module import Module, Request
 
 _Side = Annotated[int, Range(1, 4096)]
-_Progressive = Annotated[str, OneOf(PROGRESSIVE)]
+_Progressive = Annotated[
+    str, OneOf(PROGRESSIVE), Help("scans of a progressive JPEG that are decoded")
+]
+_MaxPixels = Annotated[int, Help("pixels above which an image is refused by its header")]
 
 
 class Pixels(Module):
@@ -36,7 +40,10 @@ class Pixels(Module):
     """
 
     def __init__(
-        self, size: int = 224, progressive: str = "early", max_pixels: int = Limits.max_pixels
+        self,
+        size: Annotated[_Side, Help("side of the square images in pixels")] = 224,
+        progressive: _Progressive = "early",
+        max_pixels: _MaxPixels = Limits.max_pixels,
     ) -> None:
         limits = build(Limits, {"max_pixels": max_pixels}, "")
         self._size = check(_Side, size, "size")
@@ -82,21 +89,31 @@ class Embedding(Pixels):
 
     def __init__(
         self,
-        model: str = str(checkpoint.DEFAULT.hub_id),
-        device: str = "auto",
-        dtype: str = "auto",
+        model: Annotated[
+            str, Help("hub id (owner/name), a folder, or null: no network, results are []")
+        ] = str(checkpoint.DEFAULT.hub_id),
+        device: Annotated[
+            str,
+            OneOf(("auto", "cpu", "cuda")),
+            Help("where the network runs; auto: a GPU if there is one"),
+        ] = "auto",
+        dtype: Annotated[
+            str,
+            OneOf(("auto", *DTYPES["pytorch"])),
+            Help("precision; auto: fp16 on a GPU, else fp32"),
+        ] = "auto",
         batch: int = 0,
-        progressive: str = "early",
-        max_pixels: int = Limits.max_pixels,
+        progressive: _Progressive = "early",
+        max_pixels: _MaxPixels = Limits.max_pixels,
     ) -> None:
-        # Here, so that `Pixels` does without what a job needs.
-        try:
-            from wallclock.job.settings import MOCK, JobSettings
-        except ModuleNotFoundError as error:
-            fix = "pip install 'wallclock[embed]'"
-            raise UserError(f"Embedding needs {error.name}, which is not here: {fix}") from error
-        given = {"model": model, "device": device, "dtype": dtype, "progressive": progressive}
-        job = build(JobSettings, {**given, "batch": batch}, "")
+        values = {
+            "model": model,
+            "device": device,
+            "dtype": dtype,
+            "progressive": progressive,
+            "batch": batch,
+        }
+        job = build(JobSettings, values, "")
         recipe = job.resolved_recipe(job.resolved_device())
         network = job.resolved_model()
         super().__init__(network.input_px, progressive, max_pixels)

@@ -32,7 +32,8 @@ from wallclock.service.settings import ServiceSettings
 
 #: Images that one hop to a thread prepares: a hop costs as much as a small decode, so that less
 #: than `_SMALL_S` of work is not divided; of large ones none waits for others above `_CHUNK_S`.
-_CHUNK, _SMALL_S, _CHUNK_S = 8, 0.002, 0.005
+_CHUNK = 8
+_SMALL_S, _CHUNK_S = 0.002, 0.005
 #: Batches that wait, prepared, for the device.
 _BATCHES_AHEAD = 2
 #: Seconds between tries of a callback: as long as it has failed already, from and to these.
@@ -41,7 +42,7 @@ _PAUSE_S = (1.0, 30.0)
 _Outcome: TypeAlias = "np.ndarray | ItemError"
 
 
-class Pipeline:
+class ServicePipeline:
     """All stages of one service; `tasks` runs them."""
 
     def __init__(
@@ -54,7 +55,8 @@ class Pipeline:
         metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._module, self._intake, self._settings = module, intake, settings
+        self._module, self._intake = module, intake
+        self._settings = settings
         self._downloads, self._callbacks = downloads, callbacks
         self._metrics, self._clock = metrics, clock
         self._policy = BatchPolicy(settings.batch, settings.max_wait_s)
@@ -205,7 +207,8 @@ class Pipeline:
                 return [_item_error("process", error)]
             event(logging.WARNING, "batch failed", rows=len(items), reason=reason_of(error))
             return [outcome for item in items for outcome in self._run([item])]
-        return [_encoded(*one) for one in zip(items, results, strict=True)]
+        pairs = zip(items, results, strict=True)
+        return [_encoded(item, result) for item, result in pairs]
 
     async def _call_back(self) -> None:
         while True:

@@ -7,7 +7,6 @@ call would need a thread, and takes several times the CPU time of the call.
 import asyncio
 import logging
 import os
-import random
 import re
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
@@ -261,8 +260,3 @@ class Grouped(Generic[T]):
         self._send()
         for call in self._calls:
             call.cancel()
-
-
-def pause_s(attempt: int, first_s: float = 0.1, most_s: float = 5.0) -> float:
-    """Seconds before the next try: doubled with each attempt (from 0) up to a limit, jittered."""
-    return random.uniform(0.5, 1) * min(most_s, first_s * (1 << min(attempt, 30)))

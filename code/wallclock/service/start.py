@@ -4,11 +4,10 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from wallclock.service.logs import set_up
-from wallclock.service.settings import read
+from wallclock.service.settings import last_text, read, read_file
 from wallclock.service.worker import Worker
 
 try:
@@ -17,14 +16,21 @@ except ImportError:
     new_event_loop = None  # type: ignore[assignment]
 
 
-def serve(url: str, words: Sequence[str], values: Mapping[str, Any]) -> int:
+def serve(url: str, words: Sequence[str]) -> int:
     """Serve a queue until SIGTERM or SIGINT; 0, or 128 + the signal if messages were not returned.
 
-    A second signal returns what is held at once. Raises UserError: a setting, a model or a queue
-    that is not there.
+    A second signal returns what is held at once.
+
+    Args:
+        url: of the queue.
+        words: `key=value` settings; `config=FILE` names a YAML file with more of them.
+
+    Raises:
+        UserError: a setting, a file, a model or a queue that is not there.
     """
     sys.path.insert(0, os.getcwd())  # where a user's module is
-    setup = read(words, values)
+    path = last_text(words, "config")
+    setup = read(words, read_file(path) if path else {})
     set_up(setup.service.log)
     module = setup.module(**setup.options)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:

@@ -12,7 +12,7 @@ from wallclock.service.limits import Bound
 from wallclock.service.logs import event
 from wallclock.service.metrics import Metrics
 from wallclock.service.module import Module
-from wallclock.service.pipeline import Pipeline
+from wallclock.service.pipeline import ServicePipeline
 from wallclock.service.settings import Setup
 from wallclock.service.sqs import TEN, Queue
 
@@ -39,7 +39,8 @@ class Worker:
 
         Those are delivered again after their visibility timeout. Raises UserError: no such queue.
         """
-        setup, settings, metrics = self._setup, self._setup.service, Metrics()
+        setup, settings = self._setup, self._setup.service
+        metrics = Metrics()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._queue.close)
             await self._queue.open()
@@ -49,7 +50,7 @@ class Worker:
             intake = Intake(
                 self._queue, bound, metrics, wait_s=settings.wait_s, retry_s=settings.retry_s
             )
-            pipeline = Pipeline(
+            pipeline = ServicePipeline(
                 self._module,
                 intake,
                 await stack.enter_async_context(Downloader(setup.download)),
@@ -61,7 +62,9 @@ class Worker:
             intake.export(metrics)
             await stack.enter_async_context(
                 answering(
-                    *(settings.host, settings.port, metrics.registry),
+                    settings.host,
+                    settings.port,
+                    metrics.registry,
                     {"/health": pipeline.stalled, "/ready": self._not_ready},
                 )
             )
@@ -74,11 +77,11 @@ class Worker:
                 event(logging.INFO, "stopped", not_returned=n_left)
             return n_left
 
-    async def _serve(self, intake: Intake, pipeline: Pipeline, n_pulls: int) -> None:
+    async def _serve(self, intake: Intake, pipeline: ServicePipeline, n_pulls: int) -> None:
         async with asyncio.TaskGroup() as group:
             pulls = (intake.pull(pipeline.accept, pipeline.pressed) for _ in range(n_pulls))
             running = [*pulls, intake.heartbeat(), *pipeline.tasks()]
-            tasks = [group.create_task(one) for one in running]
+            tasks = [group.create_task(coroutine) for coroutine in running]
             await self._stopping.wait()
             intake.stop()
             finished = asyncio.ensure_future(intake.finish())

@@ -83,11 +83,11 @@ def draw_box(width: int, height: int, rng: Random) -> Box:
 
 def crop(pixels: Pixels, augmentation: Augmentation) -> Pixels:
     """The crop of a decoded image, uint8 (h, w, 3), as a view."""
-    left, top, width, height = _whole(augmentation, pixels.shape[1], pixels.shape[0])
+    left, top, width, height = _in_pixels(augmentation, pixels.shape[1], pixels.shape[0])
     return pixels[top : top + height, left : left + width]
 
 
-def _whole(augmentation: Augmentation, width: int, height: int) -> Box:
+def _in_pixels(augmentation: Augmentation, width: int, height: int) -> Box:
     """The crop in whole pixels, at least one, of an image that now has this size."""
     left, top, w, h = (
         round(share * side)
@@ -137,7 +137,7 @@ def on_device(size: int, device: str) -> Callable[[Any, Sequence[Augmentation]],
         n, height, width = pixels.shape[:3]
         # Of a mean of 1 the offset is a factor of the mean, which only the device knows.
         matrices, offsets = _jitter(augmentations, np.ones((n, 3)))
-        crops = [(*_whole(one, width, height), one.flip) for one in augmentations]
+        crops = [(*_in_pixels(drawn, width, height), drawn.flip) for drawn in augmentations]
         table = np.concatenate([crops, offsets[:, None], matrices.reshape(n, 9)], axis=1)
         # One copy for all parameters of the batch.
         drawn = torch.from_numpy(table.astype(np.float32)).to(device)

@@ -12,8 +12,12 @@ from tests import making
 from wallclock.job import embed
 from wallclock.job.dataset import open_existing
 
-#: Images of the folder; of them damaged; with the bytes of an earlier one.
-N, DAMAGED, TWINS = 41, 2, 3
+#: Images of the folder.
+N = 41
+#: Of them damaged.
+DAMAGED = 2
+#: Of them with the bytes of an earlier one.
+TWINS = 3
 #: Without torch, and two shards of several batches.
 QUICK: dict[str, Any] = {"model": "null", "recipe": "pillow", "batch": 4, "shard": 16}
 
@@ -64,8 +68,8 @@ def run(images: Path, tmp_path: Path) -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def whole(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Content:
+def reference(images: Path, tmp_path_factory: pytest.TempPathFactory) -> Content:
     """What an uninterrupted job makes."""
-    out = tmp_path_factory.mktemp("whole") / "out"
+    out = tmp_path_factory.mktemp("reference") / "out"
     embed(images, out, **QUICK)
     return content(out)

@@ -1,4 +1,4 @@
-"""The job on a cluster: how it is cut, what is committed once, what survives a kill.
+"""The job on a cluster: what is committed once, what is made again, what survives a kill.
 
 Ray runs in processes of its own: a cluster of two small nodes, and the command.
 """
@@ -38,71 +38,7 @@ from wallclock.job.run import Run, Tally
 from wallclock.job.settings import JobSettings
 from wallclock.job.stores.folder import Folder
 from wallclock.predict import pool
-from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
-from wallclock.predict.model import Pipeline
 from wallclock.predict.pool import Node
-
-# --- sizes of pools -----------------------------------------------------------------------------
-
-#: 100 images a second on a core.
-COSTS = StageCosts(decode_s=0.01)
-
-
-def on_gpu(per_image_s: float) -> Pipeline:
-    machine, setup = Machine(16, gpu=True), JobSetup(16, 64, "threads")
-    return Pipeline(COSTS, StepTime(0.0, per_image_s), machine, setup)
-
-
-def on_cpu(cores: int, forward_s: float) -> Pipeline:
-    machine = Machine(cores, shares_cores=True, forward_cores=cores)
-    setup = JobSetup(cores, 64, "threads")
-    return Pipeline(COSTS, StepTime(0.0, forward_s / cores), machine, setup)
-
-
-@pytest.mark.parametrize(
-    ("per_image_s", "cpus", "limits"), [(1 / 400, 4, "accelerator"), (1 / 5000, 16, "transform")]
-)
-def test_a_gpu_gets_the_cores_that_keep_it_busy(per_image_s: float, cpus: int, limits: str) -> None:
-    found = pool.size([Node(32, 2), Node(4), Node(32, 2)], 99, on_gpu(per_image_s), gpu=True)
-    assert (found.actors, found.gpus) == (4, 1)
-    assert found.cpus == pytest.approx(cpus, abs=1)
-    assert "a core prepares 100 images/s" in str(found)
-    assert limits in found.reason
-    assert found.img_per_s == pytest.approx(min(1 / per_image_s, 100 * found.cpus), rel=0.05)
-
-
-def test_without_a_gpu_actors_are_as_large_as_they_can_be() -> None:
-    light, nodes = on_cpu(8, 1e-9), [Node(8), Node(8), Node(0)]
-    found = pool.size(nodes, 99, light, gpu=False)
-    assert (found.actors, found.cpus, found.gpus) == (2, 8, 0)
-    assert pool.size(nodes, 99, light, gpu=False, cpus=3).actors == 4
-    assert pool.size(nodes, 1, None, gpu=False).actors == 1
-    # Of 8 and 6 CPUs, actors of 8 would leave six unused.
-    found = pool.size([Node(8), Node(6)], 99, light, gpu=False)
-    assert found.actors * found.cpus == 14
-
-
-def test_a_forward_pass_on_all_cores_waits_for_those_that_load() -> None:
-    """So that it is better on one: what a shared core delays is then only its own."""
-    found = pool.size([Node(8)], 99, on_cpu(8, 0.1), gpu=False)
-    assert (found.actors, found.cpus) == (8, 1)
-    assert found.img_per_s == pytest.approx(1 / 0.11, rel=0.05)
-    assert pool.size([Node(8)], 1, on_cpu(8, 0.1), gpu=False).cpus == 8  # one shard: one actor
-
-
-@pytest.mark.parametrize(
-    ("nodes", "gpu", "cpus", "reason"),
-    [
-        ([Node(8)], True, 0, "no node has a CPU for each of its GPUs"),
-        ([Node(2, 4)], True, 0, "no node has a CPU for each of its GPUs"),
-        ([Node(0)], False, 0, "no node has a CPU"),
-        ([Node(8), Node(4)], False, 9, "no node has 9 CPUs for an actor: 8 at most"),
-    ],
-)
-def test_no_room(nodes: list[Node], gpu: bool, cpus: int, reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        pool.size(nodes, 9, None, gpu=gpu, cpus=cpus)
-
 
 # --- one shard at a time, in any order, by any process ------------------------------------------
 
@@ -149,26 +85,28 @@ class Lossy(cluster.Cluster):
     """A cluster that runs the first shards of each pass, in this process, and loses the others."""
 
     def __init__(self, job: Job, runs: int) -> None:
-        self._shown = Console(file=io.StringIO(), width=200)
-        super().__init__(None, [Node(2)], JobSettings(), self._shown)
+        console = Console(file=io.StringIO(), width=200)
+        super().__init__(None, [Node(2)], JobSettings(), console)
         self._pool = pool.Pool(2, 1, 0, 50.0, "two CPUs")
-        self._of, self._runs, self.passes = job, runs, list[list[int]]()
+        self._local_job = job
+        self._runs = runs
+        self.passes: list[list[int]] = []
 
     def _pass(self, shards: Sequence[int]) -> Iterator[tuple[int, Tally]]:
         self.passes.append([*shards])
         for shard in shards[: self._runs]:
-            yield shard, embed_shard(self._of, shard)
+            yield shard, embed_shard(self._local_job, shard)
 
     def text(self) -> str:
-        return self._shown.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+        return self._console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
-def test_what_is_lost_is_made_in_another_pass(job: Job, whole: Content) -> None:
+def test_what_is_lost_is_made_in_another_pass(job: Job, reference: Content) -> None:
     job.dataset.describe({"identity": {"sink": "parquet"}, "complete": False})
     lossy = Lossy(job, 1)
     tally, _ = lossy.run(job, job.plan())
     assert lossy.passes == [[0, 1, 2], [1, 2], [2]]
-    assert content(job.dataset.out) == whole
+    assert content(job.dataset.out) == reference
     assert (tally.images, tally.n_failed) == (N - DAMAGED, DAMAGED)
     assert sum(tally.wait_s.values()) <= tally.wall_s
     assert "2 actors of 1 CPUs: two CPUs, about 100 images/s; 3 parts to make" in lossy.text()
@@ -199,10 +137,10 @@ def test_too_many_failures_over_all_shards(job: Job) -> None:
         Lossy(limited, 3).run(limited, limited.plan())
 
 
-def test_shards_in_any_order_make_the_same_rows(job: Job, whole: Content) -> None:
+def test_shards_in_any_order_make_the_same_rows(job: Job, reference: Content) -> None:
     job.dataset.describe({"identity": {"sink": "parquet"}, "complete": False})
     copied = [embed_shard(job, shard).copied for shard in (2, 0, 1)]
-    assert content(job.dataset.out) == whole
+    assert content(job.dataset.out) == reference
     assert 0 < sum(copied) < TWINS  # of two images in one shard, and not across shards
     assert not job.plan(1).missing
 
@@ -261,7 +199,7 @@ ENV = {"PYTHONPATH": f"{ROOT / 'code'}:{ROOT}", "RAY_DEDUP_LOGS": "0", **ray_nod
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
-    with ray_nodes.started(ENV) as cluster:
+    with ray_nodes.start(ENV) as cluster:
         yield cluster
 
 
@@ -306,7 +244,11 @@ def kill_driver(nodes: Nodes, driver: int) -> bool:
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("kill", [kill_actor, kill_node, kill_driver])
 def test_nothing_is_lost_or_doubled(
-    kill: Callable[[Nodes, int], bool], nodes: Nodes, images: Path, whole: Content, tmp_path: Path
+    kill: Callable[[Nodes, int], bool],
+    nodes: Nodes,
+    images: Path,
+    reference: Content,
+    tmp_path: Path,
 ) -> None:
     """WALLCLOCK_KILLS rounds, each with a kill at a random moment between first and last part."""
     rng, killed = random.Random(f"{kill.__name__} {ROUNDS}"), 0
@@ -325,7 +267,7 @@ def test_nothing_is_lost_or_doubled(
             process = start(images, out, settings)
         finish(process)
         print(f", complete after {time.monotonic() - began:.1f} s", flush=True)
-        assert content(out) == whole
+        assert content(out) == reference
         assert not list(out.rglob("*.tmp"))
         if kill is kill_node:
             nodes.add()
@@ -359,8 +301,9 @@ def test_the_same_bytes_as_one_process(tmp_path: Path) -> None:
     outputs = {}
     for out, more in (("one", {}), ("cluster", {"cluster": "local", "workers": 1})):
         outputs[out] = finish(start(src, tmp_path / out, {**settings, **more}))
-    one, many = content(tmp_path / "one"), content(tmp_path / "cluster")
-    assert len(one.failures) == 50
-    assert many == one
+    in_one_process = content(tmp_path / "one")
+    on_cluster = content(tmp_path / "cluster")
+    assert len(in_one_process.failures) == 50
+    assert on_cluster == in_one_process
     assert "actors of 1 CPUs: a core prepares" in outputs["cluster"]
     assert "of the estimate; actors worked" in outputs["cluster"]

@@ -30,22 +30,24 @@ from wallclock.job.dataset import open_existing
 from wallclock.job.plan import Plan
 from wallclock.job.stores.folder import Folder
 from wallclock.job.verify import verify
+from wallclock.recipe import SINKS
 
 Run = Callable[..., Any]
 PORT = 29417
 
 
 def test_every_image_once_as_a_vector_or_a_failure(
-    run: Run, whole: Content, images: Path, tmp_path: Path
+    run: Run, reference: Content, images: Path, tmp_path: Path
 ) -> None:
     outcome = run()
     out = tmp_path / "out"
-    assert content(out) == whole
-    assert (len(whole.rows), len(whole.failures)) == (N - DAMAGED, DAMAGED)
+    assert content(out) == reference
+    assert (len(reference.rows), len(reference.failures)) == (N - DAMAGED, DAMAGED)
     assert outcome.counts == {"vectors": N - DAMAGED, "failures": DAMAGED, "parts": 3}
     assert outcome.tally.copied == TWINS
-    assert whole.rows["30-twin.jpg"][0] == whole.rows["02.jpg"][0] != whole.rows["03.jpg"][0]
-    for name, (_, _, digest, width, height, version) in whole.rows.items():
+    rows = reference.rows
+    assert rows["30-twin.jpg"][0] == rows["02.jpg"][0] != rows["03.jpg"][0]
+    for name, (_, _, digest, width, height, version) in rows.items():
         status = (images / name).stat()
         assert digest == sha256_file(images / name)
         assert version == f"{status.st_size}-{status.st_mtime_ns}"
@@ -57,61 +59,61 @@ def test_every_image_once_as_a_vector_or_a_failure(
     assert str(run()).startswith("complete already: 39 vectors, 2 failed in 3 parts")
 
 
-def test_other_tools_open_it(run: Run, whole: Content, tmp_path: Path) -> None:
+def test_other_tools_open_it(run: Run, reference: Content, tmp_path: Path) -> None:
     run()
     frame = pd.concat(map(pd.read_parquet, sorted((tmp_path / "out").glob("part-*.parquet"))))
     table = pyarrow.dataset.dataset(sorted((tmp_path / "out").glob("part-*.parquet"))).to_table()
-    assert [*frame["id"]] == table["id"].to_pylist() == [*whole.rows]
+    assert [*frame["id"]] == table["id"].to_pylist() == [*reference.rows]
     assert table.schema.field("vector").type.list_size == len(frame["vector"].iloc[0]) == 384
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of their own imports
-def test_duckdb_opens_it(run: Run, whole: Content, tmp_path: Path) -> None:
+def test_duckdb_opens_it(run: Run, reference: Content, tmp_path: Path) -> None:
     duckdb = pytest.importorskip("duckdb")
     run()
     parts = str(tmp_path / "out" / "part-*.parquet")
     query = f"select id, sha256, len(vector), vector[1] from '{parts}'"
-    found = {row[0]: row[1:] for row in duckdb.sql(query).fetchall()}
-    assert found.keys() == whole.rows.keys()
-    for name, (vector, _, digest, *_) in whole.rows.items():
-        assert found[name] == (digest, 384, np.frombuffer(vector, np.float32)[0])
+    rows = {row[0]: row[1:] for row in duckdb.sql(query).fetchall()}
+    assert rows.keys() == reference.rows.keys()
+    for name, (vector, _, digest, *_) in reference.rows.items():
+        assert rows[name] == (digest, 384, np.frombuffer(vector, np.float32)[0])
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_datasets_opens_it(run: Run, whole: Content, tmp_path: Path) -> None:
+def test_datasets_opens_it(run: Run, reference: Content, tmp_path: Path) -> None:
     library = pytest.importorskip("datasets")
     run()
     parts = [str(path) for path in sorted((tmp_path / "out").glob("part-*.parquet"))]
     cache = str(tmp_path / "cache")
     rows = library.load_dataset("parquet", data_files=parts, split="train", cache_dir=cache)
     rows = rows.with_format("numpy")
-    assert [*rows["id"]] == [*whole.rows]
+    assert [*rows["id"]] == [*reference.rows]
     for row in rows:
-        assert row["vector"].tobytes() == whole.rows[row["id"]][0]
+        assert row["vector"].tobytes() == reference.rows[row["id"]][0]
 
 
 @pytest.mark.parametrize("settings", [{"workers": 1}, {"workers": 5}])
 def test_neither_timing_nor_workers_change_a_byte(
-    settings: dict[str, Any], run: Run, whole: Content, tmp_path: Path
+    settings: dict[str, Any], run: Run, reference: Content, tmp_path: Path
 ) -> None:
     run(**settings)
-    assert content(tmp_path / "out") == whole
+    assert content(tmp_path / "out") == reference
 
 
-def test_without_deduplication(run: Run, whole: Content, tmp_path: Path) -> None:
+def test_without_deduplication(run: Run, reference: Content, tmp_path: Path) -> None:
     assert run(deduplicate=False).tally.copied == 0
-    assert content(tmp_path / "out").rows == whole.rows
+    assert content(tmp_path / "out").rows == reference.rows
 
 
 class Killed(BaseException):
     """The process ends here."""
 
 
-@pytest.mark.parametrize("sink", ["parquet", "npy", "lmdb", "jsonl"])
+@pytest.mark.parametrize("sink", SINKS)
 def test_killed_before_every_change_of_the_folder(
-    sink: str, run: Run, whole: Content, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sink: str, run: Run, reference: Content, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each start gets one rename further than the one before."""
     calls, replace = 0, os.replace
@@ -126,23 +128,23 @@ def test_killed_before_every_change_of_the_folder(
     monkeypatch.setattr(os, "replace", limited)
     starts = 0
     while True:
-        calls = starts = starts + 1
+        starts += 1
+        calls = starts
         try:
             run(sink=sink)
         except Killed:
             continue
         break
     assert starts > 3
-    found = content(tmp_path / "out")
-    assert found == whole
+    assert content(tmp_path / "out") == reference
     assert not list((tmp_path / "out").rglob("*.tmp"))
 
 
-def test_a_part_that_is_gone_is_made_again(run: Run, whole: Content, tmp_path: Path) -> None:
+def test_a_part_that_is_gone_is_made_again(run: Run, reference: Content, tmp_path: Path) -> None:
     run()
     (tmp_path / "out" / "part-00001.parquet").unlink()
     assert run().tally.images < N / 2
-    assert content(tmp_path / "out") == whole
+    assert content(tmp_path / "out") == reference
 
 
 @pytest.mark.parametrize(
@@ -200,7 +202,7 @@ def test_max_failures(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_full_disk(
-    call: str, run: Run, whole: Content, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    call: str, run: Run, reference: Content, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -210,25 +212,25 @@ def test_full_disk(
         run()
     monkeypatch.undo()
     run()
-    assert content(tmp_path / "out") == whole
+    assert content(tmp_path / "out") == reference
 
 
-def test_full_disk_for_real(images: Path, whole: Content, small_disk: Path) -> None:  # noqa: F811
+def test_full_disk_for_real(images: Path, reference: Content, small_disk: Path) -> None:  # noqa: F811
     filler = fill(small_disk, 40 << 10)
     with pytest.raises(UserError, match="no space left while writing"):
         embed(images, small_disk / "out", **QUICK)
     filler.unlink()
     embed(images, small_disk / "out", **QUICK)
-    assert content(small_disk / "out") == whole
+    assert content(small_disk / "out") == reference
 
 
 def test_the_estimate_is_of_what_limits(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(estimate, "LEAST", 1)
-    shown = Console(file=io.StringIO(), width=200)
-    outcome = run(service_ms_per_image=20, usd_per_hour=36_000, console=shown)
-    line = shown.file.getvalue()  # type: ignore[attr-defined]
+    console = Console(file=io.StringIO(), width=200)
+    outcome = run(service_ms_per_image=20, usd_per_hour=36_000, console=console)
+    line = console.file.getvalue()  # type: ignore[attr-defined]
     assert "41 images to read" in line
     assert "images/s, limited by the accelerator; 0 MB of vectors, $" in line
     assert 30 < outcome.expected < 50
@@ -264,7 +266,9 @@ def test_live_metrics(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 # --- what is reused -----------------------------------------------------------------------------
 
 
-def test_only_what_changed_is_read(run: Run, whole: Content, images: Path, tmp_path: Path) -> None:
+def test_only_what_changed_is_read(
+    run: Run, reference: Content, images: Path, tmp_path: Path
+) -> None:
     run()
     more = tmp_path / "more"
     more.mkdir()
@@ -275,15 +279,15 @@ def test_only_what_changed_is_read(run: Run, whole: Content, images: Path, tmp_p
     again = embed(more, tmp_path / "new", reuse=str(tmp_path / "out"), **QUICK)
     # What failed is tried again.
     assert (again.tally.unread, again.tally.images, again.tally.n_failed) == (N - DAMAGED - 1, 2, 2)
-    found = content(tmp_path / "new").rows
-    expected = {name: row for name, row in whole.rows.items() if not name.startswith("sub")}
-    assert {name: found[name] for name in expected} == expected
-    assert found["renamed.jpg"][0] == found["10.jpg"][0] != found["new.jpg"][0]
+    rows = content(tmp_path / "new").rows
+    expected = {name: row for name, row in reference.rows.items() if not name.startswith("sub")}
+    assert {name: rows[name] for name in expected} == expected
+    assert rows["renamed.jpg"][0] == rows["10.jpg"][0] != rows["new.jpg"][0]
     read = embed(more, tmp_path / "read", reuse=str(tmp_path / "out"), rehash=True, **QUICK)
     assert (read.tally.unread, read.tally.images) == (0, N - DAMAGED + 1)
-    assert content(tmp_path / "read").rows == found
+    assert content(tmp_path / "read").rows == rows
     with pytest.raises(UserError, match="its vectors are of another recipe"):
-        embed(more, tmp_path / "x", reuse=str(tmp_path / "out"), **{**QUICK, "batch": 5})
+        embed(more, tmp_path / "x", reuse=str(tmp_path / "out"), **(QUICK | {"batch": 5}))
 
 
 def test_reuse_survives_a_kill(run: Run, images: Path, tmp_path: Path) -> None:
@@ -296,14 +300,14 @@ def test_reuse_survives_a_kill(run: Run, images: Path, tmp_path: Path) -> None:
     assert content(tmp_path / "a") == content(tmp_path / "b")
 
 
-def test_thumbnails(run: Run, whole: Content, tmp_path: Path) -> None:
+def test_thumbnails(run: Run, reference: Content, tmp_path: Path) -> None:
     """320 × 240 keeps its bytes; a larger one is made smaller; the next job reads the copies."""
     large = tmp_path / "large"
     large.mkdir()
     for seed in range(3):
         (large / f"{seed}.jpg").write_bytes(making.jpeg(1200, 800, seed))
     (large / "small.jpg").write_bytes(making.jpeg(320, 240))
-    embed(large, tmp_path / "out", keep="thumbnails", **{**QUICK, "shard": 2})
+    embed(large, tmp_path / "out", keep="thumbnails", **(QUICK | {"shard": 2}))
     sizes: dict[str, tuple[int, int]] = {}
     for path in sorted((tmp_path / "out" / "thumbnails").glob("*.tar")):
         with tarfile.open(path) as tar:

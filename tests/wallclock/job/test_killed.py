@@ -12,6 +12,7 @@ from harness.testbed.killing import Job, kill_at_random
 from tests.conftest import ROOT
 from tests.wallclock.job.conftest import QUICK
 from wallclock.job.dataset import open_existing
+from wallclock.recipe import SINKS
 
 #: The command, with its commits as phases.
 PHASED = """
@@ -51,7 +52,7 @@ def test_exactly_once(images: Path, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     sizes = {"batch": rng.randint(1, 9), "shard": rng.randint(1, 20), "workers": rng.randint(1, 4)}
     sizes["processes"] = rng.randint(1, 3)
-    settings = {**QUICK, **sizes, "service_ms": 15, "sink": ("parquet", "npy", "jsonl")[seed % 3]}
+    settings = {**QUICK, **sizes, "service_ms": 15, "sink": SINKS[seed % len(SINKS)]}
     words = [f"{name}={value}" for name, value in settings.items()]
     job = Job(
         lambda out: [sys.executable, "-c", PHASED, "embed", str(images), str(out), *words],

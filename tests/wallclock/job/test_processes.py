@@ -20,7 +20,7 @@ Run = Callable[..., Any]
 @pytest.mark.parametrize(("processes", "workers"), [(2, 0), (3, 5)])
 def test_several_processes_load(
     run: Run,
-    whole: Content,
+    reference: Content,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     processes: int,
@@ -28,7 +28,7 @@ def test_several_processes_load(
 ) -> None:
     monkeypatch.setattr("wallclock.loader.opener.open_threads", None, raising=False)
     outcome = run(processes=processes, workers=workers)
-    assert content(tmp_path / "out") == whole
+    assert content(tmp_path / "out") == reference
     assert outcome.tally.copied == TWINS
 
 

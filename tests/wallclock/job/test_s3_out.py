@@ -33,6 +33,7 @@ from wallclock.job.dataset import Dataset, Part
 from wallclock.job.stores import lease
 from wallclock.job.stores.s3 import S3
 from wallclock.job.verify import verify
+from wallclock.recipe import SINKS
 
 KILLS = int(os.environ.get("WALLCLOCK_KILLS", "5"))
 
@@ -100,7 +101,7 @@ def test_as_in_a_folder(out: str, images: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("sink", ["parquet", "npy"])
 def test_copied_and_reused(
-    sink: str, out: str, images: Path, whole: Content, tmp_path: Path
+    sink: str, out: str, images: Path, reference: Content, tmp_path: Path
 ) -> None:
     """From a bucket to a folder and back, as `aws s3 sync` does it, without metadata."""
     settings = {**QUICK, "keep": "thumbnails", "sink": sink}
@@ -110,10 +111,10 @@ def test_copied_and_reused(
         (tmp_path / "copy" / name).write_bytes(data)
         S3.named(f"{out}/back").write(plain(name), data)
     for earlier in (out, str(tmp_path / "copy"), f"{out}/back"):
-        assert content(earlier) == whole
+        assert content(earlier) == reference
         again = embed(images, f"{out}-{len(earlier)}", reuse=earlier, **settings)
         assert (again.tally.unread, again.tally.images) == (N - DAMAGED, 0)
-        assert content(f"{out}-{len(earlier)}") == whole
+        assert content(f"{out}-{len(earlier)}") == reference
     assert verify(out, n=9).faults == ()
     assert embed(images, out, into_new=True, **QUICK).out == f"{out}-2"
 
@@ -123,9 +124,9 @@ class Killed(BaseException):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sink", ["parquet", "npy", "lmdb", "jsonl"])
+@pytest.mark.parametrize("sink", SINKS)
 def test_killed_before_every_change_of_the_bucket(
-    sink: str, out: str, images: Path, whole: Content, monkeypatch: pytest.MonkeyPatch
+    sink: str, out: str, images: Path, reference: Content, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each start gets one request further than the one before."""
     left, call = 0, S3._call
@@ -148,7 +149,7 @@ def test_killed_before_every_change_of_the_bucket(
             continue
         break
     assert starts > 3
-    assert content(out) == whole
+    assert content(out) == reference
     of_attempts = {name.split(".")[1] for name in names(out) if name.count(".") > 1}
     assert len(of_attempts) == 2, names(out)
     assert not os.listdir(tempfile.gettempdir())
@@ -167,9 +168,9 @@ def part(n: int, value: float) -> Part:
 
 def of_one_attempt(dataset: Dataset, number: int) -> str:
     """Which of the attempts a part is."""
-    found = {*dataset.rows(number)["id"].to_pylist(), dataset.failures(number)[0]["reason"]}
-    found |= {f"{value:g}" for value in np.unique(dataset.vectors(number))}
-    (attempt,) = found
+    attempts = {*dataset.rows(number)["id"].to_pylist(), dataset.failures(number)[0]["reason"]}
+    attempts |= {f"{value:g}" for value in np.unique(dataset.vectors(number))}
+    (attempt,) = attempts
     return str(attempt)
 
 
@@ -245,7 +246,7 @@ class Clocked:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now, self.body, self.etag, self.written = 1.8e9, b"", 0, 0.0
         monkeypatch.setattr(lease, "time", self)
-        monkeypatch.setattr(lease.Lease, "_renew", lambda self: None)
+        monkeypatch.setattr(lease.BucketLease, "_renew", lambda self: None)
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -267,15 +268,15 @@ class Clocked:
 
 def test_a_lease_ends_by_the_clock_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its holder, which was stopped for as long, learns of it and leaves the next one alone."""
-    renew = lease.Lease._renew
+    renew = lease.BucketLease._renew
     server = Clocked(monkeypatch)
     said = list[str]()
-    first = lease.Lease(server, "s3://b/x", said.append)
-    second = lease.Lease(server, "s3://b/x", said.append)
-    with first.held():
+    first = lease.BucketLease(server, "s3://b/x", said.append)
+    second = lease.BucketLease(server, "s3://b/x", said.append)
+    with first.hold():
         assert not said
         began = server.now
-        with second.held():
+        with second.hold():
             assert lease.LASTS_S <= server.now - began <= lease.LASTS_S + 1
             assert len(said) == 1
             assert said[0].startswith(f"s3://b/x is leased to process {os.getpid()} on ")
@@ -286,7 +287,7 @@ def test_a_lease_ends_by_the_clock_of_the_server(monkeypatch: pytest.MonkeyPatch
                 first.check()
             second.check()
     began = server.now
-    with lease.Lease(server, "s3://b/x").held():
+    with lease.BucketLease(server, "s3://b/x").hold():
         assert server.now == began, "it was released"
 
 
@@ -342,7 +343,9 @@ def test_killed_at_random(sink: str, out: str, images: Path, tmp_path: Path) -> 
     """WALLCLOCK_KILLS moments. The lease of a killed job ends after two seconds here."""
     settings = {**QUICK, "service_ms": 20, "sink": sink, "workers": 1}
     words = [f"{name}={value}" for name, value in settings.items()]
-    short = "from wallclock.job import lease; lease.LASTS_S, lease.RENEWED_EACH_S = 2.0, 0.5\n"
+    short = (
+        "from wallclock.job.stores import lease\nlease.LASTS_S, lease.RENEWED_EACH_S = 2.0, 0.5\n"
+    )
 
     def place(folder: Path) -> str:
         return f"{out}/{folder.name}"
@@ -361,7 +364,7 @@ def test_killed_at_random(sink: str, out: str, images: Path, tmp_path: Path) -> 
 @on_cluster.needs_ray
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_on_a_cluster(out: str, images: Path, whole: Content) -> None:
+def test_on_a_cluster(out: str, images: Path, reference: Content) -> None:
     """Killed once as a whole; when it goes on, one of its actors."""
     settings = {**on_cluster.SLOW, "cluster": "local", "workers": 1}
     for parts in (3, 6):
@@ -371,11 +374,12 @@ def test_on_a_cluster(out: str, images: Path, whole: Content) -> None:
             time.sleep(0.2)
         below = psutil.Process(process.pid).children(recursive=True)
         if parts == 3:
-            for one in (psutil.Process(process.pid), *below):
-                one.kill()
+            for part_of_job in (psutil.Process(process.pid), *below):
+                part_of_job.kill()
             process.communicate()
         else:
-            next(one for one in below if "_Actor" in " ".join(one.cmdline())).kill()
+            actors = [child for child in below if "_Actor" in " ".join(child.cmdline())]
+            actors[0].kill()
             assert "are made again" in on_cluster.finish(process)
-    assert content(out) == whole
+    assert content(out) == reference
     assert len({name.split(".")[0] for name in names(out)}) == len(names(out))

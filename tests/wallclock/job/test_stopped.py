@@ -54,7 +54,7 @@ def wait_for_part(out: Path, process: subprocess.Popen[str]) -> None:
     ],
 )
 def test_stopped_and_started_again(
-    how: signal.Signals, processes: int, images: Path, whole: Content, tmp_path: Path
+    how: signal.Signals, processes: int, images: Path, reference: Content, tmp_path: Path
 ) -> None:
     """In the second of three shards; the next start makes what is missing, and no more."""
     out = tmp_path / "out"
@@ -70,7 +70,7 @@ def test_stopped_and_started_again(
     printed = finish(command(images, out))
     assert "39 vectors, 2 failed in 3 parts" in printed
     assert (out / "part-00000.parquet").stat().st_mtime_ns == before
-    assert content(out) == whole
+    assert content(out) == reference
 
 
 @pytest.mark.parametrize(("words", "status"), [("", 2), ("embed x", 2), ("embed --help", 0)])

@@ -31,7 +31,6 @@ from wallclock.fetch import sources
 from wallclock.fetch.sources import Source
 from wallclock.loader.images import open_images
 from wallclock.loader.opener import Hook, LoaderOptions, open_loader
-from wallclock.loader.order import Order
 from wallclock.recipe import FAST, Limits, ModelSpec, Recipe
 
 #: An answer of which half has come.
@@ -81,9 +80,18 @@ def test_every_kind_of_source(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jpg")
     png = making.encode(making.picture(60, 50), "PNG")
     items: list[Any] = [
-        *(str(tmp_path / "a.jpg"), tmp_path / "a.jpg", FILES[0], bytearray(FILES[0])),
-        *(io.BytesIO(FILES[0]), ("mine", FILES[0]), png),
-        *(tmp_path / "none.jpg", tmp_path / "pipe.jpg", tmp_path, tmp_path / "large.jpg", b""),
+        str(tmp_path / "a.jpg"),
+        tmp_path / "a.jpg",
+        FILES[0],
+        bytearray(FILES[0]),
+        io.BytesIO(FILES[0]),
+        ("mine", FILES[0]),
+        png,
+        tmp_path / "none.jpg",
+        tmp_path / "pipe.jpg",
+        tmp_path,
+        tmp_path / "large.jpg",
+        b"",
     ]
     limits = Limits(max_bytes=len(png) + 1)
     with open_images(items, 16, 20, limits=limits, epochs=2, workers=2, copy=True) as batches:
@@ -178,7 +186,7 @@ def test_a_missing_library_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "boto3", None)
     for url, library in (("https://a.example/b.jpg", "urllib3"), ("s3://bucket/b.jpg", "boto3")):
         with (
-            pytest.raises(UserError, match=rf"{library}.*pip install 'wallclock\[s3\]'"),
+            pytest.raises(UserError, match=rf"{library}.*pip install 'wallclock-images\[s3\]'"),
             open_images([url]) as batches,
         ):
             next(batches)
@@ -222,7 +230,9 @@ def test_a_header_is_parsed_once_and_nothing_hashed(monkeypatch: pytest.MonkeyPa
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's, of damaged metadata
 def test_what_validation_refuses_is_refused_here() -> None:
     """500 mutated files: but for what Pillow alone cannot identify, the same verdict."""
-    rng, files, limits = random.Random(3), seeds(), Limits(max_pixels=4_000_000)
+    rng = random.Random(3)
+    files = seeds()
+    limits = Limits(max_pixels=4_000_000)
     mutated = [mutate(rng.choice(files), rng, files) for _ in range(500)]
     with open_loader(
         [Source("", data) for data in mutated], [[*range(500)]], LoaderOptions(8)
@@ -244,32 +254,6 @@ def reason_to_refuse(data: bytes, limits: Limits) -> str:
 # --- order --------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    *(st.integers(0, 40), st.integers(1, 9), st.integers(1, 5), st.integers(0, 2**40)),
-    *(st.booleans(), st.booleans()),
-)
-def test_every_image_once_an_epoch(
-    n: int, batch: int, world: int, seed: int, shuffle: bool, drop_last: bool
-) -> None:
-    orders = [Order(n, batch, shuffle, seed, rank, world, drop_last) for rank in range(world)]
-    for epoch in range(3):
-        shares = []
-        for order in orders:
-            numbers = range(epoch * order.batches_per_epoch, (epoch + 1) * order.batches_per_epoch)
-            taken = [order.positions(number) for number in numbers]
-            assert all(len(one) == batch for one in (taken if drop_last else taken[:-1]))
-            shares.append([at - epoch * n for one in taken for at in one])
-        seen = sorted(at for share in shares for at in share)
-        assert seen == sorted(set(seen))
-        if drop_last:
-            assert len({len(share) for share in shares}) == 1
-            assert n - len(seen) < batch * world
-        else:
-            assert seen == list(range(n))
-            assert max(map(len, shares)) - min(map(len, shares)) <= 1
-
-
 @settings(max_examples=12, deadline=None)
 @given(st.integers(1, 12), st.integers(1, 3), st.integers(1, 3), st.data())
 def test_resumed_anywhere_it_goes_on_exactly(
@@ -279,16 +263,18 @@ def test_resumed_anywhere_it_goes_on_exactly(
     rank = data.draw(st.integers(0, world - 1))
     options: dict[str, Any] = {"batch": batch, "shuffle": True, "rank": rank, "epochs": epochs}
     options |= {"world_size": world, "workers": 2}
-    whole = positions_of(**options)
-    stop = data.draw(st.integers(0, len(whole)))
+    uninterrupted = positions_of(**options)
+    stop = data.draw(st.integers(0, len(uninterrupted)))
     with open_images(FILES, 8, **options) as batches:
-        assert len(batches) == len(whole)
+        assert len(batches) == len(uninterrupted)
         before = [list(next(batches).positions) for _ in range(stop)]
         state = batches.state_dict()
     with open_images(FILES, 8, **options) as batches:
         batches.load_state_dict(state)
-        after = [list(one.positions) for one in batches] if stop < len(whole) else []
-    assert before + after == whole
+        after: list[list[int]] = []
+        if stop < len(uninterrupted):
+            after = [list(loaded.positions) for loaded in batches]
+    assert before + after == uninterrupted
 
 
 def test_each_iteration_is_the_next_epoch() -> None:
@@ -319,8 +305,9 @@ def test_the_state_of_another_iteration_is_refused() -> None:
     ],
 )
 def test_mistakes_are_one_line(options: dict[str, Any], words: str) -> None:
+    arguments: dict[str, Any] = {"items": FILES} | options
     with pytest.raises(UserError, match=words) as caught:
-        next(open_images(**{"items": FILES, **options}))
+        next(open_images(**arguments))
     assert "\n" not in str(caught.value)
 
 
@@ -330,7 +317,7 @@ def test_mistakes_are_one_line(options: dict[str, Any], words: str) -> None:
 def test_a_leaked_loader_warns_and_its_threads_end() -> None:
     leaked = [open_images(FILES, 8, batch=1)]
     next(leaked[0])
-    threads = [one for one in threading.enumerate() if one.name.startswith("loader")]
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith("loader")]
     assert threads
     with pytest.warns(ResourceWarning, match="neither finished nor closed"):
         leaked.clear()
@@ -375,11 +362,13 @@ def test_training_images_are_augmented_anew_each_epoch() -> None:
         with open_images(FILES, 24, 11, copy=True, **options) as batches:
             return [batch.images for batch in batches]
 
-    first, again, other = images(1), images(1), images(2)
+    first = images(1)
+    again = images(1)
+    other = images(2)
     assert first[0].shape == (11, 24, 24, 3)
     assert not first[0].equal(first[1])
     assert not first[0].equal(other[0])
-    assert all(one.equal(same) for one, same in zip(first, again, strict=True))
+    assert all(batch.equal(same) for batch, same in zip(first, again, strict=True))
 
 
 def test_pixels_are_those_of_the_suite(tmp_path: Path) -> None:

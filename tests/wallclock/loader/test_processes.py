@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
@@ -70,17 +70,33 @@ def split(n: int, size: int) -> list[range]:
     return [range(start, min(start + size, n)) for start in range(0, n, size)]
 
 
-def loaded(
-    sources: Sequence[Source], batches: Any, processes: int = 1, **options: Any
-) -> list[tuple[Any, ...]]:
+class Copy(NamedTuple):
+    """What a batch held before the next one took its place."""
+
+    ids: list[str]
+    positions: list[int]
+    failures: list[Any]
+    infos: list[Any]
+    skipped: list[Any]
+    extracted: list[Any]
+    pixels: bytes
+
+
+def load(sources: Sequence[Source], batches: Any, processes: int = 1, **options: Any) -> list[Copy]:
     with open_loader(sources, batches, LoaderOptions(SIZE, **options), processes) as loader:
-        return [all_of(batch) for batch in loader]
+        return [copy_of(batch) for batch in loader]
 
 
-def all_of(batch: Batch) -> tuple[Any, ...]:
-    extras = batch.extras
-    parts = batch.ids, [*batch.positions], batch.failures, [*extras.infos], [*extras.skipped]
-    return *parts, [*extras.extracted], batch.images.tobytes()
+def copy_of(batch: Batch) -> Copy:
+    return Copy(
+        ids=[*batch.ids],
+        positions=[*batch.positions],
+        failures=[*batch.failures],
+        infos=[*batch.extras.infos],
+        skipped=[*batch.extras.skipped],
+        extracted=[*batch.extras.extracted],
+        pixels=batch.images.tobytes(),
+    )
 
 
 @pytest.mark.parametrize(
@@ -99,21 +115,21 @@ def test_same_batches_as_threads(
     hook = Hook(lambda info: info.digest == skipped, extract)
     recipe = replace(FAST, workers=workers)
     options: dict[str, Any] = {"hook": hook, "recipe": recipe, "hashes": True}
-    expected = loaded(sources, split(n, size), **options)
-    assert loaded(sources, split(n, size), processes=processes, **options) == expected
-    assert sum(len(of[0]) for of in expected) == n - 2
-    assert sum(len(of[4]) for of in expected) == 1
+    expected = load(sources, split(n, size), **options)
+    assert load(sources, split(n, size), processes=processes, **options) == expected
+    assert sum(len(batch.ids) for batch in expected) == n - 2
+    assert sum(len(batch.skipped) for batch in expected) == 1
 
 
 def test_a_batch_stays_as_it_is_until_the_next(tmp_path: Path) -> None:
     # Seven batches: three buffers would get the same ones of six again.
     sources, batches = sources_in(tmp_path, 14), split(14, 2) * 5
-    expected = loaded(sources, batches)
+    expected = load(sources, batches)
     with open_loader(sources, batches, OPTIONS, 2) as loader:
-        for of in expected:
+        for copy in expected:
             batch = next(loader)
             time.sleep(0.02)  # the processes fill whatever buffers they have
-            assert batch.images.tobytes() == of[-1]
+            assert batch.images.tobytes() == copy.pixels
 
 
 def test_one_large_picture_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +144,7 @@ def test_one_large_picture_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
         shared[inside] = 0
 
     sources = sources_in(tmp_path, 8)
-    assert len(loaded(sources, split(8, 2), processes=2, hook=Hook(extract=extract))) == 4
+    assert len(load(sources, split(8, 2), processes=2, hook=Hook(extract=extract))) == 4
     assert not shared[overlapped]
 
 
@@ -147,7 +163,7 @@ def test_batches_are_computed_where_they_are_loaded(tmp_path: Path) -> None:
             return range(2 * index, 2 * index + 2)
 
     sources, batches = sources_in(tmp_path, 12), Counted()
-    assert len(loaded(sources, batches, processes=2)) == 6
+    assert len(load(sources, batches, processes=2)) == 6
     assert not batches.asked
 
 
@@ -220,7 +236,8 @@ def test_the_consumer_is_killed(tmp_path: Path, signal_number: int) -> None:
         _, errors = consumer.communicate(timeout=30)
     _, alive = psutil.wait_procs(children, timeout=30)
     assert not alive
-    assert errors.count("Traceback") == (signal_number == signal.SIGINT), errors
+    tracebacks = 1 if signal_number == signal.SIGINT else 0
+    assert errors.count("Traceback") == tracebacks, errors
 
 
 def test_forked_beside_threads_in_inference_mode(tmp_path: Path) -> None:
@@ -231,15 +248,15 @@ def test_forked_beside_threads_in_inference_mode(tmp_path: Path) -> None:
     other = threading.Thread(target=over.wait)
     other.start()
     sources = sources_in(tmp_path, 6)
-    expected = loaded(sources, split(6, 2))
+    expected = load(sources, split(6, 2))
     try:
         with torch.inference_mode():
-            found = loaded(sources, split(6, 2), processes=2)
+            batches = load(sources, split(6, 2), processes=2)
     finally:
         over.set()
         other.join()
-    assert [of[-1] for of in found] == [of[-1] for of in expected]
-    assert np.frombuffer(found[0][-1], np.uint8).any()
+    assert [batch.pixels for batch in batches] == [batch.pixels for batch in expected]
+    assert np.frombuffer(batches[0].pixels, np.uint8).any()
 
 
 LIBRARY_OPTIONS: list[dict[str, Any]] = [
@@ -255,14 +272,14 @@ def test_images_opened_by_processes(tmp_path: Path, options: dict[str, Any]) -> 
     """The same batches as by threads, also from the middle on."""
     sources_in(tmp_path, 11, damaged=7)
     opened = [open_images(tmp_path, SIZE, 2, processes=n, **options) for n in (1, 3)]
-    expected, found = ([all_of(batch) for batch in batches] for batches in opened)
-    assert found == expected
-    assert any(of[0] for of in expected) == ("limits" not in options)
+    by_threads, by_processes = ([copy_of(batch) for batch in batches] for batches in opened)
+    assert by_processes == by_threads
+    assert any(batch.ids for batch in by_threads) == ("limits" not in options)
 
     state = {**opened[0].state_dict(), "batches": 1}
     opened[1].load_state_dict(state)
     with opened[1]:
-        assert all_of(next(opened[1])) == expected[1]
+        assert copy_of(next(opened[1])) == by_threads[1]
         assert len(multiprocessing.active_children()) == 3
 
 

@@ -17,7 +17,9 @@ from wallclock.loader.ring import CHUNK, Chunk, Ring, buffers_for, compact
     seed=st.integers(0, 2**32 - 1),
 )
 def test_ordered_and_complete(sizes: list[int], buffers: int, failed: set[int], seed: int) -> None:
-    rng, positions, start = random.Random(seed), [], 0
+    rng = random.Random(seed)
+    positions: list[list[int]] = []
+    start = 0
     for size in sizes:
         positions.append(list(range(start, start + size)))
         start += size

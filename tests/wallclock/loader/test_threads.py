@@ -66,8 +66,8 @@ def test_ranges_for_nsight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with open_threads(manifest, recipe, MODEL, [list(range(12))]) as loader:
         assert len(next(loader).ids) == 11
     for thread in {thread for thread, _ in events}:
-        of_one = [name for at, name in events if at == thread]
-        assert set(of_one[1::2]) == {"end"}
+        in_thread = [name for at, name in events if at == thread]
+        assert set(in_thread[1::2]) == {"end"}
     names = [name for _, name in events]
     assert [names.count(name) for name in ("read", "decode", "resize")] == [12, 11, 11]
 
@@ -88,7 +88,7 @@ def disturb(patch: pytest.MonkeyPatch, seed: int, failures: set[str], crash: str
     """Workers with random delays, that fail on the images named, and crash at one."""
     build = loader_package.in_place_stages
 
-    def rows(recipe: Recipe, model: ModelSpec, reader: Any) -> Any:
+    def build_disturbed(recipe: Recipe, model: ModelSpec, reader: Any) -> Any:
         loader, rng = build(recipe, model, reader), random.Random(seed)
 
         def decode(item: Any, data: bytes) -> Any:
@@ -101,7 +101,7 @@ def disturb(patch: pytest.MonkeyPatch, seed: int, failures: set[str], crash: str
 
         return replace(loader, decode=decode)
 
-    patch.setattr(loader_package, "in_place_stages", rows)
+    patch.setattr(loader_package, "in_place_stages", build_disturbed)
 
 
 @settings(max_examples=15, deadline=None)
@@ -110,7 +110,9 @@ def test_order_and_ids_under_delays_and_failures(
     tiny: Manifest, seed: int, n: int, size: int, workers: int, failed: set[int]
 ) -> None:
     truth, bad = loaded_one_by_one(tiny, RECIPE), {tiny.items[index].id for index in failed}
-    recipe, seen, lost = replace(RECIPE, workers=workers), list[str](), list[str]()
+    recipe = replace(RECIPE, workers=workers)
+    seen: list[str] = []
+    lost: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         disturb(patch, seed, bad)
         with open_threads(tiny, recipe, MODEL, split(n, size)) as loader:
@@ -171,13 +173,13 @@ def test_worker_times_add_up(tiny: Manifest) -> None:
         times = loader.worker_times()
         workers = loader.stats()["workers"]
     assert len(times) == len(workers) == 3
-    assert sum(one.images for one in times) == sum(len(mark.times) for mark in marks) == 300
-    for number, one in enumerate(times):
-        own = [mark.times for mark in marks if mark.lane == f"thread {number}"]
-        spent = sum((np.diff(at, axis=1).sum(axis=0) for at in own), np.zeros(3, np.int64))
-        assert one.stage_ns == spent.tolist()
+    assert sum(worker.images for worker in times) == sum(len(mark.times) for mark in marks) == 300
+    for number, worker in enumerate(times):
+        marked = [mark.times for mark in marks if mark.lane == f"thread {number}"]
+        spent = sum((np.diff(at, axis=1).sum(axis=0) for at in marked), np.zeros(3, np.int64))
+        assert worker.stage_ns == spent.tolist()
         assert workers[number]["decode_s"] == pytest.approx(spent[1] / 1e9)
-        assert one.wait_ns >= 0
+        assert worker.wait_ns >= 0
 
 
 def test_memory_is_bounded_by_the_ring(tiny: Manifest) -> None:
@@ -186,7 +188,7 @@ def test_memory_is_bounded_by_the_ring(tiny: Manifest) -> None:
         time.sleep(0.2)
         ring = loader.stats()["ring_batches"]
         assert ring == loader.prefetched == buffers_for(3, 8)
-        assert sum(one.images for one in loader.worker_times()) <= ring * 8
+        assert sum(worker.images for worker in loader.worker_times()) <= ring * 8
         assert loader.stats()["ring_mib"] * 2**20 == ring * 8 * SIZE * SIZE * 3
 
 
@@ -231,12 +233,12 @@ def test_a_slow_sink_blocks_put() -> None:
 
     with open_writer(write, lambda: None, in_thread=True) as sink:
 
-        def feeding() -> None:
+        def put_batches() -> None:
             for number in range(20):
                 sink.put(["a"], np.zeros((1, 4), np.float32), 0)
                 put.append(number)
 
-        feeder = threading.Thread(target=feeding)
+        feeder = threading.Thread(target=put_batches)
         feeder.start()
         time.sleep(0.1)
         n_put = len(put)
@@ -248,7 +250,8 @@ def test_a_slow_sink_blocks_put() -> None:
         assert sink.wait_ns > 0
 
 
-def interrupted(folder: Path, seed: int, seconds: float) -> None:
+def interrupt_script(folder: Path, seed: int, seconds: float) -> None:
+    """Run a pass in a process that gets a SIGINT after so many seconds; it must end."""
     script = Path(__file__).with_name("threads_script.py")
     arguments = [sys.executable, str(script), str(folder), str(seed), f"{seconds}"]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
@@ -257,14 +260,14 @@ def interrupted(folder: Path, seed: int, seconds: float) -> None:
 
 
 def test_an_interrupt_ends_the_pass(tiny: Manifest) -> None:
-    interrupted(tiny.root, 0, 0.2)
+    interrupt_script(tiny.root, 0, 0.2)
 
 
 @pytest.mark.slow
 def test_interrupts_at_random_moments(tiny: Manifest) -> None:
     rng = random.Random(0)
     for seed in range(60):
-        interrupted(tiny.root, seed, rng.choice([rng.uniform(0, 0.02), rng.uniform(0, 0.4)]))
+        interrupt_script(tiny.root, seed, rng.choice([rng.uniform(0, 0.02), rng.uniform(0, 0.4)]))
 
 
 @pytest.mark.slow
@@ -280,13 +283,13 @@ def test_random_faults_end_every_pass(tiny: Manifest) -> None:
             crash = f"image {rng.randrange(30)}" if trouble == "crash" else ""
             disturb(patch, seed, {f"image {rng.randrange(30)}"}, crash)
             arguments = (tiny, recipe, split(n, size), trouble, rng)
-            trial = threading.Thread(target=one_pass, args=arguments)
+            trial = threading.Thread(target=run_pass, args=arguments)
             trial.start()
             trial.join(30)
             assert not trial.is_alive(), f"seed {seed} hangs"
 
 
-def one_pass(
+def run_pass(
     tiny: Manifest, recipe: Recipe, positions: list[list[int]], trouble: str, rng: random.Random
 ) -> None:
     stop = rng.randrange(len(positions))
@@ -316,12 +319,12 @@ def test_an_interrupted_start_leaves_no_thread_behind(monkeypatch: pytest.Monkey
         time.sleep(0.2)
         done.append(True)
 
-    def interrupted(timeout: float | None = None) -> bool:
+    def interrupt(timeout: float | None = None) -> bool:
         raise KeyboardInterrupt
 
     hand = JoinableThread(work, "test")
     # `Thread.start` has begun the thread by then, and waits to hear from it.
-    monkeypatch.setattr(hand._thread._started, "wait", interrupted)  # type: ignore[attr-defined]
+    monkeypatch.setattr(hand._thread._started, "wait", interrupt)  # type: ignore[attr-defined]
     with pytest.raises(KeyboardInterrupt):
         hand.start()
     monkeypatch.undo()

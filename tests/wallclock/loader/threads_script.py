@@ -23,7 +23,9 @@ from wallclock.recipe import ModelSpec, Recipe
 def main() -> None:
     # A background job of a script ignores it, and so does what that starts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    folder, seed, seconds = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    folder = Path(sys.argv[1])
+    seed = int(sys.argv[2])
+    seconds = float(sys.argv[3])
     rng = random.Random(seed)
     items = [
         Item(path.name, path.name, path.stat().st_size, 16, 12, "", "jpeg", "baseline", 3, 0)

@@ -33,10 +33,12 @@ def test_variance_costs_most_at_the_knee_and_depth_buys_it_back() -> None:
 
 def test_the_deep_queue_of_one_worker_is_lindleys() -> None:
     """Lindley's recursion, W' = max(0, W + S - T), on the same draws: the same departures."""
-    count, load, step = 600, 1.0, 0.8
+    count = 600
+    load, step = 1.0, 0.8
     rng = random.Random(3)
     loads, steps = (queueing._draw(rng, mean, 0.6, count) for mean in (load, step))
-    arrival, wait, departures = 0.0, 0.0, []
+    arrival, wait = 0.0, 0.0
+    departures = []
     for i in range(count):
         arrival += loads[i]
         if i:

@@ -19,14 +19,16 @@ from tests.conftest import ROOT
 from tests.wallclock.service.toy import POISON
 
 WORDS = (
-    *(
-        "module=tests.wallclock.service.toy:Toy",
-        "allow_private=true",
-        "port=0",
-        "wait_s=1",
-        "retry_s=0",
-    ),
-    *("connect_s=1", "read_s=1", "callback_patience_s=60", "grace_s=20", "log=warning"),
+    "module=tests.wallclock.service.toy:Toy",
+    "allow_private=true",
+    "port=0",
+    "wait_s=1",
+    "retry_s=0",
+    "connect_s=1",
+    "read_s=1",
+    "callback_patience_s=60",
+    "grace_s=20",
+    "log=warning",
 )
 
 
@@ -46,7 +48,9 @@ class Bed:
     ) -> None:
         for n in (*range(20), POISON):
             (folder / str(n)).write_bytes(bytes([n, 0]))
-        self._stack, self.journal, self.log = stack, folder / "journal", folder / "log"
+        self._stack = stack
+        self.journal = folder / "journal"
+        self.log = folder / "log"
         self.calls, self.calls_process = stack.enter_context(process("callbacks"))
         self.images, _ = stack.enter_context(process("images", "--folder", str(folder)))
         self.sqs = sqs
@@ -72,7 +76,7 @@ class Bed:
             ten = bodies[at : at + 10]
             entries = [{"Id": str(n), "MessageBody": text} for n, text in enumerate(ten)]
             sent = self._client.send_message_batch(QueueUrl="work", Entries=entries)
-            ids |= {one["MessageId"] for one in sent["Successful"]}
+            ids |= {entry["MessageId"] for entry in sent["Successful"]}
         return ids
 
     @contextmanager
@@ -106,17 +110,17 @@ class Bed:
     def count(self, queue: str, kind: str = "") -> int:
         """Messages of a queue; of one kind (NotVisible) if given."""
         kinds = [kind] if kind else ["", "NotVisible"]
-        shown = self._client.get_queue_attributes(QueueUrl=queue, AttributeNames=["All"])
-        return sum(int(shown["Attributes"][f"ApproximateNumberOfMessages{k}"]) for k in kinds)
+        answer = self._client.get_queue_attributes(QueueUrl=queue, AttributeNames=["All"])
+        return sum(int(answer["Attributes"][f"ApproximateNumberOfMessages{k}"]) for k in kinds)
 
     def dead(self) -> dict[str, tuple[str, str]]:
         """Dead letters, body → stage and reason."""
         letters = {}
         values = {"QueueUrl": "dead", "MaxNumberOfMessages": 10, "MessageAttributeNames": ["All"]}
         while messages := self._client.receive_message(**values).get("Messages"):
-            for one in messages:
-                texts = {k: v["StringValue"] for k, v in one["MessageAttributes"].items()}
-                letters[one["Body"]] = (texts["wallclock.stage"], texts["wallclock.reason"])
+            for message in messages:
+                texts = {k: v["StringValue"] for k, v in message["MessageAttributes"].items()}
+                letters[message["Body"]] = (texts["wallclock.stage"], texts["wallclock.reason"])
         return letters
 
 

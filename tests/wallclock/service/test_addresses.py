@@ -15,8 +15,9 @@ from harness.testbed.images import ImageServer
 from harness.testbed.serving import listening
 from wallclock.service import addresses
 from wallclock.service.addresses import is_public
-from wallclock.service.download import Downloader, DownloadSettings
+from wallclock.service.download import Downloader
 from wallclock.service.module import ItemError
+from wallclock.service.settings import DownloadSettings
 
 NOT_PUBLIC = "the host's address is not public (allow_private=true allows it)"
 
@@ -95,8 +96,17 @@ def test_refused_by_text(url: str, reason: str) -> None:
 @pytest.mark.parametrize(
     "host",
     [
-        *("127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "localhost", "0.0.0.0", "[::]"),
-        *("169.254.169.254", "[fd00:ec2::254]", "[fe80::1%25lo]", "10.0.0.1", "0x7f000001"),
+        "127.0.0.1",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+        "localhost",
+        "0.0.0.0",
+        "[::]",
+        "169.254.169.254",
+        "[fd00:ec2::254]",
+        "[fe80::1%25lo]",
+        "10.0.0.1",
+        "0x7f000001",
         "①②⑦.0.0.1",  # the same in other digits
     ],
 )
@@ -168,8 +178,8 @@ def test_a_name_that_changes_its_address_between_two_requests(tmp_path: Path) ->
     server = ImageServer(tmp_path)
 
     async def get() -> None:
-        async with listening(server.handle) as one, listening(server.handle) as two:
-            first, second = (int(url.rpartition(":")[2]) for url in (one, two))
+        async with listening(server.handle) as first_url, listening(server.handle) as second_url:
+            first, second = (int(url.rpartition(":")[2]) for url in (first_url, second_url))
             resolver = Resolver(["10.0.0.1", "127.0.0.1"], ["127.0.0.2"])
             values = DownloadSettings(ports=f"{first},{second}")
             async with Downloader(values, resolver=resolver) as downloader:

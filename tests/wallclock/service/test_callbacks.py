@@ -11,15 +11,9 @@ from harness.testbed.faults import Faults
 from harness.testbed.server import Handler, Request, Response
 from harness.testbed.serving import listening
 from wallclock.service import callbacks
-from wallclock.service.callbacks import (
-    SECRET,
-    SIGNATURE,
-    CallbackSender,
-    CallbackSettings,
-    sign,
-    verify_signature,
-)
+from wallclock.service.callbacks import SECRET, SIGNATURE, CallbackSender, sign, verify_signature
 from wallclock.service.module import ItemError
+from wallclock.service.settings import CallbackSettings
 
 BODY = b'{"id":"1","result":[0.5]}'
 
@@ -134,8 +128,8 @@ def test_what_a_receiver_sees(secret: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_signature() -> None:
     # echo -n '1000.{}' | openssl dgst -sha256 -hmac secret
-    known = "026360fb6284f077f1148b1ae7c62679730497810a6a0321574de01e8b009e7a"
-    assert sign("secret", b"{}", 1000) == f"t=1000,v1={known}"
+    expected = "026360fb6284f077f1148b1ae7c62679730497810a6a0321574de01e8b009e7a"
+    assert sign("secret", b"{}", 1000) == f"t=1000,v1={expected}"
 
 
 @pytest.mark.parametrize(

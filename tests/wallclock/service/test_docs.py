@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 from contextlib import ExitStack, suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ import pytest
 from tests import making
 from tests.conftest import ROOT
 from tests.wallclock.service.test_examples import results
-from wallclock.service.callbacks import SECRET, SIGNATURE, CallbackSettings, sign
-from wallclock.service.download import DownloadSettings
+from wallclock.service.callbacks import SECRET, SIGNATURE, sign
+from wallclock.service.settings import read, read_file
 
 TEXT = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
 
@@ -50,11 +49,13 @@ def test_a_receiver(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not names["is_genuine"](headers, b"[]")
 
 
-def test_every_setting_of_requests_is_described() -> None:
-    described = re.findall(r"^\| (`.*?`) \|", TEXT, flags=re.MULTILINE)
-    listed = {name for cell in described for name in re.findall(r"`(\w+)`", cell)}
-    known = {item.name for cls in (DownloadSettings, CallbackSettings) for item in fields(cls)}
-    assert known <= listed
+def test_the_settings_file_is_valid(tmp_path: Path) -> None:
+    path = tmp_path / "service.yaml"
+    (content,) = blocks("yaml")
+    path.write_text(content)
+    setup = read(["module=tests.wallclock.service.toy:Toy"], read_file(str(path)))
+    assert setup.service.batch == 32
+    assert (setup.download.attempts, setup.callback.attempts) == (2, 3)
 
 
 @pytest.mark.slow

@@ -20,8 +20,9 @@ from harness.testbed.server import Handler, Request, Response
 from harness.testbed.serving import listening
 from wallclock.constraints import build
 from wallclock.errors import UserError
-from wallclock.service.download import Downloader, DownloadSettings
+from wallclock.service.download import Downloader
 from wallclock.service.module import ItemError
+from wallclock.service.settings import DownloadSettings
 
 IMAGE = bytes(range(250)) * 4
 

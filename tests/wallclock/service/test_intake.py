@@ -48,7 +48,9 @@ class FakeQueue:
 
 class Case:
     def __init__(self, *deliveries: list[Message]) -> None:
-        self.now, self.metrics, self.items = 0.0, Metrics(), list[Item]()
+        self.now = 0.0
+        self.metrics = Metrics()
+        self.items: list[Item] = []
         self.queue = FakeQueue(*deliveries)
         bound = Bound(30, 100, 100)
         times: dict[str, Any] = {"wait_s": 0, "retry_s": 10, "clock": lambda: self.now}

@@ -16,7 +16,7 @@ class Clock:
         return self.now
 
 
-def held(visibility_s: float = 30) -> tuple[Clock, Leases, Lease]:
+def hold_message(visibility_s: float = 30) -> tuple[Clock, Leases, Lease]:
     """A message that a call of second 100 has brought by second 102."""
     clock = Clock()
     leases = Leases(visibility_s, clock, remembered=2)
@@ -27,7 +27,7 @@ def held(visibility_s: float = 30) -> tuple[Clock, Leases, Lease]:
 
 
 def test_deadline_counts_from_before_the_call() -> None:
-    clock, leases, lease = held()
+    clock, leases, lease = hold_message()
     clock.now = 129.9
     assert leases.usable(lease)
     clock.now = 130
@@ -37,7 +37,7 @@ def test_deadline_counts_from_before_the_call() -> None:
 
 
 def test_heartbeat_at_a_third_again_after_a_sixth_until_accepted() -> None:
-    clock, leases, lease = held()
+    clock, leases, lease = hold_message()
     clock.now = 109
     assert (leases.due(), leases.lag_s()) == ([], 0)
     clock.now = 111
@@ -53,7 +53,7 @@ def test_heartbeat_at_a_third_again_after_a_sixth_until_accepted() -> None:
 
 
 def test_refused_extension_loses_the_lease() -> None:
-    _, leases, lease = held()
+    _, leases, lease = hold_message()
     assert leases.refused(lease, "a1")
     assert not leases.usable(lease)
     assert leases.receive(Message("a", "a2", "", 2), 103)[0] == "new"
@@ -61,7 +61,7 @@ def test_refused_extension_loses_the_lease() -> None:
 
 def test_delivered_again_while_held() -> None:
     """The newer handle counts; what is said of the older one changes nothing."""
-    clock, leases, lease = held()
+    clock, leases, lease = hold_message()
     clock.now = 120
     assert leases.receive(Message("a", "a2", "", 2), 119) == ("held", lease)
     assert (lease.message.handle, lease.deadline_s) == ("a2", 149)
@@ -72,7 +72,7 @@ def test_delivered_again_while_held() -> None:
 
 
 def test_settled_message_is_known_when_it_comes_again() -> None:
-    _, leases, lease = held()
+    _, leases, lease = hold_message()
     leases.settled(lease)
     leases.release(lease)
     kind, again = leases.receive(Message("a", "a2", "", 2), 103)
@@ -83,12 +83,12 @@ def test_settled_message_is_known_when_it_comes_again() -> None:
 
 
 def test_given_up() -> None:
-    _, leases, lease = held()
+    _, leases, lease = hold_message()
     leases.give_up(lease)
-    assert (leases.held(), leases.usable(lease), leases.expire()) == ([], False, [])
+    assert (leases.all(), leases.usable(lease), leases.expire()) == ([], False, [])
     new = leases.receive(Message("a", "a2", "", 2), 103)[1]
     leases.release(lease)  # late: another lease of the message is held
-    assert leases.held() == [new]
+    assert leases.all() == [new]
 
 
 @settings(max_examples=40)
@@ -108,7 +108,7 @@ def test_never_held_beyond_the_queue_s_own_deadline(steps: list[str]) -> None:
             asked += [(lease.message.handle, clock.now) for lease in leases.due()]
         elif step == "answer" and asked:
             handle, at = asked.pop(0)
-            ours = leases.held()
+            ours = leases.all()
             if handle == f"h{n}" and visible_s > clock.now:
                 visible_s = clock.now + 9
                 for lease in ours:
@@ -116,7 +116,7 @@ def test_never_held_beyond_the_queue_s_own_deadline(steps: list[str]) -> None:
         elif step == "wait":
             clock.now += 1
             leases.expire()
-        for lease in leases.held():
+        for lease in leases.all():
             assert not leases.usable(lease) or lease.deadline_s <= visible_s
 
 

@@ -1,21 +1,23 @@
 """What a message's body may be, and the settings of the service and of a user's module."""
 
 import sys
-from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pytest
 
-from wallclock.__main__ import _file, main
+from wallclock.__main__ import main
+from wallclock.constraints import Help, Setting
 from wallclock.errors import UserError
-from wallclock.service.callbacks import CallbackSettings
 from wallclock.service.module import ItemError, Module, Request
-from wallclock.service.settings import ServiceSettings, read
+from wallclock.service.settings import describe_module, read, read_file
 
 
 class Toy(Module):
-    def __init__(self, batch: int = 1, scale: float = 1.0, name: str = "") -> None:
+    def __init__(
+        self, batch: int = 1, scale: Annotated[float, Help("of the values")] = 1.0, name: str = ""
+    ) -> None:
         self.values = (batch, scale, name)
 
     def preprocess(self, image: bytes, request: Request) -> np.ndarray:
@@ -81,15 +83,23 @@ def test_mistakes_are_one_line(words: list[str], reason: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_example_file_has_the_defaults() -> None:
-    values = _file(str(Path(__file__).parents[2] / "conf" / "service" / "default.yaml"))
-    setup = read([TOY], values)
-    assert replace(setup.service, module=ServiceSettings.module) == ServiceSettings()
-    assert values["module"] == ServiceSettings.module
-    assert setup.callback == CallbackSettings()
-    assert {name for name in values if name in ServiceSettings.__dataclass_fields__} == set(
-        ServiceSettings.__dataclass_fields__
+def test_settings_of_a_yaml_file(tmp_path: Path) -> None:
+    path = tmp_path / "service.yaml"
+    path.write_text(
+        "batch: 32\nretry_s: 1\nports: 80,443\ndead_letter:\n"
+        "attempts: 3  # of both\ndownload:\n  attempts: 2\n  max_bytes: 20000000\n"
     )
+    setup = read([TOY, "retry_s=2"], read_file(str(path)))
+    assert (setup.service.batch, setup.service.retry_s) == (32, 2)
+    assert setup.service.dead_letter == ""
+    assert (setup.download.attempts, setup.download.max_bytes) == (2, 20_000_000)
+    assert (setup.callback.attempts, setup.callback.ports) == (3, "80,443")
+
+
+def test_settings_of_a_module_are_described() -> None:
+    """`batch` is the service's."""
+    expected = [Setting("scale", "1", "of the values", ""), Setting("name", "", "", "")]
+    assert describe_module(Toy) == expected
 
 
 @pytest.mark.parametrize(
@@ -97,7 +107,6 @@ def test_example_file_has_the_defaults() -> None:
     [
         ("bach=1", "no setting is called 'bach'"),
         ("config=none.yaml", "config=none.yaml: [Errno 2] No such file"),
-        ("config=text.yaml", "config=text.yaml: give it lines of `setting: value`"),
     ],
 )
 def test_command_says_what_is_wrong(
@@ -107,7 +116,6 @@ def test_command_says_what_is_wrong(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (tmp_path / "text.yaml").write_text("- a\n- list\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr("sys.path", [*sys.path])

@@ -21,7 +21,7 @@ POLICY = {"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:{ACCOUNT}:dead", "maxRe
 
 
 @asynccontextmanager
-async def opened(server: SqsServer, **options: Any) -> AsyncIterator[tuple[Queue, str]]:
+async def open_queue(server: SqsServer, **options: Any) -> AsyncIterator[tuple[Queue, str]]:
     """A queue with a dead-letter queue, visibility 7 s, and the server's URL."""
     await server.call("CreateQueue", {"QueueName": "dead"})
     attributes = {"VisibilityTimeout": "7", "RedrivePolicy": json.dumps(POLICY)}
@@ -37,7 +37,7 @@ async def opened(server: SqsServer, **options: Any) -> AsyncIterator[tuple[Queue
 def test_calls() -> None:
     async def calls() -> None:
         server = SqsServer()
-        async with opened(server) as (queue, url):
+        async with open_queue(server) as (queue, url):
             assert (queue.visibility_s, queue.max_receives) == (7, 3)
             assert queue.dead_letter == f"{url}/{ACCOUNT}/dead"
             kept = {"trace": {"DataType": "String", "StringValue": "t"}}
@@ -52,15 +52,13 @@ def test_calls() -> None:
             assert await queue.delete(handles) == [True, False, True]
             assert await queue.hide([(handles[0], 5), (first[2].handle, 0)]) == [False, True]
             again = await queue.receive(10, 0)
-            assert [(one.id, one.n_received) for one in again] == [(first[2].id, 2)]
+            assert [(message.id, message.n_received) for message in again] == [(first[2].id, 2)]
             await queue.bury(again[0], ItemError("decode", "two\nlines"))
         dead = {"QueueUrl": "dead", "MessageAttributeNames": ["All"]}
         (letter,) = (await server.call("ReceiveMessage", dead))["Messages"]
         assert letter["Body"] == "2é"
         texts = {k: v["StringValue"] for k, v in letter["MessageAttributes"].items()}
-        assert texts == {
-            **{"trace": "t", "wallclock.stage": "decode", "wallclock.reason": "two lines"}
-        }
+        assert texts == {"trace": "t", "wallclock.stage": "decode", "wallclock.reason": "two lines"}
 
     asyncio.run(calls())
 
@@ -68,7 +66,7 @@ def test_calls() -> None:
 def test_unreachable_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def calls() -> None:
         server = SqsServer()
-        async with opened(server) as (queue, _):
+        async with open_queue(server) as (queue, _):
             endpoint, queue._endpoint = queue._endpoint, "http://127.0.0.1:1/"
             for _ in range(3):
                 with pytest.raises(QueueError, match="Cannot connect"):
@@ -79,9 +77,8 @@ def test_unreachable_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
             assert queue.reachable
 
     asyncio.run(calls())
-    assert [record.message for record in caplog.records] == [
-        *("queue unreachable", "queue reachable again")
-    ]
+    messages = [record.message for record in caplog.records]
+    assert messages == ["queue unreachable", "queue reachable again"]
 
 
 class Temporary:
@@ -104,13 +101,14 @@ def test_signature_with_credentials_that_are_fetched_beside_the_event_loop(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     queue = Queue("https://sqs.eu-west-1.amazonaws.com/1/work", 0, "dead", 5)
-    queue._credentials = credentials = Temporary()
+    credentials = Temporary()
+    queue._credentials = credentials
     headers = asyncio.run(queue._signed("SendMessage", b"{}"))
     assert headers["X-Amz-Security-Token"] == "token"
     assert headers["X-Amz-Target"] == "AmazonSQS.SendMessage"
     assert headers["Authorization"].startswith("AWS4-HMAC-SHA256 Credential=key/")
     assert "/eu-west-1/sqs/aws4_request" in headers["Authorization"]
-    in_loop = [one == threading.get_ident() for one in credentials.threads]
+    in_loop = [thread == threading.get_ident() for thread in credentials.threads]
     assert in_loop == [False, True]
 
 

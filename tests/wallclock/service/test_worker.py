@@ -32,7 +32,9 @@ class Bed:
         for n in (*range(20), POISON):
             (folder / str(n)).write_bytes(bytes([n, 0]))
         (folder / "short").write_bytes(b"x")
-        self.sqs, self.images, self.calls = SqsServer(), ImageServer(folder), CallbackReceiver()
+        self.sqs = SqsServer()
+        self.images = ImageServer(folder)
+        self.calls = CallbackReceiver()
 
     async def run(self, bodies: Sequence[str], *words: str, until: int) -> str:
         """Serve these messages until so many have been called back or are dead; the metrics."""
@@ -49,21 +51,21 @@ class Bed:
             for body in bodies:
                 text = body.replace("IMAGES", images).replace("CALLS", calls)
                 await self.sqs.call("SendMessage", {"QueueUrl": "work", "MessageBody": text})
-            own = ["module=tests.wallclock.service.toy:Toy", "wait_s=0", "allow_private=true"]
+            fixed = ["module=tests.wallclock.service.toy:Toy", "wait_s=0", "allow_private=true"]
             with socket.create_server(("127.0.0.1", 0)) as free:
                 port = free.getsockname()[1]
-            setup = read([*own, f"port={port}", "retry_s=0", "grace_s=5", *words], {})
+            setup = read([*fixed, f"port={port}", "retry_s=0", "grace_s=5", *words], {})
             worker = Worker(f"{queue}/{ACCOUNT}/work", setup, Toy())
             served = asyncio.create_task(worker.run())
             async with asyncio.timeout(20):
-                while not served.done() and await self.settled() < until:
+                while not served.done() and await self.count_settled() < until:
                     await asyncio.sleep(0.01)
                 if served.done():
                     await served  # raises
-                shown = await self.probe(port)
+                metrics = await self.probe(port)
                 worker.stop()
                 assert await served == 0
-        return shown
+        return metrics
 
     async def probe(self, port: int) -> str:
         """The metrics; the service is healthy and ready."""
@@ -77,12 +79,12 @@ class Bed:
     async def counts(self, queue: str) -> tuple[int, int]:
         """Messages that are visible, and that are held."""
         names = {"QueueUrl": queue, "AttributeNames": ["All"]}
-        shown = (await self.sqs.call("GetQueueAttributes", names))["Attributes"]
-        kinds = ("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
-        visible, held = (int(shown[kind]) for kind in kinds)
-        return visible, held
+        attributes = (await self.sqs.call("GetQueueAttributes", names))["Attributes"]
+        visible = int(attributes["ApproximateNumberOfMessages"])
+        in_flight = int(attributes["ApproximateNumberOfMessagesNotVisible"])
+        return visible, in_flight
 
-    async def settled(self) -> int:
+    async def count_settled(self) -> int:
         return len(self.calls.accepted) + sum(await self.counts("dead"))
 
 
@@ -99,11 +101,11 @@ def test_every_message_is_called_back_or_dead_lettered(
 
     async def serve() -> tuple[Bed, list[Any]]:
         bed = Bed(tmp_path)
-        shown = await bed.run([*bad, *good], until=25)
+        metrics = await bed.run([*bad, *good], until=25)
         outcomes = {"delivered": 20, "dead_lettered": 5, "retried": 1, "lost": 0, "duplicate": 0}
         for outcome, n in outcomes.items():
-            assert f'wallclock_service_messages_total{{outcome="{outcome}"}} {n}.0' in shown
-        assert "wallclock_service_redeliveries_total 1.0" in shown
+            assert f'wallclock_service_messages_total{{outcome="{outcome}"}} {n}.0' in metrics
+        assert "wallclock_service_redeliveries_total 1.0" in metrics
         assert await bed.counts("work") == (0, 0)
         dead = {"QueueUrl": "dead", "MaxNumberOfMessages": 10, "MessageAttributeNames": ["All"]}
         return bed, (await bed.sqs.call("ReceiveMessage", dead))["Messages"]
@@ -145,7 +147,7 @@ def test_failed_image_is_freed_without_a_collection(
 def test_stop_returns_what_is_not_finished(tmp_path: Path) -> None:
     async def serve() -> None:
         bed = Bed(tmp_path)
-        await bed.run([*[body("1?latency_s=30")] * 15, body(2)], "grace_s=0", until=1)
+        await bed.run([body("1?latency_s=30")] * 15 + [body(2)], "grace_s=0", until=1)
         assert await bed.counts("work") == (15, 0)  # visible at once
 
     asyncio.run(serve())

@@ -62,14 +62,14 @@ def test_narrow_image_gets_the_central_crop() -> None:
 def test_distribution_over_images_and_epochs() -> None:
     drawn = [augment.draw(400, 400, 7, epoch, index) for epoch in range(40) for index in range(50)]
     assert len(set(drawn)) == 2000
-    flips, *factors = np.array([one[4:] for one in drawn]).T
+    flips, *factors = np.array([augmentation[4:] for augmentation in drawn]).T
     assert 0.45 < flips.mean() < 0.55
     for factor in factors:
         assert abs(factor.mean() - 1) < 0.02
         assert (factor.min() > 0.6) & (factor.max() < 1.4) & (factor.std() > 0.2)
-    ratios = np.array([one.width / one.height for one in drawn])
+    ratios = np.array([crop.width / crop.height for crop in drawn])
     assert abs(np.log(ratios).mean()) < 0.02
-    areas = np.array([one.width * one.height for one in drawn])
+    areas = np.array([crop.width * crop.height for crop in drawn])
     # Uniform from 0.08 to 1, but for boxes of large area that do not fit and are drawn again.
     assert 0.08 * 0.95 < areas.min() < 0.1
     assert 0.45 < areas.mean() < 0.54
@@ -91,29 +91,30 @@ def test_worker_and_device_make_the_same_picture(photos: list[Path]) -> None:
         ]
     )
     drawn = [augment.draw(canvas, canvas, 0, 0, index) for index in range(len(pixels))]
-    assert {one.flip for one in drawn} == {True, False}
+    assert {augmentation.flip for augmentation in drawn} == {True, False}
     device = augment.on_device(size, "cpu")(torch.from_numpy(pixels), drawn).numpy()
     # Without antialiasing, as the device; with it, where the crop is smaller than the result.
     resizer, antialiased = (
         resize.make(name, how, size) for name, how in (("opencv", "linear"), ("torch", "bilinear"))
     )
-    for picture, one, image in zip(pixels, drawn, device, strict=True):
-        worker = augment.finish(resizer.resize(augment.crop(picture, one)), one)
+    for picture, augmentation, image in zip(pixels, drawn, device, strict=True):
+        crop = augment.crop(picture, augmentation)
+        worker = augment.finish(resizer.resize(crop), augmentation)
         difference = np.abs(worker - image)
         assert (difference.max(), difference.mean()) < (4, 0.6)
-        smooth = augment.finish(antialiased.resize(augment.crop(picture, one)), one)
+        smooth = augment.finish(antialiased.resize(crop), augmentation)
         assert np.abs(smooth - image).mean() < 3
 
 
 def test_jitter_by_hand() -> None:
     """Brightness, contrast, then saturation, in floats."""
     pixels = making.picture(20, 10).astype(np.uint8)
-    one = Augmentation(0, 0, 1, 1, flip=True, brightness=0.8, contrast=1.3, saturation=0.6)
+    jitter = Augmentation(0, 0, 1, 1, flip=True, brightness=0.8, contrast=1.3, saturation=0.6)
     grey = np.array([0.299, 0.587, 0.114])
     values = pixels[:, ::-1].astype(float) * 0.8
     values = 1.3 * values - 0.3 * (values @ grey).mean()
     values = 0.6 * values + 0.4 * (values @ grey)[..., None]
-    assert np.abs(augment.finish(pixels, one) - np.clip(values, 0, 255)).max() <= 1
+    assert np.abs(augment.finish(pixels, jitter) - np.clip(values, 0, 255)).max() <= 1
 
 
 def test_a_small_crop_is_decoded_at_a_larger_scale() -> None:

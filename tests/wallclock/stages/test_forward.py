@@ -116,8 +116,10 @@ class TestLabelsAreReadBack:
         assert (network.dtype, network.provider) == ("fp32", "torch cpu float32")
 
     def test_dtype_of_a_session(self, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        real = export.exported
-        monkeypatch.setattr(ort, "exported", lambda request: real(replace(request, dtype="fp32")))
+        real = export.export_graph
+        monkeypatch.setattr(
+            ort, "export_graph", lambda request: real(replace(request, dtype="fp32"))
+        )
         assert make(runtime="onnxruntime", dtype="int8").dtype == "fp32"
 
     def test_runtime(self, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,8 +180,8 @@ def test_static_quantization_needs_images(request_for: Any) -> None:
 
 class TestPruned:
     def test_layers_are_narrower(self) -> None:
-        whole, half = (networks.load_network(replace(MODEL, pruned=p)) for p in (0.0, 0.5))
-        for before, after in zip(whole.encoder.layer, half.encoder.layer, strict=True):
+        full, half = (networks.load_network(replace(MODEL, pruned=p)) for p in (0.0, 0.5))
+        for before, after in zip(full.encoder.layer, half.encoder.layer, strict=True):
             first, norms = after.mlp.fc1, before.mlp.fc1.weight.norm(dim=1)
             largest = norms.argsort(descending=True)[:96].sort().values
             assert (first.out_features, after.mlp.fc2.weight.shape) == (96, (48, 96))
@@ -272,10 +274,10 @@ class TestPyTorch:
 class TestExport:
     @pytest.mark.slow
     def test_graph_repeats_no_constant_work(self, request_for: Any) -> None:
-        graph = export.exported(request_for())
+        graph = export.export_graph(request_for())
         assert not {"Resize", "Upsample", "Shape"} & set(graph.operators)
         assert graph.operators["Attention"] == 2
-        older = export.exported(request_for(opset=17))
+        older = export.export_graph(request_for(opset=17))
         assert "Attention" not in older.operators
         assert not {"IsNaN", "Where", "Resize"} & set(older.operators)
         assert older.path != graph.path
@@ -286,16 +288,16 @@ class TestExport:
     ) -> None:
         monkeypatch.setattr(export, "_prepared", lambda request: request.network)
         with pytest.raises(Unavailable, match="still holds Resize"):
-            export.exported(request_for(cache=tmp_path / "graphs"))
+            export.export_graph(request_for(cache=tmp_path / "graphs"))
         assert not list((tmp_path / "graphs").iterdir()), "a partial export was left behind"
 
     def test_cached_until_damaged(self, request_for: Any) -> None:
-        first = export.exported(request_for(dtype="int8"))
+        first = export.export_graph(request_for(dtype="int8"))
         written = first.path.stat().st_mtime_ns
-        again = export.exported(request_for(dtype="int8"))
+        again = export.export_graph(request_for(dtype="int8"))
         assert (again, again.path.stat().st_mtime_ns) == (first, written)
         first.path.write_bytes(first.path.read_bytes()[:-1])
-        repaired = export.exported(request_for(dtype="int8"))
+        repaired = export.export_graph(request_for(dtype="int8"))
         assert repaired.path == first.path
         assert repaired.path.stat().st_mtime_ns != written
         ort.open_session(repaired.path, [(ort.CPU, {})], 1)
@@ -317,16 +319,16 @@ class TestExport:
         narrow = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 1}
         narrow |= {"num_attention_heads": 2, "image_size": 28, "patch_size": 14}
         flat = {"hidden_sizes": [8, 16], "depths": [1, 1], "num_stages": 2, "embedding_size": 8}
-        known = flat if kind in ("convnext", "resnet") else narrow
+        sizes = flat if kind in ("convnext", "resnet") else narrow
         from_config: Any = AutoModel.from_config  # untyped in transformers
-        module = from_config(AutoConfig.for_model(kind, **known)).eval()
+        module = from_config(AutoConfig.for_model(kind, **sizes)).eval()
         network = networks._pooled(module, MODEL)
         request = request_for(network=network, weights_digest=kind, cache=tmp_path, opset=opset)
         built = forward.build(replace(request, runtime="onnxruntime"))
         with torch.inference_mode():
             expected = network(pixel_values=images).pooler_output
         assert error_of(built.run(images), expected) < 1e-4
-        assert ("Attention" in built.values["operators"]) == (opset == 23 and known is narrow)
+        assert ("Attention" in built.values["operators"]) == (opset == 23 and sizes is narrow)
         assert "Where" not in built.values["operators"], "a mask that masks nothing"
 
     @pytest.mark.slow
@@ -343,14 +345,14 @@ class TestExport:
         assert (export._key(other) != export._key(request)) == (dtype == "int8-static")
 
     def test_int8_seconds_include_its_fp32_graph(self, request_for: Any) -> None:
-        int8, fp32 = (export.exported(request_for(dtype=name)) for name in ("int8", "fp32"))
+        int8, fp32 = (export.export_graph(request_for(dtype=name)) for name in ("int8", "fp32"))
         assert int8.export_s > fp32.export_s
 
 
 @pytest.mark.skipif(HAS_GPU, reason="the provider loads here")
 @pytest.mark.parametrize("provider", [ort.CUDA, ort.TENSORRT])
 def test_missing_library_is_named(request_for: Any, provider: str, capfd: Any) -> None:
-    graph = export.exported(request_for())
+    graph = export.export_graph(request_for())
     message = rf"{provider} did not load: lib\S+: cannot open shared object file"
     with pytest.raises(Unavailable, match=message):
         ort.open_session(graph.path, [(provider, {})], 1)

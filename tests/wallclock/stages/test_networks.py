@@ -64,8 +64,8 @@ def digest_of(model: ModelSpec) -> str:
 class TestRandom:
     def test_seed_decides_the_weights(self) -> None:
         models = (RANDOM, RANDOM, replace(RANDOM, seed=1))
-        one, same, other = map(digest_of, models)
-        assert one == same != other
+        first, same, other = map(digest_of, models)
+        assert first == same != other
 
     def test_images_do_not_affect_each_other(self) -> None:
         network = networks.load_network(RANDOM)
@@ -187,7 +187,7 @@ print(model.name, model.revision, model.dim, model.input_px)
         assert output.split() == ["dinov2-small", REVISION, "24", "28"]
 
 
-def completed(folder: Path) -> ModelSpec:
+def complete_folder(folder: Path) -> ModelSpec:
     return checkpoint.complete(
         ModelSpec("any", "pretrained", path=str(folder), input_px=0, dim=0, mean=(), std=())
     )
@@ -221,7 +221,7 @@ def test_any_architecture_from_a_folder(
     original.save_pretrained(tmp_path)
     if preprocessor is not None:
         (tmp_path / "preprocessor_config.json").write_text(json.dumps(preprocessor))
-    model = completed(tmp_path)
+    model = complete_folder(tmp_path)
     assert (model.input_px, model.dim, model.name) == (input_px, dim, tmp_path.name)
     assert model.statistics == statistics
     images = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 3, input_px, input_px)))
@@ -239,7 +239,7 @@ def test_timm_configuration(tmp_path: Path) -> None:
     pretrained = {"input_size": [3, 176, 176], "mean": [0.5] * 3, "std": [0.5] * 3}
     config = {"architecture": "resnet18", "num_features": 512, "pretrained_cfg": pretrained}
     (tmp_path / "config.json").write_text(json.dumps({**config, "num_classes": 0}))
-    model = completed(tmp_path)
+    model = complete_folder(tmp_path)
     assert (model.input_px, model.dim, model.mean) == (176, 512, (0.5,) * 3)
     if find_spec("timm") is None:
         with pytest.raises(Unavailable, match="pip install timm"):
@@ -259,5 +259,5 @@ def test_incomplete_folder_is_one_line(files: dict[str, str], message: str, tmp_
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(UserError, match=message) as caught:
-        completed(tmp_path)
+        complete_folder(tmp_path)
     assert "\n" not in str(caught.value)

@@ -96,14 +96,14 @@ def test_unknown_names(name: str, interpolation: str, message: str) -> None:
 class TestScaled:
     """Images that were decoded to 1/n."""
 
-    def decoded(self, width: int, height: int, amplitude: int) -> tuple[Any, Any]:
+    def decode_twice(self, width: int, height: int, amplitude: int) -> tuple[Any, Any]:
         """In full and scaled for 224 px."""
         data = making.encode(noisy(width, height, amplitude), quality=92)
         scale = Scaling(224, 1.25).denominator(width, height)
         return decode.make("simplejpeg")(data), decode.make("simplejpeg", scales=True)(data, scale)
 
     def test_closer_to_pillow_than_area_of_the_full_image(self) -> None:
-        full, scaled = self.decoded(2000, 1600, 30)
+        full, scaled = self.decode_twice(2000, 1600, 30)
         assert scaled.shape == (400, 500, 3)
         reference = resize.make("pil", "bilinear", 224).resize(full)
         area = psnr_db(resize.make("opencv", "area", 224).resize(full), reference)
@@ -113,7 +113,7 @@ class TestScaled:
     @pytest.mark.parametrize("name", ["torch", "pil"])
     def test_size_that_eight_does_not_divide(self, name: str) -> None:
         """1873 px at 1/4 are 468.25 px in an array of 469; taking all squeezes the image."""
-        full, scaled = self.decoded(1873, 1873, 60)
+        full, scaled = self.decode_twice(1873, 1873, 60)
         assert scaled.shape == (469, 469, 3)
         reference = resize.make("pil", "bilinear", 224).resize(full)
         resizer = resize.make(name, "bilinear", 224)

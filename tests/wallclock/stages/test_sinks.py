@@ -1,5 +1,6 @@
-"""Four sinks: ids and vectors come back exactly, however they were cut into batches."""
+"""Every sink: ids and vectors come back exactly, however they were cut into batches."""
 
+import pkgutil
 import tempfile
 import weakref
 from pathlib import Path
@@ -10,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wallclock import recipe
 from wallclock.errors import UserError
 from wallclock.stages import sinks
+from wallclock.stages.sinks import lmdb as lmdb_sink
 
 Vectors = npt.NDArray[np.float32]
 NAMES = list(sinks.SINKS)
@@ -44,7 +47,7 @@ def test_round_trip(name: str, batches: list[list[str]], dim: int, seed: int) ->
         (ids, rng.integers(0, 2**32, (len(ids), dim), dtype=np.uint32).view(np.float32))
         for ids in batches
     ]
-    if name == "jsonl":
+    if name == "jsonl":  # JSON has neither NaN nor infinity
         written = [(ids, np.nan_to_num(rows)) for ids, rows in written]
     with tempfile.TemporaryDirectory() as folder:
         ids, vectors = sinks.read(write(name, Path(folder), written, dim))
@@ -73,11 +76,11 @@ def test_caller_may_reuse_its_array(name: str, tmp_path: Path) -> None:
     """The sink keeps no reference to it: the mock model's vectors are a view of its images."""
     sink = sinks.make(name, tmp_path, 3)
     batch = np.ones((2, 100), np.float32)
-    watched = weakref.ref(batch)
+    reference = weakref.ref(batch)
     sink.write(["a", "b"], batch[:, :3])
     batch[:] = 7  # and a view is not contiguous
     del batch
-    assert watched() is None
+    assert reference() is None
     sink.close()
     np.testing.assert_array_equal(sinks.read(sink.path)[1], np.ones((2, 3)))
 
@@ -107,7 +110,7 @@ def test_lookup_by_id(tmp_path: Path) -> None:
     """Ids of any length, one written twice, and one that looks like another's key."""
     import lmdb
 
-    ids = ["b", "a", "", "ä" * 300, "ä" * 301, "a", sinks.lmdb_key("").decode(), "a\x005"]
+    ids = ["b", "a", "", "ä" * 300, "ä" * 301, "a", lmdb_sink.key_of("").decode(), "a\x005"]
     vectors = np.arange(len(ids) * 3, dtype=np.float32).reshape(-1, 3)
     path = write("lmdb", tmp_path, [(ids[:3], vectors[:3]), (ids[3:], vectors[3:])], 3)
     read_ids, read = sinks.read(path)
@@ -117,11 +120,11 @@ def test_lookup_by_id(tmp_path: Path) -> None:
         file.begin() as view,
     ):
         for identity in ("b", "a", "", "ä" * 300, "ä" * 301):
-            value = view.get(sinks.lmdb_key(identity)) or b""
+            value = view.get(lmdb_sink.key_of(identity)) or b""
             assert (
                 np.frombuffer(value[-12:], "<f4").tolist() == vectors[ids.index(identity)].tolist()
             )
-        assert view.get(b"b") == view.get(sinks.lmdb_key("b"))
+        assert view.get(b"b") == view.get(lmdb_sink.key_of("b"))
 
 
 def test_what_json_cannot_hold(tmp_path: Path) -> None:
@@ -139,3 +142,8 @@ def test_unknown_sink(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no sink is called 'parket'; did you mean parquet"):
         sinks.make("parket", tmp_path, 3)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_every_module_is_a_sink() -> None:
+    modules = {module.name for module in pkgutil.iter_modules(sinks.__path__)}
+    assert modules - {"sink"} == set(recipe.SINKS), "add its name to recipe.SINKS"

@@ -27,11 +27,11 @@ from typing import Any
 from rich.console import Console
 
 from wallclock.clock import collect_rarely
-from wallclock.errors import UserError, first_line
+from wallclock.errors import UserError, first_line, install_hint
 from wallclock.infer.network import Embedder
 from wallclock.job.dataset import open_existing
 from wallclock.job.estimate import estimate
-from wallclock.job.place.here import open_network, say, shown, watched
+from wallclock.job.place.here import export_metrics, open_network, say, show_progress
 from wallclock.job.plan import Job, Plan
 from wallclock.job.run import Run, Tally
 from wallclock.job.settings import JobSettings
@@ -80,7 +80,8 @@ def _on_head(embed: Callable[..., Any], src: str, out: str, values: Mapping[str,
 @contextmanager
 def _ray(address: str) -> Iterator[Any]:
     if find_spec("ray") is None:
-        raise UserError(f"cluster={address} needs Ray: make setup-cluster, or the extra ray")
+        fix = f"make setup-cluster, or {install_hint('ray')}"
+        raise UserError(f"cluster={address} needs Ray: {fix}")
     import ray
 
     if ray.is_initialized():
@@ -116,7 +117,8 @@ class Cluster:
     def __init__(
         self, ray: Any, nodes: Sequence[Node], settings: JobSettings, console: Console
     ) -> None:
-        self._ray, self._nodes, self._settings, self._console = ray, nodes, settings, console
+        self._ray, self._nodes = ray, nodes
+        self._settings, self._console = settings, console
         gpus = settings.device != "cpu" and any(node.gpus for node in nodes)
         if settings.device == "cuda" and not gpus:
             raise UserError(
@@ -142,8 +144,9 @@ class Cluster:
         if not plan.missing:  # actors of a killed driver made the last ones
             return Tally(), None
         say(self._console, f"{self._pool}; {len(plan.missing):,} parts to make")
-        missing, fruitless, work, began = set(plan.missing), 0, Tally(), perf_counter()
-        with watched(self._settings.export, work, {}), shown(self._console) as show:
+        missing, fruitless = set(plan.missing), 0
+        work, began = Tally(), perf_counter()
+        with export_metrics(self._settings.export, work, {}), show_progress(self._console) as show:
             while missing:
                 left = set(missing)
                 for shard, part in self._pass(sorted(missing)):
@@ -206,7 +209,8 @@ class _Actor:
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[Any]]:
         (shard,) = batch["shard"].tolist()
-        tally, refused, error = Tally(), "", ""
+        tally = Tally()
+        refused = error = ""
         try:
             tally = self._embed(shard)
         except UserError as problem:

@@ -61,8 +61,8 @@ class Here:
         run = Run(job, plan, processes_for(self._settings.processes, job, measured))
         with (
             run.loader() as loader,
-            watched(self._settings.export, run.tally, {"loaded": loader.ready}),
-            shown(self._console) as show,
+            export_metrics(self._settings.export, run.tally, {"loaded": loader.ready}),
+            show_progress(self._console) as show,
         ):
             tally = run.run(loader, self._embedder, show)
         return tally, expected.img_per_s if expected else None
@@ -97,16 +97,18 @@ def _planned(plan: Plan, expected: Prediction, dim: int, usd_per_hour: float) ->
     """What a job will take."""
     n = plan.images_to_read()
     seconds = [n / rate for rate in (expected.high, expected.low)]
-    takes = " to ".join(dict.fromkeys(format_duration(max(one, 1)) for one in seconds))
+    durations = [format_duration(max(duration_s, 1)) for duration_s in seconds]
+    takes = " to ".join(dict.fromkeys(durations))
     size = f"{n * dim * 4 / 1e6:,.0f} MB of vectors"
     if usd_per_hour:
-        size += ", " + " to ".join(f"${one / 3600 * usd_per_hour:.2f}" for one in seconds)
+        prices = [f"${duration_s / 3600 * usd_per_hour:.2f}" for duration_s in seconds]
+        size += ", " + " to ".join(prices)
     rate = f"{expected.img_per_s:,.0f} images/s, limited by the {expected.bottleneck}"
     return f"{n:,} images to read: {takes} at about {rate}; {size}"
 
 
 @contextmanager
-def shown(console: Console) -> Iterator[Progress]:
+def show_progress(console: Console) -> Iterator[Progress]:
     """A function that shows the job's progress while the block runs."""
     with bars(console) as progress_bars:
         progress = CorpusProgress(progress_bars)
@@ -119,7 +121,9 @@ def shown(console: Console) -> Iterator[Progress]:
 
 
 @contextmanager
-def watched(port: int, tally: Tally, queues: Mapping[str, Callable[[], int]]) -> Iterator[None]:
+def export_metrics(
+    port: int, tally: Tally, queues: Mapping[str, Callable[[], int]]
+) -> Iterator[None]:
     """Live metrics at a port while the block runs; 0 for none."""
     if not port:
         yield

@@ -93,10 +93,10 @@ class Folder:
                 else:
                     path.unlink()
             rows = self.out.glob(f"{folder}part-*.parquet")
-            whole = {path.name.partition(".")[0] for path in rows}
+            committed = {path.name.partition(".")[0] for path in rows}
             for place in (self.out, *(self.out / name for name in FOLDERS)):
                 for path in place.glob("part-[0-9]*"):
-                    if path.name.partition(".")[0] not in whole:
+                    if path.name.partition(".")[0] not in committed:
                         path.unlink()
 
     @contextmanager

@@ -25,7 +25,7 @@ LASTS_S, RENEWED_EACH_S = 30.0, 8.0
 _NO_ETAG = f'"{"0" * 32}"'
 
 
-class Lease:
+class BucketLease:
     """The lease of one job.
 
     Args:
@@ -37,13 +37,15 @@ class Lease:
     def __init__(
         self, call: Callable[..., Any], out: str, say: Callable[[str], None] | None = None
     ) -> None:
-        self._call, self._out, self._say = call, out, say
+        self._call, self._say = call, say
+        self._out = out
         self._owner = {"owner": uuid4().hex, "host": socket.gethostname(), "pid": os.getpid()}
-        self._etag, self._writes, self._taken_by = "", 0, ""
+        self._etag, self._taken_by = "", ""
+        self._writes = 0
         self._over = threading.Event()
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def hold(self) -> Iterator[None]:
         """Hold it while the block runs.
 
         Raises UserError: another job has it, or the server does not honour conditions.

@@ -13,7 +13,6 @@ commit it. Nothing is a multipart upload.
 import io
 import re
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,17 +21,24 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from wallclock.errors import UserError, first_line
+from wallclock.errors import UserError
+from wallclock.fetch.s3 import (
+    Client,
+    NoBucketError,
+    NoCredentialsError,
+    S3Error,
+    connect,
+    list_objects,
+)
 from wallclock.job.stores.interface import FOLDERS, Say, full_disk
-from wallclock.job.stores.lease import Lease
+from wallclock.job.stores.lease import BucketLease
 
-_PLACES = ("", *(f"{folder}/" for folder in FOLDERS))
+#: The folders of a part's files, each with its slash.
+_PLACES = ["", *[f"{folder}/" for folder in FOLDERS]]
 _OF_ATTEMPT = re.compile(rf"(?:{'|'.join(_PLACES)})(part-\d+)\.([0-9a-f]{{12}})\..*")
 _THREADS = 16
 #: Bytes of an object that one PUT takes at most.
 _MOST = 5 << 30
-#: Before what the client does not try again: two writes at once, a body that is cut off.
-_PAUSES_S = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 #: What to do about a status.
 _FIXES = {
     301: "set AWS_DEFAULT_REGION to the bucket's",
@@ -47,8 +53,9 @@ class S3:
     """A `Store` below a prefix, which ends with a slash or is empty."""
 
     def __init__(self, bucket: str, prefix: str) -> None:
-        self._bucket, self._prefix = bucket, prefix
-        self._lease: Lease | None = None
+        self._bucket = bucket
+        self._prefix = prefix
+        self._lease: BucketLease | None = None
 
     def __reduce__(self) -> Any:
         return S3, (self._bucket, self._prefix)
@@ -60,7 +67,7 @@ class S3:
         if not bucket:
             raise UserError(f"{url} names no bucket; give s3://bucket/prefix")
         prefix = prefix.strip("/")
-        return S3(bucket, prefix + "/" * bool(prefix))
+        return S3(bucket, f"{prefix}/" if prefix else "")
 
     @property
     def out(self) -> str:
@@ -70,22 +77,16 @@ class S3:
     @contextmanager
     def locked(self, say: Say | None = None) -> Iterator[None]:
         """See `Store`."""
-        if not self._connected[1]:
+        if not self._client.signed:
             raise UserError(f"{self.out} cannot be written without credentials; {_NO_CREDENTIALS}")
-        self._lease = Lease(partial(self._call, name=".lease"), self.out, say)
-        with self._lease.held():
+        self._lease = BucketLease(partial(self._call, name=".lease"), self.out, say)
+        with self._lease.hold():
             yield
 
     def names(self, prefix: str) -> Iterator[str]:
         """See `Store`."""
-        more: dict[str, str] = {}
-        while True:
-            answer = self._call("list_objects_v2", Prefix=self._prefix + prefix, **more)
-            for one in answer.get("Contents", ()):
-                yield one["Key"].removeprefix(self._prefix)
-            if not answer["IsTruncated"]:
-                return
-            more = {"ContinuationToken": answer["NextContinuationToken"]}
+        for item in list_objects(self._call, Prefix=self._prefix + prefix):
+            yield item["Key"].removeprefix(self._prefix)
 
     def read(self, name: str) -> bytes:
         """See `Store`."""
@@ -107,18 +108,21 @@ class S3:
     @contextmanager
     def piece(self, row: str, name: str) -> Iterator[Path | None]:
         """See `Store`."""
-        stored, about = {row: row}, self._head(row)["Metadata"]
-        if "attempt" in about:
-            stored |= {one: _of(about["attempt"], one) for one in about["files"].split()}
+        metadata = self._head(row)["Metadata"]
+        stored = {row: row}
+        if "attempt" in metadata:
+            for file in metadata["files"].split():
+                stored[file] = _name_of_attempt(metadata["attempt"], file)
         else:  # copied from a folder
-            copied = (one for place in _PLACES for one in self.names(f"{place}{Path(row).stem}."))
-            stored |= {one: one for one in copied}
+            for place in _PLACES:
+                stored |= {file: file for file in self.names(f"{place}{Path(row).stem}.")}
         with self.staging("") as folder:
             local = folder / Path(name).name
             # A sink may have a second file; the rows have none.
             stem = row if name == row else name.removesuffix(local.suffix) + "."
-            for one in [one for one in stored if one.startswith(stem)]:
-                (folder / Path(one).name).write_bytes(self.read(stored[one]))
+            for file, key in stored.items():
+                if file.startswith(stem):
+                    (folder / Path(file).name).write_bytes(self.read(key))
             yield local if name in stored else None
 
     @contextmanager
@@ -130,32 +134,37 @@ class S3:
     def commit(self, staged: Path, row: str) -> None:
         """See `Store`. Raises UserError: a file is too large, or the server refuses it."""
         self._check_lease()
-        files = {p.relative_to(staged).as_posix(): p for p in staged.rglob("*") if p.is_file()}
+        files = {
+            path.relative_to(staged).as_posix(): path
+            for path in staged.rglob("*")
+            if path.is_file()
+        }
         if any(path.stat().st_size > _MOST for path in files.values()):
             raise UserError(f"{self.out}/{row} would have a file over 5 GB; set a smaller shard=")
-        last, attempt = files.pop(row), uuid4().hex[:12]
+        rows = files.pop(row)
+        attempt = uuid4().hex[:12]
         for name, path in files.items():
-            self._upload(_of(attempt, name), path)
-        about = {"attempt": attempt, "files": " ".join(sorted(files))}
-        if self._upload(row, last, Metadata=about, IfNoneMatch="*"):
+            self._upload(_name_of_attempt(attempt, name), path)
+        metadata = {"attempt": attempt, "files": " ".join(sorted(files))}
+        if self._upload(row, rows, Metadata=metadata, IfNoneMatch="*"):
             return
         # Also where the first answer was lost and the client has sent it again: then it is ours.
         if self._head(row)["Metadata"].get("attempt") != attempt:
             for name in files:
-                self._call("delete_object", _of(attempt, name))
+                self._call("delete_object", _name_of_attempt(attempt, name))
 
     def remove_leftovers(self, folder: str) -> None:
         """See `Store`: files of attempts at parts that another attempt has committed."""
         names = [name for place in _PLACES for name in self.names(f"{place}part-")]
-        found = [match for name in names if (match := _OF_ATTEMPT.fullmatch(name))]
-        rows = {f"{folder}{one[1]}.parquet" for one in found}.intersection(names)
+        matches = [match for name in names if (match := _OF_ATTEMPT.fullmatch(name))]
+        rows = {f"{folder}{match[1]}.parquet" for match in matches}.intersection(names)
         with ThreadPoolExecutor(_THREADS) as pool:
             heads = pool.map(self._head, rows)
-            attempts = {row: head["Metadata"] for row, head in zip(rows, heads, strict=True)}
-        for one in found:
-            about = attempts.get(f"{folder}{one[1]}.parquet", {})
-            if about.get("attempt", one[2]) != one[2]:
-                self._call("delete_object", one[0])
+            metadata = {row: head["Metadata"] for row, head in zip(rows, heads, strict=True)}
+        for match in matches:
+            committed = metadata.get(f"{folder}{match[1]}.parquet", {})
+            if committed.get("attempt", match[2]) != match[2]:
+                self._call("delete_object", match[0])
 
     def _check_lease(self) -> None:
         if self._lease:
@@ -176,56 +185,31 @@ class S3:
 
         Raises UserError: the bucket cannot be reached, or refuses the request.
         """
-        client, signed, errors = self._connected
         if name:
             parameters["Key"] = self._prefix + name
-        for pause_s in (*_PAUSES_S, None):
-            if isinstance(body := parameters.get("Body"), io.IOBase):
-                body.seek(0)
-            try:
-                answer = getattr(client, action)(Bucket=self._bucket, **parameters)
-                return answer | {"Body": answer["Body"].read()} if "Body" in answer else answer
-            except errors.ClientError as error:
-                status = error.response["ResponseMetadata"]["HTTPStatusCode"]
-                code, problem = error.response["Error"]["Code"], error
-                if status in (404, 412) and code != "NoSuchBucket":
-                    return None
-                again = status == 409
-                fix = _FIXES.get(status, "run the same command again")
-                fix = fix if signed else _NO_CREDENTIALS
-            except errors.BotoCoreError as error:
-                cut_off = (errors.IncompleteReadError, errors.ResponseStreamingError)
-                problem, again = error, isinstance(error, cut_off)
-                fix = "check the network and AWS_ENDPOINT_URL; the same command goes on"
-            if pause_s is None or not again:
-                raise UserError(f"{self.out}: {first_line(problem)}; {fix}") from problem
-            time.sleep(pause_s)
-        raise AssertionError("the last pause is None")
+        try:
+            return self._client.call(action, Bucket=self._bucket, **parameters)
+        except S3Error as error:
+            if error.status in (404, 412) and not isinstance(error, NoBucketError):
+                return None
+            raise UserError(f"{self.out}: {error.detail}; {self._fix(error)}") from error
+
+    def _fix(self, error: S3Error) -> str:
+        """What to do about a request that failed."""
+        if isinstance(error, NoCredentialsError):
+            return _NO_CREDENTIALS
+        if not error.status:
+            return "check the network and AWS_ENDPOINT_URL; the same command goes on"
+        if not self._client.signed:
+            return _NO_CREDENTIALS
+        return _FIXES.get(error.status, "run the same command again")
 
     @cached_property
-    def _connected(self) -> tuple[Any, bool, Any]:
-        """A client, whether it has credentials, and the module of its errors."""
-        try:
-            import boto3
-            from botocore import UNSIGNED, exceptions
-            from botocore.config import Config
-        except ImportError as error:
-            raise UserError(f"{self.out} needs boto3: pip install 'wallclock[s3]'") from error
-        try:
-            session = boto3.session.Session()
-            signed = session.get_credentials() is not None
-            config = Config(
-                signature_version=None if signed else UNSIGNED,
-                max_pool_connections=_THREADS,
-                retries={"mode": "standard", "total_max_attempts": 6},
-            )
-            region = session.region_name or "us-east-1"
-            return session.client("s3", config=config, region_name=region), signed, exceptions
-        except (exceptions.BotoCoreError, ValueError) as error:
-            raise UserError(f"{self.out}: {first_line(error)}; check AWS_…") from error
+    def _client(self) -> Client:
+        return connect(self.out, connections=_THREADS)
 
 
-def _of(attempt: str, name: str) -> str:
+def _name_of_attempt(attempt: str, name: str) -> str:
     """'failures/part-00000.jsonl' → 'failures/part-00000.<attempt>.jsonl'."""
     part, _, extension = name.partition(".")
     return f"{part}.{attempt}.{extension}"
@@ -235,7 +219,9 @@ class _Object(io.RawIOBase):
     """An object of so many bytes, of which pyarrow reads ranges."""
 
     def __init__(self, get: Any, size: int) -> None:
-        self._get, self._size, self._at = get, size, 0
+        self._get = get
+        self._size = size
+        self._at = 0
 
     def readable(self) -> bool:
         return True
@@ -247,7 +233,8 @@ class _Object(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        starts = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}
+        self._at = starts[whence] + offset
         return self._at
 
     def read(self, size: int = -1) -> bytes:
@@ -257,5 +244,5 @@ class _Object(io.RawIOBase):
         answer = self._get(Range=f"bytes={self._at}-{end - 1}")
         if answer is None:
             raise FileNotFoundError("the part was removed while it was read")
-        self._at, data = end, bytes(answer["Body"])
-        return data
+        self._at = end
+        return bytes(answer["Body"])

@@ -72,7 +72,11 @@ def make(name: str, *, scales: bool = False, reuse: bool = False, resizer: str =
         raise Unavailable(f"decoder={name} decodes to full size only; dct_scale=auto is for {able}")
     if name == resizer == "pil":
         return image_errors("decode", decoder.label, pil.make_image())
-    return image_errors("decode", decoder.label, decoder.make(reuse))
+    try:
+        decode = decoder.make(reuse)
+    except ImportError as error:
+        raise Unavailable(f"decoder={name}: {error}") from error
+    return image_errors("decode", decoder.label, decode)
 
 
 def name_of(decode: Any) -> str:

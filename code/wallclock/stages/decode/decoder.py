@@ -46,7 +46,9 @@ class Decoder:
     it runs; `codec`: the codec's entry of the record's library versions, `libraries[0]` if empty.
     `make` takes whether to decode into a buffer of the decoder's own; it imports the library and
     raises `Unavailable` where that is not installed. `scales`: whether it supports
-    `dct_scale=auto`. `optional`: its libraries are not in requirements.lock.
+    `dct_scale=auto`. `strict`: whether every warning of libjpeg-turbo about a plain JPEG is an
+    error, so that no check of the body need come before. `optional`: its libraries are not in
+    requirements.lock.
     """
 
     name: str
@@ -54,5 +56,6 @@ class Decoder:
     libraries: tuple[str, ...]
     make: Callable[[bool], Decode]
     scales: bool = False
+    strict: bool = False
     codec: str = ""
     optional: bool = False

@@ -44,7 +44,8 @@ def cut(data: bytes, scale: int, mode: str) -> bytes:
 
 def _needed(data: bytes, scale: int, mode: str) -> int:
     """The number of bytes before the first scan that is not needed, or more than may stay."""
-    ids, missing, done = b"", [], False
+    ids, missing = b"", []
+    done = False
     most = len(data) * (1 - _LEAST_DROPPED)
     for marker, at, start, end in jpeg.segments(data):
         if done or at > most:
@@ -64,7 +65,7 @@ def _needed(data: bytes, scale: int, mode: str) -> int:
                     (wanted & ~band if bits & 15 <= unknown else wanted, unknown)
                     for wanted, unknown in missing[component]
                 )
-            done = not any(wanted for of in missing for wanted, _ in of)
+            done = not any(wanted for component in missing for wanted, _ in component)
     return len(data)
 
 
@@ -91,4 +92,4 @@ def _wanted(mode: str, denominator: int, factors: bytes) -> list[_Wanted]:
             coarse = int(denominator >= 4)
             band = (2 << _LAST_LOW[side]) - 2
             wanted.append(((1, coarse), (band, coarse + (number == 0))))
-    return [] if all(of == _EVERYTHING for of in wanted) else wanted
+    return [] if all(needs == _EVERYTHING for needs in wanted) else wanted

@@ -51,4 +51,6 @@ def _make(reuse: bool) -> Decode:
 
 
 _CODEC = "libjpeg-turbo in simplejpeg"
-DECODER = Decoder("simplejpeg", "simplejpeg", ("simplejpeg",), _make, scales=True, codec=_CODEC)
+DECODER = Decoder(
+    "simplejpeg", "simplejpeg", ("simplejpeg",), _make, scales=True, strict=True, codec=_CODEC
+)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from wallclock import checkpoint
-from wallclock.errors import Unavailable, UserError, check_name, first_line
+from wallclock.errors import Unavailable, UserError, check_name, first_line, import_extra
 from wallclock.recipe import ModelSpec
 
 _LAYERS = 12
@@ -25,6 +25,7 @@ def load_network(model: ModelSpec) -> Any:
     library that the model needs.
     """
     check_name(model.weights, _LOADERS, "model.weights of a network")
+    import_extra("transformers", f"model {model.name}", "embed")
     network = _pooled(_LOADERS[model.weights](model).eval().float(), model)
     if model.pruned:
         _prune(network, model.pruned)
@@ -109,12 +110,12 @@ def _no_progress_bar() -> Iterator[None]:
     """Without transformers' bar of the weights it loads, which would break a job's own."""
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    was_enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
-        if shown:
+        if was_enabled:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 

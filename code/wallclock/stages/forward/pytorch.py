@@ -22,7 +22,8 @@ def build(request: Request) -> Network:
     """Move the network to the device in its dtype, and compile or capture it."""
     # FP32 means FP32: cuDNN's convolutions would otherwise round to ten bits on newer GPUs.
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    dtype, normalize, size = TORCH_DTYPES[request.dtype], request.normalize, request.shape[0]
+    dtype, size = TORCH_DTYPES[request.dtype], request.shape[0]
+    normalize = request.normalize
     network = request.network.to(device=request.device, dtype=dtype)
 
     def step(batch: Any) -> Any:

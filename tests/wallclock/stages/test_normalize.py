@@ -1,15 +1,12 @@
-"""Normalizing, against plain float64 arithmetic; batches in memory that others can map."""
+"""Normalizing, against plain float64 arithmetic."""
 
 from typing import Any
 
 import numpy as np
-import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from harness.engines import assemble
 from wallclock.recipe import IMAGENET, IMAGENET_MEAN, IMAGENET_STD
 from wallclock.stages import normalize
 from wallclock.stages.pixels import Pixels
@@ -42,25 +39,3 @@ def test_every_level_of_every_channel() -> None:
 def test_constants_are_dinov2s() -> None:
     assert IMAGENET_MEAN == (0.485, 0.456, 0.406)
     assert IMAGENET_STD == (0.229, 0.224, 0.225)
-
-
-@pytest.mark.parametrize(("dtype", "shape"), [("float32", (3, 5, 7)), ("uint8", (5, 7, 3))])
-def test_batches_in_own_and_shared_memory(dtype: str, shape: tuple[int, ...]) -> None:
-    source = np.random.default_rng(0)
-    images = [source.integers(0, 256, shape).astype(dtype) for _ in range(4)]
-    images[0].flags.writeable = False  # as Pillow's arrays are
-    own, shared = np.stack(images), assemble.stack_shared(images)
-    assert own.shape == (4, *shape)
-    assert own.flags.c_contiguous
-    for row, image in zip(own, images, strict=True):
-        np.testing.assert_array_equal(row, image)
-    assert shared.is_shared()
-    assert not torch.from_numpy(own).is_shared()  # type: ignore[no-untyped-call]
-    assert shared.dtype == getattr(torch, dtype)
-    np.testing.assert_array_equal(shared.numpy(), own)
-
-
-def test_two_shapes_make_no_batch() -> None:
-    images = [np.zeros((3, 4, 4), np.float32), np.zeros((3, 4, 5), np.float32)]
-    with pytest.raises(ValueError, match="shape"):
-        assemble.stack_shared(images)

@@ -7,19 +7,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from moto.server import ThreadedMotoServer
 
 from tests.harness.corpora.abo.conftest import fill
 from tests.harness.corpora.abo.faulty_store import FaultyStore
 from tests.wallclock.job.conftest import QUICK, N, content
 from wallclock.errors import UserError
-from wallclock.files import sha256_bytes
 from wallclock.job import embed
-from wallclock.job.index import HashIndex
 from wallclock.job.listing import list_items
-from wallclock.job.plan import Plan
 
 
 def test_folder(images: Path) -> None:
@@ -88,14 +83,15 @@ def test_no_source(src: str) -> None:
 def test_a_list_behind_a_url(images: Path, tmp_path: Path) -> None:
     """Its relative places are relative to it, and it names no file of this machine."""
     objects = {f"images/{path.name}": path.read_bytes() for path in images.glob("0*.jpg")}
-    lines = [*(key.removeprefix("images/") for key in objects), "/etc/passwd"]
+    lines = [key.removeprefix("images/") for key in objects]
+    lines.append("/etc/passwd")
     objects["images/list.txt"] = "\n".join(lines).encode()
     with FaultyStore(objects) as store:
         src = f"{store.endpoint}/bucket/images/list.txt"
         embed(src, tmp_path / "out", **QUICK)
-    found = content(tmp_path / "out")
-    assert {*found.rows} == {*lines} - {"07-cut.jpg", "/etc/passwd"}
-    assert dict(found.failures)["/etc/passwd"].startswith("HTTP 404")
+    dataset = content(tmp_path / "out")
+    assert {*dataset.rows} == {*lines} - {"07-cut.jpg", "/etc/passwd"}
+    assert dict(dataset.failures)["/etc/passwd"].startswith("HTTP 404")
 
 
 @pytest.fixture
@@ -118,36 +114,3 @@ def test_bucket(bucket: str, images: Path, tmp_path: Path) -> None:
     assert all(row[5] for row in rows.values()), "a version: the store's ETag"
     with pytest.raises(UserError, match="cannot be listed"):
         list_items("s3://no-such-bucket/x")
-
-
-# --- by position, and by hash -------------------------------------------------------------------
-
-
-@settings(deadline=None, max_examples=50)
-@given(n=st.integers(1, 60), shard=st.integers(1, 20), batch=st.integers(1, 9), data=st.data())
-def test_a_plan_covers_what_is_missing(n: int, shard: int, batch: int, data: st.DataObject) -> None:
-    import numpy as np
-
-    shards = -(-n // shard)
-    done = data.draw(st.sets(st.integers(0, shards - 1)))
-    unread = np.array(data.draw(st.lists(st.integers(-1, 0), min_size=n, max_size=n)))
-    plan = Plan(n, shard, batch, sorted(done), unread)
-    batches = iter([list(one) for one in plan])
-    for number, count in plan.shards():
-        taken = [next(batches) for _ in range(count)]
-        expected = [at for at in range(*plan.bounds(number)) if unread[at] < 0]
-        assert [at for one in taken for at in one] == expected
-        assert all(len(one) == batch for one in taken[:-1])
-    assert not list(batches)
-
-
-@settings(deadline=None, max_examples=50)
-@given(st.lists(st.lists(st.integers(0, 30), max_size=8), max_size=6))
-def test_hash_index_keeps_the_first(parts: list[list[int]]) -> None:
-    index, first = HashIndex(), dict[int, int]()
-    for number, values in enumerate(parts):
-        index.add(number, [sha256_bytes(b"%d" % value) for value in values])
-        for row, value in enumerate(values):
-            first.setdefault(value, (number << 32) + row)
-    for value in range(31):
-        assert index.find(bytes.fromhex(sha256_bytes(b"%d" % value))) == first.get(value)

@@ -1,0 +1,89 @@
+"""What the vectors of a job depend on, and whether an earlier dataset's are of the same.
+
+It stands in dataset.json as `identity`. A dataset that was written before a field of `Recipe`,
+`ModelSpec` or `JobSettings` existed says nothing of it: it was made as the field's default has it.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from wallclock.errors import UserError
+from wallclock.job.dataset import Dataset
+from wallclock.job.settings import JobSettings
+from wallclock.recipe import ModelSpec, Recipe
+
+#: Of a recipe, what does not change a vector; of a model; of the settings, what does beside them.
+_NO_MATTER = (
+    "name",  # a label
+    "workers",
+    "sink",
+    "prefetch",
+    "start_method",
+    "pin_memory",
+    "torch_threads",
+)
+_NO_MATTER_OF_MODEL = ("path", "service_ms", "service_ms_per_image", "spin")
+_OF_SETTINGS = ("shard", "sink", "keep", "deduplicate")
+#: What another identity makes unusable for `reuse=`.
+_REUSED = ("model", "recipe", "weights")
+
+
+def identity_of(settings: JobSettings, recipe: Recipe, model: ModelSpec) -> dict[str, Any]:
+    """What does not depend on the list of images and on the digest of the weights, as JSON."""
+    identity = {
+        "model": _without(asdict(model), _NO_MATTER_OF_MODEL),
+        "recipe": _without(asdict(recipe), _NO_MATTER),
+        **{name: getattr(settings, name) for name in _OF_SETTINGS},
+    }
+    plain: dict[str, Any] = json.loads(json.dumps(identity))
+    return plain
+
+
+def check_same(dataset: Dataset, identity: Mapping[str, Any]) -> None:
+    """Raise UserError, in one line, where a dataset is of another list, model or recipe."""
+    before = _completed(dataset)
+    changed = [name for name in identity if before.get(name) != identity[name]]
+    if changed:
+        details = "; ".join(_change(name, before.get(name), identity[name]) for name in changed)
+        fix = "give another OUT (reuse= takes over what has not changed), or into_new=true"
+        raise UserError(f"{dataset.out} holds another job's vectors: {details}; {fix}")
+
+
+def check_reusable(dataset: Dataset, identity: Mapping[str, Any]) -> None:
+    """Raise UserError where an earlier dataset's vectors are of another model or recipe."""
+    before = _completed(dataset)
+    names = [name for name in _REUSED if name in identity]
+    changed = [name for name in names if before.get(name) != identity[name]]
+    if changed:
+        other = " and ".join(changed)
+        raise UserError(
+            f"reuse={dataset.out}: its vectors are of another {other}; leave out reuse="
+        )
+
+
+def _completed(dataset: Dataset) -> dict[str, Any]:
+    """A dataset's identity; a field that is newer than the dataset has its default."""
+    stored = dataset.about["identity"]
+    defaults = identity_of(JobSettings(), Recipe(""), ModelSpec(""))
+    completed = {**defaults, **stored}
+    for name in ("model", "recipe"):
+        completed[name] = {**defaults[name], **stored[name]} if name in stored else {}
+    return completed
+
+
+def _without(values: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in names}
+
+
+def _change(name: str, before: Any, now: Any) -> str:
+    """One change in words."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        fields = [field for field in {**now, **before} if before.get(field) != now.get(field)]
+        return ", ".join(
+            f"{name}.{field} was {before.get(field)}, is {now.get(field)}" for field in fields
+        )
+    if len(str(before)) > 40:  # a digest says nothing
+        return f"{name} changed"
+    return f"{name} was {before}, is {now}"

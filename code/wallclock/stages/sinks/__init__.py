@@ -1,0 +1,44 @@
+"""Stage `serialize`: ids and vectors into a file, in formats that read back exactly.
+
+Each format is a module of this package that defines `SINK`, a class with the interface of `Sink`;
+the module's docstring says what its file holds. `recipe.SINKS` lists their names.
+"""
+
+import os
+from pathlib import Path
+
+from wallclock import recipe
+from wallclock.errors import check_name, import_declared
+from wallclock.stages.sinks.sink import ROW_GROUP, Sink, Vectors
+
+__all__ = ["ROW_GROUP", "SINKS", "Sink", "Vectors", "make", "read", "read_vectors", "sync_folder"]
+
+#: Name → the class that writes and reads `vectors.<name>`.
+SINKS: dict[str, type[Sink]] = {
+    name: import_declared(f"{__name__}.{name}", "SINK", Sink) for name in recipe.SINKS
+}
+
+
+def make(name: str, folder: Path, dim: int) -> Sink:
+    """Open `folder/vectors.<name>` for writing; an unknown name is a `UserError`."""
+    return SINKS[check_name(name, SINKS, "sink")](folder / f"vectors.{name}", dim)
+
+
+def read(path: Path) -> tuple[list[str], Vectors]:
+    """Ids and (n, dim) float32 vectors of a closed sink's file, by its name's suffix."""
+    return SINKS[path.suffix[1:]].read(path)
+
+
+def read_vectors(path: Path) -> Vectors:
+    """The (n, dim) float32 vectors alone."""
+    return SINKS[path.suffix[1:]].read_vectors(path)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until every file of a closed sink's folder, and the folder itself, is on the disk."""
+    for path in [*sorted(folder.iterdir()), folder]:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,183 @@
+"""The one client of S3: what it raises, what it sends again, whose settings it uses."""
+
+import io
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from botocore import exceptions
+from urllib3.exceptions import ProtocolError
+
+from tests.test_layers import importers
+from wallclock.errors import UserError
+from wallclock.fetch.retries import PermanentError, TransientError
+from wallclock.fetch.s3 import (
+    Client,
+    NoBucketError,
+    NoCredentialsError,
+    S3Error,
+    S3PermanentError,
+    S3TransientError,
+    classify,
+    connect,
+    list_objects,
+)
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wallclock.fetch.retries.backoff_s", lambda attempt: 0.0)
+
+
+def refusal(status: int, code: str) -> exceptions.ClientError:
+    answer: Any = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return exceptions.ClientError(answer, "GetObject")
+
+
+CUT_OFF = exceptions.IncompleteReadError(actual_bytes=1, expected_bytes=2)
+UNREACHABLE = exceptions.EndpointConnectionError(endpoint_url="http://host")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "reason"),
+    [
+        (refusal(404, "NoSuchKey"), S3PermanentError, "404 NoSuchKey"),
+        (refusal(404, "404"), S3PermanentError, "HTTP 404"),
+        (refusal(403, "AccessDenied"), S3PermanentError, "403 AccessDenied"),
+        (refusal(412, "PreconditionFailed"), S3PermanentError, "412 PreconditionFailed"),
+        (refusal(501, "NotImplemented"), S3PermanentError, "501 NotImplemented"),
+        (refusal(404, "NoSuchBucket"), NoBucketError, "404 NoSuchBucket"),
+        (refusal(301, "PermanentRedirect"), NoBucketError, "301 PermanentRedirect"),
+        (refusal(500, "InternalError"), S3TransientError, "500 InternalError"),
+        (refusal(429, "429"), S3TransientError, "HTTP 429"),
+        (refusal(400, "RequestTimeout"), S3TransientError, "400 RequestTimeout"),
+        (refusal(409, "ConditionalRequestConflict"), S3TransientError, "409 Conditional"),
+        (exceptions.NoCredentialsError(), NoCredentialsError, "Unable to locate credentials"),
+        (exceptions.ParamValidationError(report="no name"), S3PermanentError, "Parameter valid"),
+        (UNREACHABLE, S3TransientError, 'Could not connect to the endpoint URL: "http://host"'),
+        (CUT_OFF, S3TransientError, "1 read, but total bytes expected is 2"),
+        (ProtocolError("broken"), S3TransientError, "broken"),
+        (ConnectionResetError("reset"), S3TransientError, "reset"),
+        (ValueError("99 Foo"), S3TransientError, "malformed response: 99 Foo"),
+    ],
+)
+def test_classification(error: Exception, kind: type[S3Error], reason: str) -> None:
+    failure = classify(error)
+    assert type(failure) is kind
+    assert str(failure).startswith(reason)
+    assert issubclass(kind, TransientError) != issubclass(kind, PermanentError)
+    assert failure.answered == isinstance(error, (exceptions.ClientError, ValueError))
+    assert bool(failure.status) == isinstance(error, exceptions.ClientError)
+
+
+class Script:
+    """boto3's client, whose answers are given, and which keeps the bodies that it was sent."""
+
+    def __init__(self, answers: Sequence[Any]) -> None:
+        self._answers = iter(answers)
+        self.bodies = list[bytes]()
+
+    def put_object(self, Body: Any, **parameters: Any) -> Any:  # noqa: N803 - boto3's name
+        self.bodies.append(Body.read())
+        return self._next()
+
+    def get_object(self, **parameters: Any) -> Any:
+        return self._next()
+
+    def _next(self) -> Any:
+        answer = next(self._answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class CutBody:
+    """A body that ends too early."""
+
+    def read(self) -> bytes:
+        raise CUT_OFF
+
+
+def test_a_file_is_sent_from_its_start_each_time() -> None:
+    boto = Script([refusal(503, "SlowDown"), refusal(409, "OperationAborted"), {"ETag": "x"}])
+    assert Client(boto, signed=True).call("put_object", Body=io.BytesIO(b"data")) == {"ETag": "x"}
+    assert boto.bodies == [b"data"] * 3
+
+
+def test_a_body_that_is_cut_off_is_read_again() -> None:
+    boto = Script([{"Body": CutBody()}, {"Body": io.BytesIO(b"data")}])
+    assert Client(boto, signed=True).call("get_object") == {"Body": b"data"}
+
+
+def test_what_is_refused_is_asked_once() -> None:
+    boto = Script([refusal(403, "AccessDenied"), {"Body": io.BytesIO(b"data")}])
+    with pytest.raises(S3PermanentError, match="403 AccessDenied") as caught:
+        Client(boto, signed=True).call("get_object")
+    assert caught.value.detail.startswith("An error occurred (AccessDenied)")
+
+
+def test_it_gives_up() -> None:
+    boto = Script([UNREACHABLE] * 50)
+    with pytest.raises(S3TransientError):
+        Client(boto, signed=True).call("get_object")
+    assert len(list(boto._answers)) == 50 - 7
+
+
+def test_pages_of_a_list() -> None:
+    pages = {
+        "": {"Contents": [{"Key": "a"}], "IsTruncated": True, "NextContinuationToken": "next"},
+        "next": {"IsTruncated": False},
+    }
+
+    def call(action: str, Bucket: str, ContinuationToken: str = "") -> Any:  # noqa: N803
+        assert (action, Bucket) == ("list_objects_v2", "b")
+        return pages[ContinuationToken]
+
+    assert [item["Key"] for item in list_objects(call, Bucket="b")] == ["a"]
+
+
+@pytest.fixture
+def users_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys, a region and an endpoint in the environment."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, os.devnull)
+
+
+@pytest.mark.usefixtures("users_settings")
+def test_the_users_settings_and_none() -> None:
+    users, isolated = connect("a job"), connect("a corpus", isolated=True)
+    assert users.signed
+    assert users.boto.meta.endpoint_url == "http://127.0.0.1:1"
+    assert users.boto.meta.region_name == "eu-west-1"
+    assert not isolated.signed
+    assert isolated.boto.meta.endpoint_url == "https://s3.us-east-1.amazonaws.com"
+
+
+@pytest.mark.usefixtures("users_settings")
+@pytest.mark.parametrize(
+    ("breaks", "line"),
+    [
+        (lambda patch: patch.setitem(sys.modules, "boto3", None), r"\[s3\]'"),
+        (lambda patch: patch.setenv("AWS_PROFILE", "none"), r"a job: .*profile.*; check AWS_"),
+        (lambda patch: patch.setenv("AWS_ENDPOINT_URL", "http://[::1"), "; check AWS_"),
+    ],
+)
+def test_no_client_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, breaks: Callable[[Any], None], line: str
+) -> None:
+    breaks(monkeypatch)
+    with pytest.raises(UserError, match=line) as caught:
+        connect("a job")
+    assert "\n" not in str(caught.value)
+
+
+def test_one_module_makes_clients() -> None:
+    """The queue's signatures are boto3's too; its client is not used there."""
+    modules = {name for name in importers("boto3") if name.startswith("wallclock.")}
+    assert modules == {"wallclock.fetch.s3", "wallclock.service.sqs"}

@@ -1,0 +1,76 @@
+"""A dataset from before a field existed: resumed and reused where the field has its default."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.wallclock.job.conftest import QUICK, Content, content
+from wallclock.errors import UserError
+from wallclock.job import embed
+
+Run = Callable[..., Any]
+
+
+def forget(out: Path, names: Mapping[str, tuple[str, ...]]) -> None:
+    """Take fields out of dataset.json, as a version wrote it that did not have them."""
+    path = out / "dataset.json"
+    about = json.loads(path.read_text(encoding="utf-8"))
+    for part, fields in names.items():
+        values = about["identity"][part] if part else about["identity"]
+        for field in fields:
+            del values[field]
+    path.write_text(json.dumps(about), encoding="utf-8")
+
+
+#: At their defaults in a job of the recipe `pillow`.
+DEFAULTS = {"recipe": ("augment", "dct_margin"), "model": ("pruned",), "": ("keep",)}
+
+
+def test_a_field_at_its_default_refuses_no_older_dataset(
+    run: Run, reference: Content, tmp_path: Path
+) -> None:
+    run()
+    forget(tmp_path / "out", DEFAULTS)
+    assert str(run()).startswith("complete already")
+    (tmp_path / "out" / "part-00001.parquet").unlink()
+    assert run().tally.images > 0
+    assert content(tmp_path / "out") == reference
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "change"),
+    [
+        ("recipe", "engine", "recipe.engine was serial, is threads"),
+        ("model", "weights", "model.weights was random, is none"),
+        ("", "shard", "shard was 10000, is 16"),
+    ],
+)
+def test_a_field_at_another_value_refuses_it(
+    part: str, field: str, change: str, run: Run, tmp_path: Path
+) -> None:
+    run()
+    forget(tmp_path / "out", {part: (field,)})
+    with pytest.raises(UserError) as caught:
+        run()
+    assert f"holds another job's vectors: {change}; give another OUT" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_reuse_of_an_older_dataset(run: Run, images: Path, tmp_path: Path) -> None:
+    run()
+    forget(tmp_path / "out", DEFAULTS)
+    again = embed(images, tmp_path / "new", reuse=str(tmp_path / "out"), **QUICK)
+    assert (again.tally.images, again.tally.unread > 0) == (0, True)
+    forget(tmp_path / "out", {"recipe": ("engine",)})
+    with pytest.raises(UserError, match=r"its vectors are of another recipe; leave out reuse=$"):
+        embed(images, tmp_path / "other", reuse=str(tmp_path / "out"), **QUICK)
+
+
+def test_a_dataset_without_a_recipe_is_another_job(run: Run, tmp_path: Path) -> None:
+    run()
+    forget(tmp_path / "out", {"": ("recipe",)})
+    with pytest.raises(UserError, match=r"recipe\.decoder was None, is pil"):
+        run()

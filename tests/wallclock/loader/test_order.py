@@ -1,0 +1,171 @@
+"""Which images each batch has: every image once an epoch, and no batch before it is asked for."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wallclock.loader.order import EveryNth, LazyBatches, Order, OrderedBatches, largest_batch
+
+BATCHES = [[0, 1, 2], [3], [4, 5], [6, 7, 8], [9]]
+
+
+class Recorded(LazyBatches):
+    """`BATCHES`, and the indices of those that were computed."""
+
+    batch_size = 3
+
+    def __init__(self) -> None:
+        self.computed: list[int] = []
+
+    def batch(self, index: int) -> list[int]:
+        self.computed.append(index)
+        return BATCHES[index]
+
+    def __len__(self) -> int:
+        return len(BATCHES)
+
+
+# --- batches that are computed when they are indexed ---------------------------------------------
+
+
+def test_lazy_batches_are_a_sequence() -> None:
+    batches = Recorded()
+    assert [batches[index] for index in range(len(batches))] == BATCHES
+    assert list(batches) == BATCHES
+    assert list(reversed(batches)) == BATCHES[::-1]
+    assert batches.index([4, 5]) == 2
+
+
+def test_a_batch_is_computed_when_it_is_indexed() -> None:
+    batches = Recorded()
+    assert len(batches) == 5
+    assert not batches.computed
+    assert batches[3] == [6, 7, 8]
+    assert batches[1:3] == [[3], [4, 5]]
+    assert batches.computed == [3, 1, 2]
+
+
+@given(st.slices(len(BATCHES)))
+def test_slices_are_those_of_a_list(part: slice) -> None:
+    assert Recorded()[part] == BATCHES[part]
+
+
+@pytest.mark.parametrize(
+    "part", [slice(3, 99), slice(-2, None), slice(7, 9), slice(None, None, -2)]
+)
+def test_slices_beyond_the_bounds_are_cut(part: slice) -> None:
+    assert Recorded()[part] == BATCHES[part]
+
+
+@pytest.mark.parametrize("index", [-1, 5, 6])
+def test_an_index_out_of_bounds_computes_nothing(index: int) -> None:
+    batches = Recorded()
+    with pytest.raises(IndexError, match=f"^{index}$"):
+        batches[index]
+    assert not batches.computed
+
+
+def test_a_subclass_says_what_its_batches_are() -> None:
+    with pytest.raises(NotImplementedError):
+        len(LazyBatches())
+    with pytest.raises(NotImplementedError):
+        LazyBatches().batch(0)
+
+
+def test_largest_batch() -> None:
+    batches = Recorded()
+    assert largest_batch(batches) == 3
+    assert not batches.computed, "no batch is computed for it"
+    assert largest_batch(BATCHES[3:]) == 3
+    assert largest_batch(BATCHES[4:]) == 1
+    assert largest_batch([]) == 1
+
+
+# --- every n-th batch: what one process of several loads ------------------------------------------
+
+
+@given(first=st.integers(0, 7), step=st.integers(1, 7), lazy=st.booleans())
+def test_every_nth_is_a_slice_with_a_step(first: int, step: int, lazy: bool) -> None:
+    share = EveryNth(Recorded() if lazy else BATCHES, first, step)
+    expected = BATCHES[first::step]
+    assert len(share) == len(expected)
+    assert list(share) == expected
+    assert share[:] == expected
+    assert share[1:] == expected[1:]
+    assert share[::-1] == expected[::-1]
+    for index in (-1, len(expected)):
+        with pytest.raises(IndexError):
+            share[index]
+
+
+def test_every_nth_computes_only_its_own_batches() -> None:
+    batches = Recorded()
+    shares = [EveryNth(batches, first, 2) for first in range(2)]
+    assert [share.batch_size for share in shares] == [3, 3]
+    assert not batches.computed
+    assert shares[1][1] == [6, 7, 8]
+    assert batches.computed == [3]
+
+
+def test_every_nth_has_room_for_the_largest_batch_of_all() -> None:
+    """Also where none of its own is that large: the processes share their buffers."""
+    share = EveryNth(BATCHES, 1, 3)
+    assert list(share) == [[3], [9]]
+    assert share.batch_size == 3
+
+
+def test_every_nth_of_every_nth() -> None:
+    odd = EveryNth(Recorded(), 1, 2)
+    assert list(EveryNth(odd, 1, 2)) == [[6, 7, 8]]
+
+
+# --- orders ---------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n=st.integers(0, 40),
+    batch=st.integers(1, 9),
+    world=st.integers(1, 5),
+    seed=st.integers(0, 2**40),
+    shuffle=st.booleans(),
+    drop_last=st.booleans(),
+)
+def test_every_image_once_an_epoch(
+    n: int, batch: int, world: int, seed: int, shuffle: bool, drop_last: bool
+) -> None:
+    orders = [Order(n, batch, shuffle, seed, rank, world, drop_last) for rank in range(world)]
+    for epoch in range(3):
+        shares = []
+        for order in orders:
+            numbers = range(epoch * order.batches_per_epoch, (epoch + 1) * order.batches_per_epoch)
+            taken = [order.positions(number) for number in numbers]
+            full = taken if drop_last else taken[:-1]
+            assert all(len(positions) == batch for positions in full)
+            shares.append([at - epoch * n for positions in taken for at in positions])
+        seen = sorted(at for share in shares for at in share)
+        assert seen == sorted(set(seen))
+        if drop_last:
+            assert len({len(share) for share in shares}) == 1
+            assert n - len(seen) < batch * world
+        else:
+            assert seen == list(range(n))
+            assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_ranks_share_all_but_their_rank() -> None:
+    first, second = (Order(9, 2, True, 5, rank, 2, False) for rank in range(2))
+    assert first.shared() == second.shared()
+    assert first.shared() != Order(9, 2, True, 6, 0, 2, False).shared()
+
+
+def test_batches_of_an_order_from_first_to_last() -> None:
+    order = Order(10, 4, True, 7, 0, 1, False)
+    batches = OrderedBatches(order, 2, 5)
+    assert list(batches) == [order.positions(number) for number in (2, 3, 4)]
+    assert [len(batch) for batch in batches] == [2, 4, 4], "the end of an epoch, then the next"
+    assert batches[1:] == [order.positions(3), order.positions(4)]
+    with pytest.raises(IndexError):
+        batches[3]
+    assert batches.batch_size == 4
+    assert OrderedBatches(Order(3, 4, False, 0, 0, 1, False), 0, 1).batch_size == 3

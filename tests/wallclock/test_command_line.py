@@ -1,0 +1,249 @@
+"""The command `wallclock`: its help, its version, its mistakes, and what a missing extra says."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT
+from wallclock import __version__
+from wallclock.__main__ import COMMANDS, main
+from wallclock.constraints import describe
+from wallclock.job.settings import JobSettings, VerifySettings
+from wallclock.service.modules import Embedding
+from wallclock.service.settings import (
+    CallbackSettings,
+    ClientSettings,
+    DownloadSettings,
+    ServiceSettings,
+    describe_module,
+)
+
+Capture = pytest.CaptureFixture[str]
+
+#: Command → the classes whose fields are its settings.
+CLASSES: dict[str, tuple[Any, ...]] = {
+    "embed": (JobSettings,),
+    "verify": (VerifySettings,),
+    "serve": (ServiceSettings, ClientSettings, DownloadSettings, CallbackSettings),
+}
+#: Libraries that are not among the wheel's own dependencies.
+OF_EXTRAS = (
+    "rich",
+    "pyarrow",
+    "psutil",
+    "pynvml",
+    "transformers",
+    "prometheus_client",
+    "lmdb",
+    "cv2",
+    "boto3",
+    "aiohttp",
+    "yarl",
+    "orjson",
+    "uvloop",
+    "yaml",
+    "hydra",
+    "omegaconf",
+    "ray",
+)
+
+
+def help_of(command: str, capsys: Capture, *words: str) -> list[str]:
+    assert main([command, *words, "--help"]) == 0
+    printed = capsys.readouterr()
+    assert not printed.err
+    return printed.out.splitlines()
+
+
+def test_every_command_is_covered() -> None:
+    assert CLASSES.keys() == COMMANDS.keys()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_explains_every_setting(command: str, capsys: Capture) -> None:
+    lines = help_of(command, capsys)
+    assert max(map(len, lines)) <= 80
+    flat = " ".join(" ".join(lines).split())
+    for cls in CLASSES[command]:
+        for setting in describe(cls):
+            assert 0 < len(setting.meaning) <= 60, setting
+            allowed = f" ({setting.allowed})" if setting.allowed else ""
+            entry = f" {setting.name}={setting.default} {setting.meaning}{allowed} "
+            assert entry in f"{flat} ", setting
+
+
+def test_help_of_serve_lists_the_modules_settings(capsys: Capture) -> None:
+    default = "\n".join(help_of("serve", capsys))
+    for setting in describe_module(Embedding):
+        assert setting.meaning
+        assert f"  {setting.name}={setting.default}" in default
+    pixels = help_of("serve", capsys, "module=wallclock.service.modules:Pixels")
+    assert any(line.startswith("  size=224 ") for line in pixels)
+    assert not any(line.startswith("  dtype=") for line in pixels)
+    assert any("download.KEY" in line for line in pixels)
+    assert any("callback.KEY" in line for line in pixels)
+    nowhere = help_of("serve", capsys, "module=nowhere:It")
+    assert nowhere[-1].startswith("  module=nowhere:It: No module named 'nowhere'")
+
+
+@pytest.mark.parametrize("word", ["--help", "-h"])
+def test_overview(word: str, capsys: Capture) -> None:
+    assert main([word]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    for position, (name, command) in enumerate(COMMANDS.items()):
+        assert lines[position].endswith(f"wallclock {name} {command.usage}")
+
+
+def test_version(capsys: Capture) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"wallclock {__version__}\n"
+    assert f'version = "{__version__}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "line"),
+    [
+        (["foo"], 2, "wallclock: no command is called 'foo'; valid: embed, serve, verify"),
+        (["embd", "a", "b"], 2, "wallclock: no command is called 'embd'; did you mean embed? (all"),
+        (["embed", "a"], 2, "usage: wallclock embed SRC OUT [key=value ...]; wallclock embed --h"),
+        (["verify"], 2, "usage: wallclock verify OUT"),
+        (["serve"], 2, "usage: wallclock serve QUEUE_URL"),
+        (["embed", "a", "b", "--shard", "5"], 1, "wallclock: --shard 5: write shard=5"),
+        (["embed", "a", "b", "shrad=5"], 1, "wallclock: no setting is called 'shrad'; did you"),
+        (["embed", "a", "b", "keep=originals"], 1, "wallclock: no keep is called 'originals'; val"),
+        (["verify", "a", "m=5"], 1, "wallclock: no setting is called 'm'; valid: n, seed"),
+        (["serve", "u", "--batch", "5"], 1, "wallclock: --batch 5: write batch=5"),
+    ],
+)
+def test_mistakes_are_one_line(
+    words: list[str], status: int, line: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    assert main(words) == status
+    printed = capsys.readouterr()
+    assert not printed.out
+    assert printed.err.startswith(line)
+    assert printed.err.count("\n") == 1
+    assert ": ," not in printed.err  # an empty name
+
+
+def test_no_command_prints_the_usage(capsys: Capture) -> None:
+    assert main([]) == 2
+    assert capsys.readouterr().err.startswith("usage: wallclock embed SRC OUT")
+
+
+# --- without the extras -------------------------------------------------------------------------
+
+
+#: Makes libraries look as if they were not installed.
+BLOCK = """
+import sys
+
+class Block:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name in {libraries!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Block)
+"""
+
+
+def run_without(libraries: tuple[str, ...], statement: str) -> subprocess.CompletedProcess[str]:
+    """Run a statement in a process in which these libraries are not installed."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", BLOCK.format(libraries=libraries) + statement],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "code")},
+    )
+
+
+def call_without(libraries: tuple[str, ...], *words: str) -> subprocess.CompletedProcess[str]:
+    statement = f"from wallclock.__main__ import main; sys.exit(main({list(words)!r}))"
+    return run_without(libraries, statement)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["--version"], ["embed", "--help"], ["verify", "--help"], ["serve", "--help"]],
+)
+def test_help_needs_no_extra(words: list[str]) -> None:
+    done = call_without(OF_EXTRAS, *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "wallclock" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("libraries", "words", "line"),
+    [
+        (OF_EXTRAS, ["embed", "a", "b"], "wallclock embed needs pyarrow, {}[embed]'"),
+        (("rich",), ["embed", "a", "b"], "wallclock embed needs rich, {}[embed]'"),
+        (OF_EXTRAS, ["verify", "a"], "wallclock verify needs pyarrow, {}[embed]'"),
+        (("aiohttp",), ["serve", "u"], "wallclock serve needs aiohttp, {}[queue]'"),
+        (("yaml",), ["serve", "u", "config=a.yaml"], "config=FILE needs yaml, {}[queue]'"),
+        (
+            ("transformers",),
+            ["serve", "u", "device=cpu"],
+            "model dinov2-small needs transformers, {}[embed]'",
+        ),
+    ],
+)
+def test_a_missing_extra_is_one_line(
+    libraries: tuple[str, ...], words: list[str], line: str
+) -> None:
+    done = call_without(libraries, *words)
+    expected = line.format("which is not installed: pip install 'wallclock-images")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"wallclock: {expected}\n"
+
+
+@pytest.mark.parametrize(
+    ("statement", "library", "extra"),
+    [
+        ("import wallclock; wallclock.embed", "pyarrow", "embed"),
+        ("from wallclock.service import Module", "orjson", "queue"),
+    ],
+)
+def test_a_missing_extra_in_python(statement: str, library: str, extra: str) -> None:
+    done = run_without((library,), statement)
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("wallclock.errors.UserError: ")
+    assert f"needs {library}, which is not installed" in last
+    assert last.endswith(f"pip install 'wallclock-images[{extra}]'")
+
+
+# --- the file of settings -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("- a\n- list\n", "config=file.yaml: give it lines of `setting: value`"),
+        ("batch: [\n", "config=file.yaml: while parsing"),
+        ("batch: 0\n", "batch=0: give a whole number from 1 to 65536"),
+        ("port: ${oc.env:PORT}\n", "port=${oc.env:PORT}: give a whole number"),
+        ("bach: 1\n", "no setting is called 'bach'; did you mean batch"),
+        ("download: {bach: 1}\n", "no setting is called 'download.bach'"),
+        (None, "config=file.yaml: [Errno 2] No such file"),
+    ],
+)
+def test_mistakes_of_a_file_are_one_line(
+    content: str | None, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    if content is not None:
+        (tmp_path / "file.yaml").write_text(content, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    assert main(["serve", "http://127.0.0.1:1/0/work", "config=file.yaml"]) == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"wallclock: {line}")
+    assert printed.count("\n") == 1
