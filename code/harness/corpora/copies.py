@@ -62,7 +62,7 @@ _ENCODERS: Mapping[str, Callable[[bytes], bytes]] = {
 KINDS = tuple(_ENCODERS)
 
 
-def replaced(kind: str, item: Item) -> bool:
+def is_replaced(kind: str, item: Item) -> bool:
     """Whether a copy of that kind takes this image's place."""
     if kind == "thumbnails":
         return is_worth_a_thumbnail(item.width, item.height)
@@ -79,24 +79,25 @@ def make(manifest: Manifest, kind: str, folder: Path, progress: Progress) -> Non
 
     Files are in the manifest's order by name. Those of an earlier call are kept.
     """
-    read, plain = readers.make(manifest), readers.storage_of(manifest) == "files"
+    read = readers.make(manifest)
+    are_files = readers.storage_of(manifest) == "files"
 
-    def one(numbered: tuple[int, Item]) -> None:
-        index, item = numbered
+    def make_copy(index: int, item: Item) -> None:
         path = folder / f"{index:07d}"
         if path.exists():
             return
         data = None
-        if replaced(kind, item):
+        if is_replaced(kind, item):
             with suppress(ImageError):  # it stays as it is: copies are of the same images
                 data = encode(kind, read(item))
-        if data is None and plain:
+        if data is None and are_files:
             os.symlink(manifest.root / item.path, path)
         else:
             write_bytes(path, data or read(item), sync=False)
 
     folder.mkdir(parents=True, exist_ok=True)
-    items = list(enumerate(manifest.valid))
+    items = manifest.valid
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for done, _ in enumerate(pool.map(one, items), start=1):
+        copies = pool.map(make_copy, range(len(items)), items)
+        for done, _ in enumerate(copies, start=1):
             progress(done, len(items), f"copies: {kind}")

@@ -6,6 +6,7 @@ import stat
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from harness.corpora import Progress
 from harness.corpora import manifest as manifests
@@ -36,8 +37,10 @@ def prepare(spec: CorpusSpec, n: int | None, cache: Path, progress: Progress) ->
     if not root.is_dir():
         problem = "is not a folder" if root.exists() else "does not exist"
         raise UserError(f"corpus.path: {root} {problem}; give the folder that holds the images")
-    seed = [spec.seed] if spec.sample else []
-    key = digest_of([os.fsencode(root).hex(), spec.image_set, vars(spec.limits), *seed])[:12]
+    identity: list[Any] = [os.fsencode(root).hex(), spec.image_set, vars(spec.limits)]
+    if spec.sample:
+        identity.append(spec.seed)
+    key = digest_of(identity)[:12]
     path = cache / f"folder-{key}" / "manifest.csv"
     saved = manifests.load_or_none(path, root)
     before = saved.items if saved else ()
@@ -49,10 +52,10 @@ def prepare(spec: CorpusSpec, n: int | None, cache: Path, progress: Progress) ->
     if items != before:
         manifests.save(replace(manifest, items=items), path)
     if not manifest.valid:
-        n_images, first = len(manifest.items), manifest.items[0]
+        first = manifest.items[0]
         raise UserError(
-            f"none of the {n_images} images under {root} can be read; the first, {first.id}: "
-            f"{first.failed_reason}"
+            f"none of the {len(manifest.items)} images under {root} can be read; "
+            f"the first, {first.id}: {first.failed_reason}"
         )
     return manifest.slice(path)
 
@@ -70,28 +73,37 @@ def _items(
         raise UserError(
             f"no image under {root}: no JPEG, PNG, WebP or GIF file in it or its subfolders"
         )
-    known = {item.path: item for item in before}
+    listed = {item.path: item for item in before}
+
+    def validated(name: str) -> Item:
+        return _item(root, name, spec.limits, listed.get(name))
+
     items = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         # Validation releases the GIL in the decoder; map keeps the order.
-        for item in pool.map(lambda name: _item(root, name, spec.limits, known.get(name)), names):
+        for item in pool.map(validated, names):
             items.append(item)
             progress(len(items), len(names), "validating images")
     return tuple(items)
 
 
-def _item(root: Path, name: str, limits: Limits, known: Item | None) -> Item:
-    path, item = root / name, Item(id_of(name), name)
+def _item(root: Path, name: str, limits: Limits, earlier: Item | None) -> Item:
+    """The row of an image; `earlier`, its row of an earlier list, where its file is the same."""
+    path = root / name
+    item = Item(id_of(name), name)
     try:
         status = path.stat()
         item = replace(item, bytes=status.st_size, mtime_ns=status.st_mtime_ns)
         # A failed read is retried: a new permission changes neither size nor time.
-        same = known and (known.bytes, known.mtime_ns) == (item.bytes, item.mtime_ns)
-        if known and same and known.failed_stage != "read":
-            return known
+        if (
+            earlier
+            and (earlier.bytes, earlier.mtime_ns) == (item.bytes, item.mtime_ns)
+            and earlier.failed_stage != "read"
+        ):
+            return earlier
         data = _read(path, status, limits)
         item = replace(item, sha256=sha256_bytes(data) if data else "")
-        return item.described(validate(data, limits))
+        return item.with_header(validate(data, limits))
     except OSError as error:
         dangling = error.errno in (errno.ENOENT, errno.ELOOP) and path.is_symlink()
         reason = "dangling link" if dangling else error.strerror or type(error).__name__

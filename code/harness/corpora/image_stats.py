@@ -37,15 +37,23 @@ class ImageStats:
 def measure(manifest: Manifest) -> ImageStats:
     """Statistics of every valid image of a corpus stored as files."""
     rows, failures = [], []
-    read, brightness = readers.make(manifest), image_errors("decode", "Pillow", _brightness)
+    read = readers.make(manifest)
+    brightness = image_errors("decode", "Pillow", _brightness)
     for item in manifest.valid:
-        sizes = (item.bytes / 1e3, item.pixels / 1e6, item.bytes / item.pixels)
         try:
             luma = brightness(read(item))
         except ImageError as error:
             failures.append({"id": item.id, "stage": error.stage, "reason": error.reason})
             continue
-        rows.append((*sizes, float(max(item.width, item.height)), luma))
+        rows.append(
+            (
+                item.bytes / 1e3,
+                item.pixels / 1e6,
+                item.bytes / item.pixels,
+                float(max(item.width, item.height)),
+                luma,
+            )
+        )
     formats = Counter(_format_name(item) for item in manifest.valid)
     values = {name: [row[i] for row in rows] for i, name in enumerate(MEASURES)}
     return ImageStats(values, dict(sorted(formats.items())), failures)

@@ -65,7 +65,7 @@ class Item:
         """Width times height."""
         return self.width * self.height
 
-    def described(self, header: Header) -> "Item":
+    def with_header(self, header: Header) -> "Item":
         """The same row with what the file's header says."""
         return replace(
             self,
@@ -143,8 +143,14 @@ def save(manifest: Manifest, path: Path) -> None:
     # File names need not be UTF-8; Python carries their stray bytes as surrogates.
     rows = text.getvalue().encode("utf-8", "surrogateescape")
     write_bytes(path, rows)
-    about = {"version": VERSION, "kind": manifest.kind, "image_set": manifest.image_set}
-    about |= {"root": str(manifest.root), "digest": manifest.digest(), "sha256": sha256_bytes(rows)}
+    about = {
+        "version": VERSION,
+        "kind": manifest.kind,
+        "image_set": manifest.image_set,
+        "root": str(manifest.root),
+        "digest": manifest.digest(),
+        "sha256": sha256_bytes(rows),
+    }
     write_text(path.with_suffix(".json"), json.dumps(about, indent=1) + "\n")
 
 
@@ -161,9 +167,12 @@ def load(path: Path, root: Path | None = None) -> Manifest:
             raise UserError(f"the manifest {path} was edited; delete it and run again")
         text = io.TextIOWrapper(io.BytesIO(rows), "utf-8", "surrogateescape", newline="")
         table = csv.reader(text)
-        types = [_parser(field) for field in fields(Item)]
+        parsers = [_parser(field) for field in fields(Item)]
         next(table)
-        items = [Item(*(f(text) for f, text in zip(types, row, strict=True))) for row in table]
+        items = []
+        for row in table:
+            values = [parse(value) for parse, value in zip(parsers, row, strict=True)]
+            items.append(Item(*values))
         folder = root or Path(about["root"])
         return Manifest(about["kind"], about["image_set"], folder, tuple(items))
     except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
@@ -174,8 +183,10 @@ def load(path: Path, root: Path | None = None) -> Manifest:
 
 def _parser(field: Field[Any]) -> Callable[[str], Any]:
     """What makes a column's value of its text; one string for all rows that say the same."""
-    repeated = field.name in ("format", "process", "sampling", "failed_stage")
-    return int if field.type is int else sys.intern if repeated else str
+    if field.type is int:
+        return int
+    is_repeated = field.name in ("format", "process", "sampling", "failed_stage")
+    return sys.intern if is_repeated else str
 
 
 def load_or_none(path: Path, root: Path | None = None) -> Manifest | None:
@@ -187,5 +198,8 @@ def load_or_none(path: Path, root: Path | None = None) -> Manifest | None:
 
 def failure_rows(items: Iterable[Item]) -> Sequence[dict[str, str]]:
     """The rows of failures.csv for images that failed validation."""
-    failed = (item for item in items if not item.valid)
-    return [{"id": i.id, "stage": i.failed_stage, "reason": i.failed_reason} for i in failed]
+    return [
+        {"id": item.id, "stage": item.failed_stage, "reason": item.failed_reason}
+        for item in items
+        if not item.valid
+    ]

@@ -96,7 +96,7 @@ class TarReader(FileReader):
             with _open_lock:
                 if name not in self._shards:
                     self._shards[name] = os.open(self._root / name, os.O_RDONLY | os.O_CLOEXEC)
-            return complete(os.pread(self._shards[name], item.bytes, int(offset)), item)
+            return check_complete(os.pread(self._shards[name], item.bytes, int(offset)), item)
         except (OSError, ValueError) as error:
             raise failure(error) from error
 
@@ -121,7 +121,7 @@ class MapReader(FileReader):
             if name not in self._maps:
                 with open(self._root / name, "rb") as file:
                     self._maps[name] = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-        return complete(self._maps[name][int(offset) : int(offset) + item.bytes], item)
+        return check_complete(self._maps[name][int(offset) : int(offset) + item.bytes], item)
 
 
 class ParquetReader(FileReader):
@@ -144,17 +144,22 @@ class ParquetReader(FileReader):
 
         # The footer is read once, and not by each thread.
         self._open = partial(pq.ParquetFile, metadata=pq.read_metadata(source()))
-        self._source, self._of_thread = source, threading.local()
+        self._source = source
+        #: Of each thread: the open file, its last row group and that group's images.
+        self._local = threading.local()
 
     def __call__(self, item: Item) -> bytes:
         """The value's bytes."""
-        own, (group, _, row) = self._of_thread, item.path.partition("@")
-        if not hasattr(own, "file"):
-            own.file, own.group = self._open(self._source()), ""
-        if own.group != group:
-            table = own.file.read_row_group(int(group), columns=["image"], use_threads=False)
-            own.group, own.column = group, table.column(0)
-        return complete(own.column[int(row)].as_py(), item)
+        local = self._local
+        group, _, row = item.path.partition("@")
+        if not hasattr(local, "file"):
+            local.file = self._open(self._source())
+            local.group = ""
+        if local.group != group:
+            table = local.file.read_row_group(int(group), columns=["image"], use_threads=False)
+            local.group = group
+            local.column = table.column(0)
+        return check_complete(local.column[int(row)].as_py(), item)
 
 
 class LmdbReader(FileReader):
@@ -172,7 +177,7 @@ class LmdbReader(FileReader):
         """The value's bytes."""
         try:
             with self._database().begin() as transaction:
-                return complete(transaction.get(item.path.encode()) or b"", item)
+                return check_complete(transaction.get(item.path.encode()) or b"", item)
         except self._lmdb.Error as error:
             raise failure(error) from error
 
@@ -181,8 +186,8 @@ class LmdbReader(FileReader):
         with _open_lock:
             if self._root not in _databases or _databases[self._root][0] != process:
                 release(self._root)
-                path, of = str(self._root), self._lmdb
-                database = of.open(path, readonly=True, lock=False, max_spare_txns=4)
+                path = str(self._root)
+                database = self._lmdb.open(path, readonly=True, lock=False, max_spare_txns=4)
                 _databases[self._root] = (process, database)
             return _databases[self._root][1]
 
@@ -223,9 +228,10 @@ def storage_of(manifest: Manifest) -> str:
     return check_name(str(layout), _READERS.keys() - {"files"}, "storage")
 
 
-def stored(manifest: Manifest) -> list[Path]:
+def stored_files(manifest: Manifest) -> list[Path]:
     """The files that hold a corpus's valid images."""
-    storage, root = storage_of(manifest), manifest.root
+    storage = storage_of(manifest)
+    root = manifest.root
     if storage == "lmdb":
         return [root / "data.mdb"]
     paths = (item.path for item in manifest.valid)
@@ -262,7 +268,7 @@ def cached_share(paths: Sequence[Path]) -> float | None:
     Of 1,000 files at most, evenly spaced. The kernel answers only for files that this user may
     write or owns; of others it says that all is there.
     """
-    held = pages = 0
+    n_resident = n_pages = 0
     for path in paths[:: -(-len(paths) // _SAMPLED_FILES) or 1]:
         with (
             suppress(OSError, ValueError),  # unreadable, or empty
@@ -271,13 +277,13 @@ def cached_share(paths: Sequence[Path]) -> float | None:
         ):
             view = np.frombuffer(mapped, np.uint8)
             resident = np.zeros(-(-view.size // mmap.PAGESIZE), np.uint8)
-            address, size, vector = view.ctypes.data, view.size, resident.ctypes.data
-            if not _mincore(
-                ctypes.c_void_p(address), ctypes.c_size_t(size), ctypes.c_void_p(vector)
-            ):
-                held, pages = held + int((resident & 1).sum()), pages + resident.size
+            address = ctypes.c_void_p(view.ctypes.data)
+            vector = ctypes.c_void_p(resident.ctypes.data)
+            if not _mincore(address, ctypes.c_size_t(view.size), vector):
+                n_resident += int((resident & 1).sum())
+                n_pages += resident.size
             del view  # or the map could not be closed
-    return held / pages if pages else None
+    return n_resident / n_pages if n_pages else None
 
 
 def release(root: Path) -> None:
@@ -287,7 +293,7 @@ def release(root: Path) -> None:
         database.close()
 
 
-def complete(data: bytes, item: Item) -> bytes:
+def check_complete(data: bytes, item: Item) -> bytes:
     """The bytes, if they are as many as listed. Raises `ImageError` otherwise."""
     if len(data) != item.bytes:
         reason = f"{len(data)} bytes, the manifest says {item.bytes}: the pack was changed"

@@ -1,8 +1,8 @@
 """Images of a corpus straight from its store, a GET each."""
 
+from harness.corpora.abo.store import CorpusStore
 from harness.corpora.manifest import Item
 from wallclock.fetch import PrefetchingReader, TransientError
-from wallclock.fetch.s3 import Store
 
 
 class RemoteReader(PrefetchingReader):
@@ -15,8 +15,9 @@ class RemoteReader(PrefetchingReader):
 
     layout = "remote"
 
-    def __init__(self, store: Store, prefix: str = "") -> None:
-        self._store, self._prefix = store, prefix
+    def __init__(self, store: CorpusStore, prefix: str = "") -> None:
+        self._store = store
+        self._prefix = prefix
         super().__init__(store.spec.threads, store.spec.attempts)
 
     def close(self) -> None:

@@ -44,8 +44,21 @@ _QUALITY = {"small_256": (71, 89), "original": (80, 96)}
 _GRID, _STEEP = 96, 24
 #: Random streams of one image: its size and encoding, its content.
 _FRAME, _CONTENT = 0, 1
-_WORDS = ["PURE", "NORD", "LUMA", "ALTO", "VERA", "HOME", "OAK", "FINE", "SALT", "MINT", "WOOL"]
-_WORDS += ["LINEN", "SOFT"]
+_WORDS = [
+    "PURE",
+    "NORD",
+    "LUMA",
+    "ALTO",
+    "VERA",
+    "HOME",
+    "OAK",
+    "FINE",
+    "SALT",
+    "MINT",
+    "WOOL",
+    "LINEN",
+    "SOFT",
+]
 
 
 class _Rng:
@@ -80,10 +93,15 @@ class _Canvas:
         """Blend a canvas or a colour into `box` (even pixels) by `mask` (L, the box's size)."""
         half = (box[0] // 2, box[1] // 2, box[2] // 2, box[3] // 2)
         small = mask.reduce(2)
-        y, cb, cr = (paint.y, paint.cb, paint.cr) if isinstance(paint, _Canvas) else paint
+        y, cb, cr = paint.planes if isinstance(paint, _Canvas) else paint
         self.y.paste(y, box, mask)
         self.cb.paste(cb, half, small)
         self.cr.paste(cr, half, small)
+
+    @property
+    def planes(self) -> tuple[Image.Image, Image.Image, Image.Image]:
+        """Y, Cb and Cr."""
+        return self.y, self.cb, self.cr
 
 
 def size(seed: int, image_set: str, index: int) -> tuple[int, int]:
@@ -118,12 +136,20 @@ def render(seed: int, image_set: str, index: int, progressive_share: float = 0.0
 
 def _frame(rng: _Rng, image_set: str) -> tuple[int, int]:
     """Draw (width, height): over half square, most others between 1:2 and 1:1, few slivers."""
-    share, shape, ratio, upright = (rng.uniform(0, 1) for _ in range(4))
+    share = rng.uniform(0, 1)
+    shape = rng.uniform(0, 1)
+    ratio = rng.uniform(0, 1)
+    upright = rng.uniform(0, 1)
     longest = 256
     if image_set == "original":
         (low, least), (high, most) = next(pair for pair in pairwise(_LONGEST) if share < pair[1][0])
         longest = int(least + (most - least) * (share - low) / (high - low))
-    aspect = 1.0 if shape < 0.55 else 0.5 + 0.5 * ratio if shape < 0.985 else 0.125 + 0.375 * ratio
+    if shape < 0.55:
+        aspect = 1.0
+    elif shape < 0.985:
+        aspect = 0.5 + 0.5 * ratio
+    else:
+        aspect = 0.125 + 0.375 * ratio
     shortest = round(longest * aspect)
     return (shortest, longest) if upright < 0.5 else (longest, shortest)
 
@@ -144,7 +170,8 @@ def _compose(rng: _Rng, wide: int, high: int) -> Image.Image:
             y0, y1 = (top + (bottom - top) * part.box[i] // 200 * 2 for i in (1, 3))
             box = (x0, y0, max(x1, x0 + 4), max(y1, y0 + 4))
             _paint(canvas, rng, part, skins[part.skin], tones[part.skin], box, lamp)
-    full, nearest = canvas.y.size, Image.Resampling.NEAREST
+    full = canvas.y.size
+    nearest = Image.Resampling.NEAREST
     planes = (canvas.y, canvas.cb.resize(full, nearest), canvas.cr.resize(full, nearest))
     return Image.merge("YCbCr", planes).crop((0, 0, wide, high))
 
@@ -216,12 +243,14 @@ def _form(
     # Signed distance, in cells, to a box with round corners that ends 1.5 cells inside the grid.
     a, b = columns / 2 - 1.5, rows / 2 - 1.5
     radius = part.round * min(a, b)
-    x, y = np.abs(u) * (columns / 2) - a * width + radius, np.abs(v) * (rows / 2) - b + radius
+    x = np.abs(u) * (columns / 2) - a * width + radius
+    y = np.abs(v) * (rows / 2) - b + radius
     beyond_x, beyond_y = np.maximum(x, 0), np.maximum(y, 0)
     corner = np.sqrt(beyond_x * beyond_x + beyond_y * beyond_y)
     distance = corner + np.minimum(np.maximum(x, y), 0) - radius
     edge = _plane(128 - _STEEP * distance).resize(full, _BICUBIC)
-    nx, ny = _slope(np.clip(u / width, -1, 1), part.bend[0]), _slope(v, part.bend[1])
+    nx = _slope(np.clip(u / width, -1, 1), part.bend[0])
+    ny = _slope(v, part.bend[1])
     nz = np.sqrt(np.maximum(1 - nx * nx - ny * ny, 0.05))
     light = 100 + 150 * np.maximum(0, 0.8 * nz + lamp * nx - 0.35 * ny) + 12 * (lamp * u - v)
     shine = np.minimum(1, np.maximum(0, 0.85 * nz + 0.8 * lamp * nx - 0.35 * ny))
@@ -242,7 +271,8 @@ def _slope(t: Floats, flat: int) -> Floats:
 def _label(surface: _Canvas, rng: _Rng, full: tuple[int, int]) -> None:
     """Print a label with sharp edges and small letters on a surface of size `full`."""
     wide, high = (int(side * rng.uniform(0.5, 0.85)) // 2 * 2 for side in full)
-    left, top = (full[0] - wide) // 4 * 2, int((full[1] - high) * rng.uniform(0.3, 0.7)) // 2 * 2
+    left = (full[0] - wide) // 4 * 2
+    top = int((full[1] - high) * rng.uniform(0.3, 0.7)) // 2 * 2
     box = (left, top, left + wide, top + high)
     if min(wide, high) < 16:
         return

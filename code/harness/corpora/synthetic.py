@@ -26,7 +26,8 @@ def prepare(spec: CorpusSpec, image_set: str, n: int, cache: Path, progress: Pro
     version = f"synthetic-v{render.GENERATOR}-seed{spec.seed}"
     if spec.progressive_share:
         version += f"-progressive{spec.progressive_share:g}"
-    root, path = cache / version / image_set, cache / version / f"{image_set}.csv"
+    root = cache / version / image_set
+    path = cache / version / f"{image_set}.csv"
     saved = manifests.load_or_none(path, root)
     items = list(saved.items) if saved else []
     missing = [i for i in range(n) if i >= len(items) or not _intact(root, items[i])]
@@ -51,7 +52,7 @@ def _render(spec: CorpusSpec, image_set: str, root: Path, index: int) -> Item:
     write_bytes(root / path, data, sync=False)
     # No modification time: the manifest is the same on every machine.
     item = Item(identity, path, len(data), sha256=sha256_bytes(data))
-    return item.described(validate(data, spec.limits))
+    return item.with_header(validate(data, spec.limits))
 
 
 def _intact(root: Path, item: Item) -> bool:

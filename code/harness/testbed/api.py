@@ -45,7 +45,11 @@ class Queues:
         queue = self.queue(params)
         if single == action:
             return function(self, queue, params, now)
-        return _batch(params, lambda entry: function(self, queue, entry, now))
+
+        def call_single(entry: Json) -> Json:
+            return function(self, queue, entry, now)
+
+        return _batch(params, call_single)
 
     def queue(self, params: Json) -> Queue:
         """The queue that a call names, by URL or by name."""
@@ -58,14 +62,14 @@ class Queues:
         name = _need(params, "QueueName")
         if not _NAME.fullmatch(name):
             raise _invalid(name, "QueueName", "1 to 80 letters, digits, hyphens or underscores")
-        attributes = self._checked(params)
+        attributes = self._parse_attributes(params)
         queue = self._queues.setdefault(name, Queue(name, attributes, now, now))
-        shown = self._shown(queue, now)
-        if any(shown.get(key, "") != value for key, value in attributes.items()):
+        existing = self._attributes(queue, now)
+        if any(existing.get(key, "") != value for key, value in attributes.items()):
             raise SqsError("QueueNameExists", "It exists with a different value of an attribute.")
         return {"QueueUrl": _path(name)}
 
-    def _checked(self, params: Json) -> dict[str, str]:
+    def _parse_attributes(self, params: Json) -> dict[str, str]:
         """The attributes of a call, each of which must be known and valid."""
         attributes = {key: str(value) for key, value in (params.get("Attributes") or {}).items()}
         for key, value in attributes.items():
@@ -97,30 +101,32 @@ class Queues:
         prefix = params.get("QueueNamePrefix") or ""
         return {"QueueUrls": [_path(name) for name in self._queues if name.startswith(prefix)]}
 
-    def _shown(self, queue: Queue, now: float) -> dict[str, str]:
+    def _attributes(self, queue: Queue, now: float) -> dict[str, str]:
+        """All attributes of a queue that has them, as text."""
         values: Json = {
             "ApproximateNumberOfMessages": queue.show(now),
-            "ApproximateNumberOfMessagesDelayed": queue.n_hidden[0],
-            "ApproximateNumberOfMessagesNotVisible": queue.n_hidden[1],
+            "ApproximateNumberOfMessagesDelayed": queue.n_delayed,
+            "ApproximateNumberOfMessagesNotVisible": queue.n_in_flight,
             "CreatedTimestamp": int(queue.created_s),
             "LastModifiedTimestamp": int(queue.modified_s),
             "QueueArn": _ARN + queue.name,
-            **{name: queue.number(name) for name in NUMBERS},
         }
+        values |= {name: queue.number(name) for name in NUMBERS}
         if queue.redrive():
             values["RedrivePolicy"] = queue.attributes["RedrivePolicy"]
         return {key: str(value) for key, value in values.items()}
 
     def _get_attributes(self, queue: Queue, params: Json, now: float) -> Json:
-        shown, names = self._shown(queue, now), params.get("AttributeNames") or []
+        attributes = self._attributes(queue, now)
+        names = params.get("AttributeNames") or []
         for name in names:
-            if name not in (*shown, "All", "RedrivePolicy"):
+            if name not in attributes and name not in ("All", "RedrivePolicy"):
                 raise SqsError("InvalidAttributeName", f"Unknown Attribute {name}.")
-        wanted = {key: shown[key] for key in shown if key in names or "All" in names}
+        wanted = {key: value for key, value in attributes.items() if key in names or "All" in names}
         return {"Attributes": wanted} if wanted else {}
 
     def _set_attributes(self, queue: Queue, params: Json, now: float) -> Json:
-        queue.attributes |= self._checked(params)
+        queue.attributes |= self._parse_attributes(params)
         queue.modified_s = now
         return {}
 
@@ -137,14 +143,15 @@ class Queues:
         return {}
 
     def _send(self, queue: Queue, params: Json, now: float) -> Json:
-        body, limit = _need(params, "MessageBody"), queue.number("MaximumMessageSize")
+        body = _need(params, "MessageBody")
+        limit = queue.number("MaximumMessageSize")
         if len(body.encode()) > limit:
             raise _invalid("(too long)", "MessageBody", f"it must be shorter than {limit} bytes")
         attributes = params.get("MessageAttributes") or {}
         delay_s = _number(params, "DelaySeconds", queue.number("DelaySeconds"), 0, 900)
         digest = _digest(attributes)
         message = queue.send(body, attributes, now, delay_s)
-        return {"MessageId": message.id, "MD5OfMessageBody": message.body_md5, **digest}
+        return {"MessageId": message.id, "MD5OfMessageBody": message.body_md5} | digest
 
     def _receive(self, queue: Queue, params: Json, now: float) -> Json:
         most = _number(params, "MaxNumberOfMessages", 1, 1, 10)
@@ -167,19 +174,20 @@ class Queues:
             taken.append(number)
             if len(taken) == most:
                 break
-        messages = [_delivered(queue, number, params) for number in taken]
+        messages = [_delivery(queue, number, params) for number in taken]
         return {"Messages": messages} if messages else {}
 
     def _delete(self, queue: Queue, params: Json, now: float) -> Json:
-        number = queue.held(_need(params, "ReceiptHandle"))
+        number = queue.number_of(_need(params, "ReceiptHandle"))
         if number is not None:
             queue.remove(number)
         return {}
 
     def _change_visibility(self, queue: Queue, params: Json, now: float) -> Json:
-        handle, _ = _need(params, "ReceiptHandle"), _need(params, "VisibilityTimeout")
+        handle = _need(params, "ReceiptHandle")
+        _need(params, "VisibilityTimeout")
         seconds = _number(params, "VisibilityTimeout", 0, 0, MAX_VISIBILITY_S)
-        number = queue.held(handle)
+        number = queue.number_of(handle)
         queue.show(now)
         if number is None:
             reason = "Message does not exist or is not available for visibility timeout change."
@@ -218,27 +226,34 @@ def wait_s(queue: Queue, params: Json) -> int:
     return _number(params, "WaitTimeSeconds", default_s, 0, 20)
 
 
-def _batch(params: Json, one: Callable[[Json], Json]) -> Json:
-    """Apply `one` to each entry; an entry fails alone."""
+def _batch(params: Json, call_single: Callable[[Json], Json]) -> Json:
+    """Call with each entry; an entry fails alone."""
     entries = params.get("Entries") or []
     ids = [_need(entry, "Id") for entry in entries]
     bodies = [entry.get("MessageBody", "").encode() for entry in entries]
-    wrong = {
+    mistakes = {
         "EmptyBatchRequest": not ids,
         "TooManyEntriesInBatchRequest": len(ids) > 10,
         "InvalidBatchEntryId": not all(map(_NAME.fullmatch, ids)),
         "BatchEntryIdsNotDistinct": len(set(ids)) < len(ids),
         "BatchRequestTooLong": sum(map(len, bodies)) > _MAX_BATCH_BYTES,
     }
-    for code in (code for code, is_so in wrong.items() if is_so):
-        raise SqsError(code, "A batch has 1 to 10 entries, distinct ids, and 1 MiB at most.")
+    for code, is_made in mistakes.items():
+        if is_made:
+            raise SqsError(code, "A batch has 1 to 10 entries, distinct ids, and 1 MiB at most.")
     answer: Json = {"Successful": [], "Failed": []}
     for entry in entries:
         try:
-            answer["Successful"].append({"Id": entry["Id"], **one(entry)})
+            answer["Successful"].append({"Id": entry["Id"]} | call_single(entry))
         except SqsError as error:
-            fault = {"SenderFault": True, "Code": error.query_code, "Message": str(error)}
-            answer["Failed"].append({"Id": entry["Id"], **fault})
+            answer["Failed"].append(
+                {
+                    "Id": entry["Id"],
+                    "SenderFault": True,
+                    "Code": error.query_code,
+                    "Message": str(error),
+                }
+            )
     return answer
 
 
@@ -278,17 +293,19 @@ def _digest(attributes: Json) -> dict[str, str]:
         kind = str(attribute.get("DataType", ""))
         if kind.partition(".")[0] not in ("String", "Number", "Binary"):
             raise _invalid(kind, "DataType", "The prefixes are Binary, Number, and String.")
-        value, transport = (attribute.get("StringValue") or "").encode(), b"\1"
         if kind.startswith("Binary"):
             value, transport = b64decode(attribute.get("BinaryValue") or ""), b"\2"
+        else:
+            value, transport = (attribute.get("StringValue") or "").encode(), b"\1"
         for prefix, part in ((b"", name.encode()), (b"", kind.encode()), (transport, value)):
             digest.update(prefix + len(part).to_bytes(4, "big") + part)
     return {"MD5OfMessageAttributes": digest.hexdigest()}
 
 
-def _delivered(queue: Queue, number: int, params: Json) -> Json:
+def _delivery(queue: Queue, number: int, params: Json) -> Json:
     """A message as `ReceiveMessage` answers it, with the attributes that were asked for."""
-    message, wanted = queue.messages[number], params.get("MessageAttributeNames") or []
+    message = queue.messages[number]
+    wanted = params.get("MessageAttributeNames") or []
     prefixes = tuple(name[:-2] for name in wanted if name.endswith(".*"))
     attributes = {
         name: value
@@ -302,13 +319,16 @@ def _delivered(queue: Queue, number: int, params: Json) -> Json:
         "ApproximateReceiveCount": str(message.n_received),
         "ApproximateFirstReceiveTimestamp": f"{message.first_received_s * 1e3:.0f}",
     }
-    shown = {name: value for name, value in system.items() if name in names or "All" in names}
-    return {
+    system = {name: value for name, value in system.items() if name in names or "All" in names}
+    answer: Json = {
         "MessageId": message.id,
         "ReceiptHandle": queue.handle(number),
         "Body": message.body,
         "MD5OfBody": message.body_md5,
-        **_digest(attributes),
-        **({"MessageAttributes": attributes} if attributes else {}),
-        **({"Attributes": shown} if shown else {}),
     }
+    answer |= _digest(attributes)
+    if attributes:
+        answer["MessageAttributes"] = attributes
+    if system:
+        answer["Attributes"] = system
+    return answer

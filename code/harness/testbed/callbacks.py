@@ -26,15 +26,18 @@ class CallbackReceiver(FaultyServer):
 
     def __init__(self, clock: Callable[[], float] = time.time, **options: Any) -> None:
         super().__init__(**options)
-        self._clock, self.accepted = clock, dict[str, Accepted]()
+        self._clock = clock
+        self.accepted = dict[str, Accepted]()
 
     def stats(self) -> dict[str, Any]:
         """The counts, and when each key was accepted."""
-        return {**self.counts, "accepted_at_s": {k: a.at_s for k, a in self.accepted.items()}}
+        times = {key: accepted.at_s for key, accepted in self.accepted.items()}
+        return dict(self.counts) | {"accepted_at_s": times}
 
     def answer(self, request: Request, faults: Faults) -> Response:
         """Accept a callback."""
-        key, body = request.header("Idempotency-Key"), request.body
+        key = request.header("Idempotency-Key")
+        body = request.body
         if request.method != "POST" or not key:
             self.counts["unkeyed"] += 1
             return Response(400)

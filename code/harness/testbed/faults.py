@@ -37,11 +37,14 @@ class Faults:
     redirects: int = 0
     redirect_to: str = ""  # where the last one leads; default: to the image
 
-    def changed(self, values: Mapping[str, Any]) -> "Faults":
+    def with_changes(self, values: Mapping[str, Any]) -> "Faults":
         """With other values, text or numbers. Raises UserError: no such fault, or no number."""
         types: dict[str, Any] = {field.name: field.type for field in fields(self)}
+        new: dict[str, Any] = {}
         try:
-            new = {name: types[check_name(name, types, "fault")](v) for name, v in values.items()}
+            for name, value in values.items():
+                check_name(name, types, "fault")
+                new[name] = types[name](value)
         except ValueError as error:
             raise UserError(f"a fault is a number: {error}") from error
         return replace(self, **new)
@@ -56,7 +59,8 @@ class FaultyServer:
     """
 
     def __init__(self, faults: Faults = Faults(), seed: int = 0) -> None:
-        self.faults, self.counts = faults, Counter[str]()
+        self.faults = faults
+        self.counts = Counter[str]()
         self._random = random.Random(seed)
 
     def stats(self) -> dict[str, Any]:
@@ -73,11 +77,11 @@ class FaultyServer:
         try:
             if request.path == CONTROL:
                 if request.method == "PUT":
-                    self.faults = faults.changed(orjson.loads(request.body))
+                    self.faults = faults.with_changes(orjson.loads(request.body))
                 stats = self.counts if request.query == "counts" else self.stats()
                 return Response(body=orjson.dumps(stats))
             if request.query:
-                faults = faults.changed(dict(parse_qsl(request.query, keep_blank_values=True)))
+                faults = faults.with_changes(dict(parse_qsl(request.query, keep_blank_values=True)))
         except UserError as error:
             return Response(400, str(error).encode())
         self.counts["requests"] += 1

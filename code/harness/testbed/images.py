@@ -34,12 +34,13 @@ class ImageServer(FaultyServer):
         if image is None:
             return Response(404)
         self.counts["images"] += 1
-        length, cut = len(image) + faults.extra_bytes, self.happens("cuts", faults.cut_rate)
-        if not (faults.body_s or faults.extra_bytes or cut):
+        length = len(image) + faults.extra_bytes
+        is_cut = self.happens("cuts", faults.cut_rate)
+        if not (faults.body_s or faults.extra_bytes or is_cut):
             self.counts["bytes"] += len(image)
             return Response(200, image, _JPEG)
-        image = image[: len(image) // 2 if cut else max(length, 0)]
-        parts = self._parts(image, faults.body_s, request if cut else None)
+        image = image[: len(image) // 2 if is_cut else max(length, 0)]
+        parts = self._parts(image, faults.body_s, request if is_cut else None)
         return Response(200, parts, _JPEG, max(length, 0))
 
     async def _parts(
@@ -59,6 +60,9 @@ class ImageServer(FaultyServer):
 
     def _redirect(self, request: Request, faults: Faults) -> Response:
         self.counts["redirects"] += 1
-        query = urlencode({**dict(parse_qsl(request.query)), "redirects": faults.redirects - 1})
-        last = faults.redirects == 1 and faults.redirect_to
-        return Response(302, headers={"Location": last or f"{request.path}?{query}"})
+        if faults.redirects == 1 and faults.redirect_to:
+            location = faults.redirect_to
+        else:
+            query = dict(parse_qsl(request.query)) | {"redirects": str(faults.redirects - 1)}
+            location = f"{request.path}?{urlencode(query)}"
+        return Response(302, headers={"Location": location})

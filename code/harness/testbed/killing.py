@@ -70,17 +70,19 @@ class _Process:
     """A running job; `phases` grows while it runs: (seconds since its start, name)."""
 
     def __init__(self, job: Job, out: Path) -> None:
-        self._began, self._limit_s = time.monotonic(), job.limit_s
+        self._began = time.monotonic()
+        self._limit_s = job.limit_s
         self._process = subprocess.Popen(
-            [*job.argv(out)],
+            list(job.argv(out)),
             cwd=job.cwd,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", **job.env},
+            env=os.environ | {"PYTHONUNBUFFERED": "1"} | dict(job.env),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             start_new_session=True,
         )
-        self.phases, self.output = [(0.0, "start")], ""
+        self.phases = [(0.0, "start")]
+        self.output = ""
         self._changed = threading.Condition()
         self._ended = False
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -100,7 +102,7 @@ class _Process:
             self._ended = True
             self._changed.notify_all()
 
-    def reached(self, phase: str, occurrence: int, delay: float) -> bool:
+    def wait_for(self, phase: str, occurrence: int, delay: float) -> bool:
         """Wait for a moment after a phase's n-th beginning; False if the job ends before it."""
 
         def count() -> int:
@@ -139,7 +141,7 @@ class Undisturbed:
     seconds: float
 
 
-def undisturbed(job: Job, out: Path) -> Undisturbed:
+def run_undisturbed(job: Job, out: Path) -> Undisturbed:
     """Run the job once. Raises AssertionError: it failed, or left an id twice or none at all."""
     process = _Process(job, out)
     seconds = process.finish()
@@ -150,36 +152,49 @@ def undisturbed(job: Job, out: Path) -> Undisturbed:
 
 
 def kill_at_random(
-    job: Job, folder: Path, seed: int, rounds: int, kills: int = 3, whole: Undisturbed | None = None
+    job: Job,
+    folder: Path,
+    seed: int,
+    rounds: int,
+    kills: int = 3,
+    undisturbed: Undisturbed | None = None,
 ) -> Report:
-    """Run `rounds` times with one to `kills` kills, and compare with `whole` or one more run.
+    """Run `rounds` times with one to `kills` kills, and compare with an undisturbed run.
 
     Raises AssertionError: a run without a kill failed, or the undisturbed one left an id twice.
     """
-    whole = whole or undisturbed(job, folder / "undisturbed")
-    report, rng = Report(), random.Random(seed)
+    undisturbed = undisturbed or run_undisturbed(job, folder / "undisturbed")
+    report = Report()
+    rng = random.Random(seed)
     for number in range(rounds):
-        out, began, before = folder / f"round-{number}", time.monotonic(), report.kills.total()
-        _one_round(job, out, rng, rng.randint(1, kills), whole, report)
-        if report.kills.total() > before:
-            report.lost_s.append(time.monotonic() - began - whole.seconds)
-        left = list(job.result(out))
-        counts, vectors = Counter(name for name, _ in left), dict(left)
-        report.missing += sorted(whole.result.keys() - vectors.keys())
-        report.doubled += sorted(name for name, n in counts.items() if n > 1)
-        wrong = (name for name, vector in left if whole.result.get(name) != vector)
-        report.different += sorted({*wrong})
+        out = folder / f"round-{number}"
+        began = time.monotonic()
+        n_kills_before = report.kills.total()
+        _run_round(job, out, rng, rng.randint(1, kills), undisturbed, report)
+        if report.kills.total() > n_kills_before:
+            report.lost_s.append(time.monotonic() - began - undisturbed.seconds)
+        _compare(list(job.result(out)), undisturbed.result, report)
     return report
 
 
-def _one_round(
-    job: Job, out: Path, rng: random.Random, kills: int, whole: Undisturbed, report: Report
+def _compare(
+    pairs: Sequence[tuple[str, bytes]], expected: Mapping[str, bytes], report: Report
+) -> None:
+    """Report what a round has left beside each expected id once, with the same bytes."""
+    counts = Counter(name for name, _ in pairs)
+    report.missing += sorted(expected.keys() - counts.keys())
+    report.doubled += sorted(name for name, n in counts.items() if n > 1)
+    report.different += sorted({name for name, vector in pairs if expected.get(name) != vector})
+
+
+def _run_round(
+    job: Job, out: Path, rng: random.Random, kills: int, undisturbed: Undisturbed, report: Report
 ) -> None:
     """Kill the job so many times, then let it end."""
     for _ in range(kills):
-        moment = _moment(rng, whole.phases, whole.seconds)
+        moment = _moment(rng, undisturbed.phases, undisturbed.seconds)
         process = _Process(job, out)
-        if not process.reached(*moment):
+        if not process.wait_for(*moment):
             process.finish()
             report.ended += 1
             break

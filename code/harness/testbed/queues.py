@@ -74,8 +74,9 @@ class Queue:
     modified_s: float
     purged_s: float = float("-inf")
     messages: dict[int, Message] = field(default_factory=dict)
-    #: How many are hidden: never delivered yet (delayed), and delivered (in flight).
-    n_hidden: list[int] = field(default_factory=lambda: [0, 0])
+    #: How many are hidden and were never delivered, and how many are hidden after a delivery.
+    n_delayed: int = 0
+    n_in_flight: int = 0
     _visible: list[int] = field(default_factory=list)
     _hidden: list[tuple[float, int]] = field(default_factory=list)
     _n_added: int = 0
@@ -90,19 +91,20 @@ class Queue:
 
     def redrive(self) -> Json:
         """The redrive policy; empty if there is none."""
-        return _parsed(self.attributes.get("RedrivePolicy") or "{}")
+        return _parse(self.attributes.get("RedrivePolicy") or "{}")
 
     def send(self, body: str, attributes: Json, now: float, delay_s: int) -> Message:
         """A new message, hidden while it is delayed."""
-        own = md5(f"{self.uid} {self._n_added}".encode()).hexdigest()
-        name = f"{own[:8]}-{own[8:12]}-{own[12:16]}-{own[16:20]}-{own[20:]}"
-        message = Message(name, body, md5(body.encode()).hexdigest(), attributes, now)
+        digest = md5(f"{self.uid} {self._n_added}".encode()).hexdigest()
+        identity = "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:]))
+        message = Message(identity, body, md5(body.encode()).hexdigest(), attributes, now)
         self.add(message, now + delay_s if delay_s else None)
         return message
 
     def add(self, message: Message, hidden_until_s: float | None = None) -> None:
         """Append a message."""
-        number, self._n_added = self._n_added, self._n_added + 1
+        number = self._n_added
+        self._n_added += 1
         self.messages[number] = message
         if hidden_until_s is None:
             heapq.heappush(self._visible, number)
@@ -113,7 +115,7 @@ class Queue:
         """Let a message be received again from `until_s` on."""
         message = self.messages[number]
         if message.hidden_until_s is None:
-            self.n_hidden[message.n_received > 0] += 1
+            self._count_hidden(message, 1)
         message.hidden_until_s = until_s
         heapq.heappush(self._hidden, (until_s, number))
 
@@ -124,9 +126,15 @@ class Queue:
             message = self.messages.get(number)
             if message is not None and message.hidden_until_s == until_s:
                 message.hidden_until_s = None
-                self.n_hidden[message.n_received > 0] -= 1
+                self._count_hidden(message, -1)
                 heapq.heappush(self._visible, number)
-        return len(self.messages) - sum(self.n_hidden)
+        return len(self.messages) - self.n_delayed - self.n_in_flight
+
+    def _count_hidden(self, message: Message, change: int) -> None:
+        if message.n_received > 0:
+            self.n_in_flight += change
+        else:
+            self.n_delayed += change
 
     def due_s(self) -> float:
         """When a hidden message may be visible again; infinity if there is none."""
@@ -136,7 +144,7 @@ class Queue:
         """Take a message out."""
         message = self.messages.pop(number)
         if message.hidden_until_s is not None:
-            self.n_hidden[message.n_received > 0] -= 1
+            self._count_hidden(message, -1)
         return message
 
     def take(self, now: float) -> Iterator[int]:
@@ -156,8 +164,8 @@ class Queue:
         """The receipt handle of a message's last delivery."""
         return f"{self.uid}-{number}-{self.messages[number].n_received}"
 
-    def held(self, handle: str) -> int | None:
-        """The message whose last delivery a receipt handle is of; None if that was an older one.
+    def number_of(self, handle: str) -> int | None:
+        """The message whose last delivery a receipt handle is of; None: of an earlier delivery.
 
         Raises SqsError: it is no handle of this queue.
         """
@@ -165,10 +173,10 @@ class Queue:
         number = rest.partition("-")[0]
         if uid != self.uid or not number.isdecimal():
             raise SqsError("ReceiptHandleIsInvalid", "The input receipt handle is invalid.")
-        current = int(number) in self.messages and self.handle(int(number)) == handle
-        return int(number) if current else None
+        is_last = int(number) in self.messages and self.handle(int(number)) == handle
+        return int(number) if is_last else None
 
 
 @lru_cache
-def _parsed(policy: str) -> Json:
+def _parse(policy: str) -> Json:
     return dict(json.loads(policy))

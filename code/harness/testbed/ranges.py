@@ -13,13 +13,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, unquote
 
 from harness.corpora.manifest import Item
-from harness.corpora.readers import complete
+from harness.corpora.readers import check_complete
+from harness.testbed.threaded import Handler, ThreadedServer
 from wallclock.errors import ImageError
 from wallclock.fetch import Reader
 
@@ -35,8 +34,7 @@ def serving(root: Path) -> Iterator[int]:
 
     It is forked, before the readers' threads start, and ends with this process.
     """
-    server = _Server(("127.0.0.1", 0), _Handler)
-    server.root = root.resolve()
+    server = RangeServer(root)
     process = multiprocessing.get_context("fork").Process(target=server.serve_forever, daemon=True)
     process.start()
     server.socket.close()
@@ -47,13 +45,12 @@ def serving(root: Path) -> Iterator[int]:
         process.join()
 
 
-class _Server(ThreadingHTTPServer):
-    root: Path
-    #: Connections that wait to be accepted: all readers begin at once.
-    request_queue_size = 1024
+class RangeServer(ThreadedServer):
+    """Serves the files of a folder; ends when the process that made it was killed."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, root: Path) -> None:
+        super().__init__(_RangeHandler)
+        self.root = root.resolve()
         self._parent = os.getpid()
 
     def service_actions(self) -> None:
@@ -62,42 +59,37 @@ class _Server(ThreadingHTTPServer):
             os._exit(1)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """One thread a connection, which is kept."""
+class _RangeHandler(Handler):
+    server: RangeServer
 
-    protocol_version = "HTTP/1.1"
-    # Headers and body leave together, and at once.
-    wbufsize, disable_nagle_algorithm = 1 << 16, True
-    server: _Server
-
-    def do_GET(self) -> None:
+    def answer(self) -> None:
         """The file or the range."""
-        found = _PATH.fullmatch(unquote(self.path))
-        path = (self.server.root / found[2]).resolve() if found else Path()
-        if not found or not path.is_relative_to(self.server.root) or not path.is_file():
+        match = _PATH.fullmatch(unquote(self.path))
+        path = (self.server.root / match[2]).resolve() if match else Path()
+        if not match or not path.is_relative_to(self.server.root) or not path.is_file():
             self.send_error(404)
             return
-        time.sleep(float(found[1]) / 1e3)
+        time.sleep(float(match[1]) / 1e3)
         wanted = _RANGE.fullmatch(self.headers.get("Range", ""))
         with path.open("rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             first, last = (int(wanted[1]), int(wanted[2])) if wanted else (0, size - 1)
             body = os.pread(file.fileno(), last - first + 1, first)
-        self.send_response(206 if wanted else 200)
-        self.send_header("Content-Range", f"bytes {first}-{first + len(body) - 1}/{size}")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: a line a request would take longer than the request."""
+        headers = {
+            "Content-Range": f"bytes {first}-{first + len(body) - 1}/{size}",
+            "Content-Length": str(len(body)),
+        }
+        self.reply(206 if wanted else 200, headers, body)
 
 
 class Ranges:
     """GETs from such a store, by any thread over a connection of its own."""
 
     def __init__(self, port: int, bucket: str) -> None:
-        self._port, self._bucket, self._of_thread = port, bucket, threading.local()
+        self._port = port
+        self._bucket = bucket
+        #: Of each thread, its connection.
+        self._local = threading.local()
         self._connections: list[HTTPConnection] = []
 
     def __del__(self) -> None:
@@ -113,17 +105,17 @@ class Ranges:
         return int(self._get(name, 0, 1)[1].rpartition("/")[2])
 
     def _get(self, name: str, first: int, n_bytes: int) -> tuple[bytes, str]:
-        own = self._of_thread
-        if not hasattr(own, "connection"):
-            own.connection = HTTPConnection("127.0.0.1", self._port, timeout=_TIMEOUT_S)
-            self._connections.append(own.connection)
-        wanted = {"Range": f"bytes={first}-{first + n_bytes - 1}"}
+        local = self._local
+        if not hasattr(local, "connection"):
+            local.connection = HTTPConnection("127.0.0.1", self._port, timeout=_TIMEOUT_S)
+            self._connections.append(local.connection)
+        headers = {"Range": f"bytes={first}-{first + n_bytes - 1}"}
         try:
-            own.connection.request("GET", f"/{self._bucket}/{quote(name)}", headers=wanted)
-            response = own.connection.getresponse()
+            local.connection.request("GET", f"/{self._bucket}/{quote(name)}", headers=headers)
+            response = local.connection.getresponse()
             body = response.read()
         except (OSError, HTTPException) as error:
-            own.connection.close()
+            local.connection.close()
             raise ImageError("read", str(error)) from error
         if response.status >= 300:
             raise ImageError("read", f"{response.status} {response.reason}")
@@ -141,7 +133,7 @@ class RangeReader(Reader):
     def __call__(self, item: Item) -> bytes:
         """The image's bytes."""
         name, _, offset = item.path.partition("@")
-        return complete(self._ranges(name, int(offset or 0), item.bytes), item)
+        return check_complete(self._ranges(name, int(offset or 0), item.bytes), item)
 
 
 class RangeFile:
@@ -150,7 +142,10 @@ class RangeFile:
     closed = False
 
     def __init__(self, ranges: Ranges, name: str) -> None:
-        self._ranges, self._name, self._at, self._size = ranges, name, 0, ranges.size(name)
+        self._ranges = ranges
+        self._name = name
+        self._at = 0
+        self._size = ranges.size(name)
 
     def read(self, n_bytes: int) -> bytes:
         """So many bytes, fewer at the end."""
@@ -160,7 +155,8 @@ class RangeFile:
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         """Move to an offset from the start, here or the end."""
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
+        starts = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}
+        self._at = starts[whence] + offset
         return self._at
 
     def tell(self) -> int:

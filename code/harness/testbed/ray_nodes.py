@@ -16,8 +16,10 @@ import psutil
 
 #: A node that is gone is noticed within seconds; of the cluster and of its jobs.
 HEALTH = {
-    **{"RAY_health_check_initial_delay_ms": "1000", "RAY_health_check_period_ms": "500"},
-    **{"RAY_health_check_timeout_ms": "500", "RAY_health_check_failure_threshold": "3"},
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "500",
+    "RAY_health_check_timeout_ms": "500",
+    "RAY_health_check_failure_threshold": "3",
 }
 _STORE_BYTES = 80_000_000
 
@@ -38,25 +40,33 @@ class Nodes:
 
     def processes(self, title: str) -> list[psutil.Process]:
         """Of the cluster, those whose command line has the words."""
-        found = []
+        matches = []
         for process in psutil.Process(self._process.pid).children(recursive=True):
             with suppress(psutil.Error):
-                found += [process] * (title in " ".join(process.cmdline()))
-        return found
+                if title in " ".join(process.cmdline()):
+                    matches.append(process)
+        return matches
 
     def kill_node(self) -> None:
         """End a raylet, whose workers end when it is gone."""
-        raylets = [one for one in self.processes("raylet/raylet") if "--head" not in one.cmdline()]
-        raylets[0].kill()
+        for raylet in self.processes("raylet/raylet"):
+            if "--head" not in raylet.cmdline():
+                raylet.kill()
+                return
+        raise RuntimeError("the cluster has no node beside its head")
 
 
 @contextmanager
-def started(env: Mapping[str, str], nodes: int = 2) -> Iterator[Nodes]:
+def start(env: Mapping[str, str], nodes: int = 2) -> Iterator[Nodes]:
     """The cluster while the block runs."""
     command = [sys.executable, "-m", __name__, str(nodes)]
-    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen(
-        command, **pipes, env={**os.environ, **HEALTH, **env}, start_new_session=True
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ) | HEALTH | dict(env),
+        start_new_session=True,
     ) as process:
         try:
             yield Nodes(process)

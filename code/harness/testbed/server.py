@@ -58,8 +58,11 @@ class Connection(asyncio.Protocol):
     transport: asyncio.Transport
 
     def __init__(self, handler: Handler, opened: "set[Connection]") -> None:
-        self._handler, self._opened = handler, opened
-        self._received, self._needed = b"", 0
+        self._handler = handler
+        self._opened = opened
+        #: What was received and not answered yet, and how many bytes the next request needs.
+        self._received = b""
+        self._needed = 0
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -112,11 +115,13 @@ class Connection(asyncio.Protocol):
             return None
         head, stop = received[: end + 2], end + 4
         method, target, version = head[: head.index(b"\r\n")].decode("latin-1").split(" ")
-        lower, (path, _, query) = head.lower(), target.partition("?")
+        path, _, query = target.partition("?")
+        lower = head.lower()
         keep = version == "HTTP/1.1" and b"\r\nconnection: close\r" not in lower
         request = Request(method, path, query, keep, self.transport, head, lower)
         if request.header("Transfer-Encoding"):
-            if (chunks := _chunks(received, stop)) is None:
+            chunks = _chunks(received, stop)
+            if chunks is None:
                 return None
             request.body, stop = chunks
         elif length := request.header("Content-Length"):
@@ -137,7 +142,8 @@ class Connection(asyncio.Protocol):
             if isinstance(body := response.body, bytes):
                 self._end(_head(response, len(body), keep) + body, keep)
             else:
-                n_sent, chunked = 0, response.length is None
+                n_sent = 0
+                chunked = response.length is None
                 self.transport.write(_head(response, response.length, keep))
                 async for part in body:
                     self.transport.write(b"%x\r\n%b\r\n" % (len(part), part) if chunked else part)
@@ -159,11 +165,13 @@ class Connection(asyncio.Protocol):
 
 
 def _head(response: Response, length: int | None, keep: bool) -> bytes:
-    status, chunked = response.status, "Transfer-Encoding: chunked"
-    framing = chunked if length is None else f"Content-Length: {length}"
+    status = response.status
+    framing = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
     lines = [f"HTTP/1.1 {status} {responses.get(status, '')}", framing]
     lines += [f"{name}: {value}" for name, value in response.headers.items()]
-    lines += ["\r\n"] if keep else ["Connection: close", "\r\n"]
+    if not keep:
+        lines.append("Connection: close")
+    lines.append("\r\n")
     return "\r\n".join(lines).encode()
 
 

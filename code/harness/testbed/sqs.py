@@ -27,7 +27,8 @@ class SqsServer:
     """
 
     def __init__(self, journal: Path | None = None, clock: Callable[[], float] = time.time) -> None:
-        self._queues, self._clock = Queues(), clock
+        self._queues = Queues()
+        self._clock = clock
         #: Deliveries of messages, to any client.
         self.n_delivered = 0
         #: Per queue: set as soon as a message is there, for those who wait for one.
@@ -54,17 +55,17 @@ class SqsServer:
         try:
             answer = self._apply(action, params, self._clock())
         except SqsError as error:
-            return _refused(error)
+            return _refuse(error)
         if action == "ReceiveMessage" and not answer:
             return self._receive_later(params)
         _add_host(answer, "http://" + request.header("Host"))
-        return _answered(answer)
+        return _respond(answer)
 
     async def _receive_later(self, params: Json) -> Response:
         try:
-            return _answered(await self.call("ReceiveMessage", params))
+            return _respond(await self.call("ReceiveMessage", params))
         except SqsError as error:
-            return _refused(error)
+            return _refuse(error)
 
     async def call(self, action: str, params: Json) -> Json:
         """One call now; a `ReceiveMessage` waits until a message is there or its time is over."""
@@ -90,10 +91,10 @@ class SqsServer:
 
     def _apply(self, action: str, params: Json, now: float) -> Json:
         # An empty answer to a poll changes nothing: a journal would hold little else.
-        empty = action == "ReceiveMessage" and not self._queues.queue(params).show(now)
+        is_empty = action == "ReceiveMessage" and not self._queues.queue(params).show(now)
         answer = self._queues.call(action, params, now)
         self.n_delivered += len(answer.get("Messages", ()))
-        if self._journal and not empty and action not in _READS:
+        if self._journal and not is_empty and action not in _READS:
             with self._journal.open("ab") as file:
                 file.write(orjson.dumps([now, action, params]) + b"\n")
         for name in [name for name in self._arrivals if self._has_message(name, now)]:
@@ -106,14 +107,14 @@ class SqsServer:
         return True  # deleted: those who wait learn it
 
 
-def _answered(answer: Json, status: int = 200, **headers: str) -> Response:
+def _respond(answer: Json, status: int = 200, **headers: str) -> Response:
     headers["Content-Type"] = "application/x-amz-json-1.0"
     return Response(status, orjson.dumps(answer), headers)
 
 
-def _refused(error: SqsError) -> Response:
+def _refuse(error: SqsError) -> Response:
     answer = {"__type": f"com.amazonaws.sqs#{error.code}", "message": str(error)}
-    return _answered(answer, 400, **{"x-amzn-query-error": f"{error.query_code};Sender"})
+    return _respond(answer, 400, **{"x-amzn-query-error": f"{error.query_code};Sender"})
 
 
 def _add_host(answer: Json, host: str) -> None:

@@ -144,8 +144,16 @@ def test_failed_read_is_retried(
 
 
 NAMES = [
-    *("ü ñ 写真 🙂.jpg", "n" * 251 + ".jpg", "a,b;'\"c.jpg", "line\nbreak.jpg", "-rf.jpg"),
-    *("carriage\rreturn.jpg", "a..jpg.jpg", "%00.jpg", "${HOME}.jpg", "back\\slash.jpg"),
+    "ü ñ 写真 🙂.jpg",
+    "n" * 251 + ".jpg",
+    "a,b;'\"c.jpg",
+    "line\nbreak.jpg",
+    "-rf.jpg",
+    "carriage\rreturn.jpg",
+    "a..jpg.jpg",
+    "%00.jpg",
+    "${HOME}.jpg",
+    "back\\slash.jpg",
 ]
 
 

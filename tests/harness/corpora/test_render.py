@@ -84,7 +84,8 @@ def test_thumbnails_are_256_px_and_of_the_papers_bytes(thumbnails: list[bytes]) 
 
 def test_size_and_420_sampling(thumbnails: list[bytes]) -> None:
     sliver = next(i for i in range(5_000) if min(render.size(0, "small_256", i)) < 60)
-    files = {**dict(enumerate(thumbnails)), sliver: render.render(0, "small_256", sliver)}
+    files = dict(enumerate(thumbnails))
+    files[sliver] = render.render(0, "small_256", sliver)
     for index, data in files.items():
         header = frame_header(data)
         assert (header[11], header[14], header[17]) == (0x22, 0x11, 0x11)

@@ -56,24 +56,25 @@ def test_damaged_file_is_rendered_again(tmp_path: Path, rendered: list[int], dam
 
 
 def test_rows_and_files_are_the_same_everywhere(tmp_path: Path) -> None:
-    one, other = make(tmp_path / "one", 3), make(tmp_path / "other", 3)
-    assert one.items == other.items
-    assert len(one.valid) == 3
-    for item in one.items:
-        data = (one.root / item.path).read_bytes()
+    first, other = make(tmp_path / "first", 3), make(tmp_path / "other", 3)
+    assert first.items == other.items
+    assert len(first.valid) == 3
+    for item in first.items:
+        data = (first.root / item.path).read_bytes()
         assert data == (other.root / item.path).read_bytes()
         assert (len(data), sha256_bytes(data)) == (item.bytes, item.sha256)
         assert max(item.width, item.height) == 256
         assert item.path == f"{item.id[:2]}/{item.id}.jpg"
-    csvs = [next((tmp_path / cache).rglob("small_256.csv")) for cache in ("one", "other")]
+    csvs = [next((tmp_path / cache).rglob("small_256.csv")) for cache in ("first", "other")]
     assert csvs[0].read_bytes() == csvs[1].read_bytes()
 
 
 def test_seeds_and_progressive_shares_are_kept_apart(tmp_path: Path) -> None:
     specs = (SPEC, CorpusSpec("synthetic", seed=1), CorpusSpec("synthetic", progressive_share=1.0))
-    listed = [make(tmp_path, 2, spec=spec) for spec in specs]
-    assert len({one.root for one in listed}) == len({one.digest() for one in listed}) == 3
-    assert {item.process for item in listed[2].items} == {"progressive"}
+    manifests = [make(tmp_path, 2, spec=spec) for spec in specs]
+    assert len({manifest.root for manifest in manifests}) == 3
+    assert len({manifest.digest() for manifest in manifests}) == 3
+    assert {item.process for item in manifests[2].items} == {"progressive"}
 
 
 def test_names_and_numbers_are_checked(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ delivery, and a new visibility timeout for a message that is visible.
 
 import json
 import random
-from collections.abc import Iterable
 from typing import Any
 from unittest.mock import patch
 
@@ -28,7 +27,7 @@ ATTRIBUTES = {
     "b": {"DataType": "String.name", "StringValue": "ü"},
     "a.x": {"DataType": "Number", "StringValue": "1.5"},
 }
-ONE = {"Id": "0", "MessageBody": "x"}
+ENTRY = {"Id": "0", "MessageBody": "x"}
 #: Calls that both refuse, in whole or in part.
 WRONG: list[tuple[str, Json]] = [
     ("ReceiveMessage", {"MaxNumberOfMessages": 11}),
@@ -38,10 +37,10 @@ WRONG: list[tuple[str, Json]] = [
     ("SendMessage", {"MessageBody": "x", "DelaySeconds": 901}),
     ("SendMessage", {"MessageBody": "x", "MessageAttributes": {"a": {"DataType": "Text"}}}),
     ("SendMessageBatch", {"Entries": []}),
-    ("SendMessageBatch", {"Entries": [ONE, ONE]}),
-    ("SendMessageBatch", {"Entries": [{**ONE, "Id": "a b"}]}),
-    ("SendMessageBatch", {"Entries": [{**ONE, "Id": str(i)} for i in range(11)]}),
-    ("SendMessageBatch", {"Entries": [ONE, {"Id": "1", "MessageBody": "x" * (1 << 20)}]}),
+    ("SendMessageBatch", {"Entries": [ENTRY, ENTRY]}),
+    ("SendMessageBatch", {"Entries": [{"Id": "a b", "MessageBody": "x"}]}),
+    ("SendMessageBatch", {"Entries": [{"Id": str(i), "MessageBody": "x"} for i in range(11)]}),
+    ("SendMessageBatch", {"Entries": [ENTRY, {"Id": "1", "MessageBody": "x" * (1 << 20)}]}),
     ("SendMessageBatch", {"Entries": [{"Id": "1", "MessageBody": "late", "DelaySeconds": 901}]}),
     ("DeleteMessage", {"ReceiptHandle": "none"}),
     ("DeleteMessageBatch", {"Entries": [{"Id": "1", "ReceiptHandle": "none"}]}),
@@ -58,8 +57,11 @@ class Both:
     """The same calls to both, whose answers must agree but for random ids and handles."""
 
     def __init__(self, client: Any, seen: set[tuple[str, str]]) -> None:
-        self.moto, self.ours, self.seen = client, Queues(), seen
-        self.ms, self.n_sent = 1_800_000_000_000, 0
+        self.moto = client
+        self.ours = Queues()
+        self.seen = seen
+        self.ms = 1_800_000_000_000
+        self.n_sent = 0
         #: Queue, our handle and moto's of every delivery.
         self.deliveries: list[tuple[str, str, str]] = []
 
@@ -112,11 +114,12 @@ class Both:
             same_rule = message is not None and message.visible_at > self.ms + 1
         if not same_rule:
             return
-        both: Iterable[Json] = ({"ReceiptHandle": handle, **extra} for handle in (our, their))
+        both: list[Json] = [{"ReceiptHandle": handle} | extra for handle in (our, their)]
         if draw.random() < 0.5:
             action += "Batch"
-            both = ({"Entries": [{"Id": "1", **one}]} for one in both)
-        self.call(action, *({"QueueUrl": queue, **one} for one in both))
+            both = [{"Entries": [{"Id": "1"} | entry]} for entry in both]
+        our_params, their_params = ({"QueueUrl": queue} | params for params in both)
+        self.call(action, our_params, their_params)
 
 
 def comparable(answer: Json) -> Json:
@@ -171,8 +174,9 @@ def play(client: Any, seed: int, seen: set[tuple[str, str]]) -> None:
                 both.call("PurgeQueue", {"QueueUrl": queue})
             case _:
                 action, params = draw.choice(WRONG)
-                url = {} if "QueueName" in params else {"QueueUrl": "work"}
-                both.call(action, {**url, **params})
+                if "QueueName" not in params:
+                    params = {"QueueUrl": "work"} | params
+                both.call(action, params)
         if draw.random() < 0.2:
             both.call("GetQueueAttributes", {"QueueUrl": queue, "AttributeNames": COUNTS})
     for queue in ("work", "dead"):

@@ -48,11 +48,11 @@ def test_parquet_holds_the_files(files: Manifest, tmp_path: Path) -> None:
     reader = readers.make(table)
     assert [sha256_bytes(reader(item)) for item in table.items] == [i.sha256 for i in files.items]
     assert (reader.layout, table.items[9].path) == ("parquet", "1@1")
-    assert [path.name for path in readers.stored(table)] == ["images.parquet"]
+    assert [path.name for path in readers.stored_files(table)] == ["images.parquet"]
     assert packed(files, "parquet", tmp_path) == table
     with pytest.raises(ImageError, match="the pack was changed"):
         reader(replace(table.items[0], bytes=7))
-    size = readers.stored(table)[0].stat().st_size
+    size = readers.stored_files(table)[0].stat().st_size
     assert size < 1.01 * sum(item.bytes for item in files.items) + 4096
 
 
@@ -87,10 +87,8 @@ def test_file_of_the_store_is_sought_without_requests(
     files: Manifest, store: int, tmp_path: Path
 ) -> None:
     item = files.items[0]
-    data, file = (
-        (files.root / item.path).read_bytes(),
-        RangeFile(Ranges(store, "http-0"), item.path),
-    )
+    data = (files.root / item.path).read_bytes()
+    file = RangeFile(Ranges(store, "http-0"), item.path)
     assert file.seek(-5, os.SEEK_END) == item.bytes - 5
     assert file.read(99) + file.read(1) == data[-5:]
     assert file.seek(1) == file.seek(0, os.SEEK_CUR) == 1
@@ -107,12 +105,15 @@ def test_parquet_from_the_store(files: Manifest, tmp_path: Path) -> None:
         assert [sha256_bytes(reader(i)) for i in table.items] == [i.sha256 for i in files.items]
 
 
-def test_store_ends_with_what_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_ends_with_what_it_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[int] = []
     monkeypatch.setattr(os, "_exit", ended.append)
-    with ranges._Server(("127.0.0.1", 0), ranges._Handler) as server:
-        monkeypatch.setattr(os, "getppid", lambda: server._parent)
-        server.service_actions()
-        monkeypatch.setattr(os, "getppid", lambda: 1)
-        server.service_actions()
+    monkeypatch.setattr(os, "getpid", lambda: 77)
+    server = ranges.RangeServer(tmp_path)
+    monkeypatch.setattr(os, "getppid", lambda: 77)
+    server.service_actions()
+    assert not ended
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    server.service_actions()
+    server.server_close()
     assert ended == [1]

@@ -102,8 +102,10 @@ def test_an_answer_that_waits_holds_back_the_next() -> None:
         for _ in range(4):
             await asyncio.sleep(0)
         answers = wire.written.split(b"HTTP/1.1 ")[1:]
-        assert [(one[:3], one[-4:]) for one in answers] == [
-            *((b"200", b"slow"), (b"204", b"\r\n\r\n"), (b"200", b"slow"))
+        assert [(answer[:3], answer[-4:]) for answer in answers] == [
+            (b"200", b"slow"),
+            (b"204", b"\r\n\r\n"),
+            (b"200", b"slow"),
         ]
         assert not wire.closed
 
@@ -147,7 +149,10 @@ def test_a_handler_is_cancelled_when_its_client_is_gone(ends: str) -> None:
         wire = Wire(lambda _: wait())
         wire.server.data_received(b"GET / HTTP/1.1\r\n\r\n")
         await asyncio.sleep(0)
-        getattr(wire.server, ends)(*([None] if ends == "connection_lost" else []))
+        if ends == "connection_lost":
+            wire.server.connection_lost(None)
+        else:
+            wire.server.eof_received()
         await asyncio.sleep(0)
         assert (cancelled, wire.written) == ([True], b"")
 

@@ -16,7 +16,7 @@ from harness.testbed.serving import process, serving
 from harness.testbed.sqs import SqsServer
 
 WORK = {"QueueUrl": "work"}
-WAIT = {**WORK, "WaitTimeSeconds": 20}
+WAIT = WORK | {"WaitTimeSeconds": 20}
 
 
 def connect(url: str) -> Any:
@@ -73,9 +73,9 @@ def test_waiting_receive() -> None:
 
     async def waits() -> None:
         await server.call("CreateQueue", {"QueueName": "work"})
-        message = {**WORK, "MessageBody": "x"}
+        message = WORK | {"MessageBody": "x"}
         assert len((await answer(server.call("SendMessage", message), 0))["Messages"]) == 1
-        delayed = server.call("SendMessage", {**message, "DelaySeconds": 9})
+        delayed = server.call("SendMessage", message | {"DelaySeconds": 9})
         assert len((await answer(delayed, 9))["Messages"]) == 1
         assert await answer(asyncio.sleep(0), 20) == {}
 
@@ -100,7 +100,7 @@ def test_killed_process_keeps_messages_and_handles(tmp_path: Path) -> None:
         client = connect(url)
         client.create_queue(QueueName="work")
         client.send_message(MessageBody="held", **WORK)
-        (held,) = client.receive_message(**WORK)["Messages"]
+        (hidden,) = client.receive_message(**WORK)["Messages"]
         client.receive_message(**WORK)
         client.send_message(MessageBody="free", **WORK)
         child.kill()
@@ -108,9 +108,9 @@ def test_killed_process_keeps_messages_and_handles(tmp_path: Path) -> None:
     with journal.open("ab") as file:
         file.write(b'[1, "SendMessage", {"Que')  # killed amid a call, before its answer
     with serving(SqsServer(journal).handle, int(url.rpartition(":")[2])):  # the same client goes on
-        client.delete_message(ReceiptHandle=held["ReceiptHandle"], **WORK)
+        client.delete_message(ReceiptHandle=hidden["ReceiptHandle"], **WORK)
         (free,) = client.receive_message(VisibilityTimeout=0, **WORK)["Messages"]
-        assert (free["Body"], free["MessageId"] != held["MessageId"]) == ("free", True)
+        assert (free["Body"], free["MessageId"] != hidden["MessageId"]) == ("free", True)
     received = asyncio.run(SqsServer(journal).call("ReceiveMessage", WORK))
     assert [message["Body"] for message in received["Messages"]] == ["free"]
 
@@ -119,7 +119,7 @@ def test_only_the_last_receipt_handle_counts() -> None:
     queues = Queues()
 
     def call(action: str, now: float, **params: Any) -> Any:
-        return queues.call(action, {**WORK, **params}, now)
+        return queues.call(action, WORK | params, now)
 
     def receive(now: float) -> str:
         return str(call("ReceiveMessage", now, VisibilityTimeout=5)["Messages"][0]["ReceiptHandle"])
@@ -152,6 +152,6 @@ def test_messages_end_with_the_retention_period() -> None:
     queues.call(
         "CreateQueue", {"QueueName": "work", "Attributes": {"MessageRetentionPeriod": 60}}, 0
     )
-    queues.call("SendMessage", {**WORK, "MessageBody": "x"}, 0)
-    assert queues.call("ReceiveMessage", {**WORK, "VisibilityTimeout": 0}, 59)
+    queues.call("SendMessage", WORK | {"MessageBody": "x"}, 0)
+    assert queues.call("ReceiveMessage", WORK | {"VisibilityTimeout": 0}, 59)
     assert queues.call("ReceiveMessage", WORK, 60) == {}

@@ -23,11 +23,12 @@ from dataclasses import astuple, replace
 from functools import partial
 from pathlib import Path
 
+from harness.corpora.abo.store import CorpusStore
 from harness.corpora.manifest import Item
 from wallclock.check import check_body, read_header
 from wallclock.errors import ImageError, UserError
 from wallclock.fetch import PermanentError, TransientError, retry
-from wallclock.fetch.s3 import CHUNK_BYTES, Store
+from wallclock.fetch.s3 import CHUNK_BYTES
 from wallclock.files import sha256_file
 from wallclock.recipe import Limits
 
@@ -55,17 +56,23 @@ class Fetch:
     """Fetches each entry, `prefix + entry.path` of a store, to `root / entry.path`, once."""
 
     def __init__(
-        self, store: Store, prefix: str, root: Path, limits: Limits, entries: Sequence[Item]
+        self, store: CorpusStore, prefix: str, root: Path, limits: Limits, entries: Sequence[Item]
     ) -> None:
-        self._store, self._prefix, self._root, self._limits = store, prefix, root, limits
-        self._entries, self._waiting = entries, deque(entries)
+        self._store = store
+        self._prefix = prefix
+        self._root = root
+        self._limits = limits
+        self._entries = entries
+        self._waiting = deque(entries)
         self._n_threads = min(store.spec.threads, len(entries))
         self._results: queue.Queue[tuple[Item, Item | BaseException]] = queue.Queue(_MAX_RESULTS)
         self._large_image_lock = threading.RLock()
         self._stop = threading.Event()
         self._began = self._last_arrival = time.monotonic()
         #: Objects without a row since the last image, objects refused, and why the last was.
-        self._failed, self._refused, self._reason = 0, 0, ""
+        self._failed = 0
+        self._refused = 0
+        self._reason = ""
         self._any_image = False
 
     def run(self, arrived: Callable[[Sequence[Item]], None]) -> dict[str, Item]:
@@ -122,13 +129,16 @@ class Fetch:
 
     def _count(self, result: Item | BaseException) -> None:
         if not isinstance(result, Item):
-            self._failed, self._reason = self._failed + 1, str(result)
+            self._failed += 1
+            self._reason = str(result)
             return
         self._last_arrival = time.monotonic()
         if result.failed_stage == "read":
-            self._refused, self._reason = self._refused + 1, result.failed_reason
+            self._refused += 1
+            self._reason = result.failed_reason
         else:
-            self._failed, self._any_image = 0, True
+            self._failed = 0
+            self._any_image = True
 
     def _check_progress(self) -> None:
         """Raise `UserError` if there is none, `OSError` if the disk is almost full."""
@@ -180,8 +190,9 @@ class Fetch:
             info = self._store.get(key, self._limits.max_bytes, file.write)
             file.flush()
             os.utime(file.fileno(), ns=(info.modified_ns, info.modified_ns))
-        item = replace(entry, bytes=info.bytes, sha256=info.sha256, etag=info.etag)
-        item = replace(item, mtime_ns=info.modified_ns)
+        item = replace(
+            entry, bytes=info.bytes, sha256=info.sha256, etag=info.etag, mtime_ns=info.modified_ns
+        )
         large = self._large_image_lock
         try:
             with large if item.bytes > CHUNK_BYTES else nullcontext():
@@ -189,7 +200,7 @@ class Fetch:
                 header = read_header(data, self._limits)
                 with nullcontext() if header.row_decodable else large:
                     check_body(data, header)
-            item = item.described(header)
+            item = item.with_header(header)
         except ImageError as error:
             item = item.with_failure(error)
         if not item.valid and not info.verified and info.sha256 not in suspects:
@@ -247,10 +258,10 @@ def read_journal(path: Path) -> dict[str, Item]:
     return items
 
 
-def verified(
-    known: Mapping[str, Item], paths: Iterable[str], root: Path, verify: bool
+def intact_items(
+    rows: Mapping[str, Item], paths: Iterable[str], root: Path, verify: bool
 ) -> dict[str, Item]:
-    """Which of `paths` are already fetched and intact, with their rows.
+    """Which of `paths` are already fetched and intact, with their rows; `rows`: by path.
 
     A file of another size, a link, or a missing one is out. A file whose modification time is not
     its object's is hashed. `verify` hashes every file, and drops what the store refused before.
@@ -267,7 +278,7 @@ def verified(
                 return unchanged or sha256_file(path) == item.sha256
         return False
 
-    items = [known[path] for path in paths if path in known]
+    items = [rows[path] for path in paths if path in rows]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         # Hashing releases the GIL.
         results = pool.map(intact, items)

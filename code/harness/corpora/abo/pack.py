@@ -46,10 +46,13 @@ def ensure(files: Manifest, layout: str, path: Path, verify: bool, progress: Pro
     same = packed and packed.head(len(files.items)).digest() == files.digest()
     if packed and same and _intact(packed, verify):
         return packed
-    needed = sum(item.bytes + 2 * _BLOCK for item in files.valid) * (2 if layout == "lmdb" else 1)
     if layout.startswith("pixels"):
         needed = sum(3 * item.pixels for item in files.valid)
-    check_space(path.parent, needed, f"corpus.layout={layout}")
+    else:
+        needed = sum(item.bytes + 2 * _BLOCK for item in files.valid)
+    if layout == "lmdb":
+        needed *= 2
+    check_space(path.parent, needed, f"{files.image_set} as {layout}")
     stored = _build(files, layout, root, progress)
     items = tuple(stored.get(item.path, item) for item in files.items)
     packed = replace(files, root=root, items=items)
@@ -143,9 +146,11 @@ def _write_parquet(files: Manifest, folder: Path, progress: Progress) -> dict[st
             rows = list(_contents(files, start, _GROUP_ROWS, "Parquet", progress))
             for number, (_, item, _) in enumerate(rows):
                 stored[item.path] = replace(item, path=f"{group}@{number}")
-            columns = [[item.id for _, item, _ in rows], [data for _, _, data in rows]]
-            arrays = [pa.array(c, kind) for c, kind in zip(columns, schema.types, strict=True)]
-            file.write_table(pa.table(arrays, schema=schema), row_group_size=_GROUP_ROWS)
+            columns = {
+                "id": pa.array([item.id for _, item, _ in rows], pa.string()),
+                "image": pa.array([data for _, _, data in rows], pa.binary()),
+            }
+            file.write_table(pa.table(columns, schema=schema), row_group_size=_GROUP_ROWS)
     return stored
 
 
@@ -159,10 +164,14 @@ def _write_pixels(
             image = Image.open(io.BytesIO(data)).convert("RGB")
             if longest:
                 image.thumbnail((longest, longest), Image.Resampling.BILINEAR, reducing_gap=None)
-            place, pixels = f"pixels.u8@{file.tell()}", image.tobytes()
-            width, height = image.size
+            pixels = image.tobytes()
             stored[item.path] = replace(
-                item, path=place, bytes=len(pixels), width=width, height=height, format="pixels"
+                item,
+                path=f"pixels.u8@{file.tell()}",
+                bytes=len(pixels),
+                width=image.width,
+                height=image.height,
+                format="pixels",
             )
             file.write(pixels)
     return stored

@@ -91,7 +91,8 @@ def load(path: Path, prefixes: int, seed: int) -> Catalogue:
         if len(data) > MAX_UNPACKED_BYTES:
             raise OSError(f"it unpacks to more than {MAX_UNPACKED_BYTES:,} bytes")
         lines = (line.rstrip("\n") for line in io.StringIO(data.decode(), newline=None))
-        if (header := next(lines, "")) != COLUMNS:
+        header = next(lines, "")
+        if header != COLUMNS:
             raise ValueError(f"its columns are {header[:80]!r}, not {COLUMNS!r}")
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise UserError(

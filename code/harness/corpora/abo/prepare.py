@@ -22,11 +22,11 @@ from harness.corpora import Progress
 from harness.corpora import manifest as manifests
 from harness.corpora.abo import fetch, plan
 from harness.corpora.abo.plan import Catalogue
+from harness.corpora.abo.store import BucketSpec, CorpusStore
 from harness.corpora.manifest import Item, Manifest
 from harness.spec import CorpusSpec, Slice
 from wallclock.errors import UserError
 from wallclock.fetch import PermanentError
-from wallclock.fetch.s3 import BucketSpec, Store
 from wallclock.files import digest_of, pretty_json, sha256_file, write_bytes, write_text
 
 #: Bytes an object, on average, over samples of the real bucket (the originals' larger sample), and
@@ -81,7 +81,10 @@ class _List:
         """Compare with the digest that the settings pin for this list, if any."""
         name = f"{self.image_set}-{len(rows)}"
         pinned = self.spec.lists.get(name)
-        if pinned is not None and str(pinned) != (digest := plan.list_digest(rows)):
+        if pinned is None:
+            return
+        digest = plan.list_digest(rows)
+        if str(pinned) != digest:
             raise UserError(
                 f"the list {name} has the digest {digest}, corpus.lists says {pinned}: another "
                 "catalogue, seed or number of prefixes"
@@ -89,7 +92,7 @@ class _List:
 
 
 def prepare(spec: CorpusSpec, image_set: str, n: int, cache: Path, progress: Progress) -> Slice:
-    """Bring the first `n` of a set's list onto the disk, in the configured layout.
+    """Bring the first `n` of a set's list onto the disk.
 
     Raises:
         UserError: the store is unreachable or holds too few, no space, or another run is active.
@@ -102,22 +105,24 @@ def prepare(spec: CorpusSpec, image_set: str, n: int, cache: Path, progress: Pro
 
 def _files(images: _List, n: int, progress: Progress) -> Manifest:
     """The manifest of the image files, at least `n` rows of it, all of them on the disk."""
-    path, journal, verify = images.file(".csv"), images.file(".journal"), images.spec.verify
+    path = images.file(".csv")
+    journal = images.file(".journal")
+    verify = images.spec.verify
     saved = manifests.load_or_none(path, images.root)
     before = saved.items if saved else ()
-    known = {item.path: item for item in before} | fetch.read_journal(journal)
+    rows_by_path = {item.path: item for item in before} | fetch.read_journal(journal)
     listed = [item.path for item in before[:n]]
-    items = fetch.verified(known, listed, images.root, verify)
+    items = fetch.intact_items(rows_by_path, listed, images.root, verify)
     if saved is not None and len(items) == n and not journal.exists():
         images.check_pinned(before[:n])
         return saved
-    with closing(Store(bucket_of(images.spec))) as store:
+    with closing(CorpusStore(bucket_of(images.spec))) as store:
         entries = _catalogue(images, store).sample(images.image_set, n)
         images.check_pinned(entries)
         _fetch_licence(store, images.base / "licence")
         paths = [entry.path for entry in entries]
         others = [path for path in paths if path not in items]
-        items |= fetch.verified(known, others, images.root, verify)
+        items |= fetch.intact_items(rows_by_path, others, images.root, verify)
         missing = [entry for entry in entries if entry.path not in items]
         # A sample may be above the average.
         needed = 1.1 * len(missing) * OBJECT_BYTES[images.image_set]
@@ -125,7 +130,8 @@ def _files(images: _List, n: int, progress: Progress) -> Manifest:
         counter = itertools.count(n - len(missing) + 1)
         # A progress bar that shows MB/s counts bytes too.
         add_bytes = getattr(progress, "add_bytes", lambda n_bytes: None)
-        prefix, limits = plan.FOLDERS[images.image_set], images.spec.limits
+        prefix = plan.FOLDERS[images.image_set]
+        limits = images.spec.limits
         with open(journal, "ab", buffering=0) as file:
 
             def arrived(rows: Sequence[Item]) -> None:
@@ -145,7 +151,7 @@ def _files(images: _List, n: int, progress: Progress) -> Manifest:
     return manifest
 
 
-def _catalogue(images: _List, store: Store) -> Catalogue:
+def _catalogue(images: _List, store: CorpusStore) -> Catalogue:
     """The catalogue on the disk if it is intact (gzip has a checksum), or downloaded now."""
     path = images.base / "images.csv.gz"
     if path.exists():
@@ -162,7 +168,7 @@ def _catalogue(images: _List, store: Store) -> Catalogue:
     return images.catalogue()
 
 
-def _fetch_licence(store: Store, folder: Path) -> None:
+def _fetch_licence(store: CorpusStore, folder: Path) -> None:
     """Keep the bucket's licence files and `licence.json` in `folder`, unless they are intact."""
     summary = folder / "licence.json"
     with suppress(OSError, ValueError, LookupError):
@@ -172,15 +178,22 @@ def _fetch_licence(store: Store, folder: Path) -> None:
     files = []
     for name in _LICENCES:
         with suppress(PermanentError):
-            data, about = store.download(name, 1_000_000)
+            data, info = store.download(name, 1_000_000)
             write_bytes(folder / name, data)
-            info = {"bytes": len(data), "sha256": about.sha256, "etag": about.etag}
-            files.append({"name": name, **info})
-    none = "none: this store has no licence file; ABO's own bucket says CC BY 4.0"
-    relied_on = files[0]["name"] if files else none
-    credit = {"source": f"{store.host}/{store.spec.bucket}", "files": files}
-    credit |= {"relied_on": relied_on, "attribution": ATTRIBUTION}
-    credit |= {"licence": _LICENCES.get(relied_on, "CC BY 4.0")}
+            files.append(
+                {"name": name, "bytes": len(data), "sha256": info.sha256, "etag": info.etag}
+            )
+    if files:
+        relied_on = str(files[0]["name"])
+    else:
+        relied_on = "none: this store has no licence file; ABO's own bucket says CC BY 4.0"
+    credit = {
+        "source": f"{store.host}/{store.spec.bucket}",
+        "files": files,
+        "relied_on": relied_on,
+        "attribution": ATTRIBUTION,
+        "licence": _LICENCES.get(relied_on, "CC BY 4.0"),
+    }
     write_text(summary, pretty_json(credit))
 
 
@@ -225,12 +238,15 @@ def credit(spec: CorpusSpec, cache: Path) -> dict[str, Any]:
 def remarks(spec: CorpusSpec, image_set: str, n: int, cache: Path) -> list[str]:
     """Lines about a set's first `n`: the list's digest, refused rows, the licence."""
     images = _List(spec, image_set, cache)
-    catalogue, licence = images.catalogue(), credit(spec, cache)
+    catalogue = images.catalogue()
+    licence = credit(spec, cache)
     digest = plan.list_digest(manifests.load(images.file(".csv")).items[:n])
     lines = [
         f"  list {image_set}-{n}: {digest}, of {len(catalogue.entries):,} images in the first "
         f"{catalogue.prefixes} prefixes, seed {spec.seed}"
     ]
-    if refused := catalogue.n_refused:
-        lines.append(f"  {refused:,} catalogue rows refused; the first, {catalogue.first_refused}")
-    return [*lines, f"  licence: {licence['licence']} ({licence['relied_on']})"]
+    if catalogue.n_refused:
+        refused = f"{catalogue.n_refused:,} catalogue rows refused"
+        lines.append(f"  {refused}; the first, {catalogue.first_refused}")
+    lines.append(f"  licence: {licence['licence']} ({licence['relied_on']})")
+    return lines

@@ -1,6 +1,7 @@
 """A small ABO behind moto's S3 server, and behind a store that breaks responses."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from moto.server import ThreadedMotoServer
 
 from harness.corpora import manifest as manifests
 from harness.corpora import prepare
+from harness.corpora.abo import pack
 from harness.corpora.manifest import Manifest
 from harness.spec import CorpusSpec, Slice
 from tests.harness.corpora.abo import bucket
@@ -55,24 +57,44 @@ class Corpus:
 
     def __init__(self, cache: Path, endpoint: str) -> None:
         self.cache = cache
-        self.shown: list[tuple[int, int, str]] = []
+        self.progress: list[tuple[int, int, str]] = []
         prefixes = {"small_256": 70, "original": 50}
-        store = {"endpoint": endpoint, "bucket": bucket.NAME, "region": "us-east-1"}
-        limits = {"threads": 16, "attempts": 3, "read_timeout_s": 10.0}
-        self.settings: dict[str, Any] = {**store, **limits, "prefixes": prefixes}
+        self.settings: dict[str, Any] = {
+            "endpoint": endpoint,
+            "bucket": bucket.NAME,
+            "region": "us-east-1",
+            "threads": 16,
+            "attempts": 3,
+            "read_timeout_s": 10.0,
+            "prefixes": prefixes,
+        }
 
     def spec(self, **changes: Any) -> CorpusSpec:
-        return CorpusSpec("abo", **{**self.settings, **changes})
+        return CorpusSpec("abo", **(self.settings | changes))
 
     def slice(self, image_set: str = "small_256", n: int = N, **changes: Any) -> Slice:
         spec = self.spec(**changes)
-        return prepare.prepare(spec, image_set, n, self.cache, lambda *p: self.shown.append(p))
+        return prepare.prepare(spec, image_set, n, self.cache, self._count)
 
     def __call__(self, image_set: str = "small_256", n: int = N, **changes: Any) -> Manifest:
         prepared = self.slice(image_set, n, **changes)
         manifest = manifests.load(Path(prepared.manifest)).head(n)
         assert manifest.digest() == prepared.digest
         return manifest
+
+    def packed(self, layout: str, n: int = N, *, verify: bool = False, **changes: Any) -> Manifest:
+        """The first `n` small images in a layout, as the protocol `forms` packs them."""
+        files = replace(self(n=n, **changes), kind="packed")
+        path = self.pack_path(layout)
+        path.parent.mkdir(exist_ok=True)
+        return pack.ensure(files, layout, path, verify, self._count)
+
+    def pack_path(self, layout: str) -> Path:
+        """The list of a pack."""
+        return self.cache / "packs" / f"small.{layout}.csv"
+
+    def _count(self, done: int, total: int, step: str) -> None:
+        self.progress.append((done, total, step))
 
     @property
     def folder(self) -> Path:
@@ -89,7 +111,7 @@ def corpus(store: FaultyStore, tmp_path: Path) -> Corpus:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Back off as a local store allows."""
-    monkeypatch.setattr("wallclock.fetch.retries._LONGEST_S", 0.1)
+    monkeypatch.setattr("wallclock.fetch.retries.backoff_s", lambda attempt: 0.02)
     monkeypatch.setattr("harness.corpora.abo.fetch._SHUTDOWN_TIMEOUT_S", 0.1)
 
 

@@ -12,14 +12,26 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
+
+from harness.testbed.threaded import Handler, ThreadedServer
 
 #: Faults that a retry mends: those of `broken`, and
 #: silent: no response. nonsense: malformed headers.
 MENDABLE = (
-    *("reset", "truncated", "short", "wrong-bytes", "too-long", "too-short", "stall", "silent"),
-    *("500", "503", "slowdown", "html", "nonsense"),
+    "reset",
+    "truncated",
+    "short",
+    "wrong-bytes",
+    "too-long",
+    "too-short",
+    "stall",
+    "silent",
+    "500",
+    "503",
+    "slowdown",
+    "html",
+    "nonsense",
 )
 _ERRORS = {
     "500": (500, "InternalError"),
@@ -37,7 +49,9 @@ Decide = Callable[[str, int], str]
 
 def broken(fault: str, body: bytes) -> tuple[bytes, int, str]:
     """What is sent for `body`, the Content-Length, and how the connection ends: "" keeps it."""
-    n, half, at = len(body), body[: len(body) // 2], len(body) // 3
+    n = len(body)
+    half = body[: n // 2]
+    at = n // 3
     changed = body[:at] + bytes(byte ^ 0x5A for byte in body[at : at + 64]) + body[at + 64 :]
     responses = {
         "reset": (half, n, "reset"),
@@ -69,7 +83,7 @@ def always(fault: str, *fragments: str) -> Decide:
     return lambda path, count: fault if any(text in path for text in fragments or ("/",)) else ""
 
 
-class FaultyStore(ThreadingHTTPServer):
+class FaultyStore(ThreadedServer):
     """Serves in threads of this process; use as a context manager.
 
     Attributes:
@@ -82,11 +96,8 @@ class FaultyStore(ThreadingHTTPServer):
         counts: requests by path. faults: broken responses by fault.
     """
 
-    daemon_threads = True
-    request_queue_size = 1024
-
     def __init__(self, objects: Mapping[str, bytes]) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_FaultyHandler)
         self.objects = objects
         self.decide = always("")
         self.checksum = "etag"
@@ -97,35 +108,18 @@ class FaultyStore(ThreadingHTTPServer):
         self.lock = threading.Lock()
 
     @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-    @property
     def total(self) -> int:
         """Requests so far."""
         return sum(self.counts.values())
-
-    def __enter__(self) -> "FaultyStore":
-        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.shutdown()
-        self.server_close()
 
     def handle_error(self, request: object, client_address: object) -> None:
         """The client closed the connection."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _FaultyHandler(Handler):
     server: FaultyStore
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
-    wbufsize = -1
 
-    def log_message(self, *_: object) -> None: ...
-
-    def do_GET(self) -> None:
+    def answer(self) -> None:
         store, path = self.server, unquote(self.path)
         _, _, key = path.split("/", 2)
         with store.lock:
@@ -140,15 +134,19 @@ class _Handler(BaseHTTPRequestHandler):
         elif fault in _ERRORS or body is None:
             status, code = _ERRORS.get(fault, _ERRORS["404"])
             xml = f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()
-            self._send(status, xml, len(xml), {"Content-Type": "application/xml"})
+            headers = {"Content-Length": str(len(xml)), "Content-Type": "application/xml"}
+            self.reply(status, headers, xml)
         else:
             sent, length, end = broken(fault, substitute or body)
-            headers = {"Last-Modified": "Wed, 01 Jan 2020 00:00:00 GMT"}
+            headers = {"Content-Length": str(length)}
             if fault == "nonsense":
-                headers = {"Last-Modified": "Fri, 99 Foo 99999 99:99:99 GMT"}
+                headers["Last-Modified"] = "Fri, 99 Foo 99999 99:99:99 GMT"
                 headers["X-Amz-Missing-Meta"] = "many"
-            checksums = {} if fault == "html" else self._checksums(body)
-            self._send(200, sent, length, headers | checksums)
+            else:
+                headers["Last-Modified"] = "Wed, 01 Jan 2020 00:00:00 GMT"
+            if fault != "html":
+                headers |= self._checksums(body)
+            self.reply(200, headers, sent)
             self._end(end)
 
     def _checksums(self, body: bytes) -> dict[str, str]:
@@ -161,15 +159,9 @@ class _Handler(BaseHTTPRequestHandler):
         digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
         return {"ETag": f'"{7:032x}-2"', f"X-Amz-Checksum-{name}": digest}
 
-    def _send(self, status: int, body: bytes, length: int, headers: Mapping[str, str]) -> None:
-        self.send_response(status)
-        for name, value in {"Content-Length": f"{length}", **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-        self.wfile.flush()
-
     def _end(self, end: str) -> None:
+        """End the connection in this way; "" keeps it."""
+        self.wfile.flush()
         if end == "stall":
             # Until the client closes.
             self.rfile.read(1)
@@ -178,4 +170,5 @@ class _Handler(BaseHTTPRequestHandler):
             linger = struct.pack("ii", 1, 0)
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             self.connection.close()
-        self.close_connection = self.close_connection or bool(end)
+        if end:
+            self.close_connection = True

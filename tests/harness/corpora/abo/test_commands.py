@@ -4,7 +4,6 @@ import json
 import re
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,12 +28,12 @@ def abo(experiment: str, endpoint: str, n: int, folder: Path) -> tuple[str, ...]
 
 @pytest.mark.slow
 def test_pass_from_an_empty_folder(run_main: RunMain, moto: str, tmp_path: Path) -> None:
-    settings = ("corpus.layout=tar", "model=null", "device=cpu", "repeats=1")
+    settings = ("model=null", "device=cpu", "repeats=1")
     done = run_main(*abo("cpu", moto, 6, tmp_path), *settings)
     assert done.returncode == 0, done.stdout + done.stderr
     path = tmp_path / "data" / cpu.CSV
     (row,) = read_table(path)
-    assert (row["corpus"], row["n_images"], row["status"]) == ("abo (tar)", "6", "ok")
+    assert (row["corpus"], row["n_images"], row["status"]) == ("abo", "6", "ok")
     meta = json.loads(path.with_suffix(".meta.json").read_text(encoding="utf-8"))
     (corpus,) = meta["corpora"]
     assert corpus["credit"]["licence"] == "CC BY 4.0"
@@ -70,18 +69,19 @@ def test_no_network_is_one_line_soon(run_main: RunMain, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page_cache", ["warm", "cold"])
-@pytest.mark.parametrize(
-    "storage", [{}, {"layout": "tar"}, {"layout": "lmdb"}, {"source": "remote"}]
-)
-def test_serial_pass_reads_each_storage(
-    corpus: Corpus, tmp_path: Path, storage: dict[str, Any], page_cache: str
+@pytest.mark.parametrize("layout", ["files", "tar", "lmdb"])
+def test_serial_pass_reads_each_layout(
+    corpus: Corpus, tmp_path: Path, layout: str, page_cache: str
 ) -> None:
     params = {"page_cache": page_cache, "max_failures": 0}
-    images, model = corpus.slice(n=20, **storage), ModelSpec("null", weights="none")
+    images = corpus.slice(n=20)
+    if layout != "files":
+        images = corpus.packed(layout, n=20).slice(corpus.pack_path(layout))
+    model = ModelSpec("null", weights="none")
     recipe = Recipe("pil", batch_size=8)
     cell = Cell("serial", "serial", "pil", 0, recipe, images, model, params)
     (tmp_path / "work").mkdir()
     measured = protocol.find("serial")(cell, tmp_path / "work", lambda done: None)
     assert len(measured.samples["read"]) == measured.values["n_embedded"] == 20
-    assert measured.values["page_cache"] == ("none" if "source" in storage else page_cache)
+    assert measured.values["page_cache"] == page_cache
     assert not measured.failures

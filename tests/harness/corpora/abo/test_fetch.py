@@ -28,7 +28,7 @@ def test_every_image_arrives_with_its_row(corpus: Corpus, store: FaultyStore) ->
         assert item.etag == hashlib.md5(data).hexdigest()
         assert {item.width, item.height} <= set(range(20, 36))
         assert (manifest.root / item.path).stat().st_mtime_ns == item.mtime_ns > 0
-    assert corpus.shown[-1] == (N, N, "fetching small_256")
+    assert corpus.progress[-1] == (N, N, "fetching small_256")
     # One GET an image, the catalogue, two licence files (one is not there), the README.
     assert store.total == N + 4
     assert not list(manifest.root.rglob("*.part"))
@@ -162,7 +162,7 @@ def test_private_bucket_is_one_line(moto: str, tmp_path: Path) -> None:
 def test_unreachable_store_is_one_line(
     tmp_path: Path, host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wallclock.fetch.s3.CONNECT_DEADLINE_S", 2.0)
+    monkeypatch.setattr("harness.corpora.abo.store.CONNECT_DEADLINE_S", 2.0)
     line = rf"cannot reach {host}: .*corpus\.endpoint.*corpus=synthetic"
     with pytest.raises(UserError, match=line) as caught:
         Corpus(tmp_path, f"http://{host}")(connect_timeout_s=5.0)
@@ -174,7 +174,7 @@ def test_store_that_goes_away(
 ) -> None:
     """The catalogue is there already; the images are requested first."""
     corpus(n=1)
-    monkeypatch.setattr("wallclock.fetch.s3.CONNECT_DEADLINE_S", 1.0)
+    monkeypatch.setattr("harness.corpora.abo.store.CONNECT_DEADLINE_S", 1.0)
     store.decide = always("silent")
     with pytest.raises(UserError, match=r"cannot reach 127\.0\.0\.1:\d+: "):
         corpus(n=9, read_timeout_s=30.0)
@@ -199,8 +199,8 @@ def test_image_damaged_in_the_store_keeps_its_row(
 
 
 def test_long_object_arrives_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("store", "fetch"):
-        monkeypatch.setattr(f"harness.corpora.abo.{module}.CHUNK_BYTES", 3000)
+    for module in ("wallclock.fetch.s3", "harness.corpora.abo.fetch"):
+        monkeypatch.setattr(f"{module}.CHUNK_BYTES", 3000)
     large = bucket.objects(3, 70)
     for number, key in enumerate(key for key in large if "/small/" in key):
         large[key] = making.jpeg(200, 200, number, quality=99)

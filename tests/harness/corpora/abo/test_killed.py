@@ -52,7 +52,7 @@ def uninterrupted(slow: FaultyStore, tmp_path_factory: pytest.TempPathFactory) -
 def start(store: FaultyStore, cache: Path, *limit: str) -> subprocess.Popen[str]:
     module, pipe = "tests.harness.corpora.abo.fetch_once", subprocess.PIPE
     command = [sys.executable, "-m", module, store.endpoint, str(cache), str(N), *limit]
-    env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'code'}"}
+    env = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'code'}"}
     process = popen_interruptible(command, cwd=ROOT, env=env, stdout=pipe, stderr=pipe)
     assert process.stdout is not None
     # Before this there is nothing to interrupt.
@@ -93,7 +93,9 @@ def test_killed_at_random_moments(
     """Early, midway, or while the manifest is written."""
     interrupted = 0
     for number in range(1, corpora + 1):
-        cache, rng, left = tmp_path / f"{number}", random.Random(number), [0]
+        cache = tmp_path / f"{number}"
+        rng = random.Random(number)
+        left = [0]
         for _ in range(kills):
             process = start(slow, cache)
             wait_for_images(process, cache, rng.randint(left[-1], N))

@@ -1,4 +1,4 @@
-"""`corpus.source=remote`: `read` is a GET, prefetched where possible."""
+"""Images straight from the store: `read` is a GET, prefetched where possible."""
 
 import os
 import time
@@ -8,7 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from harness.corpora import readers
+from harness.corpora.abo import plan
+from harness.corpora.abo.prepare import bucket_of
+from harness.corpora.abo.store import CorpusStore
 from harness.corpora.manifest import Manifest
 from harness.corpora.remote import RemoteReader
 from tests.harness.corpora.abo import bucket
@@ -21,25 +23,16 @@ from wallclock.loader.images import open_images
 
 @pytest.fixture
 def remote(corpus: Corpus) -> Manifest:
-    return corpus(source="remote")
+    return corpus()
 
 
 @pytest.fixture
-def reader(remote: Manifest, store: FaultyStore) -> Iterator[RemoteReader]:
-    reader = readers.make(remote)
-    assert isinstance(reader, RemoteReader)
+def reader(corpus: Corpus, remote: Manifest, store: FaultyStore) -> Iterator[RemoteReader]:
+    bucket_store = CorpusStore(bucket_of(corpus.spec()))
+    reader = RemoteReader(bucket_store, plan.FOLDERS[remote.image_set])
     store.counts.clear()
     yield reader
     reader.close()
-
-
-def test_same_list_another_storage(corpus: Corpus) -> None:
-    local, remote = corpus.slice(), corpus.slice(source="remote")
-    assert remote.digest == local.digest
-    assert remote.label == "abo (remote)"
-    assert remote.storage.startswith("remote:")
-    assert corpus.slice(source="remote", threads=3).storage != remote.storage
-    assert readers.stored(corpus(source="remote")) == []
 
 
 def test_prefetched_concurrently_and_once(

@@ -8,28 +8,13 @@ import pytest
 
 from harness.corpora.abo import fetch as fetching
 from harness.corpora.abo import prepare
+from harness.corpora.abo.store import CorpusStore
 from tests.harness.corpora.abo import bucket
 from tests.harness.corpora.abo.conftest import OBJECTS, Corpus, N, intact
 from tests.harness.corpora.abo.faulty_store import FaultyStore, first
 from wallclock.check import Header
 from wallclock.errors import UserError
 from wallclock.fetch import s3 as stores
-from wallclock.fetch.retries import TransientError, retry
-from wallclock.fetch.s3 import Store
-
-
-def test_retry_backs_off_and_gives_up() -> None:
-    pauses: list[float] = []
-
-    def fail() -> None:
-        raise TransientError("reset")
-
-    with pytest.raises(TransientError):
-        retry(fail, 5, pauses.append)
-    assert len(pauses) == 4
-    assert all(0 <= pause <= 0.25 * 2**number for number, pause in enumerate(pauses, 1))
-    with pytest.raises(TransientError):
-        retry(fail, 5, lambda seconds: True)
 
 
 @pytest.mark.parametrize("fault", ["", "short", "truncated", "html"])
@@ -68,7 +53,7 @@ def test_users_aws_settings_are_ignored(corpus: Corpus, monkeypatch: pytest.Monk
     monkeypatch.setenv("AWS_PROFILE", "work")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("AWS_RESPONSE_CHECKSUM_VALIDATION", "nonsense")
-    stores._session.cache_clear()
+    stores._isolated_session.cache_clear()
     assert len(corpus(n=2).valid) == 2
 
 
@@ -81,9 +66,9 @@ def test_invalid_endpoint_is_one_line(tmp_path: Path, endpoint: str) -> None:
 
 def test_host_of_aws_and_without_a_password(tmp_path: Path) -> None:
     corpus = Corpus(tmp_path, "http://me:secret@127.0.0.1:9000")
-    assert Store(prepare.bucket_of(corpus.spec())).host == "127.0.0.1:9000"
+    assert CorpusStore(prepare.bucket_of(corpus.spec())).host == "127.0.0.1:9000"
     aws = "amazon-berkeley-objects.s3.us-east-1.amazonaws.com"
-    assert Store(prepare.bucket_of(corpus.spec(endpoint=""))).host == aws
+    assert CorpusStore(prepare.bucket_of(corpus.spec(endpoint=""))).host == aws
 
 
 def test_large_images_are_decoded_one_at_a_time(
