@@ -1,10 +1,15 @@
-# wallclock. `make help` lists the targets; each sets up .venv first if it needs it.
+# wallclock. `make help` lists the targets; each sets up .venv first if it needs it; PY=python takes yours.
 PYTHON ?= python3
 ARGS ?=
 PROFILE ?= paper
-PY := .venv/bin/python
 LOCKED := requirements$(if $(LOCK),-$(LOCK)).lock
+# PY=python: an environment of yours, with the lock's packages; nothing is set up.
+ifndef PY
+PY := .venv/bin/python
 READY := .venv/.ready$(if $(LOCK),-$(LOCK))
+endif
+# The suite runs from its checkout; only the product is installed.
+export PYTHONPATH := $(CURDIR)/code:$(CURDIR)$(if $(PYTHONPATH),:$(PYTHONPATH))
 .DEFAULT_GOAL := help
 # Every cell is a process of its own: without bytecode each would compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
@@ -21,9 +26,11 @@ help: ## list the targets
 
 setup: $(READY) ## .venv from requirements.lock (LOCK=paper: the paper's versions), and libturbojpeg; PYTHON=/path/to/python3.11
 
+ifdef READY
 $(READY): $(LOCKED) pyproject.toml scripts/setup.sh
 	@bash scripts/setup.sh $(PYTHON) $(LOCKED)
 	@touch $@
+endif
 
 quick: $(READY) ## smoke test: tables, figures, verdicts in minutes on a CPU
 	@$(PY) code/main.py --quick $(ARGS)

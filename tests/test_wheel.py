@@ -1,0 +1,197 @@
+"""The wheel, installed where there is no checkout: the product and nothing else, and it works."""
+
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests import making
+from tests.conftest import ROOT
+from wallclock.errors import DISTRIBUTION
+
+SITE = Path(sysconfig.get_path("purelib"))
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy: setuptools would take what an earlier build has left in the checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    shutil.copytree(ROOT / "code", source / "code", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--disable-pip-version-check"]
+    command += ["--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(source)]
+    subprocess.run(command, check=True, cwd=folder, capture_output=True)
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+class Environment:
+    """A virtual environment with the wheel, and these distributions of this one."""
+
+    def __init__(self, folder: Path, wheel: Path) -> None:
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+        self.python = folder / "bin" / "python"
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        self.site = folder / "lib" / version / "site-packages"
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(self.site)
+
+    def add_all(self) -> None:
+        """All that is installed here; its editable install of the checkout is not followed."""
+        (self.site / "here.pth").write_text(f"{SITE}\n", encoding="utf-8")
+
+    def add(self, names: set[str]) -> None:
+        """Some distributions, linked."""
+        for name in names:
+            files = metadata.files(name) or []
+            for top in {file.parts[0] for file in files} - {"..", "__pycache__"}:
+                link = self.site / top
+                if not link.exists():
+                    link.symlink_to(SITE / top)
+
+    def run(self, *words: str, cwd: Path, status: int = 0) -> str:
+        done = subprocess.run(
+            [str(self.python), "-W", "error", *words],
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            env={"PATH": "/usr/bin:/bin", "HOME": str(cwd)},
+            check=False,
+        )
+        assert done.returncode == status, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+
+def closure(names: set[str]) -> set[str]:
+    """Distributions and all that they need here."""
+    needed: set[str] = set()
+    while names:
+        name = names.pop()
+        try:
+            requirements = metadata.requires(name) or []
+        except metadata.PackageNotFoundError:  # of another platform
+            continue
+        needed.add(name)
+        for text in requirements:
+            requirement = Requirement(text)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                names |= {requirement.name} - needed
+    return needed
+
+
+@pytest.fixture(scope="module")
+def everything(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    environment = Environment(tmp_path_factory.mktemp("all") / "venv", wheel)
+    environment.add_all()
+    return environment
+
+
+@pytest.fixture(scope="module")
+def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """What `pip install` brings without an extra."""
+    environment = Environment(tmp_path_factory.mktemp("base") / "venv", wheel)
+    folder = environment.site / f"{wheel.name.split('-py3')[0]}.dist-info"
+    required = (folder / "METADATA").read_text(encoding="utf-8")
+    lines = re.findall(r"^Requires-Dist: ([\w.-]+)[^;\n]*$", required, flags=re.MULTILINE)
+    environment.add(closure(set(lines)))
+    return environment
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for number in range(3):
+        (folder / f"{number}.jpg").write_bytes(making.jpeg(seed=number))
+    return folder
+
+
+def test_the_wheel_is_the_product(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        tops = {name.partition("/")[0] for name in archive.namelist()}
+    name, version = wheel.name.split("-")[:2]
+    assert tops == {"wallclock", f"{name}-{version}.dist-info"}
+    assert name == DISTRIBUTION.replace("-", "_")
+
+
+def test_every_module_can_be_imported(everything: Environment, tmp_path: Path) -> None:
+    program = """
+import pkgutil, wallclock
+names = [info.name for info in pkgutil.walk_packages(wallclock.__path__, "wallclock.")]
+for name in names:
+    if not name.endswith("__main__"):
+        __import__(name)
+print(wallclock.__file__, len(names))
+"""
+    file, count = everything.run("-c", program, cwd=tmp_path).split()
+    assert file.startswith(str(everything.site))
+    assert int(count) > 60
+
+
+def test_the_command(everything: Environment, images: Path) -> None:
+    command, cwd = ("-m", "wallclock"), images.parent
+    assert "wallclock embed SRC OUT" in everything.run(*command, "--help", cwd=cwd)
+    assert everything.run(*command, "--version", cwd=cwd) == "wallclock 0.1.0\n"
+    printed = everything.run(*command, "embed", "images", "vectors", "model=null", cwd=cwd)
+    assert "3 vectors in 1 part" in printed
+    assert (cwd / "vectors" / "part-00000.parquet").is_file()
+
+
+def loop_of_the_readme() -> str:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    (loop,) = [block for block in blocks if "open_images" in block]
+    return str(loop)
+
+
+@pytest.mark.parametrize("name", ["everything", "base"])
+def test_the_loop_of_the_readme(name: str, images: Path, request: pytest.FixtureRequest) -> None:
+    environment: Environment = request.getfixturevalue(name)
+    printed = environment.run("-c", loop_of_the_readme(), cwd=images.parent)
+    assert printed == "['0.jpg', '1.jpg', '2.jpg'] (3, 224, 224, 3)\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [
+        (("embed", "images", "vectors", "model=null"), "embed"),
+        (("verify", "vectors"), "embed"),
+        (("serve", "http://127.0.0.1:1/queue"), "queue"),
+    ],
+)
+def test_what_an_extra_lacks_is_one_line(
+    base: Environment, images: Path, words: tuple[str, ...], extra: str
+) -> None:
+    printed = base.run("-m", "wallclock", *words, cwd=images.parent, status=1)
+    assert f"pip install '{DISTRIBUTION}[{extra}]'" in printed
+    assert printed.count("\n") == 1
+    assert printed.startswith("wallclock: ")
+
+
+def test_help_needs_no_extra(base: Environment, tmp_path: Path) -> None:
+    for command in ((), ("embed",), ("verify",), ("serve",)):
+        assert "usage:" in base.run("-m", "wallclock", *command, "--help", cwd=tmp_path)
+    assert base.run("-m", "wallclock", "--version", cwd=tmp_path) == "wallclock 0.1.0\n"
+
+
+def test_main_runs_without_the_setup_script(wheel: Path, tmp_path: Path) -> None:
+    """Any environment with the lock's packages and the project installed runs the suite."""
+    environment = Environment(tmp_path / "venv", wheel)
+    environment.add_all()
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "0.jpg").write_bytes(making.jpeg())
+    words = ["--quick", "--experiment", "serial", "--n", "1", "model=null", "device=cpu"]
+    words += ["corpus=folder", f"corpus.path={tmp_path / 'images'}", "repeats=1"]
+    words += [f"out={tmp_path / 'data'}", f"figures={tmp_path / 'figures'}"]
+    printed = environment.run(str(ROOT / "code" / "main.py"), *words, cwd=tmp_path)
+    assert "cells measured" in printed
+    assert (tmp_path / "data" / "claims.csv").is_file()
