@@ -39,7 +39,7 @@ from wallclock.machine import set_threads
 from wallclock.recipe import Recipe
 from wallclock.stages import decode, resize
 from wallclock.stages.decode.decoder import Scaling
-from wallclock.stages.pixels import Pixels
+from wallclock.stages.pixels import PixelArray
 from wallclock.summary import median, psnr_db
 
 PX = 224
@@ -51,7 +51,16 @@ MARGINS = (1.0, 1.1, 1.25, 1.5, 2.0, 2.5)
 #: Image set → its images, the scales in eighths, the denominators at which shortcuts are timed.
 _SETS = {"original": (8, (1, 2, 3, 4, 5, 6, 8), (1, 2, 4)), "small_256": (64, (8,), (1,))}
 
-_Run = Callable[[Any], Pixels]
+#: The code that the tables depend on.
+TIMED = (
+    "harness.corpora.render",
+    "harness.decoders",
+    "wallclock.errors",
+    "wallclock.stages.decode",
+    "wallclock.stages.resize",
+)
+
+_Run = Callable[[Any], PixelArray]
 _Row = dict[str, object]
 
 
@@ -64,21 +73,26 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15, help="parts: how often each is timed")
     choices = parser.parse_args()
     if choices.table == "margin":
-        name, rows = "dct-margin", _margin_rows("synthetic originals", range(choices.n))
+        name = "dct-margin"
+        rows = _margin_rows("synthetic originals", range(choices.n))
         if choices.folder:
             rows += _margin_rows("folder", sorted(choices.folder.rglob("*.jp*g")))
     else:
         set_threads(Recipe("parts", torch_threads=1), uses_torch=True)
         alternatives = [choice for images in _SETS for choice in _choices(images)]
-        name, rows = "fast-parts", _part_rows(alternatives, choices.rounds)
-    save(name, rows)
+        name = "fast-parts"
+        rows = _part_rows(alternatives, choices.rounds)
+    save(name, rows, TIMED)
 
 
-def save(name: str, rows: Sequence[_Row]) -> None:
-    """Write data/<name>.csv and its provenance, and print the rows."""
+def save(name: str, rows: Sequence[_Row], timed: tuple[str, ...]) -> None:
+    """Write data/<name>.csv and its provenance, and print the rows.
+
+    `timed`: the modules and packages that the rows depend on.
+    """
     data = provenance.ROOT / "data"
     write_table(data / f"{name}.csv", tuple(rows[0]), rows)
-    about = {"command": sys.argv[1:], **provenance.identity()}
+    about = {"command": sys.argv[1:], **provenance.identity(timed)}
     write_text(data / f"{name}.meta.json", pretty_json(about))
     for row in rows:
         cells = (f"{value:.4g}" if isinstance(value, float) else value for value in row.values())
@@ -152,7 +166,8 @@ def _choices(images: str) -> Iterator[_Choice]:
     n_images, eighths_of, denominators = _SETS[images]
     files = [render.render(0, images, index, 0.0) for index in range(n_images)]
     library = turbojpeg.TurboJPEG(native.find_libturbojpeg())
-    full, pillow = decode.make("simplejpeg"), resize.make("pil", "bilinear", PX).resize
+    full = decode.make("simplejpeg")
+    pillow = resize.make("pil", "bilinear", PX).resize
     for eighths in eighths_of:
         yield _Choice("scale", images, f"{eighths}/8", _scaled(library, eighths), files)
     reused = decode.make("simplejpeg", reuse=True)
@@ -182,10 +197,10 @@ def _scaled(library: Any, eighths: int) -> _Run:
 
 
 def _shortcut(n: int, **flags: bool) -> _Run:
-    def run(data: bytes) -> Pixels:
+    def run(data: bytes) -> PixelArray:
         height, width = simplejpeg.decode_jpeg_header(data)[:2]
         least = {} if n == 1 else {"min_height": -(-height // n), "min_width": -(-width // n)}
-        pixels: Pixels = simplejpeg.decode_jpeg(data, "RGB", **flags, **least)
+        pixels: PixelArray = simplejpeg.decode_jpeg(data, "RGB", **flags, **least)
         return pixels
 
     return run
@@ -195,10 +210,11 @@ def _through(first: int) -> _Run:
     """Decode and resize as `recipe=fast` does, through a buffer `first` bytes behind a multiple."""
     memory = np.empty(_LARGEST + 32, np.uint8)
     start = (first - memory.ctypes.data) % 32
-    buffer, resizer = memory[start : start + _LARGEST], resize.make("torch", "bilinear", PX)
+    buffer = memory[start : start + _LARGEST]
+    resizer = resize.make("torch", "bilinear", PX)
     scaling = Scaling(PX, Recipe("parts").dct_margin)
 
-    def run(data: bytes) -> Pixels:
+    def run(data: bytes) -> PixelArray:
         size = simplejpeg.decode_jpeg_header(data)[:2]
         n = scaling.denominator(size[1], size[0])
         least = {} if n == 1 else {"min_height": -(-size[0] // n), "min_width": -(-size[1] // n)}

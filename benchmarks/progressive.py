@@ -22,7 +22,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import NamedTuple
 
-from benchmarks.fast import PX, SEED, save
+from benchmarks.fast import PX, SEED, TIMED, save
 from harness.corpora import render
 from wallclock import jpeg
 from wallclock.check import read_header
@@ -33,7 +33,7 @@ from wallclock.recipe import Limits, Recipe
 from wallclock.stages import decode, resize
 from wallclock.stages.decode import scans
 from wallclock.stages.decode.decoder import Decode, Scaling
-from wallclock.stages.pixels import Pixels
+from wallclock.stages.pixels import PixelArray
 from wallclock.summary import median, psnr_db, quantile
 
 MODES = ("exact", "early")
@@ -73,7 +73,7 @@ def main() -> None:
     if choices.folder:
         files = (path.read_bytes() for path in sorted(choices.folder.rglob("*.jp*g")))
         samples += _samples("folder", files, choices.rounds)
-    save("progressive", list(_rows(samples, choices.least)))
+    save("progressive", list(_rows(samples, choices.least)), (*TIMED, "wallclock.jpeg"))
 
 
 def _samples(images: str, files: Iterable[bytes], rounds: int) -> Iterator[_Sample]:
@@ -89,28 +89,31 @@ def _samples(images: str, files: Iterable[bytes], rounds: int) -> Iterator[_Samp
             continue
         if header.process != "progressive":
             continue
-        size, truth = (header.height, header.width), pillow(full)
+        size = (header.height, header.width)
+        truth = pillow(full)
         scale = scaling.denominator(header.width, header.height)
         ways = [partial(decode_jpeg, data, scale)]
         ways += [partial(_decode_less, decode_jpeg, data, scale, mode) for mode in MODES]
-        (whole, *reduced), (ms_full, *ms) = _timed(ways, rounds)
-        whole = ours(whole, size)
-        others = [psnr_db(resize_one(full), truth) for resize_one in (area, paper)]
+        (decoded, *reduced), (ms_full, *ms) = _timed(ways, rounds)
+        uncut = ours(decoded, size)
+        others = [psnr_db(resize_picture(full), truth) for resize_picture in (area, paper)]
         for mode, pixels, taken in zip(MODES, reduced, ms, strict=True):
             image = ours(pixels, size)
             above = [psnr_db(image, truth) - other for other in others]
             kept = len(scans.cut(data, scale, mode)) / len(data)
-            loss = psnr_db(image, whole)
+            loss = psnr_db(image, uncut)
             yield _Sample(
                 images, _script(data), f"1/{scale}", mode, kept, ms_full, taken, loss, *above
             )
 
 
-def _decode_less(decode_jpeg: Decode, data: bytes, scale: int, mode: str) -> Pixels:
+def _decode_less(decode_jpeg: Decode, data: bytes, scale: int, mode: str) -> PixelArray:
     return decode_jpeg(scans.cut(data, scale, mode), scale)
 
 
-def _timed(ways: Sequence[Callable[[], Pixels]], rounds: int) -> tuple[list[Pixels], list[float]]:
+def _timed(
+    ways: Sequence[Callable[[], PixelArray]], rounds: int
+) -> tuple[list[PixelArray], list[float]]:
     """What each way returns, and its median round's milliseconds."""
     results = [way() for way in ways]
     durations: list[list[float]] = [[] for _ in ways]
@@ -145,9 +148,9 @@ def _rows(samples: Sequence[_Sample], least: int) -> Iterator[dict[str, object]]
         counts = Counter((sample.script, sample.scale) for sample in of_set)
         groups: dict[tuple[str, str], list[_Sample]] = {}
         for key, n in counts.most_common():
-            named = n >= least * len(MODES)
-            shown = key if named else ("others", key[1])
-            groups.setdefault(shown, []).extend(s for s in of_set if (s.script, s.scale) == key)
+            members = [s for s in of_set if (s.script, s.scale) == key]
+            group = key if n >= least * len(MODES) else ("others", key[1])
+            groups.setdefault(group, []).extend(members)
         groups["all", "all"] = of_set
         for (script, scale), members in groups.items():
             for mode in MODES:

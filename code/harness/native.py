@@ -15,7 +15,10 @@ INSTALL_HINT = (
 )
 
 _FOLDERS = (
-    *("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"),
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
     "/opt/libjpeg-turbo/lib64",
 )
 
@@ -28,9 +31,11 @@ def find_libturbojpeg() -> str | None:
     is the only candidate.
     """
     forced = os.environ.get("WALLCLOCK_LIBTURBOJPEG")
-    usual = [f"{folder}/libturbojpeg.so.0" for folder in (f"{sys.prefix}/lib", *_FOLDERS)]
-    usual.append(ctypes.util.find_library("turbojpeg") or "")
-    for path in filter(None, usual if forced is None else [forced]):
+    candidates = [f"{folder}/libturbojpeg.so.0" for folder in (f"{sys.prefix}/lib", *_FOLDERS)]
+    candidates.append(ctypes.util.find_library("turbojpeg") or "")
+    if forced is not None:
+        candidates = [forced]
+    for path in filter(None, candidates):
         with suppress(OSError):
             ctypes.CDLL(path)
             return path

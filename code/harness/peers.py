@@ -1,6 +1,7 @@
 """Libraries of others that this suite is compared with: installed apart, and perhaps absent."""
 
-from importlib import import_module, util
+from collections.abc import Sequence
+from importlib import import_module, metadata, util
 from typing import Any
 
 from wallclock.errors import Unavailable
@@ -22,6 +23,17 @@ def import_or_unavailable(module: str, *, hint: str = INSTALL) -> Any:
         return import_module(module)
     except (ImportError, OSError, RuntimeError) as error:
         raise load_failure(module, error, hint) from error
+
+
+def installed(distributions: Sequence[str]) -> str:
+    """Names and versions of distributions, for the key of a cell: once one is there, it counts."""
+    versions = []
+    for name in distributions:
+        try:
+            versions.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            versions.append(f"no {name}")
+    return ", ".join(versions)
 
 
 def load_failure(module: str, error: Exception, hint: str) -> Unavailable:

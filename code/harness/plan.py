@@ -102,7 +102,8 @@ class Plan:
         if key not in self.prepared:
             corpus = prepare.prepare(spec, image_set, n, self.cache, self._progress)
             manifest = manifests.load(Path(corpus.manifest)).head(corpus.n)
-            failed, limit = manifest.failed, self.settings.max_failures
+            failed = manifest.failed
+            limit = self.settings.max_failures
             if len(failed) > limit:
                 refused = manifest.kind == "abo" and failed[0].failed_stage == "read"
                 raise UserError(

@@ -15,7 +15,7 @@ from wallclock.progress import format_duration
 from wallclock.recipe import ModelSpec
 
 #: Process start, imports and model load, in seconds, with and without torch.
-_START_S = {True: 5.0, False: 1.0}
+_START_TORCH_S, _START_S = 5.0, 1.0
 #: Seconds an image, from the paper: decode + resize with Pillow and with the native libraries; the
 #: forward pass of a T4. A CPU's forward is the paper's 1.3 img/s on one thread.
 _PILLOW_S = {"small_256": 0.0025, "original": 0.046}
@@ -31,9 +31,14 @@ class CellProgress:
     """Progress of the cells: how many are done, the current one's img/s, the time left."""
 
     def __init__(self, progress: Progress, total: int) -> None:
-        self._progress, self._total, self._done = progress, total, 0
+        self._progress = progress
+        self._total = total
+        self._done = 0
         self._task = progress.add_task("cells", total=total, note="")
-        self._name, self._left, self._start = "", "", 0.0
+        #: The current cell: its name, the line of the time left, when it began.
+        self._name = ""
+        self._left = ""
+        self._start = 0.0
 
     def start(self, name: str, seconds_left: float) -> None:
         """A cell begins; the run is expected to take `seconds_left` more."""
@@ -60,7 +65,8 @@ class Estimator:
     """Estimates a cell's seconds, from the records of similar cells where there are any."""
 
     def __init__(self, runs: Path, cores: int) -> None:
-        self._known = {
+        #: Of earlier records: what makes cells similar → images and seconds.
+        self._earlier = {
             _similarity_key(cell): (_images(cell), seconds)
             for cell, seconds in records.durations(runs)
         }
@@ -68,24 +74,26 @@ class Estimator:
 
     def seconds(self, cell: Cell) -> float:
         """Expected wall time of one cell, its process included."""
-        known_n, known_s = self._known.get(_similarity_key(cell), (0, 0.0))
-        if not known_s:
+        earlier_n, earlier_s = self._earlier.get(_similarity_key(cell), (0, 0.0))
+        if not earlier_s:
             return self._from_paper(cell)
-        fixed = min(_START_S[True], known_s)
-        return fixed + (known_s - fixed) * (_images(cell) / known_n if known_n else 1)
+        fixed = min(_START_TORCH_S, earlier_s)
+        return fixed + (earlier_s - fixed) * (_images(cell) / earlier_n if earlier_n else 1)
 
     def _from_paper(self, cell: Cell) -> float:
-        embeds, n, recipe = cell.protocol in _EMBEDS, _images(cell), cell.recipe
-        load = forward = 0.0
+        embeds = cell.protocol in _EMBEDS
+        n, recipe = _images(cell), cell.recipe
+        load = 0.0
         if cell.corpus:
-            of_one = _PILLOW_S if recipe.decoder == "pil" else _NATIVE_S
-            load = of_one[cell.corpus.image_set]
+            load_s = _PILLOW_S if recipe.decoder == "pil" else _NATIVE_S
+            load = load_s[cell.corpus.image_set]
+        forward = 0.0
         if embeds and cell.model.weights == "none":
             batch_ms, image_ms = cell.model.service_ms, cell.model.service_ms_per_image
             forward = (batch_ms / recipe.batch_size + image_ms) / 1e3
         elif embeds:
-            one_core = recipe.device == "cuda" or recipe.torch_threads == 1
-            forward = _FORWARD_S[recipe.device] / (1 if one_core else self._cores)
+            single = recipe.device == "cuda" or recipe.torch_threads == 1
+            forward = _FORWARD_S[recipe.device] / (1 if single else self._cores)
             forward *= _FP16[recipe.device] if recipe.dtype == "fp16" else 1
             # Of networks of the same depth: most of the work is products of width by width.
             forward *= (cell.model.dim / ModelSpec.dim) ** 2
@@ -103,13 +111,19 @@ class Estimator:
         elif cell.protocol == "formats":  # each is encoded, then decoded
             n *= 2 * len(cell.params["encodings"])
         # Of a loader's or a training's steady state, what was loaded ahead comes first.
-        passes_of = {"contention": self._cores.bit_length() + 1, "step": 3}
-        passes = (passes_of | {"train_step": 3, "train": 2}).get(cell.protocol, 1)
+        passes_of = {
+            "contention": self._cores.bit_length() + 1,
+            "step": 3,
+            "train_step": 3,
+            "train": 2,
+        }
+        passes = passes_of.get(cell.protocol, 1)
         if cell.protocol == "forms":
             passes = 4 * len(cell.params["where"])
         timed = passes * float(cell.params.get("seconds", 0))
         starts_torch = embeds or cell.protocol.startswith("train")
-        return _START_S[starts_torch] + max(n * seconds, timed)
+        start = _START_TORCH_S if starts_torch else _START_S
+        return start + max(n * seconds, timed)
 
 
 def _images(cell: Cell) -> int:
@@ -117,6 +131,12 @@ def _images(cell: Cell) -> int:
 
 
 def _similarity_key(cell: Cell) -> tuple[Any, ...]:
-    image_set = cell.corpus.image_set if cell.corpus else ""
-    measured = (cell.experiment, cell.protocol, cell.label, image_set)
-    return (*measured, cell.model.weights, cell.recipe.device, cell.recipe.torch_threads)
+    return (
+        cell.experiment,
+        cell.protocol,
+        cell.label,
+        cell.corpus.image_set if cell.corpus else "",
+        cell.model.weights,
+        cell.recipe.device,
+        cell.recipe.torch_threads,
+    )

@@ -1,7 +1,7 @@
 """What a measurement ran on: machine, libraries, code, and the machine's current state.
 
-`identity` is what a result depends on and therefore part of every cell's key; `current_state` is
-for the record only. Neither imports torch: the runner asks for both.
+`identity` is what a result depends on and therefore part of a cell's key; `current_state` is for
+the record only. Neither imports torch: the runner asks for both.
 """
 
 import os
@@ -9,7 +9,7 @@ import platform
 import re
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import metadata, util
@@ -37,19 +37,28 @@ _VARIABLES = re.compile(
 )
 #: Of `lscpu`, or where that is not installed /proc/cpuinfo: our name → theirs.
 _TOPOLOGY = {
-    **{"vendor": "Vendor ID|vendor_id", "family": "CPU family|cpu family", "model": "Model|model"},
-    **{"stepping": "Stepping|stepping", "sockets": "Socket.s.", "threads_per_core": "Thread.*core"},
-    **{"cores_per_socket": "Core.*socket|cpu cores", "hypervisor": "Hypervisor vendor"},
-    **{"l2": "L2 cache", "l3": "L3 cache"},
+    "vendor": "Vendor ID|vendor_id",
+    "family": "CPU family|cpu family",
+    "model": "Model|model",
+    "stepping": "Stepping|stepping",
+    "sockets": "Socket.s.",
+    "threads_per_core": "Thread.*core",
+    "cores_per_socket": "Core.*socket|cpu cores",
+    "hypervisor": "Hypervisor vendor",
+    "l2": "L2 cache",
+    "l3": "L3 cache",
 }
 #: Instruction sets that the libraries have code for.
 _FLAGS = re.compile(r"\b(?:avx\w*|amx\w*|f16c|fma|ssse3|sse4_[12]|asimd\w*|sve\w*|hypervisor)\b")
 
 
-@cache
-def identity() -> dict[str, Any]:
-    """Machine, library versions and code digest: results with equal ones may be reused."""
-    return {"machine": machine(), "versions": versions(), "code": code_digest()}
+def identity(timed: tuple[str, ...]) -> dict[str, Any]:
+    """Machine, library versions and digest of the timed code: equal ones may reuse a result.
+
+    Args:
+        timed: module and package names, as `code_digest` takes them.
+    """
+    return {"machine": machine(), "versions": versions(), "code": code_digest(timed)}
 
 
 @cache
@@ -78,18 +87,19 @@ def variables(environment: Mapping[str, str]) -> dict[str, str]:
 def topology(command: str = "lscpu") -> dict[str, str]:
     """Family, model, sockets, caches, hypervisor and instruction sets of the CPU, where known."""
     try:
-        english = {**os.environ, "LC_ALL": "C"}
+        english = os.environ | {"LC_ALL": "C"}
         done = subprocess.run([command], capture_output=True, text=True, check=True, env=english)
         text = done.stdout
     except (OSError, subprocess.CalledProcessError):
         text = _cpuinfo()
-    found = {
-        name: match[1].strip()
-        for name, theirs in _TOPOLOGY.items()
-        if (match := re.search(rf"^\s*(?:{theirs})\s*:(.*)", text, re.MULTILINE))
-    }
+    values = {}
+    for name, theirs in _TOPOLOGY.items():
+        match = re.search(rf"^\s*(?:{theirs})\s*:(.*)", text, re.MULTILINE)
+        if match:
+            values[name] = match[1].strip()
     flags = re.search(r"^\s*(?:flags|features)\s*:(.*)", text, re.MULTILINE | re.IGNORECASE)
-    return found | {"flags": " ".join(sorted(set(_FLAGS.findall(flags[1] if flags else ""))))}
+    values["flags"] = " ".join(sorted(set(_FLAGS.findall(flags[1] if flags else ""))))
+    return values
 
 
 @cache
@@ -114,20 +124,35 @@ def versions() -> dict[str, str]:
 
 
 @cache
-def code_digest() -> str:
-    """sha256 over the source of all that is timed: a changed stage never reuses an old result."""
-    return digest_of([[name, sha256_file(CODE / name)] for name in measured_code()])
+def code_digest(timed: tuple[str, ...]) -> str:
+    """sha256 over the source of what is timed: a changed stage never reuses an old result.
+
+    Raises ValueError as `source_files` does.
+    """
+    return digest_of([[name, sha256_file(CODE / name)] for name in source_files(timed)])
 
 
-def measured_code() -> list[str]:
-    """The files that `code_digest` covers, sorted; relative to the folder of the packages."""
-    files = [path for part in ("wallclock", "harness") for path in (CODE / part).rglob("*.py")]
+def source_files(timed: Sequence[str]) -> list[str]:
+    """The files of modules and of packages with all their modules; relative to `CODE`, sorted.
+
+    Raises ValueError: a name is that of no module and no package.
+    """
+    files: set[Path] = set()
+    for name in timed:
+        path = CODE / name.replace(".", "/")
+        if path.is_dir():
+            files.update(path.rglob("*.py"))
+        elif path.with_suffix(".py").is_file():
+            files.add(path.with_suffix(".py"))
+        else:
+            raise ValueError(f"there is no module {name} under {CODE}")
     return sorted(path.relative_to(CODE).as_posix() for path in files)
 
 
 def current_state() -> dict[str, Any]:
     """The state of the machine now: time, load, clocks, temperatures, the commit."""
-    frequency, sensors = psutil.cpu_freq(), psutil.sensors_temperatures()
+    frequency = psutil.cpu_freq()
+    sensors = psutil.sensors_temperatures()
     return {
         "utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "load_average": [round(value, 2) for value in os.getloadavg()],

@@ -65,9 +65,13 @@ class Record:
 
 
 def key_of(cell: Cell, identity: Mapping[str, Any]) -> str:
-    """The cell's name on disk: its label and repeat, then a digest of all that identifies it."""
+    """The cell's name on disk: its label and repeat, then a digest of all that identifies it.
+
+    A choice at its default is not in the digest: a field that is added later, and not used, leaves
+    the key as it was. `reusable` compares the cells themselves.
+    """
     label = re.sub(r"[^A-Za-z0-9._-]+", "-", cell.label)
-    digest = files.digest_of({"schema": SCHEMA, "cell": cell.identity(), "identity": identity})
+    digest = files.digest_of({"schema": SCHEMA, "cell": cell.choices(), "identity": identity})
     return f"{label}-r{cell.repeat}-{digest[:12]}"
 
 
@@ -79,10 +83,16 @@ def write(target: Path, record: Record, extra_files: Iterable[Path] = ()) -> Non
     temporary = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
-    names = ("status", "reason", "values", "environment")
-    plain = {"schema": SCHEMA, "cell": record.cell.identity(), "failures": list(record.failures)}
-    plain |= {name: getattr(record, name) for name in names}
-    plain["seconds"] = round(record.seconds, 3)
+    plain = {
+        "schema": SCHEMA,
+        "cell": record.cell.identity(),
+        "status": record.status,
+        "reason": record.reason,
+        "values": record.values,
+        "failures": list(record.failures),
+        "environment": record.environment,
+        "seconds": round(record.seconds, 3),
+    }
     write_text(temporary / "record.json", pretty_json(plain))
     # One line per stage, so that a diff shows which stage differs.
     samples = {name: canonical_json(list(record.samples[name])) for name in sorted(record.samples)}
@@ -109,17 +119,22 @@ def load(target: Path) -> Record:
     except FileNotFoundError as error:
         raise UserError(f"no complete record at {target}; run the same command again") from error
     del plain["schema"]
-    cell, spans = Cell.from_json(plain.pop("cell")), target / "spans.json"
+    cell = Cell.from_json(plain.pop("cell"))
+    spans = target / "spans.json"
     return Record(cell, **plain, samples=samples, spans=_json(spans) if spans.exists() else ())
 
 
-def reusable(target: Path) -> Record | None:
-    """The record at `target` if it is complete, unedited and final; else None."""
+def reusable(target: Path, cell: Cell) -> Record | None:
+    """The record at `target` if it is complete, unedited, final and of this cell; else None.
+
+    A record of another cell has the same key where a default has changed since.
+    """
     try:
         record = load(target)
     except UserError:
         return None
-    return record if record.status in _FINAL else None
+    same_cell = files.digest_of(record.cell.identity()) == files.digest_of(cell.identity())
+    return record if same_cell and record.status in _FINAL else None
 
 
 def write_index(runs: Path, experiment: str, keys: Sequence[str]) -> None:
@@ -163,7 +178,8 @@ def pack(runs: Sequence[Path], archive: Path) -> int:
     """
     keys: dict[str, list[str]] = {}
     members: dict[PurePosixPath, bytes | Path] = {}
-    for folder in (folders := _joined(runs)):
+    folders = _joined(runs)
+    for folder in folders:
         keys.setdefault(folder.parent.name, []).append(folder.name)
         paths = (path for path in folder.iterdir() if path.is_file())
         members |= {PurePosixPath(*path.parts[-3:]): path for path in paths}
@@ -217,7 +233,8 @@ def _joined(runs: Sequence[Path]) -> list[Path]:
 
     A copy of a record is no second measurement, and neither is a cell that could not be measured.
     """
-    held: dict[str, tuple[Path, bool]] = {}
+    #: Digest of a cell → its folder, and whether it was measured.
+    chosen: dict[str, tuple[Path, bool]] = {}
     for run in runs:
         indices = sorted(run.glob("*/index.json"))
         folders = [folder for index in indices for folder in _indexed(run, index.parent.name)]
@@ -226,12 +243,12 @@ def _joined(runs: Sequence[Path]) -> list[Path]:
         for folder in folders:
             record = load(folder)
             cell = files.digest_of(record.cell.identity())
-            first, measured = held.setdefault(cell, (folder, record.ok))
+            first, measured = chosen.setdefault(cell, (folder, record.ok))
             if measured and record.ok and _seal(first) != _seal(folder):
                 raise UserError(f"{first} and {folder} measured the same cell: delete one of them")
             if record.ok:
-                held[cell] = (folder, True)
-    return [folder for folder, _ in held.values()]
+                chosen[cell] = (folder, True)
+    return [folder for folder, _ in chosen.values()]
 
 
 def _index(keys: Sequence[str]) -> str:

@@ -22,6 +22,7 @@ from rich.console import Console
 
 from harness import provenance, records
 from harness.progress import CellProgress, Estimator
+from harness.protocols import registry
 from harness.records import Record
 from harness.spec import ALLOCATORS, Cell, Settings
 from harness.worker import USER_ERROR, work_dir
@@ -42,7 +43,8 @@ class Report:
 
     def add(self, other: "Report") -> None:
         """Count another call's cells in."""
-        self.reused, self.measured = self.reused + other.reused, self.measured + other.measured
+        self.reused += other.reused
+        self.measured += other.measured
         self.crashed += other.crashed
 
     def summary(self) -> str:
@@ -55,6 +57,8 @@ class Report:
 class _Task:
     cell: Cell
     target: Path
+    #: What the cell's result depends on besides the cell: machine, versions, code.
+    identity: Mapping[str, Any]
 
     @property
     def name(self) -> str:
@@ -81,13 +85,10 @@ def run(
         UserError: a request that a worker cannot meet.
         KeyboardInterrupt: after the running worker was stopped.
     """
-    runs, identity = settings.runs, provenance.identity()
-    known = [
-        _Task(cell, runs / cell.experiment / records.key_of(cell, identity))
-        for cell in (*first_round, *cells)
-    ]
-    tasks = known[len(first_round) :]
-    todo = [task for task in tasks if records.reusable(task.target) is None]
+    runs = settings.runs
+    all_tasks = [_task(cell, runs) for cell in (*first_round, *cells)]
+    tasks = all_tasks[len(first_round) :]
+    todo = [task for task in tasks if records.reusable(task.target, task.cell) is None]
     report = Report(reused=len(tasks) - len(todo))
     if todo:
         estimator = Estimator(runs, provenance.machine()["cores"])
@@ -95,17 +96,21 @@ def run(
         reused = f", {report.reused} reused" if report.reused else ""
         line = f"{len(todo)} cells to measure{reused}: about {format_duration(seconds_left)}"
         console.print(line, highlight=False)
-        shared = {"export": settings.export, "environment": {**identity, **context}}
         with bars(console) as progress_bars:
             progress = CellProgress(progress_bars, len(todo))
             for task in _shuffled(todo, settings.seed):
                 progress.start(task.name, seconds_left)
-                _measure(task, shared, progress, report)
+                _measure(task, settings.export, context, progress, report)
                 seconds_left -= estimator.seconds(task.cell)
     for experiment in dict.fromkeys(cell.experiment for cell in cells):
-        names = [task.target.name for task in known if task.cell.experiment == experiment]
+        names = [task.target.name for task in all_tasks if task.cell.experiment == experiment]
         records.write_index(runs, experiment, names)
     return report
+
+
+def _task(cell: Cell, runs: Path) -> _Task:
+    identity = provenance.identity(registry.timed_by(cell.protocol))
+    return _Task(cell, runs / cell.experiment / records.key_of(cell, identity), identity)
 
 
 def _shuffled(tasks: Sequence[_Task], seed: int) -> list[_Task]:
@@ -121,10 +126,11 @@ def _shuffled(tasks: Sequence[_Task], seed: int) -> list[_Task]:
 
 
 def _measure(
-    task: _Task, shared: Mapping[str, Any], progress: CellProgress, report: Report
+    task: _Task, export: int, context: Mapping[str, Any], progress: CellProgress, report: Report
 ) -> None:
+    environment = {**task.identity, **context}
     with tempfile.TemporaryFile() as errors:
-        worker = _start(task, shared, errors.fileno())
+        worker = _start(task, export, environment, errors.fileno())
         try:
             message = _listen(worker, progress)
         finally:
@@ -142,14 +148,16 @@ def _measure(
     ended = "was killed (out of memory?)" if killed else f"ended with status {worker.returncode}"
     reason = stderr.splitlines()[-1] if stderr else f"the worker {ended}"
     report.crashed.append((task.name, stderr or reason))
-    environment = {**shared["environment"], "before": provenance.current_state()}
+    environment["before"] = provenance.current_state()
     records.write(task.target, Record(task.cell, "error", reason, environment=environment))
     progress.finish(f"error: {reason}")
 
 
-def _start(task: _Task, shared: Mapping[str, Any], stderr: int) -> subprocess.Popen[str]:
+def _start(
+    task: _Task, export: int, environment: Mapping[str, Any], stderr: int
+) -> subprocess.Popen[str]:
     import_paths = f"{provenance.CODE}{os.pathsep}{provenance.ROOT}"
-    allocator = ALLOCATORS[task.cell.params.get("allocator", "default")]
+    allocator = dict(ALLOCATORS[task.cell.params.get("allocator", "default")])
     worker = subprocess.Popen(
         [sys.executable, "-m", "harness.worker"],
         stdin=subprocess.PIPE,
@@ -158,10 +166,15 @@ def _start(task: _Task, shared: Mapping[str, Any], stderr: int) -> subprocess.Po
         text=True,
         # A session of its own: Ctrl-C reaches the runner, which stops the whole group.
         start_new_session=True,
-        env={**os.environ, **_CUDA_ORDER, **allocator, "PYTHONPATH": import_paths},
+        env=os.environ | _CUDA_ORDER | allocator | {"PYTHONPATH": import_paths},
     )
     assert worker.stdin is not None
-    message = {**shared, "cell": task.cell.to_json(), "target": str(task.target)}
+    message = {
+        "cell": task.cell.to_json(),
+        "target": str(task.target),
+        "environment": environment,
+        "export": export,
+    }
     worker.stdin.write(json.dumps(message) + "\n")
     worker.stdin.flush()
     return worker

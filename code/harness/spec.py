@@ -7,7 +7,7 @@ need not repeat.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -64,8 +64,17 @@ CORPUS_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "synthetic": ("seed", "progressive_share", "limits"),
     "folder": ("path", "image_set", "limits"),
     "abo": (
-        *("endpoint", "bucket", "region", "seed", "prefixes", "lists", "threads", "attempts"),
-        *("read_timeout_s", "verify", "limits"),
+        "endpoint",
+        "bucket",
+        "region",
+        "seed",
+        "prefixes",
+        "lists",
+        "threads",
+        "attempts",
+        "read_timeout_s",
+        "verify",
+        "limits",
     ),
 }
 
@@ -174,21 +183,44 @@ class Cell:
             del plain["corpus"]["manifest"]
         return plain
 
+    def choices(self) -> dict[str, Any]:
+        """`identity` without the fields of recipe, corpus and model that have their defaults."""
+        plain = self.identity()
+        for part in ("recipe", "corpus", "model"):
+            if plain[part] is not None:
+                for name in _names_at_default(getattr(self, part)):
+                    del plain[part][name]
+        return plain
+
     @staticmethod
     def from_json(plain: Mapping[str, Any]) -> "Cell":
-        """The inverse of `to_json`; also reads older records, whose recipes have more fields."""
+        """The inverse of `to_json`; also reads older records.
+
+        A field that they lack has its default, one that is gone since is left out.
+        """
         corpus = plain["corpus"]
         return Cell(
-            **{
-                **plain,
-                "recipe": _known(Recipe, plain["recipe"]),
-                "corpus": Slice(**{"manifest": "", **corpus}) if corpus else None,
-                "model": _known(ModelSpec, plain["model"]),
-            }
+            experiment=plain["experiment"],
+            protocol=plain["protocol"],
+            label=plain["label"],
+            repeat=plain["repeat"],
+            recipe=_from_fields(Recipe, plain["recipe"]),
+            corpus=_from_fields(Slice, {"manifest": ""} | corpus) if corpus else None,
+            model=_from_fields(ModelSpec, plain["model"]),
+            params=plain["params"],
         )
 
 
-def _known(cls: type[T], plain: Mapping[str, Any]) -> T:
+def _from_fields(cls: type[T], plain: Mapping[str, Any]) -> T:
     """Build a dataclass from those of its fields that `plain` has."""
     names = {item.name for item in fields(cls)}  # type: ignore[arg-type]
     return cls(**{name: value for name, value in plain.items() if name in names})
+
+
+def _names_at_default(owner: Any) -> list[str]:
+    """Fields of a dataclass's instance whose value equals their default."""
+    return [
+        item.name
+        for item in fields(owner)
+        if item.default is not MISSING and getattr(owner, item.name) == item.default
+    ]

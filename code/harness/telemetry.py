@@ -52,12 +52,13 @@ class Telemetry:
 
     def as_values(self) -> dict[str, Any]:
         """All samples as plain data. Processes are numbered from 0, the main one first."""
-        return {
-            **{name: [round(float(x), 3) for x in values] for name, values in self.samples.items()},
-            "throttle_reasons": sorted(self._throttled),
-            "cpu_cores_by_process": list(self._by_process.values()),
-            "period_s": _PERIOD_S,
+        values: dict[str, Any] = {
+            name: [round(float(x), 3) for x in samples] for name, samples in self.samples.items()
         }
+        values["throttle_reasons"] = sorted(self._throttled)
+        values["cpu_cores_by_process"] = list(self._by_process.values())
+        values["period_s"] = _PERIOD_S
+        return values
 
     def clear(self) -> None:
         """Drop all samples; the next ones count from now."""
@@ -67,8 +68,8 @@ class Telemetry:
     def sample_cpu(self) -> None:
         """Add one sample of every process's CPU use since the last one."""
         cores = self._processes.cpu_cores()
-        for pid, of_process in cores.items():
-            self._by_process[pid].append(of_process)
+        for pid, used in cores.items():
+            self._by_process[pid].append(used)
         total = sum(cores.values())
         self.samples["cpu_cores"].append(total)
         self.samples["rss_mib"].append(self._processes.rss_mib())
@@ -111,7 +112,7 @@ def recorded(device: str) -> Iterator[Recording]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(provenance.CODE)},
+        env=os.environ | {"PYTHONPATH": str(provenance.CODE)},
     ) as sampler:
         assert sampler.stdout is not None
         sampler.stdout.readline()
@@ -124,9 +125,11 @@ def recorded(device: str) -> Iterator[Recording]:
 
 def _sample(pid: int, device: str) -> None:
     """Sample until standard input says so or ends, from the start or its last `begin` on."""
-    telemetry, commands = Telemetry(pid), sys.stdin.fileno()
+    telemetry = Telemetry(pid)
+    commands = sys.stdin.fileno()
     print("ready", flush=True)
-    with nvml_handles() as handles:
+    with nvml_handles() as all_handles:
+        handles = all_handles if device == "cuda" else []
         while True:
             # The first reading of CPU use has no interval.
             telemetry.sample_cpu()
@@ -134,7 +137,7 @@ def _sample(pid: int, device: str) -> None:
             due = time.monotonic() + _PERIOD_S
             while not select.select([commands], [], [], max(due - time.monotonic(), 0))[0]:
                 telemetry.sample_cpu()
-                for handle in handles[: device == "cuda"]:
+                for handle in handles[:1]:
                     telemetry.sample_gpu(handle)
                 due += _PERIOD_S
             # Not `readline`: of two lines that arrive at once it would keep the second from select.

@@ -32,7 +32,8 @@ def main() -> int:
     """Measure the cell on standard input and write its record."""
     task = json.loads(sys.stdin.readline())
     threading.Thread(target=_exit_with_parent, daemon=True).start()
-    cell, target = Cell.from_json(task["cell"]), Path(task["target"])
+    cell = Cell.from_json(task["cell"])
+    target = Path(task["target"])
     work = work_dir(target)
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
@@ -61,8 +62,10 @@ def work_dir(target: Path) -> Path:
 
 def _measure(cell: Cell, work: Path, environment: dict[str, Any]) -> tuple[Record, list[Path]]:
     """Run the cell's protocol; return its record and the files to keep with it."""
-    before, start = provenance.current_state(), time.perf_counter()
-    status, reason, measurement = "ok", "", Measurement()
+    before = provenance.current_state()
+    start = time.perf_counter()
+    status, reason = "ok", ""
+    measurement = Measurement()
     try:
         measurement = protocol.find(cell.protocol)(cell, work, _Reporter())
     except Unavailable as error:
@@ -79,7 +82,7 @@ def _measure(cell: Cell, work: Path, environment: dict[str, Any]) -> tuple[Recor
         samples={name: list(values) for name, values in measurement.samples.items()},
         values=measurement.values,
         failures=measurement.failures,
-        environment={**environment, "before": before, "after": provenance.current_state()},
+        environment=environment | {"before": before, "after": provenance.current_state()},
         seconds=time.perf_counter() - start,
         spans=measurement.spans,
     )

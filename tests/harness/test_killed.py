@@ -28,8 +28,13 @@ def arguments(tmp_path: Path) -> list[str]:
     for seed in range(3):
         (images / f"{seed}.jpg").write_bytes(making.jpeg(seed=seed))
     return [
-        *("corpus=folder", f"corpus.path={images}", "repeats=1", "model=null", "device=cpu"),
-        *(f"out={tmp_path / 'data'}", f"figures={tmp_path / 'figures'}"),
+        "corpus=folder",
+        f"corpus.path={images}",
+        "repeats=1",
+        "model=null",
+        "device=cpu",
+        f"out={tmp_path / 'data'}",
+        f"figures={tmp_path / 'figures'}",
     ]
 
 
@@ -119,9 +124,16 @@ def test_stopped_while_measuring(
 def test_stopped_while_rendering(how: str, tmp_path: Path) -> None:
     cache = tmp_path / "data" / "corpora"
     arguments = [
-        *("--experiment", "decoders", "--n", "3000", "repeats=1", "model=null", "device=cpu"),
+        "--experiment",
+        "decoders",
+        "--n",
+        "3000",
+        "repeats=1",
+        "model=null",
+        "device=cpu",
         "experiment.decoders.images={small_256:3000}",
-        *(f"out={tmp_path / 'data'}", f"figures={tmp_path / 'figures'}"),
+        f"out={tmp_path / 'data'}",
+        f"figures={tmp_path / 'figures'}",
     ]
     with started(arguments) as process:
         wait_until(lambda: len(list(cache.rglob("*.jpg"))) > 20, process)

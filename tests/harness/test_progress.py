@@ -71,7 +71,7 @@ def on_a_t4(words: str) -> dict[str, tuple[int, float]]:
         for name, options in chosen.experiments.items()
     }
     # The frontier's second round: each system once more, in one variant.
-    one_variant = {**chosen.experiments["frontier"], "all_variants": False}
+    one_variant = dict(chosen.experiments["frontier"]) | {"all_variants": False}
     grids["frontier"] += experiments.load("frontier").cells(plan, one_variant)
     return {
         name: (len(grid), sum(map(estimator.seconds, grid)) / 60) for name, grid in grids.items()
@@ -90,7 +90,8 @@ def estimates() -> list[str]:
         for name, (cells, minutes) in default.items()
         if cells
     ]
-    sums = [sum(column) for of in (default, long) for column in zip(*of.values(), strict=True)]
+    columns = [*zip(*default.values(), strict=True), *zip(*long.values(), strict=True)]
+    sums = [sum(column) for column in columns]
     return [*rows, "all | {} | {:.0f} | {} | {:.0f}".format(*sums)]
 
 
@@ -98,14 +99,15 @@ def test_a_bar_is_updated_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) ->
     now = [0.0]
     monkeypatch.setattr("wallclock.progress.time.monotonic", lambda: now[0])
     with progress.bars(Console(file=io.StringIO())) as bars:
-        report, shown = progress.CorpusProgress(bars), []
+        report = progress.CorpusProgress(bars)
+        completed = []
         for done in range(1, 352):
             now[0] += 0.001
             report(done, 351, "embedding")
-            shown.append(bars.tasks[0].completed)
-    assert shown[0] == 1
-    assert len(set(shown)) == 4 + 1  # the last one is shown at once
-    assert shown[-1] == 351
+            completed.append(bars.tasks[0].completed)
+    assert completed[0] == 1
+    assert len(set(completed)) == 4 + 1  # the last one is shown at once
+    assert completed[-1] == 351
 
 
 @pytest.mark.slow
@@ -124,8 +126,8 @@ def test_images_that_load_beside_the_forward_pass_take_no_time(tmp_path: Path) -
     for decoder in ("pil", "turbojpeg"):
         recipe = Recipe(decoder, decoder=decoder, engine="dataloader", device="cuda")
         recipe = replace(recipe, workers=4, batch_size=32)
-        one = made.record("t4", "throughput", decoder, {}, {}, recipe=recipe).cell
-        one = replace(one, corpus=replace(one.images, n=10_000))
-        timed[decoder] = Estimator(tmp_path, 16).seconds(one)
+        small = made.record("t4", "throughput", decoder, {}, {}, recipe=recipe).cell
+        large = replace(small, corpus=replace(small.images, n=10_000))
+        timed[decoder] = Estimator(tmp_path, 16).seconds(large)
     assert timed["turbojpeg"] == pytest.approx(5 + (10_000 + 9 * 32) / 264)
     assert timed["pil"] == pytest.approx(5 + (10_000 + 9 * 32) * (1 / 264 + 0.0025))

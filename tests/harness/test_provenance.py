@@ -8,7 +8,7 @@ from harness import provenance
 from wallclock import machine
 
 V2, V1 = "0::/job/part\n", "3:cpuset:/\n2:cpu,cpuacct:/job\n0::/\n"
-PERIOD = {"cpu/job/cpu.cfs_period_us": "100000"}
+PERIOD, QUOTA = "cpu/job/cpu.cfs_period_us", "cpu/job/cpu.cfs_quota_us"
 
 
 @pytest.mark.parametrize(
@@ -17,8 +17,8 @@ PERIOD = {"cpu/job/cpu.cfs_period_us": "100000"}
         (V2, {"job/cpu.max": "150000 100000\n", "job/part/cpu.max": "max 100000\n"}, 1.5),
         (V2, {"job/cpu.max": "150000 100000\n", "job/part/cpu.max": "50000 100000\n"}, 0.5),
         (V2, {"job/part/cpu.max": "max 100000\n"}, None),
-        (V1, {**PERIOD, "cpu/job/cpu.cfs_quota_us": "250000"}, 2.5),
-        (V1, {**PERIOD, "cpu/job/cpu.cfs_quota_us": "-1"}, None),
+        (V1, {PERIOD: "100000", QUOTA: "250000"}, 2.5),
+        (V1, {PERIOD: "100000", QUOTA: "-1"}, None),
         ("", {}, None),
     ],
 )
@@ -45,15 +45,27 @@ def test_variables_that_matter_are_part_of_the_key() -> None:
     matter += ["NVIDIA_TF32_OVERRIDE", "OMP_NUM_THREADS", "PILLOW_BLOCKS_MAX", "PYTORCH_ALLOC_CONF"]
     others = ["CUDA_HOME", "HOME", "LD_LIBRARY_PATH", "MY_OMP_X", "PATH", "TORCH_HOME"]
     assert list(provenance.variables(dict.fromkeys([*others, *matter], "1"))) == matter
-    assert provenance.identity()["machine"].keys() >= {"variables", "kernel", "libc", "cpu_quota"}
+    assert provenance.machine().keys() >= {"variables", "kernel", "libc", "cpu_quota"}
+    identity = provenance.identity(("wallclock.errors",))
+    assert identity["machine"] == provenance.machine()
+    assert identity.keys() == {"machine", "versions", "code"}
+
+
+def test_a_package_stands_for_its_modules() -> None:
+    files = provenance.source_files(["wallclock.stages.decode", "wallclock.errors"])
+    assert files == sorted(files)
+    assert {"wallclock/errors.py", "wallclock/stages/decode/pil.py"} < {*files}
+    assert provenance.source_files(["wallclock.errors"]) == ["wallclock/errors.py"]
 
 
 def test_topology_without_lscpu(monkeypatch: pytest.MonkeyPatch) -> None:
     text = """vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Xeon
 stepping\t: 8\nflags\t\t: fpu avx2 amx_int8 hypervisor\n"""
     monkeypatch.setattr(provenance, "_cpuinfo", lambda: text)
-    found = provenance.topology("no-such-command")
-    assert found == {
-        **{"vendor": "GenuineIntel", "family": "6", "model": "143", "stepping": "8"},
+    assert provenance.topology("no-such-command") == {
+        "vendor": "GenuineIntel",
+        "family": "6",
+        "model": "143",
+        "stepping": "8",
         "flags": "amx_int8 avx2 hypervisor",
     }

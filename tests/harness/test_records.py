@@ -5,7 +5,7 @@ import json
 import shutil
 import tarfile
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import fields, make_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ RECORD = Record(
     samples={"wall": [12_345], "decode": [1, 2, 3]},
     values={"n_embedded": 3},
     failures=[{"id": "ü.jpg", "stage": "decode", "reason": "damaged"}],
-    environment={**IDENTITY, "command": "python code/main.py"},
+    environment=IDENTITY | {"command": "python code/main.py"},
     seconds=1.5,
 )
 FILES = ["record.json", "samples.json", "COMPLETE"]
@@ -48,8 +48,7 @@ KEPT = "ours-allocator-keep-synthetic-original-all"
 
 def changed() -> Iterator[Cell]:
     """CELL with one field of it, its recipe, corpus, model or parameters changed."""
-    others: dict[type, Any] = {int: 7, float: 0.5, str: "other"}
-    others[tuple] = (0.1, 0.2, 0.3)
+    others: dict[type, Any] = {int: 7, float: 0.5, str: "other", tuple: (0.1, 0.2, 0.3)}
     for part in ("recipe", "corpus", "model"):
         owner = getattr(CELL, part)
         for name in {field.name for field in fields(owner)} - {"manifest"}:
@@ -59,7 +58,7 @@ def changed() -> Iterator[Cell]:
     for name in ("experiment", "protocol", "label", "repeat"):
         yield replace(CELL, **{name: others[type(getattr(CELL, name))]})
     for name in ("page_cache", "new"):
-        yield replace(CELL, params={**CELL.params, name: "other"})
+        yield replace(CELL, params=dict(CELL.params) | {name: "other"})
     yield replace(CELL, corpus=None)
 
 
@@ -73,7 +72,30 @@ def test_changed_setting_changes_key() -> None:
 
 @pytest.mark.parametrize("part", sorted(IDENTITY))
 def test_changed_identity_changes_key(part: str) -> None:
-    assert records.key_of(CELL, {**IDENTITY, part: "other"}) != records.key_of(CELL, IDENTITY)
+    assert records.key_of(CELL, IDENTITY | {part: "other"}) != records.key_of(CELL, IDENTITY)
+
+
+def test_a_field_that_is_added_and_not_used_leaves_the_key() -> None:
+    """Of a recipe as of a model: an older record without it is still the cell's."""
+    for part in ("recipe", "model"):
+        owner = getattr(CELL, part)
+        wider = make_dataclass("Wider", [("added", float, 0.25)], bases=(type(owner),), frozen=True)
+        values = {item.name: getattr(owner, item.name) for item in fields(owner)}
+        cells = [replace(CELL, **{part: wider(**values, added=added)}) for added in (0.25, 0.5)]
+        same, other = (records.key_of(cell, IDENTITY) for cell in cells)
+        assert same == records.key_of(CELL, IDENTITY) != other
+
+
+def test_a_record_under_another_default_is_not_reused(tmp_path: Path) -> None:
+    """Its key is the same: neither value was in it."""
+    records.write(tmp_path / "key", RECORD)
+    path = tmp_path / "key" / "record.json"
+    path.write_text(path.read_text("utf-8").replace('"batch_size": 32', '"batch_size": 2'), "utf-8")
+    (tmp_path / "key" / "COMPLETE").write_text(records._seal(tmp_path / "key"))
+    assert records.load(tmp_path / "key").cell.recipe.batch_size == 2
+    assert records.reusable(tmp_path / "key", CELL) is None
+    older = replace(CELL, recipe=replace(CELL.recipe, batch_size=2))
+    assert records.reusable(tmp_path / "key", older) is not None
 
 
 def test_manifest_path_is_not_in_key() -> None:
@@ -130,7 +152,7 @@ def test_edited_record_is_refused(tmp_path: Path, name: str, edit: str) -> None:
     edits = {"one byte": data[:-2] + b"0" + data[-1:], "emptied": b"", "not text": b"\xff\xfe"}
     if edit in edits:
         path.write_bytes(edits[edit])
-    assert records.reusable(tmp_path / "key") is None
+    assert records.reusable(tmp_path / "key", CELL) is None
     words = "changed after it was written" if edit in edits else "no complete record"
     with pytest.raises(UserError, match=words):
         records.load(tmp_path / "key")
@@ -141,7 +163,7 @@ def test_edited_record_is_refused(tmp_path: Path, name: str, edit: str) -> None:
 )
 def test_final_status_is_reused(tmp_path: Path, status: str, reused: bool) -> None:
     records.write(tmp_path / "key", replace(RECORD, status=status, reason="why"))
-    record = records.reusable(tmp_path / "key")
+    record = records.reusable(tmp_path / "key", CELL)
     assert (record is not None) is reused
     assert record is None or (record.status, record.reason) == (status, "why")
 
@@ -176,11 +198,11 @@ def test_killed_write_leaves_no_record(
     with pytest.raises(Killed):
         records.write(target, RECORD)
     monkeypatch.undo()
-    assert records.reusable(target) is None
+    assert records.reusable(target, CELL) is None
     records.write_index(tmp_path / "runs", "serial", ["key"])
     assert records.load_experiment(tmp_path / "runs", "serial") == []
     records.write(target, RECORD)  # leftovers of the killed write do not interfere
-    assert records.reusable(target) is not None
+    assert records.reusable(target, CELL) is not None
     assert len(records.load_experiment(tmp_path / "runs", "serial")) == 1
     assert sorted(path.name for path in target.parent.iterdir()) == ["index.json", "key"]
 
@@ -244,8 +266,8 @@ def two_runs(tmp_path: Path) -> list[Path]:
     """Our cells of the frontier, once; of one a copy of that and two more repeats."""
     source, runs = fixture_runs() / "frontier", [tmp_path / "a", tmp_path / "b"]
     keys = [path.name for path in sorted(source.glob("ours-*"))]
-    held = ([key for key in keys if "-r0-" in key], [key for key in keys if KEPT in key])
-    for run, names in zip(runs, held, strict=True):
+    first, second = [key for key in keys if "-r0-" in key], [key for key in keys if KEPT in key]
+    for run, names in zip(runs, (first, second), strict=True):
         for name in names:
             shutil.copytree(source / name, run / "frontier" / name)
         records.write_index(run, "frontier", names)

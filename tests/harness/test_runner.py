@@ -125,9 +125,9 @@ def test_changed_corpus_is_refused(plan: Plan, decoder_cells: list[Cell], tmp_pa
 
 
 def tasks(blocks: Sequence[tuple[str, int, int]]) -> list[runner._Task]:
-    rest = Recipe("x"), None, ModelSpec("m")
+    recipe, model = Recipe("x"), ModelSpec("m")
     return [
-        runner._Task(Cell(experiment, "serial", f"{i}", repeat, *rest), Path())
+        runner._Task(Cell(experiment, "serial", f"{i}", repeat, recipe, None, model), Path(), {})
         for experiment, repeat, size in blocks
         for i in range(size)
     ]

@@ -4,18 +4,44 @@ Importing this package registers them (`wallclock.stages.decode.register`). A li
 when its decoder is made.
 """
 
-from importlib import import_module
-
+from harness import peers
+from wallclock.errors import import_declared
 from wallclock.stages import decode
 
-#: Every decoder, in the order of tables and figures; those that the product lacks are modules here.
-NAMES = ("pil", "opencv", "turbojpeg", "simplejpeg", "imagecodecs", "kornia_rs")
-_OWN_OF_PRODUCT = ("pil", "simplejpeg")
+#: Every decoder, in the order of tables and figures. Those that the product lacks are modules of
+#: this package, which define `DECODER`.
+NAMES = (
+    "pil",  # what the others are compared with
+    "opencv",
+    "turbojpeg",
+    "simplejpeg",
+    "imagecodecs",
+    "kornia_rs",
+)
+
+
+def _register(name: str) -> None:
+    """Import a module of this package. Raises TypeError: its decoder has another name."""
+    module = f"{__name__}.{name}"
+    decoder: decode.Decoder = import_declared(module, "DECODER", decode.Decoder)
+    if decoder.name != name:
+        raise TypeError(f"{module}: its decoder must be called {name}, not {decoder.name}")
+    decode.register(decoder)
+
 
 for _name in NAMES:
-    if _name not in _OWN_OF_PRODUCT:
-        decode.register(import_module(f"{__name__}.{_name}").DECODER)
+    if _name not in decode.DECODERS:  # not one of the product's
+        _register(_name)
 
 DECODERS = {name: decode.DECODERS[name] for name in NAMES}
 #: Decoder → its codec's entry of `provenance.versions()`.
 LIBRARY_OF = {name: decoder.codec or decoder.libraries[0] for name, decoder in DECODERS.items()}
+
+
+def installed(name: str) -> str:
+    """What is installed of an optional decoder, for the key of its cells.
+
+    The versions of all others are among those of the lock, which are part of every key.
+    """
+    decoder = DECODERS[name]
+    return peers.installed(decoder.libraries) if decoder.optional else ""

@@ -4,14 +4,14 @@ Like OpenCV it makes the rest of a truncated file gray; validation refuses such 
 """
 
 from harness.peers import import_or_unavailable
-from wallclock.stages.decode import Decode, Decoder, Pixels
+from wallclock.stages.decode import Decode, Decoder, PixelArray
 
 
 def _make(reuse: bool) -> Decode:
     decode_jpeg = import_or_unavailable("imagecodecs").jpeg8_decode
 
-    def decode(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> Pixels:
-        pixels: Pixels = decode_jpeg(data, outcolorspace="RGB")
+    def decode(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> PixelArray:
+        pixels: PixelArray = decode_jpeg(data, outcolorspace="RGB")
         return pixels
 
     return decode

@@ -1,7 +1,7 @@
 """Decoder `opencv`. Its reduced modes fix the scale before the size is known: full size only."""
 
 from wallclock.errors import ImageError
-from wallclock.stages.decode import Decode, Decoder, Pixels
+from wallclock.stages.decode import Decode, Decoder, PixelArray
 
 
 def _make(reuse: bool) -> Decode:
@@ -10,7 +10,7 @@ def _make(reuse: bool) -> Decode:
 
     flags = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
 
-    def decode(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> Pixels:
+    def decode(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> PixelArray:
         pixels = cv2.imdecode(np.frombuffer(data, np.uint8), flags)
         if pixels is None:
             raise ImageError("decode", "OpenCV could not decode the file")

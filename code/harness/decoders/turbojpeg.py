@@ -2,7 +2,7 @@
 
 from harness import native
 from wallclock.errors import ImageError, Unavailable
-from wallclock.stages.decode import Decode, Decoder, Pixels
+from wallclock.stages.decode import Decode, Decoder, PixelArray
 
 
 def _make(reuse: bool) -> Decode:
@@ -20,13 +20,15 @@ def _make(reuse: bool) -> Decode:
 
     decoder = Strict(library)
 
-    def decode(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> Pixels:
+    def decode(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> PixelArray:
         factor = (1, scale) if scale > 1 else None
-        pixels: Pixels = decoder.decode(data, turbojpeg.TJPF_RGB, factor)
+        pixels: PixelArray = decoder.decode(data, turbojpeg.TJPF_RGB, factor)
         return pixels
 
     return decode
 
 
 _CODEC = "libturbojpeg"
-DECODER = Decoder("turbojpeg", "libjpeg-turbo", ("PyTurboJPEG",), _make, scales=True, codec=_CODEC)
+DECODER = Decoder(
+    "turbojpeg", "libjpeg-turbo", ("PyTurboJPEG",), _make, scales=True, strict=True, codec=_CODEC
+)

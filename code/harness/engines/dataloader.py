@@ -35,7 +35,9 @@ class ImageDataset(Dataset[Batch]):
     def __init__(self, manifest: Manifest, recipe: Recipe, model: ModelSpec) -> None:
         self._items = manifest.valid
         self._item_at = requested(manifest, recipe, model)
-        self._manifest, self._recipe, self._model = manifest, recipe, model
+        self._manifest = manifest
+        self._recipe = recipe
+        self._model = model
         # Bound in the process that loads: library handles cannot be pickled.
         self._stages: LoadStages | None = None
 
@@ -49,7 +51,8 @@ class ImageDataset(Dataset[Batch]):
         """Load the images at these positions; those that fail are listed, not filled in."""
         if self._stages is None:
             self._stages = load_stages(self._recipe, self._model, self._manifest)
-        stages, n = self._stages, len(self._items)
+        stages = self._stages
+        n = len(self._items)
         loaded: list[int] = []
         augmentations: list[Augmentation] = []
         batch = Batch([], loaded, None)
@@ -67,7 +70,8 @@ class ImageDataset(Dataset[Batch]):
             batch.ids.append(item.id)
             loaded.append(position % n)
             images.append(image)
-            if augmentation := augmentation_of(item):
+            augmentation = augmentation_of(item)
+            if augmentation:
                 augmentations.append(augmentation)
             times += marks
         worker = get_worker_info()

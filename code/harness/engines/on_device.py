@@ -17,10 +17,14 @@ class OnDevice(Loader):
     """
 
     def __init__(self, loader: Loader, statistics: Statistics, device: str) -> None:
-        self.engine, self.workers = loader.engine, loader.workers
-        self.version, self.settings = loader.version, loader.settings
-        self.prefetched, self.burst = loader.prefetched, loader.burst
-        self._loader, self._device = loader, device
+        self.engine = loader.engine
+        self.workers = loader.workers
+        self.version = loader.version
+        self.settings = loader.settings
+        self.prefetched = loader.prefetched
+        self.burst = loader.burst
+        self._loader = loader
+        self._device = device
         self._h2d = transfer.make(device).h2d
         self._normalize = normalize.on_device(*statistics, device)
 

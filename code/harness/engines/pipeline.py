@@ -12,7 +12,7 @@ from harness.corpora.manifest import Item, Manifest
 from wallclock.clock import in_ranges
 from wallclock.errors import image_errors
 from wallclock.fetch import Reader
-from wallclock.infer import Embedder, Floats, open_embedder
+from wallclock.infer import Embedder, Vectors, open_embedder
 from wallclock.loader import (
     Arrays,
     DecodeImage,
@@ -25,7 +25,7 @@ from wallclock.loader import (
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import augment, forward, normalize, resize, sinks
 from wallclock.stages.augment import Augmentation
-from wallclock.stages.decode import Pixels
+from wallclock.stages.decode import PixelArray
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,16 @@ class LoadStages:
     """
 
     read: Callable[[Item], bytes]
-    decode: Callable[[Item, bytes], Pixels]
-    resize: Callable[[Item, Pixels], Pixels]
-    normalize: Callable[[Pixels], Arrays]
+    decode: Callable[[Item, bytes], PixelArray]
+    resize: Callable[[Item, PixelArray], PixelArray]
+    normalize: Callable[[PixelArray], Arrays]
     assemble: Callable[[Sequence[Arrays]], Arrays]
     prefetch: Callable[[Sequence[Item]], None] = field(default=lambda items: None, kw_only=True)
     labels: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+
+    def load_pixels(self, item: Item) -> PixelArray:
+        """An image that is read, decoded and resized: uint8 (px, px, 3). Raises ImageError."""
+        return self.resize(item, self.decode(item, self.read(item)))
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class DeviceStages(Embedder):
     `finish` completes the sink's file, `output`.
     """
 
-    serialize: Callable[[Sequence[str], Floats], None] = field(default=lambda ids, vectors: None)
+    serialize: Callable[[Sequence[str], Vectors], None] = field(default=lambda ids, vectors: None)
     finish: Callable[[], None] = field(default=lambda: None)
     output: Path | None = None
 
@@ -83,9 +87,9 @@ class RequestedItems:
         item = self.items[index]
         if not self.augments:
             return item
-        drawn = augment.draw(item.width, item.height, self.seed, epoch, index)
+        augmentation = augment.draw(item.width, item.height, self.seed, epoch, index)
         values: dict[str, Any] = {f.name: getattr(item, f.name) for f in fields(Item)}
-        return AugmentedItem(**values, augmentation=drawn)
+        return AugmentedItem(**values, augmentation=augmentation)
 
 
 def requested(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> RequestedItems:
@@ -111,14 +115,17 @@ _LOADING = {name: name for name in ("read", "decode", "resize", "normalize", "as
 
 def load_stages(recipe: Recipe, model: ModelSpec, manifest: Manifest) -> LoadStages:
     """Bind the stages before the device. Raises as `in_place_stages` does."""
-    px, crops = loaded_px(recipe, model), recipe.augment == "cpu"
+    px = loaded_px(recipe, model)
+    crops = recipe.augment == "cpu"
     decode_image = DecodeImage(recipe, px)
     resizer = resize.make(recipe.resizer, recipe.interpolation, px)
     reader = readers.make(manifest)
 
-    def resize_image(item: Item, pixels: Pixels) -> Pixels:
-        if crops and (drawn := augmentation_of(item)):
-            return augment.finish(resizer.resize(augment.crop(pixels, drawn)), drawn)
+    def resize_image(item: Item, pixels: PixelArray) -> PixelArray:
+        augmentation = augmentation_of(item) if crops else None
+        if augmentation:
+            cropped = augment.crop(pixels, augmentation)
+            return augment.finish(resizer.resize(cropped), augmentation)
         return resizer.resize(pixels, (item.height, item.width))
 
     on_host = recipe.normalize_on == "host"

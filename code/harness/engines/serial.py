@@ -23,7 +23,8 @@ class SerialLoader(Loader):
 
     engine = "serial"
     workers = 0
-    prefetched = burst = 1
+    prefetched = 1
+    burst = 1
 
     def __init__(
         self, manifest: Manifest, recipe: Recipe, model: ModelSpec, positions: Sequence[Any]
@@ -72,7 +73,8 @@ def run(
     Raises:
         UserError: more than `max_failures` images failed.
     """
-    outcome, stage = Outcome(), profiler.stage
+    outcome = Outcome()
+    stage = profiler.stage
     load.prefetch(items)
     for start in range(0, len(items), batch_size):
         ids, images = _load(items[start : start + batch_size], load, profiler, outcome.failures)
@@ -101,7 +103,8 @@ def _load(
     items: Sequence[Item], load: LoadStages, profiler: StageProfiler, failures: list[Failure]
 ) -> tuple[list[str], list[Arrays]]:
     stage = profiler.stage
-    ids, images = list[str](), list[Arrays]()
+    ids: list[str] = []
+    images: list[Arrays] = []
     for item in items:
         try:
             with stage("read"):

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from wallclock import machine
 from wallclock.errors import UserError
-from wallclock.infer import Floats, Inference, Writer
+from wallclock.infer import Inference, Vectors, Writer
 from wallclock.loader import Batch
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import augment, normalize, transfer
@@ -37,6 +37,10 @@ def resnet50(seed: int) -> Any:
     return ResNetForImageClassification(config).train()
 
 
+def _no_context(part: str) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
 class Trainer:
     """Network, loss, optimizer and, where the recipe's device augments, the augmentation.
 
@@ -55,7 +59,8 @@ class Trainer:
         if device == "cuda":
             machine.require_cuda()
         self._torch: Any = torch
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
         network = resnet50(model.seed).to(device=device, memory_format=torch.channels_last)
         self._network, self._device = network, device
         rates: dict[str, Any] = {"lr": 0.01, "momentum": 0.9, "weight_decay": 1e-4}
@@ -67,10 +72,11 @@ class Trainer:
         move = transfer.make(device)
         self._h2d, self.synchronize = move.h2d, move.synchronize
         self._normalize = normalize.on_device(*model.statistics, device)
-        on_device = recipe.augment == "device"
-        self._augment = augment.on_device(model.input_px, device) if on_device else None
+        self._augment = None
+        if recipe.augment == "device":
+            self._augment = augment.on_device(model.input_px, device)
 
-    def step(self, batch: Batch, around: Around = lambda part: nullcontext()) -> None:
+    def step(self, batch: Batch, around: Around = _no_context) -> None:
         """One optimizer step; on a GPU it may return before the device is done with it.
 
         The copy of the images to the device is done, so that their buffer may be reused. In the
@@ -78,7 +84,8 @@ class Trainer:
         """
         torch = self._torch
         with around("h2d"):
-            images, copied = self._h2d(batch.images), self._event()
+            images = self._h2d(batch.images)
+            copied = self._event()
         if self._augment is not None:
             with around("augment"):
                 images = self._augment(images, batch.extras.augmentations)
@@ -86,8 +93,9 @@ class Trainer:
             if images.shape[-1] == 3:
                 images = self._normalize(images)
             images = images.contiguous(memory_format=torch.channels_last)
-            shape, where = (len(images),), {"device": self._device, "generator": self._labels}
-            labels = torch.randint(_CLASSES, shape, **where)
+            labels = torch.randint(
+                _CLASSES, (len(images),), device=self._device, generator=self._labels
+            )
             with torch.autocast(self._device, self._dtype, enabled=self._dtype is not None):
                 scores = self._network(pixel_values=images).logits
                 loss = torch.nn.functional.cross_entropy(scores, labels)
@@ -113,7 +121,7 @@ class Training(Inference):
 
     def __init__(self, trainer: Trainer) -> None:
         self.spans = []
-        self.writer = Writer(_nothing_to_write, lambda: None)
+        self.writer = Writer(_nothing_to_write, _nothing_to_close)
         self._trainer = trainer
 
     def submit(self, batch: Batch, requested: int) -> None:
@@ -129,5 +137,9 @@ class Training(Inference):
         super().finish()
 
 
-def _nothing_to_write(ids: object, vectors: Floats) -> None:
+def _nothing_to_write(ids: object, vectors: Vectors) -> None:
     """The sink of a training: there are no vectors."""
+
+
+def _nothing_to_close() -> None:
+    """The end of that sink."""

@@ -40,8 +40,13 @@ import numpy.typing as npt
 from harness.predict.ladder import CALLERS, DOWNLOADERS
 from wallclock.recipe import IMAGENET_MEAN, IMAGENET_STD
 
-_PULLERS, _QUEUE_SIZE, _AHEAD = 3, 300, 2
-_RECEIVED, _WAIT_S = 10, 1
+#: Threads that pull, requests that a queue holds, images ahead for each worker.
+_PULLERS = 3
+_QUEUE_SIZE = 300
+_AHEAD = 2
+#: Messages in a call, and how long it waits for the first.
+_RECEIVED = 10
+_WAIT_S = 1
 _TIMEOUT_S = 30.0
 
 Pixels = npt.NDArray[np.float32]

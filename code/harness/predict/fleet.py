@@ -160,10 +160,10 @@ class Fleet:
         """
         low, high = self.instance.gpu_rates
         gpu = gpu or (low * high) ** 0.5
-        found = _own_rate(self.images, self.instance, self.store, gpu, cost)
+        rate = _process_rate(self.images, self.instance, self.store, gpu, cost)
         if self.feeders:
-            found = _fed_rate(self, self.feeders, found, gpu, cost)
-        return found if alone else min(found, *self._shared(), key=lambda one: one.img_per_s)
+            rate = _fed_rate(self, self.feeders, rate, gpu, cost)
+        return rate if alone else min(rate, *self._shared(), key=_img_per_s)
 
     def nodes_until(self, limit: str) -> int | None:
         """The fewest nodes from which on "S3 prefix" or "driver" limits; None: never.
@@ -175,7 +175,7 @@ class Fleet:
         def limits(nodes: int) -> bool:
             case = replace(self, nodes=nodes)
             longer = case.driver_s * alone * case.actors > self.images.count
-            below = [one.limit for one in case._shared() if one.img_per_s < alone]
+            below = [rate.limit for rate in case._shared() if rate.img_per_s < alone]
             return limit in below or (limit == "driver" and longer)
 
         at = bisect_left(range(1, _MOST_NODES), True, key=limits) + 1
@@ -192,13 +192,18 @@ class Fleet:
         return Rate(store.gets_per_prefix / sharing, "S3 prefix"), Rate(dispatched, "driver")
 
 
+def _img_per_s(rate: Rate) -> float:
+    return rate.img_per_s
+
+
 @cache
-def _own_rate(
+def _process_rate(
     images: Images, instance: Instance, store: Store, gpu: float, cost: float, cores: int = 0
 ) -> Rate:
     """A process's rate with its share of its node, or on `cores` of it."""
     each = actor_cpus([Node(instance.cores, instance.gpus)], instance.gpus > 0, cores)
-    network, processes = instance.network_bytes_per_s, instance.gpus or instance.cores // each
+    network = instance.network_bytes_per_s
+    processes = instance.gpus or instance.cores // each
     costs = StageCosts(images.get_s * cost, images.load_s * cost, image_bytes=images.image_bytes)
     machine = Machine(each, network / processes if network else None, gpu=True)
     setup = JobSetup(each, _BATCH, "threads")
@@ -207,23 +212,24 @@ def _own_rate(
         Rate(pipeline.rate(), _LIMITS.get(pipeline.bottleneck(), "CPU")),
         Rate(store.gets_per_s / cost, "GETs of a process"),
         Rate(store.in_flight / store.latency_s if store.latency_s else inf, "GETs in flight"),
-        key=lambda one: one.img_per_s,
+        key=_img_per_s,
     )
 
 
-def _fed_rate(fleet: Fleet, feeders: Feeders, own: Rate, gpu: float, cost: float) -> Rate:
+def _fed_rate(fleet: Fleet, feeders: Feeders, unfed: Rate, gpu: float, cost: float) -> Rate:
     """An actor's rate where CPU nodes prepare what its own cores cannot."""
-    node, images, gpus = feeders.instance, fleet.images, fleet.instance.gpus
-    process = _own_rate(images, node, fleet.store, inf, cost, feeders.cores)
+    node, gpus = feeders.instance, fleet.instance.gpus
+    images = fleet.images
+    process = _process_rate(images, node, fleet.store, inf, cost, feeders.cores)
     sent = (node.network_bytes_per_s or inf) / feeders.pixel_bytes
     supplied = min(node.cores // feeders.cores * process.img_per_s, sent) * feeders.count / gpus
     network = (fleet.instance.network_bytes_per_s or inf) / gpus
-    received = max(0.0, network - own.img_per_s * images.image_bytes) / feeders.pixel_bytes
+    received = max(0.0, network - unfed.img_per_s * images.image_bytes) / feeders.pixel_bytes
     return min(
-        Rate(own.img_per_s + supplied, own.limit),
+        Rate(unfed.img_per_s + supplied, unfed.limit),
         Rate(gpu, "GPU"),
-        Rate(own.img_per_s + received, "network"),
-        key=lambda one: one.img_per_s,
+        Rate(unfed.img_per_s + received, "network"),
+        key=_img_per_s,
     )
 
 
@@ -252,8 +258,11 @@ def _run(fleet: Fleet, rate: Rate, rng: np.random.Generator) -> Run:
     boot_s = float(_lognormal(rng, timing.boot_s, timing.boot_variation, (fleet.nodes,)).max())
     shard_s = fleet.images.count / shards / rate.img_per_s
     # One actor starts as a probe, whose rates size the pool.
-    begin = at = boot_s + timing.actor_start_s + fleet.driver_s
-    missing, losses, free = shards, 0, np.full(fleet.actors, at)
+    begin = boot_s + timing.actor_start_s + fleet.driver_s
+    at = begin
+    free = np.full(fleet.actors, at)
+    missing = shards
+    losses = 0
     while missing:
         free = np.maximum(free, at) + timing.actor_start_s
         at, missing, free = _pass(rng, missing, free, shard_s, timing)
@@ -270,20 +279,25 @@ def _pass(
 
     Each actor's next shards are drawn ahead; the earliest starts of all of them take place.
     """
-    starts = took = ran = np.empty((len(free), 0))
+    starts = np.empty((len(free), 0))
+    took, ran = starts, starts
     upto = free
     while True:
         ahead = len(free), ceil(1.05 * shards / len(free)) + 4
-        more = kept = occupied = _lognormal(rng, shard_s, timing.shard_variation, ahead)
+        more = _lognormal(rng, shard_s, timing.shard_variation, ahead)
+        kept, occupied = more, more
         if timing.losses_per_s:
             kept = np.minimum(more, rng.exponential(1 / timing.losses_per_s, ahead))
-            lost, occupied = kept < more, kept.copy()
+            lost = kept < more
+            occupied = kept.copy()
             boots = (int(lost.sum()),)
             occupied[lost] += _lognormal(rng, timing.boot_s, timing.boot_variation, boots)
             occupied[lost] += timing.actor_start_s
         ends = upto[:, None] + np.cumsum(occupied, axis=1)
-        starts, took = np.hstack([starts, ends - occupied]), np.hstack([took, occupied])
-        ran, upto = np.hstack([ran, kept]), ends[:, -1]
+        starts = np.hstack([starts, ends - occupied])
+        took = np.hstack([took, occupied])
+        ran = np.hstack([ran, kept])
+        upto = ends[:, -1]
         first = np.argpartition(starts, shards - 1, None)[:shards]
         if starts.flat[first].max() <= upto.min():
             break
@@ -324,8 +338,9 @@ def compare(
     check("wall_s", wall_s, above_zero=True)
     check("img_per_s", img_per_s, above_zero=True)
     bare = Images(images.count, images.shard)
-    found = simulate(Fleet(bare, Instance(1, 1, (img_per_s,) * 2), actors, timing=timing), runs)
-    times = [3600 * run.hours for run in found]
+    instance = Instance(1, 1, (img_per_s, img_per_s))
+    simulated = simulate(Fleet(bare, instance, actors, timing=timing), runs)
+    times = [3600 * run.hours for run in simulated]
     low_s, middle_s, high_s = (float(np.quantile(times, q)) for q in (0.05, 0.5, 0.95))
     within = low_s <= wall_s <= high_s
     return Comparison(middle_s, low_s, high_s, middle_s / wall_s - 1, within)

@@ -30,9 +30,12 @@ from math import inf
 from wallclock.predict import JobSetup, Machine, Pipeline, StageCosts, StepTime
 
 #: Requests a second of rungs 1 to 4, and the batch of rung 4.
-PRINTED, BATCH = (3.0, 9.0, 21.0, 28.0), 8
+PRINTED = (3.0, 9.0, 21.0, 28.0)
+BATCH = 8
 #: Of the machine; the rungs' threads for downloads and for callbacks.
-VCPUS, DOWNLOADERS, CALLERS = 8, 10, 3
+VCPUS = 8
+DOWNLOADERS = 10
+CALLERS = 3
 
 
 @dataclass(frozen=True)
@@ -80,23 +83,26 @@ def parts(
     return Parts(rest_s, callback_s, preprocess_s, step, duty, min(share, 1.0))
 
 
-def rate(rung: int, of: Parts, workers: int = VCPUS, batch: int = BATCH) -> float:
+def rate(rung: int, request: Parts, workers: int = VCPUS, batch: int = BATCH) -> float:
     """Requests a second of a rung (1 to 5), by the predictor of images.
 
     Rung 5 does the host's part of the step in the threads that preprocess, as for a batch of one;
     its downloads and callbacks are as many as it takes.
     """
-    machine, step, costs = Machine(workers), of.step, StageCosts(decode_s=of.preprocess_s)
+    machine, step = Machine(workers), request.step
+    costs = StageCosts(decode_s=request.preprocess_s)
     setup = JobSetup(0, 1, "serial")
-    supply = min(DOWNLOADERS / of.download_s, CALLERS / of.callback_s)
+    supply = min(DOWNLOADERS / request.download_s, CALLERS / request.callback_s)
     if rung == 1:
-        costs = replace(costs, read_s=of.download_s + of.callback_s)
+        costs = replace(costs, read_s=request.download_s + request.callback_s)
         supply = inf
     elif rung in (3, 4):
         setup = JobSetup(workers, batch if rung == 4 else 1, "dataloader")
     elif rung == 5:
-        costs = replace(costs, assemble_s=of.host_s)
-        step, supply, setup = of.device, inf, JobSetup(workers, batch, "threads")
+        costs = replace(costs, assemble_s=request.host_s)
+        step = request.device
+        supply = inf
+        setup = JobSetup(workers, batch, "threads")
     return min(supply, Pipeline(costs, step, machine, setup).rate())
 
 

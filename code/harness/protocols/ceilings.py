@@ -38,6 +38,26 @@ from wallclock.stages import decode as decode_stage
 from wallclock.stages import sinks, transfer
 from wallclock.stages.sinks import Vectors
 
+#: What each protocol times (`harness.protocols.registry`).
+TIMED = {
+    "ceiling": (
+        "harness.decoders",
+        "harness.engines.assemble",
+        "harness.engines.dataloader",
+        "harness.engines.loaders",
+        "harness.engines.pipeline",
+        "harness.engines.serial",
+        "harness.runtimes",
+        "wallclock.check",
+        "wallclock.infer",
+        "wallclock.jpeg",
+        "wallclock.loader",
+        "wallclock.stages",
+    ),
+    "decode": ("harness.decoders", "wallclock.stages.decode"),
+    "serialization": ("wallclock.files", "wallclock.stages.sinks"),
+}
+
 #: One iteration of a timed loop: processes some images and returns how many.
 Step: TypeAlias = Callable[[], int]
 
@@ -63,7 +83,8 @@ def ceiling(cell: Cell, work: Path, progress: Progress) -> Measurement:
     values = protocol.set_conditions(cell, manifest, uses_torch=uses_torch)
     progress(0)
     if kind.startswith("decode"):
-        items, tasks = manifest.items, []
+        items = manifest.items
+        tasks = []
         cores = sorted(os.sched_getaffinity(0))[: usable_cores()]
         for number, core in enumerate(cores):
             # Every core starts elsewhere in the list, so that all cores see the same mix.
@@ -72,11 +93,11 @@ def ceiling(cell: Cell, work: Path, progress: Progress) -> Measurement:
             tasks.append(partial(_pinned, core, cell, manifest, share, seconds))
         passes = protocol.in_processes(tasks)
         rates = [n / ns * 1e9 for n, ns in passes]
-        n, wall = sum(n for n, _ in passes), max(ns for _, ns in passes)
+        n = sum(n for n, _ in passes)
+        wall = max(ns for _, ns in passes)
         values |= {"img_per_s": sum(rates), "core_img_per_s": rates}
     else:
-        engine = kind == "engine"
-        part = _engine(cell, manifest) if engine else _device_side(kind, cell, work)
+        part = _engine(cell, manifest) if kind == "engine" else _device_side(kind, cell, work)
         with part as step:
             n, wall = _timed(step, seconds)
         values["img_per_s"] = n / wall * 1e9
@@ -100,12 +121,13 @@ def _pinned(
     set_threads(cell.recipe, uses_torch=False)
     step = _decoding(cell, manifest, share)
     step()
-    return lambda: _timed(step, seconds)
+    return partial(_timed, step, seconds)
 
 
 def _decoding(cell: Cell, manifest: Manifest, items: Sequence[Item]) -> Step:
     """One image a step, into a row of the batch that the recipe's loader would deliver."""
-    recipe, model, reader = cell.recipe, cell.model, readers.make(manifest)
+    recipe, model = cell.recipe, cell.model
+    reader = readers.make(manifest)
     reader.prefetch(items)
     in_memory = {}
     if cell.params["kind"] == "decode_memory":
@@ -123,7 +145,7 @@ def _decoding(cell: Cell, manifest: Manifest, items: Sequence[Item]) -> Step:
         item, row = items[number % len(items)], number % recipe.batch_size
         data = in_memory[item.id] if in_memory else reader(item)
         if recipe.engine == "threads":
-            in_place.resize_into(item, in_place.decode(item, data), destinations[row])
+            in_place.fill(item, data, destinations[row])
         else:
             batch[row] = load.normalize(load.resize(item, load.decode(item, data)))
         return 1
@@ -204,7 +226,7 @@ def decode(cell: Cell, work: Path, progress: Progress) -> Measurement:
         # The timed pass meets the same failure, and lists it.
         with suppress(ImageError):
             decoder(reader(item))
-    faults = getrusage(RUSAGE_SELF).ru_minflt
+    faults_before = getrusage(RUSAGE_SELF).ru_minflt
     with gc_disabled():
         for done, item in enumerate(items, 1):
             # Bytes are read just before, outside the timer: thousands of originals need not fit
@@ -223,10 +245,14 @@ def decode(cell: Cell, work: Path, progress: Progress) -> Measurement:
             progress(done)
     if not samples:
         raise protocol.all_failed(failures)
-    values = {**threads, **manifest.size_stats(), "n_buffers": len(samples)}
-    faults = getrusage(RUSAGE_SELF).ru_minflt - faults
-    values |= {"peak_memory_mib": protocol.peak_memory_mib(), "megapixels": megapixels}
-    values["page_faults_per_image"] = faults / len(samples)
+    faults = getrusage(RUSAGE_SELF).ru_minflt - faults_before
+    values = threads | manifest.size_stats()
+    values |= {
+        "n_buffers": len(samples),
+        "peak_memory_mib": protocol.peak_memory_mib(),
+        "megapixels": megapixels,
+        "page_faults_per_image": faults / len(samples),
+    }
     return Measurement({"decode": samples}, values, [*failure_rows(manifest.items), *failures])
 
 
@@ -239,7 +265,8 @@ def serialization(
     the bytes written, and whether ids and vectors read back exactly. The vectors are synthetic: the
     time to write them depends on number and size only, because no format compresses noise.
     """
-    name, size, fsync = cell.recipe.sink, cell.recipe.batch_size, bool(cell.params["fsync"])
+    name, size = cell.recipe.sink, cell.recipe.batch_size
+    fsync = bool(cell.params["fsync"])
     n, dim, seed = (int(cell.params[key]) for key in ("n_vectors", "dim", "seed"))
     ids, vectors = synthetic_vectors(n, dim, seed)
     batches = [(ids[at : at + size], vectors[at : at + size]) for at in range(0, n, size)]

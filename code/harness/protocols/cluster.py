@@ -1,6 +1,6 @@
 """Protocols `cluster`, `killed`, `scaled`: jobs on systems for many machines, whole and killed.
 
-A job is a process of its own (`measure.systems`): from a list of `params.n` images to Parquet files
+A job is a process of its own (`harness.systems`): from a list of `params.n` images to Parquet files
 of ids and vectors, by a model that takes no time. Every id has a link of its own to one of the
 corpus's files, which come round again and again. The rate is that between the first batch in the
 model and the last one, the first not counted; of this suite's own jobs, between the first part on
@@ -9,16 +9,12 @@ the disk and the last. What a system had prepared by then is in its favour. All 
 """
 
 import json
-import os
-import signal
-import subprocess
 import sys
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +25,7 @@ import pyarrow.parquet as pq
 
 from harness import provenance, systems
 from harness.corpora.manifest import Manifest
+from harness.jobs import JobRun, run_job
 from harness.protocols import fidelity, protocol
 from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
@@ -37,11 +34,65 @@ from harness.systems._task import Task
 from harness.testbed import killing, ray_nodes
 from wallclock.job import JobSettings
 from wallclock.machine import ProcessTree, usable_cores
-from wallclock.stages.decode import Pixels
+from wallclock.stages.decode import PixelArray
 
-_PERIOD_S = 1.0
-#: Parts of this suite's own jobs; batches or parts that a rate takes, at least.
-_PARTS, _LEAST = 8, 4
+#: What each protocol times (`harness.protocols.registry`); `fidelity` compares the pixels.
+TIMED = {
+    "cluster": (
+        "harness.decoders",
+        "harness.engines.pipeline",
+        "harness.jobs",
+        "harness.protocols.fidelity",
+        "harness.protocols.references",
+        "harness.systems",
+        "wallclock.check",
+        "wallclock.fetch",
+        "wallclock.files",
+        "wallclock.infer",
+        "wallclock.job",
+        "wallclock.jpeg",
+        "wallclock.loader",
+        "wallclock.predict",
+        "wallclock.progress",
+        "wallclock.stages",
+        "wallclock.summary",
+    ),
+    "killed": (
+        "harness.systems",
+        "harness.testbed.killing",
+        "harness.testbed.ray_nodes",
+        "wallclock.check",
+        "wallclock.fetch",
+        "wallclock.files",
+        "wallclock.infer",
+        "wallclock.job",
+        "wallclock.jpeg",
+        "wallclock.loader",
+        "wallclock.predict",
+        "wallclock.progress",
+        "wallclock.stages",
+    ),
+    "scaled": (
+        "harness.jobs",
+        "harness.systems",
+        "harness.testbed.ray_nodes",
+        "wallclock.check",
+        "wallclock.fetch",
+        "wallclock.files",
+        "wallclock.infer",
+        "wallclock.job",
+        "wallclock.jpeg",
+        "wallclock.loader",
+        "wallclock.predict",
+        "wallclock.progress",
+        "wallclock.stages",
+    ),
+}
+
+#: Parts of this suite's own jobs.
+_PARTS = 8
+#: Batches or parts that a rate takes, at least.
+_LEAST = 4
 _ALL_BLOCKS = -1
 #: For a worker to appear that can be killed.
 _APPEARS_S = 30.0
@@ -70,15 +121,20 @@ def cluster(cell: Cell, work: Path, progress: Progress) -> Measurement:
         return Measurement({}, values | _damaged(system, task, params, progress))
     if cell.repeat == 0 and params["fidelity"]:
         values["fidelity"] = _compared(system, task, cell, manifest)
-    ran = _run(system, task, progress)
-    if ran.error:
-        raise RuntimeError(f"{system.label}: {ran.error}")
+    outcome = _run(system, task, progress)
+    if outcome.error:
+        raise RuntimeError(f"{system.label}: {outcome.error}")
     counts = _counts(task.out, range(params["n"]))
     if counts["lost"] or counts["doubled"]:
         raise RuntimeError(f"{system.label}: {counts} of {params['n']} images")
     n, seconds, first = between(_stamps(system, task))
-    values |= {"n_loaded": n, "job_s": ran.seconds, "startup_s": first - ran.began}
-    values |= {"peak_memory_mib": ran.peak_mib, **ran.report}
+    values |= {
+        "n_loaded": n,
+        "job_s": outcome.run.wall_ns / 1e9,
+        "startup_s": first - outcome.run.began,
+        "peak_memory_mib": outcome.peak_mib,
+    }
+    values |= outcome.report
     return Measurement({"wall": [round(1e9 * seconds)]}, values)
 
 
@@ -98,7 +154,7 @@ def killed(cell: Cell, work: Path, progress: Progress) -> Measurement:
     with ExitStack() as stack:
         nodes = None
         if "node" in system.victims:
-            nodes = stack.enter_context(ray_nodes.started(env))
+            nodes = stack.enter_context(ray_nodes.start(env))
             task = replace(task, address=nodes.address, cpus=1)
         job = killing.Job(
             lambda out: _command(system, replace(task, out=str(out))),
@@ -106,11 +162,11 @@ def killed(cell: Cell, work: Path, progress: Progress) -> Measurement:
             env=env,
             limit_s=params["limit_s"],
         )
-        whole = killing.undisturbed(job, work / "undisturbed")
-        values |= {"job_s": whole.seconds, "kills": {}}
+        undisturbed = killing.run_undisturbed(job, work / "undisturbed")
+        values |= {"job_s": undisturbed.seconds, "kills": {}}
         for done, victim in enumerate(system.victims, 1):
-            one = replace(job, victim=_killer(victim, nodes))
-            values["kills"][victim] = _kills(one, work / victim, params, whole)
+            killed_job = replace(job, victim=_killer(victim, nodes))
+            values["kills"][victim] = _kills(killed_job, work / victim, params, undisturbed)
             progress(done)
     return Measurement({}, values)
 
@@ -125,34 +181,51 @@ def scaled(cell: Cell, work: Path, progress: Progress) -> Measurement:
     params, system = cell.params, SYSTEMS[cell.params["system"]]
     system.check()
     manifest = protocol.open_corpus(cell, "jpeg")
-    n, actors, shard = params["n"], params["nodes"], params["shard"]
+    n = params["n"]
+    actors, shard = params["nodes"], params["shard"]
     task = _task(cell, work / "vectors", list_images(manifest, n, work / "images"))
     task = replace(task, service_ms=params["service_ms"], shard=shard, cpus=1)
-    with ray_nodes.started({"PYTHONPATH": str(provenance.CODE)}, actors) as nodes:
-        ran = _run(system, replace(task, address=nodes.address), progress)
-    if ran.error:
-        raise RuntimeError(f"{system.label}: {ran.error}")
+    with ray_nodes.start({"PYTHONPATH": str(provenance.CODE)}, actors) as nodes:
+        outcome = _run(system, replace(task, address=nodes.address), progress)
+    if outcome.error:
+        raise RuntimeError(f"{system.label}: {outcome.error}")
     stamps = sorted(_stamps(system, task))
     _, seconds, first = between(stamps)
     # The other actors' first parts may come within a moment of the first one.
     rate = (n - actors * shard) / seconds / actors
-    values = {"cores": usable_cores(), "n_images": n, "n_loaded": n, "actors": actors}
-    values |= {"shard": shard, "actor_img_per_s": rate}
-    values["begin_s"] = first - ran.began - shard / rate
-    return Measurement({"wall": [round(1e9 * (stamps[-1][0] - ran.began))]}, values)
+    began = outcome.run.began
+    values = {
+        "cores": usable_cores(),
+        "n_images": n,
+        "n_loaded": n,
+        "actors": actors,
+        "shard": shard,
+        "actor_img_per_s": rate,
+        "begin_s": first - began - shard / rate,
+    }
+    return Measurement({"wall": [round(1e9 * (stamps[-1][0] - began))]}, values)
 
 
 def _kills(
-    job: killing.Job, folder: Path, params: Mapping[str, Any], whole: killing.Undisturbed
+    job: killing.Job, folder: Path, params: Mapping[str, Any], undisturbed: killing.Undisturbed
 ) -> dict[str, Any]:
     """Kill the job `params.rounds` times; a moment after its end is drawn again."""
-    total: dict[str, Any] = dict.fromkeys(("missing", "doubled", "different", "rounds"), 0)
-    total |= {"aborted": [], "lost_s": [], "attempts": 0}
-    while total["rounds"] < params["rounds"] > total["attempts"] / _TRIES:
-        out, number = folder / str(total["attempts"]), total["attempts"]
+    total: dict[str, Any] = {
+        "missing": 0,
+        "doubled": 0,
+        "different": 0,
+        "rounds": 0,
+        "aborted": [],
+        "lost_s": [],
+        "attempts": 0,
+    }
+    rounds = params["rounds"]
+    while total["rounds"] < rounds and total["attempts"] < rounds * _TRIES:
+        number = total["attempts"]
+        out = folder / str(number)
         out.mkdir(parents=True)
-        drawn = zlib.crc32(f"{params['seed']} {params['system']} {folder.name} {number}".encode())
-        report = killing.kill_at_random(job, out, drawn, rounds=1, kills=1, whole=whole)
+        seed = zlib.crc32(f"{params['seed']} {params['system']} {folder.name} {number}".encode())
+        report = killing.kill_at_random(job, out, seed, rounds=1, kills=1, undisturbed=undisturbed)
         for name in ("missing", "doubled", "different"):
             total[name] += len(getattr(report, name))
         total["aborted"] += map(_last_line, report.aborted)
@@ -173,10 +246,12 @@ def _killer(victim: str, nodes: ray_nodes.Nodes | None) -> Any:
             nodes.add()
             return
         deadline = time.monotonic() + _APPEARS_S
-        while not (workers := nodes.processes("ray::MapWorker")) and time.monotonic() < deadline:
+        workers = nodes.processes("ray::MapWorker")
+        while not workers and time.monotonic() < deadline:
             time.sleep(0.1)
-        for worker in workers[:1]:
-            worker.kill()
+            workers = nodes.processes("ray::MapWorker")
+        if workers:
+            workers[0].kill()
 
     return kill
 
@@ -188,7 +263,8 @@ def list_images(manifest: Manifest, n: int, folder: Path, damaged: int = 0) -> P
     """
     folder.mkdir()
     files = [(manifest.root / item.path).resolve() for item in manifest.valid]
-    data, broken = files[0].read_bytes(), folder.with_name("damaged")
+    data = files[0].read_bytes()
+    broken = folder.with_name("damaged")
     broken.write_bytes(data[: len(data) // 2])
     ids = [f"{i:07}" for i in range(n)]
     paths = [folder / f"{name}.jpg" for name in ids]
@@ -227,45 +303,30 @@ def between(stamps: Sequence[tuple[float, int]]) -> tuple[int, float, float]:
 
 
 @dataclass(frozen=True)
-class _Ran:
-    """A job's process. `began`: Unix time; `error`: its last line, where it failed."""
+class _Outcome:
+    """A job that has ended. `report`: what it printed; `error`: its last line, where it failed."""
 
-    began: float
-    seconds: float
+    run: JobRun
     peak_mib: float
     report: Mapping[str, Any]
     error: str
 
 
-def _run(system: System, task: Task, progress: Progress = protocol.no_progress) -> _Ran:
-    began, peak = time.time(), 0.0
-    environment = {**os.environ, "PYTHONPATH": str(provenance.CODE)}
+def _run(system: System, task: Task, progress: Progress = protocol.no_progress) -> _Outcome:
+    peak_mib = 0.0
+
+    def sample(pid: int) -> None:
+        nonlocal peak_mib
+        with suppress(psutil.NoSuchProcess):
+            peak_mib = max(peak_mib, ProcessTree(pid).pss_mib())
+        progress(sum(size for _, size in _stamps(system, task)))
+
     output = Path(f"{task.out}.output")
-    with (
-        output.open("w") as file,
-        subprocess.Popen(
-            _command(system, task),
-            stdout=file,
-            stderr=file,
-            env=environment,
-            start_new_session=True,
-        ) as process,
-    ):
-        while process.returncode is None:
-            try:
-                process.wait(_PERIOD_S)
-            except subprocess.TimeoutExpired:
-                with suppress(psutil.NoSuchProcess):
-                    peak = max(peak, ProcessTree(process.pid).pss_mib())
-                progress(sum(size for _, size in _stamps(system, task)))
-        seconds = time.time() - began
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # what it left behind
-    text = output.read_text(encoding="utf-8", errors="replace")
-    if process.returncode:
-        return _Ran(began, seconds, peak, {}, _last_line(text))
-    report = next(line for line in reversed(text.splitlines()) if line.startswith("{"))
-    return _Ran(began, seconds, peak, json.loads(report), "")
+    run = run_job(_command(system, task), output, sample, own_session=True)
+    if run.status:
+        return _Outcome(run, peak_mib, {}, _last_line(run.output))
+    report = next(line for line in reversed(run.output.splitlines()) if line.startswith("{"))
+    return _Outcome(run, peak_mib, json.loads(report), "")
 
 
 def _command(system: System, task: Task) -> list[str]:
@@ -274,15 +335,22 @@ def _command(system: System, task: Task) -> list[str]:
 
 
 def _task(cell: Cell, out: Path, listed: Path) -> Task:
-    n, batch, cores = cell.params["n"], cell.recipe.batch_size, usable_cores()
-    shard = -(-n // (_PARTS * batch)) * batch
-    model, store = cell.model, cell.params["object_store_mib"]
-    return Task(str(listed), str(out), model.input_px, model.dim, batch, cores, shard, store)
+    batch = cell.recipe.batch_size
+    return Task(
+        source=str(listed),
+        out=str(out),
+        px=cell.model.input_px,
+        dim=cell.model.dim,
+        batch=batch,
+        cpus=usable_cores(),
+        shard=-(-cell.params["n"] // (_PARTS * batch)) * batch,
+        object_store_mib=cell.params["object_store_mib"],
+    )
 
 
 def _stamps(system: System, task: Task) -> list[tuple[float, int]]:
     """Time and size of each batch in the model so far; of this suite's own jobs, of each part."""
-    if system.own:
+    if system.is_ours:
         parts = Path(task.out).glob("part-*.parquet")
         return [(path.stat().st_mtime, pq.read_metadata(path).num_rows) for path in parts]
     if not task.stamps.is_file():
@@ -296,30 +364,32 @@ def _damaged(
 ) -> dict[str, Any]:
     bad = [i for i in range(params["n"]) if is_damaged(i, params["damaged"])]
     good = sorted({*range(params["n"])} - {*bad})
-    ran = _run(system, task, progress)
-    result = {"damaged": len(bad), "aborted": ran.error, **_counts(task.out, good, bad)}
-    if ran.error and system.distribution == "ray":
+    error = _run(system, task, progress).error
+    result = {"damaged": len(bad), "aborted": error, **_counts(task.out, good, bad)}
+    if error and system.distribution == "ray":
         again = replace(task, out=f"{task.out}-errored", max_errored_blocks=_ALL_BLOCKS)
-        tolerant = _run(system, again, progress)
-        counted = {"aborted": tolerant.error, **_counts(again.out, good, bad)}
-        result["errored"] = counted
+        aborted = _run(system, again, progress).error
+        result["errored"] = {"aborted": aborted, **_counts(again.out, good, bad)}
     return result
 
 
 def _counts(out: str, good: Sequence[int], bad: Sequence[int] = ()) -> dict[str, int]:
     """Good images without a vector, damaged ones with a vector, and vectors beyond one an id."""
     ids = [int(name) for name, _ in rows(Path(out))]
-    found = set(ids)
-    lost, delivered = len({*good} - found), len(found & {*bad})
-    return {"lost": lost, "delivered": delivered, "doubled": len(ids) - len(found)}
+    unique = set(ids)
+    return {
+        "lost": len({*good} - unique),
+        "delivered": len(unique & {*bad}),
+        "doubled": len(ids) - len(unique),
+    }
 
 
 def _compared(system: System, task: Task, cell: Cell, manifest: Manifest) -> dict[str, float]:
     """How far the system's own first pictures are from Pillow's."""
     n = min(cell.params["fidelity"]["images"], len(manifest.valid))
     chosen = replace(manifest, items=tuple(manifest.valid[:n]))
-    pictures: dict[int, Pixels]
-    if system.own:
+    pictures: dict[int, PixelArray]
+    if system.is_ours:
         recipe = JobSettings(model="null").resolved_recipe("cpu")
         made = fidelity.resized(recipe, cell.model, chosen, {})
         pictures = {at: made[item.id] for at, item in enumerate(chosen.items)}
@@ -328,11 +398,12 @@ def _compared(system: System, task: Task, cell: Cell, manifest: Manifest) -> dic
         folder.mkdir()
         listed = list_images(chosen, n, folder / "images")
         few = replace(task, source=str(listed), out=str(folder / "out"), pixels=True)
-        if error := _run(system, few).error:
+        error = _run(system, few).error
+        if error:
             raise RuntimeError(f"{system.label}: {error}")
-        shape, to_pixels = (task.px, task.px, 3), partial(np.frombuffer, dtype=np.float32)
+        shape = (task.px, task.px, 3)
         pictures = {
-            int(name): to_pixels(data).reshape(shape).astype(np.uint8)
+            int(name): np.frombuffer(data, np.float32).reshape(shape).astype(np.uint8)
             for name, data in rows(Path(few.out))
         }
     folder = Path(cell.images.manifest).parent

@@ -20,6 +20,16 @@ from wallclock.machine import set_threads
 from wallclock.stages.decode import make_image
 from wallclock.summary import median, psnr_db
 
+#: What the protocol times and compares (`harness.protocols.registry`).
+TIMED = {
+    "copies": (
+        "harness.corpora.copies",
+        "wallclock.stages.decode",
+        "wallclock.stages.resize",
+        "wallclock.summary",
+    )
+}
+
 
 def copies(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Make the copies of `params.copies` in memory, by one thread, for `params.seconds` at most.
@@ -28,16 +38,20 @@ def copies(cell: Cell, work: Path, progress: Progress) -> Measurement:
     `mean_bytes` and `mean_bytes_before` of those made; `psnr_db`, median over them of both pictures
     at the network's size (Pillow, bilinear). Failures: images that stay as they are.
     """
-    kind, manifest = cell.params["copies"], protocol.open_corpus(cell)
+    kind = cell.params["copies"]
+    manifest = protocol.open_corpus(cell)
     set_threads(cell.recipe, uses_torch=False)
     read, decode = readers.make(manifest), make_image()
     size = (cell.model.input_px, cell.model.input_px)
 
-    def seen(data: bytes) -> Any:
+    def thumbnail(data: bytes) -> Any:
         return np.asarray(decode(data).resize(size, Image.Resampling.BILINEAR))
 
-    items = [item for item in manifest.valid if corpus_copies.replaced(kind, item)]
-    spent, sizes, decibels, failed = array("q"), list[tuple[int, int]](), list[float](), []
+    items = [item for item in manifest.valid if corpus_copies.is_replaced(kind, item)]
+    spent = array("q")
+    sizes: list[tuple[int, int]] = []
+    decibels: list[float] = []
+    failed = []
     deadline = perf_counter_ns() + int(float(cell.params["seconds"]) * 1e9)
     with gc_disabled():
         for item in items:
@@ -50,7 +64,7 @@ def copies(cell: Cell, work: Path, progress: Progress) -> Measurement:
                 continue
             spent.append(thread_time_ns() - began)
             sizes.append((len(copy), len(data)))
-            decibels.append(psnr_db(seen(copy), seen(data)))
+            decibels.append(psnr_db(thumbnail(copy), thumbnail(data)))
             progress(len(spent))
             if perf_counter_ns() > deadline:
                 break
@@ -61,6 +75,6 @@ def copies(cell: Cell, work: Path, progress: Progress) -> Measurement:
         "share": len(items) / len(manifest.valid),
         "mean_bytes": copied,
         "mean_bytes_before": before,
+        "psnr_db": median(decibels),
     }
-    values["psnr_db"] = median(decibels)
     return Measurement({"encode": spent}, values, failure_rows(failed))

@@ -31,6 +31,41 @@ from wallclock.errors import UserError
 from wallclock.loader import Batch, Extras, Marks, loaded_px
 from wallclock.machine import set_threads, usable_cores
 
+#: What each protocol times (`harness.protocols.registry`).
+TIMED = {
+    "contention": (
+        "harness.decoders",
+        "harness.engines.assemble",
+        "harness.engines.dataloader",
+        "harness.engines.loaders",
+        "harness.engines.pipeline",
+        "harness.engines.serial",
+        "wallclock.check",
+        "wallclock.jpeg",
+        "wallclock.loader",
+        "wallclock.stages.augment",
+        "wallclock.stages.decode",
+        "wallclock.stages.normalize",
+        "wallclock.stages.resize",
+    ),
+    "batch_transfer": (
+        "harness.engines.assemble",
+        "harness.engines.dataloader",
+        "wallclock.check",
+        "wallclock.jpeg",
+        "wallclock.loader",
+    ),
+    "step": (
+        "harness.engines.pipeline",
+        "harness.runtimes",
+        "wallclock.infer",
+        "wallclock.stages.forward",
+        "wallclock.stages.normalize",
+        "wallclock.stages.sinks",
+        "wallclock.stages.transfer",
+    ),
+}
+
 _WARM_UP_BATCHES = 8
 
 #: One process's pass: images loaded, wall and CPU nanoseconds, each call of each stage.
@@ -50,14 +85,17 @@ def contention(cell: Cell, work: Path, progress: Progress) -> Measurement:
         raise UserError("the corpus holds no valid image to load")
     values = protocol.set_page_cache(cell, manifest)
     values["mean_bytes"] = float(np.mean([item.bytes for item in manifest.valid]))
-    rates, cpu_s, samples = dict[str, float](), dict[str, float](), dict[str, list[int]]()
+    rates: dict[str, float] = {}
+    cpu_s: dict[str, float] = {}
+    samples: dict[str, list[int]] = {}
     for n in process_counts(usable_cores()):
         passes = protocol.in_processes([partial(_loading, cell, manifest, i / n) for i in range(n)])
         images = sum(loaded for loaded, *_ in passes)
         rates[str(n)] = sum(loaded / wall * 1e9 for loaded, wall, *_ in passes)
         cpu_s[str(n)] = sum(cpu for _, _, cpu, _ in passes) / 1e9 / images
         if n == 1:
-            values["n_embedded"], samples = images, passes[0][-1]
+            values["n_embedded"] = images
+            samples = passes[0][-1]
         progress(images)
     return Measurement(samples, values | {"rates": rates, "cpu_s": cpu_s})
 
@@ -65,13 +103,15 @@ def contention(cell: Cell, work: Path, progress: Progress) -> Measurement:
 def process_counts(cores: int) -> list[int]:
     """1, 2, 4 … below the cores, the cores, and twice as many."""
     powers = (2**power for power in range(cores.bit_length()))
-    return [*(n for n in powers if n < cores), cores, 2 * cores]
+    below = [n for n in powers if n < cores]
+    return [*below, cores, 2 * cores]
 
 
 def _loading(cell: Cell, manifest: Manifest, offset: float) -> Callable[[], _Pass]:
     """A pass over the images, from another one in each process."""
     set_threads(cell.recipe, uses_torch=False)
-    dataset, size = ImageDataset(manifest, cell.recipe, cell.model), cell.recipe.batch_size
+    dataset = ImageDataset(manifest, cell.recipe, cell.model)
+    size = cell.recipe.batch_size
     first = int(offset * len(dataset))
     starts = count(first, size)
     samples: dict[str, list[int]] = {name: [] for name in LOADING_STAGES}
@@ -128,17 +168,18 @@ def batch_transfer(cell: Cell, work: Path, progress: Progress) -> Measurement:
     samples: dict[str, list[int]] = {}
     n = int(cell.params["batches"])
     for size in map(int, cell.params["batch_sizes"]):
-        one_worker = replace(cell.recipe, workers=1, engine="dataloader", batch_size=size)
+        single_worker = replace(cell.recipe, workers=1, engine="dataloader", batch_size=size)
         uint8 = cell.recipe.normalize_on == "device"
         dataset = _PrebuiltBatches(size, loaded_px(cell.recipe, cell.model), uint8=uint8)
-        batches = iter(torch_loader(dataset, one_worker, [[0]] * (n + _WARM_UP_BATCHES)))
+        batches = iter(torch_loader(dataset, single_worker, [[0]] * (n + _WARM_UP_BATCHES)))
         for _ in range(_WARM_UP_BATCHES):
             batch = next(batches)
         with gc_disabled():
-            before, main = batch.extras.marks[0].times[0], process_time_ns()
+            before = batch.extras.marks[0].times[0]
+            began = process_time_ns()
             for _ in range(n):
                 batch = next(batches)
-            spent = process_time_ns() - main
+            spent = process_time_ns() - began
         in_process, in_thread = (batch.extras.marks[0].times[0] - before).tolist()
         samples[f"assemble-{size}"] = [in_thread // n]
         samples[f"worker-{size}"] = [max(0, in_process - in_thread) // n]
@@ -160,10 +201,12 @@ def step(cell: Cell, work: Path, progress: Progress) -> Measurement:
     embed = partial(_embed, stages)
     samples = timed_by_size(cell, embed, partial(StageProfiler, stages.synchronize), progress)
     stages.finish()
-    about = {"weights_digest": stages.weights_digest, "peak_memory_mib": protocol.peak_memory_mib()}
+    values: dict[str, Any] = dict(threads)
+    values["weights_digest"] = stages.weights_digest
+    values["peak_memory_mib"] = protocol.peak_memory_mib()
     if cell.params.get("count_flops"):
-        about["flops_per_image"] = _flops(stages, _delivered(cell, 1))
-    return Measurement(samples, {**threads, **about})
+        values["flops_per_image"] = _flops(stages, _noise(cell, 1))
+    return Measurement(samples, values)
 
 
 def _flops(stages: DeviceStages, images: Any) -> int:
@@ -185,7 +228,7 @@ def timed_by_size(
     """Call `run` with noise for each of `params.batch_sizes`, as `step` says; its samples."""
     samples: dict[str, Sequence[int]] = {}
     for size in map(int, cell.params["batch_sizes"]):
-        images = _delivered(cell, size)
+        images = _noise(cell, size)
         for _ in range(int(cell.params.get("warmup_batches", 1))):
             run(images, new_profiler())
         profiler = new_profiler()
@@ -200,7 +243,8 @@ def timed_by_size(
     return samples
 
 
-def _delivered(cell: Cell, size: int) -> Any:
+def _noise(cell: Cell, size: int) -> Any:
+    """A batch as the recipe's loader delivers it."""
     recipe, has_network = cell.recipe, cell.model.weights != "none"
     uint8 = recipe.normalize_on == "device" and has_network
     images = protocol.noise_batch(size, loaded_px(recipe, cell.model), uint8=uint8)

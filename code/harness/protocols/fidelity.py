@@ -37,11 +37,31 @@ from wallclock.fetch import Reader
 from wallclock.machine import set_threads
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import decode, forward, normalize, resize, transfer
-from wallclock.stages.decode import Pixels
+from wallclock.stages.decode import PixelArray
 from wallclock.summary import cosine, median, psnr_db, quantile
 
+#: What makes the pixels and vectors of each protocol (`harness.protocols.registry`).
+TIMED = {
+    "fidelity": (
+        "harness.decoders",
+        "harness.engines.pipeline",
+        "harness.protocols.references",
+        "harness.runtimes",
+        "wallclock.check",
+        "wallclock.infer",
+        "wallclock.jpeg",
+        "wallclock.loader",
+        "wallclock.stages",
+        "wallclock.summary",
+    ),
+    "agreement": ("harness.decoders", "wallclock.stages.decode"),
+    "image_stats": ("harness.corpora.image_stats", "wallclock.stages.decode", "wallclock.summary"),
+}
+
+#: With whose pixels those of the others are compared.
+_REFERENCE_DECODER = "pil"
 #: Resized images, uint8 (px, px, 3), by image id.
-Images: TypeAlias = Mapping[str, Pixels]
+Images: TypeAlias = Mapping[str, PixelArray]
 Failures: TypeAlias = dict[str, dict[str, str]]
 #: `truth`, the reference pictures, and those of each of `_OTHERS`.
 Truths: TypeAlias = Mapping[str, Images]
@@ -56,7 +76,8 @@ def image_stats(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Median and p90 of each measure of an image, and how many there are of each format."""
     manifest = open_corpus(cell)
     stats = corpus_stats.measure(manifest)
-    values = {**manifest.size_stats(), "image_stats": stats.summary(), "formats": stats.formats}
+    values: dict[str, Any] = manifest.size_stats()
+    values |= {"image_stats": stats.summary(), "formats": stats.formats}
     failures = [*failure_rows(manifest.items), *map(dict, stats.failures)]
     return Measurement(values=values, failures=failures)
 
@@ -64,26 +85,34 @@ def image_stats(cell: Cell, work: Path, progress: Progress) -> Measurement:
 def agreement(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Compare every decoder's pixels with Pillow's, image by image.
 
-    Values: for each decoder `max_abs_diff` (0 to 255, over all images), or why it is unavailable.
+    Values: for each decoder `max_abs_diff` (0 to 255, over all images), or why it is unavailable:
+    its library is missing, or every image failed in it. Raises UserError: in Pillow, too.
     """
     manifest = open_corpus(cell)
-    items, reader, reference = (plain_jpegs(manifest), readers.make(manifest), decode.make("pil"))
+    items = plain_jpegs(manifest)
+    reader = readers.make(manifest)
+    reference = decode.make(_REFERENCE_DECODER)
     results: dict[str, Any] = {}
     failures: Failures = {}
     for name in decoders.NAMES:
         try:
-            difference = partial(_difference, reader, reference, decode.make(name))
+            decoder = decode.make(name)
         except Unavailable as error:
             results[name] = {"unavailable": str(error)}
             continue
-        differences = _of_each(items, failures, difference)
-        failed = {"unavailable": "every image failed in it"}
-        worst = max(differences.values(), default=None)
-        results[name] = failed if worst is None else {"max_abs_diff": worst}
-    compared = len(items) - len(failures)
-    if not compared:
-        raise all_failed([*failures.values()])
-    values = {"agreement": results, "n_compared": compared}
+        own_failures: Failures = {}
+        difference = partial(_difference, reader, reference, decoder)
+        differences = _of_each(items, own_failures, difference)
+        if differences:
+            results[name] = {"max_abs_diff": max(differences.values())}
+            failures |= own_failures
+        elif name == _REFERENCE_DECODER:
+            raise all_failed([*own_failures.values()])
+        else:
+            # The decoder is at fault, not the images: what the others' pixels are like stands.
+            reason = str(all_failed([*own_failures.values()]))
+            results[name] = {"unavailable": reason}
+    values = {"agreement": results, "n_compared": len(items) - len(failures)}
     return Measurement(values=values, failures=list(failures.values()))
 
 
@@ -135,7 +164,8 @@ def fidelity(cell: Cell, work: Path, progress: Progress) -> Measurement:
     manifest = open_corpus(cell)
     failures: Failures = {}
     truths = _truths(reference, model, manifest, failures)
-    if not (truth := truths["truth"]):
+    truth = truths["truth"]
+    if not truth:
         raise all_failed([*failures.values()])
     n_vectors = int(cell.params.get("vectors", len(truth)))
     results: dict[str, Any] = {}
@@ -156,7 +186,7 @@ def fidelity(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
 
 def compare_loader_output(
-    images: Mapping[int, Pixels],
+    images: Mapping[int, PixelArray],
     manifest: Manifest,
     model: ModelSpec,
     device: str,
@@ -173,24 +203,31 @@ def compare_loader_output(
     ours = {manifest.valid[position].id: images[position] for position in sorted(images)}
     reference = Recipe("reference", device=device, batch_size=max(n_vectors, 1))
     chosen = replace(manifest, items=tuple(items))
-    how = reference.decoder, reference.resizer, reference.interpolation
-    kept = References(folder, chosen, [model.input_px, *how, _OTHERS])
-    truths = kept.load()
+    made_by = [
+        model.input_px,
+        reference.decoder,
+        reference.resizer,
+        reference.interpolation,
+        _OTHERS,
+    ]
+    references = References(folder, chosen, made_by)
+    truths = references.load()
     if truths is None:
         failures: Failures = {}
         truths = _truths(reference, model, chosen, failures)
         for failure in failures.values():
             raise UserError(f"an image that passed validation failed: {describe(failure)}")
-        kept.save(truths)
-    sides = (reference, ours), (reference, truths["truth"])
+        references.save(truths)
     result = _compare_pixels(ours, truths)
-    return result | _compare_vectors(model, list(ours)[:n_vectors], *sides)
+    names = list(ours)[:n_vectors]
+    return result | _compare_vectors(model, names, (reference, ours), (reference, truths["truth"]))
 
 
 def _compare_pixels(images: Images, truths: Truths) -> dict[str, Any]:
     """The images that are in both; nothing if none is."""
     truth = truths["truth"]
-    if not (decibels := _decibels(images, truth)):
+    decibels = _decibels(images, truth)
+    if not decibels:
         return {}
     area, paper = (_decibels(truths[name], truth) for name in ("area", "paper"))
     differences = (np.abs(images[name].astype(np.int16) - truth[name]) for name in decibels)
@@ -202,9 +239,11 @@ def _compare_pixels(images: Images, truths: Truths) -> dict[str, Any]:
         "psnr_db_bicubic": median([*_decibels(images, truths["bicubic"]).values()]),
         "max_abs_diff": max(int(np.max(difference)) for difference in differences),
     }
-    if losses := [area[name] - decibels[name] for name in decibels if name in area]:
+    losses = [area[name] - decibels[name] for name in decibels if name in area]
+    if losses:
         result["psnr_loss_vs_area_db"] = max(losses)
-    if gains := [decibels[name] - paper[name] for name in decibels if name in paper]:
+    gains = [decibels[name] - paper[name] for name in decibels if name in paper]
+    if gains:
         result["psnr_gain_vs_paper_db"] = min(gains)
     return result
 
@@ -236,17 +275,17 @@ def _truths(reference: Recipe, model: ModelSpec, manifest: Manifest, failures: F
         for name, how in _OTHERS.items()
     }
 
-    def resize_in_all(item: Item) -> dict[str, Pixels]:
+    def resize_in_all_ways(item: Item) -> dict[str, PixelArray]:
         pixels = stages.decode(item, stages.read(item))
         pictures = {"truth": stages.resize(item, pixels)}
-        for name, resize_one in others.items():
+        for name, resize_picture in others.items():
             with suppress(ImageError):
-                pictures[name] = resize_one(pixels)
+                pictures[name] = resize_picture(pixels)
         return pictures
 
     stages.prefetch(manifest.valid)
     with ThreadPoolExecutor(min(_THREADS, len(os.sched_getaffinity(0)))) as pool:
-        made = _of_each(manifest.valid, failures, resize_in_all, pool.map)
+        made = _of_each(manifest.valid, failures, resize_in_all_ways, pool.map)
     return {
         kind: {name: pictures[kind] for name, pictures in made.items() if kind in pictures}
         for kind in ("truth", *_OTHERS)
@@ -255,18 +294,14 @@ def _truths(reference: Recipe, model: ModelSpec, manifest: Manifest, failures: F
 
 def resized(
     recipe: Recipe, model: ModelSpec, manifest: Manifest, failures: Failures
-) -> dict[str, Pixels]:
+) -> dict[str, PixelArray]:
     """The valid images as the recipe's decoder and resizer make them, serially, by id.
 
     An image that fails goes to `failures` instead.
     """
     stages = load_stages(recipe, model, manifest)
     stages.prefetch(manifest.valid)
-    return _of_each(
-        manifest.valid,
-        failures,
-        lambda item: stages.resize(item, stages.decode(item, stages.read(item))),
-    )
+    return _of_each(manifest.valid, failures, stages.load_pixels)
 
 
 @lru_cache(maxsize=2)
@@ -275,7 +310,7 @@ def _network(model: ModelSpec, dtype: str, device: str, runtime: str) -> forward
     return forward.make(model, recipe, None, Path(tempfile.gettempdir()) / "wallclock-onnx")
 
 
-def embed(model: ModelSpec, recipe: Recipe, images: Sequence[Pixels]) -> Any:
+def embed(model: ModelSpec, recipe: Recipe, images: Sequence[PixelArray]) -> Any:
     """Images of one size to vectors, float32 (n, dim), in the recipe's precision.
 
     Normalized on the host, one batch after the other; only the mock model takes pixels as they are
@@ -285,10 +320,11 @@ def embed(model: ModelSpec, recipe: Recipe, images: Sequence[Pixels]) -> Any:
     is_mock = model.weights == "none"
     move = transfer.make("null" if is_mock else recipe.device)
     network = _network(model, recipe.dtype, recipe.device, recipe.runtime)
-    prepare: Callable[[Pixels], Any] = normalize.make(*model.statistics)
+    prepare: Callable[[PixelArray], Any] = normalize.make(*model.statistics)
     if is_mock and recipe.normalize_on == "device":
         prepare = np.asarray
-    batches, size = [], recipe.batch_size
+    batches = []
+    size = recipe.batch_size
     for start in range(0, len(images), size):
         batch = [prepare(image) for image in images[start : start + size]]
         batches.append(move.d2h(network.run(move.h2d(np.stack(batch)))))

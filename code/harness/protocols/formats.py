@@ -29,8 +29,11 @@ from wallclock.fetch import Reader
 from wallclock.files import digest_of, write_bytes
 from wallclock.machine import set_threads
 from wallclock.stages import decode
-from wallclock.stages.decode import Pixels
+from wallclock.stages.decode import PixelArray
 from wallclock.summary import PSNR_CEILING_DB, median, psnr_db
+
+#: What the protocol times and compares (`harness.protocols.registry`).
+TIMED = {"formats": ("harness.decoders", "wallclock.stages.decode", "wallclock.summary")}
 
 #: Name → Pillow's format and options. AVIF by one thread, so that files do not depend on the cores.
 ENCODINGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -63,7 +66,8 @@ def formats(cell: Cell, work: Path, progress: Progress) -> Measurement:
     `params.encodings`: names of `ENCODINGS`, with a quality behind a hyphen. Samples: ns a file, by
     encoding. Values by encoding: `kb` and `psnr_db`, medians; `unavailable`, why there is no time.
     """
-    recipe, threads = cell.recipe, set_threads(cell.recipe, uses_torch=False)
+    recipe = cell.recipe
+    threads = set_threads(recipe, uses_torch=False)
     Image.init()
     if "AVIF" in Image.SAVE:
         from PIL import AvifImagePlugin
@@ -73,7 +77,8 @@ def formats(cell: Cell, work: Path, progress: Progress) -> Measurement:
     scaled = recipe.dct_scale == "auto"
     scaling = decode.Scaling(cell.model.input_px, recipe.dct_margin) if scaled else None
     decoder = decode.make(recipe.decoder, scales=scaled)
-    manifest, unavailable = protocol.open_corpus(cell), dict[str, str]()
+    manifest = protocol.open_corpus(cell)
+    unavailable: dict[str, str] = {}
     for key in cell.params["encodings"]:
         format, _ = ENCODINGS[key.partition("-")[0]]
         if format not in Image.SAVE:
@@ -89,11 +94,15 @@ def formats(cell: Cell, work: Path, progress: Progress) -> Measurement:
     failures = failure_rows((*manifest.items, *failed))
     if not pictures:
         raise protocol.all_failed(failures)
-    values: dict[str, Any] = {**threads, **manifest.size_stats(), "n_images": len(pictures)}
-    for name in ("kb", "psnr_db"):
-        of = {key: [getattr(files[key], name) for files in pictures.values()] for key in encodings}
-        values[name] = {key: median(numbers) for key, numbers in of.items()}
-    samples = dict[str, Any]()
+    values: dict[str, Any] = threads | manifest.size_stats()
+    values["n_images"] = len(pictures)
+    values["kb"] = {
+        key: median([files[key].kb for files in pictures.values()]) for key in encodings
+    }
+    values["psnr_db"] = {
+        key: median([files[key].psnr_db for files in pictures.values()]) for key in encodings
+    }
+    samples: dict[str, Any] = {}
     for key in encodings:
         try:
             for files in [*pictures.values()][:_WARM_UP]:
@@ -102,7 +111,8 @@ def formats(cell: Cell, work: Path, progress: Progress) -> Measurement:
         except ImageError as error:
             unavailable[key] = f"{recipe.decoder}: {error.reason}"
     _time(decoder, pictures, samples, progress)
-    return Measurement(samples, {**values, "unavailable": unavailable}, failures)
+    values["unavailable"] = unavailable
+    return Measurement(samples, values, failures)
 
 
 def _time(
@@ -114,7 +124,8 @@ def _time(
     keys = [*samples]
     with gc_disabled():
         for done, (name, files) in enumerate(pictures.items(), 1):
-            sizes, turn = set(), done % max(1, len(keys))
+            sizes = set()
+            turn = done % max(1, len(keys))
             # Each picture begins with another file, so that none always follows the same one.
             for key in keys[turn:] + keys[:turn]:
                 data = files[key].path.read_bytes()
@@ -131,7 +142,9 @@ def _encode(
     folder: Path, encodings: Sequence[str], read: Reader, scaling: decode.Scaling | None, item: Item
 ) -> dict[str, _File] | ImageError:
     """The picture's files, of which those that are missing are written; or what went wrong."""
-    decoder, pixels, files = decode.make("pil"), None, {}
+    decoder = decode.make("pil")
+    pixels = None
+    files = {}
     width, height = item.width - _CROP_PX, item.height - _CROP_PX
     scale = scaling.denominator(width, height) if scaling else 1
     try:
@@ -152,9 +165,13 @@ def _encode(
     return files
 
 
-def _file(pixels: Pixels, key: str) -> bytes:
+def _file(pixels: PixelArray, key: str) -> bytes:
     name, _, quality = key.partition("-")
-    file, (format, options) = io.BytesIO(), ENCODINGS[name]
+    file = io.BytesIO()
+    format, encoding = ENCODINGS[name]
+    options = dict(encoding)
+    if quality:
+        options["quality"] = int(quality)
     save: Callable[..., None] = image_errors("encode", "Pillow", Image.fromarray(pixels).save)
-    save(file, format, **options, **({"quality": int(quality)} if quality else {}))
+    save(file, format, **options)
     return file.getvalue()

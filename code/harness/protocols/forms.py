@@ -28,6 +28,26 @@ from wallclock.fetch import Reader
 from wallclock.loader import in_place_stages
 from wallclock.machine import set_threads
 
+#: What the protocol times (`harness.protocols.registry`).
+TIMED = {
+    "forms": (
+        "harness.corpora.abo.pack",
+        "harness.corpora.remote",
+        "harness.decoders",
+        "harness.protocols.storage",
+        "harness.testbed.ranges",
+        "harness.testbed.threaded",
+        "wallclock.check",
+        "wallclock.fetch",
+        "wallclock.jpeg",
+        "wallclock.loader",
+        "wallclock.stages.augment",
+        "wallclock.stages.decode",
+        "wallclock.stages.normalize",
+        "wallclock.stages.resize",
+    )
+}
+
 FINISHES = ("bytes", "tensor")
 #: Passes over evicted files at most: of few small ones each takes milliseconds, evicting longer.
 _COLD_PASSES = 3
@@ -49,18 +69,21 @@ def forms(cell: Cell, work: Path, progress: Progress) -> Measurement:
     protocol `storage`). `unavailable`: why there is no time, by `where` or name; `kb_on_disk` of an
     image, in allocated blocks; `mean_kb`, its own bytes.
     """
-    manifest, form = replace(protocol.open_corpus(cell), cold=False), str(cell.params["form"])
+    manifest = replace(protocol.open_corpus(cell), cold=False)
+    form = str(cell.params["form"])
     layout = form.removesuffix("_map").removesuffix("_s3")
     if readers.storage_of(manifest) != "files":
         raise Unavailable("the corpus is not stored as files")
     set_threads(cell.recipe, uses_torch=False)
     if layout != "files":
         manifest = _packed(manifest, layout, Path(cell.images.manifest).parent, progress)
-    items, paths = manifest.valid, readers.stored(manifest)
+    items, paths = manifest.valid, readers.stored_files(manifest)
     sizes = manifest.size_stats() | {"n_images": len(items)}
     sizes["mean_kb"] = sum(item.bytes for item in items) / len(items) / 1e3
     sizes["kb_on_disk"] = sum(path.stat().st_blocks for path in paths) * 0.512 / len(items)
-    samples, passes, unavailable = dict[str, list[int]](), dict[str, Any](), dict[str, str]()
+    samples: dict[str, list[int]] = {}
+    passes: dict[str, Any] = {}
+    unavailable: dict[str, str] = {}
     with serving(manifest.root) as port, gc_disabled():
         for where in map(str, cell.params["where"]):
             if where.startswith("http") and (form.endswith("_map") or form == "lmdb"):
@@ -72,13 +95,18 @@ def forms(cell: Cell, work: Path, progress: Progress) -> Measurement:
                 for finish in FINISHES:
                     name = f"{where}/{threads}/{finish}"
                     run = _Run(cell, manifest, where, finish, threads)
-                    found = run.passes(port, paths)
-                    if reason := found.pop("reason", ""):
-                        unavailable[name] = reason
-                    else:
-                        samples[name], passes[name] = [found.pop("ns")], found
-                        progress(found["n"])
-    return Measurement(samples, {**sizes, "passes": passes, "unavailable": unavailable})
+                    try:
+                        ns, passes[name] = run.passes(port, paths)
+                    except _NotColdError as error:
+                        unavailable[name] = str(error)
+                        continue
+                    samples[name] = [ns]
+                    progress(passes[name]["n"])
+    return Measurement(samples, sizes | {"passes": passes, "unavailable": unavailable})
+
+
+class _NotColdError(Exception):
+    """Pages that were evicted are in memory."""
 
 
 def _packed(files: Manifest, layout: str, folder: Path, progress: Progress) -> Manifest:
@@ -99,40 +127,57 @@ class _Run:
     def __init__(
         self, cell: Cell, manifest: Manifest, where: str, finish: str, threads: int
     ) -> None:
-        self._cell, self._manifest, self._where = cell, manifest, where
+        self._cell = cell
+        self._manifest = manifest
+        self._where = where
         self._finishes = [_finish(cell, manifest, finish) for _ in range(threads)]
         items = manifest.valid
         # A row group is read by one thread; other images are independent.
         grouped = readers.storage_of(manifest) == "parquet"
-        groups = groupby(items, lambda item: item.path.partition("@")[0] if grouped else item.path)
-        self._tasks = [list(group) for _, group in groups]
 
-    def passes(self, port: int, paths: list[Path]) -> dict[str, Any]:
-        """Passes until the time is over: `ns`, and what the record holds of them."""
-        budget, cold = int(float(self._cell.params["seconds"]) * 1e9), self._where == "cold"
+        def group_of(item: Item) -> str:
+            return item.path.partition("@")[0] if grouped else item.path
+
+        self._tasks = [list(group) for _, group in groupby(items, group_of)]
+
+    def passes(self, port: int, paths: list[Path]) -> tuple[int, dict[str, Any]]:
+        """Passes until the time is over: their ns, and what the record holds of them.
+
+        Raises:
+            _NotColdError: evicted pages are in memory.
+        """
+        budget = int(float(self._cell.params["seconds"]) * 1e9)
+        cold = self._where == "cold"
         reader, first = self._open(port), self._tasks[0][0]
         # A library's first calls load and allocate.
         self._finishes[0](first, reader(first))
-        share, sums = None, Counter[str]()
+        share = None
+        sums = Counter[str]()
         for _ in range(_COLD_PASSES if cold else 1):
             if cold:
                 del reader  # its maps would keep their pages
                 readers.evict(self._manifest.root, paths)
                 share = readers.cached_share(paths)
-                if reason := protocol.not_cold(share):
-                    return {"reason": reason}
+                reason = protocol.not_cold(share)
+                if reason:
+                    raise _NotColdError(reason)
                 reader = self._open(port)
-            before, used = disk_bytes(), process_time_ns()
+            fetched_before = disk_bytes()
+            cpu_before = process_time_ns()
             tasks = self._tasks if cold else cycle(self._tasks)
             sums.update(self._pass(reader, tasks, 0 if cold else budget))
-            sums.update(cpu=process_time_ns() - used, fetched=disk_bytes() - before)
+            sums["cpu"] += process_time_ns() - cpu_before
+            sums["fetched"] += disk_bytes() - fetched_before
             if sums["ns"] >= budget:
                 break
         reader.close()
         local = not self._where.startswith("http")
-        fetched = sums["fetched"] / sums["bytes"] if local else None
-        found = {"ns": sums["ns"], "n": sums["n"], "cpu_ms": sums["cpu"] / sums["n"] / 1e6}
-        return {**found, "cached_share": share, "from_disk_share": fetched}
+        return sums["ns"], {
+            "n": sums["n"],
+            "cpu_ms": sums["cpu"] / sums["n"] / 1e6,
+            "cached_share": share,
+            "from_disk_share": sums["fetched"] / sums["bytes"] if local else None,
+        }
 
     def _pass(self, reader: Reader, tasks: Iterable[list[Item]], budget: int) -> Counter[str]:
         """`n` images, `bytes` and `ns` of all tasks, or of as many as begin within a budget."""
@@ -140,11 +185,12 @@ class _Run:
         shared, began = iter(tasks), perf_counter_ns()
 
         def work(finish: _Finish) -> Counter[str]:
-            n = n_bytes = 0
+            n, n_bytes = 0, 0
             for task in shared:
                 for item in task:
                     finish(item, reader(item))
-                    n, n_bytes = n + 1, n_bytes + item.bytes
+                    n += 1
+                    n_bytes += item.bytes
                 if budget and perf_counter_ns() - began > budget:
                     break
             return Counter(n=n, bytes=n_bytes)
@@ -156,15 +202,19 @@ class _Run:
     def _open(self, port: int) -> Reader:
         root, form = self._manifest.root, str(self._cell.params["form"])
         if not self._where.startswith("http"):
-            return readers.MapReader(root) if form[-4:] == "_map" else readers.make(self._manifest)
+            if form.endswith("_map"):
+                return readers.MapReader(root)
+            return readers.make(self._manifest)
         if form == "files_s3":
             # Imported where it is needed: boto3 takes a second.
+            from harness.corpora.abo.store import BucketSpec, CorpusStore
             from harness.corpora.remote import RemoteReader
-            from wallclock.fetch.s3 import BucketSpec, Store
 
             endpoint = f"http://127.0.0.1:{port}"
             threads = len(self._finishes)
-            return RemoteReader(Store(BucketSpec(self._where, "us-east-1", endpoint, threads)))
+            return RemoteReader(
+                CorpusStore(BucketSpec(self._where, "us-east-1", endpoint, threads))
+            )
         ranges = Ranges(port, self._where)
         if readers.storage_of(self._manifest) == "parquet":
             table = readers.PARQUET_FILE
@@ -183,8 +233,8 @@ def _finish(cell: Cell, manifest: Manifest, name: str) -> _Finish:
     def prepare(item: Item, data: bytes) -> None:
         if item.format == "pixels":
             pixels = np.frombuffer(data, np.uint8).reshape(item.height, item.width, 3)
+            stages.resize_into(item, pixels, destination)
         else:
-            pixels = stages.decode(item, data)
-        stages.resize_into(item, pixels, destination)
+            stages.fill(item, data, destination)
 
     return prepare

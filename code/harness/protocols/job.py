@@ -10,16 +10,13 @@ every process that has touched it.
 
 import gc
 import json
-import os
-import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
-from time import perf_counter_ns
 from typing import Any
 
-from harness import provenance
+from harness.jobs import PERIOD_S, run_job
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
@@ -28,7 +25,23 @@ from wallclock.errors import UserError
 from wallclock.job import embed
 from wallclock.machine import ProcessTree, usable_cores
 
-_PERIOD_S = 1.0
+#: What the protocol times (`harness.protocols.registry`): a whole job.
+TIMED = {
+    "job": (
+        "harness.jobs",
+        "wallclock.check",
+        "wallclock.checkpoint",
+        "wallclock.fetch",
+        "wallclock.files",
+        "wallclock.infer",
+        "wallclock.job",
+        "wallclock.jpeg",
+        "wallclock.loader",
+        "wallclock.predict",
+        "wallclock.progress",
+        "wallclock.stages",
+    )
+}
 
 
 def job(cell: Cell, work: Path, progress: Progress) -> Measurement:
@@ -40,45 +53,55 @@ def job(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """
     manifest = protocol.open_corpus(cell, "jpeg")
     values = protocol.set_conditions(cell, manifest, uses_torch=False)
-    n, valid, source = int(cell.params["n"]), manifest.valid, work / "list.csv"
+    n, valid = int(cell.params["n"]), manifest.valid
+    source, output = work / "list.csv", work / "output.txt"
     with source.open("w", encoding="utf-8") as file:
         file.write("id,path\n")
         file.writelines(f"{i},{manifest.root / valid[i % len(valid)].path}\n" for i in range(n))
-    settings = {**cell.params["settings"], "batch": cell.recipe.batch_size}
-    settings |= {"workers": cell.recipe.workers, "model": "null", "deduplicate": False}
+    settings = dict(cell.params["settings"])
+    settings |= {
+        "batch": cell.recipe.batch_size,
+        "workers": cell.recipe.workers,
+        "model": "null",
+        "deduplicate": False,
+    }
     arguments = [str(source), str(work / "vectors"), json.dumps(settings)]
-    start = perf_counter_ns()
-    with subprocess.Popen(
-        [sys.executable, "-m", "harness.protocols.job", *arguments],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(provenance.CODE)},
-    ) as process:
-        assert process.stdout is not None
-        lines = [json.loads(line) for line in _reported(process.stdout, progress)]
-    wall = perf_counter_ns() - start
-    if process.returncode or not lines:
-        raise UserError(f"wallclock embed ended with status {process.returncode}")
-    *samples, ended = lines
-    if ended["vectors"] != n:
-        raise UserError(f"wallclock embed wrote {ended['vectors']} vectors of {n} images")
-    values["sampled"] = {name: [line[name] for line in samples] for name in samples[0]}
-    values |= {"n_loaded": n, "startup_s": wall / 1e9 - ended["loop_s"]}
-    values |= {"settings": f"wallclock embed, {settings['shard']:,} to a part; {ended['ran']}"}
-    values |= {"cores": usable_cores(), "peak_memory_mib": max(values["sampled"]["rss_mib"])}
-    return Measurement({"wall": [wall]}, values)
+
+    def sample(pid: int) -> None:
+        for line in _reports(output.read_text(encoding="utf-8", errors="replace"))[-1:]:
+            progress(int(line.get("n_done", 0)))
+
+    run = run_job([sys.executable, "-m", "harness.protocols.job", *arguments], output, sample)
+    reports = _reports(run.output)
+    if run.status or not reports:
+        raise UserError(f"wallclock embed ended with status {run.status}")
+    *samples, last = reports
+    if last["vectors"] != n:
+        raise UserError(f"wallclock embed wrote {last['vectors']} vectors of {n} images")
+    progress(samples[-1]["n_done"])
+    values |= {
+        "sampled": {name: [line[name] for line in samples] for name in samples[0]},
+        "n_loaded": n,
+        "startup_s": run.wall_ns / 1e9 - last["loop_s"],
+        "settings": f"wallclock embed, {settings['shard']:,} to a part; {last['ran']}",
+        "cores": usable_cores(),
+        "peak_memory_mib": max(line["rss_mib"] for line in samples),
+    }
+    return Measurement({"wall": [run.wall_ns]}, values)
 
 
-def _reported(lines: Any, progress: Progress) -> Any:
-    for line in lines:
-        progress(int(json.loads(line).get("n_done", 0)))
-        yield line
+def _reports(output: str) -> list[dict[str, Any]]:
+    """The complete JSON lines of an output; the command's own messages are none."""
+    complete = output[: output.rfind("\n") + 1].splitlines()
+    return [json.loads(line) for line in complete if line.startswith("{")]
 
 
 def _embed(source: str, out: str, settings: dict[str, Any]) -> None:
     """Run the job in this process; print a sample a second, and how it ended, as JSON lines."""
     collect_rarely()  # as the command does
-    began, ended, processes = time.monotonic(), threading.Event(), ProcessTree()
+    began = time.monotonic()
+    ended = threading.Event()
+    processes = ProcessTree()
     shard = int(settings["shard"])
 
     def sample() -> None:
@@ -92,21 +115,24 @@ def _embed(source: str, out: str, settings: dict[str, Any]) -> None:
         }
         print(json.dumps(line), flush=True)
 
-    def watch() -> None:
-        while not ended.wait(_PERIOD_S):
+    def sample_every_period() -> None:
+        while not ended.wait(PERIOD_S):
             sample()
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
+    sampler = threading.Thread(target=sample_every_period)
+    sampler.start()
     try:
         outcome = embed(source, out, **settings)
     finally:
         ended.set()
-        watcher.join()
+        sampler.join()
     sample()
-    ran = f"limited by the {outcome.tally.limited_by}"
-    ended_as = {"loop_s": outcome.tally.wall_s, "vectors": outcome.counts["vectors"], "ran": ran}
-    print(json.dumps(ended_as))
+    last = {
+        "loop_s": outcome.tally.wall_s,
+        "vectors": outcome.counts["vectors"],
+        "ran": f"limited by the {outcome.tally.limited_by}",
+    }
+    print(json.dumps(last))
 
 
 if __name__ == "__main__":

@@ -39,6 +39,23 @@ from harness.testbed import serving
 from harness.testbed.faults import CONTROL
 from wallclock.machine import ProcessTree, usable_cores
 
+#: What the protocol times (`harness.protocols.registry`): rung 5 is the service, logging included.
+TIMED = {
+    "ladder": (
+        "harness.ladder",
+        "harness.predict.ladder",
+        "harness.testbed",
+        "wallclock.check",
+        "wallclock.fetch",
+        "wallclock.infer",
+        "wallclock.jpeg",
+        "wallclock.loader",
+        "wallclock.metrics",
+        "wallclock.service",
+        "wallclock.stages",
+    )
+}
+
 #: S3's queues of 300 hold 300 × 3 / 9 = 100 s of rung 2's messages, by its own formula.
 _VISIBILITY_S = 120
 _MAX_RECEIVES = 5
@@ -53,35 +70,38 @@ def ladder(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
     Samples: `wall`, between the first and the last callback that count, of `n_loaded` intervals;
     `latency` (open), of each request. Values: `cpu_s` of the service's processes meanwhile,
-    `peak_memory_mib` of them together, shared pages in each; `bed_cpu_s`, of the test bed after its
-    start; `redeliveries`; `wasted`, downloads beyond one a request; `image_bytes` downloaded;
+    `peak_memory_mib` of them together, shared pages in each; `bed_cpu_s`, of the servers after
+    their start; `redeliveries`; `wasted`, downloads beyond one a request; `image_bytes` downloaded;
     `late_s`, the 99th percentile of how late requests were sent; `arrived_per_s`, as many as were
     due in a second. Raises RuntimeError: a request was lost or answered twice, or the service ended
     or got stuck.
     """
-    params, manifest = cell.params, protocol.open_corpus(cell, "jpeg")
+    params = cell.params
+    manifest = protocol.open_corpus(cell, "jpeg")
     values = protocol.set_conditions(cell, manifest, uses_torch=False)
-    bed = work / "images"
-    bed.mkdir()
+    images = work / "images"
+    images.mkdir()
     for i, item in enumerate(manifest.valid):
-        (bed / f"{i}.jpg").symlink_to((manifest.root / item.path).resolve())
+        (images / f"{i}.jpg").symlink_to((manifest.root / item.path).resolve())
     with ExitStack() as stack:
-        servers = {"sqs": (), "callbacks": (), "images": ("--folder", str(bed))}
+        arguments = {"sqs": (), "callbacks": (), "images": ("--folder", str(images))}
         started = {
             name: stack.enter_context(serving.process(name, *words))
-            for name, words in servers.items()
+            for name, words in arguments.items()
         }
-        room = Room(started, len(manifest.valid))
-        room.delay(params["download_ms"] / 1e3, params["callback_ms"] / 1e3)
+        servers = Servers(started, len(manifest.valid))
+        servers.delay(params["download_ms"] / 1e3, params["callback_ms"] / 1e3)
         n_services = params["services"] or usable_cores()
         outputs = [work / f"output-{number}" for number in range(n_services)]
-        command = _command(cell, room, n_services)
-        service = Service([stack.enter_context(_started(command, one)) for one in outputs])
-        passed = _run(params, room, service, progress)
-    values |= passed | {"cores": usable_cores(), "rung": params["rung"], "services": n_services}
+        command = _command(cell, servers, n_services)
+        service = Service([stack.enter_context(_started(command, log)) for log in outputs])
+        values |= _run(params, servers, service, progress)
+    values |= {"cores": usable_cores(), "rung": params["rung"], "services": n_services}
+    samples = {"wall": [round(1e9 * values.pop("wall_s"))]}
     latency = [round(1e9 * s) for s in values.pop("latency_s")]
-    wall = [round(1e9 * values.pop("wall_s"))]
-    return Measurement({"wall": wall} | ({"latency": latency} if latency else {}), values)
+    if latency:
+        samples["latency"] = latency
+    return Measurement(samples, values)
 
 
 def arrivals(rate: float, n: int, seed: int) -> list[float]:
@@ -90,15 +110,16 @@ def arrivals(rate: float, n: int, seed: int) -> list[float]:
     return list(accumulate(draw.expovariate(rate) for _ in range(n)))
 
 
-class Room:
-    """The test bed: its three servers, and a queue."""
+class Servers:
+    """The three servers around a service, and a queue: name → its URL and process."""
 
-    def __init__(self, servers: Mapping[str, tuple[str, Any]], n_images: int) -> None:
+    def __init__(self, started: Mapping[str, tuple[str, Any]], n_images: int) -> None:
         import urllib3
 
         self._http = urllib3.PoolManager()
-        self._urls, self._n_images = {name: url for name, (url, _) in servers.items()}, n_images
-        self._processes = [psutil.Process(child.pid) for _, child in servers.values()]
+        self._urls = {name: url for name, (url, _) in started.items()}
+        self._n_images = n_images
+        self._processes = [psutil.Process(child.pid) for _, child in started.values()]
         self._failed_url = self._queue("failed", {})
         arn = self._attributes(self._failed_url, "QueueArn")["QueueArn"]
         policy = {"deadLetterTargetArn": arn, "maxReceiveCount": _MAX_RECEIVES}
@@ -143,24 +164,25 @@ class Room:
 
     def cpu_s(self) -> float:
         """CPU seconds of the servers since they have started."""
-        return sum(sum(one.cpu_times()[:2]) for one in self._processes) - self._before_s
+        return sum(sum(server.cpu_times()[:2]) for server in self._processes) - self._before_s
 
     def left(self) -> int:
         """Messages in the queue, those in flight included, and in the dead-letter queue."""
         names = [f"ApproximateNumberOfMessages{kind}" for kind in ("", "NotVisible", "Delayed")]
-        found = (self._attributes(url, *names) for url in (self.queue_url, self._failed_url))
-        return sum(int(value) for attributes in found for value in attributes.values())
+        queues = [self._attributes(url, *names) for url in (self.queue_url, self._failed_url)]
+        return sum(int(count) for counts in queues for count in counts.values())
 
     def _queue(self, name: str, attributes: Mapping[str, str]) -> str:
         return str(self._call("CreateQueue", QueueName=name, Attributes=attributes)["QueueUrl"])
 
     def _attributes(self, url: str, *names: str) -> dict[str, str]:
-        found = self._call("GetQueueAttributes", QueueUrl=url, AttributeNames=names)
-        return dict(found["Attributes"])
+        answer = self._call("GetQueueAttributes", QueueUrl=url, AttributeNames=names)
+        return dict(answer["Attributes"])
 
     def _call(self, action: str, **params: Any) -> dict[str, Any]:
         """One call of SQS without boto3, whose own work would take cores from the service."""
-        headers, body = {"X-Amz-Target": f"AmazonSQS.{action}"}, json.dumps(params)
+        headers = {"X-Amz-Target": f"AmazonSQS.{action}"}
+        body = json.dumps(params)
         answer = self._http.request("POST", self._urls["sqs"], body=body, headers=headers)
         if answer.status != 200:
             raise RuntimeError(f"{action}: {answer.data.decode()}")
@@ -180,11 +202,15 @@ class Service:
         """Read CPU time and memory. Raises RuntimeError: the service ended."""
         cpu, memory = 0.0, 0.0
         for process in self.processes:
-            if (status := process.poll()) is not None:
+            status = process.poll()
+            if status is not None:
                 raise RuntimeError(f"the service ended with status {status}")
             with suppress(psutil.NoSuchProcess):
                 tree = ProcessTree(process.pid)
-                cpu, memory = cpu + tree.cpu_s(), memory + tree.rss_mib()
+                # Both or neither: it may end between the two.
+                used_s, rss_mib = tree.cpu_s(), tree.rss_mib()
+                cpu += used_s
+                memory += rss_mib
         self.at_s.append(time.time())
         self.cpu_s.append(cpu)
         self.peak_mib = max(self.peak_mib, memory)
@@ -196,50 +222,56 @@ class Service:
 
 
 def _run(
-    params: Mapping[str, Any], room: Room, service: Service, progress: Progress
+    params: Mapping[str, Any], servers: Servers, service: Service, progress: Progress
 ) -> dict[str, Any]:
     """Send the requests, wait for their callbacks; the values of the pass."""
-    n, warm_up, rate = params["n"], params["warm_up"], params["rate"]
-    sent = room.send(range(warm_up))
+    n, warm_up = params["n"], params["warm_up"]
+    rate = params["rate"]
+    sent = servers.send(range(warm_up))
     if not rate:
-        sent += room.send(range(n))
-        accepted = _wait(room, service, warm_up + n, progress)
-        return _values(room, service, sent, accepted, sorted(accepted.values())[warm_up - 1 :])
-    _wait(room, service, warm_up, progress)
-    due, late = [time.time() + s for s in arrivals(rate, n, params["seed"])], list[float]()
-    sender = threading.Thread(target=_send, args=(room, due, sent, late), daemon=True)
+        sent += servers.send(range(n))
+        accepted = _wait(servers, service, warm_up + n, progress)
+        return _values(servers, service, sent, accepted, sorted(accepted.values())[warm_up - 1 :])
+    _wait(servers, service, warm_up, progress)
+    due = [time.time() + s for s in arrivals(rate, n, params["seed"])]
+    late: list[float] = []
+    sender = threading.Thread(target=_send, args=(servers, due, sent, late), daemon=True)
     sender.start()
-    accepted = _wait(room, service, warm_up + n, progress)
+    accepted = _wait(servers, service, warm_up + n, progress)
     sender.join()
     times = [accepted[name] for name in sent[warm_up:] if name in accepted]
-    values = _values(room, service, sent, accepted, sorted(times))
+    values = _values(servers, service, sent, accepted, sorted(times))
     values["latency_s"] = [at - moment for at, moment in zip(times, due, strict=True)]
-    arrived_per_s = (n - 1) / (due[-1] - due[0])
-    return values | {"late_s": float(np.quantile(late, 0.99)), "arrived_per_s": arrived_per_s}
+    values["late_s"] = float(np.quantile(late, 0.99))
+    values["arrived_per_s"] = (n - 1) / (due[-1] - due[0])
+    return values
 
 
-def _send(room: Room, due: Sequence[float], sent: list[str], late: list[float]) -> None:
+def _send(servers: Servers, due: Sequence[float], sent: list[str], late: list[float]) -> None:
     """Send each request when it is due, those that have become due meanwhile in one call."""
     at = 0
     while at < len(due):
         time.sleep(max(0.0, due[at] - time.time()))
-        now, end = time.time(), at + 1
+        now = time.time()
+        end = at + 1
         while end < min(len(due), at + 10) and due[end] <= now:
             end += 1
-        sent += room.send(range(at, end))
+        sent += servers.send(range(at, end))
         late += [time.time() - moment for moment in due[at:end]]
         at = end
 
 
-def _wait(room: Room, service: Service, n: int, progress: Progress) -> dict[str, float]:
+def _wait(servers: Servers, service: Service, n: int, progress: Progress) -> dict[str, float]:
     """Wait for n accepted callbacks; when each id was accepted."""
-    n_accepted, moved = 0, time.monotonic()
+    n_accepted = 0
+    moved = time.monotonic()
     while True:
-        before, n_accepted = n_accepted, room.counts("callbacks").get("accepted", 0)
+        before = n_accepted
+        n_accepted = servers.counts("callbacks").get("accepted", 0)
         service.sample()
         progress(n_accepted)
         if n_accepted >= n:
-            return room.accepted()
+            return servers.accepted()
         if n_accepted > before:
             moved = time.monotonic()
         elif time.monotonic() - moved > _STUCK_S:
@@ -248,7 +280,7 @@ def _wait(room: Room, service: Service, n: int, progress: Progress) -> dict[str,
 
 
 def _values(
-    room: Room,
+    servers: Servers,
     service: Service,
     sent: Sequence[str],
     accepted: Mapping[str, float],
@@ -256,11 +288,14 @@ def _values(
 ) -> dict[str, Any]:
     """What the servers counted, and what the service used between the first time and the last."""
     deadline = time.monotonic() + _STOP_S
-    while (left := room.left()) and time.monotonic() < deadline:
+    left = servers.left()
+    while left and time.monotonic() < deadline:
         time.sleep(_POLL_S)
-    counts = Counter(room.counts("callbacks"))
+        left = servers.left()
+    counts = Counter(servers.counts("callbacks"))
     check(set(sent), set(accepted), counts, left)
-    images, delivered = room.counts("images"), room.counts("sqs")["delivered"]
+    images = servers.counts("images")
+    delivered = servers.counts("sqs")["delivered"]
     return {
         "n_loaded": len(times) - 1,
         "wall_s": times[-1] - times[0],
@@ -271,20 +306,23 @@ def _values(
         "wasted": images["images"] - len(sent),
         "image_bytes": images["bytes"],
         "n_requests": len(sent),
-        "bed_cpu_s": room.cpu_s(),
+        "bed_cpu_s": servers.cpu_s(),
     }
 
 
 def check(sent: set[str], accepted: set[str], counts: Mapping[str, int], left: int) -> None:
     """Raise RuntimeError unless each id was accepted once and the queue is empty."""
-    faults = {
+    counted = {
         "lost": len(sent - accepted),
         "unknown": len(accepted - sent),
-        **{name: counts[name] for name in ("duplicates", "conflicts", "unkeyed")},
+        "duplicates": counts["duplicates"],
+        "conflicts": counts["conflicts"],
+        "unkeyed": counts["unkeyed"],
         "left in the queue": left,
     }
-    if found := [f"{count} {name}" for name, count in faults.items() if count]:
-        raise RuntimeError(f"of {len(sent)} requests {', '.join(found)}")
+    faults = [f"{count} {name}" for name, count in counted.items() if count]
+    if faults:
+        raise RuntimeError(f"of {len(sent)} requests {', '.join(faults)}")
 
 
 @contextmanager
@@ -294,10 +332,9 @@ def _started(command: Sequence[str], log: Path) -> "Iterator[subprocess.Popen[by
     Raises RuntimeError with the last line of its output: the block failed, or the service did not
     end well.
     """
-    credentials = {"AWS_ACCESS_KEY_ID": "none", "AWS_SECRET_ACCESS_KEY": "none"}
-    environment = {
-        **os.environ,
-        **credentials,
+    environment = os.environ | {
+        "AWS_ACCESS_KEY_ID": "none",
+        "AWS_SECRET_ACCESS_KEY": "none",
         "AWS_DEFAULT_REGION": "us-east-1",
         "PYTHONPATH": str(provenance.CODE),
     }
@@ -306,7 +343,8 @@ def _started(command: Sequence[str], log: Path) -> "Iterator[subprocess.Popen[by
         try:
             yield service
             service.terminate()
-            if status := service.wait(_STOP_S):
+            status = service.wait(_STOP_S)
+            if status:
                 raise RuntimeError(f"stopped, the service ended with status {status}")
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             output.seek(0)
@@ -319,18 +357,21 @@ def _started(command: Sequence[str], log: Path) -> "Iterator[subprocess.Popen[by
 
 def shared(settings: Mapping[str, Any], n_services: int, cores: int) -> dict[str, Any]:
     """Settings of one of several processes: its share of the cores, as docs/service.md says."""
-    share = {"workers": max(1, cores // n_services)} if n_services > 1 else {}
-    return {**share, **settings}
+    share: dict[str, Any] = {}
+    if n_services > 1:
+        share["workers"] = max(1, cores // n_services)
+    return share | dict(settings)
 
 
-def _command(cell: Cell, room: Room, n_services: int) -> list[str]:
-    params, recipe, model = cell.params, cell.recipe, cell.model
+def _command(cell: Cell, servers: Servers, n_services: int) -> list[str]:
+    params = cell.params
+    recipe, model = cell.recipe, cell.model
     if params["rung"] == 5:
         settings = shared(params["serve"], n_services, usable_cores())
         words = [f"{name}={value}" for name, value in settings.items()]
-        return [sys.executable, "-m", "wallclock", "serve", room.queue_url, *words]
+        return [sys.executable, "-m", "wallclock", "serve", servers.queue_url, *words]
     rung = rungs.Settings(
-        queue_url=room.queue_url,
+        queue_url=servers.queue_url,
         rung=params["rung"],
         batch=recipe.batch_size,
         workers=recipe.workers or usable_cores(),

@@ -98,7 +98,8 @@ def run_pass(
         UserError: more than `max_failures` images failed.
     """
     result = PassResult()
-    collector = _SpanCollector(result, inference, span_batches, start := clock())
+    start = clock()
+    collector = _SpanCollector(result, inference, span_batches, start)
     collector.adds_marks = add_marks or inference is not None
     if watch is not None:
         watch.follow(_counted(result, loader, inference))
@@ -133,8 +134,8 @@ def _attribute(result: PassResult, writer: Writer) -> None:
     """What the main thread spent the pass on, or waited for."""
     inline = writer.lane == "main"
     sink_ns = sum(result.samples["serialize"]) if inline else writer.wait_ns
-    waiting = {"loader": sum(result.samples["wait"]), "sink": sink_ns}
-    main = {**waiting, "forward": result.wall_ns - sum(waiting.values())}
+    loader_ns = sum(result.samples["wait"])
+    main = {"loader": loader_ns, "sink": sink_ns, "forward": result.wall_ns - loader_ns - sink_ns}
     result.limited_by = max(main, key=lambda name: main[name])
     result.main_s = {name: spent / 1e9 for name, spent in main.items()}
 
@@ -147,7 +148,9 @@ class _SpanCollector:
     ) -> None:
         self._result, self._inference = result, inference
         self._span_batches, self._start = span_batches, start
-        self._embedded = self._written = 0
+        #: Batches that are in the result already: from the device, from the writer.
+        self._embedded = 0
+        self._written = 0
         # A loader alone is timed by its batches; adding up marks would compete with its threads.
         self.adds_marks = True
         #: Of every batch that was embedded: when each of its images was taken up, by worker.
@@ -155,7 +158,8 @@ class _SpanCollector:
 
     def add(self, batch: Batch, requested: int) -> None:
         """Count a batch, with its loader's marks."""
-        result, number, asked = self._result, self._result.batches, []
+        result, number = self._result, self._result.batches
+        asked = []
         for marks in batch.extras.marks if self.adds_marks else ():
             times = marks.times
             durations = np.diff(times, axis=1)
@@ -164,8 +168,10 @@ class _SpanCollector:
             if marks.stages[0] == "read":
                 asked.append(times[:, 0])
             if number < self._span_batches:
-                for of_one in times.tolist():
-                    for stage, began, ended in zip(marks.stages, of_one, of_one[1:], strict=False):
+                for moments in times.tolist():
+                    for stage, began, ended in zip(
+                        marks.stages, moments, moments[1:], strict=False
+                    ):
                         self._span(marks.lane, stage, number, began, ended - began)
         if batch.ids:
             self._asked.append(asked)

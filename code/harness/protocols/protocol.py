@@ -16,8 +16,9 @@ import psutil
 from harness.corpora import manifest as manifests
 from harness.corpora import readers
 from harness.corpora.manifest import Item, Manifest
+from harness.protocols import registry
 from harness.spec import Cell
-from wallclock.errors import Unavailable, UserError, check_name, describe
+from wallclock.errors import Unavailable, UserError, describe
 from wallclock.machine import ProcessTree, set_threads
 
 #: Called with the number of images (or calls) done so far.
@@ -27,25 +28,6 @@ T = TypeVar("T")
 
 #: The share of pages in memory, at most of cold files and at least of warm ones.
 _COLD_AT_MOST, _WARM_FROM = 0.05, 0.95
-
-#: Protocol → the module that defines it, imported when needed: a decoder's cell loads no torch.
-_MODULES = {
-    **dict.fromkeys(("fidelity", "agreement", "image_stats"), "fidelity"),
-    **dict.fromkeys(("contention", "batch_transfer", "step"), "costs"),
-    **dict.fromkeys(("throughput", "loading", "load_n"), "throughput"),
-    **dict.fromkeys(("serial", "floor", "profiler"), "serial"),
-    **dict.fromkeys(("runtime", "layers"), "runtimes"),
-    **dict.fromkeys(("ceiling", "decode", "serialization"), "ceilings"),
-    **dict.fromkeys(("train_step", "train"), "train"),
-    "storage": "storage",
-    "formats": "formats",
-    "copies": "copies",
-    "job": "job",
-    "ladder": "ladder",
-    **dict.fromkeys(("cluster", "killed", "scaled"), "cluster"),
-    "forms": "forms",
-    "stage_fix": "stage_fix",
-}
 
 
 def no_progress(done: int) -> None:
@@ -67,9 +49,11 @@ class Measurement:
 
 
 def find(name: str) -> Callable[[Cell, Path, Progress], Measurement]:
-    """The function that measures a cell of this protocol."""
-    module = import_module(f"harness.protocols.{_MODULES[check_name(name, _MODULES, 'protocol')]}")
-    return getattr(module, name)  # type: ignore[no-any-return]
+    """The function that measures a cell of this protocol. Raises UserError: there is none.
+
+    Its module is imported now: a decoder's cell loads no torch.
+    """
+    return getattr(import_module(registry.module_of(name)), name)  # type: ignore[no-any-return]
 
 
 def open_corpus(cell: Cell, subset: str = "") -> Manifest:
@@ -107,13 +91,14 @@ def set_page_cache(cell: Cell, manifest: Manifest) -> dict[str, Any]:
     fit there are `partly warm`. Raises `Unavailable` where pages asked to be cold stay warm.
     """
     state = str(cell.params.get("page_cache", "warm"))
-    files = readers.stored(manifest)
+    files = readers.stored_files(manifest)
     if state == "cold":
         readers.evict(manifest.root, files)
     else:
         readers.warm(files)
     share = readers.cached_share(files)
-    if state == "cold" and (reason := not_cold(share)):
+    reason = not_cold(share) if state == "cold" else ""
+    if reason:
         raise Unavailable(reason)
     if state == "warm" and share is not None and share < _WARM_FROM:
         state = "partly warm"
@@ -125,14 +110,16 @@ def not_cold(share: float | None) -> str:
     """Why evicted files do not count as cold, by the share in memory; empty where they do."""
     if share is None or share <= _COLD_AT_MOST:
         return ""
-    found = f"mincore finds {share:.0%} of them in memory (as it does of other users' files)"
-    return f"cold pages cannot be had here: {found}"
+    cached = f"mincore finds {share:.0%} of them in memory (as it does of other users' files)"
+    return f"cold pages cannot be had here: {cached}"
 
 
 def set_conditions(cell: Cell, manifest: Manifest, *, uses_torch: bool) -> dict[str, Any]:
     """Set thread counts and page cache; return them and what is loaded, for the record."""
     threads = set_threads(cell.recipe, uses_torch=uses_torch)
-    return {**threads, **set_page_cache(cell, manifest), "n_unique": len(manifest.valid)}
+    values = threads | set_page_cache(cell, manifest)
+    values["n_unique"] = len(manifest.valid)
+    return values
 
 
 def all_failed(failures: Sequence[Mapping[str, str]]) -> UserError:
@@ -176,7 +163,8 @@ def noise_batch(n: int, input_px: int, *, uint8: bool) -> Any:
 
 def repeat_for(seconds: float, step: Callable[[], int]) -> tuple[int, int]:
     """Call `step`, which returns how many images it processed; all images, and nanoseconds."""
-    n, start = 0, perf_counter_ns()
+    n = 0
+    start = perf_counter_ns()
     now = start
     while now - start < seconds * 1e9:
         n += step()
@@ -202,7 +190,8 @@ def in_processes(tasks: Sequence[Callable[[], Callable[[], T]]]) -> list[T]:
         barrier.wait()
         sender.send(run())
 
-    started, results = [], list[T]()
+    started = []
+    results: list[T] = []
     for task in tasks:
         receiver, sender = context.Pipe(duplex=False)
         process = context.Process(target=work, args=(task, sender), daemon=True)
@@ -213,6 +202,7 @@ def in_processes(tasks: Sequence[Callable[[], Callable[[], T]]]) -> list[T]:
         with suppress(EOFError):
             results.append(receiver.recv())
         process.join()
-    if codes := [process.exitcode for process, _ in started if process.exitcode]:
+    codes = [process.exitcode for process, _ in started if process.exitcode]
+    if codes:
         raise RuntimeError(f"a process ended with status {codes}")
     return results

@@ -10,11 +10,12 @@ import PIL
 
 from harness import provenance
 from harness.corpora.manifest import Manifest
+from harness.protocols import registry
 from wallclock.files import atomic_open, digest_of
-from wallclock.stages.decode import Pixels
+from wallclock.stages.decode import PixelArray
 
 #: Kind of reference → pictures by image id.
-Pictures: TypeAlias = Mapping[str, Mapping[str, Pixels]]
+Pictures: TypeAlias = Mapping[str, Mapping[str, PixelArray]]
 
 _KEY = "key"
 
@@ -30,9 +31,10 @@ class References:
         import cv2  # a loader's process has started its threads by now
 
         self._names = [item.id for item in manifest.items]
-        digest, n = manifest.digest(), len(self._names)
+        digest = manifest.digest()
         libraries = [PIL.__version__, cv2.__version__, np.__version__]
-        self.key = digest_of([digest, n, *made_by, libraries, provenance.code_digest()])
+        code = provenance.code_digest(registry.timed_by("fidelity"))
+        self.key = digest_of([digest, len(self._names), *made_by, libraries, code])
         self._path = folder / "references" / f"{digest[:16]}-{digest_of([*made_by])[:8]}.npz"
 
     def load(self) -> Pictures | None:
@@ -57,5 +59,5 @@ class References:
         with atomic_open(self._path, "wb", sync=False) as file:
             np.savez(file, **arrays)
 
-    def _named(self, rows: Any, pictures: Any) -> dict[str, Pixels]:
+    def _named(self, rows: Any, pictures: Any) -> dict[str, PixelArray]:
         return {self._names[row]: picture for row, picture in zip(rows, pictures, strict=True)}

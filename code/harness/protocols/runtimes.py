@@ -17,6 +17,7 @@ from time import perf_counter, perf_counter_ns
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from harness.corpora.manifest import Item, Manifest
 from harness.engines.pipeline import load_stages
@@ -25,11 +26,32 @@ from harness.protocols.protocol import Measurement, Progress, no_progress
 from harness.spec import Cell
 from wallclock.clock import Clock, gc_disabled
 from wallclock.errors import Unavailable, UserError, check_name
-from wallclock.infer import Floats
+from wallclock.infer import Vectors
 from wallclock.machine import set_threads
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import forward, transfer
 from wallclock.summary import NEIGHBOURS, cosine, median, neighbours_kept, unit_length
+
+#: What each protocol times, and what its vectors are compared by (`harness.protocols.registry`).
+TIMED = {
+    "runtime": (
+        "harness.engines.pipeline",
+        "harness.runtimes",
+        "wallclock.check",
+        "wallclock.infer",
+        "wallclock.jpeg",
+        "wallclock.loader",
+        "wallclock.stages",
+        "wallclock.summary",
+    ),
+    "layers": (
+        "harness.engines.pipeline",
+        "wallclock.check",
+        "wallclock.jpeg",
+        "wallclock.loader",
+        "wallclock.stages",
+    ),
+}
 
 #: A row's name → recipe.runtime, recipe.compile, and the device it needs.
 VARIANTS = {
@@ -47,7 +69,10 @@ TRACE = "trace-forward.json.gz"
 _PREFIX = "module::"
 
 #: Runs a batch, or waits for the device.
-Run = Callable[[], object]
+ForwardPass = Callable[[], object]
+
+#: Normalized images, float32 (n, 3, h, w).
+Floats = npt.NDArray[np.float32]
 
 
 def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
@@ -74,10 +99,10 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
     move = transfer.make(recipe.device)
     if model.weights != "pretrained":
         further = further[:0]
-    whole = request
+    unpruned = request
     if model.pruned:
-        whole = forward.prepare(replace(model, pruned=0.0), recipe, None, request.cache)
-    references = _reference(whole, move, [images, further])
+        unpruned = forward.prepare(replace(model, pruned=0.0), recipe, None, request.cache)
+    references = _reference(unpruned, move, [images, further])
     before_gib = _gpu_gib(recipe.device)
     network = forward.build(request)
     if network.dtype != recipe.dtype:
@@ -93,27 +118,31 @@ def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
     began = perf_counter()
     timed(run, move.synchronize, warmup_batches, no_progress)
     warmup_s = perf_counter() - began
-    samples = timed(run, move.synchronize, batches, lambda done: progress(done * recipe.batch_size))
+
+    def report(done: int) -> None:
+        progress(done * recipe.batch_size)
+
+    samples = timed(run, move.synchronize, batches, report)
     # Both libraries keep what they once allocated: what is in use at the end is the peak.
     after_gib = _gpu_gib(recipe.device)
-    values = {
-        **threads,
+    values: dict[str, Any] = dict(threads)
+    values |= network.values
+    values |= {
         "provider": network.provider,
-        **network.values,
         "warmup_batches": warmup_batches,
         "warmup_s": warmup_s,
         "tf32": "off",
         "weights_digest": network.weights_digest,
         "n_compared": n_unique,
-        **compare(move.d2h(last[0]), references[: len(images)]),
         "peak_gpu_mem_gib": after_gib and after_gib - (before_gib or 0),
         "peak_memory_mib": protocol.peak_memory_mib(),
     }
+    values |= compare(move.d2h(last[0]), references[: len(images)])
     if len(further):
         vectors = _vectors(network, move, [images, further], recipe.batch_size)
         distinct = [*range(n_unique), *range(len(images), len(vectors))]
-        values |= {"n_neighbours": len(distinct)}
-        values |= {"neighbours_kept": recall(vectors[distinct], references[distinct])}
+        values["n_neighbours"] = len(distinct)
+        values["neighbours_kept"] = recall(vectors[distinct], references[distinct])
     return Measurement({"batch": samples}, values)
 
 
@@ -139,7 +168,11 @@ def resolve(recipe: Recipe) -> Recipe:
 
 
 def timed(
-    run: Run, wait: Run | None, batches: int, progress: Progress, clock: Clock = perf_counter_ns
+    run: ForwardPass,
+    wait: ForwardPass | None,
+    batches: int,
+    progress: Progress,
+    clock: Clock = perf_counter_ns,
 ) -> "array[int]":
     """Nanoseconds of each of `batches` runs, the wait for the device included."""
     samples = array("q")
@@ -155,7 +188,7 @@ def timed(
     return samples
 
 
-def compare(vectors: Floats, reference: Floats) -> dict[str, Any]:
+def compare(vectors: Vectors, reference: Vectors) -> dict[str, Any]:
     """How far vectors are from the reference's.
 
     `cosine` (median) and `cosine_min` over the images; `max_rel_error`: the largest difference of
@@ -183,11 +216,10 @@ def first_batch(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> tuple[F
 def _load(manifest: Manifest, items: Sequence[Item], recipe: Recipe, model: ModelSpec) -> Floats:
     """Images as normalized floats (n, 3, h, w), in host memory."""
     load = load_stages(replace(recipe, normalize_on="host", dct_scale="full"), model, manifest)
-    pixels = [load.resize(item, load.decode(item, load.read(item))) for item in items]
-    return load.assemble([load.normalize(image) for image in pixels])
+    return load.assemble([load.normalize(load.load_pixels(item)) for item in items])
 
 
-def _further(manifest: Manifest, recipe: Recipe, model: ModelSpec, images: Floats) -> Floats:
+def _further(manifest: Manifest, recipe: Recipe, model: ModelSpec, images: Floats) -> Vectors:
     """The images after the first batch, if this cell needs them and there are any."""
     items = manifest.valid[recipe.batch_size :]
     if not items or (model.weights != "pretrained" and recipe.dtype != "int8-static"):
@@ -195,7 +227,7 @@ def _further(manifest: Manifest, recipe: Recipe, model: ModelSpec, images: Float
     return _load(manifest, items, recipe, model)
 
 
-def recall(vectors: Floats, references: Floats) -> float | None:
+def recall(vectors: Vectors, references: Vectors) -> float | None:
     """The mean share of an image's ten nearest neighbours that remain; None: no ten, or NaN."""
     if len(vectors) <= NEIGHBOURS or not np.isfinite(vectors).all():
         return None
@@ -205,15 +237,15 @@ def recall(vectors: Floats, references: Floats) -> float | None:
 
 def _vectors(
     network: forward.Network, move: transfer.Transfer, parts: Sequence[Floats], size: int
-) -> Floats:
+) -> Vectors:
     """Vectors of all images of the parts, `size` of them at a time."""
     batches = [part[at : at + size] for part in parts for at in range(0, len(part), size)]
     return np.concatenate([move.d2h(network.run(move.h2d(batch))) for batch in batches])
 
 
 def _reference(
-    request: forward.Request, move: transfer.Transfer, parts: Sequence[Floats]
-) -> Floats:
+    request: forward.NetworkRequest, move: transfer.Transfer, parts: Sequence[Floats]
+) -> Vectors:
     """Vectors of PyTorch in FP32 on the same device; the network is back in host memory after."""
     import torch
 
@@ -251,13 +283,16 @@ def layers(cell: Cell, work: Path, progress: Progress) -> Measurement:
     move = transfer.make(recipe.device)
     eager = replace(recipe, runtime="pytorch", compile="none")
     request = forward.prepare(model, eager, None, forward.cache_of(work))
-    run, network = forward.build(request).run, request.network
-    batch, n = move.h2d(images), int(cell.params["batches"])
+    run = forward.build(request).run
+    network = request.network
+    batch = move.h2d(images)
+    n = int(cell.params["batches"])
     run(batch)
-    samples = timed(lambda: run(batch), move.synchronize, n, no_progress)
+    run_batch = partial(run, batch)
+    samples = timed(run_batch, move.synchronize, n, no_progress)
     progress(n * recipe.batch_size)
     on_gpu = recipe.device == "cuda"
-    profile = _profile(network, lambda: run(batch), move.synchronize, n)
+    profile = _profile(network, run_batch, move.synchronize, n)
     profile.export_chrome_trace(str(work / TRACE))
     events = calls_by_name(profile.key_averages())
     time_of = "device_time_total" if on_gpu else "cpu_time_total"
@@ -279,8 +314,8 @@ def layers(cell: Cell, work: Path, progress: Progress) -> Measurement:
         for name, module in network.named_modules()
         if _PREFIX + name in events
     ]
-    values = {
-        **threads,
+    values: dict[str, Any] = dict(threads)
+    values |= {
         "weights_digest": request.weights_digest,
         "operators": sorted(operators, key=lambda operator: -operator["ms"]),
         "modules": modules,
@@ -299,10 +334,12 @@ def calls_by_name(averages: Iterable[Any]) -> dict[str, Any]:
     return {event.key: event for event in host}
 
 
-def _profile(network: Any, run: Run, synchronize: Run | None, batches: int) -> Any:
+def _profile(network: Any, run: ForwardPass, synchronize: ForwardPass | None, batches: int) -> Any:
     from torch.profiler import ProfilerActivity, profile, record_function
 
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if synchronize else [])]
+    activities = [ProfilerActivity.CPU]
+    if synchronize is not None:
+        activities.append(ProfilerActivity.CUDA)
     with _labelled(network), profile(activities=activities) as recorded:
         with record_function("warm-up"):
             pass  # the first one costs milliseconds

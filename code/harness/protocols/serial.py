@@ -30,6 +30,39 @@ from wallclock.clock import DEVICE_STAGES, STAGES, StageProfiler, gc_disabled
 from wallclock.machine import set_threads
 from wallclock.stages import sinks
 
+#: What each protocol times (`harness.protocols.registry`).
+TIMED = {
+    "serial": (
+        "harness.decoders",
+        "harness.engines.assemble",
+        "harness.engines.dataloader",
+        "harness.engines.loaders",
+        "harness.engines.pipeline",
+        "harness.engines.serial",
+        "harness.runtimes",
+        "wallclock.check",
+        "wallclock.infer",
+        "wallclock.jpeg",
+        "wallclock.loader",
+        "wallclock.stages",
+    ),
+    "floor": ("harness.engines.pipeline", "harness.engines.serial"),
+    "profiler": (
+        "harness.decoders",
+        "harness.engines.assemble",
+        "harness.engines.dataloader",
+        "harness.engines.loaders",
+        "harness.engines.pipeline",
+        "harness.engines.serial",
+        "harness.runtimes",
+        "wallclock.check",
+        "wallclock.infer",
+        "wallclock.jpeg",
+        "wallclock.loader",
+        "wallclock.stages",
+    ),
+}
+
 #: Stages below this share of the wall time are too short for three clocks to agree on.
 _MIN_SHARE = 0.01
 
@@ -56,9 +89,8 @@ def serial(cell: Cell, work: Path, progress: Progress) -> Measurement:
     startup_s = perf_counter() - started
     files = protocol.set_page_cache(cell, manifest)
     measurement = _timed_pass(cell, manifest, load, device, progress)
+    measurement.values |= threads | files
     measurement.values |= {
-        **threads,
-        **files,
         "startup_s": startup_s,
         "weights_digest": device.weights_digest,
         "ran": {"engine": "serial", "workers": 0, **load.labels, **device.labels},
@@ -81,10 +113,11 @@ def _timed_pass(
 ) -> Measurement:
     """Run the serial engine once over the valid images, GC disabled, and keep every sample."""
     items = manifest.valid
-    profiler, size = StageProfiler(device.synchronize), cell.recipe.batch_size
+    profiler = StageProfiler(device.synchronize)
+    size = cell.recipe.batch_size
     max_failures = int(cell.params.get("max_failures", len(items)))
     if export.current is not None:
-        export.current.follow(monitor.Loop.of(profiler))
+        export.current.follow(monitor.Loop.from_profiler(profiler))
     progress(0)  # the first report pays for its imports outside the timer
     with gc_disabled():
         began = perf_counter_ns()
@@ -92,11 +125,11 @@ def _timed_pass(
         wall = perf_counter_ns() - began
     if outcome.n_embedded == 0:
         raise protocol.all_failed(outcome.failures)
-    return Measurement(
-        {**profiler.samples(), "wall": [wall]},
-        {"n_embedded": outcome.n_embedded, "peak_memory_mib": protocol.peak_memory_mib()},
-        [*manifests.failure_rows(manifest.items), *outcome.failures],
-    )
+    samples: dict[str, Sequence[int]] = dict(profiler.samples())
+    samples["wall"] = [wall]
+    values = {"n_embedded": outcome.n_embedded, "peak_memory_mib": protocol.peak_memory_mib()}
+    failures = [*manifests.failure_rows(manifest.items), *outcome.failures]
+    return Measurement(samples, values, failures)
 
 
 def warm_up(cell: Cell, load: LoadStages, device: DeviceStages, items: Sequence[Item]) -> None:
@@ -122,9 +155,8 @@ def profiler(cell: Cell, work: Path, progress: Progress) -> Measurement:
     load = pipeline.load_stages(recipe, model, manifest)
     stages = load, pipeline.device_stages(recipe, model, work)
     warm_up(cell, *stages, manifest.valid[: recipe.batch_size])
-    values = {
-        **threads,
-        **protocol.set_page_cache(cell, manifest),
+    values = threads | protocol.set_page_cache(cell, manifest)
+    values |= {
         "calls_per_round": calls,
         "differences": {
             "torch.profiler": differences(*torch_pass(cell, manifest, stages)),
@@ -160,7 +192,8 @@ def _time_calls(stage: _OpenStage, calls: int) -> int:
 
 def _contextlib_stage() -> _OpenStage:
     """The plain way to write a stage profiler: totals and counts, no samples."""
-    totals, counts = dict[str, int](), dict[str, int]()
+    totals: dict[str, int] = {}
+    counts: dict[str, int] = {}
 
     @contextmanager
     def stage(name: str) -> Iterator[None]:

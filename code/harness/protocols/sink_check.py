@@ -46,10 +46,10 @@ def check_sink(
     ids, vectors = sinks.read(path)
     items, written = manifest.valid, set(ids)
     expected = Counter(items[at % len(items)].id for batch in batches for at in batch)
-    found = Counter(ids) + Counter(failure["id"] for failure in failures)
+    accounted_for = Counter(ids) + Counter(failure["id"] for failure in failures)
     counts = {
-        "missing": (expected - found).total(),
-        "unexpected": (found - expected).total(),
+        "missing": (expected - accounted_for).total(),
+        "unexpected": (accounted_for - expected).total(),
         "not finite": int(np.count_nonzero(~np.isfinite(vectors).all(axis=1))),
     }
     values: dict[str, Any] = {"sink_faults": [f"{n} {what}" for what, n in counts.items() if n]}
@@ -57,8 +57,9 @@ def check_sink(
     # Not the first ones: a ring or a stream goes wrong once it is full. The last batch is padded.
     spread = np.linspace(0, len(there) - 1, min(IMAGES[recipe.device], len(there)))
     chosen = tuple(there[round(at)] for at in spread)
-    how = {"dtype": "fp32", "runtime": "pytorch", "compile": "none", "batch_size": 32}
-    serially = replace(recipe, engine="serial", **how)  # type: ignore[arg-type]
+    serially = replace(
+        recipe, engine="serial", dtype="fp32", runtime="pytorch", compile="none", batch_size=32
+    )
     images = fidelity.resized(serially, model, replace(manifest, items=chosen), {})
     if images:
         right = dict(zip(images, fidelity.embed(model, serially, [*images.values()]), strict=True))

@@ -21,6 +21,15 @@ from wallclock.clock import gc_disabled
 from wallclock.errors import Unavailable, check_name
 from wallclock.stages import normalize, transfer
 
+#: What the protocol times (`harness.protocols.registry`).
+TIMED = {
+    "stage_fix": (
+        "harness.engines.assemble",
+        "wallclock.stages.normalize",
+        "wallclock.stages.transfer",
+    )
+}
+
 #: Stage → whether its fix needs a device with memory of its own.
 STAGES = {"normalize": True, "assemble": False, "h2d": True, "d2h": True}
 #: A vision transformer's patch of DINOv2, in pixels.
@@ -68,25 +77,38 @@ def variants(cell: Cell, stage: str) -> dict[str, Callable[[], Any]]:
     recipe, model = cell.recipe, cell.model
     move = transfer.make(recipe.device)
     images = protocol.noise_batch(recipe.batch_size, model.input_px, uint8=stage == "normalize")
-    runs: tuple[Callable[[], Any], Callable[[], Any]]
+    plain: Callable[[], Any]
+    fixed: Callable[[], Any]
     if stage == "normalize":
-        on_host, batch = normalize.make(*model.statistics), move.h2d(images)
+        on_host = normalize.make(*model.statistics)
         on_device = normalize.on_device(*model.statistics, recipe.device)
-        runs = lambda: [on_host(image) for image in images], lambda: on_device(batch)
+        batch = move.h2d(images)
+
+        def plain() -> Any:
+            return [on_host(image) for image in images]
+
+        fixed = partial(on_device, batch)
     elif stage == "assemble":
-        one_by_one = [*images]
-        runs = (
-            lambda: torch.from_numpy(np.stack(one_by_one)).share_memory_(),  # type: ignore[no-untyped-call]
-            lambda: assemble.stack_shared(one_by_one),
-        )
+        arrays = [*images]
+
+        def plain() -> Any:
+            stacked: Any = torch.from_numpy(np.stack(arrays))
+            return stacked.share_memory_()
+
+        fixed = partial(assemble.stack_shared, arrays)
     elif stage == "h2d":
         pageable = torch.from_numpy(images)
-        pinned = pageable.pin_memory()
-        runs = lambda: move.h2d(pageable), lambda: move.h2d(pinned)
+        plain = partial(move.h2d, pageable)
+        fixed = partial(move.h2d, pageable.pin_memory())
     else:
         tokens = (model.input_px // _PATCH_PX) ** 2 + 1
         output = torch.zeros(recipe.batch_size, tokens, model.dim, device=recipe.device)
-        runs = lambda: move.d2h(output)[:, 0], lambda: move.d2h(output[:, 0])
+
+        def plain() -> Any:
+            return move.d2h(output)[:, 0]
+
+        def fixed() -> Any:
+            return move.d2h(output[:, 0])
 
     def complete(run: Callable[[], Any]) -> Any:
         result = run()
@@ -94,6 +116,4 @@ def variants(cell: Cell, stage: str) -> dict[str, Callable[[], Any]]:
             move.synchronize()
         return result
 
-    return {
-        name: partial(complete, run) for name, run in zip(("plain", "fixed"), runs, strict=True)
-    }
+    return {"plain": partial(complete, plain), "fixed": partial(complete, fixed)}

@@ -17,6 +17,9 @@ from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
 from wallclock.errors import Unavailable
 
+#: Nothing but the reader, which every cell depends on (`harness.protocols.registry`).
+TIMED = {"storage": ()}
+
 
 def storage(cell: Cell, work: Path, progress: Progress) -> Measurement:
     """Read every image through the corpus's own reader; nothing is decoded.
@@ -29,28 +32,43 @@ def storage(cell: Cell, work: Path, progress: Progress) -> Measurement:
     device in the cold passes over those read: 0 on a network or a RAM disk, above 1 with readahead.
     Raises `Unavailable`: the images are not in local files.
     """
-    manifest, samples = replace(protocol.open_corpus(cell), cold=False), dict[str, list[int]]()
-    items, files = manifest.valid, readers.stored(manifest)
+    manifest = replace(protocol.open_corpus(cell), cold=False)
+    items, files = manifest.valid, readers.stored_files(manifest)
     if not files:
         raise Unavailable("no image is in a local file: there is nothing to evict and read back")
-    total, fetched, read = sum(item.bytes for item in items), 0, 0
+    total = sum(item.bytes for item in items)
+    fetched, read = 0, 0
+    samples: dict[str, list[int]] = {}
     for count in map(int, cell.params["readers"]):
         passes = samples.setdefault(f"cold-{count}", [])
         for _ in range(int(cell.params["rounds"])):
             readers.evict(manifest.root, files)
-            reader, before = readers.make(manifest), disk_bytes()
+            reader = readers.make(manifest)
+            before = disk_bytes()
             shares = [map(reader, items[first::count]) for first in range(count)]
             with ThreadPoolExecutor(count) as pool:
                 began = perf_counter_ns()
                 deque(pool.map(partial(deque, maxlen=0), shares), maxlen=0)
                 passes.append(perf_counter_ns() - began)
-            fetched, read = fetched + disk_bytes() - before, read + total
+            fetched += disk_bytes() - before
+            read += total
         progress(len(items))
     readers.warm(files)
     reader, endless = readers.make(manifest), cycle(items)
-    n_warm, ns = protocol.repeat_for(cell.params["seconds"], lambda: len([reader(next(endless))]))
-    values = {"n_loaded": len(items), "n_warm": n_warm, "mean_bytes": total / len(items)}
-    return Measurement({**samples, "warm": [ns]}, {**values, "from_disk_share": fetched / read})
+
+    def read_next() -> int:
+        reader(next(endless))
+        return 1
+
+    n_warm, ns = protocol.repeat_for(cell.params["seconds"], read_next)
+    samples["warm"] = [ns]
+    values = {
+        "n_loaded": len(items),
+        "n_warm": n_warm,
+        "mean_bytes": total / len(items),
+        "from_disk_share": fetched / read,
+    }
+    return Measurement(samples, values)
 
 
 def disk_bytes() -> int:

@@ -8,6 +8,7 @@ of images and includes the start. No batch of a loader alone is used for anythin
 """
 
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter_ns
@@ -33,7 +34,63 @@ from wallclock.loader import Loader
 from wallclock.machine import usable_cores
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import sinks
-from wallclock.stages.decode import Pixels
+from wallclock.stages.decode import PixelArray
+
+#: What each protocol times and checks (`harness.protocols.registry`). Third-party loaders are
+#: measured alone.
+TIMED = {
+    "throughput": (
+        "harness.decoders",
+        "harness.engines.assemble",
+        "harness.engines.dataloader",
+        "harness.engines.loaders",
+        "harness.engines.pipeline",
+        "harness.engines.serial",
+        "harness.protocols.fidelity",
+        "harness.protocols.loop",
+        "harness.protocols.sink_check",
+        "harness.runtimes",
+        "harness.telemetry",
+        "wallclock.check",
+        "wallclock.infer",
+        "wallclock.jpeg",
+        "wallclock.loader",
+        "wallclock.stages",
+        "wallclock.summary",
+    ),
+    "loading": (
+        "harness.decoders",
+        "harness.engines.assemble",
+        "harness.engines.dataloader",
+        "harness.engines.loaders",
+        "harness.engines.on_device",
+        "harness.engines.pipeline",
+        "harness.engines.serial",
+        "harness.engines.third_party",
+        "harness.protocols.fidelity",
+        "harness.protocols.loop",
+        "harness.protocols.references",
+        "wallclock.check",
+        "wallclock.jpeg",
+        "wallclock.loader",
+        "wallclock.stages",
+        "wallclock.summary",
+    ),
+    "load_n": (
+        "harness.decoders",
+        "harness.engines.assemble",
+        "harness.engines.dataloader",
+        "harness.engines.loaders",
+        "harness.engines.pipeline",
+        "harness.engines.serial",
+        "harness.engines.third_party",
+        "harness.protocols.loop",
+        "wallclock.check",
+        "wallclock.jpeg",
+        "wallclock.loader",
+        "wallclock.stages",
+    ),
+}
 
 #: Batches to measure, at least, beyond those that may be ready when the clock starts; and bursts,
 #: because some workers are ahead of others by a batch or two at either end.
@@ -67,7 +124,8 @@ def _throughput(
 ) -> Measurement:
     import torch
 
-    recipe, model, on_gpu = cell.recipe, cell.model, cell.recipe.device == "cuda"
+    recipe, model = cell.recipe, cell.model
+    on_gpu = recipe.device == "cuda"
     manifest = protocol.open_corpus(cell)
     values = protocol.set_conditions(cell, manifest, uses_torch=True)
     warm, count, positions = plan_batches(len(manifest.valid), recipe, _batches_needed(cell))
@@ -86,12 +144,16 @@ def _throughput(
         progress(0)
         sampler.begin()
         before = loader.stats()
-        options: dict[str, Any] = {
-            "max_failures": int(cell.params.get("max_failures", _UNLIMITED)),
-            "span_batches": loader.prefetched + _SPAN_BATCHES,
-            "watch": export.current,
-        }
-        result = _pass(cell, loader, stages, count, progress, **options)
+        result = _pass(
+            cell,
+            loader,
+            stages,
+            count,
+            progress,
+            max_failures=int(cell.params.get("max_failures", _UNLIMITED)),
+            span_batches=loader.prefetched + _SPAN_BATCHES,
+            watch=export.current,
+        )
         sampler.end()
         stats = loader.stats() | {"peak_memory_mib": protocol.peak_memory_mib()}
     if "workers" in stats:
@@ -106,9 +168,8 @@ def _throughput(
             "gpu_used_gib": total - free,
         }
         values |= {name: used / 2**30 for name, used in gpu_bytes.items()}
-    ran = {"engine": loader.engine, "workers": loader.workers}
+    values |= stats
     values |= {
-        **stats,
         "n_embedded": result.images,
         "n_batches": result.batches,
         "warmup_batches": warm,
@@ -116,7 +177,12 @@ def _throughput(
         "weights_digest": stages.weights_digest,
         "limited_by": result.limited_by,
         "main_s": result.main_s,
-        "ran": {**ran, **result.labels, **stages.labels},
+        "ran": {
+            "engine": loader.engine,
+            "workers": loader.workers,
+            **result.labels,
+            **stages.labels,
+        },
     }
     if not values["steady"]:
         del result.samples["latency"]
@@ -125,7 +191,8 @@ def _throughput(
         values |= check_sink(stages.output, timed, result.failures, manifest, recipe, model)
     keep = sorted(work.iterdir()) if cell.repeat == 0 else []
     failures = [*manifests.failure_rows(manifest.items), *result.failures]
-    samples = {**result.samples, "wall": [result.wall_ns]}
+    samples: dict[str, Sequence[int]] = dict(result.samples)
+    samples["wall"] = [result.wall_ns]
     return Measurement(samples, values, failures, keep, result.spans)
 
 
@@ -145,7 +212,8 @@ def _batches_needed(cell: Cell) -> int:
     There the forward pass is the bottleneck by far, so that a full queue does not flatter the rate;
     the row says that it was not drained (`steady`). A cold storage may be slower still.
     """
-    recipe, cold = cell.recipe, cell.params.get("page_cache") == "cold"
+    recipe = cell.recipe
+    cold = cell.params.get("page_cache") == "cold"
     if recipe.device == "cpu" and cell.model.weights != "none" and not cold:
         return 1
     minimum = max(loaders.prefetched_batches(recipe) + _MIN_BATCHES, _MIN_BURSTS * recipe.workers)
@@ -168,7 +236,7 @@ def plan_batches(n: int, recipe: Recipe, at_least: int) -> tuple[int, int, list[
     prefetched = loaders.prefetched_batches(recipe)
     warm = prefetched if len(measured) >= prefetched else max(1, len(measured) // 2)
     full = list(range(size))
-    return warm, len(measured), [*([full] * warm), *measured, *([full] * prefetched)]
+    return warm, len(measured), [full] * warm + measured + [full] * prefetched
 
 
 def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
@@ -185,14 +253,16 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
     values = protocol.set_conditions(cell, manifest, uses_torch=False)
     check = cell.params.get("fidelity") if cell.repeat == 0 else None
     n_checked = min(check["images"], len(manifest.items)) if check else 0
-    recipe, model, variant = cell.recipe, cell.model, str(cell.params.get("variant", ""))
+    recipe, model = cell.recipe, cell.model
+    variant = str(cell.params.get("variant", ""))
     # Positions go on counting: past the last image a loader starts over, in another epoch.
     positions = CyclicPositions(_UNLIMITED, recipe.batch_size, _UNLIMITED)
     began = perf_counter_ns()
     # Processes that the loader forks inherit the disabled collector.
     with gc_disabled(), loaders.open_loader(manifest, recipe, model, positions, variant) as opened:
-        ends_there = cell.params.get("finish") == "device"
-        loader = OnDevice(opened, model.statistics, recipe.device) if ends_there else opened
+        loader = opened
+        if cell.params.get("finish") == "device":
+            loader = OnDevice(opened, model.statistics, recipe.device)
         pixels = _drain(loader, model, n_checked)
         values["startup_s"] = (perf_counter_ns() - began) / 1e9
         bursts = int(cell.params.get("bursts", _MIN_BURSTS)) * loader.burst
@@ -203,12 +273,14 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
             result = run_pass(loader, until, progress, add_marks="stages" in cell.params)
         values |= _described(loader, result.images)
     if check:
+        folder = Path(cell.images.manifest).parent
         values["fidelity"] = fidelity.compare_loader_output(
-            *(pixels, manifest, model, recipe.device, int(check["vectors"])),
-            folder=Path(cell.images.manifest).parent,
+            pixels, manifest, model, recipe.device, int(check["vectors"]), folder
         )
-    stages = {name: result.samples[name][:_KEPT_CALLS] for name in cell.params.get("stages", ())}
-    samples = {**stages, "batch": result.samples["wait"], "wall": [result.wall_ns]}
+    samples: dict[str, Sequence[int]] = {
+        name: result.samples[name][:_KEPT_CALLS] for name in cell.params.get("stages", ())
+    }
+    samples |= {"batch": result.samples["wait"], "wall": [result.wall_ns]}
     return Measurement(samples, values)
 
 
@@ -229,13 +301,18 @@ def load_n(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
 
 def _described(loader: Loader, n: int) -> dict[str, Any]:
-    about = {"library": loader.version, "settings": loader.settings, "n_loaded": n}
-    return {**about, "cores": usable_cores(), "peak_memory_mib": protocol.peak_memory_mib()}
+    return {
+        "library": loader.version,
+        "settings": loader.settings,
+        "n_loaded": n,
+        "cores": usable_cores(),
+        "peak_memory_mib": protocol.peak_memory_mib(),
+    }
 
 
-def _drain(loader: Loader, model: ModelSpec, n_checked: int) -> dict[int, Pixels]:
+def _drain(loader: Loader, model: ModelSpec, n_checked: int) -> dict[int, PixelArray]:
     """Drain what was loaded ahead; return the loader's own first images by position."""
-    images: dict[int, Pixels] = {}
+    images: dict[int, PixelArray] = {}
     drained = 0
     while drained < loader.prefetched or len(images) < n_checked:
         batch = next(loader)

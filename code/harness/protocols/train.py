@@ -19,6 +19,33 @@ from wallclock.loader import Batch, Extras
 from wallclock.machine import set_threads
 from wallclock.stages import augment
 
+#: What each protocol times (`harness.protocols.registry`).
+TIMED = {
+    "train_step": (
+        "harness.engines.training",
+        "harness.protocols.costs",
+        "wallclock.stages.augment",
+        "wallclock.stages.normalize",
+        "wallclock.stages.transfer",
+    ),
+    "train": (
+        "harness.decoders",
+        "harness.engines.assemble",
+        "harness.engines.dataloader",
+        "harness.engines.loaders",
+        "harness.engines.pipeline",
+        "harness.engines.serial",
+        "harness.engines.training",
+        "harness.protocols.loop",
+        "harness.protocols.runtimes",
+        "wallclock.check",
+        "wallclock.infer",
+        "wallclock.jpeg",
+        "wallclock.loader",
+        "wallclock.stages",
+    ),
+}
+
 #: Positions of a stream that is effectively endless.
 _ENDLESS = 1_000_000
 
@@ -35,10 +62,10 @@ def train_step(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
     def run(images: Any, profiler: StageProfiler) -> None:
         seed, px = cell.model.seed, augment.CANVAS_PX
-        drawn: Sequence[Any] = ()
+        augmentations: Sequence[Any] = ()
         if cell.recipe.augment == "device":
-            drawn = [augment.draw(px, px, seed, 0, index) for index in range(len(images))]
-        extras = Extras(augmentations=drawn)
+            augmentations = [augment.draw(px, px, seed, 0, at) for at in range(len(images))]
+        extras = Extras(augmentations=augmentations)
         batch = Batch([], range(len(images)), images, extras=extras)
         trainer.step(batch, profiler.stage)
 
@@ -73,6 +100,11 @@ def train(cell: Cell, work: Path, progress: Progress) -> Measurement:
         with protocol.competing(values):
             result = run(until, progress, inference=Training(trainer))
         values["peak_memory_mib"] = protocol.peak_memory_mib()
-    ran = {"engine": loader.engine, "workers": loader.workers, **result.labels}
-    values |= {"n_loaded": result.images, "n_batches": result.batches, "ran": ran}
-    return Measurement({**result.samples, "wall": [result.wall_ns]}, values, result.failures)
+    values |= {
+        "n_loaded": result.images,
+        "n_batches": result.batches,
+        "ran": {"engine": loader.engine, "workers": loader.workers, **result.labels},
+    }
+    samples: dict[str, Sequence[int]] = dict(result.samples)
+    samples["wall"] = [result.wall_ns]
+    return Measurement(samples, values, result.failures)

@@ -32,7 +32,7 @@ import torch
 
 from wallclock.errors import Unavailable, first_line
 from wallclock.files import digest_of, pretty_json, sha256_file, write_bytes, write_text
-from wallclock.stages.forward import Request
+from wallclock.stages.forward import NetworkRequest
 from wallclock.stages.forward.pytorch import TORCH_DTYPES
 
 INPUT, OUTPUT = "pixel_values", "pooled"
@@ -55,7 +55,7 @@ class Exported:
     operators: dict[str, int]
 
 
-def exported(request: Request) -> Exported:
+def export_graph(request: NetworkRequest) -> Exported:
     """The network as a graph, from the cache or made now. Raises `Unavailable`: it cannot be."""
     folder = request.cache / _key(request)
     model = folder / "model.onnx"
@@ -72,7 +72,7 @@ def exported(request: Request) -> Exported:
     return Exported(model, export_s, operators)
 
 
-def _key(request: Request) -> str:
+def _key(request: NetworkRequest) -> str:
     identity = {
         "weights": request.weights_digest,
         "images": list(request.shape),
@@ -84,23 +84,24 @@ def _key(request: Request) -> str:
     return digest_of(identity)[:16]
 
 
-def _write(request: Request, model: Path) -> tuple[float, dict[str, int]]:
+def _write(request: NetworkRequest, model: Path) -> tuple[float, dict[str, int]]:
     """Export, or quantize the FP32 graph; the seconds of a quantized graph include both."""
     export_s = 0.0
     quantize = _QUANTIZERS.get(request.dtype)
     if quantize:
-        floats = exported(replace(request, dtype="fp32"))
+        floats = export_graph(replace(request, dtype="fp32"))
         export_s = floats.export_s
     began = perf_counter()
     with _quiet():
         if quantize:
             quantize(request, floats.path, model)
         else:
-            _export(request, model)
+            _export_floats(request, model)
     export_s += perf_counter() - began
     nodes = onnx.load(model, load_external_data=False).graph.node
     operators = dict(sorted(Counter(node.op_type for node in nodes).items()))
-    if unwanted := ", ".join(name for name in _UNWANTED if name in operators):
+    unwanted = ", ".join(name for name in _UNWANTED if name in operators)
+    if unwanted:
         raise Unavailable(
             f"the exported graph still holds {unwanted}: shapes were meant to be fixed"
         )
@@ -113,7 +114,7 @@ def _digest(images: Any) -> str:
     return "" if images is None else hashlib.sha256(images.tobytes()).hexdigest()
 
 
-def _export(request: Request, path: Path) -> None:
+def _export_floats(request: NetworkRequest, path: Path) -> None:
     dtype = TORCH_DTYPES[request.dtype]
     network = _prepared(request)
     try:
@@ -136,7 +137,7 @@ def _export(request: Request, path: Path) -> None:
     write_bytes(path, program.model_proto.SerializeToString())
 
 
-def _dynamic(request: Request, floats: Path, path: Path) -> None:
+def _dynamic(request: NetworkRequest, floats: Path, path: Path) -> None:
     """int8 weights of every matrix product; the range of activations is found in every batch."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -145,11 +146,12 @@ def _dynamic(request: Request, floats: Path, path: Path) -> None:
     )
 
 
-def _static(request: Request, floats: Path, path: Path) -> None:
+def _static(request: NetworkRequest, floats: Path, path: Path) -> None:
     """int8 weights; the range of activations is that over the calibration images (QDQ, MinMax)."""
     from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
 
-    images, n = request.calibration, request.shape[0]
+    images = request.calibration
+    n = request.shape[0]
     if images is None:
         raise Unavailable(
             "dtype=int8-static needs images to calibrate with; experiment onnx has some"
@@ -175,7 +177,7 @@ def _static(request: Request, floats: Path, path: Path) -> None:
     )
 
 
-def _weights(request: Request, floats: Path, path: Path) -> None:
+def _weights(request: NetworkRequest, floats: Path, path: Path) -> None:
     """int8 weights in blocks of 32, each with its scale; activations and products stay FP32."""
     from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
@@ -184,7 +186,7 @@ def _weights(request: Request, floats: Path, path: Path) -> None:
     write_bytes(path, quantizer.model.model.SerializeToString())
 
 
-_QUANTIZERS: dict[str, Callable[[Request, Path, Path], None]] = {
+_QUANTIZERS: dict[str, Callable[[NetworkRequest, Path, Path], None]] = {
     "int8": _dynamic,
     "int8-static": _static,
     "int8-weights": _weights,
@@ -202,7 +204,7 @@ def _quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def _prepared(request: Request) -> Any:
+def _prepared(request: NetworkRequest) -> Any:
     """A copy of the network, on the host, whose position embeddings fit the input.
 
     DINOv2's are stored for 518 px and interpolated in every pass; done once before the export, no
@@ -215,7 +217,7 @@ def _prepared(request: Request) -> Any:
         network.set_attn_implementation("sdpa" if request.opset >= _ATTENTION_OPSET else "eager")
     fitted: dict[Any, Any] = {}
 
-    def recorded(module: Any) -> Callable[..., Any]:
+    def record_calls(module: Any) -> Callable[..., Any]:
         interpolate = module.interpolate_pos_encoding
 
         def call(*arguments: Any, **options: Any) -> Any:
@@ -226,7 +228,7 @@ def _prepared(request: Request) -> Any:
 
     interpolating = [m for m in network.modules() if hasattr(m, "interpolate_pos_encoding")]
     for module in interpolating:
-        module.interpolate_pos_encoding = recorded(module)
+        module.interpolate_pos_encoding = record_calls(module)
     with torch.no_grad():
         network(pixel_values=torch.zeros(1, *request.shape[1:]))
     for module in interpolating:
@@ -249,7 +251,8 @@ def _without_empty_masks(config: Any) -> Iterator[None]:
     """
     from transformers import masking_utils
 
-    masks, name = masking_utils.ALL_MASK_ATTENTION_FUNCTIONS, config._attn_implementation
+    masks = masking_utils.ALL_MASK_ATTENTION_FUNCTIONS
+    name = config._attn_implementation
     if name not in masks:
         yield
         return
@@ -258,8 +261,9 @@ def _without_empty_masks(config: Any) -> Iterator[None]:
     def mask(*arguments: Any, mask_function: Any, attention_mask: Any, **options: Any) -> Any:
         if attention_mask is None and mask_function is masking_utils.bidirectional_mask_function:
             return None
-        given = {"mask_function": mask_function, "attention_mask": attention_mask}
-        return build(*arguments, **given, **options)
+        return build(
+            *arguments, mask_function=mask_function, attention_mask=attention_mask, **options
+        )
 
     masks[name] = mask
     try:

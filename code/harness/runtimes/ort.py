@@ -18,12 +18,14 @@ import onnxruntime
 import torch
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-from harness.runtimes.export import INPUT, OUTPUT, exported
+from harness.runtimes.export import INPUT, OUTPUT, export_graph
 from wallclock.errors import Unavailable
-from wallclock.stages.forward import Network, Request
+from wallclock.stages.forward import Network, NetworkRequest
 from wallclock.stages.forward.pytorch import TORCH_DTYPES, fixed_shape
 
-CPU, CUDA, TENSORRT = "CPUExecutionProvider", "CUDAExecutionProvider", "TensorrtExecutionProvider"
+CPU = "CPUExecutionProvider"
+CUDA = "CUDAExecutionProvider"
+TENSORRT = "TensorrtExecutionProvider"
 
 Provider = tuple[str, dict[str, str]]
 
@@ -39,11 +41,14 @@ _ERRORS = (RuntimeError, *(getattr(state, name) for name in _NAMES))
 #: A session's input type → its dtype.
 _DTYPES = {"tensor(float)": "fp32", "tensor(float16)": "fp16"}
 #: An operator that only a quantized graph has → the dtype.
-_QUANTIZED = {"MatMulInteger": "int8", "QuantizeLinear": "int8-static"}
-_QUANTIZED |= {"MatMulNBits": "int8-weights"}
+_QUANTIZED = {
+    "MatMulInteger": "int8",
+    "QuantizeLinear": "int8-static",
+    "MatMulNBits": "int8-weights",
+}
 
 
-def build(request: Request) -> Network:
+def build(request: NetworkRequest) -> Network:
     """Export the network and open a session on it."""
     providers: list[Provider] = [(CPU, {})]
     if request.device == "cuda":
@@ -54,11 +59,11 @@ def build(request: Request) -> Network:
         providers.insert(0, _TENSORRT)
         with suppress(ImportError):
             import_module("tensorrt")  # its wheel brings libnvinfer and loads it
-    graph = exported(request)
+    graph = export_graph(request)
     operators = graph.operators
     began = perf_counter()
     session, provider = open_session(graph.path, providers, torch.get_num_threads())
-    seconds = {"compile_s": perf_counter() - began, "export_s": graph.export_s}
+    compile_s = perf_counter() - began
     session_dtype = _DTYPES[session.get_inputs()[0].type]
     run = fixed_shape(_Bound(session, session_dtype, request.device), request.shape[0])
     normalize = request.normalize
@@ -68,7 +73,12 @@ def build(request: Request) -> Network:
         runtime="tensorrt" if provider.startswith(TENSORRT) else "onnxruntime",
         provider=provider,
         dtype=next((_QUANTIZED[name] for name in _QUANTIZED if name in operators), session_dtype),
-        values={**seconds, "operators": operators, "nodes": _placement(session)},
+        values={
+            "compile_s": compile_s,
+            "export_s": graph.export_s,
+            "operators": operators,
+            "nodes": _placement(session),
+        },
     )
 
 
@@ -141,7 +151,8 @@ class _Bound:
         try:
             self._session.run_with_iobinding(self._binding)
         except _ERRORS as error:
-            if full := _out_of_memory(error):
+            full = _out_of_memory(error)
+            if full:
                 raise full from error
             raise
         return vectors

@@ -26,7 +26,7 @@ class System:
     words: tuple[str, ...] = ()
 
     @property
-    def own(self) -> bool:
+    def is_ours(self) -> bool:
         """Whether it is this suite's."""
         return self.module == "ours"
 

@@ -26,8 +26,9 @@ def session(task: Task) -> Iterator[Any]:
 
     where: dict[str, Any] = {"address": task.address or "local"}
     if not task.address:
-        store = task.object_store_mib * 2**20
-        where |= {"num_cpus": task.cpus, "object_store_memory": store, "include_dashboard": False}
+        where["num_cpus"] = task.cpus
+        where["object_store_memory"] = task.object_store_mib * 2**20
+        where["include_dashboard"] = False
     ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
     context = DataContext.get_current()
     context.enable_progress_bars = False
@@ -44,5 +45,8 @@ def report(ray: Any, settings: str) -> dict[str, Any]:
     api: Any = import_module("ray._private.internal_api")  # untyped; what `ray memory` prints
     state = api.get_state_from_address(ray.get_runtime_context().gcs_address)
     stats = api.get_memory_info_reply(state).store_stats
-    stored = {"stored_bytes": int(stats.cumulative_created_bytes)}
-    return {"library": f"ray {ray.__version__}", "settings": settings, **stored}
+    return {
+        "library": f"ray {ray.__version__}",
+        "settings": settings,
+        "stored_bytes": int(stats.cumulative_created_bytes),
+    }

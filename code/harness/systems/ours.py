@@ -16,8 +16,14 @@ ON_RAY = "ray"
 
 def job(task: Task, on_ray: bool) -> Mapping[str, Any]:
     """Embed the list."""
-    settings: dict[str, Any] = {"model": "null", "device": "cpu", "deduplicate": False}
-    settings |= {"batch": task.batch, "shard": task.shard, "service_ms": task.service_ms}
+    settings: dict[str, Any] = {
+        "model": "null",
+        "device": "cpu",
+        "deduplicate": False,
+        "batch": task.batch,
+        "shard": task.shard,
+        "service_ms": task.service_ms,
+    }
     start = partial(embed, task.source, task.out, console=Console(stderr=True), **settings)
     parts = f"{task.shard} images to a part"
     if not on_ray:

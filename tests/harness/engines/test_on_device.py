@@ -78,7 +78,8 @@ def test_spdl_copies_to_the_gpu_in_its_own_pipeline(monkeypatch: pytest.MonkeyPa
 
     class Builder:
         def pipe(self, op: Any, executor: Any = None, **_: Any) -> Any:
-            executors.extend([executor] * (executor is not None))
+            if executor is not None:
+                executors.append(executor)
             self.last = op
             return self
 

@@ -125,11 +125,11 @@ def test_estimates_and_costs_are_drawn_evenly() -> None:
 
 def test_compared_with_a_measured_run() -> None:
     timing = Timing(actor_start_s=10, shard_variation=0.1)
-    found = compare(120.0, 100.0, Images(20_000, 1000), 2, timing)
-    assert found.simulated_s == pytest.approx(120, rel=0.05)
-    assert found.low_s < found.simulated_s < found.high_s
-    assert found.error == pytest.approx(found.simulated_s / 120 - 1)
-    assert found.is_within
+    comparison = compare(120.0, 100.0, Images(20_000, 1000), 2, timing)
+    assert comparison.simulated_s == pytest.approx(120, rel=0.05)
+    assert comparison.low_s < comparison.simulated_s < comparison.high_s
+    assert comparison.error == pytest.approx(comparison.simulated_s / 120 - 1)
+    assert comparison.is_within
     assert not compare(240.0, 100.0, Images(20_000, 1000), 2, timing).is_within
     with pytest.raises(ValueError, match="wall_s=0"):
         compare(0, 100, Images(1, 1), 1, timing)

@@ -22,9 +22,9 @@ NULL = ModelSpec("null", weights="none")
 
 def cell(folder: Path, name: str, **params: Any) -> Cell:
     corpus = next(iter(made.plan(folder, "experiment=[cluster]").slices({"original": 3}).values()))
-    recipe, values = Recipe(name, batch_size=4), {**FEW, "system": name, **params}
     (folder / "work").mkdir()
-    return Cell("cluster", "cluster", name, 0, recipe, corpus, NULL, values)
+    values = FEW | {"system": name} | params
+    return Cell("cluster", "cluster", name, 0, Recipe(name, batch_size=4), corpus, NULL, values)
 
 
 def run(folder: Path, name: str, **params: Any) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def run(folder: Path, name: str, **params: Any) -> dict[str, Any]:
     if "no " in systems.SYSTEMS[name].installed():
         pytest.skip("make setup-cluster")
     measured = cluster.cluster(made_cell, folder / "work", no_progress)
-    return {**measured.values, **measured.samples}
+    return measured.values | dict(measured.samples)
 
 
 def test_list_of_links_some_damaged(tmp_path: Path) -> None:
@@ -55,13 +55,14 @@ def test_rate_is_between_first_and_last_batch() -> None:
 
 
 def test_rows_and_counts(tmp_path: Path) -> None:
-    for name, ids in (("a", ["0000000", "0000001"]), (".part/b", ["0000009"]), ("c", ["0000001"])):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        vectors = [[float(one), 1.0] for one in ids]
-        pq.write_table(pa.table({"id": ids, "vector": vectors}), tmp_path / f"{name}.parquet")
-    found = list(cluster.rows(tmp_path))
-    assert [name for name, _ in found] == ["0000000", "0000001", "0000001"]
-    assert {len(vector) for _, vector in found} == {8}
+    files = {"a": ["0000000", "0000001"], ".part/b": ["0000009"], "c": ["0000001"]}
+    for file, ids in files.items():
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        vectors = [[float(name), 1.0] for name in ids]
+        pq.write_table(pa.table({"id": ids, "vector": vectors}), tmp_path / f"{file}.parquet")
+    rows = list(cluster.rows(tmp_path))
+    assert [name for name, _ in rows] == ["0000000", "0000001", "0000001"]
+    assert {len(vector) for _, vector in rows} == {8}
     counts = cluster._counts(str(tmp_path), [0, 2, 3], [1])
     assert counts == {"lost": 2, "delivered": 1, "doubled": 1}
 
@@ -102,8 +103,7 @@ def test_a_damaged_file(name: str, tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 def test_a_killed_driver_loses_nothing(tmp_path: Path) -> None:
     kills = {"rounds": 1, "service_ms": 50, "limit_s": 120, "seed": 0}
-    one = cell(tmp_path, "ours", **kills)
-    values = cluster.killed(one, tmp_path / "work", no_progress).values
+    values = cluster.killed(cell(tmp_path, "ours", **kills), tmp_path / "work", no_progress).values
     driver = values["kills"]["driver"]
     assert [driver[name] for name in ("missing", "doubled", "different")] == [0, 0, 0]
     assert len(driver["lost_s"]) == 1

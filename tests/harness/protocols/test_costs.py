@@ -96,7 +96,7 @@ def test_a_step_begins_as_its_loader_delivers(
 
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
     cell = replace(cell_of("step"), recipe=replace(RECIPE, **choices), model=ModelSpec("vit"))
-    batch = costs._delivered(cell, 2)
+    batch = costs._noise(cell, 2)
     assert (batch.dtype, bool(pinning)) == (dtype, pinned)
     shape = (2, 224, 224, 3) if dtype == torch.uint8 else (2, 3, 224, 224)
     assert batch.shape == shape

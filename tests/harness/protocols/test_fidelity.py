@@ -13,6 +13,8 @@ from harness.corpora.manifest import Item
 from harness.engines.pipeline import load_stages
 from harness.protocols import fidelity
 from harness.protocols.fidelity import compare_loader_output, resized
+from harness.protocols.protocol import no_progress
+from harness.spec import Cell, Slice
 from tests.harness.engines.conftest import manifest_in
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.summary import PSNR_CEILING_DB
@@ -74,6 +76,21 @@ def test_references_are_made_once_for_the_same_images(
     compare()
     compare()
     assert made == [32, 32, 32, 16, 32]
-    monkeypatch.setattr(provenance, "code_digest", lambda: "other code")
+    monkeypatch.setattr(provenance, "code_digest", lambda timed: "other code")
     compare()
     assert len(made) == 6
+
+
+def test_fidelity_is_judged_image_by_image(corpus: Slice, tmp_path: Path) -> None:
+    recipes = [
+        {"name": "fast", "decoder": "simplejpeg", "resizer": "torch", "dct_scale": "auto"},
+        {"name": "area", "decoder": "pil", "resizer": "opencv", "interpolation": "area"},
+        {"name": "paper", "decoder": "pil", "resizer": "opencv", "interpolation": "linear"},
+    ]
+    reference, params = Recipe("reference"), {"recipes": recipes}
+    cell = Cell("fast", "fidelity", "fidelity", 0, reference, corpus, MODEL, params)
+    result = fidelity.fidelity(cell, tmp_path, no_progress).values["fidelity"]
+    assert result["area"]["psnr_loss_vs_area_db"] == 0.0
+    assert result["paper"]["psnr_gain_vs_paper_db"] == 0.0
+    assert result["fast"]["psnr_loss_vs_area_db"] < 0 < result["fast"]["psnr_gain_vs_paper_db"]
+    assert 0 < result["fast"]["max_abs_diff"] < result["paper"]["max_abs_diff"]

@@ -54,20 +54,36 @@ def test_processes_share_the_cores() -> None:
 def run(work: Path, rung: int, **changes: Any) -> dict[str, Any]:
     """A short pass of a rung on a mock ten times as fast as the source's; its values."""
     corpus = next(iter(made.plan(work, "experiment=[ladder]").slices({"original": 3}).values()))
-    params = {"rung": rung, "n": 24, "warm_up": 8, "rate": 0.0, "seed": 0, "page_cache": "warm"}
-    params |= {"download_ms": 17.0, "callback_ms": 5.0, "preprocess_ms": 6.3, "serve": {}}
-    params |= {"services": 0 if rung == 5 else 1}
+    params = {
+        "rung": rung,
+        "n": 24,
+        "warm_up": 8,
+        "rate": 0.0,
+        "seed": 0,
+        "page_cache": "warm",
+        "download_ms": 17.0,
+        "callback_ms": 5.0,
+        "preprocess_ms": 6.3,
+        "serve": {},
+        "services": 0 if rung == 5 else 1,
+    }
     model = replace(made.MODEL, name="null", service_ms=1.4, service_ms_per_image=3.4)
     recipe = Recipe("rung", workers=2, batch_size=8)
     cell = Cell("ladder", "ladder", "x", 0, recipe, corpus, model, params | changes)
     (work / "work").mkdir()
     measured = ladder(cell, work / "work", no_progress)
     assert sum(measured.samples["wall"]) > 0
-    return {**measured.values, **measured.samples}
+    return measured.values | dict(measured.samples)
 
 
 #: Of `wallclock serve`: the mock machine's module.
-SERVE = {"module": "harness.ladder.mock_module:MockMachine", "preprocess_ms": 6.3, "port": 0}
+SERVE = {
+    "module": "harness.ladder.mock_module:MockMachine",
+    "preprocess_ms": 6.3,
+    "step_ms_per_image": 3.4,
+    "port": 0,
+    "allow_private": "true",
+}
 
 
 @pytest.mark.slow
@@ -75,7 +91,7 @@ SERVE = {"module": "harness.ladder.mock_module:MockMachine", "preprocess_ms": 6.
 def test_every_request_is_answered_once(tmp_path: Path, rung: int) -> None:
     if rung == 5:
         pytest.importorskip("wallclock.service.start")
-    values = run(tmp_path, rung, serve={**SERVE, "allow_private": "true", "step_ms_per_image": 3.4})
+    values = run(tmp_path, rung, serve=SERVE)
     counts = {"n_loaded": 24, "n_requests": 32, "redeliveries": 0, "wasted": 0, "rung": rung}
     assert {name: values[name] for name in counts} == counts
     assert 0 < values["cpu_s"] < 60

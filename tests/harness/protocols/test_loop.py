@@ -24,7 +24,9 @@ class FakeLoader:
     """Batches of two images, each of which takes `load_ns` in one worker."""
 
     def __init__(self, clock: FakeClock, load_ns: int, failures: int = 0) -> None:
-        self.clock, self.load_ns, self.failures = clock, load_ns, failures
+        self.clock = clock
+        self.load_ns = load_ns
+        self.failures = failures
 
     def __iter__(self) -> Iterator[Batch]:
         for number in count():
@@ -78,15 +80,18 @@ def test_durations_add_up(load_ns: int, forward_ns: int, write_ns: int, limit: s
     loader = FakeLoader(clock, load_ns)
     result = run_pass(loader, after(5), no_progress, inference=step, clock=clock)
     assert (result.batches, result.images) == (5, 10)
-    one = load_ns + forward_ns + write_ns
-    assert result.wall_ns == 5 * one
+    batch_ns = load_ns + forward_ns + write_ns
+    assert result.wall_ns == 5 * batch_ns
     samples = {name: list(values) for name, values in result.samples.items() if values}
     assert samples == {
         "read": [3] * 10,
         "decode": [load_ns - 3] * 10,
-        **dict.fromkeys(("h2d", "d2h"), [0] * 5),
-        **{"wait": [load_ns] * 5, "forward": [forward_ns] * 5},
-        **{"serialize": [write_ns] * 5, "batch": [one] * 5},
+        "h2d": [0] * 5,
+        "d2h": [0] * 5,
+        "wait": [load_ns] * 5,
+        "forward": [forward_ns] * 5,
+        "serialize": [write_ns] * 5,
+        "batch": [batch_ns] * 5,
         "latency": [load_ns + forward_ns] * 10,  # until the vectors are there, not written
     }
     assert result.limited_by == limit

@@ -46,10 +46,10 @@ def test_memory_is_of_the_whole_tree() -> None:
     ready, done = context.Event(), context.Event()
 
     def hold() -> None:
-        held = bytearray(b"x" * (64 << 20))
+        memory = bytearray(b"x" * (64 << 20))
         ready.set()
         done.wait()
-        del held
+        del memory
 
     alone, child = ProcessTree().pss_mib(), context.Process(target=hold)
     child.start()
@@ -64,12 +64,11 @@ def test_competing_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     busy, clock = iter([10.0, 11.0, 11.0, 11.0 + 2e-11]), iter([0, 2, 0, 2])
     monkeypatch.setattr(protocol, "_busy_s", lambda: next(busy))
     monkeypatch.setattr(protocol, "perf_counter_ns", lambda: 1_000_000_000 * next(clock))
-    found = list[dict[str, float]]()
-    for _ in range(2):
-        found.append({})
-        with protocol.competing(found[-1]):
+    values: list[dict[str, float]] = [{}, {}]
+    for added in values:
+        with protocol.competing(added):
             pass
-    assert found == [{"other_cores": 0.5}, {"other_cores": 0.0}]
+    assert values == [{"other_cores": 0.5}, {"other_cores": 0.0}]
 
 
 @pytest.mark.parametrize("asked", ["warm", "cold"])

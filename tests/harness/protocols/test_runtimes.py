@@ -52,7 +52,7 @@ def test_one_cell(
 ) -> None:
     build, runs = forward.build, list[Any]()
 
-    def counted(request: forward.Request) -> forward.Network:
+    def counted(request: forward.NetworkRequest) -> forward.Network:
         network = build(request)
 
         def run(batch: Any) -> Any:
@@ -83,7 +83,7 @@ def test_wrong_vectors_are_seen(measure: Any, monkeypatch: pytest.MonkeyPatch) -
     """A runtime that skips a layer is fast; it is compared with a reference of its own."""
     build = forward.build
 
-    def lazy(request: forward.Request) -> forward.Network:
+    def lazy(request: forward.NetworkRequest) -> forward.Network:
         if request.compile == "compile":
             request.network.encoder.layer = request.network.encoder.layer[:-1]
         return build(replace(request, compile="none"))

@@ -102,7 +102,7 @@ def test_differences_of_stages_over_one_per_cent() -> None:
     for name, ns in (("decode", 4_000_000_000), ("forward", 5_950_000_000), ("read", 50_000_000)):
         with profiler.stage(name):
             clock.now += ns
-    theirs = {**dict.fromkeys(STAGES, 0.0), "decode": 5.0, "forward": 5.95, "read": 1.0}
+    theirs = dict.fromkeys(STAGES, 0.0) | {"decode": 5.0, "forward": 5.95, "read": 1.0}
     assert protocol.differences(profiler, theirs) == {
         "decode": pytest.approx(0.2),
         "forward": pytest.approx(0),
@@ -124,7 +124,7 @@ def test_stage_call_costs_half_of_contextlib() -> None:
 def test_calls_under_another_profiler(run: Callable[..., Any]) -> None:
     ours, theirs = run(CELL, MANIFEST, null_stages())
     images, batches = dict.fromkeys(STAGES[:4], 8), dict.fromkeys(STAGES[4:8], 2)
-    assert ours.counts == {**images, **batches, "serialize": 3}
+    assert ours.counts == images | batches | {"serialize": 3}
     assert set(theirs) == set(STAGES)
     assert min(theirs.values()) >= 0
 
@@ -175,7 +175,8 @@ def test_another_profiler_agrees(run: Callable[..., Any]) -> None:
     loading: dict[str, Any] = {name: slow(load, name) for name in ("read", "decode")}
     stages = replace(load, **loading), replace(device, forward=slow(device, "forward"))
     ours, theirs = run(CELL, MANIFEST, stages)
-    found = protocol.differences(ours, theirs)  # on a busy machine, of a stage without work too
+    # On a busy machine there is one of a stage without work, too.
+    differences = protocol.differences(ours, theirs)
     expected = dict.fromkeys(seconds, pytest.approx(0, abs=0.25))
-    assert {name: found[name] for name in seconds} == expected
+    assert {name: differences[name] for name in seconds} == expected
     assert min(theirs[name] for name in seconds) > theirs["resize"] >= 0

@@ -14,10 +14,10 @@ import pytest
 from harness.protocols import ceilings as protocol
 from harness.spec import Cell
 from tests.wallclock.test_clock import FakeClock
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import SINKS, ModelSpec, Recipe
 from wallclock.stages import sinks
-
-FORMATS = ("parquet", "lmdb", "npy", "jsonl")
+from wallclock.stages.sinks import lmdb as lmdb_sink
+from wallclock.stages.sinks import npy
 
 
 def cell_of(sink: str, fsync: bool = False) -> Cell:
@@ -32,7 +32,7 @@ def measured(cell: Cell, work: Path, clock: Callable[[], int] = perf_counter_ns)
 
 
 @pytest.mark.parametrize("fsync", [False, True])
-@pytest.mark.parametrize("sink", FORMATS)
+@pytest.mark.parametrize("sink", SINKS)
 def test_vectors_read_back(tmp_path: Path, sink: str, fsync: bool) -> None:
     result = measured(cell_of(sink, fsync), tmp_path)
     assert [result.values[name] for name in ("read_back", "n_vectors", "dim")] == [True, 300, 16]
@@ -45,7 +45,7 @@ def test_vectors_read_back(tmp_path: Path, sink: str, fsync: bool) -> None:
 
 
 @pytest.mark.parametrize("spoil", ["id", "vector", "order"])
-@pytest.mark.parametrize("sink", FORMATS)
+@pytest.mark.parametrize("sink", SINKS)
 def test_bit_is_seen(tmp_path: Path, monkeypatch: Any, sink: str, spoil: str) -> None:
     read = sinks.read
 
@@ -66,9 +66,9 @@ def test_bit_is_seen(tmp_path: Path, monkeypatch: Any, sink: str, spoil: str) ->
 
 def test_close_and_sync_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeClock()
-    close, sync = sinks._Npy.close, sinks.sync_folder
+    close, sync = npy.Npy.close, sinks.sync_folder
 
-    def slow_close(self: sinks._Npy) -> None:
+    def slow_close(self: npy.Npy) -> None:
         clock.now += 50
         close(self)
 
@@ -76,14 +76,14 @@ def test_close_and_sync_are_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         clock.now += 700
         sync(folder)
 
-    monkeypatch.setattr(sinks._Npy, "close", slow_close)
+    monkeypatch.setattr(npy.Npy, "close", slow_close)
     monkeypatch.setattr(sinks, "sync_folder", slow_sync)
     buffered, synced = (measured(cell_of("npy", fsync), tmp_path, clock) for fsync in (False, True))
     assert buffered.samples == {"write": [50], "fsync": []}
     assert synced.samples == {"write": [750], "fsync": [700]}
 
 
-@pytest.mark.parametrize("sink", FORMATS)
+@pytest.mark.parametrize("sink", SINKS)
 def test_sync_reaches_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sink: str) -> None:
     writer = sinks.make(sink, tmp_path, 4)
     writer.write(["a"], np.zeros((1, 4), np.float32))
@@ -108,7 +108,7 @@ def test_lmdb_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """LMDB says "Input/output error" for both; only a disk without room makes it a full one."""
     import lmdb
 
-    writer = sinks._Lmdb(tmp_path / "vectors.lmdb", 4)
+    writer = lmdb_sink.Lmdb(tmp_path / "vectors.lmdb", 4)
 
     broken = Mock(begin=Mock(side_effect=lmdb.Error("mdb_txn_commit: Input/output error")))
     monkeypatch.setattr(writer, "_environment", broken)

@@ -23,7 +23,8 @@ def cell_of(corpus: Slice) -> Cell:
 def test_every_cold_pass_reads_all_images_after_an_eviction(
     corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read, evict, events = readers.FileReader.__call__, readers.evict, list[str]()
+    read, evict = readers.FileReader.__call__, readers.evict
+    events: list[str] = []
 
     def evicting(root: Path, files: list[Path]) -> None:
         events.append("evict")
@@ -38,9 +39,9 @@ def test_every_cold_pass_reads_all_images_after_an_eviction(
     result = storage(cell_of(corpus), tmp_path, no_progress)
     counts = {name: len(passes) for name, passes in result.samples.items()}
     assert counts == {"cold-1": 2, "cold-4": 2, "warm": 1}
-    passes = [one.split() for one in " ".join(events).split("evict ")[1:]]
-    assert [len(set(one)) for one in passes] == [18] * 4
-    assert [len(one) for one in passes[:3]] == [result.values["n_loaded"]] * 3
+    passes = [ids.split() for ids in " ".join(events).split("evict ")[1:]]
+    assert [len(set(ids)) for ids in passes] == [18] * 4
+    assert [len(ids) for ids in passes[:3]] == [result.values["n_loaded"]] * 3
     assert result.values["n_warm"] == len(passes[3]) - 18
     assert result.values["mean_bytes"] > 100
     assert result.values["from_disk_share"] >= 0
@@ -49,6 +50,6 @@ def test_every_cold_pass_reads_all_images_after_an_eviction(
 def test_a_remote_store_has_no_page_cache(
     corpus: Slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "stored", lambda manifest: [])
+    monkeypatch.setattr(readers, "stored_files", lambda manifest: [])
     with pytest.raises(Unavailable, match="no image is in a local file"):
         storage(cell_of(corpus), tmp_path, no_progress)

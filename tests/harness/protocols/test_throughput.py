@@ -85,11 +85,11 @@ def test_images_in_order(corpus: Slice, tmp_path: Path, recipe: Recipe, prefetch
     if in_thread:
         assert (values["ring_batches"], len(values["workers"])) == (prefetched, 2)
         assert sum(worker["images"] for worker in values["workers"]) > 0
-    assert counts == {
-        **dict.fromkeys(("read", "decode", "resize", "latency"), n),
+    images = dict.fromkeys(("read", "decode", "resize", "latency"), n)
+    batches = dict.fromkeys((*DEVICE_STAGES, "wait", "batch"), n_batches)
+    assert counts == images | batches | {
         "normalize": 0 if in_thread else n,
         "assemble": 0 if in_thread else n_batches,
-        **dict.fromkeys((*DEVICE_STAGES, "wait", "batch"), n_batches),
         # Closing the file is a call of the sink's thread.
         "serialize": n_batches + 1 if in_thread else n_batches,
     }
@@ -160,7 +160,8 @@ def test_warm_up_drains_the_prefetch(workers: int, n: int, at_least: int, planne
     recipe = replace(PROCESSES, workers=workers, batch_size=10)
     warm, count, positions = plan_batches(n, recipe, at_least)
     assert (warm, count, len(positions)) == planned
-    assert positions[warm + count - 1][-1] == max(n, 10 * count * (at_least > 1)) - 1
+    measured = max(n, 10 * count) if at_least > 1 else n
+    assert positions[warm + count - 1][-1] == measured - 1
     assert {len(batch) for batch in (*positions[:warm], *positions[warm + count :])} == {10}
 
 

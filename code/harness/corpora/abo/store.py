@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from wallclock.errors import UserError
 from wallclock.fetch import TransientError, retry
-from wallclock.fetch.s3 import NoBucketError, ObjectInfo, S3Error, Store, connect
+from wallclock.fetch.s3 import Bucket, NoBucketError, ObjectInfo, S3Error, connect
 
 #: Seconds without any answer until the store counts as unreachable.
 CONNECT_DEADLINE_S = 8.0
@@ -36,7 +36,7 @@ class BucketSpec:
     read_timeout_s: float = 20.0
 
 
-class CorpusStore(Store):
+class CorpusStore(Bucket):
     """GETs without credentials, whatever the user's AWS files say.
 
     Raises:
@@ -67,7 +67,7 @@ class CorpusStore(Store):
         return urlsplit(self.spec.endpoint).netloc.rpartition("@")[2]
 
     def get(self, key: str, limit_bytes: int, write: Callable[[bytes], object]) -> ObjectInfo:
-        """As `Store.get`. Raises UserError: there is no such bucket."""
+        """As `Bucket.get`. Raises UserError: there is no such bucket."""
         try:
             return super().get(key, limit_bytes, write)
         except NoBucketError as error:

@@ -9,38 +9,56 @@ it is there to be compared with. `make setup-peers` installs them; one that is a
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ctypes.util import find_library
-from importlib import import_module, metadata
 
+from harness import peers
 from harness.corpora import readers
 from harness.corpora.manifest import Manifest
-from harness.engines.third_party._interface import LoaderSpec, Stream, ThirdPartyLoader, version
-from wallclock.errors import Unavailable, check_name
+from harness.engines.third_party._interface import LoaderSpec, Stream, ThirdPartyLoader
+from wallclock.errors import Unavailable, check_name, import_declared
 from wallclock.loader import Batch, Loader
 from wallclock.machine import usable_cores
 from wallclock.recipe import ModelSpec, Recipe
 
-#: One module a loader, in the order of tables.
-_MODULES = (
-    *("pil", "pil_draft", "imagecodecs", "kornia_rs", "pyvips", "torchvision", "torchcodec"),
-    *("hf_datasets", "litdata_raw", "dali", "dali_gpu", "spdl"),
+#: The modules of this package, each of which defines `LOADER`, in the order of tables.
+MODULES = (
+    "pil",
+    "pil_draft",
+    "imagecodecs",
+    "kornia_rs",
+    "pyvips",
+    "torchvision",
+    "torchcodec",
+    "hf_datasets",
+    "litdata_raw",
+    "dali",
+    "dali_gpu",
+    "spdl",
 )
-LOADERS: dict[str, ThirdPartyLoader] = {
-    loader.name: loader
-    for loader in (import_module(f"{__name__}.{module}").LOADER for module in _MODULES)
-}
+
+
+def _loaders() -> dict[str, ThirdPartyLoader]:
+    """Loaders by name. Raises TypeError: a module without a loader, or with another's name."""
+    loaders: dict[str, ThirdPartyLoader] = {}
+    for name in MODULES:
+        module = f"{__name__}.{name}"
+        loader: ThirdPartyLoader = import_declared(module, "LOADER", ThirdPartyLoader)
+        if loader.name in loaders:
+            raise TypeError(f"{module}: another loader is called {loader.name}, too")
+        loaders[loader.name] = loader
+    return loaders
+
+
+LOADERS = _loaders()
 
 
 def installed(name: str) -> str:
     """What is installed of a loader, for the key of its cells: once it is there, it is measured."""
-    versions = []
-    for distribution in LOADERS[name].distributions if name in LOADERS else ():
-        try:
-            versions.append(version(distribution))
-        except metadata.PackageNotFoundError:
-            versions.append(f"no {distribution}")
+    if name not in LOADERS:
+        return ""
+    versions = peers.installed(LOADERS[name].distributions)
     if name == "spdl":
-        versions.append(find_library("avcodec") or "no FFmpeg")
-    return ", ".join(versions)
+        versions += f", {find_library('avcodec') or 'no FFmpeg'}"
+    return versions
 
 
 @contextmanager
@@ -65,19 +83,36 @@ def open_loader(
     on_gpu = recipe.device == "cuda"
     spec = LoaderSpec(files, model.input_px, recipe.batch_size, workers, variant, on_gpu)
     with LOADERS[name].open(spec) as stream:
-        yield StreamLoader(name, workers, stream, [item.id for item in items])
+        ids = [item.id for item in items]
+        yield StreamLoader(name, workers, recipe.batch_size, stream, ids)
 
 
 class StreamLoader(Loader):
     """A third-party stream behind the interface of all loaders."""
 
-    def __init__(self, name: str, workers: int, stream: Stream, ids: Sequence[str]) -> None:
-        self.engine, self.workers = name, workers
+    def __init__(
+        self, name: str, workers: int, batch_size: int, stream: Stream, ids: Sequence[str]
+    ) -> None:
+        self.engine, self.workers, self._batch_size = name, workers, batch_size
         self.version, self.settings = stream.version, stream.settings
         self.prefetched, self.burst = stream.prefetched, stream.burst
         self._batches, self._ids = stream.batches, ids
 
     def __next__(self) -> Batch:
-        """The next batch."""
-        positions, images = next(self._batches)
+        """The next batch.
+
+        Raises RuntimeError: the stream ended, or delivered a batch of another size; it must do
+        neither, as the measurement counts full batches for as long as it likes.
+        """
+        try:
+            positions, images = next(self._batches)
+        except StopIteration:
+            raise RuntimeError(
+                f"loader {self.engine}: its stream ended; it must go over the files endlessly"
+            ) from None
+        if len(positions) != self._batch_size or len(images) != self._batch_size:
+            sizes = f"{len(positions)} positions and {len(images)} images"
+            raise RuntimeError(
+                f"loader {self.engine}: a batch of {sizes}; each must have {self._batch_size}"
+            )
         return Batch([self._ids[position] for position in positions], positions, images)

@@ -20,10 +20,10 @@ from harness.engines.third_party._interface import (
     ThirdPartyLoader,
     cycle,
 )
-from wallclock.stages.decode import Pixels
+from wallclock.stages.decode import PixelArray
 
 #: What the dataset reads, bytes of a JPEG as a rule, into a row of a batch: uint8 (px, px, 3).
-Load: TypeAlias = Callable[[Any, Pixels], None]
+Load: TypeAlias = Callable[[Any, PixelArray], None]
 #: The side of the square and the variant → the function, made in the process that calls it.
 Make: TypeAlias = Callable[[int, str], Load]
 
@@ -114,7 +114,7 @@ def _open(
         batches._shutdown_workers()
 
 
-def antialiased(pixels: Pixels, px: int) -> Pixels:
+def antialiased(pixels: PixelArray, px: int) -> PixelArray:
     """Uint8 (h, w, 3) to uint8 (px, px, 3) by torch's bilinear filter, antialiased."""
     import torch
 

@@ -33,7 +33,8 @@ def open_stream(spec: LoaderSpec, decoder: str = "cpu") -> Iterator[Stream]:
     """
     pipeline = _build(spec, decoder)
     resize = "resize on the CPU" if decoder == "cpu" else "resize on the GPU"
-    resize += ", .gpu()" * (spec.on_gpu and decoder == "cpu")
+    if spec.on_gpu and decoder == "cpu":
+        resize += ", .gpu()"
     settings = (
         f"readers.file, decoders.image {decoder}, {resize}, num_threads={spec.workers}, "
         f"prefetch_queue_depth={_PREFETCH}, uint8"
@@ -61,7 +62,8 @@ def _open(spec: LoaderSpec) -> Iterator[Stream]:
 
 
 def _dynamic_batches(spec: LoaderSpec, dynamic: Any) -> Iterator[Images]:
-    positions, rgb = list(range(len(spec.files))), import_or_unavailable("nvidia.dali.types").RGB
+    positions = list(range(len(spec.files)))
+    rgb = import_or_unavailable("nvidia.dali.types").RGB
     reader = dynamic.readers.File(files=list(spec.files), labels=positions)
     while True:
         for data, labels in reader.next_epoch(batch_size=spec.batch_size):
@@ -69,16 +71,14 @@ def _dynamic_batches(spec: LoaderSpec, dynamic: Any) -> Iterator[Images]:
                 data, device="cpu", output_type=rgb, adjust_orientation=False
             )
             images = dynamic.resize(images, resize_x=spec.input_px, resize_y=spec.input_px)
-            own = np.asarray(dynamic.as_tensor(labels)).ravel().tolist()
-            yield own, np.asarray(dynamic.as_tensor(images))
+            batch_positions = np.asarray(dynamic.as_tensor(labels)).ravel().tolist()
+            yield batch_positions, np.asarray(dynamic.as_tensor(images))
 
 
 def _build(spec: LoaderSpec, decoder: str) -> Any:
     dali = import_or_unavailable("nvidia.dali")
-    fn, types = (
-        import_or_unavailable("nvidia.dali.fn"),
-        import_or_unavailable("nvidia.dali.types"),
-    )
+    fn = import_or_unavailable("nvidia.dali.fn")
+    types = import_or_unavailable("nvidia.dali.types")
 
     @dali.pipeline_def(  # type: ignore[untyped-decorator]
         batch_size=spec.batch_size,

@@ -12,7 +12,7 @@ import numpy as np
 from harness.engines.third_party._interface import LoaderSpec, version
 from harness.engines.third_party._torch import FileDataset, Load, Make, dataloader
 from harness.peers import import_or_unavailable
-from wallclock.stages.decode import Pixels
+from wallclock.stages.decode import PixelArray
 
 
 class _ImageColumn(FileDataset):
@@ -31,7 +31,7 @@ class _ImageColumn(FileDataset):
 def _make(px: int, variant: str) -> Load:
     from PIL import Image
 
-    def load(image: Image.Image, row: Pixels) -> None:
+    def load(image: Image.Image, row: PixelArray) -> None:
         row[...] = np.asarray(image.resize((px, px), Image.Resampling.BILINEAR))
 
     return load

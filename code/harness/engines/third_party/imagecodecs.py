@@ -8,7 +8,7 @@ does not antialias.
 from harness.engines.third_party._interface import version
 from harness.engines.third_party._torch import Load, antialiased, dataloader
 from harness.peers import import_or_unavailable
-from wallclock.stages.decode import Pixels
+from wallclock.stages.decode import PixelArray
 
 _RESIZES = {
     "torch": "interpolate(bilinear, antialias)",
@@ -23,7 +23,7 @@ def _make(px: int, variant: str) -> Load:
     codecs = import_or_unavailable("imagecodecs")
     flag = cv2.INTER_LINEAR if variant == "linear" else cv2.INTER_AREA
 
-    def load(data: bytes, row: Pixels) -> None:
+    def load(data: bytes, row: PixelArray) -> None:
         pixels = codecs.jpeg8_decode(data, outcolorspace="RGB")
         if variant in ("", "torch"):
             row[...] = antialiased(pixels, px)

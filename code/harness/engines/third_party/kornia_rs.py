@@ -7,14 +7,14 @@ interpolations on uint8, `antialias` shapes bicubic and lanczos; bilinear does n
 from harness.engines.third_party._interface import version
 from harness.engines.third_party._torch import Load, antialiased, dataloader
 from harness.peers import import_or_unavailable
-from wallclock.stages.decode import Pixels
+from wallclock.stages.decode import PixelArray
 
 
 def _make(px: int, variant: str) -> Load:
     library = import_or_unavailable("kornia_rs")
     interpolation = variant or "torch"
 
-    def load(data: bytes, row: Pixels) -> None:
+    def load(data: bytes, row: PixelArray) -> None:
         pixels = library.io.decode_image_jpegturbo(data, "rgb")
         if interpolation == "torch":
             row[...] = antialiased(pixels, px)

@@ -10,7 +10,7 @@ import numpy as np
 
 from harness.engines.third_party._interface import version
 from harness.engines.third_party._torch import Load, dataloader
-from wallclock.stages.decode import Pixels
+from wallclock.stages.decode import PixelArray
 
 #: Blocks of 16 MiB that Pillow keeps: an original of 5 MP takes two, converted or not.
 _BLOCKS = 8
@@ -24,7 +24,7 @@ def make(px: int, variant: str) -> Load:
     if variant == "blocks":
         getattr(Image, "core").set_blocks_max(_BLOCKS)  # noqa: B009 - not in its type stubs
 
-    def load(data: bytes, row: Pixels) -> None:
+    def load(data: bytes, row: PixelArray) -> None:
         image = Image.open(io.BytesIO(data)).convert("RGB")
         row[...] = np.asarray(image.resize((px, px), Image.Resampling.BILINEAR))
 

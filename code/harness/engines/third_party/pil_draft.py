@@ -12,7 +12,7 @@ import numpy as np
 
 from harness.engines.third_party._interface import version
 from harness.engines.third_party._torch import Load, dataloader
-from wallclock.stages.decode import Pixels
+from wallclock.stages.decode import PixelArray
 
 _THUMBNAIL_GAP = 2.0
 
@@ -25,7 +25,7 @@ def load_function(px: int, variant: str) -> Load:
     gap = _THUMBNAIL_GAP if variant == "thumbnail" else None
     side = px * (gap or float(variant or 1))
 
-    def load(data: bytes, row: Pixels) -> None:
+    def load(data: bytes, row: PixelArray) -> None:
         image = Image.open(io.BytesIO(data))
         _, box = image.draft("RGB", (side, side)) or (None, None)  # type: ignore[arg-type]
         full = image.convert("RGB")

@@ -12,7 +12,7 @@ import numpy as np
 from harness.engines.third_party._interface import version
 from harness.engines.third_party._torch import Load, dataloader
 from harness.peers import import_or_unavailable
-from wallclock.stages.decode import Pixels, Scaling
+from wallclock.stages.decode import PixelArray, Scaling
 
 #: How far above the target `thumbnail` lets libjpeg scale; it leaves the rest to the filter.
 _MARGIN = 2.0
@@ -25,11 +25,11 @@ def _make(px: int, variant: str) -> Load:
     library.cache_set_max(0)
     image_class, scaling = library.Image, Scaling(px, _MARGIN)
 
-    def thumbnail(data: bytes) -> Pixels:
+    def thumbnail(data: bytes) -> PixelArray:
         image = image_class.thumbnail_buffer(data, px, height=px, size="force", no_rotate=True)
         return _rgb(image)
 
-    def linear(data: bytes) -> Pixels:
+    def linear(data: bytes) -> PixelArray:
         header = image_class.jpegload_buffer(data)
         width, height = header.width, header.height
         shrink = scaling.denominator(width, height)
@@ -40,13 +40,13 @@ def _make(px: int, variant: str) -> Load:
 
     decode = linear if variant == "linear" else thumbnail
 
-    def load(data: bytes, row: Pixels) -> None:
+    def load(data: bytes, row: PixelArray) -> None:
         row[...] = decode(data)
 
     return load
 
 
-def _rgb(image: Any) -> Pixels:
+def _rgb(image: Any) -> PixelArray:
     colour = image if image.bands == 3 else image.colourspace("srgb")
     return np.asarray(colour.numpy())
 

@@ -42,8 +42,9 @@ def _open(spec: LoaderSpec) -> Iterator[Stream]:
     settings = (
         f"{'load_image_batch' if by_batch else by_image}, concurrency={spec.workers}, "
         f"num_threads={spec.workers}, sink of {_SINK}, scale {_algorithm(spec)}, uint8"
-        f"{', transfer_tensor_h2d' * spec.on_gpu}"
     )
+    if spec.on_gpu:
+        settings += ", transfer_tensor_h2d"
     with copier, pipeline.auto_stop():
         burst = spec.workers if by_batch else 1
         prefetched = spec.workers + _SINK + 2
@@ -51,8 +52,9 @@ def _open(spec: LoaderSpec) -> Iterator[Stream]:
 
 
 def _algorithm(spec: LoaderSpec) -> str:
-    accurate = "+accurate_rnd+full_chroma_inp+full_chroma_int"
-    return "bilinear" + accurate * spec.variant.endswith("accurate")
+    if spec.variant.endswith("accurate"):
+        return "bilinear+accurate_rnd+full_chroma_inp+full_chroma_int"
+    return "bilinear"
 
 
 def _scale_filter(media: Any, spec: LoaderSpec) -> Any:

@@ -7,13 +7,13 @@ from harness.engines.third_party._interface import version
 from harness.engines.third_party._torch import Load, antialiased, dataloader
 from harness.engines.third_party.torchvision import HINT
 from harness.peers import import_or_unavailable
-from wallclock.stages.decode import Pixels
+from wallclock.stages.decode import PixelArray
 
 
 def _make(px: int, variant: str) -> Load:
     decoders = import_or_unavailable("torchcodec.decoders", hint=HINT)
 
-    def load(data: bytes, row: Pixels) -> None:
+    def load(data: bytes, row: PixelArray) -> None:
         row[...] = antialiased(decoders.decode_jpeg(data).permute(1, 2, 0).numpy(), px)
 
     return load

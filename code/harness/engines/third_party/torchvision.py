@@ -6,7 +6,7 @@ https://docs.pytorch.org/vision/stable/transforms.html: uint8 tensors resize fas
 from harness.engines.third_party._interface import version
 from harness.engines.third_party._torch import Load, dataloader
 from harness.peers import import_or_unavailable
-from wallclock.stages.decode import Pixels
+from wallclock.stages.decode import PixelArray
 
 HINT = "its wheel is built for a CUDA build of torch"
 
@@ -17,7 +17,7 @@ def _make(px: int, variant: str) -> Load:
     io = import_or_unavailable("torchvision.io", hint=HINT)
     functional = import_or_unavailable("torchvision.transforms.v2.functional", hint=HINT)
 
-    def load(data: bytes, row: Pixels) -> None:
+    def load(data: bytes, row: PixelArray) -> None:
         encoded = torch.frombuffer(bytearray(data), dtype=torch.uint8)
         pixels = io.decode_jpeg(encoded, mode=io.ImageReadMode.RGB)
         row[...] = functional.resize(pixels, [px, px]).permute(1, 2, 0).numpy()

@@ -1,0 +1,82 @@
+"""A whole job in a process of its own: started, sampled every second, and timed."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter_ns
+
+from harness import provenance
+
+#: Between two samples.
+PERIOD_S = 1.0
+
+
+@dataclass(frozen=True)
+class JobRun:
+    """A job's process that has ended.
+
+    `began`: Unix time at its start. `wall_ns`: nanoseconds from there to its end. `status`: of its
+    exit. `output`: what it wrote to standard output and standard error.
+    """
+
+    began: float
+    wall_ns: int
+    status: int
+    output: str
+
+
+def no_sample(pid: int) -> None:
+    """A sampler that reads nothing."""
+
+
+def run_job(
+    command: Sequence[str],
+    output: Path,
+    sample: Callable[[int], object] = no_sample,
+    *,
+    own_session: bool = False,
+) -> JobRun:
+    """Run a command that imports this checkout's packages; return its times and output.
+
+    Args:
+        output: the file that gets standard output and standard error while it runs.
+        sample: called with the process id, every second from another thread.
+        own_session: whether the process leads a session, of which nothing survives its end.
+    """
+    with output.open("w", encoding="utf-8") as file, ThreadPoolExecutor(1) as pool:
+        began = time.time()
+        start = perf_counter_ns()
+        process = subprocess.Popen(
+            command,
+            stdout=file,
+            stderr=file,
+            env=os.environ | {"PYTHONPATH": str(provenance.CODE)},
+            start_new_session=own_session,
+        )
+        ended = threading.Event()
+        sampler = pool.submit(_sample_until, ended, sample, process.pid)
+        try:
+            # Without a time limit: `wait` with one polls, up to 50 ms late.
+            status = process.wait()
+            wall_ns = perf_counter_ns() - start
+        finally:
+            ended.set()
+            process.kill()
+            process.wait()
+            if own_session:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        sampler.result()
+    return JobRun(began, wall_ns, status, output.read_text(encoding="utf-8", errors="replace"))
+
+
+def _sample_until(ended: threading.Event, sample: Callable[[int], object], pid: int) -> None:
+    while not ended.wait(PERIOD_S):
+        sample(pid)

@@ -1,0 +1,68 @@
+"""A job in its own process: times, output, samples, and nothing left behind."""
+
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness import jobs
+
+
+def command(program: str) -> list[str]:
+    return [sys.executable, "-c", program]
+
+
+def test_times_and_output_of_a_process(tmp_path: Path) -> None:
+    before = time.time()
+    program = "import harness, sys, time; time.sleep(0.2); print('out'); sys.exit('no')"
+    run = jobs.run_job(command(program), tmp_path / "output.txt")
+    assert run.status == 1
+    assert sorted(run.output.split()) == ["no", "out"]
+    assert before <= run.began <= time.time() - 0.2
+    assert 0.2 <= run.wall_ns / 1e9 <= time.time() - before
+
+
+def test_samples_are_taken_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "PERIOD_S", 0.01)
+    output, sampled = tmp_path / "output.txt", list[tuple[bool, str]]()
+
+    def sample(pid: int) -> None:
+        sampled.append((psutil.pid_exists(pid), output.read_text()))
+
+    run = jobs.run_job(
+        command("print('x', flush=True); import time; time.sleep(1)"), output, sample
+    )
+    assert run.status == 0
+    assert (True, "x\n") in sampled
+
+
+def test_an_error_of_the_sampler_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "PERIOD_S", 0.01)
+
+    def sample(pid: int) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        jobs.run_job(command("import time; time.sleep(0.2)"), tmp_path / "output.txt", sample)
+
+
+def test_nothing_survives_a_session(tmp_path: Path) -> None:
+    program = (
+        "import subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "print(child.pid)"
+    )
+    run = jobs.run_job(command(program), tmp_path / "output.txt", own_session=True)
+    deadline = time.monotonic() + 10
+    while is_running(int(run.output)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
