@@ -91,9 +91,16 @@ def tiny_run(run_main: RunMain, tmp_path_factory: pytest.TempPathFactory) -> Run
     base = tmp_path_factory.mktemp("tiny")
     out, figures = base / "data", base / "figures"
     arguments = (
-        *("--n", "2", "--experiment", "serial,cpu", "repeats=1", "model=null", "device=cpu"),
+        "--n",
+        "2",
+        "--experiment",
+        "serial,cpu",
+        "repeats=1",
+        "model=null",
+        "device=cpu",
         "experiment.serial.recipes=[{name: pil, decoder: pil, resizer: pil}]",
-        *(f"out={out}", f"figures={figures}"),
+        f"out={out}",
+        f"figures={figures}",
     )
     done = run_main(*arguments, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -21,7 +21,8 @@ class Device:
 
     def __init__(self) -> None:
         self.clock = FakeClock()
-        self.device_ns = self.waits = 0
+        self.device_ns = 0
+        self.waits = 0
         self.blocking = False
         self.made: list[Stream] = []
 
@@ -73,16 +74,18 @@ class Event:
     """An event, which must be waited for before its time is read."""
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False) -> None:
-        self.reached, self.at, self.stream = False, 0, Stream.current
+        self.reached = False
+        self.at = 0
+        self.stream = Stream.current
         Stream.device.blocking = blocking
 
     def record(self) -> None:
         self.stream, queued_at = Stream.current, Stream.device.clock.now
 
-        def passed() -> None:
+        def mark_reached() -> None:
             self.reached, self.at = True, Stream.device.spend(queued_at, 0)
 
-        self.stream.put(passed)
+        self.stream.put(mark_reached)
 
     def reach(self) -> None:
         while not self.reached:
@@ -100,7 +103,7 @@ class Event:
 
 
 @contextmanager
-def entered(stream: Stream) -> Iterator[None]:
+def enter_stream(stream: Stream) -> Iterator[None]:
     before, Stream.current = Stream.current, stream
     yield
     Stream.current = before
@@ -108,10 +111,12 @@ def entered(stream: Stream) -> Iterator[None]:
 
 def install(monkeypatch: pytest.MonkeyPatch) -> Device:
     """Put such a device in the place of torch.cuda's."""
-    Stream.device = device = Device()
-    Stream.current = default = Stream()
+    device = Device()
+    Stream.device = device
+    default = Stream()
+    Stream.current = default
     device.made.clear()
-    fakes = {"Stream": Stream, "Event": Event, "stream": entered}
+    fakes = {"Stream": Stream, "Event": Event, "stream": enter_stream}
     fakes |= {"synchronize": lambda: None, "current_stream": lambda: default}
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)

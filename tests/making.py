@@ -15,7 +15,9 @@ def picture(width: int = 64, height: int = 48, seed: int = 0) -> Pixels:
     """A smooth RGB gradient with a hard-edged box, different for each seed."""
     rng = np.random.default_rng(seed)
     x, y = np.linspace(0, 1, width)[None, :, None], np.linspace(0, 1, height)[:, None, None]
-    low, right, down = rng.uniform(20, 80, 3), rng.uniform(0, 90, 3), rng.uniform(0, 80, 3)
+    low = rng.uniform(20, 80, 3)
+    right = rng.uniform(0, 90, 3)
+    down = rng.uniform(0, 80, 3)
     pixels = low + right * x + down * y
     pixels[height // 4 : height // 2, width // 4 : width // 2] = rng.uniform(0, 255, 3)
     return pixels.astype(np.uint8)

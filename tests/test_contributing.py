@@ -1,4 +1,4 @@
-"""A decoder, a loader and an experiment are added exactly as CONTRIBUTING.md says."""
+"""What CONTRIBUTING.md adds, as it stands there, works in a copy of the checkout."""
 
 import os
 import re
@@ -9,64 +9,147 @@ from pathlib import Path
 
 import pytest
 
-from harness import records
+from paper import claims
 from paper.csvfile import read_table
 from tests import making
 from tests.conftest import ROOT
+from tests.test_recipe_fields import COLUMNS, READ
 
-PACKAGE = "code/wallclock"
-DECODE, LOADERS = f"{PACKAGE}/stages/decode", f"{PACKAGE}/engines/third_party"
-FILES = (f"{DECODE}/toy.py", f"{LOADERS}/toy.py", "experiments/toy.py", "conf/experiment/toy.yaml")
+#: What a copy has: the code, its tests without their data, and what they read.
+FOLDERS = ("code", "experiments", "conf", "data/paper", "tests")
+FILES = ("pyproject.toml", "requirements.lock")
+#: The tests that see a new decoder, loader, sink and field: by the structure, and by its name.
+TESTS = (
+    "tests/test_layers.py",
+    "tests/test_recipe_fields.py",
+    "tests/harness/test_registries.py",
+    "tests/harness/engines/test_loaders.py",
+    "tests/wallclock/stages/test_decode.py",
+    "tests/wallclock/stages/test_sinks.py",
+    "tests/wallclock/job/test_embed.py",
+)
+SELECTED = (
+    "toy or test_recipe_fields or test_registries or circles or harness_uses or underscored"
+    " or decoders_state_themselves or red_and_gray or truncated"
+)
 
 
-def block(path: str) -> str:
-    """The fenced code block that begins with a comment naming `path`."""
+def blocks() -> list[tuple[str, str, str]]:
+    """Language, path and text of the blocks that begin with a comment naming a file."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    (code,) = re.findall(rf"```\w+\n# {re.escape(path)}\n(.*?)```", text, re.DOTALL)
-    return str(code)
+    return re.findall(r"```(\w+)\n# ([\w./]+)\n(.*?)```", text, re.DOTALL)
+
+
+def patched(text: str, edit: str) -> str:
+    """A file's text after an edit: lines that begin with a space, + and -."""
+    lines = [line for line in edit.splitlines(keepends=True) if line.strip()]
+    before = "".join(line[1:] for line in lines if line[0] != "+")
+    after = "".join(line[1:] for line in lines if line[0] != "-")
+    if not before:
+        return text + after
+    assert text.count(before) == 1, f"{text.count(before)} places in it have:\n{before}"
+    return text.replace(before, after)
 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the project with the three toys."""
+    """A copy of the checkout with all that CONTRIBUTING.md adds."""
     copy = tmp_path_factory.mktemp("tree")
-    for folder in ("code", "experiments", "conf", "data/paper"):
-        ignore = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / folder, copy / folder, ignore=ignore)
-    shutil.copy(ROOT / "requirements.lock", copy)
-    for path in FILES:
-        (copy / path).write_text(block(path), encoding="utf-8")
-    for registry in (DECODE, LOADERS):
-        init = copy / registry / "__init__.py"
-        text, count = re.subn(r"(?<=\n_MODULES = \()", '"toy", ', init.read_text(encoding="utf-8"))
-        assert count == 1, "one line"
-        init.write_text(text, encoding="utf-8")
+    ignored = shutil.ignore_patterns("__pycache__", "fixtures")
+    for folder in FOLDERS:
+        shutil.copytree(ROOT / folder, copy / folder, ignore=ignored)
+    for name in FILES:
+        shutil.copy(ROOT / name, copy)
+    for language, path, text in blocks():
+        if language == "diff":
+            text = patched((copy / path).read_text(encoding="utf-8"), text)
+        else:
+            assert not (copy / path).exists(), f"{path} is no new file"
+        (copy / path).write_text(text, encoding="utf-8")
     return copy
 
 
-@pytest.mark.slow
-def test_toys_run(tree: Path) -> None:
-    paths = os.pathsep.join((str(tree / "code"), str(tree)))
-    images = tree / "images"
-    images.mkdir()
-    (images / "0.jpg").write_bytes(making.jpeg())
-    command = [sys.executable, "code/main.py", "--quick", "model=null", "device=cpu", "repeats=1"]
-    command += ["corpus=folder", f"corpus.path={images}", "corpus.image_set=small_256"]
-    command += ["--experiment", "toy,decoders,frontier", "loader_seconds=0.01"]
-    command += ["experiment.toy.decoders=[toy]", "experiment.toy.recipe.workers=0"]
-    command += ["experiment.frontier.all_variants=true"]  # in two rounds
-    command += ["experiment.frontier.systems=[toy]", "experiment.decoders.decoders=[toy]"]
-    environment = {**os.environ, "PYTHONPATH": paths}
-    done = subprocess.run(
-        command, cwd=tree, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+def start(tree: Path, name: str, *arguments: str) -> subprocess.Popen[str]:
+    """Start Python in the copy; what it prints goes to `name`.txt."""
+    paths = os.pathsep.join([str(tree / "code"), str(tree)])
+    with (tree / f"{name}.txt").open("w", encoding="utf-8") as printed:
+        return subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=tree,
+            env={**os.environ, "PYTHONPATH": paths},
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
 
-    def statuses(csv: str, column: str) -> set[tuple[str, str]]:
-        return {(row[column], row["status"]) for row in read_table(tree / "data" / csv)}
 
-    assert statuses("toy.csv", "decoder") == {("toy", "ok")}
-    assert statuses("decoder-comparison.csv", "decoder") == {("toy", "ok")}
-    assert statuses("frontier.csv", "library") == {("toy 1.0", "ok")}
-    cells = records.load_experiment(tree / "data" / "runs", "frontier")
-    assert ["search" in one.cell.params for one in cells] == [True, True, False]
+@pytest.fixture(scope="module")
+def printed(tree: Path) -> dict[str, str]:
+    """What the project's tests and a run print in the copy. Both run at once, and succeed."""
+    (tree / "images").mkdir()
+    (tree / "images" / "0.jpg").write_bytes(making.jpeg())
+    tests = ["-m", "pytest", "-v", "-p", "no:cacheprovider", "-k", SELECTED, *TESTS]
+    command = ["code/main.py", "--quick", "model=null", "device=cpu", "repeats=1"]
+    command += ["corpus=folder", f"corpus.path={tree / 'images'}", "corpus.image_set=small_256"]
+    command += ["--experiment", "toy"]
+    recipe = {"workers": 0, "sink": "toy", "resize_threads": 2}
+    command += [f"experiment.toy.recipe.{name}={value}" for name, value in recipe.items()]
+    processes = {"tests": start(tree, "tests", *tests), "run": start(tree, "run", *command)}
+    try:
+        codes = {name: process.wait(timeout=100) for name, process in processes.items()}
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.wait()
+    texts = {name: (tree / f"{name}.txt").read_text(encoding="utf-8") for name in processes}
+    for name, code in codes.items():
+        assert code == 0, texts[name]
+    return texts
+
+
+def test_every_section_has_its_files() -> None:
+    names = [path for _, path, _ in blocks()]
+    assert len(names) == len(set(names)) + 1, "recipe.py is edited for a sink and for a field"
+    assert sum(name.endswith("toy.py") for name in names) == 5
+
+
+def test_structure_and_tests(printed: dict[str, str]) -> None:
+    """The layers, the registries, and the project's own tests of what was added."""
+    passed = re.findall(r"^(\S+) PASSED", printed["tests"], re.MULTILINE)
+    for name in (
+        "test_packages_point_one_way[harness.decoders.toy]",
+        "test_it_is_a_column_or_the_reason_is_said[resize_threads]",
+        "test_every_module_is_a_decoder",
+        "test_images_match_their_positions[toy-]",
+        "test_decoders_state_themselves",
+        "test_red_and_gray",
+        "test_round_trip[toy]",
+        "test_killed_before_every_change_of_the_folder[toy]",
+    ):
+        assert any(test.endswith(f"::{name}") for test in passed), name
+
+
+def test_the_experiment_runs(tree: Path, printed: dict[str, str]) -> None:
+    """With the decoder, the sink and the field; its table, figure, sentence and verdict."""
+    rows = read_table(tree / "data" / "toy.csv")
+    columns = ("decoder", "sink", "resize_threads", "status")
+    assert {tuple(row[name] for name in columns) for row in rows} == {
+        ("pil", "toy", "2", "ok"),
+        ("toy", "toy", "2", "ok"),
+    }
+    figures = {path.suffix for path in (tree / "figures").glob("fig-22-toy.*")}
+    assert figures == {".pdf", ".png", ".svg"}
+    verdicts = {row["id"]: row for row in read_table(tree / "data" / "claims.csv")}
+    verdict = verdicts["toy-speedup"]
+    assert verdict["ours"]
+    assert verdict["verdict"] == claims.NOT_APPLICABLE
+    assert "mock model" in verdict["reason"]
+    assert printed["run"].splitlines()[-1].startswith("the toy decoder makes it ")
+
+
+def test_a_field_without_its_reader_and_column_fails() -> None:
+    """The last section adds both; without them tests/test_recipe_fields.py fails."""
+    (edit,) = [text for _, path, text in blocks() if "recipe.py" in path and ": Positive" in text]
+    (field,) = re.findall(r"^\+ +(\w+): Positive", edit, re.MULTILINE)
+    assert field not in READ
+    assert field not in COLUMNS

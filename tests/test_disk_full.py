@@ -63,9 +63,16 @@ def test_full_disk_is_one_line_and_the_next_run_resumes(
         (images / f"{seed}.jpg").write_bytes(making.jpeg(seed=seed))
     out, figures = small_disk / "data", small_disk / "figures"
     arguments = (
-        *("--experiment", "cpu", "corpus=folder", f"corpus.path={images}", "repeats=3"),
-        *("model=null", "device=cpu", f"experiment.cpu.recipe.sink={sink}"),
-        *(f"out={out}", f"figures={figures}"),
+        "--experiment",
+        "cpu",
+        "corpus=folder",
+        f"corpus.path={images}",
+        "repeats=3",
+        "model=null",
+        "device=cpu",
+        f"experiment.cpu.recipe.sink={sink}",
+        f"out={out}",
+        f"figures={figures}",
     )
     filler = fill(small_disk, leave)
     done = run_main(*arguments)
@@ -74,18 +81,18 @@ def test_full_disk_is_one_line_and_the_next_run_resumes(
     (line,) = done.stderr.strip().splitlines()
     assert line.startswith("wallclock: ")
     assert "no space left" in line.lower()
-    check_whole(out)
+    check_files(out)
     before = {path.parent.name for path in out.glob("runs/*/*/COMPLETE")}
     filler.unlink()
     again = run_main(*arguments)
     assert again.returncode == 0, again.stderr
     assert f"{3 - len(before)} cells measured, {len(before)} reused" in again.stdout
-    check_whole(out)
+    check_files(out)
     assert [row["status"] for row in read_table(out / cpu.CSV)] == ["ok"]
     assert not list(small_disk.rglob("*.tmp"))
 
 
-def check_whole(out: Path) -> None:
+def check_files(out: Path) -> None:
     """Every file can be read to its end; a folder without COMPLETE is no record."""
     for path in out.glob("*.csv"):
         assert read_columns(path)

@@ -20,8 +20,15 @@ from tests import making
 
 ROOT = provenance.ROOT
 DOCUMENTS = (
-    *("README.md", "ARCHITECTURE.md", "REPRODUCE.md", "CONTRIBUTING.md", "CHANGELOG.md"),
-    *("docs/decisions.md", "docs/service.md", "docs/cluster.md"),
+    "README.md",
+    "ARCHITECTURE.md",
+    "REPRODUCE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "docs/decisions.md",
+    "docs/embed.md",
+    "docs/service.md",
+    "docs/cluster.md",
     "data/reference/amd-epyc-2-cores/README.md",
 )
 #: `<!--=expression-->1,234.5`, and `<!--=expression-->3.0 %` for a fraction of 0.03.
@@ -134,7 +141,7 @@ def table(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def selected(row: dict[str, str], conditions: str) -> bool:
+def meets(row: dict[str, str], conditions: str) -> bool:
     for condition in filter(None, conditions.split("; ")):
         column, negated, value = re.fullmatch(r"(\w+)(!?)=(.*)", condition).groups()  # type: ignore[union-attr]
         if (row[column] == value) == bool(negated):
@@ -146,7 +153,7 @@ def value_of(term: str) -> float:
     match = TERM.fullmatch(term)
     assert match, f"cannot read {term!r}"
     function, name, conditions, column = match.groups()
-    cells = [row[column] for row in table(name) if selected(row, conditions)]
+    cells = [row[column] for row in table(name) if meets(row, conditions)]
     if function == "count":
         return len(cells)
     # A row without a measurement has no value to compare.
@@ -157,7 +164,7 @@ def value_of(term: str) -> float:
     return statistics.median(values) if function == "median" else max(values)
 
 
-def shown(body: str, text: str, percent: str) -> str:
+def format_value(body: str, text: str, percent: str) -> str:
     """The value of a marker's expression, as precise as `text`."""
     first, *rest = [value_of(term) for term in sources().get(body, body).split(" / ")]
     value = first / rest[0] if rest else first
@@ -170,8 +177,10 @@ def shown(body: str, text: str, percent: str) -> str:
 def test_marked_numbers(name: str) -> None:
     markers = MARKED.findall(text_of(name))
     assert len(markers) == text_of(name).count("<!--="), "a marker without a number"
-    wrong = {body: text for body, text, percent in markers if shown(body, text, percent) != text}
-    assert not wrong, {body: shown(body, text, "") for body, text in wrong.items()}
+    wrong = {
+        body: text for body, text, percent in markers if format_value(body, text, percent) != text
+    }
+    assert not wrong, {body: format_value(body, text, "") for body, text in wrong.items()}
 
 
 def test_documents_mark_their_numbers() -> None:
@@ -183,9 +192,9 @@ def test_documents_mark_their_numbers() -> None:
 
 def test_expressions() -> None:
     rate, share = "claims[id=baseline-rate].paper_value", "claims[id=cpu-forward-share].paper_value"
-    assert shown(rate, "169", "") == "168"
-    assert shown(share, "99.4", " %") == "99.5"
-    assert shown(f"{rate} / claims[id=cpu-rate].paper_value", "129", "") == "129"
+    assert format_value(rate, "169", "") == "168"
+    assert format_value(share, "99.4", " %") == "99.5"
+    assert format_value(f"{rate} / claims[id=cpu-rate].paper_value", "129", "") == "129"
     assert value_of("count claims[experiment=cpu; unit!=fraction].id") == 3
     with pytest.raises(AssertionError, match="rows match"):
         value_of("claims[experiment=cpu].paper_value")
@@ -197,8 +206,12 @@ def test_expressions() -> None:
 def claim_line(claim: claims.Claim) -> str:
     """A claim's row in REPRODUCE.md."""
     allowed = "at most" if claim.tolerance is None else f"± {claim.tolerance:.0%}"
-    where = {"any": "anywhere", "cuda": "any CUDA GPU", "t4-gpu": "a Tesla T4"} | {
-        **{"t4": "a Tesla T4 beside 16 cores", "abo": "the paper's images"}
+    where = {
+        "any": "anywhere",
+        "cuda": "any CUDA GPU",
+        "t4-gpu": "a Tesla T4",
+        "t4": "a Tesla T4 beside 16 cores",
+        "abo": "the paper's images",
     }
     paper = f"{claim.paper_value:g} {claim.unit}"
     parts = (claim.id, claim.experiment, claim.csv, paper, allowed, where[claim.needs])

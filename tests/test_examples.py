@@ -30,14 +30,17 @@ def test_both_loops_give_the_same_batches(folder: Path) -> None:
 
 
 def test_training_goes_on_where_it_stopped(folder: Path, capsys: Any) -> None:
+    def positions() -> list[str]:
+        lines = capsys.readouterr().out.splitlines()
+        return [line.rpartition(", positions ")[2] for line in lines]
+
     train.main(str(folder))
-    whole = [line.rpartition(", positions ")[2] for line in capsys.readouterr().out.splitlines()]
-    assert len(whole) == 9
+    uninterrupted = positions()
+    assert len(uninterrupted) == 9
     (folder / "checkpoint-0.pt").unlink()
     train.main(str(folder), stop_after=4)
     train.main(str(folder))
-    resumed = [line.rpartition(", positions ")[2] for line in capsys.readouterr().out.splitlines()]
-    assert resumed == whole
+    assert positions() == uninterrupted
 
 
 def test_augmented_loops_have_the_same_shapes(folder: Path) -> None:

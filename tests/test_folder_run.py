@@ -39,7 +39,8 @@ VALID = {
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
     folder = tmp_path / "Käse, (1)"
-    for name, data in {**VALID, **{name: data for name, (_, data) in BROKEN.items()}}.items():
+    files = VALID | {name: data for name, (_, data) in BROKEN.items()}
+    for name, data in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
@@ -136,9 +137,18 @@ def test_peak_memory_is_flat_from_500_to_5000_images(run_main: RunMain, tmp_path
     for n in (500, 5_000):
         out = tmp_path / f"data {n}"
         done = run_main(
-            *("--experiment", "serial", "--n", f"{n}", "corpus=folder", f"corpus.path={images}"),
-            *("corpus.image_set=small_256", "repeats=1", "model=null", "device=cpu"),
-            *(f"out={out}", f"figures={tmp_path / 'figures'}"),
+            "--experiment",
+            "serial",
+            "--n",
+            f"{n}",
+            "corpus=folder",
+            f"corpus.path={images}",
+            "corpus.image_set=small_256",
+            "repeats=1",
+            "model=null",
+            "device=cpu",
+            f"out={out}",
+            f"figures={tmp_path / 'figures'}",
             env={"MALLOC_MMAP_THRESHOLD_": "65536"},
             timeout=600,
         )

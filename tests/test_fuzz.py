@@ -16,6 +16,7 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 
+from harness import decoders
 from harness.corpora.manifest import Item, Manifest
 from harness.corpora.readers import FileReader
 from harness.engines import pipeline
@@ -31,20 +32,16 @@ LIMITS = Limits(max_pixels=4_000_000)
 MODEL = ModelSpec("null", "none", input_px=32)
 RECIPES = [
     Recipe(
-        f"{name}-{resizer}",
-        name,
+        f"{decoder.name}-{resizer}",
+        decoder.name,
         resizer,
         interpolation,
-        dct_scale=scale,
+        dct_scale="auto" if decoder.scales else "full",
         engine=engine,
         normalize_on="device",
     )
-    for name, scale in (
-        ("pil", "auto"),
-        ("opencv", "full"),
-        ("turbojpeg", "auto"),
-        ("simplejpeg", "auto"),
-    )
+    for decoder in decoders.DECODERS.values()
+    if not decoder.optional
     for resizer, interpolation, engine in (
         ("pil", "bilinear", "dataloader"),
         ("opencv", "area", "serial"),
@@ -121,7 +118,7 @@ def _load(recipe: Recipe, root: Path) -> Load:
 def judge(data: bytes, recipes: Sequence[tuple[str, Load]]) -> str:
     """`refused` by vetting, `accepted` by all, or which recipes failed on what vetting accepted."""
     try:
-        item = Item("a", "a").described(validate(data, LIMITS))
+        item = Item("a", "a").with_header(validate(data, LIMITS))
     except ImageError as error:
         return "refused" if " at 0x" not in error.reason else error.reason
     failed = []

@@ -35,8 +35,9 @@ needs_prometheus = pytest.mark.skipif(
 
 def test_every_metric_exists() -> None:
     panels = json.loads((FOLDER / "dashboard.json").read_text("utf-8"))["panels"]
-    shown = [target["expr"] for panel in panels for target in panel["targets"]]
-    words = re.findall(r"\bwallclock[_:][\w:]+", " ".join([*shown, *(r["expr"] for r in RULES)]))
+    expressions = [target["expr"] for panel in panels for target in panel["targets"]]
+    expressions += [rule["expr"] for rule in RULES]
+    words = re.findall(r"\bwallclock[_:][\w:]+", " ".join(expressions))
     histogram = {f"wallclock_stage_seconds_{part}" for part in ("bucket", "count", "sum")}
     exported = {f"wallclock_{name}" for name in monitor.METRICS} | histogram
     assert {*words} <= exported | {rule["record"] for rule in RULES if "record" in rule}
@@ -47,9 +48,9 @@ def test_every_alert_is_tested_both_ways() -> None:
     """That it fires, and that it does not."""
     tests = yaml.safe_load((FOLDER / "rules_test.yml").read_text("utf-8"))["tests"]
     checks = [check for test in tests for check in test["alert_rule_test"]]
-    found = {(check["alertname"], "exp_alerts" in check) for check in checks}
+    tested = {(check["alertname"], "exp_alerts" in check) for check in checks}
     alerts = {rule["alert"] for rule in RULES if "alert" in rule}
-    assert found == {(alert, fires) for alert in alerts for fires in (True, False)}
+    assert tested == {(alert, fires) for alert in alerts for fires in (True, False)}
 
 
 @pytest.mark.slow
@@ -91,7 +92,7 @@ def prometheus(folder: Path, target_port: int) -> Iterator[str]:
         server.wait(30)
 
 
-def asked(address: str, path: str) -> Any:
+def query(address: str, path: str) -> Any:
     try:
         with urlopen(f"{address}/api/v1/{path}", timeout=5) as answer:
             return json.load(answer)["data"]
@@ -104,7 +105,7 @@ def asked(address: str, path: str) -> Any:
 def test_an_alert_fires_when_a_job_stalls(tmp_path: Path) -> None:
     """A loop of our profiler: no alert while it works, `WallclockStalled` after it stops."""
     profiler = StageProfiler()
-    exporter = monitor.serve(0, monitor.Loop.of(profiler))
+    exporter = monitor.serve(0, monitor.Loop.from_profiler(profiler))
 
     def work_until(done: Any, limit_s: float) -> None:
         end = time.monotonic() + limit_s
@@ -117,20 +118,22 @@ def test_an_alert_fires_when_a_job_stalls(tmp_path: Path) -> None:
         with prometheus(tmp_path, exporter.port) as address:
 
             def rate() -> float:
-                found = asked(address, "query?query=wallclock:images:rate")
-                return float(found["result"][0]["value"][1]) if found and found["result"] else 0.0
+                answer = query(address, "query?query=wallclock:images:rate")
+                if not (answer and answer["result"]):
+                    return 0.0
+                return float(answer["result"][0]["value"][1])
 
-            def firing() -> set[str]:
-                alerts = (asked(address, "alerts") or {"alerts": []})["alerts"]
+            def firing_alerts() -> set[str]:
+                alerts = (query(address, "alerts") or {"alerts": []})["alerts"]
                 return {a["labels"]["alertname"] for a in alerts if a["state"] == "firing"}
 
             work_until(lambda: rate() > 0, limit_s=60)
             since = time.monotonic()
             work_until(lambda: time.monotonic() > since + 8, limit_s=60)
-            assert "WallclockStalled" not in firing()
+            assert "WallclockStalled" not in firing_alerts()
             end = time.monotonic() + 60
-            while "WallclockStalled" not in firing():
-                assert time.monotonic() < end, asked(address, "alerts")
+            while "WallclockStalled" not in firing_alerts():
+                assert time.monotonic() < end, query(address, "alerts")
                 time.sleep(0.2)
     finally:
         exporter.close()

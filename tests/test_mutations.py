@@ -138,7 +138,8 @@ def as_graph(patch: Patch) -> None:
 
         def run(batch: Any) -> Any:
             if not made:
-                made.append(graph := pytorch.CudaGraph(step, batch.clone()))
+                graph = pytorch.CudaGraph(step, batch.clone())
+                made.append(graph)
                 graph._graph.replay = lambda: graph._output.copy_(step(graph._input))
             return made[0](batch)
 
@@ -264,8 +265,8 @@ def test_the_gate_fails_for_a_mutation_only(
 ) -> None:
     recipe, change = (INTACT | MUTATIONS)[name]
     change(monkeypatch)
-    found = fault(recipe, manifest, tmp_path)
-    assert found == "" if name in INTACT else found.startswith("cosine ")
+    message = fault(recipe, manifest, tmp_path)
+    assert message == "" if name in INTACT else message.startswith("cosine ")
 
 
 def test_a_scaled_image_squeezed_fails_the_gate(tmp_path: Path, monkeypatch: Patch) -> None:

@@ -4,7 +4,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -13,43 +12,53 @@ from paper import check, claims, diff, publish, report, terminal
 from wallclock.errors import UserError
 
 _DATA = provenance.ROOT / "data"
-_FLAGS: dict[str, dict[str, Any]] = {
-    "out": {"type": Path, "default": _DATA, "help": "the folder of tables"},
-    "figures": {"type": Path, "default": provenance.ROOT / "figures"},
-    "a": {"type": Path, "help": "a folder of CSVs"},
-    "b": {"type": Path, "help": "another"},
-    "tolerance": {"type": float, "default": 0.25, "help": "relative, for timings (default 0.25)"},
-    "reference": {"type": Path, "help": "one run; default: every one in data/reference"},
-    "write": {"action": "store_true", "help": "write what the records make instead of comparing"},
-    "pack": {
-        "type": Path,
-        "nargs": "+",
-        "metavar": "RUNS",
-        "help": "first pack the records in these folders into --reference; writes",
-    },
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; 0, or 1 where folders differ or the request cannot be met."""
-    parser = argparse.ArgumentParser(prog="python -m paper", description=__doc__)
-    commands = parser.add_subparsers(required=True)
-    for run, flags in {
-        _figures: ("out", "figures"),
-        _diff: ("out", "a", "b", "tolerance"),
-        _report: ("out", "figures"),
-        _check: ("reference", "write", "pack"),
-    }.items():
-        command = commands.add_parser(run.__name__.strip("_"), help=run.__doc__)
-        command.set_defaults(run=run)
-        for name in flags:
-            command.add_argument(f"--{name}", **_FLAGS[name])
-    options = parser.parse_args(arguments)
+    options = _parser().parse_args(arguments)
     try:
         return int(options.run(options, Console()))
     except UserError as error:
         print(f"wallclock: {error}", file=sys.stderr)
         return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m paper", description=__doc__)
+    commands = parser.add_subparsers(required=True)
+
+    command = commands.add_parser("figures", help=_figures.__doc__)
+    command.set_defaults(run=_figures)
+    _add_folders(command)
+
+    command = commands.add_parser("diff", help=_diff.__doc__)
+    command.set_defaults(run=_diff)
+    command.add_argument("--out", type=Path, default=_DATA, help="the folder of tables")
+    command.add_argument("--a", type=Path, help="a folder of CSVs")
+    command.add_argument("--b", type=Path, help="another")
+    tolerance = "relative, for timings (default 0.25)"
+    command.add_argument("--tolerance", type=float, default=0.25, help=tolerance)
+
+    command = commands.add_parser("report", help=_report.__doc__)
+    command.set_defaults(run=_report)
+    _add_folders(command)
+
+    command = commands.add_parser("check", help=_check.__doc__)
+    command.set_defaults(run=_check)
+    reference = "one run; default: every one in data/reference"
+    command.add_argument("--reference", type=Path, help=reference)
+    write = "write what the records make instead of comparing"
+    command.add_argument("--write", action="store_true", help=write)
+    pack = "first pack the records in these folders into --reference; writes"
+    command.add_argument("--pack", type=Path, nargs="+", metavar="RUNS", help=pack)
+    return parser
+
+
+def _add_folders(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--out", type=Path, default=_DATA, help="the folder of tables")
+    figures = provenance.ROOT / "figures"
+    command.add_argument("--figures", type=Path, default=figures, help="the folder of figures")
 
 
 def _figures(options: argparse.Namespace, console: Console) -> int:
@@ -60,8 +69,8 @@ def _figures(options: argparse.Namespace, console: Console) -> int:
     terminal.print_results(published.tables, console)
     for rendering in published.renderings:
         files = ", ".join(path.name for path in rendering.paths)
-        line = f"{rendering.stem}: {files or f'not made: {rendering.skipped}'}"
-        terminal.print_line(line, console)
+        outcome = files or f"not made: {rendering.skipped}"
+        terminal.print_line(f"{rendering.stem}: {outcome}", console)
     return 0
 
 
@@ -93,11 +102,14 @@ def _check(options: argparse.Namespace, console: Console) -> int:
     folder = _DATA / "reference"
     references = [options.reference] if options.reference else check.references(folder)
     if not references:
-        raise UserError(f"no reference run in {folder}; give one: check --reference DIR")
+        raise UserError(
+            f"no reference run in {folder}; give one: python -m paper check --reference DIR"
+        )
     if options.pack:
         if not options.reference:
             raise UserError(
-                "--pack needs the folder to write: check --pack RUNS [RUNS ...] --reference DIR"
+                "--pack needs the folder to write: "
+                "python -m paper check --pack RUNS [RUNS ...] --reference DIR"
             )
         records.pack(options.pack, options.reference / records.ARCHIVE)
     status = 0
@@ -107,9 +119,10 @@ def _check(options: argparse.Namespace, console: Console) -> int:
             terminal.print_line(f"{reference}: {n_files} files written from its records", console)
             continue
         differences = check.check(reference)
-        status |= bool(differences)
-        words = ", but for these files:" if differences else ", byte for byte"
-        terminal.print_line(f"{reference}: as its records make it{words}", console)
+        if differences:
+            status = 1
+        result = ", but for these files:" if differences else ", byte for byte"
+        terminal.print_line(f"{reference}: as its records make it{result}", console)
         for name, difference in differences.items():
             terminal.print_line(f"{name}  {difference}", console)
     return status

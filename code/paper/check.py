@@ -82,10 +82,15 @@ def _files(folder: Path) -> dict[str, bytes]:
 def _first_difference(committed: bytes, rebuilt: bytes, width: int = 60) -> str:
     """The first line that differs, from shortly before its difference."""
     texts = [data.decode("utf-8", "replace").split("\n") for data in (committed, rebuilt)]
-    for number, pair in enumerate(zip_longest(*texts, fillvalue="(no such line)"), start=1):
+    pairs = zip_longest(*texts, fillvalue="(no such line)")
+    for number, pair in enumerate(pairs, start=1):
         if pair[0] != pair[1]:
             differing = (i for i, (a, b) in enumerate(zip_longest(*pair)) if a != b)
             start = max(0, next(differing) - width // 3)
-            one, other = (f"{'…' if start else ''}{line[start : start + width]}" for line in pair)
-            return f"differs in line {number}\n  committed  {one}\n  rebuilt    {other}"
+            before, after = (_excerpt(line, start, width) for line in pair)
+            return f"differs in line {number}\n  committed  {before}\n  rebuilt    {after}"
     return "differs"
+
+
+def _excerpt(line: str, start: int, width: int) -> str:
+    return f"{'…' if start else ''}{line[start : start + width]}"

@@ -28,14 +28,30 @@ from wallclock.errors import UserError
 CLAIMS = _paper_values.CLAIMS
 CSV = "claims.csv"
 
-HELD, DIFFERS, CANNOT_TELL = "held", "differs", "cannot tell"
-NOT_APPLICABLE, NOT_RUN = "not applicable", "not run"
+HELD = "held"
+DIFFERS = "differs"
+CANNOT_TELL = "cannot tell"
+NOT_APPLICABLE = "not applicable"
+NOT_RUN = "not run"
 #: In the order in which they are counted and printed.
 VERDICTS = (HELD, DIFFERS, CANNOT_TELL, NOT_APPLICABLE, NOT_RUN)
 #: Columns of the table of verdicts.
 COLUMNS = (
-    *("id", "experiment", "csv", "row", "column", "paper_value", "unit"),
-    *("ours", "ours_min", "ours_max", "ratio", "verdict", "reason", "statement", "note"),
+    "id",
+    "experiment",
+    "csv",
+    "row",
+    "column",
+    "paper_value",
+    "unit",
+    "ours",
+    "ours_min",
+    "ours_max",
+    "ratio",
+    "verdict",
+    "reason",
+    "statement",
+    "note",
 )
 
 #: A tolerance includes its end: 0.63 is within 0.05 of 0.58, though not in binary fractions.
@@ -102,8 +118,10 @@ def load(path: Path) -> list[Claim]:
     """Read the claims; the tests hold that none contradicts itself."""
     claims = []
     for row in read_table(path):
-        values: dict[str, Any] = {**row, "tolerance": number(row["tolerance"])}
-        claims.append(Claim(**{**values, "paper_value": float(row["paper_value"])}))
+        values: dict[str, Any] = dict(row)
+        values["tolerance"] = number(row["tolerance"])
+        values["paper_value"] = float(row["paper_value"])
+        claims.append(Claim(**values))
     return claims
 
 
@@ -112,13 +130,18 @@ def judge(claims: Sequence[Claim], tables_dir: Path) -> list[Verdict]:
 
     Raises UserError if a table lacks a claim's column, or holds several rows for one claim.
     """
-    tables = _Tables(tables_dir, {claim.csv: claim.experiment for claim in claims})
+    tables = _MeasuredTables(tables_dir, {claim.csv: claim.experiment for claim in claims})
     return [_judge(claim, tables) for claim in claims]
 
 
 def write(verdicts: Sequence[Verdict], path: Path) -> None:
     """Write the verdicts as a table with the columns `COLUMNS`."""
     write_table(path, COLUMNS, [_as_row(verdict) for verdict in verdicts])
+
+
+def cells_of(selector: str) -> list[tuple[str, str]]:
+    """Column and value of each cell that a selector names; none for a row's number."""
+    return _PAIR.findall(selector)
 
 
 def select(rows: Sequence[Row], selector: str) -> Row | None:
@@ -130,7 +153,7 @@ def select(rows: Sequence[Row], selector: str) -> Row | None:
     """
     if selector.isdecimal() and int(selector) > 0:
         return rows[int(selector) - 1] if len(rows) >= int(selector) else None
-    cells = _PAIR.findall(selector)
+    cells = cells_of(selector)
     if not cells:
         raise ValueError(f"'{selector}' is neither a row's number nor column=value pairs")
     matching = [row for row in rows if all(row.get(column) == value for column, value in cells)]
@@ -139,11 +162,13 @@ def select(rows: Sequence[Row], selector: str) -> Row | None:
     return matching[0] if matching else None
 
 
-class _Tables:
+class _MeasuredTables:
     """The tables of one folder, each read once."""
 
     def __init__(self, folder: Path, experiments: Mapping[str, str]) -> None:
-        self._folder, self._experiments, self._read = folder, experiments, cache(read_table)
+        self._folder = folder
+        self._experiments = experiments
+        self._read = cache(read_table)
 
     def row(self, csv: str, selector: str, default: str) -> Row:
         """The measured row of a claim; `default`: the experiment of a table that no claim owns."""
@@ -157,9 +182,9 @@ class _Tables:
             raise UserError(f"{path}: {error}; delete it and run {command}") from error
         if row is None:
             raise _NoNumberError(f"no row '{selector}' in {csv}; run {command}")
-        if (status := row.get("status")) != "ok":
+        if row.get("status") != "ok":
             reason = f": {row['reason']}" if row.get("reason") else ""
-            raise _NoNumberError(f"{status or 'no status'}{reason}")
+            raise _NoNumberError(f"{row.get('status') or 'no status'}{reason}")
         if row.get("origin") == "paper":
             raise _NoNumberError(f"the row is the paper's, not a measurement; run {command}")
         return row
@@ -172,7 +197,7 @@ class _Tables:
         return int(json.loads(path.read_text(encoding="utf-8"))["machine"]["cores"])
 
 
-def _judge(claim: Claim, tables: _Tables) -> Verdict:
+def _judge(claim: Claim, tables: _MeasuredTables) -> Verdict:
     try:
         rows = [tables.row(claim.csv, claim.row, claim.experiment)]
         if claim.kind == "ratio":
@@ -181,7 +206,8 @@ def _judge(claim: Claim, tables: _Tables) -> Verdict:
         ours = _ours(claim, rows)
     except _NoNumberError as missing:
         return Verdict(claim, None, NOT_RUN, str(missing))
-    if obstacle := _obstacle(claim, rows[0], tables.cores(claim.csv)):
+    obstacle = _obstacle(claim, rows[0], tables.cores(claim.csv))
+    if obstacle:
         return Verdict(claim, ours, NOT_APPLICABLE, obstacle)
     low, high = _interval(claim, ours, rows)
     verdict, difference = _compare(claim, ours, low, high)
@@ -196,9 +222,9 @@ def _interval(claim: Claim, ours: float, rows: Sequence[Row]) -> tuple[float, fl
 
     A column without limits of its own, such as seconds for 100,000 images, has the wall time's.
     """
-    factors = [_spread(claim.column, row) for row in rows]
-    (below, above), *over = factors
-    for low, high in over:
+    below, above = _spread(claim.column, rows[0])
+    for denominator in rows[1:]:
+        low, high = _spread(claim.column, denominator)
         below, above = below / high, above / low
     return ours * below, ours * above
 
@@ -206,34 +232,43 @@ def _interval(claim: Claim, ours: float, rows: Sequence[Row]) -> tuple[float, fl
 def _spread(column: str, row: Row) -> tuple[float, float]:
     """The lowest and the highest repeat over the value that the row shows; 1, 1 for one repeat."""
     for name in (column, "wall_s"):
-        value, low, high = (number(row.get(name + end) or "") for end in ("", "_min", "_max"))
+        value = number(row.get(name) or "")
+        low, high = (number(row.get(f"{name}_{end}") or "") for end in ("min", "max"))
         if value and low and high and not column.endswith("_share"):
             return low / value, high / value
     return 1.0, 1.0
 
 
-def _check_alike(claim: Claim, row: Row, over: Row) -> None:
+def _check_alike(claim: Claim, numerator: Row, denominator: Row) -> None:
     """A ratio of unlike runs says nothing about either; the CPU's baseline is over the GPU's."""
-    for column in ("device", "corpus", "image_set")[claim.experiment == "cpu" :]:
-        one, other = row.get(column, ""), over.get(column, "")
-        if one and other and one != other:
-            raise _NoNumberError(f"the two rows are of unlike runs: {column} {one} and {other}")
+    columns = ["corpus", "image_set"]
+    if claim.experiment != "cpu":
+        columns.insert(0, "device")
+    for column in columns:
+        above, below = numerator.get(column, ""), denominator.get(column, "")
+        if above and below and above != below:
+            raise _NoNumberError(f"the two rows are of unlike runs: {column} {above} and {below}")
 
 
 def _ours(claim: Claim, rows: Sequence[Row]) -> float:
-    values = []
+    """Our number: the cell of the first row, of a ratio over that of the second."""
+    cells = []
     for csv, row in zip((claim.csv, claim.over_csv), rows, strict=False):
         try:
-            values.append(number(row[claim.column]))
+            cells.append(number(row[claim.column]))
         except (KeyError, ValueError) as error:
             cited = f"column {claim.column}, which the claim {claim.id} cites"
             raise UserError(f"{csv}: no number in the {cited}: {error}") from error
-    if None in values:
+    scale = SCALES.get(claim.unit, 1.0)
+    values = [scale * cell for cell in cells if cell is not None]
+    if len(values) < len(cells):
         raise _NoNumberError(f"the cell {claim.column} is empty")
-    value, *over = (SCALES.get(claim.unit, 1.0) * (value or 0.0) for value in values)
-    if 0.0 in over:
+    if len(values) == 1:
+        return values[0]
+    numerator, denominator = values
+    if denominator == 0:
         raise _NoNumberError(f"cannot divide by a {claim.column} of 0")
-    return value / over[0] if over else value
+    return numerator / denominator
 
 
 def _obstacle(claim: Claim, row: Row, cores: int) -> str:
@@ -264,10 +299,10 @@ def _compare(claim: Claim, ours: float, low: float, high: float) -> tuple[str, s
         part = min(paper, 1 - paper) if claim.kind == "share" else paper
         margin = claim.tolerance * part + _ROUNDING
         lower, upper = paper - margin, paper + margin
-        of = " of the smaller part" if claim.kind == "share" else ""
+        basis = " of the smaller part" if claim.kind == "share" else ""
         side = "within" if lower <= ours <= upper else "beyond"
-        off = signed_percent((ours - paper) / part)
-        text = f"{off}{of}, {side} {100 * claim.tolerance:.3g} %"
+        error = signed_percent((ours - paper) / part)
+        text = f"{error}{basis}, {side} {100 * claim.tolerance:.3g} %"
     if lower <= low and high <= upper:
         return HELD, text
     if high < lower or upper < low:
@@ -279,19 +314,34 @@ def _caveats(claim: Claim, rows: Sequence[Row]) -> list[str]:
     """Conditions that a reader must know with the number."""
     corpus = rows[0].get("corpus", "")
     origins = [row.get(f"{claim.column}_origin", row.get("origin")) for row in rows]
-    caveats = {
-        f"on {corpus} images": corpus not in ("", "abo"),
-        "extrapolated": "extrapolated" in origins,
-        "pixels not compared": any(row.get("gate") == "not checked" for row in rows),
-    }
-    return [text for text, holds in caveats.items() if holds]
+    caveats = []
+    if corpus not in ("", "abo"):
+        caveats.append(f"on {corpus} images")
+    if "extrapolated" in origins:
+        caveats.append("extrapolated")
+    if any(row.get("gate") == "not checked" for row in rows):
+        caveats.append("pixels not compared")
+    return caveats
 
 
 def _as_row(verdict: Verdict) -> dict[str, object]:
     claim = verdict.claim
-    row = {name: getattr(claim, name) for name in COLUMNS if hasattr(claim, name)}
-    names = ("ours", "ours_min", "ours_max", "ratio", "verdict", "reason")
-    row |= {name: getattr(verdict, name) for name in names}
-    csvs = dict.fromkeys(filter(None, [claim.csv, claim.over_csv]))
-    rows = filter(None, [claim.row, claim.over_row])
-    return row | {"csv": " / ".join(csvs), "row": " / ".join(rows)}
+    csvs = dict.fromkeys(csv for csv in (claim.csv, claim.over_csv) if csv)
+    selectors = [selector for selector in (claim.row, claim.over_row) if selector]
+    return {
+        "id": claim.id,
+        "experiment": claim.experiment,
+        "csv": " / ".join(csvs),
+        "row": " / ".join(selectors),
+        "column": claim.column,
+        "paper_value": claim.paper_value,
+        "unit": claim.unit,
+        "ours": verdict.ours,
+        "ours_min": verdict.ours_min,
+        "ours_max": verdict.ours_max,
+        "ratio": verdict.ratio,
+        "verdict": verdict.verdict,
+        "reason": verdict.reason,
+        "statement": claim.statement,
+        "note": claim.note,
+    }

@@ -11,6 +11,7 @@ import struct
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,53 +28,50 @@ from paper.terminal import print_table
 from wallclock.errors import UserError, check_name, first_line
 from wallclock.stages import sinks
 from wallclock.stages.sinks import Vectors
-from wallclock.summary import (
-    NEIGHBOURS,
-    ROUNDING,
-    Indices,
-    cosine,
-    neighbours_kept,
-    row_blocks,
-    unit_length,
-)
+from wallclock.summary import NEIGHBOURS, Indices, cosine, misplaced, neighbours_kept, unit_length
 
 #: Exit status where a measure is outside its limit.
 OUTSIDE = 3
 COLUMNS = ("measure", "value", "limit", "within", "n", "ids", "a_vectors", "b_vectors", "dim")
 #: Measure → the default of its limit: the most that may be, or for a float the least.
 LIMITS: dict[str, int | float] = {
-    **{"missing in A": 0, "missing in B": 0, "duplicates": 0, "invalid": 0, "misplaced": 0},
-    **{"cosine p50": 0.9999, "cosine p1": 0.999, "cosine min": 0.99, "recall@10": 0.95},
+    "missing in A": 0,
+    "missing in B": 0,
+    "duplicates": 0,
+    "invalid": 0,
+    "misplaced": 0,
+    "cosine p50": 0.9999,
+    "cosine p1": 0.999,
+    "cosine min": 0.99,
+    "recall@10": 0.95,
 }
-#: Ids that a cell and the terminal name; vectors that are tested for another's place.
-_NAMED, _SHOWN, _SUSPECTS = 10, 2, 1000
+#: At most so many ids are in a cell of compare.csv, and on a line of the terminal.
+_IDS_IN_CELL = 10
+_IDS_ON_LINE = 2
+#: Vectors that are tested for another's place.
+_SUSPECTS = 1000
 #: Rows of a block, for cosines in float64.
-_ROWS = 1 << 14
+_BLOCK_ROWS = 1 << 14
 
 #: What the readers of the formats raise for a file that is something else.
 _UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error, lmdb.Error)
 
-#: A measure's value, the ids that it is about, and of how many vectors it is.
-_Found = tuple[float | None, Sequence[str], int]
+
+@dataclass(frozen=True)
+class _Measure:
+    """What one measure of `LIMITS` came to."""
+
+    #: None where nothing could be measured.
+    value: float | None = None
+    #: The ids that it is about, the worst first.
+    ids: Sequence[str] = ()
+    #: Of how many vectors it is.
+    n: int = 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare two files; 0 within all limits, 3 outside one, 1 if the request cannot be met."""
-    parser = argparse.ArgumentParser(prog="python -m paper.compare", description=__doc__)
-    parser.add_argument(
-        "--a", type=Path, required=True, help="vectors.parquet, .lmdb, .npy or .jsonl"
-    )
-    parser.add_argument("--b", type=Path, required=True, help="the vectors to judge")
-    for name, limit in LIMITS.items():
-        most = "at most" if isinstance(limit, int) else "at least"
-        flag = "--" + name.replace(" ", "-").replace("@", "-").lower()
-        parser.add_argument(
-            flag, type=type(limit), default=limit, dest=name, help=f"{most} (default {limit})"
-        )
-    n_help = "vectors whose neighbours are compared, a seeded sample (default 2000)"
-    parser.add_argument("--queries", type=int, default=2000, help=n_help)
-    parser.add_argument("--out", type=Path, default=provenance.ROOT / "data")
-    options = parser.parse_args(arguments)
+    options = _parser().parse_args(arguments)
     path = options.out / "compare.csv"
     try:
         if options.queries < 1:
@@ -86,6 +84,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     print_comparison(read_table(path), Console())
     return 0 if all(row["within"] for row in rows) else OUTSIDE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m paper.compare", description=__doc__)
+    parser.add_argument(
+        "--a", type=Path, required=True, help="vectors.parquet, .lmdb, .npy or .jsonl"
+    )
+    parser.add_argument("--b", type=Path, required=True, help="the vectors to judge")
+    for name, limit in LIMITS.items():
+        flag = "--" + name.replace(" ", "-").replace("@", "-").lower()
+        bound = "at most" if isinstance(limit, int) else "at least"
+        meaning = f"{bound} (default {limit})"
+        parser.add_argument(flag, type=type(limit), default=limit, dest=name, help=meaning)
+    queries_help = "vectors whose neighbours are compared, a seeded sample (default 2000)"
+    parser.add_argument("--queries", type=int, default=2000, help=queries_help)
+    parser.add_argument("--out", type=Path, default=provenance.ROOT / "data")
+    return parser
 
 
 def read(path: Path) -> tuple[list[str], Vectors]:
@@ -114,36 +129,69 @@ def compare(
     Of an id that a file has more than once, the first vector is compared. Raises UserError where
     the files have no id in common, or vectors of different lengths.
     """
-    dims = [vectors.shape[1] for _, vectors in (a, b)]
-    if dims[0] != dims[1]:
-        raise UserError(f"vectors of A have {dims[0]} components, of B {dims[1]}: give like files")
-    rows_a, rows_b = ({n: i for i, n in reversed([*enumerate(ids)])} for ids, _ in (a, b))
+    ids_a, vectors_a = a
+    ids_b, vectors_b = b
+    dim, dim_b = vectors_a.shape[1], vectors_b.shape[1]
+    if dim != dim_b:
+        raise UserError(f"vectors of A have {dim} components, of B {dim_b}: give like files")
+    rows_a, rows_b = _first_rows(ids_a), _first_rows(ids_b)
     common = np.array(sorted(rows_a.keys() & rows_b.keys()), dtype=object)
     if not len(common):
         raise UserError("A and B have no id in common; are they of the same images?")
-    ours, theirs = ([rows[name] for name in common] for rows in (rows_a, rows_b))
-    valid = _valid(a[1])[ours] & _valid(b[1])[theirs]
-    twice = [n for ids, _ in (a, b) for n, count in Counter(ids).items() for _ in range(count - 1)]
-    counted: dict[str, tuple[Collection[str], int]] = {
-        "missing in A": (rows_b.keys() - rows_a, len(rows_b)),
-        "missing in B": (rows_a.keys() - rows_b, len(rows_a)),
-        "duplicates": (twice, len(a[0]) + len(b[0])),
-        "invalid": (common[~valid], len(common)),
+    order_a = [rows_a[name] for name in common]
+    order_b = [rows_b[name] for name in common]
+    valid = _valid(vectors_a)[order_a] & _valid(vectors_b)[order_b]
+    measures = {
+        "missing in A": _count_ids(rows_b.keys() - rows_a, len(rows_b)),
+        "missing in B": _count_ids(rows_a.keys() - rows_b, len(rows_a)),
+        "duplicates": _count_ids([*_repeated(ids_a), *_repeated(ids_b)], len(ids_a) + len(ids_b)),
+        "invalid": _count_ids(common[~valid], len(common)),
     }
-    found: dict[str, _Found] = {k: (len(v), sorted(v), n) for k, (v, n) in counted.items()}
     if valid.any():
-        pair = a[1][ours][valid], b[1][theirs][valid]
-        found |= _closeness(common[valid], *pair, queries)
-    rows = []
+        aligned_a = vectors_a[order_a][valid]
+        aligned_b = vectors_b[order_b][valid]
+        measures |= _closeness(common[valid], aligned_a, aligned_b, queries)
+    rows: list[dict[str, object]] = []
     for name, limit in limits.items():
-        value, named, n = found.get(name, (None, [], 0))
-        most = isinstance(LIMITS[name], int)
-        # What could not be measured is not within its limit.
-        within = value is not None and (value <= limit if most else value >= limit)
-        cells = (name, value, limit, within, n, "; ".join(named[:_NAMED]))
-        about = (len(a[0]), len(b[0]), dims[0])
-        rows.append(dict(zip(COLUMNS, (*cells, *about), strict=True)))
+        measure = measures.get(name, _Measure())
+        row = {
+            "measure": name,
+            "value": measure.value,
+            "limit": limit,
+            "within": _is_within(name, measure.value, limit),
+            "n": measure.n,
+            "ids": "; ".join(measure.ids[:_IDS_IN_CELL]),
+            "a_vectors": len(ids_a),
+            "b_vectors": len(ids_b),
+            "dim": dim,
+        }
+        rows.append(row)
     return rows
+
+
+def _first_rows(ids: Sequence[str]) -> dict[str, int]:
+    """The first row of each id."""
+    rows: dict[str, int] = {}
+    for row, name in enumerate(ids):
+        rows.setdefault(name, row)
+    return rows
+
+
+def _repeated(ids: Sequence[str]) -> Iterator[str]:
+    """Each id once for every time that it stands again."""
+    for name, count in Counter(ids).items():
+        yield from [name] * (count - 1)
+
+
+def _count_ids(ids: Collection[str], n: int) -> _Measure:
+    return _Measure(len(ids), sorted(ids), n)
+
+
+def _is_within(name: str, value: float | None, limit: float) -> bool:
+    """Whether a measure keeps its limit; one that could not be measured does not."""
+    if value is None:
+        return False
+    return value <= limit if isinstance(LIMITS[name], int) else value >= limit
 
 
 def _valid(vectors: Vectors) -> npt.NDArray[np.bool_]:
@@ -151,36 +199,26 @@ def _valid(vectors: Vectors) -> npt.NDArray[np.bool_]:
     return np.logical_and(np.isfinite(vectors).all(axis=1), vectors.any(axis=1))
 
 
-def _closeness(ids: Any, a: Vectors, b: Vectors, queries: int) -> dict[str, _Found]:
+def _closeness(ids: Any, a: Vectors, b: Vectors, queries: int) -> dict[str, _Measure]:
     """The measures of n aligned vectors, which it overwrites; `ids`: an array of n."""
     n = len(ids)
-    cosines = np.concatenate(
-        [cosine(a[at : at + _ROWS], b[at : at + _ROWS]) for at in range(0, n, _ROWS)]
-    )
+    blocks = [slice(start, start + _BLOCK_ROWS) for start in range(0, n, _BLOCK_ROWS)]
+    cosines = np.concatenate([cosine(a[block], b[block]) for block in blocks])
     a, b = unit_length(a), unit_length(b)
-    worst, (p1, p50) = np.argsort(cosines, kind="stable"), np.quantile(cosines, (0.01, 0.5))
-    tested = worst[:_SUSPECTS]
-    moved = list(_misplaced(a, b, tested, 2 * (1 - p50) + ROUNDING))
+    worst = np.argsort(cosines, kind="stable")
+    p1, p50 = np.quantile(cosines, (0.01, 0.5))
+    suspects = worst[:_SUSPECTS]
+    moved = [f"{ids[i]} (as {ids[j]})" for i, j in misplaced(a, b, suspects, float(p50))]
     sample = np.sort(np.random.default_rng(0).permutation(n)[:queries])
-    kept, lost = _neighbours_kept(a, b, sample)
-    named = [f"{ids[i]} ({cosines[i]:.6g})" for i in worst[:_NAMED]]
+    recall, lossy = _neighbours_kept(a, b, sample)
+    lowest = [f"{ids[i]} ({cosines[i]:.6g})" for i in worst[:_IDS_IN_CELL]]
     return {
-        "misplaced": (len(moved), [f"{ids[i]} (as {ids[j]})" for i, j in moved], len(tested)),
-        "cosine p50": (float(p50), [], n),
-        "cosine p1": (float(p1), [], n),
-        "cosine min": (float(cosines[worst[0]]), named, n),
-        "recall@10": (kept, [ids[i] for i in lost[:_NAMED]], len(sample)),
+        "misplaced": _Measure(len(moved), moved, len(suspects)),
+        "cosine p50": _Measure(float(p50), [], n),
+        "cosine p1": _Measure(float(p1), [], n),
+        "cosine min": _Measure(float(cosines[worst[0]]), lowest, n),
+        "recall@10": _Measure(recall, [ids[i] for i in lossy[:_IDS_IN_CELL]], len(sample)),
     }
-
-
-def _misplaced(a: Vectors, b: Vectors, rows: Indices, noise: float) -> Iterator[tuple[int, int]]:
-    """Rows that are nearer to another row of b than to their own by over `noise`, and that row."""
-    for block in row_blocks(rows, len(a)):
-        similar = a[block] @ b.T
-        nearest = similar.argmax(axis=1)
-        at = np.arange(len(block))
-        for i in np.flatnonzero(similar[at, nearest] > similar[at, block] + noise):
-            yield int(block[i]), int(nearest[i])
 
 
 def _neighbours_kept(a: Vectors, b: Vectors, rows: Indices) -> tuple[float, Indices]:
@@ -188,9 +226,9 @@ def _neighbours_kept(a: Vectors, b: Vectors, rows: Indices) -> tuple[float, Indi
     k = min(NEIGHBOURS, len(a) - 1)
     if not k:
         return 1.0, rows[:0]
-    every = neighbours_kept(a, b, rows, k)
-    order = np.argsort(every, kind="stable")
-    return float(every.mean()), rows[order[every[order] < 1]]
+    shares = neighbours_kept(a, b, rows, k)
+    order = np.argsort(shares, kind="stable")
+    return float(shares.mean()), rows[order[shares[order] < 1]]
 
 
 def print_comparison(rows: Sequence[dict[str, str]], console: Console) -> None:
@@ -198,16 +236,24 @@ def print_comparison(rows: Sequence[dict[str, str]], console: Console) -> None:
     lines = []
     for row in rows:
         sign = "≤" if isinstance(LIMITS[row["measure"]], int) else "≥"
-        first = "; ".join(row["ids"].split("; ")[:_SHOWN])
-        cells = (row["measure"], row["value"] or EMPTY, f"{sign} {row['limit']}", row["n"], first)
+        cells = (
+            row["measure"],
+            row["value"] or EMPTY,
+            f"{sign} {row['limit']}",
+            row["n"],
+            "; ".join(row["ids"].split("; ")[:_IDS_ON_LINE]),
+        )
         style = "bold red" if row["within"] == "no" else ""
         lines.append([Text(cell, style) for cell in cells])
     numbers = ("value", "limit", "of")
     print_table(("", *numbers, "ids"), lines, console, right=numbers)
-    outside = [row for row in rows if row["within"] == "no"]
-    named = ", ".join(f"{row['measure']} {row['value'] or 'not measured'}" for row in outside)
+    outside = [
+        f"{row['measure']} {row['value'] or 'not measured'}"
+        for row in rows
+        if row["within"] == "no"
+    ]
     vectors = f"{int(rows[0]['a_vectors']):,} vectors of A, {int(rows[0]['b_vectors']):,} of B"
-    verdict = f"outside the limits: {named}" if outside else "within all limits"
+    verdict = f"outside the limits: {', '.join(outside)}" if outside else "within all limits"
     console.print(Text(f"{vectors}: {verdict}", style="bold"))
 
 

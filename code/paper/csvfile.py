@@ -69,7 +69,7 @@ def distinct(rows: Sequence[Row], column: str) -> list[str]:
     return list(dict.fromkeys(row[column] for row in rows if row.get(column)))
 
 
-def joined(rows: Sequence[Row], column: str, labels: Mapping[str, str] | None = None) -> str:
+def join_distinct(rows: Sequence[Row], column: str, labels: Mapping[str, str] | None = None) -> str:
     """The distinct values of a column as `a / b`, by their labels where there are any."""
     return " / ".join(labels[value] if labels else value for value in distinct(rows, column))
 
@@ -92,7 +92,8 @@ def _cell(value: object) -> str:
 
 def _read(path: Path) -> tuple[list[str], list[list[str]]]:
     with path.open(encoding="utf-8", newline="") as handle:
-        header, *lines = list(csv.reader(handle)) or [[]]
+        lines = list(csv.reader(handle))
+    header = lines.pop(0) if lines else []
     if not header:
         raise UserError(f"{path} has no header line; delete it and run its experiment again")
     for index, line in enumerate(lines, start=1):

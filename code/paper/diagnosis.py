@@ -13,10 +13,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from experiments.diagnose import ELSEWHERE, IMAGES_CSV, PREDICTIONS_CSV, STAGES_CSV, is_slow
+from experiments import _diagnosis
+from experiments.diagnose import IMAGES_CSV, PREDICTIONS_CSV, STAGES_CSV, is_slow
 from harness import provenance
 from paper.csvfile import Row, number, ok_rows, read_table
-from paper.format import counted, digits, factor, percent, signed_percent
+from paper.format import count_noun, digits, factor, percent, signed_percent
 from paper.labels import SETS
 from paper.pages import render_page, segment
 from paper.rendering import Rendering
@@ -26,11 +27,10 @@ from wallclock.predict.model import UNCERTAINTY
 from wallclock.summary import median
 
 STEM = "diagnosis"
-TABLES = (STAGES_CSV, IMAGES_CSV, PREDICTIONS_CSV)
+#: The tables that a diagnosis is made from.
+CSVS = (STAGES_CSV, IMAGES_CSV, PREDICTIONS_CSV)
 _PAPERS_SETS = provenance.ROOT / "data" / "paper" / "image-sets.csv"
 
-#: A smaller predicted speedup is not noticeable.
-_NOTICEABLE = 1.05
 #: On a terminal, stages below this share of the time are not named.
 _NAMED_SHARE = 0.01
 
@@ -51,27 +51,22 @@ class Diagnosis:
     @property
     def on_cpu(self) -> bool:
         """Whether the forward pass shares the cores with the loader."""
-        return self.present["device_kind"] == "cpu" and self.present["weights"] != "none"
+        return _diagnosis.is_on_cpu(self.present)
 
     @property
     def elsewhere(self) -> bool:
         """Whether the predictions are for a box that is not here."""
-        return self.present["device"].endswith(ELSEWHERE)
+        return _diagnosis.is_elsewhere(self.present)
 
     @property
     def device(self) -> str:
         """What runs the forward pass."""
-        if self.elsewhere:
-            return self.present["device"].split()[0]
-        if self.present["weights"] == "none":
-            return "mock model"
-        return "CPU" if self.on_cpu else "GPU"
+        return _diagnosis.device_name(self.present)
 
     @property
     def fixes(self) -> list[Row]:
         """Fixes alone, the largest predicted speedup first; those not predicted last."""
-        alone = [row for row in self.predictions if row["kind"] == "alone"]
-        return sorted(alone, key=_falling_speedup)
+        return _diagnosis.alone_by_speedup(self.predictions)
 
     @property
     def stacked(self) -> list[Row]:
@@ -102,7 +97,7 @@ class Diagnosis:
     @property
     def by_share(self) -> list[Row]:
         """The nine stages, the longest first."""
-        return sorted(self.stages, key=lambda row: -(number(row["share"]) or 0))
+        return sorted(self.stages, key=_falling_share)
 
     @property
     def checklist(self) -> list[Row]:
@@ -112,13 +107,11 @@ class Diagnosis:
     @property
     def bottleneck(self) -> Row:
         """The stage that limits the rate."""
-        return next(row for row in self.stages if row["is_bottleneck"] == "yes")
+        return _diagnosis.bottleneck_of(self.stages)
 
     def first(self) -> Row | None:
         """The fix to begin with: the most noticeable one that leaves the images as they are."""
-        faithful = [row for row in ok_rows(self.fixes) if row["faithful"] == "yes"]
-        gains = [row for row in faithful if float(row["predicted_speedup"]) >= _NOTICEABLE]
-        return gains[0] if gains else None
+        return _diagnosis.first_fix(self.predictions)
 
     @cached_property
     def words(self) -> tuple[str, list[str], str]:
@@ -128,9 +121,10 @@ class Diagnosis:
             diagnosis=self,
             errors=[abs(float(row["error"])) for row in self.proved],
             busy_cores=[number(row["other_cores"]) or 0.0 for row in self.proved],
-            counted=counted,
+            count_noun=count_noun,
             median=median,
-            noticeable=_NOTICEABLE,
+            noticeable=_diagnosis.NOTICEABLE,
+            without_fix=_diagnosis.without_fix(self.bottleneck),
         )
         headline, *verdict, proof = text.split("\n")
         return headline, [line for line in verdict if line], proof
@@ -141,9 +135,9 @@ def load(folder: Path) -> Diagnosis | None:
 
     Raises UserError if a table is damaged.
     """
-    if not all((folder / name).is_file() for name in TABLES):
+    if not all((folder / name).is_file() for name in CSVS):
         return None
-    stages, images, predictions = (read_table(folder / name) for name in TABLES)
+    stages, images, predictions = (read_table(folder / name) for name in CSVS)
     return Diagnosis(stages, images, predictions) if ok_rows(stages) else None
 
 
@@ -157,6 +151,10 @@ def render(tables_dir: Path, figures_dir: Path) -> Rendering:
         return Rendering(STEM, (), f"no {STAGES_CSV}")
     meta = (tables_dir / STAGES_CSV).with_suffix(".meta.json").read_text(encoding="utf-8")
     alone = [diagnosis.present, *diagnosis.fixes]
+    stacked = diagnosis.stacked
+    groups = {"Each alone": alone, "Added cumulatively": stacked}
+    if diagnosis.slow_storage:
+        groups["Images not in memory"] = diagnosis.slow_storage
     headline, verdict, proof = diagnosis.words
     page = render_page(
         "diagnosis.html.jinja",
@@ -166,15 +164,12 @@ def render(tables_dir: Path, figures_dir: Path) -> Rendering:
         diagnosis=diagnosis,
         segments=[segment(row["stage"], float(row["share"])) for row in diagnosis.stages],
         images=_compared_images(diagnosis),
-        groups={
-            **{"Each alone": alone, "Added cumulatively": diagnosis.stacked},
-            **({"Images not in memory": slow} if (slow := diagnosis.slow_storage) else {}),
-        },
-        fastest=max(number(row["high_img_per_s"]) or 0.0 for row in (*alone, *diagnosis.stacked)),
+        groups=groups,
+        fastest=max(number(row["high_img_per_s"]) or 0.0 for row in (*alone, *stacked)),
         first=diagnosis.first(),
         uncertainty=percent(UNCERTAINTY, 0),
         about=json.loads(meta),
-        csvs=TABLES,
+        csvs=CSVS,
     )
     write_text(figures_dir / f"{STEM}.html", page)
     return Rendering(STEM, (figures_dir / f"{STEM}.html",))
@@ -184,8 +179,8 @@ def print_diagnosis(diagnosis: Diagnosis, page: Path, console: Console) -> None:
     """Print where the time goes, what to fix first, what each fix will bring, and the proof."""
     headline, verdict, proof = diagnosis.words
     total = sum(number(row["ms_per_image"]) or 0 for row in diagnosis.stages)
-    named = [row for row in diagnosis.by_share if float(row["share"]) >= _NAMED_SHARE]
-    shares = ", ".join(f"{row['stage']} {percent(row['share'], 0)}" for row in named)
+    longest = [row for row in diagnosis.by_share if float(row["share"]) >= _NAMED_SHARE]
+    shares = ", ".join(f"{row['stage']} {percent(row['share'], 0)}" for row in longest)
     time = f"Where the time of an image goes ({digits(total)} ms): {shares}."
     console.print(Text(f"\n{headline}", style="bold green"))
     for line in (time, *verdict):
@@ -202,14 +197,17 @@ def print_diagnosis(diagnosis: Diagnosis, page: Path, console: Console) -> None:
 
 def _print_fixes(diagnosis: Diagnosis, console: Console) -> None:
     """The present recipe, each fix alone by its predicted speedup, then all fixes together."""
-    numbers = ["gain", "img/s", "interval"] + ["measured", "error"] * bool(diagnosis.proved)
+    numbers = ["gain", "img/s", "interval"]
+    if diagnosis.proved:
+        numbers += ["measured", "error"]
     rows: list[list[str]] = []
-    stacked, cold = diagnosis.stacked[-1:], diagnosis.slow_storage
-    for row in (diagnosis.present, *diagnosis.fixes, *stacked, *cold):
+    all_fixes = diagnosis.stacked[-1:]
+    for row in (diagnosis.present, *diagnosis.fixes, *all_fixes, *diagnosis.slow_storage):
         is_all = row["kind"] == "stacked"
         title = "all of them" if is_all else row["fix"]
         if row["status"] != "ok":
-            rows.append([title, *[""] * len(numbers), f"{row['status']}: {row['reason']}"])
+            empty = [""] * len(numbers)
+            rows.append([title, *empty, f"{row['status']}: {row['reason']}"])
             continue
         cells = {
             "gain": factor(row["predicted_speedup"]),
@@ -227,7 +225,13 @@ def _compared_images(diagnosis: Diagnosis) -> list[Row]:
     """Your images, then the paper's two sets; what the paper does not say is empty."""
     yours = diagnosis.images[0]
     papers = [dict.fromkeys(yours, "") | row for row in read_table(_PAPERS_SETS)]
-    return [yours, *(row | {"source": f"the paper's {SETS[row['image_set']]}"} for row in papers)]
+    for row in papers:
+        row["source"] = f"the paper's {SETS[row['image_set']]}"
+    return [yours, *papers]
+
+
+def _falling_share(row: Row) -> float:
+    return -(number(row["share"]) or 0)
 
 
 def _falling_speedup(row: Row) -> float:

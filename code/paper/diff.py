@@ -22,14 +22,14 @@ COMPUTED_TOLERANCE = 1e-3
 #: A share, or a stage's share of the wall time, below this is noise, however large the ratio.
 NOISE_FLOOR = 0.01
 
-_MEASURED = re.compile(
+_MEASURED_COLUMN = re.compile(
     r"^ratio|(_s|_ms|_share|_per_s|_per_100k|_per_call|_without_forward)$"
     r"|(_min|_max|_difference|_[mg]ib)$"
     r"|^(gpu_util_mean|gpu_power_w|sm_clock_mhz|cpu_cores_used|usd_per_million)$"
     r"|^(utilization|utilization_all_walls|slowdown|crossover_batch|workers_needed)$"
 )
-_FRACTION = re.compile(r"(_share|_without_forward|_difference)$")
-_COMPUTED = frozenset({"psnr_db", "cosine", "cosine_min"})
+_FRACTION_COLUMN = re.compile(r"(_share|_without_forward|_difference)$")
+_COMPUTED_COLUMNS = frozenset({"psnr_db", "cosine", "cosine_min"})
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,10 @@ def _one_sided(csv: str, column: str, in_a: bool) -> Difference:
 def _compare_tables(name: str, path_a: Path, path_b: Path, tolerance: float) -> list[Difference]:
     columns_a, columns_b = read_columns(path_a), read_columns(path_b)
     if columns_a != columns_b:
-        only = sorted({*columns_a} ^ {*columns_b})
-        ordered = Difference(name, "", "", "columns in one order", "in another")
-        return [_one_sided(name, column, column in columns_a) for column in only] or [ordered]
+        one_sided = sorted({*columns_a} ^ {*columns_b})
+        if not one_sided:
+            return [Difference(name, "", "", "columns in one order", "in another")]
+        return [_one_sided(name, column, column in columns_a) for column in one_sided]
     rows_a, rows_b = read_table(path_a), read_table(path_b)
     if len(rows_a) != len(rows_b):
         return [Difference(name, "", "", f"{len(rows_a)} rows", f"{len(rows_b)} rows")]
@@ -91,12 +92,12 @@ def _compare_tables(name: str, path_a: Path, path_b: Path, tolerance: float) -> 
 
 def _label(index: int, row: Row) -> str:
     """A row's number and its first two cells that may not vary: `2 opencv opencv`."""
-    names = [cell for column, cell in row.items() if cell and not _varies(column)]
-    return " ".join([str(index), *names[:2]])
+    fixed = [cell for column, cell in row.items() if cell and not _varies(column)]
+    return " ".join([str(index), *fixed[:2]])
 
 
 def _varies(column: str) -> bool:
-    return column in _COMPUTED or _MEASURED.search(column) is not None
+    return column in _COMPUTED_COLUMNS or _MEASURED_COLUMN.search(column) is not None
 
 
 def _same(column: str, a: Row, b: Row, tolerance: float) -> bool:
@@ -108,13 +109,13 @@ def _same(column: str, a: Row, b: Row, tolerance: float) -> bool:
         return False
     if x is None or y is None or not _varies(column):
         return False
-    relative = COMPUTED_TOLERANCE if column in _COMPUTED else tolerance
+    relative = COMPUTED_TOLERANCE if column in _COMPUTED_COLUMNS else tolerance
     return math.isclose(x, y, rel_tol=relative, abs_tol=_floor(column, a, b))
 
 
 def _floor(column: str, a: Row, b: Row) -> float:
     """The difference below which a number is noise, in its own unit; 0 where there is none."""
-    if _FRACTION.search(column):
+    if _FRACTION_COLUMN.search(column):
         return NOISE_FLOOR
     if column.endswith("_s") and not column.endswith("_per_s") and "wall_s" in a:
         return NOISE_FLOOR * max(number(a["wall_s"]) or 0.0, number(b["wall_s"]) or 0.0)

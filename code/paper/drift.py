@@ -26,11 +26,22 @@ from wallclock.errors import UserError
 from wallclock.progress import CorpusProgress, bars
 from wallclock.summary import kolmogorov_smirnov, quantile
 
-_Row = dict[str, object]
-
 COLUMNS = (
-    *("measure", "a_p50", "a_p90", "b_p50", "b_p90", "shift", "ks", "ks_limit", "drifted"),
-    *("verdict", "a_images", "b_images", "origin", "status", "reason"),
+    "measure",
+    "a_p50",
+    "a_p90",
+    "b_p50",
+    "b_p90",
+    "shift",
+    "ks",
+    "ks_limit",
+    "drifted",
+    "verdict",
+    "a_images",
+    "b_images",
+    "origin",
+    "status",
+    "reason",
 )
 
 #: The statistic of two equal folders exceeds its limit once in a thousand comparisons.
@@ -46,16 +57,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m paper.drift", description=__doc__)
     parser.add_argument("--a", type=Path, required=True, help="the earlier folder")
     parser.add_argument("--b", type=Path, required=True, help="the later folder")
-    n_help = "images per folder, a seeded sample (default 1000)"
-    parser.add_argument("--n", type=int, default=1000, help=n_help)
+    sample_help = "images per folder, a seeded sample (default 1000)"
+    parser.add_argument("--n", type=int, default=1000, help=sample_help)
     parser.add_argument("--out", type=Path, default=provenance.ROOT / "data")
     options = parser.parse_args(arguments)
-    console, path = Console(), options.out / "drift.csv"
+    console = Console()
+    path = options.out / "drift.csv"
     try:
         if options.n < 1:
             raise UserError(f"--n {options.n}: compare at least one image of each folder")
         with bars(console) as progress_bars:
-            progress, cache = CorpusProgress(progress_bars), options.out / "corpora"
+            progress = CorpusProgress(progress_bars)
+            cache = options.out / "corpora"
             a = _measure(options.a, options.n, cache, progress)
             b = _measure(options.b, options.n, cache, progress)
         write_table(path, COLUMNS, compare(a, b))
@@ -71,35 +84,71 @@ def _measure(path: Path, n: int, cache: Path, progress: Progress) -> ImageStats:
     return image_stats.measure(manifests.load(Path(images.manifest)).head(images.n))
 
 
-def compare(a: ImageStats, b: ImageStats) -> list[_Row]:
+def compare(a: ImageStats, b: ImageStats) -> list[dict[str, object]]:
     """A row a measure, then a row a format with its share of the images instead of a median."""
-    n, m = (len(stats.values["kb"]) for stats in (a, b))
+    n_a, n_b = len(a.values["kb"]), len(b.values["kb"])
     # The value that the statistic exceeds with probability alpha (Smirnov 1939, large samples).
-    limit = math.sqrt(-math.log(_ALPHA / 2) / 2 * (n + m) / (n * m))
+    limit = math.sqrt(-math.log(_ALPHA / 2) / 2 * (n_a + n_b) / (n_a * n_b))
     rows = [_measure_row(name, a.values[name], b.values[name], limit) for name in MEASURES]
     for name in sorted({*a.formats, *b.formats}):
-        old, new = a.formats.get(name, 0) / n, b.formats.get(name, 0) / m
-        # Of two values, the Kolmogorov-Smirnov statistic is the difference of the shares.
-        ks = abs(new - old)
-        drifted = ks > limit and ks >= _NOTICEABLE_SHARE
-        verdict = f"drifted: {old:.0%} to {new:.0%} of the images" if drifted else "no drift"
-        row = {"measure": f"share of {name}", "a_p50": old, "b_p50": new, "shift": new - old}
-        rows.append({**row, "ks": ks, "drifted": drifted, "verdict": verdict})
-    shared: _Row = {"ks_limit": limit, "a_images": n, "b_images": m}
-    shared |= {"origin": "measured", "status": "ok", "reason": ""}
-    return [{**dict.fromkeys(COLUMNS), **row, **shared} for row in rows]
+        share_a, share_b = a.formats.get(name, 0) / n_a, b.formats.get(name, 0) / n_b
+        rows.append(_share_row(name, share_a, share_b, limit))
+    common = {
+        "ks_limit": limit,
+        "a_images": n_a,
+        "b_images": n_b,
+        "origin": "measured",
+        "status": "ok",
+        "reason": "",
+    }
+    return [dict.fromkeys(COLUMNS) | row | common for row in rows]
 
 
-def _measure_row(name: str, a: Sequence[float], b: Sequence[float], limit: float) -> _Row:
-    a50, a90, b50, b90 = (quantile(values, q) for values in (a, b) for q in (0.5, 0.9))
-    shift, tail = (new / old - 1 if old else math.inf for old, new in ((a50, b50), (a90, b90)))
+def _measure_row(
+    name: str, a: Sequence[float], b: Sequence[float], limit: float
+) -> dict[str, object]:
+    a_p50, a_p90 = quantile(a, 0.5), quantile(a, 0.9)
+    b_p50, b_p90 = quantile(b, 0.5), quantile(b, 0.9)
+    shift, tail_shift = _relative_shift(a_p50, b_p50), _relative_shift(a_p90, b_p90)
     ks = kolmogorov_smirnov(a, b)
-    drifted = ks > limit and max(abs(shift), abs(tail)) >= _NOTICEABLE
-    verdict = "differs, too little to matter" if ks > limit else "no drift"
+    drifted = ks > limit and max(abs(shift), abs(tail_shift)) >= _NOTICEABLE
     if drifted:
-        verdict = f"drifted: median {shift:+.0%}, p90 {tail:+.0%}"
-    row = {"measure": name, "a_p50": a50, "a_p90": a90, "b_p50": b50, "b_p90": b90, "shift": shift}
-    return {**row, "ks": ks, "drifted": drifted, "verdict": verdict}
+        verdict = f"drifted: median {shift:+.0%}, p90 {tail_shift:+.0%}"
+    elif ks > limit:
+        verdict = "differs, too little to matter"
+    else:
+        verdict = "no drift"
+    return {
+        "measure": name,
+        "a_p50": a_p50,
+        "a_p90": a_p90,
+        "b_p50": b_p50,
+        "b_p90": b_p90,
+        "shift": shift,
+        "ks": ks,
+        "drifted": drifted,
+        "verdict": verdict,
+    }
+
+
+def _relative_shift(before: float, after: float) -> float:
+    return after / before - 1 if before else math.inf
+
+
+def _share_row(name: str, a: float, b: float, limit: float) -> dict[str, object]:
+    """The row of a format that a share `a` of the earlier and `b` of the later images has."""
+    # Of two values, the Kolmogorov-Smirnov statistic is the difference of the shares.
+    ks = abs(b - a)
+    drifted = ks > limit and ks >= _NOTICEABLE_SHARE
+    return {
+        "measure": f"share of {name}",
+        "a_p50": a,
+        "b_p50": b,
+        "shift": b - a,
+        "ks": ks,
+        "drifted": drifted,
+        "verdict": f"drifted: {a:.0%} to {b:.0%} of the images" if drifted else "no drift",
+    }
 
 
 def print_drift(rows: Sequence[dict[str, str]], console: Console) -> None:
@@ -107,9 +156,17 @@ def print_drift(rows: Sequence[dict[str, str]], console: Console) -> None:
     numbers = ("A median", "A p90", "B median", "B p90", "shift", "KS", "limit")
     lines = []
     for row in rows:
-        shown = {name: digits(row[name]) for name in COLUMNS[1:8]}
-        shown["shift"] = f"{float(row['shift']):+.1%}"
-        cells = (row["measure"], *shown.values(), row["verdict"].split(":")[0])
+        cells = (
+            row["measure"],
+            digits(row["a_p50"]),
+            digits(row["a_p90"]),
+            digits(row["b_p50"]),
+            digits(row["b_p90"]),
+            f"{float(row['shift']):+.1%}",
+            digits(row["ks"]),
+            digits(row["ks_limit"]),
+            row["verdict"].split(":")[0],
+        )
         style = "bold red" if row["drifted"] == "yes" else ""
         lines.append([Text(cell, style) for cell in cells])
     print_table(("", *numbers, "verdict"), lines, console, right=numbers)

@@ -1,32 +1,27 @@
 """What the short names in the tables are called in figures, captions and prose."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from harness import decoders
-from harness.engines import third_party
-from paper.csvfile import Row, distinct, read_table
+from experiments import ablation, frontier, onnx, steps
+from experiments._words import CORPORA, DECODERS, SETS, SHORT_SETS
+from paper.csvfile import Row, distinct
 
-_ROWS = read_table(Path(__file__).parent / "report_template" / "labels.csv")
+__all__ = [
+    "ABLATION",
+    "CORPORA",
+    "DECODERS",
+    "RUNTIMES",
+    "SETS",
+    "SHORT_SETS",
+    "STEPS",
+    "SYSTEMS",
+    "weights",
+]
 
-
-class Labels(dict[str, str]):
-    """Label by name; a name without a label is its own."""
-
-    def __missing__(self, name: str) -> str:
-        return name
-
-
-def _labels(kind: str) -> Labels:
-    return Labels({row["name"]: row["label"] for row in _ROWS if row["kind"] == kind})
-
-
-DECODERS = Labels({name: decoder.label for name, decoder in decoders.DECODERS.items()})
-#: An image set in a sentence, and where space is short.
-SETS, SHORT_SETS, CORPORA = _labels("set"), _labels("short set"), _labels("corpus")
-RUNTIMES, STEPS = _labels("runtime"), _labels("step")
-SYSTEMS, ABLATION = _labels("system"), _labels("ablation")
-SYSTEMS.update({name: loader.label for name, loader in third_party.LOADERS.items()})
+ABLATION = ablation.LABELS
+RUNTIMES = onnx.LABELS
+STEPS = steps.LABELS
+SYSTEMS = frontier.LABELS
 
 
 def weights(rows: Sequence[Row]) -> str:
@@ -34,8 +29,15 @@ def weights(rows: Sequence[Row]) -> str:
     parts = [f"{name} weights" for name in distinct(rows, "weights") if name != "none"]
     mocks = [row for row in rows if row.get("weights") == "none"]
     if mocks:
-        times = [f"{float(ms):g}" for ms in distinct(mocks, "service_ms")]
-        # A sweep over batches has as many times as batches: first and last are enough.
-        ends = " to ".join(dict.fromkeys((times[0], times[-1]))) if times else ""
-        parts.append(f"forward: mock model{f' of {ends} ms a batch' if ends else ''}")
+        parts.append(f"forward: mock model{_service_times(mocks)}")
     return ", ".join(parts)
+
+
+def _service_times(mocks: Sequence[Row]) -> str:
+    """` of 5 to 40 ms a batch`; empty where the time is not given."""
+    times = [f"{float(ms):g}" for ms in distinct(mocks, "service_ms")]
+    if not times:
+        return ""
+    # A sweep over batches has as many times as batches: first and last are enough.
+    ends = dict.fromkeys((times[0], times[-1]))
+    return f" of {' to '.join(ends)} ms a batch"

@@ -7,9 +7,9 @@ from typing import Any
 
 from experiments import opt, t4
 from harness import records
-from paper import spans as recorded
 from paper.csvfile import Row
 from paper.rendering import NothingToDrawError, Rendering, read_sources
+from paper.spans import Span, lanes, parse_spans
 from wallclock.files import canonical_json, write_bytes, write_text
 
 #: Name of the file, without `.json`, and the table that it is made from.
@@ -32,7 +32,7 @@ def render(stem: str, tables_dir: Path, out_dir: Path) -> Rendering:
         rows = read_sources(tables_dir, (csv,), ())[csv]
     except NothingToDrawError as nothing:
         return Rendering(stem, (), str(nothing))
-    if not recorded.parse(rows):
+    if not parse_spans(rows):
         return Rendering(stem, (), f"no span in {csv}")
     head = canonical_json({name: rows[0][name] for name in rows[0] if name not in _SPAN_COLUMNS})
     # One event a line: a diff shows which span differs.
@@ -53,25 +53,34 @@ def render_forward(out: Path, figures_dir: Path) -> Rendering:
 
 def events(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Trace events: a named thread a lane, in the figure's order; then a complete event a span."""
-    spans = recorded.parse(rows)
-    lanes = recorded.lanes(spans)
+    spans = parse_spans(rows)
+    threads = dict(enumerate(lanes(spans), start=1))
     # Loaders start before the clock does, and a trace may not hold negative times.
-    zero = min(span.start for span in spans)
+    zero_ms = min(span.start for span in spans)
     title = "{workers} workers, batch {batch_size}, {device}".format_map(rows[0])
     trace = [_event("M", 0, "process_name", name=title)]
-    for tid, lane in enumerate(lanes, start=1):
+    for tid, lane in threads.items():
         trace.append(_event("M", tid, "thread_name", name=lane))
         trace.append(_event("M", tid, "thread_sort_index", sort_index=tid))
-    for tid, lane in enumerate(lanes, start=1):
-        own = [span for span in spans if span.lane == lane]
-        # Rounding makes neighbours overlap, and Perfetto drops an event that overlaps another of
-        # its thread without lying inside it.
-        for span, after in zip(own, [*(span.start for span in own[1:]), inf], strict=True):
-            duration = span.duration if span.end <= after else after - span.start
-            if duration:
-                event = _event("X", tid, span.stage, batch=span.batch)
-                times = {"ts": 1e3 * (span.start - zero), "dur": 1e3 * duration}
-                trace.append(event | {name: round(us, 3) for name, us in times.items()})
+    for tid, lane in threads.items():
+        trace += _lane_events(tid, [span for span in spans if span.lane == lane], zero_ms)
+    return trace
+
+
+def _lane_events(tid: int, spans: Sequence[Span], zero_ms: float) -> list[dict[str, Any]]:
+    """A complete event for each span of one lane, in microseconds from `zero_ms`."""
+    trace = []
+    next_starts = [*(span.start for span in spans[1:]), inf]
+    # Rounding makes neighbours overlap, and Perfetto drops an event that overlaps another of
+    # its thread without lying inside it.
+    for span, next_start in zip(spans, next_starts, strict=True):
+        duration = span.duration if span.end <= next_start else next_start - span.start
+        if not duration:
+            continue
+        event = _event("X", tid, span.stage, batch=span.batch)
+        event["ts"] = round(1e3 * (span.start - zero_ms), 3)
+        event["dur"] = round(1e3 * duration, 3)
+        trace.append(event)
     return trace
 
 

@@ -47,12 +47,15 @@ def publish(out: Path, figures_dir: Path, ran: Collection[str] | None = None) ->
     published = write_tables(out)
     after = _contents(out)
     stale = {name for name in before | after if before.get(name) != after.get(name)}
-    stale |= {csv for name in ran or () for csv in experiments.load(name).TABLES}
+    for name in ran or ():
+        stale |= experiments.load(name).TABLES.keys()
     renderings = []
     for stem, csvs, render in _outputs():
         existing = tuple(sorted(figures_dir.glob(f"{stem}.*")))
-        keep = ran is not None and existing and stale.isdisjoint(csvs)
-        renderings.append(Rendering(stem, existing) if keep else render(out, figures_dir))
+        if ran is not None and existing and stale.isdisjoint(csvs):
+            renderings.append(Rendering(stem, existing))
+        else:
+            renderings.append(render(out, figures_dir))
     _remove_stale(renderings, figures_dir)
     renderings.append(report.render(out, figures_dir))
     return replace(published, renderings=renderings)
@@ -67,8 +70,10 @@ def write_tables(out: Path) -> Published:
     by_name = {name: records.load_experiment(out / "runs", name) for name in names}
     written = []
     for name in names:
-        loaded = (by_name.get(source, ()) for source in experiments.record_sources(name))
-        written += _write_experiment(name, list(chain.from_iterable(loaded)), out)
+        used: list[Record] = []
+        for source in experiments.record_sources(name):
+            used += by_name.get(source, ())
+        written += _write_experiment(name, used, out)
     n_failures = _write_failures(chain.from_iterable(by_name.values()), out / "failures.csv")
     verdicts = claims.judge(claims.load(claims.CLAIMS), out)
     claims.write(verdicts, out / claims.CSV)
@@ -78,13 +83,13 @@ def write_tables(out: Path) -> Published:
 def _outputs() -> Iterator[tuple[str, tuple[str, ...], _Render]]:
     """Stem, CSVs and renderer of everything but the report."""
     for stem, figure in figures.FIGURES.items():
-        yield stem, figure.sources, partial(figures.render, stem)
+        yield stem, figure.csvs, partial(figures.render, stem)
     for stem, table in tables.TABLES.items():
-        yield stem, table.sources, partial(tables.render, stem)
+        yield stem, table.csvs, partial(tables.render, stem)
     for stem, csv in perfetto.TRACES.items():
         yield stem, (csv,), partial(perfetto.render, stem)
     yield perfetto.FORWARD_STEM, tuple(layers.TABLES), perfetto.render_forward
-    yield diagnosis.STEM, diagnosis.TABLES, diagnosis.render
+    yield diagnosis.STEM, diagnosis.CSVS, diagnosis.render
 
 
 def _contents(out: Path) -> dict[str, bytes]:
@@ -94,14 +99,16 @@ def _contents(out: Path) -> dict[str, bytes]:
 def _remove_stale(renderings: Sequence[Rendering], figures_dir: Path) -> None:
     """Outputs of an earlier run that no record backs any more must not survive."""
     for rendering in renderings:
-        for path in {*figures_dir.glob(f"{rendering.stem}.*")} - {*rendering.paths}:
-            path.unlink()
+        for path in list(figures_dir.glob(f"{rendering.stem}.*")):
+            if path not in rendering.paths:
+                path.unlink()
 
 
-def _write_experiment(name: str, sources: Sequence[Record], out: Path) -> list[Path]:
+def _write_experiment(name: str, used: Sequence[Record], out: Path) -> list[Path]:
+    """Write the tables of an experiment from the records that it uses; remove those without."""
     module = experiments.load(name)
     written = []
-    rows = module.tables(sources) if sources else {}
+    rows = module.tables(used) if used else {}
     for csv_name, columns in module.TABLES.items():
         path = out / csv_name
         if csv_name not in rows:
@@ -110,52 +117,65 @@ def _write_experiment(name: str, sources: Sequence[Record], out: Path) -> list[P
             path.with_suffix(".meta.json").unlink(missing_ok=True)
             continue
         write_table(path, columns, rows[csv_name])
-        write_text(path.with_suffix(".meta.json"), pretty_json(_about(name, csv_name, sources)))
+        write_text(path.with_suffix(".meta.json"), pretty_json(_provenance(name, csv_name, used)))
         written.append(path)
     return written
 
 
-def _about(name: str, csv_name: str, sources: Sequence[Record]) -> dict[str, Any]:
+def _provenance(name: str, csv_name: str, used: Sequence[Record]) -> dict[str, Any]:
     """The provenance of a table."""
-    first = sources[0].environment
-    commits = {record.environment["before"]["git"].get("commit", "") for record in sources}
-    weights = {record.values.get("weights_digest") for record in sources} - {None}
+    first = used[0].environment
+    commits = {record.environment["before"]["git"].get("commit", "") for record in used}
+    weights = {record.values.get("weights_digest") for record in used} - {None}
     return {
-        **{name: first[name] for name in ("machine", "versions", "code")},
+        "machine": first["machine"],
+        "versions": first["versions"],
+        "code": first["code"],
         "csv": csv_name,
         "experiment": name,
         "command": first.get("command", ""),
         "commits": sorted(commits),
-        "corpora": _corpora(sources),
+        "corpora": _corpora(used),
         "weights": sorted(weights),
         "records": [
             {"label": record.cell.label, "repeat": record.cell.repeat, "status": record.status}
-            for record in sources
+            for record in used
         ],
     }
 
 
-def _corpora(sources: Sequence[Record]) -> list[dict[str, Any]]:
+def _corpora(used: Sequence[Record]) -> list[dict[str, Any]]:
+    """The corpora of records, each once, with the sizes of its images where they were measured."""
     by_digest: dict[str, dict[str, Any]] = {}
-    for record in sources:
-        if corpus := record.cell.corpus:
-            names = ["kind", "image_set", "n", "digest"] + ["storage"] * (corpus.storage != "files")
-            about = {name: getattr(corpus, name) for name in names}
-            if record.environment.get("credit"):
-                about["credit"] = record.environment["credit"]
-            sizes = {name: record.values[name] for name in record.values if _SIZE.match(name)}
-            if sizes or corpus.digest not in by_digest:
-                by_digest[corpus.digest] = about | sizes
+    for record in used:
+        corpus = record.cell.corpus
+        if corpus is None:
+            continue
+        about: dict[str, Any] = {
+            "kind": corpus.kind,
+            "image_set": corpus.image_set,
+            "n": corpus.n,
+            "digest": corpus.digest,
+        }
+        if corpus.storage != "files":
+            about["storage"] = corpus.storage
+        if record.environment.get("credit"):
+            about["credit"] = record.environment["credit"]
+        sizes = {name: value for name, value in record.values.items() if _SIZE.match(name)}
+        if sizes or corpus.digest not in by_digest:
+            by_digest[corpus.digest] = about | sizes
     return list(by_digest.values())
 
 
-def _write_failures(everything: Iterable[Record], path: Path) -> int:
+def _write_failures(measured: Iterable[Record], path: Path) -> int:
     """List every image that failed, once, however many cells it failed in."""
     rows: dict[tuple[str, ...], dict[str, str]] = {}
-    for record in everything:
-        if corpus := record.cell.corpus:
-            for failure in record.failures:
-                row = {"corpus": corpus.kind, "image_set": corpus.image_set, **failure}
-                rows.setdefault(tuple(row.values()), row)
+    for record in measured:
+        corpus = record.cell.corpus
+        if corpus is None:
+            continue
+        for failure in record.failures:
+            row = {"corpus": corpus.kind, "image_set": corpus.image_set, **failure}
+            rows.setdefault(tuple(row.values()), row)
     write_table(path, _FAILURE_COLUMNS, list(rows.values()))
     return len(rows)

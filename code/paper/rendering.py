@@ -19,6 +19,14 @@ class NothingToDrawError(Exception):
 
 
 @dataclass(frozen=True)
+class TextVersion:
+    """The same output as text: the suffix of its file, and what makes it from CSVs by name."""
+
+    suffix: str
+    make: Callable[[Tables], str]
+
+
+@dataclass(frozen=True)
 class Output(Generic[T]):
     """A figure or a table of the paper; its module declares it with `@output`."""
 
@@ -31,11 +39,10 @@ class Output(Generic[T]):
     required: tuple[str, ...] = ()
     #: CSVs that it shows where they are present.
     optional: tuple[str, ...] = ()
-    #: The same as text: suffix and source.
-    text: tuple[str, Callable[[Tables], str]] | None = None
+    text: TextVersion | None = None
 
     @property
-    def sources(self) -> tuple[str, ...]:
+    def csvs(self) -> tuple[str, ...]:
         """Every CSV that it reads."""
         return self.required + self.optional
 
@@ -45,10 +52,14 @@ def output(
     title: str,
     *required: str,
     optional: tuple[str, ...] = (),
-    text: tuple[str, Callable[[Tables], str]] | None = None,
+    text: TextVersion | None = None,
 ) -> Callable[[Callable[[Tables], T]], Output[T]]:
     """Declare the function that makes an output; the fields are those of `Output`."""
-    return lambda make: Output(stem, title, make, required, optional, text)
+
+    def declare(make: Callable[[Tables], T]) -> Output[T]:
+        return Output(stem, title, make, required, optional, text)
+
+    return declare
 
 
 @dataclass(frozen=True)
@@ -88,7 +99,7 @@ def read_sources(folder: Path, required: Sequence[str], optional: Sequence[str])
     return tables
 
 
-def measured_sources(folder: Path, required: Sequence[str], optional: Sequence[str]) -> Tables:
+def read_measured_sources(folder: Path, required: Sequence[str], optional: Sequence[str]) -> Tables:
     """Like `read_sources`, without the optional tables in which no row has status ok.
 
     Raises NothingToDrawError also where a required table, or every optional one, has no such row.

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from paper import format as formats
 from paper.csvfile import Row, number, read_columns, read_table
 from paper.pages import render_page, segment
 from paper.rendering import NothingToDrawError, Rendering
-from paper.tables.table import Source, Table, find, shown
+from paper.tables.table import Source, Table, find, format_value
 from wallclock.clock import STAGES
 from wallclock.files import write_text
 
@@ -28,8 +29,11 @@ _MAX_ROWS = 40
 _MAX_COLUMNS = 13
 #: Claims for a reader in a hurry, in this order.
 _HEADLINES = (
-    *("serial-original-pil-decode-share", "serial-small-pil-forward-share"),
-    *("decode-original-speedup", "serial-original-speedup", "optimized-speedup"),
+    "serial-original-pil-decode-share",
+    "serial-small-pil-forward-share",
+    "decode-original-speedup",
+    "serial-original-speedup",
+    "optimized-speedup",
     "runtime-fp16-speedup",
 )
 _VERDICT_MEANS = {
@@ -102,11 +106,15 @@ class Evidence:
 
     def cells_cited_by(self, verdict: Row) -> Iterator[Source]:
         """The cells that a verdict names: `a.csv / b.csv`, `row / row`, column; absent ones not."""
-        selectors, names = verdict["row"].split(" / "), verdict["csv"].split(" / ")
-        for index, selector in enumerate(selectors if verdict["ours"] else ()):
+        if not verdict["ours"]:
+            return
+        names = verdict["csv"].split(" / ")
+        for index, selector in enumerate(verdict["row"].split(" / ")):
             csv = self.csvs.get(names[min(index, len(names) - 1)])
-            row = claims.select(csv.rows, selector) if csv else None
-            if csv is not None and row is not None:
+            if csv is None:
+                continue
+            row = claims.select(csv.rows, selector)
+            if row is not None:
                 yield Source(csv.name, csv.rows.index(dict(row)) + 1, verdict["column"])
 
 
@@ -122,9 +130,14 @@ def collect(tables_dir: Path) -> Evidence:
     for name in dict.fromkeys((*owners, *paths)):
         if name in paths and name != claims.CSV:
             rows, columns = read_table(paths[name]), read_columns(paths[name])
-            first = rows if "status" in columns else rows[:_MAX_ROWS]
-            anchor = f"csv-{paths[name].stem}"
-            csvs[name] = Csv(name, anchor, columns, first, len(rows), owners.get(name, ""))
+            csvs[name] = Csv(
+                name,
+                anchor=f"csv-{paths[name].stem}",
+                columns=columns,
+                rows=rows if "status" in columns else rows[:_MAX_ROWS],
+                n_rows=len(rows),
+                experiment=owners.get(name, ""),
+            )
     return Evidence(csvs)
 
 
@@ -138,45 +151,62 @@ def render(tables_dir: Path, figures_dir: Path) -> Rendering:
         return Rendering(STEM, (), f"no table in {tables_dir.name}/")
     path = tables_dir / claims.CSV
     verdicts = read_table(path) if path.is_file() else []
-    files = sorted(tables_dir.glob("*.meta.json"))
-    # Those of benchmarks and examples have no corpus.
-    metas = [meta for meta in map(json.loads, map(_text, files)) if "corpora" in meta]
-    # The storage is left out: a corpus that is read from a pack holds the same images.
-    corpora = [
-        {name: value for name, value in corpus.items() if name != "storage"}
-        for meta in metas
-        for corpus in meta["corpora"]
-    ]
-    image_sets: dict[tuple[str, str], set[int]] = {}
-    for corpus in corpora:
-        image_sets.setdefault((corpus["kind"], corpus["image_set"]), set()).add(corpus["n"])
     by_id = {verdict["id"]: verdict for verdict in verdicts}
-    words = [verdict["verdict"] for verdict in verdicts]
+    counts = Counter(verdict["verdict"] for verdict in verdicts)
+    metas = _metas(tables_dir)
+    corpora = _corpora(metas)
     # Table 4 is the list of verdicts.
     stems = [stem for stem in tables.TABLES if stem != "table-4-reproducibility"]
+
+    def text_of(name: str) -> str:
+        return _text(figures_dir / name)
+
     page = render_page(
         "report.html.jinja",
         run=run,
         verdicts=verdicts,
-        counts=[(word, words.count(word), means) for word, means in _VERDICT_MEANS.items()],
+        counts=[(word, counts[word], means) for word, means in _VERDICT_MEANS.items()],
         headlines=[by_id[name] for name in _HEADLINES if name in by_id],
         bars=list(_bars(run)),
         figures=figures.FIGURES,
-        text_of=lambda name: _text(figures_dir / name),
+        text_of=text_of,
         tables=[(stem, tables.TABLES[stem].title, *_table(stem, tables_dir)) for stem in stems],
         notes=_notes(verdicts),
         metas=metas,
-        corpora=once(corpora),
-        image_sets=image_sets,
-        versions=_versions([meta["versions"] for meta in metas]),
+        corpora=unique_items(corpora),
+        image_sets=_image_counts(corpora),
+        versions=_versions(metas),
         formats=formats,
         labels=labels,
         inline=inline,
-        once=once,
-        shown=shown,
+        unique_items=unique_items,
+        format_value=format_value,
     )
     write_text(figures_dir / f"{STEM}.html", page)
     return Rendering(STEM, (figures_dir / f"{STEM}.html",))
+
+
+def _metas(tables_dir: Path) -> list[dict[str, Any]]:
+    """What the tables were made on; those of benchmarks and examples have no corpus."""
+    metas = [json.loads(_text(path)) for path in sorted(tables_dir.glob("*.meta.json"))]
+    return [meta for meta in metas if "corpora" in meta]
+
+
+def _corpora(metas: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Their corpora, without the storage: one that is read from a pack holds the same images."""
+    return [
+        {name: value for name, value in corpus.items() if name != "storage"}
+        for meta in metas
+        for corpus in meta["corpora"]
+    ]
+
+
+def _image_counts(corpora: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], set[int]]:
+    """Kind and image set → the numbers of images that were measured."""
+    counts: dict[tuple[str, str], set[int]] = {}
+    for corpus in corpora:
+        counts.setdefault((corpus["kind"], corpus["image_set"]), set()).add(corpus["n"])
+    return counts
 
 
 def inline(text: str, prefix: str, label: str) -> Markup:
@@ -187,13 +217,13 @@ def inline(text: str, prefix: str, label: str) -> Markup:
     return Markup(_REFERENCE.sub(rf"\g<1>{prefix}-", drawing).strip())
 
 
-def once(items: Iterable[T]) -> list[T]:
+def unique_items(items: Iterable[T]) -> list[T]:
     """Each item once, in order of appearance; items may be unhashable."""
-    distinct: list[T] = []
+    unique: list[T] = []
     for item in items:
-        if item not in distinct:
-            distinct.append(item)
-    return distinct
+        if item not in unique:
+            unique.append(item)
+    return unique
 
 
 def _text(path: Path) -> str:
@@ -204,13 +234,16 @@ def _bars(run: Evidence) -> Iterator[dict[str, Any]]:
     """The wall time of one image in PIL's serial recipe by stage, for each set measured."""
     rows = {name: csv.rows for name, csv in run.csvs.items()}
     for image_set, csv in serial.CSVS.items():
-        if pil := find(rows, csv, decoder="pil"):
-            segments = []
-            for stage in STAGES:
-                if share := number(pil.row[f"{stage}_share"]):
-                    (href,) = run.hrefs([Source(csv, pil.index, f"{stage}_share")])
-                    segments.append(segment(stage, share, href))
-            yield {"name": labels.SETS[image_set], "segments": segments, "row": pil.row}
+        pil = find(rows, csv, decoder="pil")
+        if pil is None:
+            continue
+        segments = []
+        for stage in STAGES:
+            share = number(pil.row[f"{stage}_share"])
+            if share:
+                (href,) = run.hrefs([Source(csv, pil.index, f"{stage}_share")])
+                segments.append(segment(stage, share, href))
+        yield {"name": labels.SETS[image_set], "segments": segments, "row": pil.row}
 
 
 def _table(stem: str, tables_dir: Path) -> tuple[Table, str]:
@@ -221,17 +254,25 @@ def _table(stem: str, tables_dir: Path) -> tuple[Table, str]:
         return Table((), (), ""), str(nothing)
 
 
-def _versions(versions: Sequence[Mapping[str, str]]) -> list[tuple[str, str]]:
+def _versions(metas: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     """The version of each library; where tables differ, all."""
-    names = sorted({name for known in versions for name in known}, key=str.lower)
-    by_name = {name: [known[name] for known in versions if known.get(name)] for name in names}
-    return [(name, " / ".join(once(known))) for name, known in by_name.items()]
+    by_name: dict[str, list[str]] = {}
+    for meta in metas:
+        for name, version in meta["versions"].items():
+            versions = by_name.setdefault(name, [])
+            if version:
+                versions.append(version)
+    names = sorted(sorted(by_name), key=str.lower)
+    return [(name, " / ".join(unique_items(by_name[name]))) for name in names]
 
 
 def _notes(verdicts: Sequence[Row]) -> list[tuple[str, list[str]]]:
     """Inconsistencies of the paper, each once, with the ids of the claims that it touches."""
     noted = [verdict for verdict in verdicts if verdict["note"]]
     notes = dict.fromkeys(verdict["note"] for verdict in noted)
-    # A note may be the beginning of a longer one, which then stands for both.
-    longest = [note for note in notes if not any(note != n and note in n for n in notes)]
-    return [(note, [v["id"] for v in noted if v["note"] in note]) for note in longest]
+    ids = []
+    for note in notes:
+        # A note may be the beginning of a longer one, which then stands for both.
+        if not any(note != other and note in other for other in notes):
+            ids.append((note, [verdict["id"] for verdict in noted if verdict["note"] in note]))
+    return ids

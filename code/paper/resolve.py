@@ -33,29 +33,36 @@ _REPEATS = Mapping[str, Repeats]
 _NOT_NEGATIVE = Annotated[float, Range(0)]
 
 
-def resolved(plain: Mapping[str, Any], option_defaults: Mapping[str, Any]) -> Settings:
+def build_settings(plain: Mapping[str, Any], option_defaults: Mapping[str, Any]) -> Settings:
     """Resolve a configuration; `option_defaults`: experiment → the options in its file.
 
     Raises UserError: a value outside its setting's range or choices, or one that nothing would use.
     """
-    plain, notes = dict(plain), list[str]()
-    device = plain["device"] = resolve_device(plain["device"], "device")
+    plain = dict(plain)
+    notes: list[str] = []
+    device = resolve_device(plain["device"], "device")
+    is_quick = plain.pop("use_quick_repeats")
+    default_repeats = plain.pop("profile_repeats")
     repeats_of = dict(check(_REPEATS, plain.pop("profile_repeats_of"), "profile_repeats_of"))
-    quick, chosen = plain.pop("use_quick_repeats"), plain["repeats"]
     experiments = {}
     selected = plain.pop("experiment")
-    for name in sorted(selected, key=lambda name: (*ORDER, name).index(name)):
+    for name in sorted(selected, key=_position):
         key = f"experiment.{name}"
         if not isinstance(selected[name], Mapping):
             raise UserError(f"{key}={selected[name]}: it has settings of its own")
         options = dict(selected[name])
-        repeats = check(_REPEATS, options.pop("quick_repeats", {}), f"{key}.quick_repeats")
-        if quick and device in repeats:
-            repeats_of[name] = repeats[device]
+        quick_repeats = check(_REPEATS, options.pop("quick_repeats", {}), f"{key}.quick_repeats")
+        if is_quick and device in quick_repeats:
+            repeats_of[name] = quick_repeats[device]
         experiments[name] = _options(options, option_defaults[name], device, key, notes)
-    default_repeats = plain.pop("profile_repeats")
+    if plain["repeats"] is None:
+        plain["repeats"] = default_repeats
+    else:
+        # The user's number counts for every experiment.
+        repeats_of = {}
     del plain["full_sizes"]
     plain |= {
+        "device": device,
         "experiments": experiments,
         "corpus": _corpus(plain["corpus"]),
         "model": _model(plain["model"]),
@@ -63,10 +70,14 @@ def resolved(plain: Mapping[str, Any], option_defaults: Mapping[str, Any]) -> Se
         "out": _folder("out", plain["out"]),
         "figures": _folder("figures", plain["figures"]),
         "max_images": check(_MAX_IMAGES, plain["max_images"], "max_images")[device],
-        "repeats": default_repeats if chosen is None else chosen,
-        "repeats_of": repeats_of if chosen is None else {},
+        "repeats_of": repeats_of,
     }
     return replace(build(Settings, plain, ""), notes=tuple(dict.fromkeys(notes)))
+
+
+def _position(experiment: str) -> int:
+    """The place of an experiment in a run; those on request come last."""
+    return ORDER.index(experiment) if experiment in ORDER else len(ORDER)
 
 
 def resolve_device(name: str, key: str) -> str:
@@ -74,7 +85,9 @@ def resolve_device(name: str, key: str) -> str:
     check_name(name, ("auto", "cpu", "cuda"), key)
     if name == "cuda" and not machine.gpus():
         raise UserError(f"{key}=cuda, but there is no NVIDIA GPU; set {key}=auto or {key}=cpu")
-    return name if name != "auto" else "cuda" if machine.gpus() else "cpu"
+    if name == "auto":
+        return "cuda" if machine.gpus() else "cpu"
+    return name
 
 
 def _folder(key: str, text: Any) -> Path:
@@ -86,7 +99,7 @@ def _folder(key: str, text: Any) -> Path:
 def _recipe(choices: Mapping[str, Any], device: str, key: str, notes: list[str]) -> Recipe:
     if choices["device"] != "auto":
         device = resolve_device(choices["device"], f"{key}.device")
-    recipe = build(Recipe, {**choices, "device": device}, key)
+    recipe = build(Recipe, dict(choices) | {"device": device}, key)
     check_name(recipe.decoder, decoders.NAMES, f"{key}.decoder")
     owner = f"{key}.interpolation of resizer={recipe.resizer}"
     check_name(recipe.interpolation, recipes.INTERPOLATIONS[recipe.resizer], owner)
@@ -114,7 +127,7 @@ def _options(
     options: Mapping[str, Any], defaults: Mapping[str, Any], device: str, key: str, notes: list[str]
 ) -> dict[str, Any]:
     """An experiment's options, each of the type of its default; recipes are built."""
-    recipe_fields = {item.name for item in fields(Recipe)}
+    recipe_fields = {field.name for field in fields(Recipe)}
     checked = {}
     for name, value in options.items():
         if isinstance(value, Mapping) and recipe_fields <= value.keys():
@@ -162,12 +175,13 @@ def _check_item(item: Any, default: Sequence[Any], key: str) -> None:
         elif default:
             _check_option(item, default[0], key)
     elif name in _RECIPE_LISTS:
-        _recipe({**asdict(Recipe("")), **item}, "cpu", key, [])
+        _recipe(asdict(Recipe("")) | dict(item), "cpu", key, [])
     else:
-        for name, value in item.items():
-            check_name(name, set().union(*default), f"setting of {key}")
+        valid = set().union(*default)
+        for field, value in item.items():
+            check_name(field, valid, f"setting of {key}")
             if isinstance(value, float):
-                check(_NOT_NEGATIVE, value, f"{key}.{name}")
+                check(_NOT_NEGATIVE, value, f"{key}.{field}")
 
 
 def _corpus(choices: Any) -> CorpusSpec:
@@ -186,8 +200,9 @@ def _corpus(choices: Any) -> CorpusSpec:
 
 def _model(choices: Any) -> ModelSpec:
     if isinstance(choices, Mapping) and choices["weights"] == "auto":
-        has_hub = checkpoint.has_hub(build(ModelSpec, {**choices, "weights": "random"}, "model"))
-        choices = {**choices, "weights": "pretrained" if has_hub else "random"}
+        random = build(ModelSpec, dict(choices) | {"weights": "random"}, "model")
+        weights = "pretrained" if checkpoint.has_hub(random) else "random"
+        choices = dict(choices) | {"weights": weights}
     model = build(ModelSpec, choices, "model")
     for name in ("service_ms", "service_ms_per_image"):
         if getattr(model, name) and model.weights != "none":

@@ -2,7 +2,7 @@
 
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,9 +11,11 @@ from rich.console import Console
 import experiments
 from harness import provenance, records, runner
 from harness.corpora import prepare
+from harness.corpora.manifest import Manifest
 from harness.plan import Plan
 from harness.spec import Settings
-from paper import closing, diagnosis, terminal
+from paper import diagnosis, terminal
+from paper.csvfile import Row, ok_rows, read_table
 from paper.publish import Published, publish
 from wallclock.errors import UserError
 from wallclock.progress import CorpusProgress, bars
@@ -37,23 +39,39 @@ def run_session(settings: Settings, command: str) -> int:
         _print_corpora(plan, console)
         return 0
     context = {"command": command, "cost": asdict(settings.cost)}
-    if credit := prepare.credit(settings.corpus, plan.cache):
+    credit = prepare.credit(settings.corpus, plan.cache)
+    if credit:
         context["credit"] = credit
     report = runner.run(cells, settings, context, console)
     further = []
     for name, options in settings.experiments.items():
-        if plan_more := getattr(experiments.load(name), "second_round", None):
+        plan_more = getattr(experiments.load(name), "second_round", None)
+        if plan_more:
             further += plan_more(plan, options, records.load_experiment(settings.runs, name))
     if further:
         report.add(runner.run(further, settings, context, console, first_round=cells))
     published = publish(settings.out, settings.figures, ran=settings.experiments)
     _print_results(published, settings, console)
     _print_lines(_locations(published, report, settings), console)
-    if sentence := closing.closing_sentence(settings.out, settings.experiments):
+    sentence = closing_sentence(settings.out, settings.experiments)
+    if sentence:
         _print_lines(["", sentence], console)
     for name, stderr in report.crashed:
         print(f"\n{name} crashed:\n{stderr}", file=sys.stderr)
     return 1 if report.crashed else 0
+
+
+def closing_sentence(folder: Path, ran: Collection[str]) -> str:
+    """Compare the result of a run with what it competes with; empty if nothing was measured.
+
+    Raises UserError if a table in `folder` is damaged.
+    """
+
+    def read_measured(csv: str) -> list[Row]:
+        path = folder / csv
+        return ok_rows(read_table(path)) if path.is_file() else []
+
+    return experiments.closing_sentence(ran, read_measured)
 
 
 def _inputs(settings: Settings) -> str:
@@ -91,15 +109,19 @@ def _print_results(published: Published, settings: Settings, console: Console) -
         if job is None:
             diagnose = records.load_experiment(settings.runs, "diagnose")
             reasons = [record.reason for record in diagnose if record.reason]
-            raise UserError(f"nothing to diagnose: {[*reasons, 'no cell was measured'][0]}")
+            reason = reasons[0] if reasons else "no cell was measured"
+            raise UserError(f"nothing to diagnose: {reason}")
         diagnosis.print_diagnosis(job, settings.figures / "diagnosis.html", console)
 
 
 def _print_corpora(plan: Plan, console: Console) -> None:
     """The largest prepared slice of each image set."""
-    manifests = sorted((m for m, _ in plan.prepared.values()), key=lambda m: len(m.items))
-    for name, manifest in {manifest.image_set: manifest for manifest in manifests}.items():
-        stats, n = manifest.size_stats(), len(manifest.items)
+    manifests = [manifest for manifest, _ in plan.prepared.values()]
+    manifests.sort(key=_n_images)
+    # Of two of one set the later, larger one stays.
+    largest = {manifest.image_set: manifest for manifest in manifests}
+    for name, manifest in largest.items():
+        n, stats = _n_images(manifest), manifest.size_stats()
         size = sum(item.bytes for item in manifest.items) / 1e6
         medians = f"{stats['median_kb']:.1f} KB and {stats['median_megapixels']:.2f} megapixels"
         line = f"{manifest.kind} {name}: {n:,} images, {size:,.1f} MB, median {medians}, in "
@@ -107,9 +129,13 @@ def _print_corpora(plan: Plan, console: Console) -> None:
         _print_lines([line + _short(manifest.root), *remarks], console)
 
 
+def _n_images(manifest: Manifest) -> int:
+    return len(manifest.items)
+
+
 def _locations(published: Published, report: runner.Report, settings: Settings) -> Iterator[str]:
     figures = [rendering.stem for rendering in published.renderings if rendering.paths]
-    tables = [*(path.name for path in published.tables), "claims.csv"]
+    tables = [path.name for path in published.tables] + ["claims.csv"]
     corpus = f"corpus {settings.corpus.kind}, weights {settings.model.weights}"
     yield f"{report.summary()} on {settings.device}, {corpus}"
     if published.n_failures:

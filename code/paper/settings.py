@@ -23,7 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 from experiments import ORDER, QUICK
 from harness import provenance
 from harness.spec import CORPUS_SETTINGS, CorpusSpec, Settings
-from paper.resolve import resolve_device, resolved
+from paper.resolve import build_settings, resolve_device
 from wallclock.errors import UserError, check_name
 from wallclock.recipe import ModelSpec, Recipe
 
@@ -78,8 +78,8 @@ def translate(arguments: Sequence[str]) -> list[str]:
     if not any(override.startswith("experiment=") for override in overrides):
         default = QUICK if "profile=quick" in overrides else ORDER
         overrides.append(f"experiment=[{','.join(default)}]")
-    of_corpus = any(re.match(r"\+?corpus[.=]", override) for override in overrides)
-    if not of_corpus and "profile=quick" not in overrides and _has_papers_images(overrides):
+    has_corpus = any(re.match(r"\+?corpus[.=]", override) for override in overrides)
+    if not has_corpus and "profile=quick" not in overrides and _has_papers_images(overrides):
         overrides.append("corpus=abo")
     return [*hydra_flags, *overrides]
 
@@ -95,15 +95,23 @@ def _override(word: str, sweeps: bool) -> str:
     name, _, value = word.partition("=")
     if word == "model=null":
         return "model='null'"
-    return f"{name}={_quoted(value)}" if name.lstrip("+") in _PATHS and not sweeps else word
+    if name.lstrip("+") in _PATHS and not sweeps:
+        return f"{name}={_quote(value)}"
+    return word
 
 
-def _quoted(path: str) -> str:
+def _quote(path: str) -> str:
     if not path or path[0] in "'\"":
         return path
     # Inside quotes a backslash counts only before a quote.
-    escaped = re.sub(r"(\\*)('|$)", lambda hit: hit[1] * 2 + ("\\'" if hit[2] else ""), path)
+    escaped = re.sub(r"(\\*)('|$)", _escape, path)
     return f"'{escaped}'"
+
+
+def _escape(match: re.Match[str]) -> str:
+    """Backslashes before a quote or the end, doubled; a quote with one more."""
+    backslashes, quote = match.groups()
+    return f"{backslashes}{backslashes}\\'" if quote else f"{backslashes}{backslashes}"
 
 
 def load(overrides: Sequence[str]) -> Settings:
@@ -142,7 +150,7 @@ def resolve(config: DictConfig, overrides: Sequence[str] = ()) -> Settings:
     except OmegaConfBaseException as error:
         raise UserError(str(error).splitlines()[0]) from error
     defaults = {name: _option_defaults(name) for name in plain["experiment"]}
-    settings = resolved(plain, defaults)
+    settings = build_settings(plain, defaults)
     _check_recipe_used(settings, overrides)
     return settings
 
@@ -150,8 +158,9 @@ def resolve(config: DictConfig, overrides: Sequence[str] = ()) -> Settings:
 def _option_defaults(experiment: str) -> dict[str, Any]:
     """The options in an experiment's file, as they are without --quick."""
     options: Any = OmegaConf.load(CONF / "experiment" / f"{experiment}.yaml")
-    known = {"use_quick_repeats": False, "full_sizes": True, "device": "cpu"}
-    root = OmegaConf.create({**known, "options": options})
+    root = OmegaConf.create(
+        {"use_quick_repeats": False, "full_sizes": True, "device": "cpu", "options": options}
+    )
     plain: Any = OmegaConf.to_container(root, resolve=True)
     defaults: dict[str, Any] = plain["options"]
     return defaults
@@ -170,12 +179,13 @@ def _register_schemas() -> None:
     # A constant: only tests vary it.
     corpus["limits"] = {name: corpus["limits"][name] for name in ("max_pixels", "max_bytes")}
     for kind, names in CORPUS_SETTINGS.items():
-        schema = {"kind": kind, **{name: corpus[name] for name in names}}
+        schema = {"kind": kind} | {name: corpus[name] for name in names}
         store.store(f"schema_{kind}", schema, group="corpus")
 
 
 def _defaults(cls: Any) -> dict[str, Any]:
-    required = {item.name for item in fields(cls) if item.default is item.default_factory}
+    # Equal only where a field has neither.
+    required = {field.name for field in fields(cls) if field.default is field.default_factory}
     instance = cls(**dict.fromkeys(required, "???"))
     # OmegaConf has lists and no tuples.
     plain: dict[str, Any] = json.loads(json.dumps(asdict(instance)))
@@ -207,37 +217,47 @@ def _explain(error: Exception, overrides: Sequence[str]) -> str:
     """One line about the override that Hydra refused."""
     choices = [override for override in overrides if override.partition("=")[0] in _GROUPS]
     try:
-        known = _keys(OmegaConf.to_container(_compose(choices), resolve=False))
+        valid = _keys(OmegaConf.to_container(_compose(choices), resolve=False))
     except (HydraException, OmegaConfBaseException):
-        known = []
-    for override in overrides:
-        key = override.lstrip("+").partition("=")[0]
-        if not known or key in (*known, *_GROUPS) or key.startswith("hydra"):
-            continue
-        for kind, names in CORPUS_SETTINGS.items():
-            if key.startswith("corpus.") and key.removeprefix("corpus.") in names:
-                return f"{key} is a setting of corpus={kind}; add that"
-        close = difflib.get_close_matches(key, [*known, "corpus.path"], n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(close)}?" if close else "`--cfg job` shows all settings"
-        return f"there is no setting '{key}'; {hint}"
+        valid = []
+    keys = [override.lstrip("+").partition("=")[0] for override in overrides] if valid else []
+    for key in keys:
+        if key not in valid and key not in _GROUPS and not key.startswith("hydra"):
+            return _explain_unknown(key, valid)
     line = str(error).strip().splitlines()[0]
     return f"{error.override}: {line}" if isinstance(error, OverrideParseException) else line
+
+
+def _explain_unknown(key: str, valid: Sequence[str]) -> str:
+    """One line about a setting that is not there, with the nearest names."""
+    for kind, names in CORPUS_SETTINGS.items():
+        if key.startswith("corpus.") and key.removeprefix("corpus.") in names:
+            return f"{key} is a setting of corpus={kind}; add that"
+    close = difflib.get_close_matches(key, [*valid, "corpus.path"], n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(close)}?" if close else "`--cfg job` shows all settings"
+    return f"there is no setting '{key}'; {hint}"
 
 
 def _keys(node: Any, prefix: str = "") -> list[str]:
     if not isinstance(node, dict):
         return []
-    paths = [(f"{prefix}{name}", value) for name, value in node.items()]
-    return [key for path, value in paths for key in (path, *_keys(value, f"{path}."))]
+    keys = []
+    for name, value in node.items():
+        key = f"{prefix}{name}"
+        keys += [key, *_keys(value, f"{key}.")]
+    return keys
 
 
 def _check_recipe_used(settings: Settings, overrides: Sequence[str]) -> None:
     """Refuse changes to `recipe` where every selected experiment has recipes of its own."""
-    own = {}
-    for name, options in settings.experiments.items():
-        own[name] = [option for option, value in options.items() if isinstance(value, Recipe)]
     changes = [override for override in overrides if re.match(r"recipe[.=]", override)]
-    if changes and all(own.values()):
-        name, (option, *_) = next(iter(own.items()))
-        fix = f"give experiment.{name}.{option}.<setting>"
+    if not changes:
+        return
+    recipe_options = [
+        (name, [option for option, value in options.items() if isinstance(value, Recipe)])
+        for name, options in settings.experiments.items()
+    ]
+    if recipe_options and all(options for _, options in recipe_options):
+        name, options = recipe_options[0]
+        fix = f"give experiment.{name}.{options[0]}.<setting>"
         raise UserError(f"{changes[0]}: {name} does not use it; {fix}")

@@ -30,7 +30,7 @@ class Span:
         return self.start + self.duration
 
 
-def parse(rows: Sequence[Row]) -> list[Span]:
+def parse_spans(rows: Sequence[Row]) -> list[Span]:
     """The spans of a timeline table, by start; those of no length left out."""
     spans = []
     for row in rows:
@@ -79,47 +79,49 @@ def choose_window(
     them ends because the run did, and one of very few batches is shown from end to end. Returns
     None where fewer than two forward passes were recorded.
     """
-    starts = [span.start for span in spans if span.stage == "forward"]
+    forwards = [span.start for span in spans if span.stage == "forward"]
     all_recorded = total is not None and len({span.batch for span in spans}) >= total
-    if all_recorded and 0 < len(starts) <= _FEW:
+    if all_recorded and 0 < len(forwards) <= _FEW:
         first, last = min(span.start for span in spans), max(span.end for span in spans)
-        return Window(first, last, len(starts), complete=False)
-    if len(starts) < 2:
+        return Window(first, last, len(forwards), complete=False)
+    if len(forwards) < 2:
         return None
-    recorded = [recorded_from_to(spans, lane) for lane in lanes(spans)]
-    begins, ends = [begin for begin, _ in recorded], [end for _, end in recorded]
-    begin, stop = max(begins), max(ends) if all_recorded else min(ends)
-    inside = [start for start in starts if begin <= start <= stop]
-    complete = len(inside) > min(4, len(starts) - 1)
+    intervals = [recorded_interval(spans, lane) for lane in lanes(spans)]
+    ends = [end for _, end in intervals]
+    begin = max(start for start, _ in intervals)
+    stop = max(ends) if all_recorded else min(ends)
+    starts = [start for start in forwards if begin <= start <= stop]
+    complete = len(starts) > min(4, len(forwards) - 1)
     if not complete:
-        inside = starts
-    bounds = inside[1 : wanted + 1]
+        starts = forwards
+    bounds = starts[1 : wanted + 1]
     if complete:
-        bounds += [start for start in inside[wanted + 1 :] if start - inside[0] <= at_least_ms]
-    return Window(inside[0], bounds[-1], len(bounds), complete or all_recorded)
+        bounds += [start for start in starts[wanted + 1 :] if start - starts[0] <= at_least_ms]
+    return Window(starts[0], bounds[-1], len(bounds), complete or all_recorded)
 
 
-def recorded_from_to(spans: Sequence[Span], lane: str) -> tuple[float, float]:
+def recorded_interval(spans: Sequence[Span], lane: str) -> tuple[float, float]:
     """The first and the last millisecond in which a lane was recorded."""
     # The main process submits the device's work: both were recorded as long as either.
     together = (MAIN, GPU) if lane in (MAIN, GPU) else (lane,)
-    own = [span for span in spans if span.lane in together]
-    return min(span.start for span in own), max(span.end for span in own)
+    recorded = [span for span in spans if span.lane in together]
+    return min(span.start for span in recorded), max(span.end for span in recorded)
 
 
 def busy_share(spans: Sequence[Span], lane: str, window: Window) -> float:
     """Share of the recorded part of a window in which a lane works; overlaps count once."""
-    total, reached = 0.0, window.start
-    for span in sorted((span for span in spans if span.lane == lane), key=_order):
-        if span.stage != WAIT:
-            start, end = max(span.start, reached), min(span.end, window.end)
-            total += max(0.0, end - start)
-            reached = max(reached, end)
-    first, last = recorded_from_to(spans, lane)
-    return total / (min(window.end, last) - max(window.start, first))
+    working = [span for span in spans if span.lane == lane and span.stage != WAIT]
+    busy = 0.0
+    reached = window.start
+    for span in sorted(working, key=_order):
+        start, end = max(span.start, reached), min(span.end, window.end)
+        busy += max(0.0, end - start)
+        reached = max(reached, end)
+    first, last = recorded_interval(spans, lane)
+    return busy / (min(window.end, last) - max(window.start, first))
 
 
-def grouped(spans: Sequence[Span]) -> list[Span]:
+def merge_by_stage(spans: Sequence[Span]) -> list[Span]:
     """Each batch of a worker as one span a stage, in the stages' order, from its first start.
 
     A worker takes image after image through its stages; the sums are kept, the positions are not.
@@ -132,7 +134,8 @@ def grouped(spans: Sequence[Span]) -> list[Span]:
     for (lane, batch), members in batches.items():
         start = members[0].start
         for stage in STAGES:
-            if duration := sum(span.duration for span in members if span.stage == stage):
+            duration = sum(span.duration for span in members if span.stage == stage)
+            if duration:
                 result.append(Span(lane, stage, batch, start, duration))
                 start += duration
     return sorted(result, key=_order)

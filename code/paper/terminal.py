@@ -6,26 +6,40 @@ from itertools import groupby
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from paper.claims import VERDICTS, Verdict
+from experiments._sentences import RESULTS
+from paper.claims import CANNOT_TELL, DIFFERS, HELD, NOT_APPLICABLE, NOT_RUN, VERDICTS, Verdict
 from paper.csvfile import Row, number, read_table
 from paper.diff import Difference
-from paper.format import counted, digits, factor, percent, with_unit
+from paper.format import count_noun, digits, factor, percent, with_unit
 from wallclock.clock import STAGES
 
-_STYLES = dict(zip(VERDICTS, ("green", "bold red", "yellow", "yellow", "dim"), strict=True))
+_STYLES = {
+    HELD: "green",
+    DIFFERS: "bold red",
+    CANNOT_TELL: "yellow",
+    NOT_APPLICABLE: "yellow",
+    NOT_RUN: "dim",
+}
 #: Of a longer table only the number of rows is printed.
 _MAX_ROWS = 100
 #: Columns that name a row, in the order in which they are shown.
-_NAMES = (
-    *("system", "what", "stage", "recipe", "decoder", "runtime"),
-    *("dtype", "model", "format", "image_set", "subset", "context"),
+_NAME_COLUMNS = (
+    "system",
+    "what",
+    "stage",
+    "recipe",
+    "decoder",
+    "runtime",
+    "dtype",
+    "model",
+    "format",
+    "image_set",
+    "subset",
+    "context",
 )
-#: Column and unit: the first that a row fills is its result.
-RESULTS = {"img_per_s": "img/s", "vectors_per_s": "vectors/s", "mean_ms": "ms"}
-RESULTS["ns_per_call"] = "ns a call"
 
 
 def print_line(text: str, console: Console) -> None:
@@ -41,7 +55,7 @@ def print_table(
     gap: int = 2,
 ) -> None:
     """Print rows under headings, aligned, without lines; columns in `right` are right-aligned."""
-    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+    table = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
     for heading in headings:
         table.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
     for row in rows:
@@ -56,7 +70,7 @@ def print_results(paths: Sequence[Path], console: Console) -> None:
         rows = read_table(path)
         if rows and ("status" not in rows[0] or len(rows) > _MAX_ROWS):
             noun = "row" if "status" in rows[0] else "span"
-            lines += [(path.stem, "", counted(len(rows), noun), ""), ("", "", "", "")]
+            lines += [(path.stem, "", count_noun(len(rows), noun), ""), ("", "", "", "")]
             continue
         for index, row in enumerate(rows):
             lines.append((path.stem if index == 0 else "", _name(row), _result(row), _detail(row)))
@@ -70,7 +84,7 @@ def print_verdicts(verdicts: Sequence[Verdict], console: Console) -> None:
     numbers = ("paper", "ours", "ratio")
     reasons = list(dict.fromkeys(verdict.reason for verdict in verdicts if verdict.reason))
     rows: list[list[Text]] = []
-    for _, group in groupby(verdicts, key=lambda verdict: verdict.claim.experiment):
+    for _, group in groupby(verdicts, key=_experiment_of):
         rows += [_cells(verdict, reasons) for verdict in group]
         rows.append([])
     print_table(("claim", *numbers, "verdict"), rows, console, numbers, gap=1)
@@ -88,15 +102,19 @@ def print_differences(differences: Sequence[Difference], console: Console) -> No
         return
     rows = [(d.csv, d.row, d.column, d.a, d.b) for d in differences]
     print_table(("table", "row", "column", "a", "b"), rows, console, right=("a", "b"))
-    console.print(Text(f"\n{counted(len(differences), 'difference')}", style="bold red"))
+    console.print(Text(f"\n{count_noun(len(differences), 'difference')}", style="bold red"))
+
+
+def _experiment_of(verdict: Verdict) -> str:
+    return verdict.claim.experiment
 
 
 def _name(row: Row) -> str:
-    parts = [row[column] for column in _NAMES if row.get(column) and row[column] != "null"]
+    parts = [row[column] for column in _NAME_COLUMNS if row.get(column) and row[column] != "null"]
     if row.get("fsync") == "yes":
         parts.append("with fsync")
-    if (pruned := row.get("pruned", "")) not in ("", "0"):
-        parts.append(f"pruned {percent(pruned, 0)}")
+    if row.get("pruned", "") not in ("", "0"):
+        parts.append(f"pruned {percent(row['pruned'], 0)}")
     return " ".join(dict.fromkeys(parts))
 
 
@@ -116,9 +134,9 @@ def _result(row: Row) -> str:
 def _detail(row: Row) -> str:
     if row.get("status", "ok") != "ok":
         return row.get("reason", "")
-    shares = sorted(((number(row.get(f"{s}_share", "")) or 0.0, s) for s in STAGES), reverse=True)
-    largest = [f"{stage} {percent(share, 0)}" for share, stage in shares[:3] if share >= 0.01]
-    return " · ".join(largest)
+    shares = [(number(row.get(f"{stage}_share", "")) or 0.0, stage) for stage in STAGES]
+    largest = sorted(shares, reverse=True)[:3]
+    return " · ".join(f"{stage} {percent(share, 0)}" for share, stage in largest if share >= 0.01)
 
 
 def _cells(verdict: Verdict, reasons: Sequence[str]) -> list[Text]:

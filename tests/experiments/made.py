@@ -85,8 +85,8 @@ def analytic(device: str = "cpu", failed: str = "") -> list[Record]:
         replace(step, cell=replace(step.cell, corpus=None)),
     ]
     return [
-        replace(one, status="error", values={}) if one.cell.protocol == failed else one
-        for one in made
+        replace(part, status="error", values={}) if part.cell.protocol == failed else part
+        for part in made
     ]
 
 
@@ -119,15 +119,23 @@ def storage() -> list[Record]:
     """Three repeats of tar: 50, 100 and 200 images a second, evicted in two of the repeats."""
     made = []
     for repeat, rate in enumerate((100, 50, 200)):
-        names = ["cold/1/bytes", "cold/16/bytes"][: 1 + (repeat < 2)]
-        found = {"n": rate, "cpu_ms": 50 / rate, "cached_share": 0.01, "from_disk_share": 1.0}
+        names = ["cold/1/bytes"]
         unavailable = {"http-0": "no remote form"}
-        if repeat == 2:
+        if repeat < 2:
+            names.append("cold/16/bytes")
+        else:
             unavailable["cold/16/bytes"] = "mincore finds 50% of them in memory"
-        values = {"passes": dict.fromkeys(names, found), "unavailable": unavailable}
-        values |= {"n_images": 10, "mean_kb": 20.0, "kb_on_disk": 24}
-        one = record("storage", "forms", "tar", values, {"form": "tar"}, {n: [S] for n in names})
-        made.append(replace(one, cell=replace(one.cell, repeat=repeat)))
+        timed = {"n": rate, "cpu_ms": 50 / rate, "cached_share": 0.01, "from_disk_share": 1.0}
+        values = {
+            "passes": dict.fromkeys(names, timed),
+            "unavailable": unavailable,
+            "n_images": 10,
+            "mean_kb": 20.0,
+            "kb_on_disk": 24,
+        }
+        samples = {name: [S] for name in names}
+        tar = record("storage", "forms", "tar", values, {"form": "tar"}, samples)
+        made.append(replace(tar, cell=replace(tar.cell, repeat=repeat)))
     return made
 
 
@@ -219,7 +227,7 @@ def cluster() -> list[Record]:
     pixels |= {"psnr_gain_vs_paper_db": 9.0}
     limits = {"min_psnr_db": 25.0, "min_cosine": 0.9, "max_loss_db": 1.0, "not_below_paper": True}
 
-    def one(name: str, what: str, values: Mapping[str, Any], n: int = 0, repeat: int = 0) -> Record:
+    def job(name: str, what: str, values: Mapping[str, Any], n: int = 0, repeat: int = 0) -> Record:
         params = {"system": name, "damaged": 100 if what == "damaged" else 0, "fidelity": limits}
         protocol = "killed" if what == "killed" else "cluster"
         counted = {**about, **values, **({"n_loaded": n} if n else {})}
@@ -232,13 +240,15 @@ def cluster() -> list[Record]:
     bad = {**kept, "node": {**lost, "doubled": 100, "lost_s": [9.0], "aborted": ["RayError: x"]}}
     mixed = {"damaged": 5, "lost": 0, "delivered": 0, "aborted": ""}
     errored = {"aborted": "", "lost": 45, "delivered": 0}
-    daft = replace(one("daft", "job", {}), status="unavailable", reason="daft is not installed")
+    daft = replace(job("daft", "job", {}), status="unavailable", reason="daft is not installed")
     return [
-        *(one("ours-ray", "job", {"fidelity": pixels}, n, i) for i, n in enumerate((90, 110))),
-        *(one("ray-images", "job", {}, n, i) for i, n in enumerate((25, 25))),
+        job("ours-ray", "job", {"fidelity": pixels}, 90, repeat=0),
+        job("ours-ray", "job", {"fidelity": pixels}, 110, repeat=1),
+        job("ray-images", "job", {}, 25, repeat=0),
+        job("ray-images", "job", {}, 25, repeat=1),
         replace(daft, samples={}, values={}),
-        one("ours-ray", "damaged", mixed),
-        one("ray-images", "damaged", {**mixed, "aborted": "OSError: cut", "errored": errored}),
-        one("ours-ray", "killed", {"kills": kept}),
-        one("ray-images", "killed", {"kills": bad}),
+        job("ours-ray", "damaged", mixed),
+        job("ray-images", "damaged", {**mixed, "aborted": "OSError: cut", "errored": errored}),
+        job("ours-ray", "killed", {"kills": kept}),
+        job("ray-images", "killed", {"kills": bad}),
     ]

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from experiments import decoders
+from harness.decoders import DECODERS, NAMES
 from paper import claims
 from tests.experiments.conftest import Grid
 from tests.fixture_run import fixture_records
@@ -13,18 +14,19 @@ from tests.fixture_run import fixture_records
 
 def test_grid(grid: Grid) -> None:
     cells = grid("decoders", "repeats=3")
-    names = ("pil", "opencv", "turbojpeg", "simplejpeg", "imagecodecs", "kornia_rs")
     inside = [cell for cell in cells if cell.protocol == "loading"]
     loops = [cell for cell in cells if cell.protocol != "loading"]
     assert [(cell.protocol, cell.label, cell.repeat) for cell in loops] == [
         ("agreement", "agreement-original", 0),
-        *(("decode", f"{name}-original", repeat) for repeat in range(3) for name in names),
+        *(("decode", f"{name}-original", repeat) for repeat in range(3) for name in NAMES),
     ]
-    assert [cell.recipe.decoder for cell in loops[1:7]] == list(names)
-    keyed = [cell.recipe.decoder for cell in loops[1:7] if "installed" in cell.params]
-    assert keyed == ["imagecodecs", "kornia_rs"], "their versions are not among the pinned ones"
+    first = loops[1 : 1 + len(NAMES)]
+    assert [cell.recipe.decoder for cell in first] == list(NAMES)
+    keyed = [cell.recipe.decoder for cell in first if "installed" in cell.params]
+    optional = [name for name in NAMES if DECODERS[name].optional]
+    assert keyed == optional, "their versions are not among the pinned ones"
     assert {cell.images.n for cell in cells} == {3}
-    assert [(cell.recipe.decoder, cell.repeat) for cell in inside] == [(name, 0) for name in names]
+    assert [(cell.recipe.decoder, cell.repeat) for cell in inside] == [(name, 0) for name in NAMES]
     assert {(cell.recipe.engine, cell.recipe.workers > 0) for cell in inside} == {
         ("dataloader", True)
     }

@@ -33,7 +33,11 @@ FEWER = {
     "checks": "[{workers: 0}]",
 }
 SHORT = (
-    *("--experiment=diagnose", "corpus=folder", "model=null", "model.service_ms=20", "device=cpu"),
+    "--experiment=diagnose",
+    "corpus=folder",
+    "model=null",
+    "model.service_ms=20",
+    "device=cpu",
     *(f"experiment.diagnose.{option}={value}" for option, value in FEWER.items()),
 )
 FIRST = "Where the time of an image goes"
@@ -120,8 +124,12 @@ def test_prediction_and_proof(run_main: RunMain, tmp_path: Path) -> None:
     images = folder(tmp_path / "images", 12)
     out, figures = tmp_path / "data", tmp_path / "figures"
     done = run_main(
-        *(*SHORT, f"corpus.path={images}", f"out={out}", f"figures={figures}"),
-        *("experiment.diagnose.prove=true", "experiment.diagnose.recipe.batch_size=4"),
+        *SHORT,
+        f"corpus.path={images}",
+        f"out={out}",
+        f"figures={figures}",
+        "experiment.diagnose.prove=true",
+        "experiment.diagnose.recipe.batch_size=4",
         "experiment.diagnose.recipe.workers=2",
         timeout=300,
     )
@@ -169,8 +177,8 @@ def cold_job(ms: float, plan: Plan, options: dict[str, Any]) -> list[Record]:
     """A job that loads 1,600 images a second from memory; one takes so long from the storage."""
     loading, *others = test_predict.costs()
     recipe = replace(options["recipe"], workers=2)
-    named = _fixes.cold(recipe, 4)
-    setups = [asdict(one) for one in (Scenario("present", "now", recipe), *named)]
+    planned = [Scenario("present", "now", recipe), *_fixes.cold(recipe, 4)]
+    setups = [asdict(scenario) for scenario in planned]
     names = ("kb", "megapixels", "longest_px", "bytes_per_pixel", "brightness")
     stats = {f"{name}_{at}": 1.0 for name in names for at in ("p50", "p90")}
     values = {"n_sound": 10, "formats": {"JPEG": 10}, "image_stats": stats}
@@ -179,7 +187,8 @@ def cold_job(ms: float, plan: Plan, options: dict[str, Any]) -> list[Record]:
     return [
         images("image_stats", "images", values, {"setups": setups}),
         images("storage", "storage", {"n_loaded": 10}, {"readers": [1, 2, 8]}, times),
-        *(loading, *others),
+        loading,
+        *others,
     ]
 
 
@@ -321,7 +330,7 @@ def test_copies_are_offered_where_they_replace_enough(
     sound = [progressive] * n_progressive + [image] * n_other
     assert diagnose._worthwhile(options, sound) == kinds
     planned = _fixes.scenarios(options, options["recipe"], 4, kinds)
-    alone = {one.copies: one for one in planned if one.copies}
-    assert [*alone] == kinds
-    assert {one.kind for one in alone.values()} <= {"alone"}
-    assert {one.copies for one in _fixes.loaders(planned)} == {"", *kinds}
+    with_copies = [scenario for scenario in planned if scenario.copies]
+    assert [scenario.copies for scenario in with_copies] == kinds
+    assert {scenario.kind for scenario in with_copies} <= {"alone"}
+    assert {scenario.copies for scenario in _fixes.loaders(planned)} == {"", *kinds}

@@ -27,25 +27,24 @@ def diagnosed(cores: int = 16, usd: float | None = 3.6, **model: Any) -> list[Re
     recipe = replace(options["recipe"], device="cuda")
     planned = _fixes.scenarios({**options, "loaders": []}, recipe, cores)
     there = {"accelerator": "T4", "cores": cores, "usd_per_hour": usd}
-    params = {"setups": [asdict(one) for one in planned], "elsewhere": there}
+    params = {"setups": [asdict(scenario) for scenario in planned], "elsewhere": there}
     stats = {"image_stats": {}, "formats": {}, "n_sound": 10}
     names = ("kb", "megapixels", "longest_px", "bytes_per_pixel", "brightness")
     stats["image_stats"] = {f"{name}_p{q}": 1.0 for name in names for q in (50, 90)}
     loading = {"mean_bytes": 2e4, "n_embedded": 1, "page_cache": "warm"}
     loading |= {"cpu_s": {"1": 0.010, "4": 0.020, "8": 0.020}}
     sizes = {"batch_sizes": [8], "seconds": 1}
-    of_batch = {f"{stage}-8": [8 * MS] for stage in ("forward", "h2d", "d2h", "serialize")}
+    step = {f"{stage}-8": [8 * MS] for stage in ("forward", "h2d", "d2h", "serialize")}
     flops = {"flops_per_image": _accelerators.DINOV2_SMALL_FLOPS * model.pop("times", 1)}
-    of_one = {f"{end}-8": [0] for end in ("assemble", "worker", "main")}
+    transfer = {f"{end}-8": [0] for end in ("assemble", "worker", "main")}
     here = replace(recipe, device="cpu", dtype="fp32")
     decode = {"decode": [10 * MS]}
-    made_of = [
+    return [
         made.record("diagnose", "image_stats", "images", stats, params, recipe=here),
         made.record("diagnose", "contention", "now", loading, {}, decode, here),
-        made.record("diagnose", "batch_transfer", "batch", {}, sizes, of_one, here),
-        made.record("diagnose", "step", "step", flops, sizes, of_batch, here),
+        made.record("diagnose", "batch_transfer", "batch", {}, sizes, transfer, here),
+        made.record("diagnose", "step", "step", flops, sizes, step, here),
     ]
-    return made_of
 
 
 def rows(records: list[Record]) -> dict[str, Row]:
@@ -110,7 +109,8 @@ def test_cells_for_a_box_elsewhere_run_here(tmp_path: Path) -> None:
     assert {cell.recipe.device for cell in grid} == {"cpu"}
     there = grid[0].params["elsewhere"]
     assert there == {"accelerator": "A100", "cores": 12, "usd_per_hour": None}
-    assert {one["recipe"]["device"] for one in grid[0].params["setups"]} == {"cuda"}
+    setups = grid[0].params["setups"]
+    assert {scenario["recipe"]["device"] for scenario in setups} == {"cuda"}
     assert not any(cell.protocol == "throughput" for cell in grid)
 
 
@@ -119,10 +119,10 @@ def test_the_page_says_for_which_box_and_at_what_price(tmp_path: Path) -> None:
 
     for name, table in diagnose.tables(diagnosed()).items():
         write_table(tmp_path / name, diagnose.TABLES[name], table)
-    found = diagnosis.load(tmp_path)
-    assert found is not None
-    assert (found.elsewhere, found.device, found.on_cpu) == (True, "T4", False)
-    verdict = " ".join(found.words[1])
+    loaded = diagnosis.load(tmp_path)
+    assert loaded is not None
+    assert (loaded.elsewhere, loaded.device, loaded.on_cpu) == (True, "T4", False)
+    verdict = " ".join(loaded.words[1])
     assert "For a T4 beside 16 cores, not here: loading was measured on this machine" in verdict
     assert "A million images: " in verdict
     assert "$" in verdict

@@ -28,9 +28,9 @@ def records() -> list[Record]:
 
 def scaled(actors: int, seconds: float, **values: Any) -> Record:
     """20,000 images by so many actors."""
-    known = {"n_loaded": 20_000, "actors": actors, "shard": 1000, **values}
+    values = {"n_loaded": 20_000, "actors": actors, "shard": 1000, **values}
     wall = {"wall": [round(seconds * made.S)]}
-    return made.record("cluster", "scaled", f"ours-ray-on-{actors}", known, {}, wall)
+    return made.record("cluster", "scaled", f"ours-ray-on-{actors}", values, {}, wall)
 
 
 @pytest.fixture(autouse=True)
@@ -70,22 +70,27 @@ def test_inputs_say_where_they_are_from() -> None:
 def test_rows() -> None:
     rows = fleet.tables(records())[fleet.CSV]
     assert len(rows) == (2 * 6 + 2) * len(fleet.NODES) * 2
-    known = {"image_set": "original", "instance": "g4dn.xlarge", "nodes": 8}
-    known["arrangement"] = fleet.LIST
-    (row,) = (one for one in rows if known.items() <= one.items())
+    cells = {
+        "arrangement": fleet.LIST,
+        "image_set": "original",
+        "instance": "g4dn.xlarge",
+        "nodes": 8,
+    }
+    (row,) = (row for row in rows if cells.items() <= row.items())
     # Node-hours times the price, and the head's.
     assert row["usd_on_demand"] == pytest.approx(2 * (8 * 0.526 + 0.1008))
     assert row["usd_spot"] == pytest.approx(2 * (8 * 0.247 + 0.1008))
     assert row["usd_per_million"] == pytest.approx((2 * (8 * 0.526 + 0.1008) + 8) / 20)
     assert (row["img_per_s"], row["bound_by"]) == (pytest.approx(2e7 / 7200), "GPU")
     assert (row["device"], row["origin"]) == ("Test CPU (4 cores)", "predicted")
-    fed = [one for one in rows if one["feeder"] and one["nodes"] == 2]
-    assert {one["instance"] for one in fed} == {"g6.xlarge", "p5.48xlarge"}
-    for one in fed:
-        assert int(str(one["feeders"])) % 2 == 0
-        each = {"g6.xlarge": 0.8048, "p5.48xlarge": 55.04}[str(one["instance"])]
-        hourly = 2 * each + int(str(one["feeders"])) * 0.714 + 0.1008
-        assert one["usd_on_demand"] == pytest.approx(2 * hourly)
+    fed = [row for row in rows if row["feeder"] and row["nodes"] == 2]
+    assert {row["instance"] for row in fed} == {"g6.xlarge", "p5.48xlarge"}
+    for row in fed:
+        feeders = int(str(row["feeders"]))
+        assert feeders % 2 == 0
+        node_usd = {"g6.xlarge": 0.8048, "p5.48xlarge": 55.04}[str(row["instance"])]
+        hourly = 2 * node_usd + feeders * 0.714 + 0.1008
+        assert row["usd_on_demand"] == pytest.approx(2 * hourly)
 
 
 def test_a_cluster_s_runs_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,8 +105,8 @@ def test_a_cluster_s_runs_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = scaled(1, 220, actor_img_per_s=100.0, begin_s=20.0)
     two = scaled(2, 110, actor_img_per_s=7.0, begin_s=7.0)
     (row,) = fleet.tables([two, alone])[fleet.CHECK_CSV]
-    found = ("actors", "shard", "actor_img_per_s", "n_images", "measured_s", "simulated_s")
-    assert [row[name] for name in found] == pytest.approx([2, 1000, 100, 20_000, 110, 121])
+    names = ("actors", "shard", "actor_img_per_s", "n_images", "measured_s", "simulated_s")
+    assert [row[name] for name in names] == pytest.approx([2, 1000, 100, 20_000, 110, 121])
     assert (row["error"], row["is_within"]) == (pytest.approx(0.1), True)
     assert starts == [3.5]  # its own start, half of which the probe is
     assert set(row) == set(fleet.TABLES[fleet.CHECK_CSV])

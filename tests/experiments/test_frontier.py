@@ -44,8 +44,11 @@ def test_rounds(mixed: Plan) -> None:
 
     def measured(cell: Cell) -> Record:
         system, variant = cell.params["system"], cell.params["variant"]
-        rate = {"1": 120.0, "2": 110.0}.get(variant, 100.0) - 50 * ("search" not in cell.params)
-        record = loaded(system, rate, psnr_loss_vs_area_db=9.0 * (variant == "1"))
+        rate = {"1": 120.0, "2": 110.0}.get(variant, 100.0)
+        if "search" not in cell.params:
+            rate -= 50
+        loss_db = 9.0 if variant == "1" else 0.0
+        record = loaded(system, rate, psnr_loss_vs_area_db=loss_db)
         return replace(record, cell=cell, status="unavailable" if system == "dali" else "ok")
 
     first = [measured(cell) for cell in frontier.cells(mixed, options)]
@@ -59,12 +62,14 @@ def test_rounds(mixed: Plan) -> None:
     for records, rates, repeats in ((first, {100.0, 110.0}, 1), ([*first, *full], {50.0, 60.0}, 3)):
         rows = frontier.tables(records)[frontier.CSV]
         assert {(row["system"], row["status"]) for row in rows} == {
-            *(("pil-draft", "ok"), ("ours", "ok"), ("dali", "unavailable"))
+            ("pil-draft", "ok"),
+            ("ours", "ok"),
+            ("dali", "unavailable"),
         }
-        found = [row for row in rows if row["status"] == "ok"]
-        assert {row["img_per_s"] for row in found} == rates
-        assert {row["repeats"] for row in found} == {repeats}
-        draft = next(row for row in found if row["system"] == "pil-draft")
+        available = [row for row in rows if row["status"] == "ok"]
+        assert {row["img_per_s"] for row in available} == rates
+        assert {row["repeats"] for row in available} == {repeats}
+        draft = next(row for row in available if row["system"] == "pil-draft")
         assert "1: 120 img/s, gate failed" in str(draft["other_variants"])
     assert not frontier.second_round(mixed, options, [r for r in first if not r.ok])
 

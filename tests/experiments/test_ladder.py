@@ -43,9 +43,8 @@ def test_rows() -> None:
     assert rows["rung-4"]["speedup_vs_rung_1"] == pytest.approx(10)
     assert rows["rung-4"]["error"] == pytest.approx(28 / 30 - 1)
     assert [rows[f"rung-{n}"]["source_per_s"] for n in (3, 4, 5)] == [21, 28, None]
-    assert [rows[name]["duty"] for name in ("rung-4", "rung-5", "rung-5-duty-0.09")] == [
-        *(None, 0.05, 0.09)
-    ]
+    duties = {name: rows[name]["duty"] for name in ("rung-4", "rung-5", "rung-5-duty-0.09")}
+    assert duties == {"rung-4": None, "rung-5": 0.05, "rung-5-duty-0.09": 0.09}
     assert rows["rung-5-duty-0.09"]["speedup_vs_previous"] == pytest.approx(40 / 30)
     box = rows["box-rung-5"]
     assert (box["device"], rows["rung-1"]["device"]) == ("Test CPU (4 cores)", ladder.MOCK)
@@ -65,10 +64,10 @@ def test_the_knee_is_the_highest_rate_within_the_bound() -> None:
 
 def test_a_rate_that_is_not_kept_up_with_is_no_knee() -> None:
     records = [
-        replace(one, samples={**one.samples, "latency": [500 * made.MS]})
-        if one.cell.label == "rung-4-at-1.2"
-        else one
-        for one in made.ladder()
+        replace(record, samples={**record.samples, "latency": [500 * made.MS]})
+        if record.cell.label == "rung-4-at-1.2"
+        else record
+        for record in made.ladder()
     ]
     low, high, _ = ladder.tables(records)[ladder.LATENCY_CSV]
     assert (high["within_bound"], high["keeps_up"], high["knee"]) == (True, False, False)
@@ -76,9 +75,9 @@ def test_a_rate_that_is_not_kept_up_with_is_no_knee() -> None:
 
 
 def test_repeats_make_a_range() -> None:
-    one = made.ladder()[0]
+    first = made.ladder()[0]
     repeats = [
-        replace(one, cell=replace(one.cell, repeat=i), samples={"wall": [s * made.S]})
+        replace(first, cell=replace(first.cell, repeat=i), samples={"wall": [s * made.S]})
         for i, s in enumerate((10, 12, 8))
     ]
     (row,) = ladder.tables(repeats)[ladder.CSV]

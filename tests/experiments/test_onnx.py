@@ -18,15 +18,21 @@ from tests.fixture_run import fixture_records
 from wallclock.recipe import ModelSpec
 
 GPU_ROWS = [
-    *("pytorch fp32", "pytorch fp16", "pytorch bf16"),
-    *("pytorch-compile fp16", "pytorch-cudagraph fp16", "pytorch fp16 pruned"),
-    *("onnxruntime fp32", "onnxruntime fp16", "onnxruntime fp16"),
+    "pytorch fp32",
+    "pytorch fp16",
+    "pytorch bf16",
+    "pytorch-compile fp16",
+    "pytorch-cudagraph fp16",
+    "pytorch fp16 pruned",
+    "onnxruntime fp32",
+    "onnxruntime fp16",
+    "onnxruntime fp16",
     "onnxruntime-tensorrt fp16",
 ]
 CPU_ROWS = [f"onnxruntime-cpu {dtype}" for dtype in ("fp32", "int8", "int8-static", "int8-weights")]
 #: Of the larger model.
 LARGER = {
-    "cuda": ["pytorch fp16", *2 * ["onnxruntime fp16"], "onnxruntime-tensorrt fp16"],
+    "cuda": ["pytorch fp16", "onnxruntime fp16", "onnxruntime fp16", "onnxruntime-tensorrt fp16"],
     "cpu": ["pytorch fp32", "onnxruntime-cpu fp32"],
 }
 

@@ -92,12 +92,12 @@ def test_a_gpus_step_is_measured_and_taken_as_the_batch_crosses_the_bus() -> Non
     assert {(r.normalize_on, r.dtype) for r in timed} == {*product(("host", "device"), FLOATS)}
     assert {recipe.normalize_on for recipe in step_recipes(LOADER, FLOATS)} == {"host"}
     loading, transfer, step = costs()
-    quarter = {**step.samples, **{f"h2d-{n}": [8 * MS] for n in (1, 32)}}
-    whole = {**step.samples, **{f"h2d-{n}": [32 * MS] for n in (1, 32)}}
+    uint8 = {**step.samples, **{f"h2d-{n}": [8 * MS] for n in (1, 32)}}
+    float32 = {**step.samples, **{f"h2d-{n}": [32 * MS] for n in (1, 32)}}
     network = replace(MOCK, weights="random")
     steps = [
         made.record("predict", "step", "", {}, step.cell.params, samples, recipe, network)
-        for recipe, samples in zip(step_recipes(cuda, ["fp32"]), (whole, quarter), strict=True)
+        for recipe, samples in zip(step_recipes(cuda, ["fp32"]), (float32, uint8), strict=True)
     ]
     for place, ms in (("host", 1.0), ("device", 0.25)):
         recipe = replace(cuda, normalize_on=place, workers=2, engine="threads")
@@ -182,9 +182,9 @@ def loads(rate: int, subset: str = "all", **choices: Any) -> Record:
 def test_a_loader_without_a_consumer() -> None:
     """Two threads at 1.25 ms an image, no transfer. Third parties and subsets have no costs."""
     threads: dict[str, Any] = {"engine": "threads", "workers": 2}
-    known = [loads(rate, name="ours", **threads) for rate in (1500, 1700)]
+    repeats = [loads(rate, name="ours", **threads) for rate in (1500, 1700)]
     others = [loads(9, engine="dali"), loads(9, "baseline", name="part", **threads)]
-    ours, dali, baseline = rows_of(*costs(), *known, *others)
+    ours, dali, baseline = rows_of(*costs(), *repeats, *others)
     assert (ours["img_per_s"], ours["measured_img_per_s"]) == pytest.approx((1600, 1600))
     assert (ours["repeats"], ours["bottleneck"]) == (2, "transform")
     assert (ours["measured_bottleneck"], ours["workers_to_saturate"]) == (None, None)

@@ -11,6 +11,7 @@ from paper.claims import CLAIMS
 from paper.csvfile import read_table, write_table
 from tests.experiments.conftest import Grid
 from tests.fixture_run import fixture_records, fixture_tables
+from wallclock.recipe import SINKS
 
 MINE = [claim for claim in claims.load(CLAIMS) if claim.experiment == "serialization"]
 
@@ -19,8 +20,7 @@ MINE = [claim for claim in claims.load(CLAIMS) if claim.experiment == "serializa
 def test_grid_has_the_papers_size(grid: Grid, profile: str) -> None:
     cells = grid("serialization", f"profile={profile}", "n=7")
     written = [(cell.recipe.sink, cell.params["fsync"]) for cell in cells if not cell.repeat]
-    formats = ("parquet", "lmdb", "npy", "jsonl")
-    assert written == [(sink, fsync) for sink in formats for fsync in (False, True)]
+    assert written == [(sink, fsync) for sink in SINKS for fsync in (False, True)]
     assert {(cell.params["n_vectors"], cell.params["dim"]) for cell in cells} == {(50_000, 384)}
     assert {cell.recipe.batch_size for cell in cells} == {64}
     assert {(cell.corpus, cell.model) for cell in cells} == {(None, serialization.NO_MODEL)}

@@ -28,8 +28,8 @@ def test_originals_also_smaller(grid: Grid) -> None:
 def test_storage_rows() -> None:
     rows = {row["what"]: row for row in storage.tables(made.storage())[storage.CSV]}
     cold = rows["tar cold/1/bytes"]
-    found = ("img_per_s", "img_per_s_min", "img_per_s_max", "mb_per_s", "cpu_ms", "repeats")
-    assert [cold[name] for name in found] == pytest.approx([100, 50, 200, 2, 0.5, 3])
+    names = ("img_per_s", "img_per_s_min", "img_per_s_max", "mb_per_s", "cpu_ms", "repeats")
+    assert [cold[name] for name in names] == pytest.approx([100, 50, 200, 2, 0.5, 3])
     assert (cold["access"], cold["source"], cold["finish"]) == ("sequential", "cold", "bytes")
     assert (cold["kb_on_disk"], cold["cached_share"], cold["in_flight"]) == (24, 0.01, "1")
     partly = rows["tar cold/16/bytes"]
@@ -47,7 +47,7 @@ def test_stage_fixes(grid: Grid) -> None:
     assert [cell.label for cell in cells] == 3 * [*stage_fixes.STAGES]
     rows = {row["stage"]: row for row in stage_fixes.tables(made.stage_fixes())[stage_fixes.CSV]}
     done, absent = rows["assemble"], rows["h2d"]
-    found = ("plain_us", "fixed_us", "gain", "gain_min", "gain_max", "n_images")
-    assert [done[name] for name in found] == pytest.approx([1000, 500, 2, 1, 4, 10])
+    names = ("plain_us", "fixed_us", "gain", "gain_min", "gain_max", "n_images")
+    assert [done[name] for name in names] == pytest.approx([1000, 500, 2, 1, 4, 10])
     assert (absent["status"], absent["gain"]) == ("not applicable", None)
     assert absent["reason"] == "needs a GPU"

@@ -62,8 +62,8 @@ def swept(rates: dict[int, float], p99_ms: dict[int, int], bound: int | None) ->
         samples |= {"latency": [p99_ms[size] * MS]} if size in p99_ms else {}
         values = {"n_embedded": 10, "telemetry": {"throttle_reasons": []}}
         params = {"latency_bound_ms": bound} if bound and not records else {}
-        one = made.record("batch", "throughput", recipe.name, values, params, samples, recipe)
-        records.append(one)
+        record = made.record("batch", "throughput", recipe.name, values, params, samples, recipe)
+        records.append(record)
     return records
 
 
@@ -222,10 +222,9 @@ def test_a_part_every_second_sample_is_no_change_of_rate() -> None:
 
 def test_a_short_run_that_was_late_does_not_turn_the_line() -> None:
     """Each run takes 2 s and 0.2 ms an image; the second one half a second more."""
-    rows: list[dict[str, object]] = [
-        {"n_images": n, "wall_s": 2 + n / 5000 + 0.5 * (n == 3000)}
-        for n in (1000, 3000, 10_000, 30_000, 100_000)
-    ]
+    walls = {n: 2 + n / 5000 for n in (1000, 3000, 10_000, 30_000, 100_000)}
+    walls[3000] += 0.5
+    rows: list[dict[str, object]] = [{"n_images": n, "wall_s": s} for n, s in walls.items()]
     startup, slope, r2 = scaling._line(rows)
     assert startup == pytest.approx(2, abs=0.25)
     assert slope == pytest.approx(2e-4, rel=0.02)

@@ -62,10 +62,11 @@ def test_a_row_is_the_median_repeat_with_the_spread(name: str) -> None:
             continue
         assert row["repeats"] == 3
         for column, value in row.items():
-            of, _, end = column.rpartition("_")
-            if of in ("wall_s", "img_per_s", "mean_ms", "write_s"):
-                ends = [float(str(one[index][1][of])) for one in (fast, slow)]
-                assert value == pytest.approx((min if end == "min" else max)(ends)), column
+            spread_of, _, end = column.rpartition("_")
+            if spread_of in ("wall_s", "img_per_s", "mean_ms", "write_s"):
+                ends = [float(str(table[index][1][spread_of])) for table in (fast, slow)]
+                expected = min(ends) if end == "min" else max(ends)
+                assert value == pytest.approx(expected), column
             elif column != "repeats":
                 assert value == pytest.approx(median[index][1][column]), (csv, column)
 
@@ -84,9 +85,9 @@ def test_stages_and_rates_add_up(name: str) -> None:
             continue
         values = {key: float(str(value)) for key, value in row.items() if isinstance(value, float)}
         wall, stages = values["wall_s"], [values[f"{stage}_s"] for stage in STAGES]
-        whole = sum(stages) if "wait_s" in row else wall
-        assert sum(stages) + values.get("unattributed_s", 0) == pytest.approx(whole)
-        assert [values[f"{s}_share"] * whole for s in STAGES] == pytest.approx(stages)
+        total = sum(stages) if "wait_s" in row else wall
+        assert sum(stages) + values.get("unattributed_s", 0) == pytest.approx(total)
+        assert [values[f"{s}_share"] * total for s in STAGES] == pytest.approx(stages)
         assert values["img_per_s"] * wall == pytest.approx(row["n_images"])
         assert values["seconds_per_100k"] * values["img_per_s"] == pytest.approx(1e5)
         assert values.get("wait_s", 0) == pytest.approx(values.get("wait_share", 0) * wall)
@@ -250,9 +251,12 @@ def test_only_100k_images_are_measured_as_such() -> None:
 
 def test_order_is_by_rank_without_those_on_request() -> None:
     assert experiments.ORDER[:3] == ("profiler", "decoders", "serialization")
-    assert experiments.ORDER[-2:] == ("train", "layers")
-    assert experiments.ON_REQUEST == ("cluster", "diagnose", "ladder")
-    assert experiments.QUICK == ("profiler", "decoders", "serialization", "serial", "cpu")
+    ranks = [getattr(experiments.load(name), "RANK", 1000) for name in experiments.ORDER]
+    assert ranks == sorted(ranks)
+    assert {"cluster", "diagnose", "ladder"} <= {*experiments.ON_REQUEST}
+    assert not {*experiments.ON_REQUEST} & {*experiments.ORDER}
+    quick = {"profiler", "decoders", "serialization", "serial", "cpu"}
+    assert quick <= {*experiments.QUICK} <= {*experiments.ORDER}
 
 
 def test_record_sources() -> None:

@@ -132,8 +132,9 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
     def run(b: Path, *flags: str) -> tuple[int, list[str], str]:
         arguments = ["--a", str(paths["npy"]), "--b", str(b), "--out", str(tmp_path), *flags]
-        status, shown = compare.main(arguments), capsys.readouterr()
-        return status, shown.out.splitlines(), shown.err
+        status = compare.main(arguments)
+        printed = capsys.readouterr()
+        return status, printed.out.splitlines(), printed.err
 
     for path in paths.values():
         status, lines, _ = run(path)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paper import csvfile
-from paper.csvfile import distinct, joined, number, ok_rows, read_table, write_table
+from paper.csvfile import distinct, join_distinct, number, ok_rows, read_table, write_table
 from wallclock.errors import UserError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -22,9 +22,16 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_form_of_a_value(path: Path) -> None:
     forms: dict[str, list[object]] = {
-        **{"": [None, math.nan, np.float64("nan")], "yes": [True, np.bool_(True)], "no": [False]},
-        **{"100000000": [100_000_000], "7": [np.int64(7)], "0.333333": [1 / 3], "2": [2.0]},
-        **{"0.5": [np.float32(0.5)], "1.23457e+06": [1_234_567.0], "inf": [math.inf]},
+        "": [None, math.nan, np.float64("nan")],
+        "yes": [True, np.bool_(True)],
+        "no": [False],
+        "100000000": [100_000_000],
+        "7": [np.int64(7)],
+        "0.333333": [1 / 3],
+        "2": [2.0],
+        "0.5": [np.float32(0.5)],
+        "1.23457e+06": [1_234_567.0],
+        "inf": [math.inf],
         "pil": ["pil"],
     }
     for cell, values in forms.items():
@@ -86,5 +93,5 @@ def test_cells_and_rows() -> None:
     rows = [{"status": "ok"}, {"status": "unavailable"}, {"status": ""}, {"status": "ok"}]
     assert ok_rows(rows) == [{"status": "ok"}] * 2
     assert distinct(rows, "status") == ["ok", "unavailable"]
-    assert joined(rows, "status") == "ok / unavailable"
-    assert joined(rows, "status", {"ok": "X", "unavailable": "Y"}) == "X / Y"
+    assert join_distinct(rows, "status") == "ok / unavailable"
+    assert join_distinct(rows, "status", {"ok": "X", "unavailable": "Y"}) == "X / Y"

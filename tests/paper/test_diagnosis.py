@@ -9,9 +9,9 @@ from rich.console import Console
 
 from experiments import diagnose
 from paper import diagnosis as job
-from paper.closing import closing_sentence
 from paper.csvfile import read_table
 from paper.diagnosis import Diagnosis
+from paper.session import closing_sentence
 from tests.fixture_run import FIXTURES
 from tests.paper.tables import Row, save
 from wallclock.clock import STAGES
@@ -53,7 +53,8 @@ def folder(tmp_path: Path) -> Path:
     tables = {
         diagnose.STAGES_CSV: stages("forward"),
         diagnose.IMAGES_CSV: [
-            dict.fromkeys(diagnose.TABLES[diagnose.IMAGES_CSV], "") | {"source": "yours"}
+            dict.fromkeys(diagnose.TABLES[diagnose.IMAGES_CSV], "")
+            | {"source": "yours", "status": "ok"}
         ],
         diagnose.PREDICTIONS_CSV: read_table(PREDICTIONS),
     }

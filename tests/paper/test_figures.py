@@ -16,7 +16,7 @@ from paper.figures import FIGURES, render
 from paper.figures.fig_01_stacked_stage_time import stage_seconds
 from paper.figures.fig_07_pipeline import mermaid
 from paper.figures.style import STAGE_STYLES
-from paper.rendering import NothingToDrawError, Rendering, measured_sources
+from paper.rendering import NothingToDrawError, Rendering, read_measured_sources
 from tests.fixture_run import fixture_tables
 from tests.paper.tables import CPU, Copy, drawn, edit, fail, markers, save, words
 from wallclock.clock import STAGES
@@ -36,11 +36,11 @@ class TestRendering:
     def test_bytes_do_not_depend_on_settings(self, tmp_path: Path) -> None:
         before = dict(mpl.rcParams)
         for stem in (STACKED, BARS):
-            one = render(stem, fixture_tables(), tmp_path / "one")
+            plain = render(stem, fixture_tables(), tmp_path / "plain")
             with mpl.rc_context({"font.size": 20, "lines.linewidth": 5, "svg.hashsalt": "x"}):
-                two = render(stem, fixture_tables(), tmp_path / "two")
-            assert [path.suffix for path in one.paths] == [".png", ".svg", ".pdf"]
-            for a, b in zip(one.paths, two.paths, strict=True):
+                changed = render(stem, fixture_tables(), tmp_path / "changed")
+            assert [path.suffix for path in plain.paths] == [".png", ".svg", ".pdf"]
+            for a, b in zip(plain.paths, changed.paths, strict=True):
                 assert a.read_bytes() == b.read_bytes(), a.name
         assert dict(mpl.rcParams) == before
 
@@ -151,8 +151,8 @@ class TestStacked:
 
     def test_cpu_has_a_panel_without_forward(self) -> None:
         figure = drawn(STACKED, fixture_tables())
-        whole, rest = figure.axes
-        assert rest.get_xlim()[1] < whole.get_xlim()[1] / 10
+        all_stages, without_forward = figure.axes
+        assert without_forward.get_xlim()[1] < all_stages.get_xlim()[1] / 10
         (legend,) = figure.legends
         assert [item.get_text() for item in legend.get_texts()] == [*STAGES, "unattributed"]
 
@@ -204,8 +204,8 @@ class TestSweeps:
         figure = drawn(BATCH, path.parent)
         above, below = figure.axes
         assert markers(below.lines, "D")[0] == (8, 80)
-        for shown in ("knee: batch 32,", "batch 8: the largest with p99 under 250 ms"):
-            assert shown in words(figure)
+        for expected in ("knee: batch 32,", "batch 8: the largest with p99 under 250 ms"):
+            assert expected in words(figure)
         for axes in (above, below):
             dotted: list[Any] = [line for line in axes.lines if line.get_linestyle() == ":"]
             assert [list(line.get_xdata()) for line in dotted] == [[32, 32], [8, 8]]
@@ -252,9 +252,9 @@ def test_mermaid(t4_run: Path, copy: Copy) -> None:
     assert " --> ".join(STAGES) in text
     assert "&lt; 0.1 %" in text
     assert text.count("style ") == 9
-    one = mermaid(measured_sources(copy(ORIGINAL), (), FIGURES[PIPELINE].optional))
-    assert "256 px" not in one
-    assert "originals 21.3 %" in one
+    chart = mermaid(read_measured_sources(copy(ORIGINAL), (), FIGURES[PIPELINE].optional))
+    assert "256 px" not in chart
+    assert "originals 21.3 %" in chart
 
 
 class TestFrontier:
@@ -271,8 +271,8 @@ class TestFrontier:
             # Without the lines that lead to the points.
             boxes = [Text.get_window_extent(item) for item in axes.texts]
             assert len(boxes) > 8
-            for one, other in combinations(boxes, 2):
-                assert not other.shrunk(0.9, 0.6).overlaps(one)
+            for first, second in combinations(boxes, 2):
+                assert not second.shrunk(0.9, 0.6).overlaps(first)
 
     def test_subsets_of_a_folder_are_panels(self, copy: Copy) -> None:
         folder = copy(frontier.CSV)
@@ -292,8 +292,8 @@ def test_predictions_are_the_tables() -> None:
     ]
     expected = [(float(r["measured_img_per_s"]), float(r["img_per_s"])) for r in rows]
     lines = [line for line in axes.lines if line.get_marker() not in ("None", None, "")]
-    shown: Any = np.concatenate([line.get_xydata() for line in lines])
-    assert sorted(map(tuple, shown.tolist())) == sorted(expected)
+    points: Any = np.concatenate([line.get_xydata() for line in lines])
+    assert sorted(map(tuple, points.tolist())) == sorted(expected)
     hollow: Any = [line.get_xydata() for line in lines if line.get_markerfacecolor() == "white"]
-    of_paper = [row for row in rows if row["measured_origin"] == "paper"]
-    assert len(np.concatenate(hollow)) == len(of_paper)
+    cited = [row for row in rows if row["measured_origin"] == "paper"]
+    assert len(np.concatenate(hollow)) == len(cited)

@@ -42,11 +42,11 @@ class TestWithoutRunning:
         words = "--quick --n 7 --experiment serial --cfg job recipe.batch_size=5"
         done = run_main(*words.split())
         assert done.returncode == 0, done.stderr
-        shown = yaml.safe_load(done.stdout)
-        assert (shown["n"], shown["profile_repeats"], shown["recipe"]["batch_size"]) == (7, 3, 5)
+        config = yaml.safe_load(done.stdout)
+        assert (config["n"], config["profile_repeats"], config["recipe"]["batch_size"]) == (7, 3, 5)
         # Defaults come from the dataclass and are shown, too.
-        assert shown["recipe"]["sink"] == "parquet"
-        assert list(shown["experiment"]) == ["serial"]
+        assert config["recipe"]["sink"] == "parquet"
+        assert list(config["experiment"]) == ["serial"]
 
     def test_help(self, run_main: RunMain) -> None:
         done = run_main("--help")

@@ -7,9 +7,9 @@ import pytest
 from matplotlib.patches import Rectangle
 
 from experiments import ablation
-from paper.closing import closing_sentence
 from paper.csvfile import read_table
 from paper.rendering import NothingToDrawError
+from paper.session import closing_sentence
 from tests.paper.tables import (
     Copy,
     drawn,
@@ -30,14 +30,14 @@ def test_ablation_shows_gains_and_steps_alone(tmp_path: Path) -> None:
     write_ablation(tmp_path)
     figure = drawn("fig-13-ablation", tmp_path)
     text = words(figure)
-    for shown in (
+    for expected in (
         "DataLoader + PIL",
         "+ threads engine",
         "1,500",
         "1.25×",
         "2 cores, pages cached",
     ):
-        assert shown in text
+        assert expected in text
     for axes in figure.axes:
         assert len(markers(axes.lines, "o")) == 4
     rows = read_table(tmp_path / ablation.CSV)
@@ -55,8 +55,13 @@ def test_analytic_model_beside_its_source(t4_copy: Copy) -> None:
     # Six of the source's batches with eight workers; here one more, of which five were not timed.
     assert [len(markers(left.lines, marker)) for marker in "oD"] == [6, 7 + 5]
     assert len(markers(right.lines, "o")) == 5
-    for shown in ("here, 256 px images, workers: 4", "H200, predicted", "random weights", "n = 10"):
-        assert shown in words(figure)
+    for expected in (
+        "here, 256 px images, workers: 4",
+        "H200, predicted",
+        "random weights",
+        "n = 10",
+    ):
+        assert expected in words(figure)
     sentence = "256 px images prepared here keep a T4 busy 29.8 % of the time, at most"
     assert sentence in closing_sentence(folder, ["analytic"])
     save(folder / "analytic.csv", read_table(folder / "analytic.csv")[:31])
@@ -70,8 +75,13 @@ def test_formats_show_the_fastest_decoder_of_each(tmp_path: Path) -> None:
     full, reduced = figure.axes
     assert markers(full.lines, "D") == [(107, 10)]
     assert markers(reduced.lines, "s") == [(103, 10), (105, 10)]
-    for shown in ("JPEG progressive", "PNG", "of each: simplejpeg", "PIL avif: unavailable (no AV"):
-        assert shown in words(figure)
+    for expected in (
+        "JPEG progressive",
+        "PNG",
+        "of each: simplejpeg",
+        "PIL avif: unavailable (no AV",
+    ):
+        assert expected in words(figure)
     assert words(figure).count("imagecodecs") == 1
 
 
@@ -83,8 +93,8 @@ def test_training_shows_where_its_time_goes(tmp_path: Path) -> None:
     assert at == {"^": 38, "s": 50, "o": 20}
     widths = [bar.get_width() for bar in shares.patches if isinstance(bar, Rectangle)]
     assert widths == pytest.approx([40, 20, 40])
-    for shown in ("fp32, b4, w2, in workers", "40 %", "ResNet-50", "n = 10", "1 repeat"):
-        assert shown in words(figure)
+    for expected in ("fp32, b4, w2, in workers", "40 %", "ResNet-50", "n = 10", "1 repeat"):
+        assert expected in words(figure)
     assert "is busy 40.0 % of the time" in closing_sentence(tmp_path, ["train"])
     save(tmp_path / "train.csv", read_table(tmp_path / "train.csv")[:2])
     with pytest.raises(NothingToDrawError, match="together"):
@@ -106,8 +116,13 @@ def test_storage_by_form_and_source(tmp_path: Path) -> None:
             for x in (list(np.asarray(line.get_xdata())) for line in axes.lines)
             if x == [1e3, 3e3]
         ] == [[1e3, 3e3]]
-    for shown in ("HTTP, 5 ms added", "pixels, 256 px", "filled: 16 threads", "mincore finds 50%"):
-        assert shown in words(figure)
+    for expected in (
+        "HTTP, 5 ms added",
+        "pixels, 256 px",
+        "filled: 16 threads",
+        "mincore finds 50%",
+    ):
+        assert expected in words(figure)
     sentence = "originals kept as pixels of 256 px become tensors at 4.00× the rate of files"
     assert f"{sentence}, for 0.25× the bytes" in closing_sentence(tmp_path, ["storage"])
 
@@ -119,8 +134,8 @@ def test_scaling_shows_the_job_and_its_line(tmp_path: Path) -> None:
     assert [x for x, _ in markers(runs.lines, "o")] == [1e3, 1e4, 1e5, 1e6]
     assert list(np.asarray(rate.lines[0].get_ydata())) == pytest.approx([500, 500, 400, 500])
     assert list(np.asarray(memory.lines[0].get_ydata())) == [600, 500, 510, 500]
-    for shown in ("R² = 0.99", "+1.0 % from the line", "+2.0 % at most", "n = 1,000,000"):
-        assert shown in words(figure)
+    for expected in ("R² = 0.99", "+1.0 % from the line", "+2.0 % at most", "n = 1,000,000"):
+        assert expected in words(figure)
     save(tmp_path / "scaling.csv", read_table(tmp_path / "scaling.csv")[:0])
     with pytest.raises(NothingToDrawError, match="no row"):
         drawn("fig-18-scaling", tmp_path)
@@ -135,8 +150,13 @@ def test_ladder_beside_its_source(tmp_path: Path) -> None:
     assert [x for x, _ in markers(rungs.lines, "D")] == [3, 9, 21, 28]
     assert markers(latencies.lines, "^") == [(15, 0.5), (36, 2)]
     assert markers(latencies.lines, "o") == [(15, 0.5)], "a ring at the knee"
-    for shown in ("5  wallclock serve", "60  (2×)", "60 with its GPU 5 % busy, 40 with", "2 lost"):
-        assert shown in words(figure)
+    for expected in (
+        "5  wallclock serve",
+        "60  (2×)",
+        "60 with its GPU 5 % busy, 40 with",
+        "2 lost",
+    ):
+        assert expected in words(figure)
     assert "60 requests a second, 2.00× rung 4" in closing_sentence(tmp_path, ["ladder"])
     (tmp_path / "ladder-latency.csv").unlink()
     assert not markers(drawn("fig-19-ladder", tmp_path).axes[1].lines, "^")
@@ -152,8 +172,12 @@ def test_systems_beside_each_other(tmp_path: Path) -> None:
     for axes in figure.axes:
         bars = [bar.get_width() for bar in axes.patches if isinstance(bar, Rectangle)]
         assert bars == [50, 12.5, 12.5]
-    for shown in ("12.5 †  (25.0 %)", "Daft, native runner", "kill: Ray Data, read_images (node)"):
-        assert shown in words(figure)
+    for expected in (
+        "12.5 †  (25.0 %)",
+        "Daft, native runner",
+        "kill: Ray Data, read_images (node)",
+    ):
+        assert expected in words(figure)
     assert "25.0 % of what wallclock does" in closing_sentence(tmp_path, ["cluster"])
     rows = read_table(tmp_path / "cluster.csv")
     save(tmp_path / "cluster.csv", [{**row, "status": "error"} for row in rows])

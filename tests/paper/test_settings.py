@@ -19,8 +19,8 @@ from paper.settings import CONF, check_names, load, translate
 from tests.conftest import ROOT
 from wallclock.constraints import OneOf
 from wallclock.errors import UserError
-from wallclock.recipe import INTERPOLATIONS, SINKS, Recipe
-from wallclock.stages import resize, sinks
+from wallclock.recipe import INTERPOLATIONS, Recipe
+from wallclock.stages import resize
 
 ALL = f"experiment=[{','.join(experiments.ORDER)}]"
 QUICK = f"experiment=[{','.join(experiments.QUICK)}]"
@@ -120,7 +120,6 @@ def test_choices_are_those_of_the_stages() -> None:
         with pytest.raises(UserError, match=re.escape(", ".join(sorted(names)))):
             resize.make(resizer, "zzz", 8)
     assert set(INTERPOLATIONS) == set(resize.RESIZERS)
-    assert set(SINKS) == set(sinks.SINKS)
 
 
 def test_defaults_are_in_the_dataclass_only() -> None:

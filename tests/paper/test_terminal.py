@@ -12,10 +12,10 @@ import experiments
 from experiments import batch, frontier, serial, t4, workers
 from paper import format as formats
 from paper.claims import CLAIMS, VERDICTS, judge, load
-from paper.closing import closing_sentence
 from paper.csvfile import read_table
 from paper.diff import Difference
 from paper.labels import weights
+from paper.session import closing_sentence
 from paper.terminal import print_differences, print_results, print_verdicts
 from tests.fixture_run import fixture_tables
 from tests.paper.tables import (
@@ -41,8 +41,8 @@ def printed(show: Callable[[Console], None], width: int = 100) -> str:
 
 def test_format() -> None:
     numbers = ("", 0.0, "0.0852", 16.87, 99.96, 75267.4)
-    shown = [formats.digits(cell) for cell in numbers]
-    assert shown == ["–", "0", "0.0852", "16.9", "100", "75,267"]
+    texts = [formats.digits(cell) for cell in numbers]
+    assert texts == ["–", "0", "0.0852", "16.9", "100", "75,267"]
     assert [formats.percent(share) for share in (0.5131, 0.0)] == ["51.3 %", "0.0 %"]
     assert [formats.percent(share) for share in (0.0002, None)] == ["< 0.1 %", "–"]
     assert formats.percent(0.5131, 0) == "51 %"
@@ -50,7 +50,7 @@ def test_format() -> None:
     assert [formats.signed_percent(x) for x in (-0.031, -0.0001)] == ["-3.1 %", "+0.0 %"]
     units = {"fraction": "58.0 %", "1/s": "0.58/s", "s": "0.58 s", "ratio": "0.58×"}
     assert {unit: formats.with_unit(0.58, unit) for unit in units} == units
-    assert [formats.counted(n, "batch") for n in (1, 1024)] == ["1 batch", "1,024 batches"]
+    assert [formats.count_noun(n, "batch") for n in (1, 1024)] == ["1 batch", "1,024 batches"]
     mocks = [{"weights": "none", "service_ms": time} for time in ("9.2", "17.6", "315.2")]
     assert weights(mocks) == "forward: mock model of 9.2 to 315.2 ms a batch"
 

@@ -82,8 +82,8 @@ class TestLanes:
         assert spans.busy_share(lane, "main", window) == 0
 
     def test_grouping_keeps_sums(self) -> None:
-        before = spans.parse(timeline(n=6))
-        after = spans.grouped(before)
+        before = spans.parse_spans(timeline(n=6))
+        after = spans.merge_by_stage(before)
         assert len(after) < len(before) / 10
 
         def totals(recorded: list[Span]) -> dict[tuple[str, int, str], float]:
@@ -157,7 +157,7 @@ class TestTrace:
         assert trace["otherData"]["device"] == "AMD EPYC (2 cores)"
         events = trace["traceEvents"]
         names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
-        recorded = spans.parse(read_table(fixture_tables() / t4.TIMELINE_CSV))
+        recorded = spans.parse_spans(read_table(fixture_tables() / t4.TIMELINE_CSV))
         assert list(names.values()) == spans.lanes(recorded)
         complete = [event for event in events if event["ph"] == "X"]
         assert len(complete) == len(recorded)
@@ -178,8 +178,8 @@ class TestTrace:
             for stage, (lane, start, duration) in times.items()
         ]
         complete = [event for event in perfetto.events(rows) if event["ph"] == "X"]
-        shown = {event["name"]: (event["ts"], event["dur"]) for event in complete}
-        assert shown == {"wait": (0, 20_000), "forward": (1100, 9900), "d2h": (11_000, 1000)}
+        times_us = {event["name"]: (event["ts"], event["dur"]) for event in complete}
+        assert times_us == {"wait": (0, 20_000), "forward": (1100, 9900), "d2h": (11_000, 1000)}
 
     def test_no_spans_no_trace(self, copy: Copy, tmp_path: Path) -> None:
         folder = copy(t4.TIMELINE_CSV)

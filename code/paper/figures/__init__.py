@@ -5,8 +5,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from paper.figures.style import save, styled
-from paper.rendering import NothingToDrawError, Output, Rendering, discover, measured_sources
+from paper.figures.style import paper_style, save
+from paper.rendering import NothingToDrawError, Output, Rendering, discover, read_measured_sources
 from wallclock.errors import check_name
 from wallclock.files import write_text
 
@@ -20,14 +20,14 @@ def render(stem: str, tables_dir: Path, out_dir: Path) -> Rendering:
     """
     output = FIGURES[check_name(stem, FIGURES, "figure")]
     try:
-        tables = measured_sources(tables_dir, output.required, output.optional)
-        with styled():
+        tables = read_measured_sources(tables_dir, output.required, output.optional)
+        with paper_style():
             figure = output.make(tables)
     except NothingToDrawError as nothing:
         return Rendering(stem, (), str(nothing))
     paths = save(figure, stem, out_dir)
     if output.text is not None:
-        suffix, source = output.text
-        paths.append(out_dir / f"{stem}{suffix}")
-        write_text(paths[-1], source(tables))
+        path = out_dir / f"{stem}{output.text.suffix}"
+        write_text(path, output.text.make(tables))
+        paths.append(path)
     return Rendering(stem, tuple(paths))

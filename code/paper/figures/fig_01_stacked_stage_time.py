@@ -15,7 +15,7 @@ from paper.rendering import NothingToDrawError, Tables, output
 from wallclock.clock import STAGES
 
 OTHER = "unattributed"
-_STYLES = {**style.STAGE_STYLES, OTHER: style.OTHER_STYLE}
+_STYLES = dict(style.STAGE_STYLES) | {OTHER: style.OTHER_STYLE}
 #: Segments from this share of their bar on are labelled, if the label fits.
 _LABELLED_SHARE = 0.05
 #: Widths, as shares of the longest bar, that a horizontal and a vertical label need.
@@ -50,17 +50,18 @@ def draw(image_set: str, tables: Tables) -> Figure:
         _panel(axes[1], title, bars, excluded="forward")
     drawn = {name for row in bars for name in stage_seconds(row)}
     style.place_legend(figure, {name: _STYLES[name] for name in _STYLES if name in drawn})
-    busy = "with workers: busy seconds of all processes, which overlap; diamond: wall time"
-    remarks = (
+    overlap = "with workers: busy seconds of all processes, which overlap; diamond: wall time"
+    style.place_caption(
+        figure,
+        bars,
         style.spread_remark(recipes, "line under a bar"),
-        busy if overlapped else "",
+        overlap if overlapped else "",
         *_too_short(overlapped),
         _floor(rows),
         _fidelity(recipes),
-        style.mark_explained(recipes),
-        style.left_out(rows),
+        style.mark_remark(recipes),
+        style.omission_remark(rows),
     )
-    style.place_caption(figure, bars, *remarks)
     return figure
 
 
@@ -79,9 +80,8 @@ ORIGINAL = output(
 
 def stage_seconds(row: Row, excluded: str = "") -> dict[str, float]:
     """Seconds per 100,000 images by stage that took any, and OTHER. Raises NothingToDrawError."""
-    shown = [name for name in (*STAGES, OTHER) if name != excluded]
-    seconds = {name: _per_100k(row, f"{name}_s") for name in shown}
-    return {name: value for name, value in seconds.items() if value > 0}
+    seconds = {name: _per_100k(row, f"{name}_s") for name in (*STAGES, OTHER)}
+    return {name: value for name, value in seconds.items() if value > 0 and name != excluded}
 
 
 def _per_100k(row: Row, column: str) -> float:
@@ -98,6 +98,7 @@ def _overlaps(row: Row) -> bool:
 
 
 def _panel(axes: Axes, title: str, rows: Sequence[Row], excluded: str = "") -> None:
+    """A bar for each row, without the stage `excluded`."""
     stacks = [stage_seconds(row, excluded) for row in rows]
     longest = max(sum(seconds.values()) for seconds in stacks)
     for position, (row, seconds) in enumerate(zip(rows, stacks, strict=True)):
@@ -105,27 +106,32 @@ def _panel(axes: Axes, title: str, rows: Sequence[Row], excluded: str = "") -> N
         # The table's own number: the medians of the stages need not add up to the wall time.
         total = busy if excluded or _overlaps(row) else wall
         _stack(axes, position, seconds, total, longest)
-        end, words = total, f"{digits(total)} s"
+        end, text = total, f"{digits(total)} s"
         if _overlaps(row):
-            words += " busy"
+            text += " busy"
             if not excluded:
-                words, end = f"wall {digits(wall)} s\n({words})", max(busy, wall)
-                y = position - _BAR_HEIGHT / 2 - 0.1
-                axes.plot([0, wall], [y, y], color=style.INK, linewidth=0.9)
-                axes.plot([wall], [y], color=style.INK, marker="D", markersize=3.5)
-        style.beside_bar(axes, end, position, words).set_fontweight("bold")
+                end, text = max(busy, wall), f"wall {digits(wall)} s\n({text})"
+                _mark_wall_time(axes, position, wall)
+        style.write_beside_bar(axes, end, position, text).set_fontweight("bold")
         # The fastest and the slowest repeat, as a thin line along the end of the bar.
-        low, high = (_per_100k(row, f"wall_s_{end}") for end in ("min", "max"))
+        low, high = _per_100k(row, "wall_s_min"), _per_100k(row, "wall_s_max")
         if 0 < low < high and not excluded:
-            style.range_line(axes, (low, high), position + _BAR_HEIGHT / 2 + 0.07, size=3)
+            style.draw_range(axes, (low, high), position + _BAR_HEIGHT / 2 + 0.07, size=3)
     margin = 0.16 if any(map(_overlaps, rows)) else 0.11
-    style.horizontal_bars(axes, [_name(row) for row in rows], margin)
+    style.prepare_bar_axes(axes, [_name(row) for row in rows], margin)
     axes.set_title(title)
     label = "seconds per 100,000 images"
     if any(row["seconds_per_100k_origin"] == "extrapolated" for row in rows):
         counts = " / ".join(f"{int(count):,}" for count in distinct(rows, "n_images"))
         label += f" (extrapolated from n = {counts})"
     axes.set_xlabel(label)
+
+
+def _mark_wall_time(axes: Axes, position: int, wall: float) -> None:
+    """A line above a bar up to the wall time, which ends in a diamond."""
+    y = position - _BAR_HEIGHT / 2 - 0.1
+    axes.plot([0, wall], [y, y], color=style.INK, linewidth=0.9)
+    axes.plot([wall], [y], color=style.INK, marker="D", markersize=3.5)
 
 
 def _stack(axes: Axes, y: int, seconds: dict[str, float], total: float, longest: float) -> None:
@@ -138,7 +144,7 @@ def _stack(axes: Axes, y: int, seconds: dict[str, float], total: float, longest:
             box = {"boxstyle": "round,pad=0.05", "facecolor": fill, "edgecolor": "none"}
             turn = 0 if width >= _HORIZONTAL * longest else 90
             text = percent(width / total, 0)
-            style.inside(axes, left + width / 2, y, text, fill, bbox=box, rotation=turn)
+            style.write_inside(axes, left + width / 2, y, text, fill, bbox=box, rotation=turn)
         left += width
 
 
@@ -151,13 +157,16 @@ def _name(row: Row) -> str:
 
 def _too_short(rows: Sequence[Row]) -> list[str]:
     """Runs with more busy seconds than processes × wall time: their queue was full at the start."""
-    return [
-        f"{row['recipe']}: more busy seconds than its processes had in that wall time: "
-        "its queue was full at the start"
-        for row in rows
-        if sum(stage_seconds(row).values())
-        > 1.02 * float(row["seconds_per_100k"]) * (int(row["workers"]) + 1)
-    ]
+    remarks = []
+    for row in rows:
+        processes = int(row["workers"]) + 1
+        available = 1.02 * float(row["seconds_per_100k"]) * processes
+        if sum(stage_seconds(row).values()) > available:
+            remarks.append(
+                f"{row['recipe']}: more busy seconds than its processes had in that wall time: "
+                "its queue was full at the start"
+            )
+    return remarks
 
 
 def _floor(rows: Sequence[Row]) -> str:

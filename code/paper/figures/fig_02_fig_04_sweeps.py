@@ -8,26 +8,36 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from experiments import batch, workers
-from paper.csvfile import Row, distinct, joined, number, ok_rows
+from paper.csvfile import Row, distinct, join_distinct, number, ok_rows
 from paper.figures import style
 from paper.format import digits, percent
 from paper.labels import DECODERS, SETS
 from paper.rendering import NothingToDrawError, Tables, output
 
 #: Colours of throughput, of the second quantity and of latency.
-_RATE, _SECOND, _LATENCY = "#00568C", "#C24E00", "#6B3FA0"
+_RATE = "#00568C"
+_SECOND = "#C24E00"
+_LATENCY = "#6B3FA0"
 #: Behind a text that a line may cross.
 _PLAIN: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 0.3}
 _SECOND_LINE: dict[str, Any] = {"linestyle": "--", "marker": "s", "markersize": 4}
-#: A setting as text: in the title, where all rows share it, and in the caption.
-_SETTINGS: dict[str, Callable[[str], str]] = {
-    "decoder": lambda value: f"{DECODERS[value]} decode",
-    "workers": lambda value: f"{value} workers",
-    "batch_size": lambda value: f"batch {value}",
-    "dtype": str.upper,
-}
+#: Settings that the title names where all rows share them.
+_SETTINGS = ("decoder", "workers", "batch_size", "dtype")
+#: What a sweep varies, as the title calls it.
+_VARIED = {"batch_size": "batch size", "workers": "loader workers"}
 
 Points = Sequence[tuple[float, float]]
+
+
+def _setting_text(setting: str, value: str) -> str:
+    """A setting in the title and in the caption."""
+    if setting == "decoder":
+        return f"{DECODERS[value]} decode"
+    if setting == "workers":
+        return f"{value} workers"
+    if setting == "batch_size":
+        return f"batch {value}"
+    return value.upper()
 
 
 @output(
@@ -44,8 +54,10 @@ def draw_batches(tables: Tables) -> Figure:
     rows = tables[batch.CSV]
     memory = _points(rows, "peak_gpu_mem_gib", "batch_size")
     latency = _points(rows, "latency_p95_ms", "batch_size")
-    layout = (4.3, (5, 3)) if latency else (3.1, (1,))
-    figure, panels = _sweep(tables, batch.CSV, "batch_size", *layout)
+    if latency:
+        figure, panels = _sweep(tables, batch.CSV, "batch_size", 4.3, ratios=(5, 3))
+    else:
+        figure, panels = _sweep(tables, batch.CSV, "batch_size", 3.1)
     axes = panels[0]
     panels[-1].set_xlabel("images in a batch")
     if latency:
@@ -73,18 +85,26 @@ def draw_workers(tables: Tables) -> Figure:
     The share tells on which side of the knee a point lies: what waits is not the bottleneck.
     """
     waits = _points(tables[workers.CSV], "wait_share", "workers")
-    layout = (3.9, (5, 2)) if waits else (2.9, (5,))
-    figure, panels = _sweep(tables, workers.CSV, "workers", *layout)
+    if waits:
+        figure, panels = _sweep(tables, workers.CSV, "workers", 3.9, ratios=(5, 2))
+    else:
+        figure, panels = _sweep(tables, workers.CSV, "workers", 2.9)
     panels[-1].set_xlabel("loader workers (0: the main process loads)")
     if waits:
         panels[1].set_ylim(0, 1.18)
         panels[1].set_yticks((0, 0.5, 1), ("0", "50", "100"))
         panels[1].set_ylabel("main process\nwaiting, %", color=_SECOND)
         _line(panels[1], waits, _SECOND, **_SECOND_LINE)
-        for high in (False, True):
-            points = [(count, share) for count, share in waits if (share >= 0.7) == high]
-            _name_points(panels[1], points, _SECOND, lambda share: percent(share, 0), below=high)
+        # A high point's number would leave the panel.
+        low = [(count, share) for count, share in waits if share < 0.7]
+        high = [(count, share) for count, share in waits if share >= 0.7]
+        _name_points(panels[1], low, _SECOND, _whole_percent)
+        _name_points(panels[1], high, _SECOND, _whole_percent, below=True)
     return figure
+
+
+def _whole_percent(share: float) -> str:
+    return percent(share, 0)
 
 
 def _sweep(
@@ -95,13 +115,36 @@ def _sweep(
     Raises NothingToDrawError if no row with status ok has a rate.
     """
     rows = tables[csv]
-    rates, measured, name = _points(rows, "img_per_s", setting), ok_rows(rows), _SETTINGS[setting]
+    measured = ok_rows(rows)
+    rates = _points(rows, "img_per_s", setting)
     if not rates:
         raise NothingToDrawError(f"no row in {csv} has a rate")
     figure = style.new_figure(height)
     panels = figure.subplots(len(ratios), 1, sharex=True, squeeze=False, height_ratios=ratios)
     axes = panels[0, 0]
-    ticks = sorted(float(row[setting]) for row in rows)
+    _set_x_axis(axes, setting, sorted(float(row[setting]) for row in rows))
+    axes.set_ylabel("images per second", color=_RATE)
+    axes.yaxis.set_major_formatter("{x:,g}")
+    axes.set_ylim(0, 1.25 * max(rate for _, rate in rates))
+    _line(axes, rates, _RATE, marker="o", markersize=4.5)
+    lows = _points(rows, "img_per_s_min", setting)
+    highs = _points(rows, "img_per_s_max", setting)
+    for (x, low), (_, high) in zip(lows, highs, strict=True):
+        if high > low:
+            axes.plot([x, x], [low, high], color=_RATE, zorder=1.5, lw=0.9, marker="_", ms=4)
+    _name_points(axes, rates, _RATE, digits)
+    _mark_missing(axes, rows, setting)
+    axes.set_title(_title(measured, setting))
+
+    def name(row: Row) -> str:
+        return _setting_text(setting, row[setting])
+
+    omissions = style.omission_remark(rows, name)
+    style.place_caption(figure, measured, style.spread_remark(measured), omissions)
+    return figure, list(panels[:, 0])
+
+
+def _set_x_axis(axes: Axes, setting: str, ticks: Sequence[float]) -> None:
     if setting == "batch_size":
         axes.set_xscale("log", base=2)
         axes.set_xlim(ticks[0] / 1.4, ticks[-1] * 1.4)
@@ -110,24 +153,17 @@ def _sweep(
         axes.set_xlim(ticks[0] - margin, ticks[-1] + margin)
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
-    axes.set_ylabel("images per second", color=_RATE)
-    axes.yaxis.set_major_formatter("{x:,g}")
-    axes.set_ylim(0, 1.25 * max(rate for _, rate in rates))
-    _line(axes, rates, _RATE, marker="o", markersize=4.5)
-    lows, highs = (_points(rows, f"img_per_s_{end}", setting) for end in ("min", "max"))
-    for (x, low), (_, high) in zip(lows, highs, strict=True):
-        if high > low:
-            axes.plot([x, x], [low, high], color=_RATE, zorder=1.5, lw=0.9, marker="_", ms=4)
-    _name_points(axes, rates, _RATE, digits)
-    _mark_missing(axes, rows, setting)
-    values = {other: distinct(measured, other) for other in _SETTINGS if other != setting}
-    shared = [_SETTINGS[other](cells[0]) for other, cells in values.items() if len(cells) == 1]
-    words = {"batch_size": "batch size", "workers": "loader workers"}[setting]
-    about = f"{joined(measured, 'image_set', SETS)} ({', '.join(shared)})"
-    axes.set_title(f"Throughput against {words}, {about}")
-    left_out = style.left_out(rows, lambda row: name(row[setting]))
-    style.place_caption(figure, measured, style.spread_remark(measured), left_out)
-    return figure, list(panels[:, 0])
+
+
+def _title(measured: Sequence[Row], setting: str) -> str:
+    """What varies, the images, and the settings that all rows share."""
+    shared = []
+    for other in _SETTINGS:
+        values = distinct(measured, other)
+        if other != setting and len(values) == 1:
+            shared.append(_setting_text(other, values[0]))
+    images = join_distinct(measured, "image_set", SETS)
+    return f"Throughput against {_VARIED[setting]}, {images} ({', '.join(shared)})"
 
 
 def _latency_panel(axes: Axes, points: Points) -> None:
@@ -144,20 +180,35 @@ def _latency_panel(axes: Axes, points: Points) -> None:
 
 def _mark_choices(panels: Sequence[Axes], rows: Sequence[Row]) -> None:
     """A vertical line at the knee, and at the largest batch in the bound, with their names."""
-    across = panels[0].get_xaxis_transform()
-    for column, height in (("knee", 0.04), ("largest_in_bound", 0.13)):
-        for row in (row for row in ok_rows(rows) if row.get(column) == "yes"):
-            words = f"knee: batch {row['batch_size']}, within 2 % of the best rate"
-            if column != "knee":
-                bound = digits(row["latency_bound_ms"])
-                words = f"batch {row['batch_size']}: the largest with p99 under {bound} ms"
-            x = float(row["batch_size"])
-            for axes in panels:
-                axes.axvline(x, color=style.GREY, linewidth=0.8, linestyle=":", zorder=0.5)
-            side, gap = ("right", -4) if x > panels[0].get_xlim()[1] ** 0.5 else ("left", 4)
-            look: dict[str, Any] = {"ha": side, "color": style.GREY, "fontsize": 7, "bbox": _PLAIN}
-            at: dict[str, Any] = {"xycoords": across, "textcoords": "offset points"}
-            panels[0].annotate(words, (x, height), (gap, 0), **at, **look)
+    measured = ok_rows(rows)
+    for row in measured:
+        if row.get("knee") == "yes":
+            text = f"knee: batch {row['batch_size']}, within 2 % of the best rate"
+            _mark_choice(panels, float(row["batch_size"]), 0.04, text)
+    for row in measured:
+        if row.get("largest_in_bound") == "yes":
+            bound = digits(row["latency_bound_ms"])
+            text = f"batch {row['batch_size']}: the largest with p99 under {bound} ms"
+            _mark_choice(panels, float(row["batch_size"]), 0.13, text)
+
+
+def _mark_choice(panels: Sequence[Axes], x: float, height: float, text: str) -> None:
+    """A vertical line through all panels, with its name at a share of the first one's height."""
+    for axes in panels:
+        axes.axvline(x, color=style.GREY, linewidth=0.8, linestyle=":", zorder=0.5)
+    # On the side of the line with more room.
+    side, gap = ("right", -4) if x > panels[0].get_xlim()[1] ** 0.5 else ("left", 4)
+    panels[0].annotate(
+        text,
+        (x, height),
+        (gap, 0),
+        xycoords=panels[0].get_xaxis_transform(),
+        textcoords="offset points",
+        ha=side,
+        color=style.GREY,
+        fontsize=7,
+        bbox=_PLAIN,
+    )
 
 
 def _points(rows: Sequence[Row], column: str, setting: str) -> Points:
@@ -173,17 +224,29 @@ def _line(axes: Axes, points: Points, colour: str, **look: Any) -> None:
 def _name_points(
     axes: Axes, points: Points, colour: str, text: Callable[[float], str], *, below: bool = False
 ) -> None:
+    """Write each point's value over it, or below."""
     offset, side = (-7, "top") if below else (7, "bottom")
-    look: dict[str, Any] = {"ha": "center", "va": side, "color": colour, "fontsize": 7}
-    look["bbox"] = _PLAIN
     for x, y in points:
-        axes.annotate(text(y), (x, y), (0, offset), textcoords="offset points", **look)
+        axes.annotate(
+            text(y),
+            (x, y),
+            (0, offset),
+            textcoords="offset points",
+            ha="center",
+            va=side,
+            color=colour,
+            fontsize=7,
+            bbox=_PLAIN,
+        )
 
 
 def _mark_missing(axes: Axes, rows: Sequence[Row], setting: str) -> None:
     """A cross at the axis for each setting without a measurement, with its status."""
     look: dict[str, Any] = {"ha": "center", "va": "bottom", "color": style.GREY, "fontsize": 7}
-    for row in (row for row in rows if row["status"] != "ok"):
-        x, words = float(row[setting]), "out of memory" if row["status"] == "oom" else row["status"]
+    for row in rows:
+        if row["status"] == "ok":
+            continue
+        x = float(row[setting])
+        status = "out of memory" if row["status"] == "oom" else row["status"]
         axes.plot([x], [0], color=style.GREY, marker="x", markersize=6, clip_on=False, zorder=3)
-        axes.annotate(words, (x, 0), (0, 9), textcoords="offset points", rotation=90, **look)
+        axes.annotate(status, (x, 0), (0, 9), textcoords="offset points", rotation=90, **look)

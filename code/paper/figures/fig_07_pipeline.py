@@ -13,13 +13,18 @@ from paper.csvfile import Row, number, ok_rows
 from paper.figures import style
 from paper.format import percent
 from paper.labels import SHORT_SETS
-from paper.rendering import NothingToDrawError, Tables, output
+from paper.rendering import NothingToDrawError, Tables, TextVersion, output
 from wallclock.clock import DEVICE_STAGES, LOADING_STAGES, STAGES
 
 #: Where the stages run.
 _GROUPS = {"loader, on the CPU": LOADING_STAGES, "device": DEVICE_STAGES, "output": STAGES[-1:]}
 _SHADES = LinearSegmentedColormap.from_list("share", ["#FFFFFF", "#F6C9A8", "#D55E00", "#7A2E00"])
-_WIDTH, _HEIGHT, _GAP, _ROW_PITCH = 0.86, 0.62, 0.14, 0.86
+#: Of a stage's place, which is 1 wide: the box with its gap, the box's height, the gap of an arrow.
+_WIDTH = 0.86
+_HEIGHT = 0.62
+_GAP = 0.14
+#: From one row of boxes to the next.
+_ROW_PITCH = 0.86
 
 #: Shares of the stages in a pass with PIL, by the name of the image set.
 Shares = dict[str, dict[str, float]]
@@ -35,12 +40,12 @@ def mermaid(tables: Tables) -> str:
     for index, (group, stages) in enumerate(_GROUPS.items()):
         lines.append(f'  subgraph group{index}["{group}"]')
         for stage in stages:
-            texts = (f"<br/>{name} {escape(percent(sets[name][stage]))}" for name in sets)
-            lines.append(f'    {stage}["<b>{stage}</b>{"".join(texts)}"]')
+            shares = [f"<br/>{name} {escape(percent(sets[name][stage]))}" for name in sets]
+            lines.append(f'    {stage}["<b>{stage}</b>{"".join(shares)}"]')
         lines.append("  end")
     lines.append("  " + " --> ".join(STAGES))
     for stage in STAGES:
-        fill = _fill(max(shares[stage] for shares in sets.values()))
+        fill = _fill(max(set_shares[stage] for set_shares in sets.values()))
         ink = "#FFFFFF" if style.is_dark(fill) else style.INK
         lines.append(f"  style {stage} fill:{fill},stroke:{style.INK},color:{ink}")
     return "\n".join(lines) + "\n"
@@ -50,7 +55,7 @@ def mermaid(tables: Tables) -> str:
     "fig-07-pipeline",
     "The nine stages, and each one's share of the wall time",
     optional=tuple(serial.CSVS.values()),
-    text=(".mmd", mermaid),
+    text=TextVersion(".mmd", mermaid),
 )
 def draw(tables: Tables) -> Figure:
     """A row of boxes an image set, filled by share; the stages ran sequentially."""
@@ -85,9 +90,9 @@ def _pil_shares(tables: Tables) -> tuple[Shares, list[Row]]:
     """The shares, and the rows that they are of."""
     rows: dict[str, Row] = {}
     for image_set, csv in serial.CSVS.items():
-        of_pil = (row for row in ok_rows(tables.get(csv, [])) if row["decoder"] == "pil")
-        if row := next(of_pil, None):
-            rows[SHORT_SETS[image_set]] = row
+        pil_rows = [row for row in ok_rows(tables.get(csv, [])) if row["decoder"] == "pil"]
+        if pil_rows:
+            rows[SHORT_SETS[image_set]] = pil_rows[0]
     if not rows:
         raise NothingToDrawError(f"no row of decoder pil has status ok in {', '.join(tables)}")
     sets = {
@@ -111,7 +116,9 @@ def _flow(axes: Axes, y: float, shares: dict[str, float]) -> None:
         box = FancyBboxPatch(corner, width, height, boxstyle=shape, fc=fill, ec=style.INK, lw=0.6)
         axes.add_patch(box)
         weight = "bold" if share >= 0.1 else "normal"
-        style.inside(axes, corner[0] + width / 2, y, percent(share), fill, fontweight=weight)
+        style.write_inside(axes, corner[0] + width / 2, y, percent(share), fill, fontweight=weight)
         if index:
-            ends = ((index - 1 + _WIDTH / 2 - _GAP / 2, y), (index - _WIDTH / 2, y))
-            axes.add_patch(FancyArrowPatch(*ends, arrowstyle="-|>", mutation_scale=6, **look))
+            start = (index - 1 + _WIDTH / 2 - _GAP / 2, y)
+            end = (index - _WIDTH / 2, y)
+            arrow = FancyArrowPatch(start, end, arrowstyle="-|>", mutation_scale=6, **look)
+            axes.add_patch(arrow)

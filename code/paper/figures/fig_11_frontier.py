@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments import frontier
-from paper.csvfile import Row, joined, number, ok_rows
+from paper.csvfile import Row, join_distinct, number, ok_rows
 from paper.figures import style
 from paper.format import factor
 from paper.labels import SETS, SHORT_SETS, SYSTEMS
@@ -19,7 +19,8 @@ _MARKS = {"ours": ("#D55E00", "*", 13.0), "paper": ("#00568C", "D", 7.0)}
 _OTHER = ("#FFFFFF", "o", 5.5)
 _PER_ROW = 2
 #: Approximate width of a letter and height of a line of a name, in points.
-_LETTER_PT, _LINE_PT = 3.5, 8.5
+_LETTER_PT = 3.5
+_LINE_PT = 8.5
 
 
 @output(
@@ -46,7 +47,7 @@ def draw(tables: Tables) -> Figure:
     for axes in grid[::_PER_ROW][:n_rows]:
         axes.set_ylabel("images per second")
     # Each system loads as many images as it can in the time: a range is enough. No network runs.
-    described = [{**row, "n_images": "", "weights": ""} for row in measured]
+    described = [dict(row) | {"n_images": "", "weights": ""} for row in measured]
     style.place_caption(figure, described, *_remarks(rows, measured))
     # Only now has each panel its size, without which overlaps of names are unknown.
     figure.draw_without_rendering()
@@ -64,12 +65,12 @@ def _title(corpus: str, image_set: str, subset: str) -> str:
 def _short_title(row: Row) -> str:
     if row["corpus"] != "folder":
         return SHORT_SETS[row["image_set"]]
-    return {"all": "the folder's photos"}.get(row["subset"], f"its {row['subset']} JPEGs")
+    return "the folder's photos" if row["subset"] == "all" else f"its {row['subset']} JPEGs"
 
 
 def _remarks(rows: Sequence[Row], measured: Sequence[Row]) -> list[str]:
     counts = [int(row["n_images"]) for row in measured]
-    compared = joined(measured, "n_compared")
+    compared = join_distinct(measured, "n_compared")
     median = f"median of {compared} images" if compared else "median image"
     versus = [
         f"{factor(row['speedup_vs_next'])} on {_short_title(row)}"
@@ -80,16 +81,21 @@ def _remarks(rows: Sequence[Row], measured: Sequence[Row]) -> list[str]:
     return [
         f"ours over the next fastest whose pixels pass: {', '.join(versus) or 'none'}",
         f"n = {min(counts):,} to {max(counts):,} images a repeat",
-        f"{joined(measured, 'cores')} cores each, pages cached",
+        f"{join_distinct(measured, 'cores')} cores each, pages cached",
         f"all: batches of 224 × 224 RGB in host memory; PSNR: {median}",
         style.spread_remark(measured),
-        style.left_out(list(absent.values()), lambda row: SYSTEMS[row["system"]]),
+        style.omission_remark(absent.values(), _system_name),
     ]
+
+
+def _system_name(row: Row) -> str:
+    return SYSTEMS[row["system"]]
 
 
 def _draw_panel(axes: Axes, rows: Sequence[Row]) -> dict[str, tuple[float, float]]:
     """Draw the points; return each system's position in data coordinates."""
     points = {row["system"]: (_x(row), number(row["img_per_s"]) or 0.0) for row in rows}
+    rates = []
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:,g}")
     axes.grid(axis="y", color="#E4E4E4", linewidth=0.5)
@@ -99,9 +105,7 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> dict[str, tuple[float, float
         low, high = number(row["img_per_s_min"]) or y, number(row["img_per_s_max"]) or y
         axes.plot([x, x], [low, high], color=style.GREY, linewidth=0.9, zorder=2)
         axes.plot([x], [y], marker=marker, ms=size, color=fill, mec=style.INK, zorder=3)
-    ranges = [(row["img_per_s_min"], row["img_per_s_max"]) for row in rows]
-    rates = [y for _, y in points.values()]
-    rates += [rate for ends in ranges for end in ends if (rate := number(end))]
+        rates += [y, low, high]
     axes.set_ylim(0.62 * min(rates), 1.6 * max(rates))
     # A short range may have no power of ten in it.
     ticks = [digit * 10**exponent for exponent in range(6) for digit in (1, 2, 5)]
@@ -121,23 +125,32 @@ def _x(row: Row) -> float:
 
 def _name_points(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
     """Write each point's name beside it, moved down until it overlaps none above it."""
-    panel, points_per_pixel = axes.get_window_extent(), 72 / axes.figure.dpi
+    panel = axes.get_window_extent()
+    points_per_pixel = 72 / axes.figure.dpi
     width = points_per_pixel * panel.width
     placed = {
         system: tuple(points_per_pixel * (axes.transData.transform(at) - panel.min))
         for system, at in points.items()
     }
+    heights = {system: y for system, (_, y) in placed.items()}
     occupied = [(x - 4, x + 4, y) for x, y in placed.values()]
-    for system, (x, y) in sorted(placed.items(), key=lambda item: -item[1][1]):
+    for system in sorted(placed, key=heights.__getitem__, reverse=True):
+        x, y = placed[system]
         bold = system in _MARKS
         length = _LETTER_PT * len(SYSTEMS[system]) * (1.08 if bold else 1.0)
-        sides = [start for start in (x + 8, x - 8 - length) if 0 < start < width - length]
-        candidates = [(_free_level(occupied, start, start + length, y), start) for start in sides]
         # The side on which the name stays nearest to its point; of equal ones the right.
-        level, start = max(candidates, key=lambda at: (at[0], at[1] > x))
+        starts = [start for start in (x + 8, x - 8 - length) if 0 < start < width - length]
+        levels = {start: _free_level(occupied, start, start + length, y) for start in starts}
+        start = max(levels, key=levels.__getitem__)
+        level = levels[start]
         occupied.append((start, start + length, level))
-        line = {"arrowstyle": "-", "color": style.GREY, "linewidth": 0.4, "shrinkA": 1}
-        line["relpos"] = (0.0 if start > x else 1.0, 0.5)
+        line = {
+            "arrowstyle": "-",
+            "color": style.GREY,
+            "linewidth": 0.4,
+            "shrinkA": 1,
+            "relpos": (0.0 if start > x else 1.0, 0.5),
+        }
         label = axes.annotate(
             SYSTEMS[system], points[system], (start - x, level - y), textcoords="offset points",
             va="center", fontsize=6.6, fontweight="bold" if bold else "normal",
@@ -150,6 +163,9 @@ def _free_level(
     occupied: Sequence[tuple[float, float, float]], start: float, end: float, level: float
 ) -> float:
     """The first level from `level` down on which nothing lies between `start` and `end`."""
-    while any(start < b and a < end and abs(level - c) < _LINE_PT for a, b, c in occupied):
+    while any(
+        start < right and left < end and abs(level - height) < _LINE_PT
+        for left, right, height in occupied
+    ):
         level -= 1.0
     return level

@@ -6,9 +6,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments import predict
-from paper.csvfile import Row, distinct, joined, ok_rows
+from paper.csvfile import Row, distinct, join_distinct, ok_rows
 from paper.figures import style
-from paper.format import counted, digits, percent, prediction_errors
+from paper.format import count_noun, digits, percent
 from paper.labels import CORPORA
 from paper.rendering import NothingToDrawError, Tables, output
 from wallclock.predict.model import UNCERTAINTY
@@ -44,16 +44,18 @@ def draw(tables: Tables) -> Figure:
     figure = style.new_figure(4.4)
     axes = figure.subplots()
     rates = [float(row[name]) for row in rows for name in ("measured_img_per_s", "img_per_s")]
-    ends = low, high = 0.6 * min(rates), 1.7 * max(rates)
+    low, high = 0.6 * min(rates), 1.7 * max(rates)
+    ends = (low, high)
     for band, shade in _BANDS:
-        below, above = ([end * factor for end in ends] for factor in (1 - band, 1 + band))
+        below = [end * (1 - band) for end in ends]
+        above = [end * (1 + band) for end in ends]
         label = f"within {percent(band, 0)} of measured"
         axes.fill_between(ends, below, above, color=shade, lw=0, zorder=0, label=label)
     axes.plot(ends, ends, color=style.GREY, linewidth=0.8, zorder=1)
     for experiment in distinct(rows, "experiment"):
-        of_one = [row for row in rows if row["experiment"] == experiment]
+        series = [row for row in rows if row["experiment"] == experiment]
         for origin in ("measured", "paper"):
-            _points(axes, [row for row in of_one if row["measured_origin"] == origin])
+            _points(axes, [row for row in series if row["measured_origin"] == origin])
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
     axes.xaxis.set_major_formatter("{x:,g}")
     axes.yaxis.set_major_formatter("{x:,g}")
@@ -71,40 +73,44 @@ def _points(axes: Axes, rows: Sequence[Row]) -> None:
     if not rows:
         return
     name, colour, marker = _STYLES.get(rows[0]["experiment"], _OTHER)
-    line, fill, label = colour, colour, name
-    if rows[0]["measured_origin"] == "paper":
-        line, fill, label = style.GREY, "white", f"the paper's {name}"
-    columns = ("measured_img_per_s", "img_per_s", "img_per_s_low", "img_per_s_high")
-    x, y, lows, highs = ([float(row[column]) for row in rows] for column in columns)
-    for at, low, high in zip(x, lows, highs, strict=True):
-        axes.plot([at, at], [low, high], color=line, linewidth=0.7, zorder=2)
+    is_papers = rows[0]["measured_origin"] == "paper"
+    line = style.GREY if is_papers else colour
+    fill = "white" if is_papers else colour
+    label = f"the paper's {name}" if is_papers else name
+    for row in rows:
+        x = float(row["measured_img_per_s"])
+        interval = [float(row["img_per_s_low"]), float(row["img_per_s_high"])]
+        axes.plot([x, x], interval, color=line, linewidth=0.7, zorder=2)
+    measured = [float(row["measured_img_per_s"]) for row in rows]
+    predicted = [float(row["img_per_s"]) for row in rows]
     axes.plot(
-        x, y, linestyle="none", marker=marker, markersize=5.5, markerfacecolor=fill, label=label,
-        markeredgecolor=style.INK, markeredgewidth=0.6, zorder=3,
+        measured, predicted, linestyle="none", marker=marker, markersize=5.5, label=label,
+        markerfacecolor=fill, markeredgecolor=style.INK, markeredgewidth=0.6, zorder=3,
     )  # fmt: skip
 
 
 def _remarks(rows: Sequence[Row], tables: Tables) -> list[str]:
-    everything = tables[predict.CSV]
+    remarks = []
     ours = [row for row in rows if row["measured_origin"] == "measured"]
-    parts = []
     if ours:
         images = sorted(float(row["n_images"]) for row in ours)
-        span = " to ".join(dict.fromkeys((digits(images[0]), digits(images[-1]))))
-        repeats = joined(ours, "repeats")
-        shown = "1 repeat" if repeats == "1" else f"median of {repeats} repeats"
-        parts = [
-            joined(ours, "device"),
-            joined(ours, "corpus", CORPORA),
-            f"n = {len(ours)} cells of {span} images, {shown}",
-            *(
-                f"error: {prediction_errors(row)}"
-                for row in tables.get(predict.SUMMARY_CSV, [])[:1]
-            ),
+        sizes = " to ".join(dict.fromkeys((digits(images[0]), digits(images[-1]))))
+        remarks += [
+            join_distinct(ours, "device"),
+            join_distinct(ours, "corpus", CORPORA),
+            f"n = {len(ours)} cells of {sizes} images, {style.repeats_text(ours)}",
         ]
+        summary = tables.get(predict.SUMMARY_CSV, [])
+        if summary:
+            remarks.append(f"error: {predict.describe_errors(summary[0])}")
     if len(ours) < len(rows):
-        parts.append("hollow: the paper's own numbers (Tesla T4)")
-        parts.append("two on one vertical: with and without overlap")
-    if absent := len(everything) - len(ok_rows(everything)):
-        parts.append(f"{counted(absent, 'cell')} not predicted or not measured: {predict.CSV}")
-    return [*parts, "vertical lines: the prediction's interval"]
+        remarks.append("hollow: the paper's own numbers (Tesla T4)")
+        remarks.append("two on one vertical: with and without overlap")
+    cells = tables[predict.CSV]
+    n_absent = len(cells) - len(ok_rows(cells))
+    if n_absent:
+        remarks.append(
+            f"{count_noun(n_absent, 'cell')} not predicted or not measured: {predict.CSV}"
+        )
+    remarks.append("vertical lines: the prediction's interval")
+    return remarks

@@ -1,14 +1,14 @@
 """Figure 15: the time to decode a picture against the size of its file, by format and quality."""
 
 from collections.abc import Sequence
-from typing import Any
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from experiments import formats
-from paper.csvfile import Row, distinct, joined, ok_rows
+from paper.csvfile import Row, distinct, join_distinct, ok_rows
 from paper.figures import style
 from paper.labels import DECODERS
 from paper.rendering import Tables, output
@@ -30,23 +30,30 @@ _PANELS = {"full": "Full size", "auto": "Reduced size (JPEG only)"}
 def draw(tables: Tables) -> Figure:
     """A panel for full and for reduced size; a point for each quality, by its fastest decoder."""
     rows = tables[formats.CSV]
-    shown = {scale: _fastest(rows, scale) for scale in _PANELS}
     figure = style.new_figure(3.6)
     panels = figure.subplots(1, len(_PANELS), sharex=True, sharey=True)
-    for axes, (scale, points) in zip(panels, shown.items(), strict=True):
-        _draw_panel(axes, points)
-        axes.set_title(_PANELS[scale])
+    drawn: list[Row] = []
+    handles: dict[str, Artist] = {}
+    for axes, (scale, title) in zip(panels, _PANELS.items(), strict=True):
+        fastest = _fastest(rows, scale)
+        _draw_panel(axes, fastest)
+        axes.set_title(title)
+        drawn += fastest
+        lines, labels = axes.get_legend_handles_labels()
+        handles |= zip(labels, lines, strict=True)
     panels[0].set_ylabel("ms a picture, one thread")
-    named = [zip(*axes.get_legend_handles_labels()[::-1], strict=True) for axes in panels]
-    handles = dict(pair for pairs in named for pair in pairs)
     figure.legend(
         handles.values(), handles.keys(), loc="outside upper left", ncols=len(_LOOKS),
         handlelength=1.6, handletextpad=0.4, columnspacing=1.0, fontsize=7,
     )  # fmt: skip
-    drawn = [row for points in shown.values() for row in points]
-    remarks = [f"fastest decoder of each: {joined(drawn, 'decoder', DECODERS)}"]
-    remarks += ["joined points: one format at rising quality", style.spread_remark(drawn)]
-    style.place_caption(figure, drawn, *remarks, _missing(rows))
+    style.place_caption(
+        figure,
+        drawn,
+        f"fastest decoder of each: {join_distinct(drawn, 'decoder', DECODERS)}",
+        "joined points: one format at rising quality",
+        style.spread_remark(drawn),
+        _missing(rows),
+    )
     return figure
 
 
@@ -58,17 +65,21 @@ def _missing(rows: Sequence[Row]) -> str:
         label = DECODERS[row["decoder"]]
         return f"{label} {row['what']}" if row["decoder"] in present else label
 
-    named = {name(row): row for row in rows if row["status"] != "ok"}
-    return style.left_out([*named.values()], name)
+    by_name = {name(row): row for row in rows if row["status"] != "ok"}
+    return style.omission_remark(by_name.values(), name)
 
 
 def _fastest(rows: Sequence[Row], scale: str) -> list[Row]:
     """Of each encoding the row of the decoder with the shortest mean."""
     best: dict[str, Row] = {}
-    for row in sorted(ok_rows(rows), key=lambda row: float(row["mean_ms"])):
+    for row in sorted(ok_rows(rows), key=_mean_ms):
         if row["dct_scale"] == scale:
             best.setdefault(row["what"], row)
     return list(best.values())
+
+
+def _mean_ms(row: Row) -> float:
+    return float(row["mean_ms"])
 
 
 def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
@@ -81,12 +92,13 @@ def _draw_panel(axes: Axes, rows: Sequence[Row]) -> None:
     axes.minorticks_off()
     axes.set_xlabel("KB a file, median")
     for (format, variant), (label, colour, marker) in _LOOKS.items():
-        own = [row for row in rows if (row["format"], row["variant"]) == (format, variant)]
-        points = sorted((float(row["median_kb"]), float(row["mean_ms"])) for row in own)
-        if not points:
+        series = [row for row in rows if row["format"] == format and row["variant"] == variant]
+        if not series:
             continue
-        for row in own:
-            ends = [float(row[f"mean_ms_{end}"]) for end in ("min", "max")]
-            axes.plot([float(row["median_kb"])] * 2, ends, color=style.GREY, linewidth=0.9)
-        look: dict[str, Any] = {"color": colour, "marker": marker, "ms": 5, "label": label}
-        axes.plot(*zip(*points, strict=True), **look)
+        for row in series:
+            kilobytes = float(row["median_kb"])
+            ends = [float(row["mean_ms_min"]), float(row["mean_ms_max"])]
+            axes.plot([kilobytes, kilobytes], ends, color=style.GREY, linewidth=0.9)
+        points = sorted((float(row["median_kb"]), float(row["mean_ms"])) for row in series)
+        x, y = zip(*points, strict=True)
+        axes.plot(x, y, color=colour, marker=marker, ms=5, label=label)

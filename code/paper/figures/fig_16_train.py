@@ -1,7 +1,6 @@
 """Figure 16: a training job's rate against its parts', and where its step's time goes."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -20,6 +19,8 @@ _SHARES = {
     "slowed_share": ("step, longer than alone", "#D55E00", "///"),
     "wait_share": ("waiting for the loader", "#DDDDDD", ""),
 }
+#: Where images are augmented.
+_AUGMENTED = {"none": "not augmented", "cpu": "in workers", "device": "on device"}
 #: Label, marker and fill of the rates: of the parts alone, and a column's of the job.
 _MARKS = {
     "loader": ("loader alone", "^", "white"),
@@ -38,42 +39,41 @@ def draw(tables: Tables) -> Figure:
         raise NothingToDrawError(f"no row in {train.CSV} has a loader and a step together")
     figure = style.new_figure(1.5 + 0.36 * len(jobs))
     left, right = figure.subplots(1, 2, sharey=True)
-    names = [
-        f"{row['dtype']}, b{row['batch_size']}, w{row['workers']}, {_where(row)}" for row in jobs
-    ]
     _rates(left, jobs, rows)
     _shares(right, jobs)
-    style.horizontal_bars(right, names, 0)
+    style.prepare_bar_axes(right, [_name(row) for row in jobs], margin=0)
     handles = _handles(left, right)
     figure.legend(
         handles.values(), handles.keys(), loc="outside upper left", ncols=4, handlelength=1.3,
         columnspacing=1.1, fontsize=7,
     )  # fmt: skip
-    remarks = ("names: dtype, b: images in a batch, w: workers, where images are augmented",)
-    style.place_caption(figure, jobs, "ResNet-50", *remarks, style.spread_remark(jobs, "lines"))
+    style.place_caption(
+        figure,
+        jobs,
+        "ResNet-50",
+        "names: dtype, b: images in a batch, w: workers, where images are augmented",
+        style.spread_remark(jobs, "lines"),
+    )
     return figure
 
 
-def _where(row: Row) -> str:
-    return {"none": "not augmented", "cpu": "in workers", "device": "on device"}[row["augment"]]
+def _name(job: Row) -> str:
+    where = _AUGMENTED[job["augment"]]
+    return f"{job['dtype']}, b{job['batch_size']}, w{job['workers']}, {where}"
 
 
 def _rates(axes: Axes, jobs: Sequence[Row], rows: Sequence[Row]) -> None:
     """Points on a logarithmic scale: the job's rate, the predicted one, and those of its parts."""
     for y, job in enumerate(jobs):
-        style.range_line(axes, (float(job["img_per_s_min"]), float(job["img_per_s_max"])), y)
+        style.draw_range(axes, (float(job["img_per_s_min"]), float(job["img_per_s_max"])), y)
         for part, (label, marker, fill) in _MARKS.items():
             rate = _rate_of(part, job, rows) if part in ("loader", "step") else job[part]
-            if rate:
-                size = 10 if marker == "|" else 6
-                look: dict[str, Any] = {
-                    "ms": size,
-                    "mfc": fill,
-                    "mec": style.INK,
-                    "mew": 0.7,
-                    "ls": "none",
-                }
-                axes.plot(float(rate), y, marker, label=label, **look)
+            if not rate:
+                continue
+            axes.plot(
+                float(rate), y, marker, label=label, ms=10 if marker == "|" else 6, mfc=fill,
+                mec=style.INK, mew=0.7, ls="none",
+            )  # fmt: skip
     axes.set(xscale="log", xlabel="images per second", title="Rate")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter("{x:,g}")
@@ -85,12 +85,17 @@ def _rates(axes: Axes, jobs: Sequence[Row], rows: Sequence[Row]) -> None:
 
 def _rate_of(part: str, job: Row, rows: Sequence[Row]) -> str:
     """The rate of the loader or the step of a job, alone; empty if it was not measured."""
-    alike = ["batch_size", *(("workers", "augment") if part == "loader" else ("dtype",))]
-    same = [row for row in rows if row["part"] == part and all(row[n] == job[n] for n in alike)]
-    if part == "step":
-        there = job["augment"] == "device"
-        same = [row for row in same if (row["augment"] == "device") == there]
-    return same[0]["img_per_s"] if same else ""
+    for row in rows:
+        if row["part"] != part or row["batch_size"] != job["batch_size"]:
+            continue
+        if part == "loader":
+            is_same = row["workers"] == job["workers"] and row["augment"] == job["augment"]
+        else:
+            on_device = row["augment"] == "device"
+            is_same = row["dtype"] == job["dtype"] and on_device == (job["augment"] == "device")
+        if is_same:
+            return row["img_per_s"]
+    return ""
 
 
 def _shares(axes: Axes, jobs: Sequence[Row]) -> None:
@@ -101,19 +106,21 @@ def _shares(axes: Axes, jobs: Sequence[Row]) -> None:
             share = min(100 * float(job[column]), 100 - start)
             axes.barh(y, share, 0.6, start, color=fill, hatch=hatch, label=label, **style.EDGE)
             if share > 12:
-                style.inside(axes, start + share / 2, y, percent(share / 100, 0), fill)
+                style.write_inside(axes, start + share / 2, y, percent(share / 100, 0), fill)
             start += share
-        if expected := job["utilization_expected"]:
-            at = [100 * float(expected)] * 2
-            axes.plot(at, [y - 0.4, y + 0.4], color="#F0E442", lw=2.4, label="utilization expected")
+        if job["utilization_expected"]:
+            x = 100 * float(job["utilization_expected"])
+            label = "utilization expected"
+            axes.plot([x, x], [y - 0.4, y + 0.4], color="#F0E442", lw=2.4, label=label)
     axes.set(xlim=(0, 100), xlabel="% of wall time")
     axes.set_title("Where its time goes")
 
 
 def _handles(*panels: Axes) -> dict[str, Artist]:
     """Each label of the panels once, with its first artist."""
-    found = dict[str, Artist]()
+    handles: dict[str, Artist] = {}
     for axes in panels:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            found.setdefault(str(label), handle)
-    return found
+        artists, labels = axes.get_legend_handles_labels()
+        for artist, label in zip(artists, labels, strict=True):
+            handles.setdefault(str(label), artist)
+    return handles

@@ -40,7 +40,7 @@ def draw(tables: Tables) -> Figure:
     if not rows:
         raise NothingToDrawError(f"no row with status ok in {storage.CSV}")
     sets = sorted(distinct(rows, "image_set"), key=list(SHORT_SETS).index)
-    forms = {name: distinct(_of(rows, image_set=name), "form") for name in sets}
+    forms = {name: distinct(_select(rows, image_set=name), "form") for name in sets}
     heights = [len(forms[name]) for name in sets]
     figure = style.new_figure(1.3 + 0.36 * sum(heights))
     panels = figure.subplots(
@@ -48,31 +48,33 @@ def draw(tables: Tables) -> Figure:
     )
     for name, line in zip(sets, panels, strict=True):
         for axes, (finish, title) in zip(line, _FINISHES.items(), strict=True):
-            _draw_panel(axes, _of(rows, image_set=name, finish=finish), forms[name])
+            _draw_panel(axes, _select(rows, image_set=name, finish=finish), forms[name])
             axes.set_title(f"{SHORT_SETS[name]}, {title}", fontsize=8)
     for axes in panels[-1]:
         axes.set_xlabel("images per second")
     handles = [_handle(source) for source in _sources(rows)]
     figure.legend(handles=handles, loc="outside upper left", ncols=len(handles), fontsize=7)
-    ahead = max(rows, key=lambda row: int(row["in_flight"]))["in_flight"]
+    in_flight = max(int(row["in_flight"]) for row in rows)
     style.place_caption(
         figure,
         rows,
-        f"hollow: one by one; filled: {ahead} threads",
+        f"hollow: one by one; filled: {in_flight} threads",
         "cold: pages dropped before each pass; HTTP: a server on this machine, late as said",
-        style.left_out([row for row in tables[storage.CSV] if row["source"] == "cold"], _name),
+        style.omission_remark(_select(tables[storage.CSV], source="cold"), _name),
     )
     return figure
 
 
-def _of(rows: Sequence[Row], **cells: str) -> list[Row]:
+def _select(rows: Sequence[Row], **cells: str) -> list[Row]:
+    """The rows with these cells."""
     return [row for row in rows if cells.items() <= row.items()]
 
 
 def _sources(rows: Sequence[Row]) -> list[str]:
     """The sources of these rows, those with a colour of their own first."""
-    found = distinct(rows, "source")
-    return [*(name for name in _SOURCES if name in found), *sorted({*found} - _SOURCES.keys())]
+    sources = distinct(rows, "source")
+    others = sorted(name for name in sources if name not in _SOURCES)
+    return [name for name in _SOURCES if name in sources] + others
 
 
 def _name(row: Row) -> str:
@@ -99,9 +101,13 @@ def _draw_panel(axes: Axes, rows: Sequence[Row], forms: Sequence[str]) -> None:
     step = 0.8 / max(len(sources), 1)
     for row in rows:
         y = forms.index(row["form"]) - 0.4 + step * (sources.index(row["source"]) + 0.5)
-        rate, (colour, marker) = float(row["img_per_s"]), _SOURCES.get(row["source"], _OTHER)
-        ahead = row["access"] == "ahead"
-        other = _of(rows, form=row["form"], source=row["source"], access="sequential")
-        if ahead and other:
-            axes.plot([float(other[0]["img_per_s"]), rate], [y, y], color=colour, lw=1.1, zorder=2)
-        axes.plot(rate, y, marker, ms=3.8, mfc=colour if ahead else "white", mec=colour, zorder=3)
+        rate = float(row["img_per_s"])
+        colour, marker = _SOURCES.get(row["source"], _OTHER)
+        fill = "white"
+        if row["access"] == "ahead":
+            fill = colour
+            alike = _select(rows, form=row["form"], source=row["source"], access="sequential")
+            if alike:
+                ends = [float(alike[0]["img_per_s"]), rate]
+                axes.plot(ends, [y, y], color=colour, lw=1.1, zorder=2)
+        axes.plot(rate, y, marker, ms=3.8, mfc=fill, mec=colour, zorder=3)

@@ -22,7 +22,8 @@ _OVER_TIME = {
 @output(
     "fig-18-scaling",
     "wallclock embed: time against images, rate and memory over time",
-    *(scaling.CSV, scaling.OVER_TIME_CSV),
+    scaling.CSV,
+    scaling.OVER_TIME_CSV,
 )
 def draw(tables: Tables) -> Figure:
     """Left the runs on logarithmic scales with their line, right the longest one."""
@@ -30,7 +31,7 @@ def draw(tables: Tables) -> Figure:
     samples = tables[scaling.OVER_TIME_CSV]
     if not jobs or not samples:
         raise NothingToDrawError(f"no job in {scaling.CSV}")
-    longest = max(jobs, key=lambda row: int(row["n_images"]))
+    longest = max(jobs, key=_n_images)
     jobs = [row for row in jobs if row["image_set"] == longest["image_set"]]
     figure = style.new_figure(3.4)
     panels = figure.subplot_mosaic([["runs", column] for column in _OVER_TIME])
@@ -41,21 +42,29 @@ def draw(tables: Tables) -> Figure:
     panels["img_per_s"].tick_params(labelbottom=False)
     remarks = [longest["settings"], "mock model at 0 ms", f"{longest['n_unique']} files, in turn"]
     if longest["vs_line"]:
-        line = 100 * float(longest["vs_line"])
+        error = 100 * float(longest["vs_line"])
         growth = 100 * float(longest["rss_growth"])
-        remarks += [f"the longest: {line:+.1f} % from the line through the runs up to 100,000"]
-        remarks += [f"its memory after 100,000: {growth:+.1f} % at most"]
+        remarks += [
+            f"the longest: {error:+.1f} % from the line through the runs up to 100,000",
+            f"its memory after 100,000: {growth:+.1f} % at most",
+        ]
     style.place_caption(figure, [longest], *remarks)
     return figure
 
 
+def _n_images(row: Row) -> int:
+    return int(row["n_images"])
+
+
 def _runs(axes: Axes, jobs: Sequence[Row], longest: Row) -> None:
-    counts, walls = ([float(row[name]) for row in jobs] for name in ("n_images", "wall_s"))
+    """The runs as points, with the line through them and its equation."""
+    counts = [float(row["n_images"]) for row in jobs]
+    walls = [float(row["wall_s"]) for row in jobs]
     if longest["fit_r2"]:
         startup, slope = float(longest["fit_startup_s"]), float(longest["fit_ms_per_image"])
         along = np.geomspace(min(counts), max(counts))
-        name = f"{startup:.1f} s + {slope:.3g} ms an image, R² = {float(longest['fit_r2']):.5f}"
-        axes.plot(along, startup + slope / 1e3 * along, color=style.GREY, lw=1, label=name)
+        label = f"{startup:.1f} s + {slope:.3g} ms an image, R² = {float(longest['fit_r2']):.5f}"
+        axes.plot(along, startup + slope / 1e3 * along, color=style.GREY, lw=1, label=label)
         axes.legend(loc="upper left", fontsize=7)
     axes.plot(counts, walls, "o", ms=5, mfc=style.BAR, mec=style.INK, mew=0.7)
     axes.set(xscale="log", yscale="log", xlabel="images", ylabel="seconds", title="Wall time")
@@ -69,7 +78,8 @@ def _runs(axes: Axes, jobs: Sequence[Row], longest: Row) -> None:
 
 
 def _over_time(axes: Axes, samples: Sequence[Row], column: str, title: str, unit: str) -> None:
-    elapsed, values = ([float(row[name]) for row in samples] for name in ("elapsed_s", column))
+    elapsed = [float(row["elapsed_s"]) for row in samples]
+    values = [float(row[column]) for row in samples]
     axes.plot(elapsed, values, color=style.INK, lw=1, marker="." if len(values) < 3 else "")
     axes.set(xlim=(0, None), ylim=(0, 1.15 * max(values)), title=title)
     axes.set_ylabel(unit, fontsize=7)

@@ -45,40 +45,54 @@ def draw(tables: Tables) -> Figure:
     left, right = figure.subplots(1, 2)
     _rungs(left, rows)
     _latencies(right, arrivals)
+    style.place_caption(figure, rows, *_remarks(rows, arrivals, tables))
+    return figure
+
+
+def _remarks(rows: Sequence[Row], arrivals: Sequence[Row], tables: Tables) -> list[str]:
     remarks = ["device, preprocessing and network: slept, by the source's rungs"]
     duties = [
         f"{digits(row['requests_per_s'])} with its GPU {100 * float(row['duty']):.3g} % busy"
         for row in rows
         if row["duty"]
     ]
-    remarks += [f"rung 5: {', '.join(duties)} at rung 1"] if duties else []
+    if duties:
+        remarks.append(f"rung 5: {', '.join(duties)} at rung 1")
     if arrivals:
         bound = f"{float(arrivals[0]['bound']):g}"
-        remarks += [f"ring: the highest rate with a p99 of at most {bound} times the lowest rate's"]
-    missing = style.left_out([row for name in tables for row in tables[name]], itemgetter("what"))
-    style.place_caption(figure, rows, *remarks, missing, style.spread_remark(rows, "lines"))
-    return figure
+        remarks.append(
+            f"ring: the highest rate with a p99 of at most {bound} times the lowest rate's"
+        )
+    all_rows = [row for name in tables for row in tables[name]]
+    remarks.append(style.omission_remark(all_rows, itemgetter("what")))
+    remarks.append(style.spread_remark(rows, "lines"))
+    return remarks
 
 
 def _rungs(axes: Axes, rows: Sequence[Row]) -> None:
     """A bar for each rung; the source's number a diamond, ours predicted a line."""
-    shown = list({row["rung"]: row for row in reversed(rows)}.values())[::-1]
-    for y, row in enumerate(shown):
+    by_rung: dict[str, Row] = {}
+    for row in rows:
+        by_rung.setdefault(row["rung"], row)
+    for y, row in enumerate(by_rung.values()):
         rate = float(row["requests_per_s"])
         axes.barh(y, rate, height=0.6, color=style.BAR, **style.EDGE)
-        style.range_line(
+        style.draw_range(
             axes, (float(row["requests_per_s_min"]), float(row["requests_per_s_max"])), y
         )
         expected = float(row["predicted_per_s"])
-        axes.plot([expected] * 2, [y - 0.38, y + 0.38], color=style.INK, lw=1.2, ls=":")
-        if source := number(row["source_per_s"]):
+        axes.plot([expected, expected], [y - 0.38, y + 0.38], color=style.INK, lw=1.2, ls=":")
+        source = number(row["source_per_s"])
+        if source:
             axes.plot(source, y, "D", ms=5, mfc="white", mec=style.INK)
+        text = digits(rate)
         gain = number(row["speedup_vs_previous"])
-        text = digits(rate) + (f"  ({gain:.3g}×)" if gain else "")
-        style.beside_bar(axes, max(rate, expected), y, text)
+        if gain:
+            text += f"  ({gain:.3g}×)"
+        style.write_beside_bar(axes, max(rate, expected), y, text)
     axes.plot([], [], "D", ms=5, mfc="white", mec=style.INK, label="GumGum, T4, 8 vCPU")
     axes.plot([], [], color=style.INK, lw=1.2, ls=":", label="predicted from the parts")
-    style.horizontal_bars(axes, [_NAMES[row["rung"]] for row in shown], margin=0.25)
+    style.prepare_bar_axes(axes, [_NAMES[rung] for rung in by_rung], margin=0.25)
     axes.legend(loc="upper right", fontsize=7)
     axes.set(xlabel="requests per second, full queue", title="Mock device and network")
 
@@ -99,8 +113,9 @@ def _latencies(axes: Axes, arrivals: Sequence[Row]) -> None:
             )  # fmt: skip
         for row in series:
             if row["knee"] == "yes":
-                at = float(row["offered_per_s"]), float(row["latency_p99_ms"]) / 1e3
-                axes.plot(*at, "o", ms=10, mfc="none", mec=style.INK)
+                rate = float(row["offered_per_s"])
+                p99 = float(row["latency_p99_ms"]) / 1e3
+                axes.plot(rate, p99, "o", ms=10, mfc="none", mec=style.INK)
     if arrivals:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))

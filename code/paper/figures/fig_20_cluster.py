@@ -7,14 +7,15 @@ from matplotlib.figure import Figure
 
 from experiments import cluster
 from harness.systems import SYSTEMS
-from paper.csvfile import Row, joined, number, ok_rows
+from paper.csvfile import Row, distinct, join_distinct, number, ok_rows
 from paper.figures import style
 from paper.format import digits, percent
 from paper.labels import SETS
 from paper.rendering import NothingToDrawError, Tables, output
 
-#: Fill and hatch: this suite's jobs, and others.
-_OURS, _OTHER = (style.BAR, ""), ("#FFFFFF", "//")
+#: Fill and hatch of this suite's jobs, and of others.
+_OURS = (style.BAR, "")
+_OTHER = ("#FFFFFF", "//")
 _MARKS = {"passed": "", "failed": " ✗", "not checked": " †"}
 
 
@@ -30,7 +31,7 @@ def draw(tables: Tables) -> Figure:
     measured = ok_rows(rows)
     if not measured:
         raise NothingToDrawError(f"no row in {cluster.CSV} was measured")
-    sets = list(dict.fromkeys(row["image_set"] for row in measured))
+    sets = distinct(measured, "image_set")
     figure = style.new_figure(1.4 + 0.3 * len(SYSTEMS))
     panels = figure.subplots(1, len(sets), squeeze=False).ravel()
     names = [name for name in SYSTEMS if any(row["system"] == name for row in measured)]
@@ -42,7 +43,7 @@ def draw(tables: Tables) -> Figure:
         axes.set_yticklabels([])
     style.place_legend(figure, {"this suite": _OURS, "others": _OTHER})
     # Each system loads as many images as it can in the time.
-    described = [{**row, "n_images": ""} for row in measured]
+    described = [dict(row) | {"n_images": ""} for row in measured]
     style.place_caption(figure, described, *_remarks(rows, measured, tables))
     return figure
 
@@ -53,34 +54,38 @@ def _bars(axes: Axes, names: Sequence[str], rows: Sequence[Row]) -> None:
         name = row["system"]
         y = names.index(name)
         rate, cores = float(row["img_per_s_per_core"]), float(row["cores"])
-        fill, hatch = _OURS if SYSTEMS[name].own else _OTHER
+        fill, hatch = _OURS if SYSTEMS[name].is_ours else _OTHER
         axes.barh(y, rate, height=0.6, color=fill, hatch=hatch, **style.EDGE)
         ends = (float(row["img_per_s_min"]) / cores, float(row["img_per_s_max"]) / cores)
-        style.range_line(axes, ends, y)
+        style.draw_range(axes, ends, y)
         share = number(row["share_of_ours"])
         text = digits(row["img_per_s_per_core"]) + _MARKS.get(row["gate"], "")
-        text += f"  ({percent(str(share))})" if share and name != cluster.OURS else ""
-        style.beside_bar(axes, max(rate, ends[1]), y, text)
-    style.horizontal_bars(axes, [SYSTEMS[name].label for name in names], margin=0.35)
+        if share and name != cluster.OURS:
+            text += f"  ({percent(share)})"
+        style.write_beside_bar(axes, max(rate, ends[1]), y, text)
+    style.prepare_bar_axes(axes, [SYSTEMS[name].label for name in names], margin=0.35)
 
 
 def _remarks(rows: Sequence[Row], measured: Sequence[Row], tables: Tables) -> list[str]:
     failed = any(row["gate"] == "failed" for row in measured)
-    gate = "✗ pixels fail the frontier's gate" if failed else "no pixels fail the frontier's gate"
+    remarks = [
+        "mock model of 0 ms; the steady part, without start-up",
+        f"{join_distinct(measured, 'cores')} cores; in brackets: of {SYSTEMS[cluster.OURS].label}",
+        "✗ pixels fail the frontier's gate" if failed else "no pixels fail the frontier's gate",
+        style.mark_remark(measured),
+    ]
     lost = [
-        f"{SYSTEMS[row['system']].label} ({row['victim']})"
+        f"{_label(row)} ({row['victim']})"
         for row in ok_rows(tables.get(cluster.KILLS_CSV, []))
         if number(row["rows_once_share"]) != 1
     ]
-    return [
-        "mock model of 0 ms; the steady part, without start-up",
-        f"{joined(measured, 'cores')} cores; in brackets: of {SYSTEMS[cluster.OURS].label}",
-        gate,
-        style.mark_explained(measured),
-        f"rows lost or doubled after a kill: {', '.join(lost)}" if lost else "",
-        style.spread_remark(measured, "lines"),
-        style.left_out(
-            list({row["system"]: row for row in rows if row["status"] != "ok"}.values()),
-            lambda row: SYSTEMS[row["system"]].label,
-        ),
-    ]
+    if lost:
+        remarks.append(f"rows lost or doubled after a kill: {', '.join(lost)}")
+    remarks.append(style.spread_remark(measured, "lines"))
+    absent = {row["system"]: row for row in rows if row["status"] != "ok"}
+    remarks.append(style.omission_remark(absent.values(), _label))
+    return remarks
+
+
+def _label(row: Row) -> str:
+    return SYSTEMS[row["system"]].label

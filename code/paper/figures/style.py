@@ -1,7 +1,7 @@
 """What all figures share: type, colours, caption, and files that are equal for equal tables."""
 
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -14,22 +14,30 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.text import Annotation
 
-from paper.csvfile import Row, distinct, joined
+from paper.csvfile import Row, distinct, join_distinct
 from paper.labels import CORPORA, DECODERS, weights
 from wallclock.clock import STAGES
 from wallclock.files import write_bytes
 
 #: Width of a figure in inches: a page of text, so that 8 pt in the file is 8 pt on paper.
 WIDTH = 7.2
-INK, GREY = "#222222", "#666666"
+INK = "#222222"
+GREY = "#666666"
 #: Fill of the bar of one method among others.
 BAR = "#56B4E9"
 #: The outline of every filled area.
 EDGE: Mapping[str, Any] = {"edgecolor": INK, "linewidth": 0.4}
 
 _FILLS = (
-    *("#15233F", "#00568C", "#D55E00", "#2FB48F", "#AAAFB6"),
-    *("#E5A9CE", "#B4DBF3", "#F0E442", "#FBF8DC"),
+    "#15233F",
+    "#00568C",
+    "#D55E00",
+    "#2FB48F",
+    "#AAAFB6",
+    "#E5A9CE",
+    "#B4DBF3",
+    "#F0E442",
+    "#FBF8DC",
 )
 #: Fill and hatch of each stage. Luminance rises in the order of the stages, in uneven steps: those
 #: that take most of the time differ most from their neighbours, and a hatch separates them in grey.
@@ -50,7 +58,7 @@ _METADATA: dict[str, dict[str, None]] = {
 
 
 @contextmanager
-def styled() -> Iterator[None]:
+def paper_style() -> Iterator[None]:
     """Draw and save under these settings and matplotlib's defaults, whatever the user's own are."""
     with mpl.rc_context():
         mpl.rcdefaults()
@@ -68,7 +76,7 @@ def new_figure(height: float) -> Figure:
 def save(figure: Figure, stem: str, out_dir: Path) -> list[Path]:
     """Write `figure` as PNG (200 dpi), SVG and PDF; equal figures give equal bytes."""
     paths = [out_dir / f"{stem}.{suffix}" for suffix in _METADATA]
-    with styled():
+    with paper_style():
         for path, (suffix, metadata) in zip(paths, _METADATA.items(), strict=True):
             buffer = BytesIO()
             figure.savefig(buffer, format=suffix, metadata=metadata)
@@ -79,25 +87,40 @@ def save(figure: Figure, stem: str, out_dir: Path) -> list[Path]:
 def place_caption(figure: Figure, rows: Sequence[Row], *remarks: str) -> None:
     """Under all panels what was measured where: machine, corpus, weights, n, repeats; `remarks`."""
     images = " / ".join(f"{int(count):,}" for count in distinct(rows, "n_images"))
-    repeats = joined(rows, "repeats")
-    shown = "1 repeat" if repeats == "1" else f"median of {repeats} repeats"
-    about = (joined(rows, "device"), joined(rows, "corpus", CORPORA), weights(rows))
-    counts = (f"n = {images}" if images else "", shown if repeats else "")
-    place_note(figure, *about, *counts, *remarks, _one_batch(rows))
+    place_note(
+        figure,
+        join_distinct(rows, "device"),
+        join_distinct(rows, "corpus", CORPORA),
+        weights(rows),
+        f"n = {images}" if images else "",
+        repeats_text(rows),
+        *remarks,
+        _single_batch_remark(rows),
+    )
 
 
-def _one_batch(rows: Sequence[Row]) -> str:
+def repeats_text(rows: Sequence[Row]) -> str:
+    """Of how many repeats the numbers are the median; empty where no row says."""
+    repeats = join_distinct(rows, "repeats")
+    if not repeats:
+        return ""
+    return "1 repeat" if repeats == "1" else f"median of {repeats} repeats"
+
+
+def _single_batch_remark(rows: Sequence[Row]) -> str:
     """What a pass of one batch behind a full queue says, where rows are of such; else empty."""
     flags = {row.get("steady", "") for row in rows}
-    which = "all" if flags == {"no"} else "some" if "no" in flags else ""
-    return which and f"{which} passes: one batch behind a full queue, so the forward pass alone"
+    if "no" not in flags:
+        return ""
+    passes = "all" if flags == {"no"} else "some"
+    return f"{passes} passes: one batch behind a full queue, so the forward pass alone"
 
 
 def place_note(figure: Figure, *parts: str) -> None:
     """Set `parts` small and grey under everything else, broken into lines that fit the width."""
     # textwrap does not break at these spaces, which keeps short parts on one line.
-    short = [part.replace(" ", "\u00a0") if len(part) < 60 else part for part in parts if part]
-    lines = textwrap.fill(" · ".join(short), width=148, break_on_hyphens=False)
+    unbroken = [part.replace(" ", "\u00a0") if len(part) < 60 else part for part in parts if part]
+    lines = textwrap.fill(" · ".join(unbroken), width=148, break_on_hyphens=False)
     figure.supxlabel(lines, x=0.01, ha="left", fontsize=6.5, color=GREY, linespacing=1.35)
 
 
@@ -118,16 +141,16 @@ def decoder_name(row: Row) -> str:
     return f"{row.get('image_set', '')} {DECODERS[row['decoder']]}".strip()
 
 
-def left_out(rows: Sequence[Row], name: Callable[[Row], str] = decoder_name) -> str:
-    """Which rows have no measurement, and why; empty if all have one."""
-    missing = [f"{name(row)}: {why(row)}" for row in rows if row["status"] != "ok"]
+def omission_remark(rows: Iterable[Row], name: Callable[[Row], str] = decoder_name) -> str:
+    """Which rows have no measurement, by `name`, and why; empty if all have one."""
+    missing = [f"{name(row)}: {status_text(row)}" for row in rows if row["status"] != "ok"]
     return "not drawn: " + "; ".join(missing) if missing else ""
 
 
-def why(row: Row, width: int = 300) -> str:
+def status_text(row: Row, width: int = 300) -> str:
     """The status of a row without a measurement, and its reason, cut to `width` characters."""
-    words = f"{row['status']} ({row['reason']})" if row.get("reason") else row["status"]
-    return textwrap.shorten(words, width, placeholder=" …")
+    text = f"{row['status']} ({row['reason']})" if row.get("reason") else row["status"]
+    return textwrap.shorten(text, width, placeholder=" …")
 
 
 def spread_remark(rows: Sequence[Row], line: str = "vertical lines") -> str:
@@ -137,11 +160,11 @@ def spread_remark(rows: Sequence[Row], line: str = "vertical lines") -> str:
 
 
 def mark(row: Row) -> str:
-    """A dagger for a time whose pixels were not compared; `mark_explained` explains it."""
+    """A dagger for a time whose pixels were not compared; `mark_remark` explains it."""
     return " †" if row["gate"] == "not checked" else ""
 
 
-def mark_explained(rows: Sequence[Row]) -> str:
+def mark_remark(rows: Sequence[Row]) -> str:
     """What a dagger means, if any of `rows` has one."""
     marked = any(mark(row) for row in rows)
     return "† its pixels were not compared with the others'" if marked else ""
@@ -153,7 +176,7 @@ def is_dark(colour: str) -> bool:
     return bool(0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2 < 0.3)
 
 
-def horizontal_bars(axes: Axes, names: Sequence[str], margin: float, form: str = "{x:,g}") -> None:
+def prepare_bar_axes(axes: Axes, names: Sequence[str], margin: float, form: str = "{x:,g}") -> None:
     """Axes of horizontal bars, the first on top: names on the left, no ticks and no line there."""
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
@@ -164,17 +187,18 @@ def horizontal_bars(axes: Axes, names: Sequence[str], margin: float, form: str =
     axes.tick_params(axis="y", length=0)
 
 
-def beside_bar(axes: Axes, x: float, y: float, text: str) -> Annotation:
+def write_beside_bar(axes: Axes, x: float, y: float, text: str) -> Annotation:
     """Write `text` to the right of a horizontal bar that ends at `x`."""
     return axes.annotate(text, (x, y), (6, 0), textcoords="offset points", va="center")
 
 
-def inside(axes: Axes, x: float, y: float, text: str, fill: str, **properties: Any) -> None:
+def write_inside(axes: Axes, x: float, y: float, text: str, fill: str, **properties: Any) -> None:
     """Write `text` centred on an area of that fill, in ink that contrasts with it."""
-    properties = {"fontsize": 7.5, "color": "white" if is_dark(fill) else INK, **properties}
-    axes.text(x, y, text, ha="center", va="center", **properties)
+    ink = "white" if is_dark(fill) else INK
+    look: dict[str, Any] = {"fontsize": 7.5, "color": ink} | properties
+    axes.text(x, y, text, ha="center", va="center", **look)
 
 
-def range_line(axes: Axes, ends: tuple[float, float], y: float, size: float = 6) -> None:
+def draw_range(axes: Axes, ends: tuple[float, float], y: float, size: float = 6) -> None:
     """A thin horizontal line with ticks at both ends: quantiles, or slowest to fastest repeat."""
     axes.plot(ends, [y, y], color=INK, linewidth=1, marker="|", markersize=size)

@@ -22,7 +22,8 @@ _FORMATS: Mapping[str, Callable[[float], str]] = {
 }
 #: In a long name a line may break after an underscore.
 _LATEX = {row["character"]: row["latex"] for row in read_table(TEMPLATES / "latex.csv")}
-_TO_LATEX = str.maketrans({**_LATEX, "\u00a0": "~"})
+_LATEX["\u00a0"] = "~"
+_TO_LATEX = str.maketrans(_LATEX)
 _TO_MARKDOWN = str.maketrans({"\\": "\\\\", "|": "\\|", "<": "&lt;", "*": "\\*", "`": "\\`"})
 
 
@@ -70,14 +71,15 @@ class Table:
     long: bool = False
 
     @property
-    def shown(self) -> tuple[Column, ...]:
+    def visible_columns(self) -> tuple[Column, ...]:
         """The columns that a reader sees."""
         return tuple(column for column in self.columns if not column.csv_only)
 
     def texts(self, escapes: Mapping[int, str]) -> list[list[str]]:
         """The headings, then the rows, as a reader sees them."""
-        rows = [[shown(row[c.name].value, c.kind) for c in self.shown] for row in self.rows]
-        lines = ([column.heading for column in self.shown], *rows)
+        lines = [[column.heading for column in self.visible_columns]]
+        for row in self.rows:
+            lines.append([format_value(row[c.name].value, c.kind) for c in self.visible_columns])
         return [[cell.translate(escapes) for cell in cells] for cells in lines]
 
 
@@ -92,14 +94,18 @@ class SourceRow:
     def number(self, column: str) -> Value:
         """A number, with its source; empty where there is none."""
         value = number(self.row.get(column, ""))
-        return Value() if value is None else Value(value, (Source(self.csv, self.index, column),))
+        if value is None:
+            return Value()
+        return Value(value, (Source(self.csv, self.index, column),))
 
     def values(self, columns: Sequence[Column]) -> dict[str, Value]:
         """Its cells under `columns`."""
-        return {
-            name: self.number(name) if kind != TEXT else Value(self.row.get(name) or None)
-            for name, kind in ((column.name, column.kind) for column in columns)
-        }
+        return {column.name: self._value(column) for column in columns}
+
+    def _value(self, column: Column) -> Value:
+        if column.kind == TEXT:
+            return Value(self.row.get(column.name) or None)
+        return self.number(column.name)
 
     @property
     def ok(self) -> bool:
@@ -110,9 +116,15 @@ class SourceRow:
 def columns_of(stem: str) -> tuple[Column, ...]:
     """The columns of a table of the paper."""
     return tuple(
-        Column(r["name"], r["heading"], r["kind"], float(r["width"] or 0), r["csv_only"] == "yes")
-        for r in read_table(TEMPLATES / "columns.csv")
-        if r["table"] == stem
+        Column(
+            row["name"],
+            row["heading"],
+            row["kind"],
+            width=float(row["width"] or 0),
+            csv_only=row["csv_only"] == "yes",
+        )
+        for row in read_table(TEMPLATES / "columns.csv")
+        if row["table"] == stem
     )
 
 
@@ -129,48 +141,64 @@ def find(tables: Tables, csv: str, **cells: str) -> SourceRow | None:
     return None
 
 
-def ratio(above: Value, below: Value) -> Value:
+def ratio(numerator: Value, denominator: Value) -> Value:
     """One number over another, with the sources of both; empty where either is."""
-    if not (isinstance(above.value, float) and isinstance(below.value, float) and below.value):
+    above, below = numerator.value, denominator.value
+    if not (isinstance(above, float) and isinstance(below, float) and below):
         return Value()
-    return Value(above.value / below.value, above.sources + below.sources)
+    return Value(above / below, numerator.sources + denominator.sources)
 
 
-def shown(value: str | float | None, kind: str) -> str:
+def format_value(value: str | float | None, kind: str) -> str:
     """A value in the format of its column."""
     if value is None or value == "":
         return EMPTY
-    return value if isinstance(value, str) else _FORMATS[kind](value)
+    if isinstance(value, str):
+        return value
+    return _FORMATS[kind](value)
 
 
 def to_markdown(table: Table, title: str) -> str:
     """A pipe table under its title, its caption below."""
-    heads, *rows = table.texts(_TO_MARKDOWN)
-    rule = ["---" if column.kind == TEXT else "---:" for column in table.shown]
-    lines = [f"**{title}**", "", *(f"| {' | '.join(cells)} |" for cells in (heads, rule, *rows))]
-    return "\n".join([*lines, "", table.caption.translate(_TO_MARKDOWN)]) + "\n"
+    headings, *rows = table.texts(_TO_MARKDOWN)
+    rule = ["---" if column.kind == TEXT else "---:" for column in table.visible_columns]
+    lines = [f"**{title}**", ""]
+    lines += [f"| {' | '.join(cells)} |" for cells in (headings, rule, *rows)]
+    lines += ["", table.caption.translate(_TO_MARKDOWN)]
+    return "\n".join(lines) + "\n"
 
 
 def to_latex(table: Table, title: str, label: str) -> str:
     """A booktabs table; one that runs over pages where it is long."""
     name = "longtable.tex" if table.long else "table.tex"
     text = (TEMPLATES / name).read_text(encoding="utf-8")
-    heads, *rows = (" & ".join(cells) + r" \\" for cells in table.texts(_TO_LATEX))
+    headings, *rows = (" & ".join(cells) + r" \\" for cells in table.texts(_TO_LATEX))
     caption = f"{title}. {table.caption}".translate(_TO_LATEX)
-    align = "".join(
-        rf"p{{{column.width:g}\linewidth}}" if column.width else "l" if column.kind == TEXT else "r"
-        for column in table.shown
-    )
-    parts = {"align": align, "heads": heads, "rows": "\n".join(rows), "label": label}
-    parts["caption"] = rf"\caption{{{caption}}}"
-    return re.sub(r"@(\w+)@", lambda match: parts[match[1]], text)
+    parts = {
+        "align": "".join(_latex_alignment(column) for column in table.visible_columns),
+        "heads": headings,
+        "rows": "\n".join(rows),
+        "label": label,
+        "caption": rf"\caption{{{caption}}}",
+    }
+
+    def part_of(placeholder: re.Match[str]) -> str:
+        return parts[placeholder[1]]
+
+    return re.sub(r"@(\w+)@", part_of, text)
+
+
+def _latex_alignment(column: Column) -> str:
+    if column.width:
+        return rf"p{{{column.width:g}\linewidth}}"
+    return "l" if column.kind == TEXT else "r"
 
 
 def save(table: Table, title: str, stem: str, out_dir: Path) -> list[Path]:
     """Write the table as CSV, Markdown and LaTeX; equal tables give equal bytes."""
-    paths = [out_dir / f"{stem}{suffix}" for suffix in (".csv", ".md", ".tex")]
+    csv, markdown, latex = (out_dir / f"{stem}{suffix}" for suffix in (".csv", ".md", ".tex"))
     names = [column.name for column in table.columns]
-    write_table(paths[0], names, [{name: row[name].value for name in names} for row in table.rows])
-    write_text(paths[1], to_markdown(table, title))
-    write_text(paths[2], to_latex(table, title, stem))
-    return paths
+    write_table(csv, names, [{name: row[name].value for name in names} for row in table.rows])
+    write_text(markdown, to_markdown(table, title))
+    write_text(latex, to_latex(table, title, stem))
+    return [csv, markdown, latex]

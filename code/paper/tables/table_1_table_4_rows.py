@@ -4,7 +4,7 @@ from collections import Counter
 
 from experiments import serialization
 from paper import claims
-from paper.csvfile import joined
+from paper.csvfile import join_distinct
 from paper.rendering import Tables, output
 from paper.tables.table import Table, Value, columns_of, rows_of
 
@@ -17,17 +17,20 @@ _HEADING = (
 @output("table-1-serialization", "Writing the vectors, by format", serialization.CSV)
 def build_serialization(tables: Tables) -> Table:
     """A row a format, with and without fsync."""
-    columns, sources = columns_of("table-1-serialization"), rows_of(tables, serialization.CSV)
+    columns = columns_of("table-1-serialization")
+    sources = rows_of(tables, serialization.CSV)
     measured = [source.row for source in sources if source.ok]
     failed = [source.row for source in sources if not source.ok]
-    parts = [_HEADING]
+    parts = []
     if measured:
-        dim, repeats, device = (joined(measured, name) for name in ("dim", "repeats", "device"))
-        vectors = f"Vectors of {dim} × float32, the median of {repeats} repeats, on {device}."
-        parts.insert(0, vectors)
+        dim = join_distinct(measured, "dim")
+        repeats = join_distinct(measured, "repeats")
+        device = join_distinct(measured, "device")
+        parts.append(f"Vectors of {dim} × float32, the median of {repeats} repeats, on {device}.")
+    parts.append(_HEADING)
     if failed:
-        reasons = "; ".join(map("{format}: {status} ({reason})".format_map, failed))
-        parts.append(f"Not measured: {reasons}.")
+        reasons = [f"{row['format']}: {row['status']} ({row['reason']})" for row in failed]
+        parts.append(f"Not measured: {'; '.join(reasons)}.")
     return Table(columns, tuple(source.values(columns) for source in sources), " ".join(parts))
 
 
@@ -38,7 +41,8 @@ def build_serialization(tables: Tables) -> Table:
 )
 def build_claims(tables: Tables) -> Table:
     """A row a claim, in the paper's order."""
-    columns, sources = columns_of("table-4-reproducibility"), rows_of(tables, claims.CSV)
+    columns = columns_of("table-4-reproducibility")
+    sources = rows_of(tables, claims.CSV)
     counts = Counter(source.row["verdict"] for source in sources)
     words = ", ".join(f"{counts[verdict]} {verdict}" for verdict in claims.VERDICTS)
     caption = (
@@ -46,6 +50,8 @@ def build_claims(tables: Tables) -> Table:
         "over the second."
     )
     # The sources of a verdict are in its own columns, csv and row.
-    cells = [source.values(columns).items() for source in sources]
-    rows = tuple({name: Value(value.value) for name, value in line} for line in cells)
+    rows = tuple(
+        {name: Value(value.value) for name, value in source.values(columns).items()}
+        for source in sources
+    )
     return Table(columns, rows, caption, long=True)

@@ -13,10 +13,16 @@ _MINUTES_PER_MILLION = 10 / 60
 @output("table-2-end-to-end", "End to end: baseline, all wins, CPU", optional=tuple(_RUNS))
 def build(tables: Tables) -> Table:
     """A row a run; one that is absent says so."""
-    absent = {"status": "not run"}
-    sources = [next(iter(rows_of(tables, csv)), SourceRow(csv, 0, absent)) for csv in _RUNS]
-    body = tuple(_row(source, sources[0]) for source in sources)
-    return Table(_COLUMNS, body, _caption([source for source in sources if source.ok]))
+    sources = [_source(tables, csv) for csv in _RUNS]
+    baseline = sources[0]
+    rows = tuple(_row(source, baseline) for source in sources)
+    return Table(_COLUMNS, rows, _caption([source for source in sources if source.ok]))
+
+
+def _source(tables: Tables, csv: str) -> SourceRow:
+    """The row of a run; where it is absent, a row that says so."""
+    rows = rows_of(tables, csv)
+    return rows[0] if rows else SourceRow(csv, 0, {"status": "not run"})
 
 
 def _row(source: SourceRow, baseline: SourceRow) -> dict[str, Value]:
@@ -32,10 +38,12 @@ def _row(source: SourceRow, baseline: SourceRow) -> dict[str, Value]:
     return row
 
 
-def comparable(one: SourceRow, other: SourceRow) -> bool:
+def comparable(first: SourceRow, second: SourceRow) -> bool:
     """Whether both embedded the same kind of images, and both with a network or both without."""
-    alike = all(one.row.get(column) == other.row.get(column) for column in ("corpus", "image_set"))
-    return alike and (one.row.get("weights") == "none") == (other.row.get("weights") == "none")
+    for column in ("corpus", "image_set"):
+        if first.row.get(column) != second.row.get(column):
+            return False
+    return (first.row.get("weights") == "none") == (second.row.get("weights") == "none")
 
 
 def _caption(sources: list[SourceRow]) -> str:
@@ -44,9 +52,9 @@ def _caption(sources: list[SourceRow]) -> str:
     for source in sources:
         row = source.row
         about = f"{CORPORA[row['corpus']]}; {weights([row])}"
-        on = f"on {row['device']}, n = {int(row['n_images']):,} ({about})"
-        runs.setdefault(on, []).append(_RUNS[source.csv])
-    measured = "; ".join(f"{' and '.join(names)} {on}" for on, names in runs.items())
+        conditions = f"on {row['device']}, n = {int(row['n_images']):,} ({about})"
+        runs.setdefault(conditions, []).append(_RUNS[source.csv])
+    measured = "; ".join(f"{' and '.join(names)} {where}" for where, names in runs.items())
     return (
         "Steady state: start-up is not in the rates. The minutes for a million images are always "
         "extrapolated: the data set has 398,212. Speed-up: over the baseline's images a second, "

@@ -268,7 +268,7 @@ class ObjectInfo:
     verified: bool
 
 
-class Store:
+class Bucket:
     """GETs from one bucket, each tried once, by any number of threads. Close it when done."""
 
     def __init__(self, client: Client, bucket: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from wallclock.errors import ImageError, UserError, first_line, import_extra
 from wallclock.fetch.reader import PrefetchingReader, failure
 from wallclock.fetch.retries import PermanentError, TransientError, is_transient
-from wallclock.fetch.s3 import NoBucketError, Store, connect
+from wallclock.fetch.s3 import Bucket, NoBucketError, connect
 from wallclock.recipe import Limits
 
 _REMOTE = ("http://", "https://", "s3://")
@@ -60,7 +60,7 @@ class SourceReader(PrefetchingReader):
         #: Whether a file so far was longer than is read at first.
         self._long = False
         self._opening = threading.Lock()
-        self._buckets: dict[str, Store] = {}
+        self._buckets: dict[str, Bucket] = {}
 
     def __call__(self, item: Any) -> bytes:
         """The image's bytes."""
@@ -153,7 +153,7 @@ class SourceReader(PrefetchingReader):
                     connect_timeout_s=_CONNECT_TIMEOUT_S,
                     read_timeout_s=_READ_TIMEOUT_S,
                 )
-                self._buckets[bucket] = Store(client, bucket)
+                self._buckets[bucket] = Bucket(client, bucket)
         try:
             return self._buckets[bucket].get_bytes(key, self._limit)[0]
         except NoBucketError as error:

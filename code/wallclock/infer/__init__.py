@@ -1,13 +1,14 @@
 """Batches to vectors, and vectors to a sink."""
 
 from wallclock.infer.inference import Inference, open_inference
-from wallclock.infer.network import Embedder, Floats, open_embedder
+from wallclock.infer.network import Embedder, open_embedder
 from wallclock.infer.writer import Writer, open_writer
+from wallclock.stages.pixels import Vectors
 
 __all__ = [
     "Embedder",
-    "Floats",
     "Inference",
+    "Vectors",
     "Writer",
     "open_embedder",
     "open_inference",

@@ -3,17 +3,13 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any
 
 from wallclock.clock import DEVICE_STAGES, in_ranges
 from wallclock.errors import UserError
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import forward, normalize, transfer
-
-Floats: TypeAlias = npt.NDArray[np.float32]
+from wallclock.stages.pixels import Vectors
 
 
 @dataclass(frozen=True)
@@ -27,13 +23,13 @@ class Embedder:
 
     h2d: Callable[[Any], Any]
     forward: Callable[[Any], Any]
-    d2h: Callable[[Any], Floats]
+    d2h: Callable[[Any], Vectors]
     device: str = "cpu"
     synchronize: Callable[[], object] | None = None
     weights_digest: str = "none"
     labels: Mapping[str, str] = field(default_factory=dict)
 
-    def embed(self, images: Any) -> Floats:
+    def embed(self, images: Any) -> Vectors:
         """Vectors, float32 (n, dim), of a batch in host memory."""
         return self.d2h(self.forward(self.h2d(images)))
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from time import perf_counter_ns
 
-from wallclock.infer.network import Floats
 from wallclock.loader.joinable_thread import JoinableThread
+from wallclock.stages.pixels import Vectors
 
 #: Batches that may wait in the queue to the sink.
 QUEUE_DEPTH = 4
 
-Write = Callable[[Sequence[str], Floats], None]
+Write = Callable[[Sequence[str], Vectors], None]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Writer:
         self.written: list[WriteSpan] = []
         self._write, self._finish = write, finish
 
-    def put(self, ids: Sequence[str], vectors: Floats, requested: int) -> None:
+    def put(self, ids: Sequence[str], vectors: Vectors, requested: int) -> None:
         """Write n ids and their (n, dim) vectors, which the caller no longer modifies.
 
         Args:
@@ -67,7 +67,7 @@ class WriterThread(Writer):
     def __init__(self, write: Write, finish: Callable[[], None]) -> None:
         super().__init__(write, finish)
         self._stopped = False
-        self._work: SimpleQueue[tuple[Sequence[str], Floats, int] | None] = SimpleQueue()
+        self._work: SimpleQueue[tuple[Sequence[str], Vectors, int] | None] = SimpleQueue()
         # A free slot of the queue, or the error that ended the thread.
         self._free_slots: SimpleQueue[BaseException | None] = SimpleQueue()
         for _ in range(QUEUE_DEPTH):
@@ -78,7 +78,7 @@ class WriterThread(Writer):
         """Start the thread."""
         self._thread.start()
 
-    def put(self, ids: Sequence[str], vectors: Floats, requested: int) -> None:
+    def put(self, ids: Sequence[str], vectors: Vectors, requested: int) -> None:
         """Queue a batch; block while the queue is full."""
         began = perf_counter_ns()
         self._acquire_slot()

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -36,6 +35,7 @@ from wallclock.files import pretty_json
 from wallclock.job.stores import at
 from wallclock.job.stores.interface import FOLDERS, Store
 from wallclock.stages import sinks
+from wallclock.stages.pixels import Vectors
 
 FORMAT = 1
 ABOUT = "dataset.json"
@@ -58,8 +58,6 @@ _PARQUET: Mapping[str, Any] = {
     "compression": {"id": "snappy", "version": "snappy"},
     "write_statistics": ["id"],
 }
-
-Vectors = npt.NDArray[np.float32]
 
 
 @dataclass

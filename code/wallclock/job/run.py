@@ -24,7 +24,6 @@ from wallclock.infer.inference import Inference, open_inference
 from wallclock.infer.network import Embedder
 from wallclock.infer.writer import Writer
 from wallclock.job import thumbnails
-from wallclock.job.dataset import Vectors
 from wallclock.job.index import HashIndex
 from wallclock.job.plan import Job, Plan
 from wallclock.job.shard import Shard, subset
@@ -33,6 +32,7 @@ from wallclock.loader.interface import Loader
 from wallclock.loader.opener import Hook, LoaderOptions, open_loader
 from wallclock.loader.processes import ForkedLoader
 from wallclock.loader.threads import ThreadLoader
+from wallclock.stages.pixels import Vectors
 
 #: Images done so far, of all, what limits.
 Progress = Callable[[int, int, str], None]

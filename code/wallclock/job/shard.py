@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from wallclock.check import ImageInfo
-from wallclock.job.dataset import Dataset, Part, Vectors
+from wallclock.job.dataset import Dataset, Part
 from wallclock.job.index import Places, by_part
 from wallclock.job.listing import Items
 from wallclock.loader.batch import Batch
+from wallclock.stages.pixels import Vectors
 
 
 @dataclass

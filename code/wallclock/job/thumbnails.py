@@ -19,7 +19,7 @@ from wallclock.job.dataset import Dataset
 from wallclock.job.index import Places, by_part
 from wallclock.job.listing import Items, Member, members
 from wallclock.job.shard import Shard
-from wallclock.stages.pixels import Pixels
+from wallclock.stages.pixels import PixelArray
 from wallclock.stages.resize import THUMBNAIL_PX, channels_first, is_worth_a_thumbnail
 
 _QUALITY = 90
@@ -31,7 +31,7 @@ _SUM = sum(_HEADER) - sum(_HEADER[_SIZE]) - sum(_HEADER[_CHECKSUM]) + sum(b" " *
 _BUFFER_BYTES = 1 << 20
 
 
-def _make(data: bytes, info: ImageInfo, pixels: Pixels) -> bytes:
+def _make(data: bytes, info: ImageInfo, pixels: PixelArray) -> bytes:
     if not is_worth_a_thumbnail(info.width, info.height):
         return data
     # torch's resize is Pillow's in vector code: a third of the time.

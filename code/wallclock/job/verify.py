@@ -72,14 +72,11 @@ def verify(out: str | Path, **values: Any) -> Verdict:
     if not len(rows):
         return Verdict(0, 0, 1.0, 1.0, tuple(faults))
     stored, hashes = _stored(dataset, numbers, rows)
-    reference, found = _embedded_again(dataset, ids.take(rows))
-    same = np.array([name in found and found[name] == sha for name, sha in hashes])
-    ours, right = (
-        stored[same],
-        np.array(
-            [reference[name] for (name, _), s in zip(hashes, same, strict=True) if s], np.float32
-        ),
-    )
+    reference, digests = _embedded_again(dataset, ids.take(rows))
+    same = np.array([digests.get(name) == sha for name, sha in hashes])
+    unchanged = [name for (name, _), is_same in zip(hashes, same, strict=True) if is_same]
+    ours = stored[same]
+    right = np.array([reference[name] for name in unchanged], np.float32)
     if not len(ours):
         raise UserError("no image of the sample is what it was when it was embedded")
     cosines = cosine(ours, right)
@@ -89,10 +86,10 @@ def verify(out: str | Path, **values: Any) -> Verdict:
     if np.median(cosines) < median or cosines.min() < least:
         faults.append(f"cosines below {median} (median) or {least} (least)")
     if moved := _rows_of_other_images(ours, right, float(np.median(cosines))):
-        names = [name for (name, _), is_same in zip(hashes, same, strict=True) if is_same]
-        faults.append(f"{len(moved)} nearer to another image's, as {names[moved[0]]}")
-    values_found = float(np.median(cosines)), float(cosines.min())
-    return Verdict(len(ours), len(rows) - len(ours), *values_found, tuple(faults))
+        faults.append(f"{len(moved)} nearer to another image's, as {unchanged[moved[0]]}")
+    median_cosine = float(np.median(cosines))
+    least_cosine = float(cosines.min())
+    return Verdict(len(ours), len(rows) - len(ours), median_cosine, least_cosine, tuple(faults))
 
 
 def _stored(

@@ -23,11 +23,11 @@ from wallclock.recipe import FAST, Limits, Recipe
 RECIPES = {"fast": FAST}
 #: Where an image is; with or without an id of its own.
 Where: TypeAlias = str | os.PathLike[str] | bytes | BinaryIO
-Items: TypeAlias = str | os.PathLike[str] | Sequence[Where | tuple[str, Where]]
+ImageSources: TypeAlias = str | os.PathLike[str] | Sequence[Where | tuple[str, Where]]
 
 
 def open_images(
-    items: Items,
+    items: ImageSources,
     size: int = 224,
     batch: int = 32,
     *,

@@ -13,7 +13,7 @@ from wallclock.loader.threads import Feed, ThreadLoader, worker_count
 from wallclock.machine import set_threads
 from wallclock.recipe import FAST, Limits, ModelSpec, Recipe
 from wallclock.stages.augment import Augmentation, draw
-from wallclock.stages.pixels import Pixels
+from wallclock.stages.pixels import PixelArray
 
 #: Sources at most that are looked at before the first is loaded.
 _SAMPLED = 100
@@ -32,7 +32,7 @@ class Hook:
     """
 
     skip: Callable[[ImageInfo], bool] | None = None
-    extract: Callable[[bytes, ImageInfo, Pixels], Any] | None = None
+    extract: Callable[[bytes, ImageInfo, PixelArray], Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import augment, decode, normalize, resize
 from wallclock.stages.augment import Augmentation
 from wallclock.stages.decode import scans
-from wallclock.stages.pixels import Pixels
+from wallclock.stages.pixels import PixelArray
 
 #: Normalized float32 (3, h, w), or uint8 (h, w, 3) where the device normalizes; or n of them.
 Arrays: TypeAlias = npt.NDArray[Any]
@@ -34,9 +34,9 @@ class InPlaceStages:
     """
 
     read: Callable[[Any], bytes]
-    decode: Callable[[Image, bytes], Pixels]
+    decode: Callable[[Image, bytes], PixelArray]
     as_destination: Callable[[Any], Any]
-    resize_into: Callable[[Image, Pixels, Any], None]
+    resize_into: Callable[[Image, PixelArray, Any], None]
     labels: Mapping[str, str] = field(default_factory=dict)
 
     def fill(
@@ -81,7 +81,7 @@ def in_place_stages(recipe: Recipe, model: ModelSpec, reader: Reader) -> InPlace
     decode_image = DecodeImage(recipe, px, reuse=True)
     resizer = resize.make(recipe.resizer, recipe.interpolation, px)
 
-    def resize_into(image: Image, pixels: Pixels, row: Any) -> None:
+    def resize_into(image: Image, pixels: PixelArray, row: Any) -> None:
         # A crop has no size in the file that would bound it.
         resizer.resize_into(row, pixels, None if crops else (image.height, image.width))
 
@@ -93,7 +93,7 @@ def in_place_stages(recipe: Recipe, model: ModelSpec, reader: Reader) -> InPlace
         destination = resizer.as_destination(scratch)
         to_float_chw = normalize.make(*model.statistics)
 
-        def resize_and_finish(image: Image, pixels: Pixels, row: Arrays) -> None:
+        def resize_and_finish(image: Image, pixels: PixelArray, row: Arrays) -> None:
             drawn = augmentation_of(image) if crops else None
             resize_row(image, augment.crop(pixels, drawn) if drawn else pixels, destination)
             finished = augment.finish(scratch, drawn) if drawn else scratch
@@ -136,7 +136,7 @@ class DecodeImage:
         #: The name of the decoder, read back.
         self.decoder = decode.name_of(self._decode)
 
-    def __call__(self, image: Image, data: bytes) -> Pixels:
+    def __call__(self, image: Image, data: bytes) -> PixelArray:
         """Uint8 (h, w, 3), or Pillow's image where Pillow resizes. Raises ImageError."""
         if not image.plain_jpeg:
             return decode.decode_other(data)

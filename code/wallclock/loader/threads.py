@@ -34,7 +34,7 @@ from wallclock.loader.prepare import (
 from wallclock.loader.ring import Chunk, Ring, buffers_for, compact
 from wallclock.machine import usable_cores
 from wallclock.recipe import ModelSpec, Recipe
-from wallclock.stages.pixels import Pixels
+from wallclock.stages.pixels import PixelArray
 
 #: Decoded bytes in flight are bounded: of pictures this large, one at a time in a process.
 _one_large = Lock()
@@ -52,7 +52,7 @@ class Feed:
     """
 
     inspects = False
-    extract: Callable[[bytes, ImageInfo, Pixels], Any] | None = None
+    extract: Callable[[bytes, ImageInfo, PixelArray], Any] | None = None
 
     def __init__(self, reader: Reader, n: int) -> None:
         self.reader, self.n = reader, n

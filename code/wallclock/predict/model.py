@@ -233,13 +233,14 @@ class Pipeline:
         A DataLoader worker sends a finished batch in a thread of its own, while it loads the next
         one: the longer of the two sets its pace, both use cores.
         """
-        load_s, send_s, wait_s = self._load_s, self._send_s, self.costs.wait_s
+        load_and_wait_s = self._load_s + self.costs.wait_s
         if not self.setup.overlaps:
-            return _inverse(load_s + wait_s)
-        longer = max(load_s + wait_s, send_s)
+            return _inverse(load_and_wait_s)
+        longer = max(load_and_wait_s, self._send_s)
         if not longer:
             return inf
-        return min(self.setup.workers / longer, self.machine.cores / (load_s + send_s))
+        cpu_s = self._load_s + self._send_s
+        return min(self.setup.workers / longer, self.machine.cores / cpu_s)
 
     def _cores_supply(self) -> float:
         """CPU-bound rate: work conservation, reduced when the forward pass shares the cores.

@@ -40,8 +40,11 @@ def actor_cpus(nodes: Sequence[Node], gpu: bool, wanted: int) -> int:
     Raises:
         ValueError: no node has room for an actor.
     """
-    found = [node.cpus // node.gpus if gpu else node.cpus for node in nodes if node.gpus or not gpu]
-    most = max(found, default=0)
+    if gpu:
+        per_actor = [node.cpus // node.gpus for node in nodes if node.gpus]
+    else:
+        per_actor = [node.cpus for node in nodes]
+    most = max(per_actor, default=0)
     if not most:
         raise ValueError(f"no node has {'a CPU for each of its GPUs' if gpu else 'a CPU'}")
     if wanted > most:

@@ -52,8 +52,11 @@ def simulate(
     rng = random.Random(seed)
     loads = _draw(rng, load_s, load_variation, count)
     steps = _draw(rng, step_s, step_variation, count)
-    loaded, taken, done = [0.0] * count, [0.0] * count, 0.0
-    first, start = count // 5, 0.0
+    loaded = [0.0] * count
+    taken = [0.0] * count
+    done = 0.0
+    first = count // 5
+    start = 0.0
     for i in range(count):
         free = loaded[i - workers] if i >= workers else 0.0
         allowed = taken[i - workers * depth] if i >= workers * depth else 0.0

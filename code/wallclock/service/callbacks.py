@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 
 from wallclock.fetch.retries import TransientError
-from wallclock.service.client import Client, failure_of
+from wallclock.service.client import HttpClient, failure_of
 from wallclock.service.settings import CallbackSettings
 
 #: The environment variable with the secret; no setting, so that no file or log has it.
@@ -27,8 +27,8 @@ _DEFAULT_SETTINGS = CallbackSettings()
 _DRAINED_BYTES, _DRAIN_S = 1 << 16, 1.0
 
 
-class CallbackSender(Client):
-    """POSTs; see `Client`. `clock`: Unix seconds, of signatures.
+class CallbackSender(HttpClient):
+    """POSTs; see `HttpClient`. `clock`: Unix seconds, of signatures.
 
     Callbacks are signed if the environment variable `WALLCLOCK_CALLBACK_SECRET` is set.
     """

@@ -25,7 +25,7 @@ Pause = Callable[[float], Awaitable[object]]
 _BUFFER_BYTES = 1 << 18
 
 
-class Client:
+class HttpClient:
     """An async context manager around the pool; it may be shared by any number of tasks.
 
     Args:

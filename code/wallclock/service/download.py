@@ -7,15 +7,15 @@ import aiohttp
 from yarl import URL
 
 from wallclock.fetch.retries import PermanentError
-from wallclock.service.client import Client, failure_of
+from wallclock.service.client import HttpClient, failure_of
 from wallclock.service.settings import DownloadSettings
 
 _DEFAULT_SETTINGS = DownloadSettings()
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 
-class Downloader(Client):
-    """GETs; see `Client`."""
+class Downloader(HttpClient):
+    """GETs; see `HttpClient`."""
 
     stage = "download"
 

@@ -86,8 +86,8 @@ class Queue:
             arn = policy.get("deadLetterTargetArn", "").split(":")
             if not self.dead_letter and len(arn) == 6:
                 names = {"QueueName": arn[5], "QueueOwnerAWSAccountId": arn[4]}
-                found = await self._call("GetQueueUrl", QueueUrl=None, **names)
-                self.dead_letter = found["QueueUrl"]
+                named = await self._call("GetQueueUrl", QueueUrl=None, **names)
+                self.dead_letter = named["QueueUrl"]
         except QueueError as error:
             raise UserError(f"{self.url}: {error}; check the URL and the credentials") from error
         if not self.dead_letter:
@@ -108,13 +108,13 @@ class Queue:
         )
         return [
             Message(
-                id=one["MessageId"],
-                handle=one["ReceiptHandle"],
-                body=one["Body"],
-                n_received=int(one.get("Attributes", {}).get("ApproximateReceiveCount", 1)),
-                attributes=one.get("MessageAttributes"),
+                id=received["MessageId"],
+                handle=received["ReceiptHandle"],
+                body=received["Body"],
+                n_received=int(received.get("Attributes", {}).get("ApproximateReceiveCount", 1)),
+                attributes=received.get("MessageAttributes"),
             )
-            for one in answer.get("Messages", [])
+            for received in answer.get("Messages", [])
         ]
 
     async def delete(self, handles: Sequence[str]) -> list[bool | None]:
@@ -133,10 +133,10 @@ class Queue:
         numbered = [{"Id": str(number), **entry} for number, entry in enumerate(entries)]
         answer = await self._call(action, Entries=numbered)
         outcomes: list[bool | None] = [None] * len(entries)
-        for one in answer.get("Successful", []):
-            outcomes[int(one["Id"])] = True
-        for one in answer.get("Failed", []):
-            outcomes[int(one["Id"])] = False if one.get("SenderFault") else None
+        for entry in answer.get("Successful", []):
+            outcomes[int(entry["Id"])] = True
+        for entry in answer.get("Failed", []):
+            outcomes[int(entry["Id"])] = False if entry.get("SenderFault") else None
         return outcomes
 
     async def bury(self, message: Message, error: ItemError) -> None:
@@ -162,7 +162,7 @@ class Queue:
                 answer = await response.read()
                 if response.status != 200:
                     raise QueueError(_reason(response.status, answer))
-                found = orjson.loads(answer)
+                parsed = orjson.loads(answer)
         except (aiohttp.ClientError, OSError, BotoCoreError, ValueError, QueueError) as error:
             reason = first_line(error)
             if self.reachable:
@@ -172,7 +172,7 @@ class Queue:
         if self.reachable is False:
             event(logging.WARNING, "queue reachable again")
         self.reachable = True
-        return found
+        return parsed
 
     async def _signed(self, action: str, body: bytes) -> dict[str, str]:
         """The headers of a call."""

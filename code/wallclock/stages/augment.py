@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from wallclock.stages.pixels import Pixels
+from wallclock.stages.pixels import PixelArray
 
 #: Side of the square images that a device crops from.
 CANVAS_PX = 256
@@ -81,7 +81,7 @@ def draw_box(width: int, height: int, rng: Random) -> Box:
     return (width - w) // 2, (height - h) // 2, w, h
 
 
-def crop(pixels: Pixels, augmentation: Augmentation) -> Pixels:
+def crop(pixels: PixelArray, augmentation: Augmentation) -> PixelArray:
     """The crop of a decoded image, uint8 (h, w, 3), as a view."""
     left, top, width, height = _in_pixels(augmentation, pixels.shape[1], pixels.shape[0])
     return pixels[top : top + height, left : left + width]
@@ -97,7 +97,7 @@ def _in_pixels(augmentation: Augmentation, width: int, height: int) -> Box:
     return left, top, min(max(w, 1), width - left), min(max(h, 1), height - top)
 
 
-def finish(pixels: Pixels, augmentation: Augmentation) -> Pixels:
+def finish(pixels: PixelArray, augmentation: Augmentation) -> PixelArray:
     """Flip and jitter: uint8 (h, w, 3) → a new one of the same shape."""
     import cv2
 

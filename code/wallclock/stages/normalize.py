@@ -1,26 +1,23 @@
 """Stage `normalize`: uint8 RGB to the float32 that the model was trained on."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from wallclock.stages.pixels import Pixels
-
-Floats: TypeAlias = npt.NDArray[np.float32]
+from wallclock.stages.pixels import FloatArray, PixelArray
 
 _SCALE = np.float32(1 / 255)
 
 
-def make(mean: Sequence[float], std: Sequence[float]) -> Callable[[Pixels], Floats]:
+def make(mean: Sequence[float], std: Sequence[float]) -> Callable[[PixelArray], FloatArray]:
     """A model's normalizer: uint8 (h, w, 3) → contiguous float32 (3, h, w).
 
     (pixel / 255 - mean) / std, for each channel.
     """
     means, deviations = np.array(mean, dtype=np.float32), np.array(std, dtype=np.float32)
 
-    def to_float_chw(pixels: Pixels) -> Floats:
+    def to_float_chw(pixels: PixelArray) -> FloatArray:
         normalized = (pixels.astype(np.float32) * _SCALE - means) / deviations
         return np.ascontiguousarray(normalized.transpose(2, 0, 1))
 

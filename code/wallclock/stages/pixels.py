@@ -1,4 +1,4 @@
-"""The type that decode, resize and normalize exchange; importing it does not import numpy."""
+"""The arrays that stages exchange; importing their types does not import numpy."""
 
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -7,4 +7,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 #: A uint8 RGB image, shape (height, width, 3), contiguous.
-Pixels: TypeAlias = "npt.NDArray[np.uint8]"
+PixelArray: TypeAlias = "npt.NDArray[np.uint8]"
+
+#: A float32 image, shape (3, height, width), contiguous.
+FloatArray: TypeAlias = "npt.NDArray[np.float32]"
+
+#: The float32 vectors of n images, shape (n, dim).
+Vectors: TypeAlias = "npt.NDArray[np.float32]"

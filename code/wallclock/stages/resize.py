@@ -19,9 +19,9 @@ from PIL import Image
 
 from wallclock.errors import ImageError, check_name
 from wallclock.recipe import INTERPOLATIONS
-from wallclock.stages.pixels import Pixels
+from wallclock.stages.pixels import PixelArray
 
-#: Pixels of a thumbnail's shorter side; images that are not so many times larger need none.
+#: PixelArray of a thumbnail's shorter side; images that are not so many times larger need none.
 THUMBNAIL_PX, _LARGE = 256, 1.5
 
 #: Height and width of an image in its file, where it may have been decoded to less; None: in full.
@@ -37,17 +37,17 @@ class Resizer:
         self.interpolation = interpolation
         self._size = (size, size)
 
-    def resize(self, pixels: Pixels, full: Full = None) -> Pixels:
+    def resize(self, pixels: PixelArray, full: Full = None) -> PixelArray:
         """Uint8 (h, w, 3) → uint8 (size, size, 3); raises `ImageError`."""
         resized = np.empty((*self._size, 3), dtype=np.uint8)
         self.resize_into(self.as_destination(resized), pixels, full)
         return resized
 
-    def as_destination(self, row: Pixels) -> Any:
+    def as_destination(self, row: PixelArray) -> Any:
         """A row (size, size, 3) as `resize_into` takes it: once for a row, not for each image."""
         return row
 
-    def resize_into(self, destination: Any, pixels: Pixels, full: Full = None) -> None:
+    def resize_into(self, destination: Any, pixels: PixelArray, full: Full = None) -> None:
         """Like `resize`, into a destination."""
 
 
@@ -69,7 +69,7 @@ def is_worth_a_thumbnail(width: int, height: int) -> bool:
     return min(width, height) > _LARGE * THUMBNAIL_PX
 
 
-def channels_first(pixels: Pixels) -> Pixels:
+def channels_first(pixels: PixelArray) -> PixelArray:
     """Shape (1, 3, h, w) over the memory of (h, w, 3): the layout that torch's vector code is for.
 
     By numpy, because each method of a tensor releases the GIL and waits to have it back.
@@ -87,14 +87,14 @@ def make(name: str, interpolation: str, size: int) -> Resizer:
 class _Pillow(Resizer):
     name = "pil"
 
-    def resize(self, pixels: Pixels, full: Full = None) -> Pixels:
+    def resize(self, pixels: PixelArray, full: Full = None) -> PixelArray:
         image = pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels)
         size = (image.height, image.width)
         height, width = extent(size, full) if full else size
         resample = Image.Resampling[self.interpolation.upper()]
         return np.asarray(image.resize(self._size, resample, (0, 0, width, height)))
 
-    def resize_into(self, destination: Pixels, pixels: Pixels, full: Full = None) -> None:
+    def resize_into(self, destination: PixelArray, pixels: PixelArray, full: Full = None) -> None:
         destination[...] = self.resize(pixels, full)
 
 
@@ -110,7 +110,7 @@ class _OpenCV(Resizer):
         )
         self._resize: Callable[..., Any] = cv2.resize
 
-    def resize_into(self, destination: Pixels, pixels: Pixels, full: Full = None) -> None:
+    def resize_into(self, destination: PixelArray, pixels: PixelArray, full: Full = None) -> None:
         self._resize(pixels, self._size, destination, interpolation=self._flag)
 
 
@@ -129,10 +129,10 @@ class _Torch(Resizer):
         self._function: Any = getattr(torch._C._nn, f"_upsample_{interpolation}2d_aa")
         self._from_numpy = torch.from_numpy
 
-    def as_destination(self, row: Pixels) -> Any:
+    def as_destination(self, row: PixelArray) -> Any:
         return self._from_numpy(channels_first(row))
 
-    def resize_into(self, destination: Any, pixels: Pixels, full: Full = None) -> None:
+    def resize_into(self, destination: Any, pixels: PixelArray, full: Full = None) -> None:
         # Pillow's arrays are read-only, which torch warns about.
         view = self.as_destination(pixels if pixels.flags.writeable else pixels.copy())
         scales: tuple[float | None, float | None] = None, None

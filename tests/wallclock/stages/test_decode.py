@@ -20,7 +20,7 @@ from wallclock.errors import ImageError, Unavailable, UserError
 from wallclock.recipe import Limits
 from wallclock.stages import decode
 from wallclock.stages.decode.decoder import Scaling
-from wallclock.stages.pixels import Pixels
+from wallclock.stages.pixels import PixelArray
 from wallclock.stages.resize import extent
 
 Decoders = dict[str, decode.Decode]
@@ -46,12 +46,12 @@ def _is_strict(name: str) -> bool:
     return decode.DECODERS[name].strict
 
 
-def largest_difference(pixels: Pixels, reference: Pixels) -> int:
+def largest_difference(pixels: PixelArray, reference: PixelArray) -> int:
     assert pixels.shape == reference.shape
     return int(np.abs(pixels.astype(np.int16) - reference.astype(np.int16)).max())
 
 
-def agree(data: bytes, decoders: Decoders) -> Pixels:
+def agree(data: bytes, decoders: Decoders) -> PixelArray:
     """Decode by all, compare with Pillow's, return the pixels."""
     reference = decoders["pil"](data)
     for name, decoder in decoders.items():

@@ -19,7 +19,7 @@ from tests.wallclock.test_clock import FakeClock
 from wallclock.errors import Unavailable, UserError
 from wallclock.recipe import DTYPES, IMAGENET, RUNTIMES, ModelSpec, Recipe
 from wallclock.stages import forward, normalize
-from wallclock.stages.forward import Network, Request, networks, pytorch
+from wallclock.stages.forward import Network, NetworkRequest, networks, pytorch
 from wallclock.summary import cosine
 
 #: DINOv2's shape with narrow layers, and two of them: seconds less.
@@ -56,7 +56,7 @@ def make(cache: Path) -> Any:
 
 @pytest.fixture
 def request_for(cache: Path) -> Any:
-    def prepare(**changes: Any) -> Request:
+    def prepare(**changes: Any) -> NetworkRequest:
         return replace(forward.prepare(MODEL, RECIPE, None, cache), **changes)
 
     return prepare

@@ -9,19 +9,19 @@ from hypothesis.extra import numpy as hnp
 
 from wallclock.recipe import IMAGENET, IMAGENET_MEAN, IMAGENET_STD
 from wallclock.stages import normalize
-from wallclock.stages.pixels import Pixels
+from wallclock.stages.pixels import PixelArray
 
 IMAGES = hnp.arrays(np.uint8, st.tuples(st.integers(1, 12), st.integers(1, 12), st.just(3)))
 to_float_chw = normalize.make(*IMAGENET)
 
 
-def oracle(pixels: Pixels) -> Any:
+def oracle(pixels: PixelArray) -> Any:
     mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
     return ((pixels.astype(np.float64) / 255 - mean) / std).transpose(2, 0, 1)
 
 
 @given(IMAGES)
-def test_against_float64(pixels: Pixels) -> None:
+def test_against_float64(pixels: PixelArray) -> None:
     before = pixels.copy()
     floats = to_float_chw(pixels)
     assert floats.dtype == np.float32

@@ -12,14 +12,14 @@ from wallclock.errors import ImageError, UserError
 from wallclock.recipe import INTERPOLATIONS
 from wallclock.stages import decode, resize
 from wallclock.stages.decode.decoder import Scaling
-from wallclock.stages.pixels import Pixels
+from wallclock.stages.pixels import PixelArray
 from wallclock.summary import psnr_db
 
 CHOICES = [(name, choice) for name, choices in INTERPOLATIONS.items() for choice in choices]
 each_choice = pytest.mark.parametrize(("name", "interpolation"), CHOICES)
 
 
-def noisy(width: int, height: int, amplitude: int) -> Pixels:
+def noisy(width: int, height: int, amplitude: int) -> PixelArray:
     """A photo-like image with fine texture."""
     noise = np.random.default_rng(0).integers(-amplitude, amplitude, (height, width, 3))
     return np.clip(making.picture(width, height).astype(int) + noise, 0, 255).astype(np.uint8)

@@ -23,7 +23,7 @@ from wallclock.recipe import Limits, ModelSpec, Recipe
 from wallclock.stages import decode
 from wallclock.stages.decode import scans
 from wallclock.stages.decode.decoder import Scaling
-from wallclock.stages.pixels import Pixels
+from wallclock.stages.pixels import PixelArray
 from wallclock.summary import psnr_db
 
 SCALING = [name for name, decoder in decoders.DECODERS.items() if decoder.scales]
@@ -181,7 +181,7 @@ def test_any_bytes(data: st.DataObject, target: int, mode: str) -> None:
     assert cut(baseline, target, mode) is baseline
 
 
-def decode_by_recipe(root: Path, data: bytes, progressive: str, lost: int = 0) -> Pixels:
+def decode_by_recipe(root: Path, data: bytes, progressive: str, lost: int = 0) -> PixelArray:
     """A file as the stages of a recipe decode it; `lost`: of its last bytes, once it is listed."""
     item = Item("a", "a.jpg", len(data)).with_header(validate(data, Limits()))
     (root / "a.jpg").write_bytes(data[: len(data) - lost] + b"\xff\xd9" * (lost // 2))

@@ -25,13 +25,13 @@ from wallclock.errors import Unavailable, check_name, image_errors
 from wallclock.stages.decode import pil, simplejpeg
 from wallclock.stages.decode.decoder import Decode, Decoder, Scaling
 from wallclock.stages.decode.pil import make_image
-from wallclock.stages.pixels import Pixels
+from wallclock.stages.pixels import PixelArray
 
 __all__ = [
     "DECODERS",
     "Decode",
     "Decoder",
-    "Pixels",
+    "PixelArray",
     "Scaling",
     "decode_other",
     "make",
@@ -84,6 +84,6 @@ def name_of(decode: Any) -> str:
     return str(decode.__module__.rpartition(".")[2])
 
 
-def decode_other(data: bytes) -> Pixels:
+def decode_other(data: bytes) -> PixelArray:
     """Decode PNG, WebP, GIF or CMYK JPEG bytes to uint8 (h, w, 3); raises `ImageError`."""
     return make("pil")(data)

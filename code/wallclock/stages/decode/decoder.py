@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from wallclock.stages.pixels import Pixels
+from wallclock.stages.pixels import PixelArray
 
 
 class Decode(Protocol):
@@ -14,7 +14,9 @@ class Decode(Protocol):
     header was parsed before; a decoder may then leave that out.
     """
 
-    def __call__(self, data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> Pixels:
+    def __call__(
+        self, data: bytes, scale: int = 1, size: tuple[int, int] | None = None
+    ) -> PixelArray:
         """Decode one file."""
 
 

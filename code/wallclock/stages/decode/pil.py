@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wallclock.stages.decode.decoder import Decode, Decoder
-from wallclock.stages.pixels import Pixels
+from wallclock.stages.pixels import PixelArray
 
 
 def _make(reuse: bool) -> Decode:
@@ -13,7 +13,7 @@ def _make(reuse: bool) -> Decode:
 
     open_image = make_image()
 
-    def decode(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> Pixels:
+    def decode(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> PixelArray:
         return np.asarray(open_image(data, scale))
 
     return decode

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from wallclock.stages.decode.decoder import Decode, Decoder
-from wallclock.stages.pixels import Pixels
+from wallclock.stages.pixels import PixelArray
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +30,7 @@ def _make(reuse: bool) -> Decode:
     parse, decode_jpeg = simplejpeg.decode_jpeg_header, simplejpeg.decode_jpeg
     buffer = np.empty(0, dtype=np.uint8)
 
-    def decode(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> Pixels:
+    def decode(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> PixelArray:
         nonlocal buffer
         options: dict[str, Any] = {"strict": True}
         if scale > 1 or reuse:
@@ -44,7 +44,7 @@ def _make(reuse: bool) -> Decode:
                 options |= {"min_height": height, "min_width": width}
             if reuse and buffer.size < height * width * 3:
                 buffer = _cached_buffer(height * width * 3)
-        pixels: Pixels = decode_jpeg(data, "RGB", buffer=buffer if reuse else None, **options)
+        pixels: PixelArray = decode_jpeg(data, "RGB", buffer=buffer if reuse else None, **options)
         return pixels
 
     return decode

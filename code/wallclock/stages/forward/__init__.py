@@ -17,7 +17,7 @@ from wallclock.recipe import COMPILERS, DTYPES, RUNTIMES, ModelSpec, Recipe
 from wallclock.stages.forward.networks import digest_of, load_network
 
 #: A batch on the device to its vectors there.
-Run: TypeAlias = Callable[[Any], Any]
+Step: TypeAlias = Callable[[Any], Any]
 
 #: What a spinning mock model sums up: above 5 KiB the GIL is released; 0.1 ms or so.
 _SPUN = bytes(1 << 17)
@@ -27,12 +27,12 @@ _MODULES = {"pytorch": f"{__name__}.pytorch"}
 
 
 def register(runtime: str, module: str) -> None:
-    """Let the module's `build`, which takes a `Request`, run networks of this runtime."""
+    """Let the module's `build`, which takes a `NetworkRequest`, run networks of this runtime."""
     _MODULES[runtime] = module
 
 
 @dataclass(frozen=True)
-class Request:
+class NetworkRequest:
     """A network and how to run it.
 
     `network`: FP32, in host memory, in evaluation mode; a builder may change and move it. `shape`:
@@ -49,7 +49,7 @@ class Request:
     dtype: str
     device: str
     compile: str
-    normalize: Run | None
+    normalize: Step | None
     cache: Path
     opset: int = 23
     calibration: Any = None
@@ -66,7 +66,7 @@ class Network:
     where there is none); of an exported graph `export_s`, `operators`, `nodes`.
     """
 
-    run: Run
+    run: Step
     weights_digest: str
     runtime: str = "none"
     provider: str = "none"
@@ -84,8 +84,8 @@ def check(recipe: Recipe, key: str = "recipe") -> None:
         raise UserError(f"{key}.compile={recipe.compile}: needs runtime=pytorch")
 
 
-def make(model: ModelSpec, recipe: Recipe, normalize: Run | None, cache: Path) -> Network:
-    """Load a model and make it ready to run as the recipe says; arguments as in `Request`.
+def make(model: ModelSpec, recipe: Recipe, normalize: Step | None, cache: Path) -> Network:
+    """Load a model and make it ready to run as the recipe says; arguments as in `NetworkRequest`.
 
     Raises `UserError` for unknown names and for weights that cannot be loaded, with the fix;
     `Unavailable` where a library, provider or device is missing.
@@ -95,7 +95,9 @@ def make(model: ModelSpec, recipe: Recipe, normalize: Run | None, cache: Path) -
     return build(prepare(model, recipe, normalize, cache))
 
 
-def prepare(model: ModelSpec, recipe: Recipe, normalize: Run | None, cache: Path) -> Request:
+def prepare(
+    model: ModelSpec, recipe: Recipe, normalize: Step | None, cache: Path
+) -> NetworkRequest:
     """Load a model's network; raises as `make` does."""
     check(recipe)
     # ONNX Runtime's CPU provider would convert FP16 to FP32 and back around every operator.
@@ -110,10 +112,10 @@ def prepare(model: ModelSpec, recipe: Recipe, normalize: Run | None, cache: Path
         machine.require_cuda()
     network, shape = load_network(model), (recipe.batch_size, 3, model.input_px, model.input_px)
     how = recipe.runtime, recipe.dtype, recipe.device, recipe.compile
-    return Request(network, digest_of(network), shape, *how, normalize, cache)
+    return NetworkRequest(network, digest_of(network), shape, *how, normalize, cache)
 
 
-def build(request: Request) -> Network:
+def build(request: NetworkRequest) -> Network:
     """Export, compile or capture the network for batches of any size; raises as `make` does."""
     if request.runtime not in _MODULES:
         raise Unavailable(

@@ -7,7 +7,7 @@ import torch
 from torch._dynamo.exc import TorchDynamoException
 
 from wallclock.errors import Unavailable, first_line
-from wallclock.stages.forward import Network, Request, Run
+from wallclock.stages.forward import Network, NetworkRequest, Step
 
 #: A recipe's dtype → that of the images. The first with a torch dtype names it. Graphs in int8 take
 #: FP32 images and quantize by themselves.
@@ -18,7 +18,7 @@ TORCH_DTYPES |= dict.fromkeys(("int8", "int8-static", "int8-weights"), torch.flo
 _PASSES_BEFORE_CAPTURE = 3
 
 
-def build(request: Request) -> Network:
+def build(request: NetworkRequest) -> Network:
     """Move the network to the device in its dtype, and compile or capture it."""
     # FP32 means FP32: cuDNN's convolutions would otherwise round to ten bits on newer GPUs.
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -61,7 +61,7 @@ def _attention(network: Any) -> str:
     return "fused" if how == "sdpa" else how
 
 
-def fixed_shape(run: Run, size: int) -> Run:
+def fixed_shape(run: Step, size: int) -> Step:
     """Let `run`, which takes batches of `size` images only, take any number.
 
     A smaller batch is padded with zeros and its vectors are cut; a larger one runs in pieces.
@@ -83,7 +83,7 @@ def fixed_shape(run: Run, size: int) -> Run:
 class CudaGraph:
     """A forward pass captured as a CUDA graph; a replay pays for one launch instead of hundreds."""
 
-    def __init__(self, step: Run, batch: Any) -> None:
+    def __init__(self, step: Step, batch: Any) -> None:
         # PyTorch's notes on CUDA graphs: warm up on a side stream, then capture.
         cuda: Any = torch.cuda  # untyped in torch
         self._input, self._graph = batch, cuda.CUDAGraph()
@@ -105,14 +105,14 @@ class CudaGraph:
         return self._output.clone()
 
 
-def _compiled(step: Run, batch: Any, how: str) -> Run:
+def _compiled(step: Step, batch: Any, how: str) -> Step:
     """`step`, or `step` compiled or captured for the shape of `batch`, and run once."""
     if how == "none":
         return step
     with torch.inference_mode():
         if how == "cuda_graphs":
             return CudaGraph(step, batch)
-        compiled: Run = torch.compile(step, dynamic=False)
+        compiled: Step = torch.compile(step, dynamic=False)
         try:
             compiled(batch)
         except TorchDynamoException as error:

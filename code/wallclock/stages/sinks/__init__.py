@@ -9,7 +9,8 @@ from pathlib import Path
 
 from wallclock import recipe
 from wallclock.errors import check_name, import_declared
-from wallclock.stages.sinks.sink import ROW_GROUP, Sink, Vectors
+from wallclock.stages.pixels import Vectors
+from wallclock.stages.sinks.sink import ROW_GROUP, Sink
 
 __all__ = ["ROW_GROUP", "SINKS", "Sink", "Vectors", "make", "read", "read_vectors", "sync_folder"]
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from wallclock.stages.sinks.sink import Sink, Vectors, stack_rows
+from wallclock.stages.pixels import Vectors
+from wallclock.stages.sinks.sink import Sink, stack_rows
 
 
 class Jsonl(Sink):

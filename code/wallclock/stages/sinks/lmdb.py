@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from wallclock.errors import import_extra
-from wallclock.stages.sinks.sink import Sink, Vectors, stack_rows
+from wallclock.stages.pixels import Vectors
+from wallclock.stages.sinks.sink import Sink, stack_rows
 
 _MAP_BYTES = 1 << 40  # a sparse map: address space, not disk
 _ID_BYTES = 400

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from wallclock.stages.sinks.sink import Sink, Vectors
+from wallclock.stages.pixels import Vectors
+from wallclock.stages.sinks.sink import Sink
 
 
 class Npy(Sink):

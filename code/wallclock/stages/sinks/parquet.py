@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from wallclock.stages.sinks.sink import ROW_GROUP, Sink, Vectors
+from wallclock.stages.pixels import Vectors
+from wallclock.stages.sinks.sink import ROW_GROUP, Sink
 
 
 class Parquet(Sink):

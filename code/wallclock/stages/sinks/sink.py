@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Vectors = npt.NDArray[np.float32]
+from wallclock.stages.pixels import Vectors
 
 #: Rows that `parquet` collects before it writes them.
 ROW_GROUP = 4096

@@ -1,0 +1,227 @@
+"""The sentence that ends a run: who is asked first, and which rows may be compared."""
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+
+import pytest
+
+import experiments
+from experiments import decoders, formats, frontier, onnx, serialization, storage
+from experiments._sentences import (
+    MeasuredRows,
+    TableRow,
+    best_versus_first,
+    is_comparable,
+    is_setting,
+)
+
+CSV = "toy.csv"
+
+
+def measured(tables: Mapping[str, Sequence[TableRow]]) -> MeasuredRows:
+    return MeasuredRows(lambda csv: tables.get(csv, ()))
+
+
+def toy_row(decoder: str, quality: int, img_per_s: float, **cells: str) -> TableRow:
+    row = {"decoder": decoder, "quality": str(quality), "img_per_s": str(img_per_s)}
+    return {**row, "median_kb": str(quality), "status": "ok", **cells}
+
+
+def best(*rows: TableRow) -> str:
+    return best_versus_first(measured({CSV: rows}), [CSV])
+
+
+class TestBestVersusFirst:
+    def test_of_one_quality_only(self) -> None:
+        """The fastest row of all has another quality than the first: it is not its rival."""
+        rows = [toy_row("pil", 75, 100), toy_row("opencv", 75, 200), toy_row("opencv", 50, 846)]
+        assert best(*rows) == "OpenCV reaches 200 img/s, 2.00× PIL"
+
+    def test_nothing_is_said_where_all_others_differ_in_more(self) -> None:
+        assert best(toy_row("pil", 75, 100), toy_row("opencv", 50, 846)) == ""
+        assert best(toy_row("pil", 75, 100), toy_row("pil", 50, 846)) == "", "nothing names it"
+
+    @pytest.mark.parametrize("column", ["workers", "batch_size", "sampling", "service_ms"])
+    def test_any_setting_counts(self, column: str) -> None:
+        """Also a column that no list here has ever named."""
+        slow = toy_row("pil", 75, 100, **{column: "1"})
+        assert best(slow, toy_row("opencv", 75, 200, **{column: "2"})) == ""
+        assert best(slow, toy_row("opencv", 75, 200, **{column: "1"})) != ""
+
+    def test_measured_values_may_differ(self) -> None:
+        cells = {"wall_s": "1", "n_images": "9", "decode_share": "0.5", "psnr_db_min": "40"}
+        changed = dict.fromkeys(cells, "2")
+        assert best(toy_row("pil", 75, 100, **cells), toy_row("opencv", 75, 200, **changed))
+
+    def test_a_recipe_stands_for_its_fields(self) -> None:
+        slow = toy_row("pil", 75, 100, recipe="first", workers="4", corpus="abo")
+        fast = toy_row("opencv", 75, 300, recipe="second", workers="8", corpus="abo")
+        assert best(slow, fast) == "second reaches 300 img/s, 3.00× first"
+        assert best(slow, {**fast, "corpus": "synthetic"}) == ""
+        assert best(slow, {**fast, "recipe": "first"}) == "", "the decoder is not all that differs"
+
+    def test_failed_checks_and_null_stages_take_no_part(self) -> None:
+        slow, fast = toy_row("pil", 75, 100), toy_row("opencv", 75, 200)
+        assert best(slow, {**fast, "gate": "failed"}) == ""
+        assert (
+            best({**slow, "decoder": "null"}, fast, slow) == "PIL reaches 100 img/s, 0.50× OpenCV"
+        )
+
+
+def test_settings_are_the_columns_without_a_measured_value() -> None:
+    settings = {
+        csv: [name for name in columns if is_setting(name)]
+        for name in ("decoders", "onnx", "serialization", "formats", "frontier", "storage")
+        for csv, columns in experiments.load(name).TABLES.items()
+    }
+    machine = ["corpus", "device", "device_kind"]
+    assert settings == {
+        decoders.CSV: ["image_set", "decoder", "context", "workers", *machine],
+        onnx.CSV: [
+            "model",
+            "pruned",
+            "runtime",
+            "dtype",
+            "opset",
+            "device",
+            "device_kind",
+            "corpus",
+            "weights",
+            "batch_size",
+            "warmup_batches",
+        ],
+        serialization.CSV: ["format", "fsync", "dim", "device", "device_kind"],
+        formats.CSV: [
+            "what",
+            "format",
+            "variant",
+            "quality",
+            "decoder",
+            "dct_scale",
+            "image_set",
+            *machine,
+        ],
+        frontier.CSV: [
+            "system",
+            "variant",
+            "image_set",
+            "subset",
+            "corpus",
+            "weights",
+            "device",
+            "device_kind",
+            "cores",
+            "batch_size",
+            "finish_line",
+        ],
+        storage.CSV: [
+            "what",
+            "form",
+            "source",
+            "access",
+            "in_flight",
+            "finish",
+            "image_set",
+            "corpus",
+            "decoder",
+            "dct_scale",
+            "device",
+            "device_kind",
+        ],
+    }
+
+
+def test_rows_are_comparable_but_for_what_names_them() -> None:
+    row, base = toy_row("pil", 75, 1), toy_row("opencv", 75, 2)
+    assert is_comparable(row, base, ["decoder"])
+    assert not is_comparable(row, base, ["quality"])
+
+
+def progressive(quality: str) -> TableRow:
+    """A row of `formats`, twice as slow as a baseline file."""
+    row = dict.fromkeys(formats.COLUMNS, "") | {"variant": "progressive", "quality": quality}
+    return row | {"decoder": "simplejpeg", "dct_scale": "auto", "time_vs_baseline": "2"}
+
+
+def test_formats_compares_files_of_one_quality() -> None:
+    """Without a baseline file of quality 85 the table's ratio is to one of another quality."""
+    row = progressive("85")
+    base = {**row, "variant": "baseline", "time_vs_baseline": "1"}
+    other = {**base, "quality": "75"}
+    assert formats.sentence(measured({formats.CSV: [base, row]})).startswith("progressive costs 2")
+    assert formats.sentence(measured({formats.CSV: [other, row]})) == ""
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("batch_size", "8"), ("cores", "2"), ("finish_line", "device")]
+)
+def test_frontier_compares_systems_under_one_setting(column: str, value: str) -> None:
+    cells = {"batch_size": "64", "cores": "4", "finish_line": "host", "image_set": "original"}
+    ours = dict.fromkeys(frontier.COLUMNS, "") | cells
+    ours |= {"system": "ours", "img_per_s": "300", "gate": "passed"}
+    rival = {**ours, "system": "pil", "img_per_s": "100", "variant": "4 workers a core"}
+    text = frontier.sentence(measured({frontier.CSV: [ours, rival]}))
+    assert "3.00×" in text
+    text = frontier.sentence(measured({frontier.CSV: [ours, {**rival, column: value}]}))
+    assert "×" not in text
+
+
+def test_storage_compares_readers_of_one_kind() -> None:
+    cells = {"source": "warm", "access": "ahead", "finish": "tensor", "image_set": "original"}
+    files = dict.fromkeys(storage.COLUMNS, "") | cells
+    files |= {"form": "files", "in_flight": "16", "img_per_s": "100", "kb_on_disk": "40"}
+    kept = {**files, "form": "pixels_256", "img_per_s": "400", "what": "pixels_256 warm"}
+    rows = measured({storage.CSV: [files, kept]})
+    assert "4.00× the rate of files, for 1.00× the bytes" in storage.sentence(rows)
+    assert storage.sentence(measured({storage.CSV: [files, {**kept, "in_flight": "8"}]})) == ""
+
+
+class TestWhoIsAsked:
+    @pytest.fixture(autouse=True)
+    def _toys(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        toys = {
+            "unranked": SimpleNamespace(TABLES={CSV: ()}),
+            "second": SimpleNamespace(TABLES={}, SENTENCE_RANK=2, sentence=lambda rows: "second"),
+            "silent": SimpleNamespace(TABLES={}, SENTENCE_RANK=1, sentence=lambda rows: ""),
+            "late": SimpleNamespace(TABLES={}, sentence=lambda rows: "late"),
+        }
+        monkeypatch.setattr(experiments, "load", toys.__getitem__)
+
+    @pytest.mark.parametrize(
+        ("ran", "sentence"),
+        [
+            (["late", "second", "silent"], "second"),
+            (["late", "unranked"], "late"),
+            (["unranked", "late"], "OpenCV reaches 200 img/s, 2.00× PIL"),
+            (["silent"], ""),
+            ([], ""),
+        ],
+    )
+    def test_by_rank_then_in_the_order_of_the_run(self, ran: list[str], sentence: str) -> None:
+        tables = {CSV: [toy_row("pil", 75, 100), toy_row("opencv", 75, 200)]}
+        assert experiments.closing_sentence(ran, lambda csv: tables.get(csv, [])) == sentence
+
+
+def test_ranks_are_those_of_the_nearest_to_the_papers_question() -> None:
+    ranks = {
+        name: rank
+        for name in (*experiments.ORDER, *experiments.ON_REQUEST)
+        if (rank := getattr(experiments.load(name), "SENTENCE_RANK", 0))
+    }
+    nearest = ["diagnose", "frontier", "fast", "opt", "t4", "steps", "serial", "decoders"]
+    assert sorted(ranks, key=ranks.__getitem__) == [*nearest, "workers"]
+
+
+def test_a_table_is_read_once_and_originals_come_first() -> None:
+    asked = []
+
+    def read(csv: str) -> list[TableRow]:
+        asked.append(csv)
+        return [{"image_set": "small_256", "n": "1"}, {"image_set": "original", "n": "2"}]
+
+    rows = MeasuredRows(read)
+    assert [row["n"] for row in rows[CSV]] == ["2", "1"]
+    match = rows.first(CSV, image_set="small_256")
+    assert match == {"image_set": "small_256", "n": "1"}
+    assert rows.first(CSV, image_set="none") is None
+    assert asked == [CSV]
