@@ -51,7 +51,7 @@ def main() -> None:
             loops = [partial(loop, **fixed) for loop in (example.before, example.after)]
             rows.append(_row(name, images, paths, loops, rounds))
     write_table(data / "examples.csv", tuple(rows[0]), rows)
-    write_text(data / "examples.meta.json", pretty_json(dict(provenance.identity())))
+    write_text(data / "examples.meta.json", pretty_json(provenance.identity(("wallclock",))))
     for row in rows:
         print(*row.values(), sep="  ")
 
@@ -70,7 +70,7 @@ def _row(
     rounds: int,
 ) -> dict[str, object]:
     rates = [[_rate(loop(paths)) for loop in loops] for _ in range(rounds)]
-    levels = [_levels(torch.cat([one.clone() for one in loop(paths[:48])])) for loop in loops]
+    levels = [_levels(torch.cat([batch.clone() for batch in loop(paths[:48])])) for loop in loops]
     decibels = [psnr_db(ours, theirs) for theirs, ours in zip(*levels, strict=True)]
     return {
         "example": name,

@@ -12,17 +12,22 @@ and, where they differ from the defaults,
 - `ON_REQUEST = True`: it runs only by name, as it is not of the paper;
 - `second_round(plan, options, records)`: further cells, chosen by the records of the first;
 - `QUICK = True`: `--quick` runs it where no experiment is named;
-- `ALSO_READS`: experiments whose records `tables` gets after its own.
+- `ALSO_READS`: experiments whose records `tables` gets after its own;
+- `sentence(rows)`: the comparison that ends a run, from the measured rows of the tables, or an
+  empty text; without one the best row is compared with the first (`_sentences`);
+- `SENTENCE_RANK`: of a run's experiments the lowest one's sentence is printed; those without one
+  follow in the order of the run.
 
 Its options are in `conf/experiment/<name>.yaml`.
 """
 
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Protocol
 
 from experiments._common import Cell, Options, Plan, Records, Tables
+from experiments._sentences import MeasuredRows, TableRow, best_versus_first
 
 _LAST = 1000
 
@@ -47,6 +52,25 @@ def load(name: str) -> Experiment:
 def record_sources(name: str) -> tuple[str, ...]:
     """The experiments whose records fill this one's tables: itself, then those it `ALSO_READS`."""
     return (name, *getattr(load(name), "ALSO_READS", ()))
+
+
+def closing_sentence(ran: Iterable[str], read_measured: Callable[[str], Iterable[TableRow]]) -> str:
+    """The sentence of the first of these experiments that has one; empty if none has.
+
+    They are asked by `SENTENCE_RANK`, then in the order given. `read_measured` returns the measured
+    rows of a CSV, text by column; none where there is no such table.
+    """
+    rows = MeasuredRows(read_measured)
+    for name in sorted(ran, key=lambda name: getattr(load(name), "SENTENCE_RANK", _LAST)):
+        if text := _sentence(name, rows):
+            return text
+    return ""
+
+
+def _sentence(name: str, rows: MeasuredRows) -> str:
+    experiment = load(name)
+    write: Callable[[MeasuredRows], str] | None = getattr(experiment, "sentence", None)
+    return write(rows) if write else best_versus_first(rows, experiment.TABLES)
 
 
 def _ranked() -> list[str]:

@@ -48,10 +48,10 @@ class Accelerator:
         """
         if dtype not in ("fp16", "fp32"):
             raise NoCostsError(f"no rate of the {self.accelerator} in {dtype} is cited")
-        t4, name = load()["T4"], f"{dtype}_tflops"
-        known = _paper_values.paper_values()[f"runtime-pytorch-{dtype}"]
-        peaks = (name, "memory_gb_per_s")
-        low, high = sorted(known * getattr(self, peak) / getattr(t4, peak) for peak in peaks)
+        t4 = load()["T4"]
+        t4_rate = _paper_values.paper_values()[f"runtime-pytorch-{dtype}"]
+        peaks = (f"{dtype}_tflops", "memory_gb_per_s")
+        low, high = sorted(t4_rate * getattr(self, peak) / getattr(t4, peak) for peak in peaks)
         return low, high
 
 
@@ -79,14 +79,15 @@ def pipelines(costs: Costs, cell: Cell, there: Accelerator, cores: int) -> list[
     here = costs.pipeline(replace(cell, protocol="loading"))
     step = costs.step_record(replace(cell.recipe, device="cpu", dtype="fp32"), cell.model)
     relative = step.values["flops_per_image"] / DINOV2_SMALL_FLOPS
-    bus, pixels = 1e9 * there.pcie_gb_per_s, cell.model.input_px**2
+    bus = 1e9 * there.pcie_gb_per_s
+    pixels = cell.model.input_px**2
     spent = {
         "h2d_s": _PIXEL_BYTES[cell.recipe.normalize_on] * pixels / bus,
         "d2h_s": _COMPONENT_BYTES * cell.model.dim / bus,
         "serialize_s": around_forward(step)["serialize_s"],
     }
-    of_each = cores / here.machine.cores
-    slowdown = tuple((max(1, round(n * of_each)), by) for n, by in here.machine.contention)
+    per_core_here = cores / here.machine.cores
+    slowdown = tuple((max(1, round(n * per_core_here)), by) for n, by in here.machine.contention)
     costs_there = replace(here.costs, **spent)
     machine = replace(here.machine, cores=cores, gpu=True, contention=slowdown)
     return [

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 from harness.plan import Plan
@@ -96,14 +97,19 @@ def new_row(repeats: Records, names: Sequence[str]) -> Row:
     the status: `ok` if every repeat measured, `k of n` if only k did, which claims and figures take
     for no result. If none did, the first one's.
     """
-    cell, machine = repeats[0].cell, repeats[0].environment["machine"]
+    cell = repeats[0].cell
+    machine = repeats[0].environment["machine"]
     on_gpu = cell.recipe.device == "cuda" and bool(machine["gpus"])
     failed = [record for record in repeats if not record.ok]
-    status = failed[0].status if failed else "ok"
-    if done := len(measured(repeats)) * bool(failed):
-        status = f"{done} of {len(repeats)}"
-    known = {name: getattr(cell.recipe, name) for name in _RECIPE_FIELDS}
-    known |= {
+    n_measured = len(repeats) - len(failed)
+    if not failed:
+        status = "ok"
+    elif n_measured:
+        status = f"{n_measured} of {len(repeats)}"
+    else:
+        status = failed[0].status
+    cells = {name: getattr(cell.recipe, name) for name in _RECIPE_FIELDS}
+    cells |= {
         "recipe": cell.recipe.name,
         "image_set": image_set_of(repeats[0]),
         "corpus": cell.corpus.label if cell.corpus else "",
@@ -116,7 +122,7 @@ def new_row(repeats: Records, names: Sequence[str]) -> Row:
         "reason": failed[0].reason if failed else "",
         **_ran(repeats),
     }
-    return {name: known.get(name) for name in names}
+    return {name: cells.get(name) for name in names}
 
 
 def _cpu_name(machine: Mapping[str, Any]) -> str:
@@ -199,17 +205,22 @@ def spread_columns(repeats: Records) -> Row:
 def percentile_columns(record: Record, samples: str) -> Row:
     """`<samples>_p50_ms`, p95 and p99; no column where the record has no such samples."""
     taken = record.samples.get(samples, ())
-    percents = (50, 95, 99) if len(taken) else ()
-    return {f"{samples}_p{q}_ms": quantile(taken, q / 100) / 1e6 for q in percents}
+    if not len(taken):
+        return {}
+    return {f"{samples}_p{q}_ms": quantile(taken, q / 100) / 1e6 for q in (50, 95, 99)}
 
 
 def timing_columns(repeats: Records, samples: str, percents: Sequence[int]) -> Row:
     """Mean and percentiles of the samples of the repeat with the median mean; the means' range."""
-    shown = median_repeat(repeats, lambda record: mean_ms(record, samples))
+    middle = median_repeat(repeats, partial(mean_ms, samples=samples))
     means = [mean_ms(record, samples) for record in measured(repeats)]
-    row: Row = {f"p{q}_ms": quantile(shown.samples[samples], q / 100) / 1e6 for q in percents}
-    row |= {"mean_ms": mean_ms(shown, samples), "repeats": len(means)}
-    return row | {"mean_ms_min": min(means), "mean_ms_max": max(means)}
+    return {
+        **{f"p{q}_ms": quantile(middle.samples[samples], q / 100) / 1e6 for q in percents},
+        "mean_ms": mean_ms(middle, samples),
+        "mean_ms_min": min(means),
+        "mean_ms_max": max(means),
+        "repeats": len(means),
+    }
 
 
 def rate_columns(n_images: int, wall: float) -> Row:
@@ -251,10 +262,10 @@ def judge_fidelity(values: Mapping[str, Any], limits: Mapping[str, Any], weights
 
 def fidelity_gate(records: Records, timed: Cell) -> Row:
     """The fidelity columns of a timed cell, from the fidelity cell on the same image set."""
-    name = timed.recipe.name
+    image_set, name = timed.images.image_set, timed.recipe.name
     for record in records:
         judged = record.cell
-        if judged.protocol == "fidelity" and judged.images.image_set == timed.images.image_set:
+        if judged.protocol == "fidelity" and judged.images.image_set == image_set:
             if judged.recipe.name == name:
                 return {"gate": "reference"}
             values = record.values.get("fidelity", {}).get(name, {})
@@ -264,9 +275,9 @@ def fidelity_gate(records: Records, timed: Cell) -> Row:
 
 def stage_columns(repeats: Records) -> Row:
     """Seconds and shares of each stage, wall time with its spread, and rates: the median pass."""
-    shown = median_repeat(repeats)
-    wall = wall_s(shown)
-    stages = {name: shown.seconds_in(name) for name in STAGES}
+    middle = median_repeat(repeats)
+    wall = wall_s(middle)
+    stages = {name: middle.seconds_in(name) for name in STAGES}
     row: Row = {f"{name}_s": seconds for name, seconds in stages.items()}
     row |= {f"{name}_share": seconds / wall for name, seconds in stages.items()}
     loads = any(stages[name] for name in LOADING_STAGES)
@@ -274,8 +285,8 @@ def stage_columns(repeats: Records) -> Row:
     return row | {
         "unattributed_s": wall - sum(stages.values()),
         **wall_columns(repeats),
-        **rate_columns(count(shown), wall),
+        **rate_columns(count(middle), wall),
         "decode_resize_share_without_forward": share if loads else None,
-        "n_failed": len(shown.failures),
-        **value_columns(shown),
+        "n_failed": len(middle.failures),
+        **value_columns(middle),
     }

@@ -17,8 +17,13 @@ from wallclock.recipe import ENGINES, ModelSpec
 
 #: The choices of a recipe that the cost of loading an image depends on.
 LOADER_FIELDS = (
-    *("decoder", "resizer", "interpolation", "dct_scale", "progressive"),
-    *("normalize_on", "augment"),
+    "decoder",
+    "resizer",
+    "interpolation",
+    "dct_scale",
+    "progressive",
+    "normalize_on",
+    "augment",
 )
 #: The parts of a training step that are its time on the device; an embedding's has the one.
 _ON_DEVICE = ("augment", "forward", "backward", "optimizer")
@@ -47,7 +52,8 @@ class Costs:
         loading = self._loading(cell)
         cores = int(loading.environment["machine"]["cores"])
         costs, contention = _loading_costs(loading)
-        step_time, forward_cores = StepTime(), 0
+        step_time = StepTime()
+        forward_cores = 0
         if cell.params.get("finish") == "device":
             costs = replace(costs, h2d_s=around_forward(self.step_record(recipe, model))["h2d_s"])
         if cell.protocol != "loading":
@@ -82,7 +88,7 @@ class Costs:
         # With larger batches the heap of a process gives its pages back and faults them in again.
         same = [
             record
-            for record in self._of("contention")
+            for record in self._records_of("contention")
             if (images.kind, images.image_set, images.storage)
             == (record.cell.images.kind, record.cell.images.image_set, record.cell.images.storage)
             and loader == [getattr(record.cell.recipe, name) for name in LOADER_FIELDS]
@@ -97,11 +103,13 @@ class Costs:
         self, cell: Cell, costs: StageCosts, machine: Machine, readers: int
     ) -> tuple[StageCosts, Machine]:
         """What a reader waits for an image that is not in memory, and all readers' bandwidth."""
-        same = [r for r in self._of("storage") if r.cell.images == cell.images]
+        same = [r for r in self._records_of("storage") if r.cell.images == cell.images]
         record = _measured(same, "no cold pass over the storage was measured")[0]
-        n, total = record.values["n_loaded"], costs.image_bytes * record.values["n_loaded"]
-        nearest = min(record.cell.params["readers"], key=lambda known: abs(known - readers))
-        alone_s, together_s = (_common.mean_ms(record, f"cold-{k}") / 1e3 for k in (1, nearest))
+        n = record.values["n_loaded"]
+        total = costs.image_bytes * n
+        nearest = min(record.cell.params["readers"], key=lambda count: abs(count - readers))
+        alone_s = _common.mean_ms(record, "cold-1") / 1e3
+        together_s = _common.mean_ms(record, f"cold-{nearest}") / 1e3
         costs = replace(costs, wait_s=max(0.0, alone_s / n - costs.read_s))
         return costs, replace(machine, storage_bytes_per_s=total / together_s)
 
@@ -114,12 +122,12 @@ class Costs:
         wanted = (model, recipe.dtype, recipe.device)
         same = [
             record
-            for record in (*self._of("step"), *self._of("train_step"))
-            for timed in [record.cell]
-            if timed.model.weights == model.weights
+            for record in self._records_of("step", "train_step")
+            if record.cell.model.weights == model.weights
             and (
                 model.weights == "none"
-                or (timed.model, timed.recipe.dtype, timed.recipe.device) == wanted
+                or (record.cell.model, record.cell.recipe.dtype, record.cell.recipe.device)
+                == wanted
             )
         ]
         missing = f"no step time of {model.name} in {recipe.dtype} on {recipe.device} was measured"
@@ -136,15 +144,20 @@ class Costs:
     def _batch_transfer(self, size: int) -> tuple[BatchTransfer, float]:
         """A batch's IPC cost, and seconds an image of assembling it in a worker, at this size."""
         missing = "no cost of transferring a batch between processes was measured"
-        record = _measured(self._of("batch_transfer"), missing)[0]
+        record = _measured(self._records_of("batch_transfer"), missing)[0]
         assembled, sent, received = (
             _between([(n, record.seconds_in(f"{end}-{n}")) for n in _sizes(record)], size)
             for end in ("assemble", "worker", "main")
         )
         return BatchTransfer(StepTime(sent), StepTime(received)), assembled / size
 
-    def _of(self, protocol: str) -> list[Record]:
-        return [record for record in self.records if record.cell.protocol == protocol]
+    def _records_of(self, *protocols: str) -> list[Record]:
+        return [
+            record
+            for protocol in protocols
+            for record in self.records
+            if record.cell.protocol == protocol
+        ]
 
 
 def worker_count(recipe: Recipe, cores: int) -> int:
@@ -157,7 +170,9 @@ def step_recipes(recipe: Recipe, dtypes: Iterable[str]) -> list[Recipe]:
 
     On a CPU nothing crosses a bus, and a forward pass takes seconds.
     """
-    places = [("host", ""), ("device", "-uint8")][: 2 if recipe.device == "cuda" else 1]
+    places = [("host", "")]
+    if recipe.device == "cuda":
+        places.append(("device", "-uint8"))
     return [
         replace(recipe, name=f"step-{dtype}{name}", dtype=dtype, normalize_on=place)
         for (place, name), dtype in product(places, dtypes)
@@ -182,7 +197,7 @@ def _loading_costs(record: Record) -> tuple[StageCosts, tuple[tuple[int, float],
     instead of the wall time, in which other processes' work would count.
     """
     values = record.values
-    costs = StageCosts.of(record.samples, int(values["n_embedded"]), values["mean_bytes"])
+    costs = StageCosts.from_samples(record.samples, int(values["n_embedded"]), values["mean_bytes"])
     cpu_s = {int(count): float(seconds) for count, seconds in values["cpu_s"].items()}
     if values["page_cache"] == "warm":
         share = cpu_s[1] / costs.load_s
@@ -214,10 +229,10 @@ def _step_time(record: Record, model: ModelSpec, size: int) -> StepTime:
     """
     sizes = _sizes(record)
     if model.weights == "none":
-        configured, per_image = model.service_ms / 1e3, model.service_ms_per_image / 1e3
-        overhead = batch_s(record, "forward", sizes[0]) - record.cell.model.service_ms / 1e3
-        return StepTime(configured + max(0.0, overhead), per_image)
-    points = [(known, batch_s(record, "forward", known)) for known in sizes]
+        overhead_s = batch_s(record, "forward", sizes[0]) - record.cell.model.service_ms / 1e3
+        batch_time_s = model.service_ms / 1e3 + max(0.0, overhead_s)
+        return StepTime(batch_time_s, model.service_ms_per_image / 1e3)
+    points = [(measured, batch_s(record, "forward", measured)) for measured in sizes]
     taken_s = _between(points, size)
     fixed_s = min(StepTime.fit(points).fixed_s, taken_s)
     return StepTime(fixed_s, (taken_s - fixed_s) / size)

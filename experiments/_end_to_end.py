@@ -6,6 +6,8 @@ from functools import partial
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
+from experiments._sentences import MeasuredRows, is_comparable, mock_note, ratio
+from experiments._words import SHORT_SETS, digits, percent
 from harness.spec import Slice
 from wallclock.clock import STAGES
 
@@ -29,6 +31,16 @@ TIMELINE_COLUMNS = _common.columns(
     "lane stage batch start_ms duration_ms corpus weights device device_kind",
     "n_images workers batch_size",
 )
+#: Values of a record that are columns as they are.
+_VALUES = (
+    "startup_s",
+    "n_unique",
+    "steady",
+    "limited_by",
+    "peak_gpu_mem_gib",
+    "peak_gpu_reserved_gib",
+    "gpu_used_gib",
+)
 #: Column → series of the record's telemetry, whose mean it shows.
 _TELEMETRY = {
     "gpu_util_mean": "gpu_util",
@@ -42,12 +54,25 @@ _TELEMETRY = {
 SINK_MIN_COSINE = {"fp32": 0.99999, "fp16": 0.9999, "bf16": 0.999, "int8": 0.98}
 WRONG_VECTORS = "the vectors that the pass wrote are wrong"
 
+#: Table of one recipe → what that recipe is called in a sentence.
+_RECIPES = {
+    "optimized-end-to-end.csv": "the optimized recipe",
+    "t4-baseline-stages.csv": "the baseline",
+    "fast-end-to-end.csv": "recipe=fast",
+}
+#: What a recipe is compared with: the first of these that is another.
+_BASES = ("optimized-end-to-end.csv", "t4-baseline-stages.csv")
+
 Cells = Callable[[Plan, Options], list[Cell]]
 
 
 def one_recipe(experiment: str) -> Cells:
     """The `cells` of an experiment with a single recipe."""
-    return lambda plan, options: cells(plan, experiment, [options["recipe"]], options)
+
+    def grid(plan: Plan, options: Options) -> list[Cell]:
+        return cells(plan, experiment, [options["recipe"]], options)
+
+    return grid
 
 
 def sweep(experiment: str, field: str, option: str) -> Cells:
@@ -67,8 +92,10 @@ def tables(csv: str, timeline_csv: str = "") -> Callable[[Records], Tables]:
 
     def fill(records: Records) -> Tables:
         repeats = _common.groups(records, "throughput").values()
-        rows = {csv: [row(of_one, records) for of_one in repeats]}
-        return {**rows, timeline_csv: timeline(records)} if timeline_csv else rows
+        filled: Tables = {csv: [row(same_recipe, records) for same_recipe in repeats]}
+        if timeline_csv:
+            filled[timeline_csv] = timeline(records)
+        return filled
 
     return fill
 
@@ -82,7 +109,8 @@ def cells(plan: Plan, experiment: str, recipes: Sequence[Recipe], options: Optio
     """
     compared = [_choices(recipe) for recipe in recipes if not _is_reference(recipe)]
     reference = Recipe("reference", batch_size=32, device=plan.settings.device)
-    untimed, timed = list[Cell](), list[Cell]()
+    untimed: list[Cell] = []
+    timed: list[Cell] = []
     for place, corpus in enumerate(_corpora(plan, options)):
         if "fidelity" in options:
             sample = plan.slice(corpus.image_set, min(options["fidelity"]["images"], corpus.n))
@@ -129,25 +157,32 @@ def row(repeats: Records, records: Records) -> Row:
     wrong = "too far from the reference's pixels or vectors" if row["gate"] == "failed" else ""
     passes = _common.measured(repeats)
     row |= _sink_columns(passes)
-    if faults := [found for one in passes if (found := judge_sink(one))]:
-        row["gate"], wrong = "failed", f"{WRONG_VECTORS} ({faults[0]})"
+    if faults := list(filter(None, map(judge_sink, passes))):
+        row["gate"] = "failed"
+        wrong = f"{WRONG_VECTORS} ({faults[0]})"
     return _common.complete(row, repeats, _measured, wrong)
 
 
 def judge_sink(record: Record) -> str:
     """What is wrong with the vectors that a pass wrote; empty for nothing, or without a check."""
-    faults, least = record.values.get("sink_faults", []), SINK_MIN_COSINE[record.cell.recipe.dtype]
-    if (lowest := record.values.get("sink_cosine_min", 1.0)) < least:
-        faults = [*faults, f"cosine {lowest:.6f} with the serial FP32 vectors, not {least}"]
+    faults = [*record.values.get("sink_faults", ())]
+    lowest = record.values.get("sink_cosine_min", 1.0)
+    least = SINK_MIN_COSINE[record.cell.recipe.dtype]
+    if lowest < least:
+        faults.append(f"cosine {lowest:.6f} with the serial FP32 vectors, not {least}")
     return ", ".join(faults)
 
 
 def _sink_columns(passes: Records) -> Row:
     """Of all repeats: how many vectors were compared, and the worst of them."""
-    checked = [one.values for one in passes if "sink_checked" in one.values]
-    worst: tuple[Callable[..., object], ...] = (sum, min, max)
-    columns = zip(_SINK_COLUMNS, worst, strict=True)
-    return {name: of(one[name] for one in checked) for name, of in columns if checked}
+    checked = [record.values for record in passes if "sink_checked" in record.values]
+    if not checked:
+        return {}
+    return {
+        "sink_checked": sum(values["sink_checked"] for values in checked),
+        "sink_cosine_min": min(values["sink_cosine_min"] for values in checked),
+        "sink_max_abs_diff": max(values["sink_max_abs_diff"] for values in checked),
+    }
 
 
 def timeline(records: Records) -> list[Row]:
@@ -166,25 +201,36 @@ def timeline(records: Records) -> list[Row]:
 
 
 def _measured(repeats: Records) -> Row:
-    shown = _common.median_repeat(repeats)
-    wall, n_images = _common.wall_s(shown), _common.count(shown)
-    busy = {name: shown.seconds_in(name) for name in STAGES}
+    median_repeat = _common.median_repeat(repeats)
+    wall = _common.wall_s(median_repeat)
+    n_images = _common.count(median_repeat)
+    busy = {name: median_repeat.seconds_in(name) for name in STAGES}
+    wait = median_repeat.seconds_in("wait")
     row: Row = {f"{name}_s": seconds for name, seconds in busy.items()}
     row |= {f"{name}_share": seconds / sum(busy.values()) for name, seconds in busy.items()}
-    row |= _common.spread_columns(repeats) | _common.wall_columns(repeats)
-    row |= _common.rate_columns(n_images, wall) | _telemetry(shown)
-    for samples in ("batch", "latency"):
-        row |= _common.percentile_columns(shown, samples)
-    names = ("startup_s", "n_unique", "steady", "limited_by", "peak_gpu_mem_gib")
-    row |= _common.value_columns(shown, *names, "peak_gpu_reserved_gib", "gpu_used_gib")
-    wait = shown.seconds_in("wait")
-    row |= {"wait_s": wait, "wait_share": wait / wall, "n_failed": len(shown.failures)}
-    cost, gpus = shown.environment.get("cost", {}), shown.environment["machine"]["gpus"]
-    price, priced = cost.get("usd_per_hour"), cost.get("device", "T4")
-    on_it = not priced or any(priced in gpu["name"] for gpu in gpus)
-    if price is not None and on_it:
+    row |= {"wait_s": wait, "wait_share": wait / wall}
+    row |= _common.spread_columns(repeats)
+    row |= _common.wall_columns(repeats)
+    row |= _common.rate_columns(n_images, wall)
+    row |= _telemetry(median_repeat)
+    row |= _common.percentile_columns(median_repeat, "batch")
+    row |= _common.percentile_columns(median_repeat, "latency")
+    row |= _common.value_columns(median_repeat, *_VALUES)
+    row["n_failed"] = len(median_repeat.failures)
+    price = _usd_per_hour(median_repeat)
+    if price is not None:
         row["usd_per_million"] = 1e6 / n_images * wall / 3600 * price
     return row
+
+
+def _usd_per_hour(record: Record) -> float | None:
+    """The price of the machine that ran, if the settings name one of its kind."""
+    cost = record.environment.get("cost", {})
+    price: float | None = cost.get("usd_per_hour")
+    priced_device = cost.get("device", "T4")
+    gpus = record.environment["machine"]["gpus"]
+    is_priced = not priced_device or any(priced_device in gpu["name"] for gpu in gpus)
+    return price if is_priced else None
 
 
 def _telemetry(record: Record) -> Row:
@@ -192,3 +238,24 @@ def _telemetry(record: Record) -> Row:
     samples = {column: series.get(name) for column, name in _TELEMETRY.items()}
     row: Row = {name: sum(taken) / len(taken) for name, taken in samples.items() if taken}
     return row | {"throttle_reasons": "; ".join(series["throttle_reasons"])}
+
+
+def sentence_of(csv: str) -> Callable[[MeasuredRows], str]:
+    """The `sentence` of an experiment with a single recipe."""
+
+    def sentence(rows: MeasuredRows) -> str:
+        """The recipe versus the first other one that was measured under the same conditions."""
+        row = rows.first(csv)
+        if row is None:
+            return ""
+        images, recipe = SHORT_SETS[row["image_set"]], _RECIPES[csv]
+        rate = f"{digits(row['img_per_s'])} images a second{mock_note(row)}"
+        text = f"on {images} {recipe} embeds {rate}"
+        for base_csv in _BASES:
+            base = rows.first(base_csv)
+            if base and base_csv != csv and is_comparable(row, base, ("recipe",)):
+                return f"{text}, {ratio(row, base)} {_RECIPES[base_csv]}"
+        waits = percent(row["wait_share"], 0)
+        return f"{text}; its main process waits for them {waits} of the time"
+
+    return sentence

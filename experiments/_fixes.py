@@ -57,8 +57,10 @@ class Scenario:
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
         """The inverse of `dataclasses.asdict`, by way of JSON."""
-        recipe, stages = Recipe(**plain["recipe"]), tuple(plain["stages"])
-        return cls(**{**plain, "recipe": recipe, "stages": stages})
+        fields = dict(plain)
+        fields["recipe"] = Recipe(**plain["recipe"])
+        fields["stages"] = tuple(plain["stages"])
+        return cls(**fields)
 
 
 #: Stage → what to do where no measured fix shortens it, and what that costs.
@@ -85,20 +87,40 @@ _COPIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 def fixes(options: Options, recipe: Recipe, cores: int, copies: Collection[str] = ()) -> list[Fix]:
     """Every fix that changes this recipe or its images, in the order of the checklist."""
-    better = {"workers": options["better"]["workers"] or cores}
-    better |= {name: options["better"][name][recipe.device] for name in ("batch_size", "dtype")}
+    better = options["better"]
+    workers = better["workers"] or cores
+    batch_size = better["batch_size"][recipe.device]
+    dtype = better["dtype"][recipe.device]
     offered = [_loader_fix(choice, options["stack"]) for choice in options["loaders"]]
     fast = options.get("fast")
     if fast is not None and fast.engine in ENGINES:
         offered.append(_fast_fix(fast, recipe, cores))
-    words = (
-        ("workers", "{} DataLoader workers", "memory of a process each", LOADING_STAGES),
-        ("batch_size", "batches of {}", "memory on the device", ("forward",)),
-        ("dtype", "{} forward pass", "check the vectors on your task", ("forward",)),
-    )
-    for order, (field, title, cost, stages) in enumerate(words, start=2):
-        name, changes = field.removesuffix("_size"), {field: better[field]}
-        offered.append(Fix(name, title.format(better[field]), stages, changes, cost, order))
+    offered += [
+        Fix(
+            "workers",
+            f"{workers} DataLoader workers",
+            LOADING_STAGES,
+            {"workers": workers},
+            "memory of a process each",
+            order=2,
+        ),
+        Fix(
+            "batch",
+            f"batches of {batch_size}",
+            ("forward",),
+            {"batch_size": batch_size},
+            "memory on the device",
+            order=3,
+        ),
+        Fix(
+            "dtype",
+            f"{dtype} forward pass",
+            ("forward",),
+            {"dtype": dtype},
+            "check the vectors on your task",
+            order=4,
+        ),
+    ]
     for kind, (title, stages) in _COPIES.items():
         if kind in copies:
             offered.append(Fix(kind, title, stages, {}, "", copies=kind))
@@ -107,17 +129,22 @@ def fixes(options: Options, recipe: Recipe, cores: int, copies: Collection[str] 
 
 def _loader_fix(choice: Mapping[str, Any], stacked: str) -> Fix:
     faithful = choice["interpolation"] != "linear"
-    decoder, resizer = (
-        DECODERS[choice[name]].label if choice[name] in DECODERS else choice[name]
-        for name in ("decoder", "resizer")
-    )
+    decoder = _label(choice["decoder"])
+    resizer = _label(choice["resizer"])
     scaled = " to a reduced DCT scale" if choice.get("dct_scale") == "auto" else ""
     how = f"decode{scaled} with {decoder}, resize with {resizer} ({choice['interpolation']})"
     changes = {name: choice[name] for name in LOADER_FIELDS if name in choice}
-    dependency = "a dependency; pixels differ slightly"
-    cost = dependency if faithful else "different pixels: no antialiasing; check on your task"
+    if faithful:
+        cost = "a dependency; pixels differ slightly"
+    else:
+        cost = "different pixels: no antialiasing; check on your task"
     order = 1 if choice["name"] == stacked else 0
     return Fix(choice["name"], how, ("decode", "resize"), changes, cost, order, faithful)
+
+
+def _label(library: str) -> str:
+    """What a decoder or a resizer is called."""
+    return DECODERS[library].label if library in DECODERS else library
 
 
 def _fast_fix(fast: Recipe, recipe: Recipe, cores: int) -> Fix:
@@ -140,9 +167,12 @@ def scenarios(
     planned = [Scenario("present", "your recipe as it is", replace(recipe, name="now"))]
     for fix in offered:
         changed = replace(recipe, name=f"alone-{fix.name}", **fix.changes)
-        about = (fix.stages, fix.cost, fix.faithful, fix.copies)
-        planned.append(Scenario("alone", fix.title, changed, *about))
-    current, relieved = recipe, set[str]()
+        scenario = Scenario(
+            "alone", fix.title, changed, fix.stages, fix.cost, fix.faithful, fix.copies
+        )
+        planned.append(scenario)
+    current = recipe
+    relieved: set[str] = set()
     stacked = sorted((fix for fix in offered if fix.order), key=lambda fix: fix.order)
     for count, fix in enumerate(stacked, start=1):
         current = replace(current, name=f"stacked-{count}-{fix.name}", **fix.changes)
@@ -181,8 +211,9 @@ def loaders(planned: Sequence[Scenario]) -> list[Scenario]:
     for scenario in sorted(planned, key=lambda scenario: scenario.kind == "check"):
         recipe, size = scenario.recipe, scenario.recipe.batch_size
         loader = (scenario.copies, *(getattr(recipe, name) for name in LOADER_FIELDS))
-        known = measured.setdefault(loader, [])
-        near = any(size <= 2 * other.recipe.batch_size <= 4 * size for other in known)
-        if not (near or (known and scenario.kind == "check")):
-            known.append(scenario)
-    return [scenario for of_one in measured.values() for scenario in of_one]
+        same_loader = measured.setdefault(loader, [])
+        is_near = any(size <= 2 * other.recipe.batch_size <= 4 * size for other in same_loader)
+        if is_near or (same_loader and scenario.kind == "check"):
+            continue
+        same_loader.append(scenario)
+    return [scenario for same_loader in measured.values() for scenario in same_loader]

@@ -12,6 +12,8 @@ from dataclasses import replace
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Recipe, Records, Row, Tables, cell
+from experiments._sentences import MeasuredRows, is_comparable, rate
+from experiments._words import Labels, factor
 from harness import provenance
 
 RANK = 135
@@ -35,6 +37,17 @@ STEPS: Mapping[str, Mapping[str, str]] = {
     "uint8": {"normalize_on": "device"},
     "threads": {"engine": "threads"},
 }
+#: What the steps are called.
+LABELS = Labels(
+    {
+        BASELINE: "DataLoader + PIL",
+        "libjpeg_turbo": "+ libjpeg-turbo",
+        "scaled_decode": "+ scaled decode",
+        "torch_resize": "+ torch's resize",
+        "uint8": "+ uint8 batches",
+        "threads": "+ threads engine",
+    }
+)
 
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
@@ -46,9 +59,14 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
             size = options["batch_size"][image_set]
             start = replace(options["recipe"], workers=cores, batch_size=size, device="cpu")
             for mode, step, recipe in _rungs(start):
-                params = {**plan.params, "seconds": plan.settings.loader_seconds}
-                params |= {name: options[name] for name in ("fidelity", "bursts")}
-                params |= {"mode": mode, "step": step}
+                params = {
+                    **plan.params,
+                    "seconds": plan.settings.loader_seconds,
+                    "fidelity": options["fidelity"],
+                    "bursts": options["bursts"],
+                    "mode": mode,
+                    "step": step,
+                }
                 label = f"{mode}-{step}"
                 new = cell(plan, "ablation", "loading", label, recipe, corpus, repeat=repeat)
                 grid.append(replace(new, params=params))
@@ -102,14 +120,36 @@ def _row(repeats: Records) -> Row:
 
 
 def _measured(repeats: Records) -> Row:
-    shown = _common.median_repeat(repeats, _common.seconds_an_image)
-    found = (one.values["fidelity"] for one in repeats if "fidelity" in one.values)
-    limits, weights = shown.cell.params["fidelity"], shown.cell.model.weights
+    median_repeat = _common.median_repeat(repeats, _common.seconds_an_image)
+    compared = [record.values["fidelity"] for record in repeats if "fidelity" in record.values]
+    fidelity = compared[0] if compared else {}
+    limits = median_repeat.cell.params["fidelity"]
+    weights = median_repeat.cell.model.weights
     return {
-        **_common.value_columns(shown, "cores", "n_unique"),
+        **_common.value_columns(median_repeat, "cores", "n_unique"),
         **_common.spread_columns(repeats),
         **_common.wall_columns(repeats),
-        **_common.judge_fidelity(next(found, {}), limits, weights),
-        "n_images": _common.count(shown),
-        "wall_s": _common.wall_s(shown),
+        **_common.judge_fidelity(fidelity, limits, weights),
+        "n_images": _common.count(median_repeat),
+        "wall_s": _common.wall_s(median_repeat),
     }
+
+
+def sentence(rows: MeasuredRows) -> str:
+    """The complete loader versus the baseline, and the step that brings most."""
+    full = rows.first(CSV, step=list(STEPS)[-1], mode="cumulative")
+    if full is None or not full["speedup_vs_baseline"]:
+        return ""
+    rungs = [
+        row
+        for row in rows[CSV]
+        if row["mode"] == "cumulative"
+        and row["step"] in STEPS
+        and is_comparable(row, full, ("step",))
+    ]
+    most = max(rungs, key=lambda row: float(row["speedup_vs_previous"] or 0))
+    step = LABELS[most["step"]].removeprefix("+ ")
+    return (
+        f"the loader prepares {rate(full)}, {factor(full['speedup_vs_baseline'])} "
+        f"{LABELS[BASELINE]}; {step} brings most of it, {factor(most['speedup_vs_previous'])}"
+    )

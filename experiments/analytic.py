@@ -20,13 +20,16 @@ from typing import Any
 
 from experiments import _accelerators, _common
 from experiments._common import Cell, Options, Plan, Record, Records, Tables, cell, mock_model
+from experiments._sentences import MeasuredRows
+from experiments._words import SHORT_SETS, percent
 from harness import provenance
 from harness.predict.analytic import feed, overlap
 from wallclock.predict import JobSetup, Machine, Pipeline, StageCosts, StepTime
 from wallclock.summary import median
 
 RANK = 155
-CSV, WALLS_CSV = "analytic.csv", "analytic-walls.csv"
+CSV = "analytic.csv"
+WALLS_CSV = "analytic-walls.csv"
 _WHERE = "corpus weights device device_kind n_images origin status reason note"
 TABLES = {
     CSV: _common.columns(
@@ -56,7 +59,9 @@ _Row = dict[str, Any]
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
     """Storage and loading of each image set, then the step."""
-    grid, recipe, mock = list[Cell](), options["recipe"], mock_model(plan)
+    recipe = options["recipe"]
+    mock = mock_model(plan)
+    grid: list[Cell] = []
     for name, corpus in plan.slices(options["images"]).items():
         for protocol in ("storage", "contention"):
             params = {**plan.params, **options[protocol]}
@@ -71,12 +76,13 @@ def tables(records: Records) -> Tables:
     """The source's rows and this machine's; the walls, those of accelerators elsewhere too."""
     if not records:
         return {}
-    of = {(record.cell.protocol, _common.image_set_of(record)): record for record in records}
+    parts = {(record.cell.protocol, _common.image_set_of(record)): record for record in records}
     rows: dict[str, list[_Row]] = {CSV: list(source_rows()), WALLS_CSV: []}
-    for image_set in dict.fromkeys(name for _, name in of if name):
-        names = (("storage", image_set), ("contention", image_set), ("step", ""))
-        if all(name in of for name in names):
-            storage, loading, step = (of[name] for name in names)
+    for image_set in dict.fromkeys(name for _, name in parts if name):
+        storage = parts.get(("storage", image_set))
+        loading = parts.get(("contention", image_set))
+        step = parts.get(("step", ""))
+        if storage and loading and step:
             walls = [
                 *_paths(storage, "storage"),
                 *_paths(loading, "transform"),
@@ -98,7 +104,8 @@ def source_rows() -> Iterator[_Row]:
         case = list(group)
         steps = {int(line["batch_size"]): float(line["step_ms"]) / 1e3 for line in case}
         for line in case:
-            size, sample = int(line["batch_size"]), 1e3 * float(line["sample_kb"])
+            size = int(line["batch_size"])
+            sample = 1e3 * float(line["sample_kb"])
             paths = ("transform", "storage", "interconnect")
             rates = {name: 1e9 * float(line[f"{name}_gb_per_s"]) / sample for name in paths}
             worker = rates["transform"] / int(line["workers"]) if line["workers"] else None
@@ -119,7 +126,8 @@ def _bounds(
     `utilization` is the source's: transform against step. `utilization_all_walls` counts every
     path. `workers_needed`: if each has a core, and none slows another.
     """
-    line, paths = StepTime.fit(steps.items()), {name: rates[name] * sample_bytes for name in rates}
+    line = StepTime.fit(steps.items())
+    paths = {name: rates[name] * sample_bytes for name in rates}
     step_s = steps.get(size) or line.batch_s(size)
     result = overlap(size, sample_bytes, paths["transform"], step_s)
     supply = feed(size * sample_bytes / step_s, **paths)
@@ -152,15 +160,13 @@ def _wall(record: Record, wall: str, what: str) -> _Row:
 def _paths(record: Record, wall: str) -> Iterator[_Row]:
     """A row for each number of readers or processes: the median pass, the slowest, the fastest."""
     values = record.values
-    found = {f"transform, processes: {n}": [rate] for n, rate in values.get("rates", {}).items()}
-    for name, passes in record.samples.items() if wall == "storage" else ():
-        n = values["n_warm" if name == "warm" else "n_loaded"]
-        what = f"storage, {name.replace('cold-', 'cold, readers: ')}"
-        found[what] = [n / ns * 1e9 for ns in passes]
-    if not found:
+    passes = _storage_rates(record) if wall == "storage" else _transform_rates(record)
+    if not passes:
         yield _wall(record, wall, wall)
-    for what, rates in found.items():
-        row, size, rate = _wall(record, wall, what), values["mean_bytes"], median(rates)
+    for what, rates in passes.items():
+        row = _wall(record, wall, what)
+        size = values["mean_bytes"]
+        rate = median(rates)
         row |= {"img_per_s": rate, "img_per_s_min": min(rates), "img_per_s_max": max(rates)}
         row |= {"kb_per_image": size / 1e3, "gb_per_s": rate * size / 1e9}
         if "cold" in what:
@@ -168,9 +174,26 @@ def _paths(record: Record, wall: str) -> Iterator[_Row]:
         yield row | {"n_images": record.cell.images.n}
 
 
+def _transform_rates(record: Record) -> dict[str, list[float]]:
+    """Images a second by number of loading processes."""
+    rates = record.values.get("rates", {})
+    return {f"transform, processes: {n}": [rate] for n, rate in rates.items()}
+
+
+def _storage_rates(record: Record) -> dict[str, list[float]]:
+    """Images a second of each pass, by number of readers."""
+    passes = {}
+    for name, samples in record.samples.items():
+        n = record.values["n_warm" if name == "warm" else "n_loaded"]
+        what = f"storage, {name.replace('cold-', 'cold, readers: ')}"
+        passes[what] = [n / ns * 1e9 for ns in samples]
+    return passes
+
+
 def _device(step: Record, loading: Record) -> Iterator[_Row]:
     """The copy to the device and the forward pass, each at its fastest batch size."""
-    on_host, copied = step.cell.recipe.device == "cpu", _PIXEL_BYTES * step.cell.model.input_px**2
+    on_host = step.cell.recipe.device == "cpu"
+    copied = _PIXEL_BYTES * step.cell.model.input_px**2
     for wall, stage in (("interconnect", "h2d"), ("accelerator", "forward")):
         row = _wall(step, wall, f"{wall}: {stage}")
         row |= {"image_set": _common.image_set_of(loading), "corpus": loading.cell.images.label}
@@ -199,9 +222,9 @@ def _sweep(walls: Sequence[_Row], loading: Record, step: Record) -> Iterator[_Ro
     row |= {"weights": step.cell.model.weights, "n_images": loading.cell.images.n}
     row["note"] = _SHARES_CORES if shares else ""
     # Of the storage the fastest cold pass: what is in memory was on the disk before.
-    own = [wall for wall in walls if wall.get("img_per_s") and wall["what"] != "storage, warm"]
-    own.sort(key=lambda wall: wall["img_per_s"])
-    fastest = {wall["wall"]: wall["img_per_s"] for wall in own}
+    cold = [wall for wall in walls if wall.get("img_per_s") and wall["what"] != "storage, warm"]
+    cold.sort(key=lambda wall: wall["img_per_s"])
+    fastest = {wall["wall"]: wall["img_per_s"] for wall in cold}
     paths = {name: fastest[name] for name in ("storage", "interconnect") if name in fastest}
     mean, rates = loading.values["mean_bytes"], loading.values["rates"]
     times = _times(step, "forward")
@@ -219,12 +242,15 @@ def _elsewhere(loading: Record) -> Iterator[_Row]:
     `utilization` is this machine's transform, one process a core, over the lower estimate: an upper
     bound.
     """
-    rates, cores = loading.values["rates"], str(loading.environment["machine"]["cores"])
-    for name, one in _accelerators.load().items():
-        (low, high), origin = one.rates("fp16"), "paper" if name == "T4" else "predicted"
-        pcie = 1e9 * one.pcie_gb_per_s / (_PIXEL_BYTES * loading.cell.model.input_px**2)
+    rates = loading.values["rates"]
+    cores = str(loading.environment["machine"]["cores"])
+    for name, accelerator in _accelerators.load().items():
+        low, high = accelerator.rates("fp16")
+        origin = "paper" if name == "T4" else "predicted"
+        pixel_bytes = _PIXEL_BYTES * loading.cell.model.input_px**2
+        pcie = 1e9 * accelerator.pcie_gb_per_s / pixel_bytes
         row = _wall(loading, ELSEWHERE, f"{name}, {origin}")
-        row |= {name: getattr(one, name) for name in (*_CITED, "source", "note")}
+        row |= {name: getattr(accelerator, name) for name in (*_CITED, "source", "note")}
         row |= {"img_per_s": low, "img_per_s_min": low, "img_per_s_max": high, "origin": origin}
         row |= {"utilization": min(1.0, rates[cores] / low), "pcie_img_per_s": pcie}
         yield row | {"workers_needed": math.ceil(low / rates["1"])}
@@ -233,3 +259,15 @@ def _elsewhere(loading: Record) -> Iterator[_Row]:
 def _read(name: str) -> list[dict[str, str]]:
     with (provenance.ROOT / "data" / "paper" / name).open(encoding="utf-8", newline="") as handle:
         return list(csv.DictReader(handle))
+
+
+def sentence(rows: MeasuredRows) -> str:
+    """How busy what is prepared here would keep the first accelerator that is not here."""
+    row = rows.first(WALLS_CSV, wall=ELSEWHERE)
+    if row is None:
+        return ""
+    accelerator, _, _ = row["what"].partition(",")
+    return (
+        f"by formula, not end to end: {SHORT_SETS[row['image_set']]} prepared here keep a "
+        f"{accelerator} busy {percent(row['utilization'])} of the time, at most"
+    )

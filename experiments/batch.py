@@ -6,11 +6,13 @@ smallest batch within 2 % of the best rate. `latency_bound_ms` names a bound on 
 image; `largest_in_bound` marks the largest batch whose 99th percentile is under it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from experiments import _common, _end_to_end
 from experiments._common import Cell, Options, Plan, Records, Row, Tables
+from experiments._sentences import MeasuredRows, TableRow, best_versus_first, mock_note
+from experiments._words import digits
 
 RANK = 120
 CSV = "batch-sweep.csv"
@@ -41,22 +43,44 @@ def tables(records: Records) -> Tables:
     bound = next(filter(None, bounds), None)
     for row in rows:
         row |= {"knee": None, "latency_bound_ms": bound, "largest_in_bound": None}
-    measured = sorted((row for row in rows if row["status"] == "ok"), key=_by("batch_size"))
+    measured = [row for row in rows if row["status"] == "ok"]
+    measured.sort(key=lambda row: _number(row, "batch_size"))
     if len(measured) > 1:
-        rate = _by("img_per_s")
-        best = max(map(rate, measured))
-        _mark(measured, "knee", [row for row in measured if rate(row) >= _NEAR_BEST * best][:1])
+        near_best = _NEAR_BEST * max(_number(row, "img_per_s") for row in measured)
+        _mark(measured, "knee", [r for r in measured if _number(r, "img_per_s") >= near_best][:1])
     timed = [row for row in measured if row["latency_p99_ms"] is not None]
     if bound is not None:
-        p99 = _by("latency_p99_ms")
-        _mark(timed, "largest_in_bound", [row for row in timed if p99(row) < bound][-1:])
+        within = [row for row in timed if _number(row, "latency_p99_ms") < bound]
+        _mark(timed, "largest_in_bound", within[-1:])
     return {CSV: rows}
 
 
-def _by(column: str) -> Callable[[Row], float]:
-    return lambda row: float(str(row[column]))
+def _number(row: Row, column: str) -> float:
+    return float(str(row[column]))
 
 
 def _mark(rows: Sequence[Row], column: str, chosen: Sequence[Row]) -> None:
     for row in rows:
         row[column] = row in chosen
+
+
+def sentence(rows: MeasuredRows) -> str:
+    """The knee, and the largest batch within the bound on latency that the user named."""
+    knee = rows.first(CSV, knee="yes")
+    if knee is None:
+        return best_versus_first(rows, TABLES)
+    near = f"batch {knee['batch_size']} is the smallest within 2 % of the best rate"
+    return f"{near}{mock_note(knee)}{_latency(knee, rows)}"
+
+
+def _latency(knee: TableRow, rows: MeasuredRows) -> str:
+    """The clause on latency: under the bound that the user named, else at the knee."""
+    bound, p99 = knee["latency_bound_ms"], knee["latency_p99_ms"]
+    if not bound:
+        return f", with {digits(p99)} ms of latency at p99" if p99 else ""
+    largest = rows.first(CSV, largest_in_bound="yes")
+    if largest is None:
+        return f"; no batch is known to be under {digits(bound)} ms at p99"
+    size = largest["batch_size"]
+    ms = digits(largest["latency_p99_ms"])
+    return f"; batch {size} is the largest under {digits(bound)} ms at p99 ({ms} ms)"

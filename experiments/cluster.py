@@ -37,6 +37,8 @@ from experiments._common import (
     cell,
     mock_model,
 )
+from experiments._sentences import MeasuredRows
+from experiments._words import SHORT_SETS, percent
 from harness import provenance
 from harness.spec import Slice
 from harness.systems import SYSTEMS
@@ -44,20 +46,29 @@ from wallclock.errors import check_name
 from wallclock.summary import median
 
 ON_REQUEST = True
-CSV, KILLS_CSV, PUBLISHED_CSV = "cluster.csv", "cluster-kills.csv", "cluster-published.csv"
+CSV = "cluster.csv"
+KILLS_CSV = "cluster-kills.csv"
+PUBLISHED_CSV = "cluster-published.csv"
 _SHARED = _common.columns("system image_set corpus device device_kind cores")
 _END = _common.columns("library settings origin status reason")
 _MIXED = _common.columns("rows_lost damaged_delivered aborted")
 COLUMNS = _common.columns(
-    *(_SHARED, "batch_size n_images repeats"),
+    _SHARED,
+    "batch_size n_images repeats",
     "img_per_s img_per_s_min img_per_s_max img_per_s_per_core",
     "share_of_ours share_of_ours_min share_of_ours_max startup_s job_s stored_kb_per_image",
-    *("peak_memory_mib", _common.FIDELITY_COLUMNS, "damaged", _MIXED),
-    *("errored_rows_lost errored_aborted median_kb median_megapixels", _END),
+    "peak_memory_mib",
+    _common.FIDELITY_COLUMNS,
+    "damaged",
+    _MIXED,
+    "errored_rows_lost errored_aborted median_kb median_megapixels",
+    _END,
 )
 KILLS_COLUMNS = _common.columns(
-    *(_SHARED, "victim n_images rounds job_s lost_s lost_s_max rows_once_share"),
-    *("missing doubled different aborted", _END),
+    _SHARED,
+    "victim n_images rounds job_s lost_s lost_s_max rows_once_share",
+    "missing doubled different aborted",
+    _END,
 )
 PUBLISHED_COLUMNS = _common.columns(
     "system published job image_set nodes instance vcpus gpus usd_per_hour n_images seconds",
@@ -98,19 +109,25 @@ def _cell(
     changes: Mapping[str, Any] | None = None,
     repeat: int = 0,
 ) -> Cell:
-    system, n = SYSTEMS[name], options["images"][corpus.image_set]
-    if system.own and what == "job":
+    system = SYSTEMS[name]
+    n = options["images"][corpus.image_set]
+    if system.is_ours and what == "job":
         n *= options["own_factor"]
     params = {
-        **{**plan.params, "system": name, "n": n, "damaged": 0},
-        **{"fidelity": dict(options["fidelity"]), "installed": system.installed()},
-        **{"object_store_mib": options["object_store_mib"], **(changes or {})},
+        **plan.params,
+        "system": name,
+        "n": n,
+        "damaged": 0,
+        "fidelity": dict(options["fidelity"]),
+        "installed": system.installed(),
+        "object_store_mib": options["object_store_mib"],
+        **(changes or {}),
     }
-    protocol, size = what if what in ("killed", "scaled") else "cluster", params.pop("batch", 0)
-    recipe = Recipe(name, batch_size=size or options["batch_size"][corpus.image_set])
-    new = cell(
-        plan, "cluster", protocol, f"{name}-{what}", recipe, corpus, repeat=repeat, params=params
-    )
+    batch_size = params.pop("batch", 0) or options["batch_size"][corpus.image_set]
+    recipe = Recipe(name, batch_size=batch_size)
+    protocol = what if what in ("killed", "scaled") else "cluster"
+    label = f"{name}-{what}"
+    new = cell(plan, "cluster", protocol, label, recipe, corpus, repeat=repeat, params=params)
     return replace(new, model=mock_model(plan))
 
 
@@ -136,14 +153,14 @@ def tables(records: Records) -> Tables:
     killed: list[Row] = []
     mixed: dict[object, Record] = {}
     for repeats in _common.groups(records).values():
-        one = repeats[0]
-        params = one.cell.params
-        if one.cell.protocol == "killed":
-            killed += _kill_rows(one)
-        elif one.cell.protocol == "scaled":
+        first = repeats[0]
+        params = first.cell.params
+        if first.cell.protocol == "killed":
+            killed += _kill_rows(first)
+        elif first.cell.protocol == "scaled":
             continue  # of `fleet`
         elif params["damaged"]:
-            mixed[params["system"], one.cell.images.image_set] = one
+            mixed[params["system"], first.cell.images.image_set] = first
         else:
             row = _common.new_row(repeats, COLUMNS) | {"system": params["system"]}
             rows.append(_common.complete(row | {"gate": "not checked"}, repeats, _measured))
@@ -157,13 +174,15 @@ def tables(records: Records) -> Tables:
 
 
 def _measured(repeats: Records) -> Row:
-    shown = _common.median_repeat(repeats, _common.seconds_an_image)
-    values, measured = shown.values, _common.measured(repeats)
-    row = _common.value_columns(shown, "library", "settings", "cores", "n_images", "job_s")
+    median_repeat = _common.median_repeat(repeats, _common.seconds_an_image)
+    values = median_repeat.values
+    measured = _common.measured(repeats)
+    rate = median([_common.rate(record) for record in measured])
+    row = _common.value_columns(median_repeat, "library", "settings", "cores", "n_images", "job_s")
     row |= _common.spread_columns(repeats)
-    row["img_per_s_per_core"] = median([_common.rate(one) for one in measured]) / values["cores"]
-    row["startup_s"] = median([one.values["startup_s"] for one in measured])
-    row["peak_memory_mib"] = max(one.values["peak_memory_mib"] for one in measured)
+    row["img_per_s_per_core"] = rate / values["cores"]
+    row["startup_s"] = median([record.values["startup_s"] for record in measured])
+    row["peak_memory_mib"] = max(record.values["peak_memory_mib"] for record in measured)
     if "stored_bytes" in values:
         row["stored_kb_per_image"] = values["stored_bytes"] / values["n_images"] / 1e3
     for record in measured:
@@ -186,28 +205,40 @@ def _mixed_columns(values: Mapping[str, Any]) -> Row:
 
 def _compare(row: Row, ours: Row) -> None:
     """Add the share of our rate, and its range over all pairs of repeats."""
-    ends = (("", "", ""), ("_min", "_min", "_max"), ("_max", "_max", "_min"))
-    for name, of, over in ends:
-        rate, base = row.get(f"img_per_s{of}"), ours.get(f"img_per_s{over}")
+    for end, opposite in (("", ""), ("_min", "_max"), ("_max", "_min")):
+        rate = row.get(f"img_per_s{end}")
+        base = ours.get(f"img_per_s{opposite}")
         if isinstance(rate, float) and isinstance(base, float):
-            row[f"share_of_ours{name}"] = rate / base
+            row[f"share_of_ours{end}"] = rate / base
 
 
 def _kill_rows(record: Record) -> list[Row]:
-    params, values = record.cell.params, record.values
+    params = record.cell.params
+    values = record.values
     row = _common.new_row([record], KILLS_COLUMNS) | {"system": params["system"]}
     if not record.ok:
         return [row | {"victim": victim} for victim in SYSTEMS[params["system"]].victims]
-    found = []
-    for victim, kills in values["kills"].items():
-        wrong = sum(kills[name] for name in ("missing", "doubled", "different"))
-        total, lost_s = values["n_images"] * kills["attempts"], kills["lost_s"]
-        new = row | {name: kills[name] for name in ("rounds", "missing", "doubled", "different")}
-        new |= {"victim": victim, "n_images": values["n_images"], "cores": values["cores"]}
-        new |= {"job_s": values["job_s"], "lost_s_max": max(lost_s, default=None)}
-        new |= {"lost_s": median(lost_s) if lost_s else None, "rows_once_share": 1 - wrong / total}
-        found.append(new | {"aborted": "; ".join(dict.fromkeys(kills["aborted"])) or "no"})
-    return found
+    shared = row | {name: values[name] for name in ("n_images", "cores", "job_s")}
+    return [shared | _kill_columns(victim, values) for victim in values["kills"]]
+
+
+def _kill_columns(victim: str, values: Mapping[str, Any]) -> Row:
+    """What was lost where that victim was killed."""
+    kills = values["kills"][victim]
+    wrong = kills["missing"] + kills["doubled"] + kills["different"]
+    total = values["n_images"] * kills["attempts"]
+    lost_s = kills["lost_s"]
+    return {
+        "victim": victim,
+        "rounds": kills["rounds"],
+        "lost_s": median(lost_s) if lost_s else None,
+        "lost_s_max": max(lost_s, default=None),
+        "rows_once_share": 1 - wrong / total,
+        "missing": kills["missing"],
+        "doubled": kills["doubled"],
+        "different": kills["different"],
+        "aborted": "; ".join(dict.fromkeys(kills["aborted"])) or "no",
+    }
 
 
 def _published() -> list[Row]:
@@ -221,8 +252,10 @@ def _published() -> list[Row]:
 
 
 def _rates(line: Mapping[str, str]) -> Row:
-    rate, nodes = float(line["n_images"]) / float(line["seconds"]), int(line["nodes"])
-    vcpus, gpus = nodes * int(line["vcpus"]), nodes * int(line["gpus"])
+    rate = float(line["n_images"]) / float(line["seconds"])
+    nodes = int(line["nodes"])
+    vcpus = nodes * int(line["vcpus"])
+    gpus = nodes * int(line["gpus"])
     row: Row = {"img_per_s": rate, "img_per_s_per_vcpu": rate / vcpus, "status": "ok"}
     if gpus:
         row["img_per_s_per_gpu"] = rate / gpus
@@ -233,11 +266,30 @@ def _rates(line: Mapping[str, str]) -> Row:
 
 def _beside(row: Row) -> Row:
     """One of our rows as a row of the published ones: of this machine, without a GPU."""
-    names = ("image_set", "n_images", "img_per_s", "origin", "status")
     return {
         **dict.fromkeys(PUBLISHED_COLUMNS),
-        **{name: row[name] for name in names},
-        **{"system": row["system"], "nodes": 1, "instance": row["device"], "vcpus": row["cores"]},
-        **{"job": "mock model, generated images", "gpus": 0, "note": row["reason"]},
+        "system": row["system"],
+        "job": "mock model, generated images",
+        "image_set": row["image_set"],
+        "nodes": 1,
+        "instance": row["device"],
+        "vcpus": row["cores"],
+        "gpus": 0,
+        "n_images": row["n_images"],
+        "img_per_s": row["img_per_s"],
         "img_per_s_per_vcpu": row.get("img_per_s_per_core"),
+        "origin": row["origin"],
+        "note": row["reason"],
+        "status": row["status"],
     }
+
+
+def sentence(rows: MeasuredRows) -> str:
+    """What Ray Data prepares by its own guide, as a share of ours on Ray Data."""
+    row = rows.first(CSV, system="ray-images")
+    if row is None:
+        return ""
+    return (
+        f"Ray Data as its guide has it prepares {percent(row['share_of_ours'])} of what "
+        f"wallclock does on Ray Data, on {SHORT_SETS[row['image_set']]}"
+    )

@@ -6,6 +6,8 @@ and resize, small images. One row.
 
 from experiments import _common, serial
 from experiments._common import Cell, Options, Plan, Records, Tables, cell
+from experiments._sentences import MeasuredRows, rate
+from experiments._words import percent
 
 RANK = 50
 QUICK = True
@@ -26,6 +28,17 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
 
 def tables(records: Records) -> Tables:
     """One row."""
-    repeats = _common.groups(records, "serial").values()
-    rows = [(_common.new_row(of_one, COLUMNS), of_one) for of_one in repeats]
-    return {CSV: [_common.complete(*row, _common.stage_columns) for row in rows]}
+    rows = [
+        _common.complete(_common.new_row(repeats, COLUMNS), repeats, _common.stage_columns)
+        for repeats in _common.groups(records, "serial").values()
+    ]
+    return {CSV: rows}
+
+
+def sentence(rows: MeasuredRows) -> str:
+    """The rate of one thread, and how much of its time is the forward pass."""
+    row = rows.first(CSV)
+    if row is None:
+        return ""
+    share = percent(row["forward_share"])
+    return f"one CPU thread embeds {rate(row)}; forward takes {share} of the time"

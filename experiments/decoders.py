@@ -17,16 +17,15 @@ it.
 import math
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from experiments import _common
-from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell
+from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
 from harness import provenance
-from harness.decoders import DECODERS, LIBRARY_OF
-from harness.engines import third_party
+from harness.decoders import DECODERS, LIBRARY_OF, installed
 from wallclock.summary import median
 
 RANK = 20
+SENTENCE_RANK = 8
 QUICK = True
 CSV = "decoder-comparison.csv"
 COLUMNS = _common.columns(
@@ -56,26 +55,37 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
         grid.append(cell(plan, "decoders", "agreement", label, base, sample, params=limits))
         for repeat in plan.repeats("decoders"):
             for name in options["decoders"] or DECODERS:
-                recipe, label = replace(base, name=name, decoder=name), f"{name}-{image_set}"
+                recipe = replace(base, name=name, decoder=name)
+                label = f"{name}-{image_set}"
                 params = plan.params
                 if DECODERS[name].optional:
-                    params["installed"] = third_party.installed(LIBRARY_OF[name])
-                new = partial(cell, plan, "decoders", corpus=corpus, repeat=repeat)
-                grid.append(new("decode", label, recipe, params=params))
+                    params["installed"] = installed(name)
+                new = partial(cell, plan, "decoders", repeat=repeat)
+                grid.append(new("decode", label, recipe, corpus, params=params))
                 if name in (inside["decoders"] or DECODERS) and repeat < inside["repeats"]:
-                    size = inside["batch_size"][image_set]
-                    recipe = replace(recipe, **_dataloader(), batch_size=size)
-                    more = {"seconds": plan.settings.loader_seconds, "stages": ["decode"]}
-                    new = partial(new, corpus=few, params={**params, **more})
-                    grid.append(new("loading", f"{label}-dataloader", recipe))
+                    recipe = _in_dataloader(recipe, inside["batch_size"][image_set])
+                    label = f"{label}-dataloader"
+                    params = {
+                        **params,
+                        "seconds": plan.settings.loader_seconds,
+                        "stages": ["decode"],
+                    }
+                    grid.append(new("loading", label, recipe, few, params=params))
     return grid
 
 
-def _dataloader() -> dict[str, Any]:
-    """The choices of a recipe in which decoding is most of a DataLoader's work."""
-    choices = {"engine": "dataloader", "workers": provenance.machine()["cores"]}
-    pixels = {"resizer": "torch", "interpolation": "bilinear", "normalize_on": "device"}
-    return {**choices, **pixels, "dct_scale": "full"}
+def _in_dataloader(recipe: Recipe, batch_size: int) -> Recipe:
+    """The recipe with choices by which decoding is most of a DataLoader's work."""
+    return replace(
+        recipe,
+        engine="dataloader",
+        workers=provenance.machine()["cores"],
+        batch_size=batch_size,
+        resizer="torch",
+        interpolation="bilinear",
+        normalize_on="device",
+        dct_scale="full",
+    )
 
 
 def tables(records: Records) -> Tables:
@@ -133,24 +143,24 @@ def _row(repeats: Records, records: Records) -> Row:
     decoder = repeats[0].cell.recipe.decoder
     version = repeats[0].environment["versions"].get(LIBRARY_OF[decoder], "")
     library = "libjpeg-turbo" if DECODERS[decoder].codec else LIBRARY_OF[decoder]
-    installed = repeats[0].cell.params.get("installed")
+    optional = repeats[0].cell.params.get("installed")
     row = _common.new_row(repeats, COLUMNS)
     row["context"] = _CONTEXTS[repeats[0].cell.protocol]
-    row["library"] = installed or f"{library} {version}".strip()
+    row["library"] = optional or f"{library} {version}".strip()
     row |= _gate(records, decoder, repeats[0].cell.images.image_set)
     wrong = "its pixels are not Pillow's" if row["gate"] == "failed" else ""
     return _common.complete(row, repeats, _measured, wrong)
 
 
 def _measured(repeats: Records) -> Row:
-    shown = _common.median_repeat(repeats, partial(_common.mean_ms, samples="decode"))
-    row = _common.value_columns(shown, "page_faults_per_image") | _common.timing_columns(
-        repeats, "decode", (50, 90)
-    )
-    row["n_buffers"] = len(shown.samples["decode"])
-    if shown.cell.protocol == "loading":
+    decode_ms = partial(_common.mean_ms, samples="decode")
+    median_repeat = _common.median_repeat(repeats, decode_ms)
+    row = _common.value_columns(median_repeat, "page_faults_per_image")
+    row |= _common.timing_columns(repeats, "decode", (50, 90))
+    row["n_buffers"] = len(median_repeat.samples["decode"])
+    if median_repeat.cell.protocol == "loading":
         return row | {"img_per_s": 1e3 / _median_ms(repeats)}
-    rate = shown.values["megapixels"] / shown.seconds_in("decode")
+    rate = median_repeat.values["megapixels"] / median_repeat.seconds_in("decode")
     return row | {"megapixels_per_s": rate}
 
 

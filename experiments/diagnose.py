@@ -14,13 +14,24 @@ the images are predicted from loading real copies of the sample.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from math import ceil
+from operator import itemgetter
 from typing import Any
 
 from experiments import _accelerators, _common
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
 from experiments._costs import Costs, NoCostsError, step_recipes, worker_count
+from experiments._diagnosis import (
+    ELSEWHERE,
+    bottleneck_of,
+    device_name,
+    first_fix,
+    is_elsewhere,
+    without_fix,
+)
 from experiments._end_to_end import WRONG_VECTORS, judge_sink
 from experiments._fixes import ADVICE, Scenario, cold, loaders, scenarios
+from experiments._sentences import MeasuredRows, ratio
+from experiments._words import factor
 from harness import provenance
 from harness.corpora import copies
 from harness.corpora.manifest import Item
@@ -29,6 +40,7 @@ from wallclock.errors import UserError, check_name
 from wallclock.predict import Pipeline
 
 ON_REQUEST = True
+SENTENCE_RANK = 1
 STAGES_CSV = "diagnosis.csv"
 IMAGES_CSV = "diagnosis-images.csv"
 PREDICTIONS_CSV = "diagnosis-predictions.csv"
@@ -55,8 +67,6 @@ TABLES = {
     ),
 }
 
-#: How the device of a box ends that is not here.
-ELSEWHERE = ", not here"
 #: A smaller speedup does nothing for its stage.
 _MIN_SPEEDUP = 1.005
 #: The storage is slow if it leaves less of the rate.
@@ -68,39 +78,45 @@ _LEAST_SHARE = 1 / 6
 def cells(plan: Plan, options: Options) -> list[Cell]:
     """The images; loading, batch transfer and steps; with `prove`, every prediction end to end."""
     elsewhere = _elsewhere(plan, options)
-    recipe, device = options["recipe"], options["recipe"].device
+    recipe = options["recipe"]
+    device = recipe.device
     corpus = plan.sample(options["images"])
     there = replace(recipe, device="cuda") if elsewhere else recipe
     cores = elsewhere.get("cores", provenance.machine()["cores"])
     sound = plan.manifest(corpus).valid
     planned = scenarios(options, there, cores, _worthwhile(options, sound))
-    planned += [] if elsewhere else cold(recipe, cores)
+    if not elsewhere:
+        planned += cold(recipe, cores)
     share = max(_LEAST_SHARE, min(1.0, len(sound) / options["images"][corpus.image_set]))
 
-    def one(protocol: str, label: str, of: Recipe, params: Options, kind: str = "") -> Cell:
-        params, of = {**plan.params, **params}, replace(of, device=device)
+    def new(protocol: str, label: str, timed: Recipe, params: Options, kind: str = "") -> Cell:
+        params = {**plan.params, **params}
         images = plan.copies(corpus, kind) if kind else corpus
-        return cell(plan, "diagnose", protocol, label, of, images, params=params)
+        timed = replace(timed, device=device)
+        return cell(plan, "diagnose", protocol, label, timed, images, params=params)
 
     # The tables are made from records alone: the first cell carries the scenarios.
     described = {"setups": [asdict(scenario) for scenario in planned], "elsewhere": elsewhere}
-    grid = [one("image_stats", "images", recipe, described)]
+    grid = [new("image_stats", "images", recipe, described)]
     for loader in loaders(planned):
-        params, label = _reduced(options["loading"], share), f"loading-{loader.recipe.name}"
-        grid.append(one("contention", label, loader.recipe, params, loader.copies))
+        params = _reduced(options["loading"], share)
+        label = f"loading-{loader.recipe.name}"
+        grid.append(new("contention", label, loader.recipe, params, loader.copies))
     for kind in sorted({scenario.copies for scenario in planned} - {""}):
         params = {**_reduced(options["loading"], share), "copies": kind}
-        grid.append(one("copies", f"copies-{kind}", recipe, params))
+        grid.append(new("copies", f"copies-{kind}", recipe, params))
     transfer = _reduced(options["batch_transfer"], share)
-    grid.append(one("batch_transfer", "batch_transfer", recipe, transfer))
+    grid.append(new("batch_transfer", "batch_transfer", recipe, transfer))
     if elsewhere:
         counted = replace(recipe, name="step-flops", dtype="fp32", normalize_on="host")
-        return [*grid, one("step", counted.name, counted, options["step_elsewhere"])]
-    counts = sorted({1, *(worker_count(one.recipe, cores) for one in planned if one.cold)} - {0})
-    grid.append(one("storage", "storage", recipe, {**options["storage"], "readers": counts}))
+        return [*grid, new("step", counted.name, counted, options["step_elsewhere"])]
+    counts = {worker_count(scenario.recipe, cores) for scenario in planned if scenario.cold}
+    readers = sorted({1, *counts} - {0})
+    grid.append(new("storage", "storage", recipe, {**options["storage"], "readers": readers}))
     step = {name: options["step"][name][device] for name in ("batch_sizes", "batches", "seconds")}
-    dtypes, sized = dict.fromkeys(one.recipe.dtype for one in planned), _reduced(step, share)
-    grid += [one("step", timed.name, timed, sized) for timed in step_recipes(recipe, dtypes)]
+    step = dict(_reduced(step, share))
+    dtypes = dict.fromkeys(scenario.recipe.dtype for scenario in planned)
+    grid += [new("step", timed.name, timed, step) for timed in step_recipes(recipe, dtypes)]
     proved = [scenario for scenario in planned if options["prove"] and not scenario.cold]
     return grid + _proofs(plan, options, proved)
 
@@ -122,20 +138,25 @@ def is_slow(predictions: Sequence[Mapping[str, object]]) -> bool:
 
 def _proofs(plan: Plan, options: Options, proved: Sequence[Scenario]) -> list[Cell]:
     device = options["recipe"].device
-    counts, grid = dict.fromkeys(options["images"], options["prove_images"][device]), []
+    counts = dict.fromkeys(options["images"], options["prove_images"][device])
+    grid = []
     for scenario in proved:
-        proof, recipe = plan.sample(counts), replace(scenario.recipe, device=device)
-        images = plan.copies(proof, scenario.copies) if scenario.copies else proof
-        params = {**plan.params, **({"page_cache": "cold"} if scenario.cold else {})}
-        args = (plan, "diagnose", "throughput", recipe.name, recipe, images)
-        grid.append(cell(*args, params=params))
+        recipe = replace(scenario.recipe, device=device)
+        images = plan.sample(counts)
+        if scenario.copies:
+            images = plan.copies(images, scenario.copies)
+        params = plan.params
+        if scenario.cold:
+            params = {**params, "page_cache": "cold"}
+        new = cell(plan, "diagnose", "throughput", recipe.name, recipe, images, params=params)
+        grid.append(new)
     return grid
 
 
 def _worthwhile(options: Options, sound: Sequence[Item]) -> list[str]:
     """The kinds of copies that replace enough of these images."""
     least = options["copies"] if len(sound) >= options["copies_from"] else {}
-    counts = {kind: sum(copies.replaced(kind, item) for item in sound) for kind in least}
+    counts = {kind: sum(copies.is_replaced(kind, item) for item in sound) for kind in least}
     return [kind for kind, count in counts.items() if count and count >= least[kind] * len(sound)]
 
 
@@ -151,14 +172,12 @@ def _elsewhere(plan: Plan, options: Options) -> dict[str, Any]:
         raise UserError(f"a proof runs on this machine, not on a {name}: leave out one of the two")
     if plan.settings.model.weights == "none":
         raise UserError(f"a mock model has a time of its own: name a network for the {name}")
-    there, cost = _accelerators.load()[name], plan.settings.cost
+    there = _accelerators.load()[name]
+    cost = plan.settings.cost
     cores = options["accelerator_cores"] or there.vcpus
-    known = cost.usd_per_hour if (name, cores) == (cost.device, there.vcpus) else None
-    price = (
-        known
-        if options["accelerator_usd_per_hour"] is None
-        else options["accelerator_usd_per_hour"]
-    )
+    price = options["accelerator_usd_per_hour"]
+    if price is None and (name, cores) == (cost.device, there.vcpus):
+        price = cost.usd_per_hour
     return {"accelerator": name, "cores": cores, "usd_per_hour": price}
 
 
@@ -178,7 +197,8 @@ def tables(records: Records) -> Tables:
     if described is None:
         return {}
     planned = [Scenario.from_json(plain) for plain in described.cell.params["setups"]]
-    costs, predicted = Costs(records), list[Row]()
+    costs = Costs(records)
+    predicted: list[Row] = []
     for scenario in planned:
         row = _new_row(described, PREDICTIONS_CSV) | {"kind": scenario.kind, "origin": "predicted"}
         row |= {name: getattr(scenario.recipe, name) for name in _CHOICES}
@@ -188,8 +208,7 @@ def tables(records: Records) -> Tables:
         except NoCostsError as error:
             predicted.append(row | {"status": "unavailable", "reason": str(error)})
             continue
-        before = predicted[-1 if scenario.cold and predicted[-1]["kind"] == "cold" else 0 :]
-        row |= _prediction(expected, before[0] if before else {})
+        row |= _prediction(expected, _base_of(scenario, predicted))
         row["usd_per_million"] = _usd_per_million(described, row)
         if scenario.copies:
             row["fix_cost"] = _cost_of_copies(scenario.copies, records, predicted[0], row)
@@ -199,6 +218,15 @@ def tables(records: Records) -> Tables:
         IMAGES_CSV: [_images(described)],
         PREDICTIONS_CSV: predicted,
     }
+
+
+def _base_of(scenario: Scenario, predicted: Sequence[Row]) -> Row:
+    """What a scenario's speedup is over: the present recipe; of a second cold one, the first."""
+    if not predicted:
+        return {}
+    if scenario.cold and predicted[-1]["kind"] == "cold":
+        return predicted[-1]
+    return predicted[0]
 
 
 def _new_row(described: Record, csv: str) -> Row:
@@ -218,8 +246,8 @@ def _pipelines(costs: Costs, described: Record, scenario: Scenario) -> list[Pipe
     if scenario.cold:
         cell = replace(cell, params={**cell.params, "page_cache": "cold"})
     if there := described.cell.params.get("elsewhere"):
-        one = _accelerators.load()[there["accelerator"]]
-        return _accelerators.pipelines(costs, cell, one, there["cores"])
+        accelerator = _accelerators.load()[there["accelerator"]]
+        return _accelerators.pipelines(costs, cell, accelerator, there["cores"])
     return [costs.pipeline(cell)]
 
 
@@ -228,17 +256,19 @@ def _cost_of_copies(kind: str, records: Records, present: Row, row: Row) -> str:
     made = next((r for r in records if r.ok and r.cell.params.get("copies") == kind), None)
     if made is None:
         return "a copy of the images"
-    values, cores = made.values, made.environment["machine"]["cores"]
+    values = made.values
+    cores = made.environment["machine"]["cores"]
     ms = _common.mean_ms(made, "encode")
-    kb, before = values["mean_bytes"] / 1e3, values["mean_bytes_before"] / 1e3
-    kept = f"{kb:.3g} kB instead of {before:.3g}, {ms:.3g} ms of CPU to make, "
-    kept += f"{values['psnr_db']:.0f} dB"
-    rates = [float(str(one["predicted_img_per_s"])) for one in (present, row)]
-    saved = 1 / rates[0] - 1 / rates[1]
-    if saved <= 0:
-        return kept
-    runs = ceil(values["share"] * ms / 1e3 / cores / saved)
-    return f"{kept}; pays after {runs:,} more run{'s' * (runs > 1)}"
+    kb, kb_before = values["mean_bytes"] / 1e3, values["mean_bytes_before"] / 1e3
+    size = f"{kb:.3g} kB instead of {kb_before:.3g}"
+    price = f"{size}, {ms:.3g} ms of CPU to make, {values['psnr_db']:.0f} dB"
+    now_s = 1 / float(str(present["predicted_img_per_s"]))
+    then_s = 1 / float(str(row["predicted_img_per_s"]))
+    saved_s = now_s - then_s
+    if saved_s <= 0:
+        return price
+    runs = ceil(values["share"] * ms / 1e3 / cores / saved_s)
+    return f"{price}; pays after {runs:,} more {'run' if runs == 1 else 'runs'}"
 
 
 def _usd_per_million(described: Record, row: Row) -> float | None:
@@ -255,7 +285,8 @@ def _stages(
         base |= {name: predicted[0][name] for name in ("status", "reason")}
         return [base | {"stage": stage} for stage in STAGES]
     pipeline = _pipelines(costs, described, planned[0])[0]
-    seconds, bottleneck = pipeline.stage_seconds(), pipeline.bottleneck_stage()
+    seconds = pipeline.stage_seconds()
+    bottleneck = pipeline.bottleneck_stage()
     rows = []
     for stage in STAGES:
         fix, cost, speedup = _best_fix(stage, planned, predicted)
@@ -276,21 +307,26 @@ def _best_fix(
         if (scenario.kind, scenario.faithful, row["status"]) == ("alone", True, "ok")
         and stage in scenario.stages
     ]
-    speedup, cost, title = max(candidates, key=lambda found: found[0], default=(0.0, "", ""))
+    speedup, cost, title = max(candidates, key=itemgetter(0), default=(0.0, "", ""))
     if speedup < _MIN_SPEEDUP:
         return (*ADVICE[stage], None)
     return title, cost, speedup
 
 
 def _images(described: Record) -> Row:
-    values, stats = described.values, described.values["image_stats"]
-    formats = sorted(values["formats"].items(), key=lambda pair: -pair[1])
+    values = described.values
+    stats = values["image_stats"]
+    formats = sorted(values["formats"].items(), key=itemgetter(1), reverse=True)
     shares = [f"{100 * count / values['n_sound']:.0f} % {name}" for name, count in formats]
     return _new_row(described, IMAGES_CSV) | {
         "source": "yours",
-        **{f"median_{name}": stats[f"{name}_p50"] for name in ("kb", "megapixels", "longest_px")},
-        **{f"p90_{name}": stats[f"{name}_p90"] for name in ("kb", "megapixels")},
-        **{name: stats[f"{name}_p50"] for name in ("bytes_per_pixel", "brightness")},
+        "median_kb": stats["kb_p50"],
+        "p90_kb": stats["kb_p90"],
+        "median_megapixels": stats["megapixels_p50"],
+        "p90_megapixels": stats["megapixels_p90"],
+        "bytes_per_pixel": stats["bytes_per_pixel_p50"],
+        "median_longest_px": stats["longest_px_p50"],
+        "brightness": stats["brightness_p50"],
         "formats": ", ".join(shares),
     }
 
@@ -315,21 +351,43 @@ def _prediction(pipelines: Sequence[Pipeline], present: Row) -> Row:
 
 def _proof(recipe: Recipe, row: Row, records: Records) -> Row:
     """What the recipe measured end to end, if it has run."""
-    for record in records:
-        if record.cell.protocol == "throughput" and record.cell.label == recipe.name:
-            if not record.ok:
-                return {"status": record.status, "reason": record.reason}
-            if fault := judge_sink(record):
-                reason = f"{WRONG_VECTORS} ({fault}): no time counts"
-                return {"status": "gate failed", "reason": reason}
-            rate, others = _common.rate(record), record.values["telemetry"].get("other_cores")
-            low, predicted, high = (
-                float(str(row[f"{name}_img_per_s"])) for name in ("low", "predicted", "high")
-            )
-            return {
-                "measured_img_per_s": rate,
-                "error": predicted / rate - 1,
-                "within_interval": low <= rate <= high,
-                "other_cores": sum(others) / len(others) if others else None,
-            }
-    return {}
+    record = next(
+        (
+            record
+            for record in records
+            if (record.cell.protocol, record.cell.label) == ("throughput", recipe.name)
+        ),
+        None,
+    )
+    if record is None:
+        return {}
+    if not record.ok:
+        return {"status": record.status, "reason": record.reason}
+    if fault := judge_sink(record):
+        return {"status": "gate failed", "reason": f"{WRONG_VECTORS} ({fault}): no time counts"}
+    rate = _common.rate(record)
+    others = record.values["telemetry"].get("other_cores")
+    low, high = float(str(row["low_img_per_s"])), float(str(row["high_img_per_s"]))
+    return {
+        "measured_img_per_s": rate,
+        "error": float(str(row["predicted_img_per_s"])) / rate - 1,
+        "within_interval": low <= rate <= high,
+        "other_cores": sum(others) / len(others) if others else None,
+    }
+
+
+def sentence(rows: MeasuredRows) -> str:
+    """The fix to begin with; without one, what takes the time."""
+    stages, predictions = rows[STAGES_CSV], rows[PREDICTIONS_CSV]
+    if not stages or not rows[IMAGES_CSV]:
+        return ""
+    fix = first_fix(predictions)
+    if fix is None:
+        return without_fix(bottleneck_of(stages))
+    where = f", on a {device_name(fix)}" if is_elsewhere(fix) else ""
+    text = f"fix first{where}: {fix['fix']}, {factor(fix['predicted_speedup'])} predicted"
+    column = "measured_img_per_s"
+    present = rows.first(PREDICTIONS_CSV, kind="present")
+    if present is None or not present[column] or not fix[column]:
+        return text
+    return f"{text}, {ratio(fix, present, column)} measured"

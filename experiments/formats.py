@@ -9,9 +9,12 @@ at the same size: of the same quality, or of a middle one where there is none.
 """
 
 from dataclasses import replace
+from functools import partial
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell
+from experiments._sentences import MeasuredRows, is_comparable
+from experiments._words import factor
 from harness.decoders import DECODERS
 
 RANK = 35
@@ -30,8 +33,9 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     """Each decoder at full size and at a reduced one, repeated."""
     base = plan.recipe(engine="serial", workers=0, device="cpu", batch_size=1)
     corpus = plan.sample(options["images"])
-    qualities = options["qualities"].items()
-    encodings = [f"{name}-{one}" if one else name for name, q in qualities for one in q or [""]]
+    encodings = []
+    for name, qualities in options["qualities"].items():
+        encodings += [f"{name}-{quality}" for quality in qualities] or [name]
     jpegs = [key for key in encodings if key.startswith("jpeg")]
     grid = []
     for repeat in plan.repeats("formats"):
@@ -51,25 +55,27 @@ def tables(records: Records) -> Tables:
     for repeats in _common.groups(records, "formats").values():
         alike = [_row(repeats, key) for key in repeats[0].cell.params["encodings"]]
         base = {row["quality"]: row["mean_ms"] for row in alike if row["variant"] == "baseline"}
+        middle = [*base.values()][len(base) // 2] if base else None
         for row in alike:
-            first = base.get(row["quality"], [*base.values(), None][len(base) // 2])
-            if first and row["mean_ms"]:
-                row["time_vs_baseline"] = float(str(row["mean_ms"])) / float(str(first))
+            base_ms = base.get(row["quality"], middle)
+            if base_ms and row["mean_ms"]:
+                row["time_vs_baseline"] = float(str(row["mean_ms"])) / float(str(base_ms))
         rows += alike
     return {CSV: rows}
 
 
 def _row(repeats: Records, key: str) -> Row:
-    repeats = [_of(record, key) for record in repeats]
+    repeats = [_with_encoding(record, key) for record in repeats]
     name, _, quality = key.partition("-")
     format, _, variant = name.partition("_")
-    reduced = " reduced" * (repeats[0].cell.recipe.dct_scale == "auto")
-    row = _common.new_row(repeats, COLUMNS) | {"what": key + reduced, "format": format}
+    is_reduced = repeats[0].cell.recipe.dct_scale == "auto"
+    row = _common.new_row(repeats, COLUMNS)
+    row |= {"what": f"{key} reduced" if is_reduced else key, "format": format}
     row |= {"variant": variant, "quality": quality}
-    return _common.complete(row, repeats, lambda repeats: _measured(repeats, key))
+    return _common.complete(row, repeats, partial(_measured, key=key))
 
 
-def _of(record: Record, key: str) -> Record:
+def _with_encoding(record: Record, key: str) -> Record:
     """The record as one of a single encoding."""
     if reason := record.values.get("unavailable", {}).get(key):
         return replace(record, status="unavailable", reason=reason)
@@ -77,7 +83,19 @@ def _of(record: Record, key: str) -> Record:
 
 
 def _measured(repeats: Records, key: str) -> Row:
-    row, values = _common.timing_columns(repeats, "decode", (50, 90)), repeats[0].values
+    row = _common.timing_columns(repeats, "decode", (50, 90))
+    values = repeats[0].values
     row |= {name: values[name] for name in ("n_images", "median_megapixels")}
     row |= {"median_kb": values["kb"][key], "psnr_db": values["psnr_db"][key]}
     return row | {"img_per_s": 1e3 / float(str(row["mean_ms"]))}
+
+
+def sentence(rows: MeasuredRows) -> str:
+    """What a progressive file costs, versus a baseline one of the same quality."""
+    cells = {"quality": "85", "decoder": "simplejpeg", "dct_scale": "auto"}
+    row = rows.first(CSV, variant="progressive", **cells)
+    base = rows.first(CSV, variant="baseline", **cells)
+    # Where that quality was not encoded as baseline, the column is against another quality.
+    if row is None or base is None or not is_comparable(row, base, ("what", "variant")):
+        return ""
+    return f"progressive costs {factor(row['time_vs_baseline'])} a baseline JPEG at reduced size"

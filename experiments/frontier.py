@@ -20,12 +20,15 @@ from itertools import product
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
+from experiments._sentences import MeasuredRows, is_comparable, passed, rate, ratio
+from experiments._words import Labels
 from harness import provenance
 from harness.engines import third_party
 from harness.spec import Slice
 from wallclock.errors import check_name
 
 RANK = 130
+SENTENCE_RANK = 2
 CSV = "frontier.csv"
 COLUMNS = _common.columns(
     "system variant library settings image_set subset corpus weights device device_kind cores",
@@ -37,8 +40,27 @@ COLUMNS = _common.columns(
 )
 TABLES = {CSV: COLUMNS}
 
+#: Values of a record that are columns as they are.
+_VALUES = (
+    "library",
+    "settings",
+    "cores",
+    "n_unique",
+    "startup_s",
+    "other_cores",
+    "progressive_share",
+)
 #: This suite's own systems, and the numbers of workers a core that each is measured with.
-_OWN: Mapping[str, Sequence[int]] = {"baseline": (1, 4), "paper": (1, 4), "ours": (1,)}
+_OUR_SYSTEMS: Mapping[str, Sequence[int]] = {"baseline": (1, 4), "paper": (1, 4), "ours": (1,)}
+#: What the systems are called.
+LABELS = Labels(
+    {
+        "ours": "wallclock (threads)",
+        "paper": "the paper's recipe",
+        "baseline": "the paper's baseline",
+        **{name: loader.label for name, loader in third_party.LOADERS.items()},
+    }
+)
 #: Of round one: a batch of every worker so many times, at least.
 _SEARCH_BURSTS = 3
 #: Cells shorter than this are a smoke test's: no network in each.
@@ -61,17 +83,19 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
 
 def second_round(plan: Plan, options: Options, records: Records) -> list[Cell]:
     """The best of each system in round one that ran, in full; of subsets the same."""
-    chosen = {
-        (*key[:-1], best)
-        for key, rows in _by_row(records, search=True).items()
-        if rows[best := _best(rows)]["status"] == "ok"
-    }
+    chosen = set()
+    for key, rows in _by_row(records, search=True).items():
+        best = _best(rows)
+        if rows[best]["status"] == "ok":
+            chosen.add((*key[:-1], best))
     grid = _grid(plan, options) if chosen else []
     return _repeated(plan, [full for full in grid if (*_key(full)[:-1], _setup(full)) in chosen])
 
 
 def _repeated(plan: Plan, grid: Sequence[Cell]) -> list[Cell]:
-    return [replace(one, repeat=repeat) for repeat in plan.repeats("frontier") for one in grid]
+    return [
+        replace(planned, repeat=repeat) for repeat in plan.repeats("frontier") for planned in grid
+    ]
 
 
 def _grid(plan: Plan, options: Options) -> list[Cell]:
@@ -110,23 +134,26 @@ def _grid(plan: Plan, options: Options) -> list[Cell]:
 def _systems(options: Options) -> list[tuple[str, str, Options]]:
     """Each system with each of its variants, under each setup that it has."""
     loaders = third_party.LOADERS
-    names = options["systems"] or [*loaders, *_OWN]
+    names = options["systems"] or [*loaders, *_OUR_SYSTEMS]
     every = options["all_variants"]
     systems = []
     for name in names:
-        check_name(name, [*loaders, *_OWN], "system")
+        check_name(name, [*loaders, *_OUR_SYSTEMS], "system")
         variants = loaders[name].variants if name in loaders else ("",)
-        per_core = loaders[name].workers_per_core if name in loaders else _OWN[name]
-        setups = [one for one in options["setups"] if one["workers_per_core"] in per_core]
+        per_core = loaders[name].workers_per_core if name in loaders else _OUR_SYSTEMS[name]
+        setups = [s for s in options["setups"] if s["workers_per_core"] in per_core]
         chosen = product(variants, setups) if every else [(variants[0], setups[0])]
         systems += [(name, variant, setup) for variant, setup in chosen]
     return systems
 
 
 def _setup_words(variant: str, setup: Options) -> str:
-    many, keeps = setup["workers_per_core"] > 1, setup["allocator"] == "keep"
-    workers = f"{setup['workers_per_core']} workers a core" if many else ""
-    return ", ".join(filter(None, (variant, workers, "allocator=keep" if keeps else "")))
+    words = [variant] if variant else []
+    if setup["workers_per_core"] > 1:
+        words.append(f"{setup['workers_per_core']} workers a core")
+    if setup["allocator"] == "keep":
+        words.append("allocator=keep")
+    return ", ".join(words)
 
 
 def _subsets(plan: Plan, corpus: Slice, options: Options) -> list[str]:
@@ -152,24 +179,31 @@ def _recipe(options: Options, name: str, workers_per_core: int) -> Recipe:
 
 def tables(records: Records) -> Tables:
     """One row per system, image set and subset."""
-    first, full = (_by_row(records, search) for search in (True, False))
+    searched = _by_row(records, search=True)
+    full = _by_row(records, search=False)
     # Round two may have ended early.
-    rows = {key: _row(of, first.get(key, of)) for key, of in (first | full).items()}
-    for (system, *same), row in rows.items():
-        panel = {name: other for (name, *where), other in rows.items() if where == same}
-        others = {f"speedup_vs_{name}": panel.get(name, {}) for name in ("pil", "paper")}
-        passing = [row for name, row in panel.items() if name != system and _passes(row)]
-        others["speedup_vs_next"] = max(passing, key=_rate_of, default={})
-        if _rate_of(row):
-            row |= {name: _rate_of(row) / _rate_of(o) for name, o in others.items() if _rate_of(o)}
+    rows = {
+        key: _row(variants, searched.get(key, variants))
+        for key, variants in (searched | full).items()
+    }
+    for (system, *images), row in rows.items():
+        panel = {name: other for (name, *where), other in rows.items() if where == images}
+        passing = [other for name, other in panel.items() if name != system and _passes(other)]
+        rivals = {
+            "next": max(passing, key=_rate_of, default={}),
+            "pil": panel.get("pil", {}),
+            "paper": panel.get("paper", {}),
+        }
+        for name, rival in rivals.items():
+            if _rate_of(row) and _rate_of(rival):
+                row[f"speedup_vs_{name}"] = _rate_of(row) / _rate_of(rival)
     return {CSV: list(rows.values())}
 
 
 def _key(cell: Cell) -> tuple[str, ...]:
     """What a row is of: the system, then the images, their subset last."""
-    images = cell.images
-    of_images = images.kind, images.image_set, images.digest
-    return cell.params["system"], *of_images, cell.params["subset"]
+    images, params = cell.images, cell.params
+    return params["system"], images.kind, images.image_set, images.digest, params["subset"]
 
 
 def _setup(cell: Cell) -> str:
@@ -181,8 +215,8 @@ def _by_row(records: Records, search: bool) -> dict[tuple[str, ...], dict[str, R
     grouped: dict[tuple[str, ...], dict[str, list[Record]]] = {}
     for record in records:
         if ("search" in record.cell.params) == search:
-            of_row = grouped.setdefault(_key(record.cell), {})
-            of_row.setdefault(_setup(record.cell), []).append(record)
+            by_setup = grouped.setdefault(_key(record.cell), {})
+            by_setup.setdefault(_setup(record.cell), []).append(record)
     return {
         key: {name: _variant_row(name, repeats) for name, repeats in variants.items()}
         for key, variants in grouped.items()
@@ -202,9 +236,12 @@ def _row(rows: Mapping[str, Row], searched: Mapping[str, Row]) -> Row:
 
 def _best(rows: Mapping[str, Row]) -> str:
     """The fastest whose pixels pass; of those that do not, the fastest."""
-    return max(
-        rows, key=lambda at: (_passes(rows[at]), rows[at]["status"] == "ok", _rate_of(rows[at]))
-    )
+
+    def merit(name: str) -> tuple[bool, bool, float]:
+        row = rows[name]
+        return _passes(row), row["status"] == "ok", _rate_of(row)
+
+    return max(rows, key=merit)
 
 
 def _variant_row(variant: str, repeats: Records) -> Row:
@@ -226,14 +263,33 @@ def _rate_of(row: Row) -> float:
 
 
 def _measured(repeats: Records) -> Row:
-    shown = _common.median_repeat(repeats, _common.seconds_an_image)
-    names = ("library", "settings", "cores", "n_unique", "startup_s", "other_cores")
-    row = _common.value_columns(shown, *names, "progressive_share")
+    median_repeat = _common.median_repeat(repeats, _common.seconds_an_image)
+    row = _common.value_columns(median_repeat, *_VALUES)
     row |= _common.wall_columns(repeats)
-    row |= {"n_images": _common.count(shown), "wall_s": _common.wall_s(shown)}
+    row |= {"n_images": _common.count(median_repeat), "wall_s": _common.wall_s(median_repeat)}
     row |= _common.spread_columns(repeats)
     for record in repeats:
         if "fidelity" in record.values:
             limits, weights = record.cell.params["fidelity"], record.cell.model.weights
             return row | _common.judge_fidelity(record.values["fidelity"], limits, weights)
     return row
+
+
+def sentence(rows: MeasuredRows) -> str:
+    """Versus the next fastest whose pixels pass, the paper's recipe, and DataLoader + PIL."""
+    ours = rows.first(CSV, system="ours")
+    if ours is None:
+        return ""
+    others = {
+        row["system"]: row
+        for row in rows[CSV]
+        if row["system"] != "ours" and is_comparable(row, ours, ("system", "variant"))
+    }
+    names = {}
+    if passing := passed(others.values()):
+        fastest = max(passing, key=lambda row: float(row["img_per_s"]))["system"]
+        names[fastest] = f"the next fastest whose pixels pass ({LABELS[fastest]})"
+    for name in ("paper", "pil"):
+        names.setdefault(name, LABELS[name])
+    versus = [f"{ratio(ours, others[name])} {names[name]}" for name in names if name in others]
+    return f"ours prepares {rate(ours)} on {ours['cores']} cores: {', '.join(versus)}"

@@ -19,29 +19,52 @@ grows as long as requests arrive.
 from dataclasses import replace
 
 from experiments import _common
-from experiments._common import Cell, Options, Plan, Recipe, Records, Row, Tables, cell, mock_model
+from experiments._common import (
+    Cell,
+    Options,
+    Plan,
+    Recipe,
+    Record,
+    Records,
+    Row,
+    Tables,
+    cell,
+    mock_model,
+)
+from experiments._sentences import MeasuredRows
+from experiments._words import digits, factor
 from harness.predict import ladder as predicted
 from harness.spec import Slice
 from wallclock.summary import median
 
 ON_REQUEST = True
-CSV, LATENCY_CSV = "ladder.csv", "ladder-latency.csv"
+CSV = "ladder.csv"
+LATENCY_CSV = "ladder-latency.csv"
 _SHARED = _common.columns("setup rung duty image_set corpus device device_kind cores")
 _COSTS = _common.columns(
     "cpu_cores cpu_ms_per_request bed_ms_per_request peak_memory_mib redeliveries wasted_share",
     "kb_per_request origin status reason",
 )
 COLUMNS = _common.columns(
-    *("what", _SHARED, "services workers batch_size n_images repeats"),
+    "what",
+    _SHARED,
+    "services workers batch_size n_images repeats",
     "requests_per_s requests_per_s_min requests_per_s_max predicted_per_s error source_per_s",
-    *("speedup_vs_previous speedup_vs_rung_1", _COSTS),
+    "speedup_vs_previous speedup_vs_rung_1",
+    _COSTS,
 )
 LATENCY_COLUMNS = _common.columns(
-    *("what", _SHARED, "share offered_per_s arrived_per_s requests_per_s n_images repeats"),
-    *(_common.LATENCY_COLUMNS, "bound within_bound keeps_up knee late_ms", _COSTS),
+    "what",
+    _SHARED,
+    "share offered_per_s arrived_per_s requests_per_s n_images repeats",
+    _common.LATENCY_COLUMNS,
+    "bound within_bound keeps_up knee late_ms",
+    _COSTS,
 )
 TABLES = {CSV: COLUMNS, LATENCY_CSV: LATENCY_COLUMNS}
-MOCK, BOX = "mock S3", "this box"
+#: Setups.
+MOCK = "mock S3"
+BOX = "this box"
 _RUNGS = (1, 2, 3, 4, 5)
 #: Warm-ups and passes are whole batches of rung 4, so that a pass begins and ends with one.
 _WHOLE = predicted.BATCH
@@ -73,7 +96,7 @@ def second_round(plan: Plan, options: Options, records: Records) -> list[Cell]:
     for repeats in _common.groups(records, "ladder").values():
         params = repeats[0].cell.params
         if _is_capacity(params, options) and _common.measured(repeats):
-            capacity = median([_common.rate(one) for one in _common.measured(repeats)])
+            capacity = median([_common.rate(record) for record in _common.measured(repeats)])
             for share in options["latency"]["shares"]:
                 offered = float(f"{share * capacity:.3g}")
                 grid.append(
@@ -108,19 +131,35 @@ def _on_mock(
     if rung == 5:
         step, preprocess_s = parts.device, preprocess_s + parts.host_s
     rate = offered or predicted.rate(rung, parts, batch=batch)
-    times = {"step_ms": 1e3 * step.fixed_s, "step_ms_per_image": 1e3 * step.per_image_s}
-    times |= {"preprocess_ms": 1e3 * preprocess_s}
-    workers = {"workers": predicted.VCPUS, "batch": batch}
-    service = {**options["serve"], "module": options["mock_module"], **workers, **times}
+    times = {
+        "step_ms": 1e3 * step.fixed_s,
+        "step_ms_per_image": 1e3 * step.per_image_s,
+        "preprocess_ms": 1e3 * preprocess_s,
+    }
+    service = {
+        **options["serve"],
+        "module": options["mock_module"],
+        "workers": predicted.VCPUS,
+        "batch": batch,
+        **times,
+    }
     seconds = options["latency" if offered else "full"]["seconds"]
     params = {
         **_params(plan, rung, rate, seconds, _LEAST if offered else 2),
-        **{"setup": MOCK, "duty": duty, "share": share, "rate": offered},
-        **{"download_ms": 1e3 * parts.download_s, "callback_ms": options["callback_ms"]},
-        **{"preprocess_ms": times["preprocess_ms"], "bound": options["latency"]["bound"]},
-        **{"serve": service if rung == 5 else {}, "services": 1},
+        "setup": MOCK,
+        "duty": duty,
+        "share": share,
+        "rate": offered,
+        "download_ms": 1e3 * parts.download_s,
+        "callback_ms": options["callback_ms"],
+        "preprocess_ms": times["preprocess_ms"],
+        "bound": options["latency"]["bound"],
+        "serve": service if rung == 5 else {},
+        "services": 1,
     }
-    name = f"rung-{rung}" + (f"-duty-{duty:.2g}" if duty != options["duty"][0] else "")
+    name = f"rung-{rung}"
+    if duty != options["duty"][0]:
+        name += f"-duty-{duty:.2g}"
     label = f"{name}-at-{share:g}" if offered else name
     recipe = Recipe(name, workers=predicted.VCPUS, batch_size=batch)
     model = mock_model(plan, times["step_ms"], times["step_ms_per_image"])
@@ -135,8 +174,13 @@ def _on_box(plan: Plan, options: Options, corpus: Slice, rung: int, repeat: int)
     service = options["serve"] | {"model": "null", "batch": batch}
     params = {
         **_params(plan, rung, rate, options["full"]["seconds"]),
-        **{"setup": BOX, "duty": 0.0, "share": 0.0, "rate": 0.0},
-        **dict.fromkeys(("download_ms", "callback_ms", "preprocess_ms"), 0.0),
+        "setup": BOX,
+        "duty": 0.0,
+        "share": 0.0,
+        "rate": 0.0,
+        "download_ms": 0.0,
+        "callback_ms": 0.0,
+        "preprocess_ms": 0.0,
         "serve": service if rung == 5 else {},
         "services": options["box_services"] if rung == 5 else 1,
     }
@@ -160,10 +204,12 @@ def tables(records: Records) -> Tables:
     rows: list[Row] = []
     arrivals: list[Row] = []
     for repeats in _common.groups(records, "ladder").values():
-        full = not repeats[0].cell.params["rate"]
-        row = _new_row(repeats, COLUMNS if full else LATENCY_COLUMNS)
-        measure = _measured if full else _at_rate
-        (rows if full else arrivals).append(_common.complete(row, repeats, measure))
+        if repeats[0].cell.params["rate"]:
+            row = _new_row(repeats, LATENCY_COLUMNS)
+            arrivals.append(_common.complete(row, repeats, _at_rate))
+        else:
+            row = _new_row(repeats, COLUMNS)
+            rows.append(_common.complete(row, repeats, _measured))
     for row in rows:
         _compare(row, {other["rung"]: other for other in rows if _alike(other, row)})
     for rung in dict.fromkeys(row["rung"] for row in arrivals):
@@ -172,19 +218,20 @@ def tables(records: Records) -> Tables:
 
 
 def _new_row(repeats: Records, columns: tuple[str, ...]) -> Row:
-    one = repeats[0].cell
-    params, on_mock = one.params, one.params["setup"] == MOCK
+    timed = repeats[0].cell
+    params = timed.params
+    on_mock = params["setup"] == MOCK
     row = _common.new_row(repeats, columns)
-    row |= {"what": one.label, "setup": params["setup"], "rung": params["rung"]}
+    row |= {"what": timed.label, "setup": params["setup"], "rung": params["rung"]}
     if on_mock:
         row |= {"device": MOCK, "device_kind": "mock"}
         row["duty"] = params["duty"] if params["rung"] == 5 else None
     if columns is LATENCY_COLUMNS:
         return row | {"share": params["share"], "offered_per_s": params["rate"]}
-    row["batch_size"] = one.recipe.batch_size if params["rung"] in (4, 5) else 1
+    row["batch_size"] = timed.recipe.batch_size if params["rung"] in (4, 5) else 1
     if on_mock:
         parts = predicted.parts(params["callback_ms"] / 1e3, params["duty"])
-        size = one.recipe.batch_size
+        size = timed.recipe.batch_size
         row["predicted_per_s"] = predicted.rate(params["rung"], parts, batch=size)
         row["source_per_s"] = dict(enumerate(predicted.PRINTED, start=1)).get(params["rung"])
     return row
@@ -193,12 +240,10 @@ def _new_row(repeats: Records, columns: tuple[str, ...]) -> Row:
 def _measured(repeats: Records) -> Row:
     measured = _common.measured(repeats)
     rates = [_common.rate(record) for record in measured]
-    row: Row = {
+    return {
         "services": measured[0].values["services"],
         "repeats": len(rates),
         "requests_per_s": median(rates),
-    }
-    return row | {
         "requests_per_s_min": min(rates),
         "requests_per_s_max": max(rates),
         **_costs(repeats),
@@ -206,24 +251,36 @@ def _measured(repeats: Records) -> Row:
 
 
 def _at_rate(repeats: Records) -> Row:
-    shown = _common.median_repeat(repeats, lambda one: max(one.samples["latency"]))
-    row = _common.percentile_columns(shown, "latency") | {"bound": shown.cell.params["bound"]}
-    row |= {"repeats": len(_common.measured(repeats)), "late_ms": 1e3 * shown.values["late_s"]}
-    row["arrived_per_s"] = shown.values["arrived_per_s"]
-    return row | {"requests_per_s": _common.rate(shown), **_costs(repeats)}
+    median_repeat = _common.median_repeat(repeats, _longest_latency)
+    return {
+        "arrived_per_s": median_repeat.values["arrived_per_s"],
+        "requests_per_s": _common.rate(median_repeat),
+        "repeats": len(_common.measured(repeats)),
+        **_common.percentile_columns(median_repeat, "latency"),
+        "bound": median_repeat.cell.params["bound"],
+        "late_ms": 1e3 * median_repeat.values["late_s"],
+        **_costs(repeats),
+    }
+
+
+def _longest_latency(record: Record) -> float:
+    return max(record.samples["latency"])
 
 
 def _costs(repeats: Records) -> Row:
-    shown = _common.median_repeat(repeats, _common.seconds_an_image)
-    values, n, sent = shown.values, _common.count(shown), shown.values["n_requests"]
-    measured = _common.measured(repeats)
+    median_repeat = _common.median_repeat(repeats, _common.seconds_an_image)
+    values = median_repeat.values
+    n = _common.count(median_repeat)
+    sent = values["n_requests"]
+    measured = [record.values for record in _common.measured(repeats)]
     return {
-        **{"n_images": n, "cores": values["cores"]},
-        "cpu_cores": values["cpu_s"] / _common.wall_s(shown),
+        "n_images": n,
+        "cores": values["cores"],
+        "cpu_cores": values["cpu_s"] / _common.wall_s(median_repeat),
         "cpu_ms_per_request": 1e3 * values["cpu_s"] / n,
         "bed_ms_per_request": 1e3 * values["bed_cpu_s"] / sent,
-        "peak_memory_mib": max(one.values["peak_memory_mib"] for one in measured),
-        "redeliveries": max(one.values["redeliveries"] for one in measured),
+        "peak_memory_mib": max(repeat["peak_memory_mib"] for repeat in measured),
+        "redeliveries": max(repeat["redeliveries"] for repeat in measured),
         "wasted_share": values["wasted"] / sent,
         "kb_per_request": values["image_bytes"] / sent / 1e3,
     }
@@ -250,10 +307,27 @@ def _compare(row: Row, rungs: dict[object, Row]) -> None:
 
 def _mark(series: list[Row]) -> None:
     """Mark the rates of one rung at which the bound holds and it keeps up, and the highest."""
-    p99 = [float(str(row["latency_p99_ms"])) for row in series]
-    for row, latency in zip(series, p99, strict=True):
-        row["within_bound"] = latency <= float(str(row["bound"])) * p99[0]
-        answered, arrived = (float(str(row[f"{name}_per_s"])) for name in ("requests", "arrived"))
-        row |= {"keeps_up": answered >= _KEPT_UP * arrived, "knee": False}
-    if held := [row for row in series if row["within_bound"] and row["keeps_up"]]:
-        max(held, key=lambda row: float(str(row["offered_per_s"])))["knee"] = True
+    for row in series:
+        limit_ms = _number(row, "bound") * _number(series[0], "latency_p99_ms")
+        least_per_s = _KEPT_UP * _number(row, "arrived_per_s")
+        row["within_bound"] = _number(row, "latency_p99_ms") <= limit_ms
+        row["keeps_up"] = _number(row, "requests_per_s") >= least_per_s
+        row["knee"] = False
+    if sustained := [row for row in series if row["within_bound"] and row["keeps_up"]]:
+        highest = max(sustained, key=lambda row: _number(row, "offered_per_s"))
+        highest["knee"] = True
+
+
+def _number(row: Row, column: str) -> float:
+    return float(str(row[column]))
+
+
+def sentence(rows: MeasuredRows) -> str:
+    """The service on the mock, versus the rung below it."""
+    row = rows.first(CSV, setup=MOCK, what="rung-5")
+    if row is None:
+        return ""
+    return (
+        f"on {row['setup']} the service answers {digits(row['requests_per_s'])} requests a "
+        f"second, {factor(row['speedup_vs_previous'])} rung 4"
+    )

@@ -11,10 +11,13 @@ from dataclasses import replace
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Records, Tables, cell
+from experiments._sentences import MeasuredRows
+from experiments._words import percent
 from wallclock.summary import median
 
 RANK = 170
-LAYERS_CSV, OPERATORS_CSV = "layers.csv", "operators.csv"
+LAYERS_CSV = "layers.csv"
+OPERATORS_CSV = "operators.csv"
 _SHARED = _common.columns(
     "model corpus weights device device_kind dtype batch_size forward_ms profiled_ms",
     "origin status reason",
@@ -50,3 +53,9 @@ def tables(records: Records) -> Tables:
         csv: [{**measured, "share": measured["ms"] / total_ms, **shared} for measured in rows]
         for csv, rows in ((LAYERS_CSV, record.values["modules"]), (OPERATORS_CSV, top))
     }
+
+
+def sentence(rows: MeasuredRows) -> str:
+    """The operator that takes longest."""
+    row = rows.first(OPERATORS_CSV)
+    return f"{row['operator']} takes {percent(row['share'])} of the forward pass" if row else ""

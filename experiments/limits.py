@@ -17,9 +17,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Recipe, Records, Row, Tables, cell, mock_model
+from experiments._sentences import MeasuredRows
+from experiments._sentences import rate as rate_in_words
+from experiments._words import percent
 from harness.spec import Slice
 from wallclock.recipe import ModelSpec
 
@@ -36,8 +40,10 @@ TABLES = {CSV: COLUMNS}
 
 #: Ceiling → the stage it limits. `synthetic` spans several; `decode_memory` is decode_files' part.
 _STAGES = {
-    **{"decode_files": "decode and resize", "engine": "the loader itself"},
-    **{"forward": "forward", "h2d": "h2d"},
+    "decode_files": "decode and resize",
+    "engine": "the loader itself",
+    "forward": "forward",
+    "h2d": "h2d",
 }
 _WITH_MODEL = ("forward", "synthetic", "end_to_end")
 #: So much faster from memory, and reading is what limits decode.
@@ -62,7 +68,8 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
             if "optimized" in options["recipes"]:
                 paper = replace(options["optimized"], batch_size=ours.batch_size, dtype=ours.dtype)
                 wanted = ("decode_files", "forward", "end_to_end")
-                grid += [one for one in new(paper, models[-1:]) if one.params["what"] in wanted]
+                candidates = new(paper, models[-1:])
+                grid += [planned for planned in candidates if planned.params["what"] in wanted]
     return grid
 
 
@@ -78,27 +85,27 @@ def _cells(
     plan: Plan, corpus: Slice, repeat: int, load_ms: float, recipe: Recipe, models: list[ModelSpec]
 ) -> Iterator[Cell]:
     seconds = plan.settings.loader_seconds
-    new = partial(cell, plan, "limits", recipe=recipe, corpus=corpus, repeat=repeat)
+    new_cell = partial(cell, plan, "limits", recipe=recipe, corpus=corpus, repeat=repeat)
 
-    def one(protocol: str, what: str, model: ModelSpec, **params: object) -> Cell:
+    def new(protocol: str, what: str, model: ModelSpec, **params: object) -> Cell:
         label = f"{what}-{recipe.name}"
         if what in _WITH_MODEL:
             mock_ms = f"{model.service_ms_per_image:g}ms"
             label += f"-{mock_ms if model.weights == 'none' else model.name}"
         params |= {**plan.params, "seconds": seconds, "allocator": "keep", "what": what}
-        return new(protocol, label, model=model, params=params)
+        return new_cell(protocol, label, model=model, params=params)
 
     for what in ("decode_files", "decode_memory", "engine", "h2d"):
-        yield one("ceiling", what, models[0], kind=what)
-    yield one("loading", "loader", models[0])
+        yield new("ceiling", what, models[0], kind=what)
+    yield new("loading", "loader", models[0])
     for model in models:
         for what in ("forward", "synthetic"):
-            yield one("ceiling", what, model, kind=what)
+            yield new("ceiling", what, model, kind=what)
         # Enough for `seconds`, and for work in progress at either end to be negligible.
         ms = max(model.service_ms_per_image, load_ms)
         timed = math.ceil(seconds * 1e3 / ms / recipe.batch_size)
         batches = max(timed, _ROUNDS * recipe.workers)
-        yield one("throughput", "end_to_end", model, batches=batches)
+        yield new("throughput", "end_to_end", model, batches=batches)
 
 
 def tables(records: Records) -> Tables:
@@ -121,41 +128,67 @@ def _row(repeats: Records) -> Row:
 
 
 def _measured(repeats: Records) -> Row:
-    shown = _common.median_repeat(repeats, _common.seconds_an_image)
-    row = _common.value_columns(shown, "n_unique") | _common.spread_columns(repeats)
-    row |= {"n_images": _common.count(shown), "wall_s": _common.wall_s(shown)}
-    row |= _common.percentile_columns(shown, "latency")
-    if cores := shown.values.get("core_img_per_s"):
+    median_repeat = _common.median_repeat(repeats, _common.seconds_an_image)
+    row = _common.value_columns(median_repeat, "n_unique") | _common.spread_columns(repeats)
+    row |= {"n_images": _common.count(median_repeat), "wall_s": _common.wall_s(median_repeat)}
+    row |= _common.percentile_columns(median_repeat, "latency")
+    if cores := median_repeat.values.get("core_img_per_s"):
         row |= {"core_img_per_s_min": min(cores), "core_img_per_s_max": max(cores)}
     return row
 
 
 def _efficiency(row: Row, rows: Sequence[Row]) -> Row:
     """The rate over the lowest ceiling of the stages that the row contains, and that stage."""
-    same = ("recipe", "image_set", "status")
-    with_model = (*same, "service_ms_per_image")
-    ceilings = {
-        str(other["what"]): _rates(other)
-        for other in rows
-        for names in [with_model if other["what"] in _WITH_MODEL else same]
-        if all(other[name] == row[name] for name in names)
-    }
+    ceilings = {str(other["what"]): _rates(other) for other in rows if _is_alike(other, row)}
     contained = ("decode_files", "engine") if row["what"] == "loader" else tuple(_STAGES)
     present = [name for name in contained if name in ceilings]
     if not present:
         return {}
     lowest = min(present, key=lambda name: ceilings[name])
-    (ceiling, _, ceiling_max), (rate, rate_min, _) = ceilings[lowest], _rates(row)
-    from_memory, *_ = ceilings.get("decode_memory", (0.0,))
-    reads = lowest == "decode_files" and from_memory > _READ_BOUND * ceiling
-    found: Row = {"ceiling_img_per_s": ceiling, "efficiency": rate / ceiling}
-    if rate > ceiling:
-        apart = rate_min > ceiling_max and row["repeats"] != 1
-        why = "the ceiling is not one" if apart else "within the spread of the repeats"
-        found["reason"] = f"above its ceiling: {why}"
-    return found | {"limited_by": "read" if reads else _STAGES[lowest]}
+    ceiling, rate = ceilings[lowest], _rates(row)
+    limited_by = _STAGES[lowest]
+    from_memory = ceilings.get("decode_memory", _NO_RATES).median
+    if lowest == "decode_files" and from_memory > _READ_BOUND * ceiling.median:
+        limited_by = "read"
+    columns: Row = {
+        "ceiling_img_per_s": ceiling.median,
+        "efficiency": rate.median / ceiling.median,
+        "limited_by": limited_by,
+    }
+    if rate.median > ceiling.median:
+        is_apart = rate.low > ceiling.high and row["repeats"] != 1
+        why = "the ceiling is not one" if is_apart else "within the spread of the repeats"
+        columns["reason"] = f"above its ceiling: {why}"
+    return columns
 
 
-def _rates(row: Row) -> tuple[float, ...]:
+def _is_alike(ceiling: Row, row: Row) -> bool:
+    """Whether a ceiling is one of the row's: of its recipe and images, and of its model."""
+    names = ["recipe", "image_set", "status"]
+    if ceiling["what"] in _WITH_MODEL:
+        names.append("service_ms_per_image")
+    return all(ceiling[name] == row[name] for name in names)
+
+
+class _Rates(NamedTuple):
     """Images a second: the median repeat's, the lowest and the highest."""
-    return tuple(float(str(row[f"img_per_s{end}"])) for end in ("", "_min", "_max"))
+
+    median: float
+    low: float
+    high: float
+
+
+_NO_RATES = _Rates(0.0, 0.0, 0.0)
+
+
+def _rates(row: Row) -> _Rates:
+    return _Rates(*(float(str(row[f"img_per_s{end}"])) for end in ("", "_min", "_max")))
+
+
+def sentence(rows: MeasuredRows) -> str:
+    """How near the loader alone comes to its lowest ceiling."""
+    row = rows.first(CSV, what="loader")
+    if row is None:
+        return ""
+    share = percent(row["efficiency"])
+    return f"the loader prepares {rate_in_words(row)}, {share} of its ceiling"

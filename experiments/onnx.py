@@ -24,12 +24,15 @@ off in both libraries. Under pretrained weights `neighbours_kept` is recall@10: 
 image's nearest neighbours by FP32's vectors that remain, among `n_neighbours` images.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Records, Row, Tables, cell
+from experiments._sentences import MeasuredRows, best_versus_first
+from experiments._words import Labels
 from wallclock.recipe import ModelSpec
 
 RANK = 60
@@ -42,47 +45,83 @@ COLUMNS = _common.columns(
     "peak_gpu_mem_gib origin status reason",
 )
 TABLES = {CSV: COLUMNS}
+#: What the runtimes are called; a dtype follows the comma.
+LABELS = Labels(
+    {
+        "pytorch": "PyTorch",
+        "pytorch-compile": "torch.compile",
+        "pytorch-cudagraph": "PyTorch, CUDA graph,",
+        "onnxruntime": "ONNX Runtime, CUDA,",
+        "onnxruntime-tensorrt": "ONNX Runtime, TensorRT,",
+        "onnxruntime-cpu": "ONNX Runtime, CPU,",
+    }
+)
 
 _mean_ms = partial(_common.mean_ms, samples="batch")
 
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
     """Each runtime and dtype, repeated; on a CPU the GPU's rows too, which say why they cannot."""
-    device, model, larger = plan.settings.recipe.device, plan.settings.model, options["larger"]
-    rows = [*options["rows"], *(options["cpu_rows"] if device == "cpu" else ())]
-    second = ModelSpec(larger["name"], seed=model.seed, dim=larger["dim"])
-    few = larger["rows"][device] if model.weights != "none" else ()
+    device = plan.settings.recipe.device
+    model = plan.settings.model
     repeats = plan.repeats("onnx")
+    rows = list(options["rows"])
+    if device == "cpu":
+        rows += options["cpu_rows"]
+    grid = _cells(plan, options, options, model, rows, repeats)
+    if model.weights != "none":
+        larger = options["larger"]
+        second = ModelSpec(larger["name"], seed=model.seed, dim=larger["dim"])
+        few = repeats[: larger["repeats"]]
+        grid += _cells(plan, options, larger, second, larger["rows"][device], few)
+    return grid
+
+
+def _cells(
+    plan: Plan,
+    options: Options,
+    sizes: Options,
+    model: ModelSpec,
+    rows: Sequence[Options],
+    repeats: Sequence[int],
+) -> list[Cell]:
+    """The rows of one model, repeated; `sizes`: of the batch, and how many."""
+    device = plan.settings.recipe.device
     return [
-        _cell(plan, options, sizes, of, choice, repeat)
-        for sizes, of, choices, times in (
-            (options, model, rows, repeats),
-            (larger, second, few, repeats[: larger["repeats"]]),
-        )
-        for repeat in times
-        for choice in choices
+        _cell(plan, options, sizes, model, choice, repeat)
+        for repeat in repeats
+        for choice in rows
         if _name(choice, device) not in options["skip"]
     ]
 
 
-def _name(choice: Options, device: str) -> str:
+def _dtype(choice: Options, device: str) -> str:
+    """The dtype of a row: one for all devices, or one for each."""
     dtype = choice["dtype"]
-    name = f"{choice['runtime']}-{dtype if isinstance(dtype, str) else dtype[device]}"
-    name += f"-opset{choice['opset']}" if "opset" in choice else ""
-    return name + ("-pruned" if "pruned" in choice else "")
+    return str(dtype if isinstance(dtype, str) else dtype[device])
+
+
+def _name(choice: Options, device: str) -> str:
+    name = f"{choice['runtime']}-{_dtype(choice, device)}"
+    if "opset" in choice:
+        name += f"-opset{choice['opset']}"
+    if "pruned" in choice:
+        name += "-pruned"
+    return name
 
 
 def _cell(
     plan: Plan, options: Options, sizes: Options, model: ModelSpec, choice: Options, repeat: int
 ) -> Cell:
     """A row's cell; `sizes`: of the batch, and how many."""
-    device, dtype = plan.settings.recipe.device, choice["dtype"]
-    dtype = dtype if isinstance(dtype, str) else dtype[device]
+    device = plan.settings.recipe.device
+    dtype = _dtype(choice, device)
     params = {name: sizes[name][device] for name in ("batches", "warmup_batches")}
     pruned = choice.get("pruned", model.pruned)
     gate = options["gate"]["pruned" if pruned else dtype]
     params |= {"opset": choice.get("opset", options["opset"]), "gate": gate}
-    size, name = sizes["batch_size"][device], _name(choice, device)
+    size = sizes["batch_size"][device]
+    name = _name(choice, device)
     wanted = options["batch_size"][device] + options["further_images"][device]
     recipe = plan.recipe(
         decoder="pil", resizer="pil", interpolation="bilinear", engine="serial", workers=0
@@ -117,24 +156,31 @@ def _row(repeats: Records) -> Row:
 
 
 def _measured(repeats: Records) -> Row:
-    shown = _common.median_repeat(repeats, _mean_ms)
+    median_repeat = _common.median_repeat(repeats, _mean_ms)
     names = ("warmup_batches", "warmup_s", "compile_s", "peak_gpu_mem_gib")
-    row = {name: shown.values[name] for name in names} | {"n_batches": len(shown.samples["batch"])}
-    row["img_per_s"] = shown.cell.recipe.batch_size / _mean_ms(shown) * 1e3
+    row: Row = {name: median_repeat.values[name] for name in names}
+    row["n_batches"] = len(median_repeat.samples["batch"])
+    row["img_per_s"] = median_repeat.cell.recipe.batch_size / _mean_ms(median_repeat) * 1e3
     return row | _common.timing_columns(repeats, "batch", (50, 95, 99))
 
 
 def _gate(measured: Records) -> tuple[Row, str]:
     """The worst agreement of any repeat; and, where it is too bad for the dtype, the reason."""
-    timed, values = measured[0].cell, [record.values for record in measured]
+    timed = measured[0].cell
+    values = [record.values for record in measured]
     if any(compared["cosine_min"] is None for compared in values):
         return {"gate": "failed"}, "its vectors are not finite"
-    lowest, mean = (min(compared[name] for compared in values) for name in ("cosine_min", "cosine"))
-    error, limits = max(compared["max_rel_error"] for compared in values), timed.params["gate"]
-    row: Row = {"cosine_min": lowest, "cosine": mean, "max_rel_error": error}
+    lowest = min(compared["cosine_min"] for compared in values)
+    error = max(compared["max_rel_error"] for compared in values)
+    limits = timed.params["gate"]
     kept: list[Any] = [compared.get("neighbours_kept") for compared in values]
-    row |= {"n_neighbours": values[0].get("n_neighbours")}
-    row |= {"neighbours_kept": None if None in kept else min(kept)}
+    row: Row = {
+        "cosine_min": lowest,
+        "cosine": min(compared["cosine"] for compared in values),
+        "max_rel_error": error,
+        "n_neighbours": values[0].get("n_neighbours"),
+        "neighbours_kept": None if None in kept else min(kept),
+    }
     if lowest < limits["min_cosine"] or error > limits["max_rel_error"]:
         return row | {"gate": "failed"}, (
             "not PyTorch FP32's vectors: "
@@ -144,3 +190,8 @@ def _gate(measured: Records) -> tuple[Row, str]:
     is_reference = (timed.recipe.runtime, timed.recipe.dtype) == ("pytorch", "fp32")
     is_reference = is_reference and not timed.model.pruned
     return row | {"gate": "reference" if is_reference else "passed"}, ""
+
+
+def sentence(rows: MeasuredRows) -> str:
+    """The fastest runtime and dtype versus the first."""
+    return best_versus_first(rows, TABLES, labels={"runtime": LABELS})

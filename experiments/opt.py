@@ -8,9 +8,11 @@ and the row says how far the output moved (`psnr_db`, `cosine`).
 from experiments import _end_to_end
 
 RANK = 80
+SENTENCE_RANK = 4
 CSV = "optimized-end-to-end.csv"
 TIMELINE_CSV = "timeline-optimized.csv"
 TABLES = {CSV: _end_to_end.COLUMNS, TIMELINE_CSV: _end_to_end.TIMELINE_COLUMNS}
 
 cells = _end_to_end.one_recipe("opt")
 tables = _end_to_end.tables(CSV, TIMELINE_CSV)
+sentence = _end_to_end.sentence_of(CSV)

@@ -14,11 +14,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import NamedTuple
 
 from experiments import _common, _end_to_end, _paper_values
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell, mock_model
 from experiments._costs import Costs, NoCostsError, prediction_columns, step_recipes
+from experiments._sentences import MeasuredRows, TableRow
+from experiments._words import digits, percent, signed_percent
 from wallclock.clock import LOADING_STAGES
 from wallclock.summary import median
 
@@ -51,16 +53,20 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
 
 def tables(records: Records) -> Tables:
     """One row for each end-to-end cell that was measured, then those of the paper; how far off."""
-    own = [record for record in records if record.cell.experiment == "predict"]
-    if not own:
+    parts = [record for record in records if record.cell.experiment == "predict"]
+    if not parts:
         return {}
+    costs = Costs(parts)
     rows = []
     for experiment in ("predict", *ALSO_READS):
-        others = [record for record in records if record.cell.experiment == experiment]
-        others = [record for record in others if "search" not in record.cell.params]
+        same = [
+            record
+            for record in records
+            if record.cell.experiment == experiment and "search" not in record.cell.params
+        ]
         for protocol in ("throughput", "loading"):
-            for repeats in _common.groups(others, protocol).values():
-                rows.append(_row(Costs(own), repeats, others))
+            for repeats in _common.groups(same, protocol).values():
+                rows.append(_row(costs, repeats, same))
     papers = [dict.fromkeys(COLUMNS) | row for row in _paper_values.rows()]
     return {CSV: [*rows, *papers], SUMMARY_CSV: _summary(rows)}
 
@@ -71,29 +77,42 @@ def _summary(rows: Sequence[Row]) -> list[Row]:
     `skill`: 1 - their median error over that of predicting that nothing changes, which gives each
     cell the rate of the first one of its experiment, images and accelerator.
     """
-    judged, first = [row for row in rows if isinstance(row["error"], float)], dict[Any, float]()
-    cells = list[tuple[Any, ...]]()
+    judged = [row for row in rows if isinstance(row["error"], float)]
+    first: dict[tuple[object, ...], float] = {}
+    errors: list[_Error] = []
     for row in judged:
         rate = float(str(row["measured_img_per_s"]))
         kind = tuple(row[name] for name in ("experiment", "image_set", "weights", "service_ms"))
-        change = abs(first[kind] / rate - 1) if kind in first else None
+        unchanged = abs(first[kind] / rate - 1) if kind in first else None
         first.setdefault(kind, rate)
-        cells.append((row["experiment"], row["error"], change))
-    summary = []
-    for name in ("all", *dict.fromkeys(row["experiment"] for row in judged)):
-        errors = [error for experiment, error, _ in cells if name in ("all", experiment)]
-        changes = [cell for cell in cells if name in ("all", cell[0]) and cell[2] is not None]
-        row = dict.fromkeys(SUMMARY_COLUMNS) | {"experiment": name, "n": len(errors)}
-        row |= {"n_changes": len(changes), "origin": "computed"}
-        row["status"] = "ok" if errors else "not predicted"
-        if errors:
-            sizes = [abs(error) for error in errors]
-            row |= {"error_median": median(sizes), "error_worst": max(sizes)}
-            row["bias"] = median(errors)
-        if unchanged := median([cell[2] for cell in changes] or [0.0]):
-            row["skill"] = 1 - median([abs(cell[1]) for cell in changes]) / unchanged
-        summary.append(row)
-    return summary
+        errors.append(_Error(str(row["experiment"]), float(str(row["error"])), unchanged))
+    names = dict.fromkeys(error.experiment for error in errors)
+    return [
+        _summary_row("all", errors),
+        *(_summary_row(name, [e for e in errors if e.experiment == name]) for name in names),
+    ]
+
+
+class _Error(NamedTuple):
+    """How far off a prediction was, and that nothing changes; None of an experiment's first."""
+
+    experiment: str
+    predicted: float
+    unchanged: float | None
+
+
+def _summary_row(name: str, errors: Sequence[_Error]) -> Row:
+    changes = [error for error in errors if error.unchanged is not None]
+    row = dict.fromkeys(SUMMARY_COLUMNS) | {"experiment": name, "n": len(errors)}
+    row |= {"n_changes": len(changes), "origin": "computed"}
+    row["status"] = "ok" if errors else "not predicted"
+    if errors:
+        sizes = [abs(error.predicted) for error in errors]
+        row |= {"error_median": median(sizes), "error_worst": max(sizes)}
+        row["bias"] = median([error.predicted for error in errors])
+    if unchanged := median([error.unchanged or 0.0 for error in changes] or [0.0]):
+        row["skill"] = 1 - median([abs(error.predicted) for error in changes]) / unchanged
+    return row
 
 
 def _loading(plan: Plan, options: Options) -> list[Cell]:
@@ -113,7 +132,8 @@ def _steps(plan: Plan, options: Options) -> list[Cell]:
     device = plan.settings.recipe.device
     step = {name: options["step"][name][device] for name in ("batch_sizes", "batches", "seconds")}
     transfer = {**plan.params, **options["batch_transfer"]}
-    mock_step, recipe = {**step, "batches": 50}, replace(options["recipe"], name="step")
+    mock_step = {**step, "batches": 50}
+    recipe = replace(options["recipe"], name="step")
     new = partial(cell, plan, "predict", corpus=None)
     grid = [
         new("batch_transfer", "batch_transfer", recipe, model=mock_model(plan), params=transfer),
@@ -135,9 +155,15 @@ def _proving(plan: Plan, options: Options) -> list[Cell]:
         service = (float(job["service_ms"]), float(job["service_ms_per_image"]))
         label = f"{job['loader']}-w{job['workers']}-b{job['batch_size']}"
         label += f"-{service[0]:g}+{service[1]:g}ms"
-        sizes = {name: job[name] for name in ("workers", "batch_size")}
-        choices = {**loaders[job["loader"]], **sizes, "device": "cpu", "name": label}
-        recipe, model = replace(options["recipe"], **choices), mock_model(plan, *service)
+        choices = {
+            **loaders[job["loader"]],
+            "workers": job["workers"],
+            "batch_size": job["batch_size"],
+            "device": "cpu",
+            "name": label,
+        }
+        recipe = replace(options["recipe"], **choices)
+        model = mock_model(plan, *service)
         grid.append(new(label, recipe, corpora[job["image_set"]], repeat=repeat, model=model))
     return grid
 
@@ -180,13 +206,26 @@ def measured_bottleneck(record: Record) -> str:
     loading is the bottleneck. Without workers it is what took longest. Of loading, it is the
     storage where reading took most.
     """
-    spent = {name: record.seconds_in(name) for name in ("h2d", "forward", "wait")}
     wall = _common.wall_s(record)
-    spent["main"] = wall - sum(spent.values())
-    longest, wait = max(spent.values()), spent.pop("wait")
-    waits = wait > _WAITS * wall if record.cell.recipe.workers else wait == longest
+    wait = record.seconds_in("wait")
+    busy = {name: record.seconds_in(name) for name in ("h2d", "forward")}
+    busy["main"] = wall - wait - sum(busy.values())
+    longest = max(busy, key=busy.__getitem__)
+    waits = wait > _WAITS * wall if record.cell.recipe.workers else wait >= busy[longest]
     if not waits:
-        largest = max(spent, key=spent.__getitem__)
-        return "accelerator" if largest == "forward" else largest
+        return "accelerator" if longest == "forward" else longest
     loading = sum(record.seconds_in(name) for name in LOADING_STAGES)
     return "storage" if record.seconds_in("read") > loading / 2 else "transform"
+
+
+def sentence(rows: MeasuredRows) -> str:
+    """How far off all predictions were."""
+    row = rows.first(SUMMARY_CSV, experiment="all")
+    return f"predicted rates against measured: {describe_errors(row)}" if row else ""
+
+
+def describe_errors(row: TableRow) -> str:
+    """The errors in a row of `prediction-summary.csv`."""
+    errors = f"median {percent(row['error_median'])}, worst {percent(row['error_worst'])}"
+    skill = f"skill over 'nothing changes' {digits(row['skill'])}"
+    return f"{errors}, bias {signed_percent(row['bias'])}, n = {row['n']}; {skill}"

@@ -19,6 +19,9 @@ from functools import partial
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
+from experiments._sentences import MeasuredRows
+from experiments._sentences import rate as rate_in_words
+from experiments._words import factor
 from harness import provenance
 from harness.spec import Slice
 from wallclock.summary import linear_fit, median
@@ -44,7 +47,8 @@ _RATE_OVER_S = 10.0
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
     """Every n with all threads, then every number of threads at one n, repeated."""
-    new, cores = partial(cell, plan, "scaling", "load_n"), int(provenance.machine()["cores"])
+    new = partial(cell, plan, "scaling", "load_n")
+    cores = int(provenance.machine()["cores"])
     longest = plan.settings.scaling_max_images
     longest = min(longest, plan.settings.n or longest)
     grid = []
@@ -58,8 +62,8 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
             runs += [("threads", at_most, threads) for threads in sorted({*powers, cores})]
             for what, n, threads in runs:
                 used = replace(recipe, workers=threads or recipe.workers)
-                label, params = f"{what}-{threads or 'all'}-{n}", {"what": what, "n": n}
-                params |= plan.params
+                label = f"{what}-{threads or 'all'}-{n}"
+                params = {"what": what, "n": n, **plan.params}
                 grid.append(new(label, used, corpus, repeat=repeat, params=params))
             grid += _jobs(plan, options, recipe, corpus, repeat, longest)
     return grid
@@ -80,7 +84,8 @@ def _jobs(
 
 def tables(records: Records) -> Tables:
     """One row per run, with the line that its series fits."""
-    rows, jobs = [], []
+    rows: list[Row] = []
+    jobs: list[Record] = []
     for repeats in _common.groups(records).values():
         row = _common.new_row(repeats, COLUMNS) | {"what": repeats[0].cell.params["what"]}
         rows.append(_common.complete(row, repeats, _measured))
@@ -91,30 +96,31 @@ def tables(records: Records) -> Tables:
         for what in ("images", "job"):
             _fit([row for row in series if row["what"] == what])
         _compare([row for row in series if row["what"] == "threads"])
-        loaded = {row["n_images"]: row for row in series if row["what"] == "images"}
-        for row in series:
-            if row["what"] == "job" and (alone := loaded.get(row["n_images"])):
-                loop_s = _number(row, "wall_s") * (1 - _number(row, "startup_share"))
-                begin_s = float(str(alone.get("fit_startup_s") or 0.0))
-                row["of_loader"] = (_number(alone, "wall_s") - begin_s) / loop_s
+        _compare_with_loader(series)
     longest = max(jobs, key=_common.count, default=None)
-    return {CSV: rows, **({OVER_TIME_CSV: _over_time(longest)} if longest else {})}
+    filled: Tables = {CSV: rows}
+    if longest:
+        filled[OVER_TIME_CSV] = _over_time(longest)
+    return filled
 
 
 def _measured(repeats: Records) -> Row:
     measured = _common.measured(repeats)
-    shown = _common.median_repeat(repeats)
-    n, wall = _common.count(shown), median([_common.wall_s(record) for record in measured])
-    return {
-        **_common.value_columns(shown, "settings", "cores", "n_unique"),
+    median_repeat = _common.median_repeat(repeats)
+    n = _common.count(median_repeat)
+    wall = median([_common.wall_s(record) for record in measured])
+    row = {
+        **_common.value_columns(median_repeat, "settings", "cores", "n_unique"),
         **_common.wall_columns(repeats),
-        "threads": repeats[0].cell.recipe.workers or shown.values["cores"],
+        "threads": repeats[0].cell.recipe.workers or median_repeat.values["cores"],
         "n_images": n,
         "wall_s": wall,
         "img_per_s": n / wall,
         "peak_memory_mib": max(record.values["peak_memory_mib"] for record in measured),
-        **(_job_columns(shown) if shown.cell.protocol == "job" else {}),
     }
+    if median_repeat.cell.protocol == "job":
+        row |= _job_columns(median_repeat)
+    return row
 
 
 def _job_columns(record: Record) -> Row:
@@ -123,7 +129,9 @@ def _job_columns(record: Record) -> Row:
         mib for mib, n in zip(sampled["rss_mib"], sampled["n_done"], strict=True) if n >= _UP_TO
     ]
     row: Row = {"startup_share": record.values["startup_s"] / _common.wall_s(record)}
-    return row | ({"rss_growth": max(later) / later[0] - 1} if len(later) > 1 else {})
+    if len(later) > 1:
+        row["rss_growth"] = max(later) / later[0] - 1
+    return row
 
 
 def _over_time(record: Record) -> list[Row]:
@@ -133,20 +141,28 @@ def _over_time(record: Record) -> list[Row]:
     finer one.
     """
     rows: list[Row] = []
-    sampled, n = record.values["sampled"], _common.count(record)
-    found = [(0.0, 0)]
+    sampled = record.values["sampled"]
+    n = _common.count(record)
+    # Seconds and images at the start, and of each row.
+    progress = [(0.0, 0)]
     for values in zip(*sampled.values(), strict=True):
         sample = dict(zip(sampled, values, strict=True))
-        done, elapsed = min(n, sample["n_done"]), sample["elapsed_s"]
-        if done > found[-1][1]:
-            earlier = [one for one in found if one[0] <= elapsed - _RATE_OVER_S]
-            since_s, since_n = earlier[-1] if earlier else found[0]
-            rate = (done - since_n) / (elapsed - since_s)
-            shown = _common.new_row([record], OVER_TIME_COLUMNS) | sample
-            cores = record.values["cores"]
-            changes = {"n_images": n, "n_done": done, "img_per_s": rate, "cores": cores}
-            rows.append(shown | changes)
-            found.append((elapsed, done))
+        elapsed_s = sample["elapsed_s"]
+        done = min(n, sample["n_done"])
+        if done <= progress[-1][1]:
+            continue
+        earlier = [point for point in progress if point[0] <= elapsed_s - _RATE_OVER_S]
+        since_s, since_n = earlier[-1] if earlier else progress[0]
+        row = {
+            **_common.new_row([record], OVER_TIME_COLUMNS),
+            **sample,
+            "n_images": n,
+            "n_done": done,
+            "img_per_s": (done - since_n) / (elapsed_s - since_s),
+            "cores": record.values["cores"],
+        }
+        rows.append(row)
+        progress.append((elapsed_s, done))
     return rows
 
 
@@ -176,9 +192,31 @@ def _number(row: Row, column: str) -> float:
     return float(str(row[column]))
 
 
+def _compare_with_loader(series: Sequence[Row]) -> None:
+    """Add the share of the loader's rate that each job reaches, on as many images."""
+    loaded = {row["n_images"]: row for row in series if row["what"] == "images"}
+    for row in series:
+        alone = loaded.get(row["n_images"])
+        if row["what"] == "job" and alone:
+            loop_s = _number(row, "wall_s") * (1 - _number(row, "startup_share"))
+            begin_s = float(str(alone.get("fit_startup_s") or 0.0))
+            row["of_loader"] = (_number(alone, "wall_s") - begin_s) / loop_s
+
+
 def _compare(series: Sequence[Row]) -> None:
-    one = next((row["img_per_s"] for row in series if row["threads"] == 1), None)
-    if one is None:
+    single = next((row for row in series if row["threads"] == 1), None)
+    if single is None:
         return
     for row in series:
-        row["speedup_vs_one_thread"] = _number(row, "img_per_s") / float(str(one))
+        gain = _number(row, "img_per_s") / _number(single, "img_per_s")
+        row["speedup_vs_one_thread"] = gain
+
+
+def sentence(rows: MeasuredRows) -> str:
+    """Most threads versus one."""
+    threaded = [row for row in rows[CSV] if row["speedup_vs_one_thread"]]
+    if not threaded:
+        return ""
+    most = max(threaded, key=lambda row: int(row["threads"]))
+    gain = factor(most["speedup_vs_one_thread"])
+    return f"{most['threads']} threads load {rate_in_words(most)}, {gain} one thread"

@@ -19,6 +19,7 @@ from experiments import _common
 from experiments._common import Cell, Options, Plan, Records, Row, Tables, cell
 
 RANK = 40
+SENTENCE_RANK = 7
 QUICK = True
 #: Image set → table.
 CSVS = {"small_256": "t4-serial-stages.csv", "original": "t4-serial-stages-original.csv"}

@@ -16,7 +16,7 @@ from itertools import product
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell
-from wallclock.recipe import ModelSpec
+from wallclock.recipe import SINKS, ModelSpec
 
 RANK = 30
 QUICK = True
@@ -33,15 +33,19 @@ NO_MODEL = ModelSpec("none", weights="none")
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
     """Each format without and with fsync, repeated. Neither corpus nor model takes part."""
-    shared = {name: options[name] for name in ("n_vectors", "seed")}
-    shared["dim"] = plan.settings.model.dim
+    shared = {
+        "n_vectors": options["n_vectors"],
+        "seed": options["seed"],
+        "dim": plan.settings.model.dim,
+    }
     size = options["batch_size"]
     base = plan.recipe(engine="serial", workers=0, device="cpu", batch_size=size)
     new = partial(cell, plan, "serialization", "serialization", corpus=None, model=NO_MODEL)
     grid = []
     for repeat in plan.repeats("serialization"):
-        for sink, fsync in product(options["formats"], options["fsync"]):
-            recipe, params = replace(base, name=sink, sink=sink), {**shared, "fsync": fsync}
+        for sink, fsync in product(options["formats"] or SINKS, options["fsync"]):
+            recipe = replace(base, name=sink, sink=sink)
+            params = {**shared, "fsync": fsync}
             label = f"{sink}-fsync" if fsync else sink
             grid.append(new(label, recipe, repeat=repeat, params=params))
     return grid
@@ -53,7 +57,8 @@ def tables(records: Records) -> Tables:
 
 
 def _row(repeats: Records) -> Row:
-    timed, measured = repeats[0].cell, _common.measured(repeats)
+    timed = repeats[0].cell
+    measured = _common.measured(repeats)
     row = _common.new_row(repeats, COLUMNS)
     row |= {"format": timed.recipe.sink, "fsync": bool(timed.params["fsync"])}
     row |= {name: timed.params[name] for name in ("n_vectors", "dim")}
@@ -64,9 +69,10 @@ def _row(repeats: Records) -> Row:
 
 
 def _measured(repeats: Records) -> Row:
-    shown = _common.median_repeat(repeats, _write_s)
+    median_repeat = _common.median_repeat(repeats, _write_s)
     seconds = [_write_s(record) for record in _common.measured(repeats)]
-    values, write_s = shown.values, _write_s(shown)
+    values = median_repeat.values
+    write_s = _write_s(median_repeat)
     return {
         "repeats": len(seconds),
         "write_s": write_s,

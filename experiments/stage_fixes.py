@@ -8,9 +8,12 @@ stage, not of a job. Table 3 shows it beside the fix. Without a GPU only `assemb
 """
 
 from dataclasses import replace
+from functools import partial
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell
+from experiments._sentences import MeasuredRows
+from experiments._words import factor
 from wallclock.summary import median
 
 RANK = 32
@@ -34,12 +37,9 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     recipe = plan.recipe(name="stage", engine="serial", workers=0, batch_size=options["batch_size"])
     recipe = replace(recipe, device=plan.settings.device, pin_memory=True)
     shared = {**plan.params, "seconds": options["seconds"]}
+    new = partial(cell, plan, "stage_fixes", "stage_fix")
     return [
-        cell(
-            *(plan, "stage_fixes", "stage_fix", stage, recipe, None),
-            repeat=repeat,
-            params={**shared, "stage": stage},
-        )
+        new(stage, recipe, None, repeat=repeat, params={**shared, "stage": stage})
         for repeat in plan.repeats("stage_fixes")
         for stage in STAGES
     ]
@@ -52,8 +52,8 @@ def tables(records: Records) -> Tables:
 
 def _row(repeats: Records) -> Row:
     stage = repeats[0].cell.label
-    row = _common.new_row(repeats, COLUMNS)
-    row |= dict(zip(("stage", "plain", "fixed"), (stage, *STAGES[stage]), strict=True))
+    plain, fixed = STAGES[stage]
+    row = _common.new_row(repeats, COLUMNS) | {"stage": stage, "plain": plain, "fixed": fixed}
     if row["status"] == "unavailable":
         row["status"] = "not applicable"
     return _common.complete(row, repeats, _measured)
@@ -61,11 +61,17 @@ def _row(repeats: Records) -> Row:
 
 def _measured(repeats: Records) -> Row:
     """Microseconds of an image in the repeat with the median gain; the gains' range."""
-    done = sorted(_common.measured(repeats), key=_gain)
-    shown, gains = done[len(done) // 2], [_gain(record) for record in done]
-    times = {f"{name}_us": _us(shown, name) for name in ("plain", "fixed")}
-    row: Row = {"n_images": shown.values["n_fixed"], "repeats": len(done), **times}
-    return row | {"gain": median(gains), "gain_min": gains[0], "gain_max": gains[-1]}
+    median_repeat = _common.median_repeat(repeats, _gain)
+    gains = [_gain(record) for record in _common.measured(repeats)]
+    return {
+        "n_images": median_repeat.values["n_fixed"],
+        "repeats": len(gains),
+        "plain_us": _us(median_repeat, "plain"),
+        "fixed_us": _us(median_repeat, "fixed"),
+        "gain": median(gains),
+        "gain_min": min(gains),
+        "gain_max": max(gains),
+    }
 
 
 def _gain(record: Record) -> float:
@@ -74,3 +80,11 @@ def _gain(record: Record) -> float:
 
 def _us(record: Record, name: str) -> float:
     return record.seconds_in(name) / float(record.values[f"n_{name}"]) * 1e6
+
+
+def sentence(rows: MeasuredRows) -> str:
+    """The first stage with its fix, versus without."""
+    row = rows.first(CSV)
+    if row is None:
+        return ""
+    return f"{row['stage']} alone, {row['fixed']}: {factor(row['gain'])} as fast as {row['plain']}"

@@ -11,14 +11,19 @@ from dataclasses import replace
 
 from experiments import _common, _end_to_end
 from experiments._common import Cell, Options, Plan, Recipe, Records, Tables
+from experiments._sentences import MeasuredRows, best_versus_first
+from experiments._words import Labels
 from wallclock.errors import check_name
 
 RANK = 100
+SENTENCE_RANK = 6
 CSV = "throughput-steps.csv"
 COLUMNS = _common.columns("order step", _end_to_end.COLUMNS)
 TABLES = {CSV: COLUMNS}
 
-PAPER, REVERSE = "paper", "reverse"
+#: Orders of the steps.
+PAPER = "paper"
+REVERSE = "reverse"
 _PREFIX = f"{REVERSE}-"
 
 #: The fields that each step takes from the optimized recipe.
@@ -29,6 +34,16 @@ _LADDER = {
     "batch": ("batch_size",),
     "fp16": ("dtype",),
 }
+#: What the steps are called.
+LABELS = Labels(
+    {
+        "baseline": "Baseline",
+        "decode_resize": "+ decode, resize",
+        "workers": "+ workers",
+        "batch": "+ batch",
+        "fp16": "+ FP16",
+    }
+)
 
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
@@ -44,7 +59,11 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
     measured += [replace(recipe, name=_PREFIX + recipe.name) for recipe in reverse]
     grid = _end_to_end.cells(plan, "steps", measured, options)
     last = grid[-1].images.image_set
-    return [one for one in grid if one.images.image_set == last or _order(one.recipe.name) == PAPER]
+    return [
+        planned
+        for planned in grid
+        if planned.images.image_set == last or _order(planned.recipe.name) == PAPER
+    ]
 
 
 def tables(records: Records) -> Tables:
@@ -64,8 +83,15 @@ def _recipes(
     baseline: Recipe, optimized: Recipe, steps: Sequence[str] = tuple(_LADDER)
 ) -> list[Recipe]:
     """The baseline with the choices of `steps` added one after another."""
-    ladder, current = [], baseline
+    ladder = []
+    current = baseline
     for step in steps:
         choices = {name: getattr(optimized, name) for name in _LADDER[step]}
-        ladder.append(current := replace(current, name=step, **choices))
+        current = replace(current, name=step, **choices)
+        ladder.append(current)
     return ladder
+
+
+def sentence(rows: MeasuredRows) -> str:
+    """The fastest step versus the baseline, in the paper's order."""
+    return best_versus_first(rows, TABLES, labels={"step": LABELS})

@@ -17,6 +17,8 @@ from itertools import product
 
 from experiments import _common
 from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell, mock_model
+from experiments._sentences import MeasuredRows, is_comparable, ratio
+from experiments._words import SHORT_SETS
 
 RANK = 156
 CSV = "storage.csv"
@@ -31,7 +33,8 @@ TABLES = {CSV: COLUMNS}
 def cells(plan: Plan, options: Options) -> list[Cell]:
     """Each form of each image set, repeated; small images have no smaller form."""
     recipe = replace(options["recipe"], device="cpu", normalize_on="device", dtype="fp32")
-    slices, remote = plan.slices(options["images"]), [f"http-{ms:g}" for ms in options["http_ms"]]
+    slices = plan.slices(options["images"])
+    remote = [f"http-{ms:g}" for ms in options["http_ms"]]
     shared = {**plan.params, "allocator": "keep"}
     shared |= {name: options[name] for name in ("seconds", "in_flight")}
     new = partial(cell, plan, "storage", "forms", recipe=recipe, model=mock_model(plan))
@@ -48,9 +51,11 @@ def tables(records: Records) -> Tables:
     """One row per image set, form, source, access and finish."""
     rows = []
     for repeats in _common.groups(records, "forms").values():
-        found = [name for one in repeats for part in _PARTS for name in one.values.get(part, ())]
+        conditions = [
+            name for record in repeats for part in _PARTS for name in record.values.get(part, ())
+        ]
         # One row says why a form has no time at all.
-        rows += [_row(repeats, name) for name in dict.fromkeys(found or [""])]
+        rows += [_row(repeats, name) for name in dict.fromkeys(conditions or [""])]
     return {CSV: rows}
 
 
@@ -59,15 +64,24 @@ _PARTS = ("passes", "unavailable")
 
 
 def _row(repeats: Records, name: str) -> Row:
-    of = [_of(record, name) for record in repeats]
-    where, threads, finish = (*name.split("/"), "", "")[:3]
-    row, form = _common.new_row(of, COLUMNS), repeats[0].cell.params["form"]
-    row |= {"what": f"{form} {name}".strip(), "form": form, "source": where, "finish": finish}
-    row |= {"in_flight": threads, "access": threads and ("sequential", "ahead")[threads != "1"]}
-    return _common.complete(row, of, lambda of: _measured(of, name))
+    form = repeats[0].cell.params["form"]
+    passes = [_under_condition(record, name) for record in repeats]
+    # A form without any pass has no name, one without a remote form that of its store alone.
+    where, _, rest = name.partition("/")
+    threads, _, finish = rest.partition("/")
+    row = _common.new_row(passes, COLUMNS)
+    row |= {"what": f"{form} {name}".strip(), "form": form, "source": where}
+    row |= {"in_flight": threads, "finish": finish, "access": _access(threads)}
+    return _common.complete(row, passes, partial(_measured, name=name))
 
 
-def _of(record: Record, name: str) -> Record:
+def _access(threads: str) -> str:
+    if not threads:
+        return ""
+    return "sequential" if threads == "1" else "ahead"
+
+
+def _under_condition(record: Record, name: str) -> Record:
     """The record as one of a single condition."""
     if not record.ok or name in record.samples:
         return replace(record, samples={"wall": record.samples.get(name, [])})
@@ -77,13 +91,27 @@ def _of(record: Record, name: str) -> Record:
 
 def _measured(repeats: Records, name: str) -> Row:
     """The rates' median and range; the rest of the repeat with the median rate."""
-    alike = [
-        replace(one, values={**one.values, **found, "n_loaded": found["n"]})
-        for one in _common.measured(repeats)
-        for found in [one.values["passes"][name]]
-    ]
-    values = _common.median_repeat(alike, _common.seconds_an_image).values
-    row = _common.spread_columns(alike) | {"kb_per_image": values["mean_kb"]}
+    passes = []
+    for record in _common.measured(repeats):
+        timed = record.values["passes"][name]
+        of_pass = {**record.values, **timed, "n_loaded": timed["n"]}
+        passes.append(replace(record, values=of_pass))
+    values = _common.median_repeat(passes, _common.seconds_an_image).values
+    row = _common.spread_columns(passes) | {"kb_per_image": values["mean_kb"]}
     copied = ("n_images", "cpu_ms", "cached_share", "from_disk_share", "kb_on_disk")
     row |= {key: values[key] for key in copied}
     return row | {"mb_per_s": float(str(row["img_per_s"])) * values["mean_kb"] / 1e3}
+
+
+def sentence(rows: MeasuredRows) -> str:
+    """Decoded once and kept small, versus files, from memory."""
+    alike = {"source": "warm", "access": "ahead", "finish": "tensor"}
+    files = rows.first(CSV, form="files", **alike)
+    for form, size in (("pixels_256", " of 256 px"), ("pixels", "")):
+        kept = rows.first(CSV, form=form, **alike)
+        if files and kept and is_comparable(kept, files, ("what", "form")):
+            rates = f"{ratio(kept, files)} the rate of files"
+            bytes_ratio = ratio(kept, files, "kb_on_disk")
+            names = f"{SHORT_SETS[kept['image_set']]} kept as pixels{size}"
+            return f"from memory, {names} become tensors at {rates}, for {bytes_ratio} the bytes"
+    return ""

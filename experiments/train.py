@@ -14,8 +14,10 @@ from functools import partial
 from typing import Any
 
 from experiments import _common
-from experiments._common import Cell, Options, Plan, Recipe, Records, Row, Tables, cell
+from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
 from experiments._costs import Costs, NoCostsError, batch_s
+from experiments._sentences import MeasuredRows
+from experiments._words import percent
 from wallclock.clock import LOADING_STAGES
 from wallclock.recipe import ModelSpec
 from wallclock.summary import median
@@ -35,21 +37,24 @@ COLUMNS = _common.columns(
 )
 TABLES = {CSV: COLUMNS}
 _OF_LOADERS = ("workers", "engine", "decoder", "resizer", "interpolation", "dct_scale")
-#: From this utilization on, the step is the limit; from this share of the cores on, others' work.
-_BUSY, _OTHERS = 0.9, 0.2
+#: From this utilization on, the step is the limit.
+_BUSY = 0.9
+#: From this share of the cores on, other processes are.
+_OTHERS = 0.2
 
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
     """The costs, once; then in each repeat the step, the loaders and the jobs."""
-    corpus, jobs = plan.first_slice(options["images"]), _jobs(options)
-    network = plan.settings.model.weights != "none"
-    weights = "random" if network else "none"
+    corpus = plan.first_slice(options["images"])
+    jobs = _jobs(options)
+    weights = "none" if plan.settings.model.weights == "none" else "random"
     model = ModelSpec("resnet-50", weights, seed=plan.settings.model.seed, dim=2048)
     new = partial(cell, plan, "train", model=model)
     sizes = sorted({job.batch_size for job in jobs})
-    loading, together = plan.params | options["loading"], plan.params | options["together"]
+    costs = plan.params | options["loading"]
+    together = plan.params | options["together"]
     grid = [
-        new("contention", f"cost-{recipe.name}", recipe, corpus, params=loading)
+        new("contention", f"cost-{recipe.name}", recipe, corpus, params=costs)
         for recipe in _distinct(jobs, "loading", batch_size=sizes[0], workers=0)
     ]
     transfer = {**plan.params, **options["batch_transfer"], "batch_sizes": sizes}
@@ -60,26 +65,31 @@ def cells(plan: Plan, options: Options) -> list[Cell]:
         replace(jobs[0], name=f"step-{dtype}-augment-{place}", dtype=dtype, augment=place)
         for dtype, place in dict.fromkeys(map(_step_of, jobs))
     ]
-    parts = [
-        *(("train_step", step, None, alone) for step in steps),
-        *(("loading", loader, corpus, seconds) for loader in _distinct(jobs, "loader")),
-        *(("train", job, corpus, together) for job in jobs),
-    ]
-    return grid + [
-        new(protocol, recipe.name, recipe, images, repeat=repeat, params=params)
-        for repeat in plan.repeats("train")
-        for protocol, recipe, images, params in parts
-    ]
+    for repeat in plan.repeats("train"):
+        again = partial(new, repeat=repeat)
+        for step in steps:
+            grid.append(again("train_step", step.name, step, None, params=alone))
+        for loader in _distinct(jobs, "loader"):
+            grid.append(again("loading", loader.name, loader, corpus, params=seconds))
+        for job in jobs:
+            grid.append(again("train", job.name, job, corpus, params=together))
+    return grid
 
 
 def _jobs(options: Options) -> list[Recipe]:
     """The base job, of the first of each list, then each other choice alone."""
-    lists = {"batch_size": "batch_sizes", "dtype": "dtypes"}
-    names = ("batch_size", "workers", "augment", "dtype")
-    choices = {name: options[lists.get(name, name)] for name in names}
-    base = replace(options["recipe"], **{name: first for name, (first, *_) in choices.items()})
-    changed = [replace(base, **{name: v}) for name, (_, *rest) in choices.items() for v in rest]
-    return [replace(job, name=f"{job.dtype}-{_loader(job)}") for job in (base, *changed)]
+    choices = {
+        "batch_size": options["batch_sizes"],
+        "workers": options["workers"],
+        "augment": options["augment"],
+        "dtype": options["dtypes"],
+    }
+    first = {name: values[0] for name, values in choices.items()}
+    base = replace(options["recipe"], **first)
+    jobs = [base]
+    for name, values in choices.items():
+        jobs += [replace(base, **{name: value}) for value in values[1:]]
+    return [replace(job, name=f"{job.dtype}-{_loader(job)}") for job in jobs]
 
 
 def _loader(recipe: Recipe) -> str:
@@ -139,7 +149,8 @@ def _step_name(recipe: Recipe, size: int) -> str:
 
 def _steps(repeats: Records) -> list[Row]:
     """A row for each batch size of a step."""
-    timed, rows = repeats[0].cell, []
+    timed = repeats[0].cell
+    rows = []
     for size in timed.params["batch_sizes"]:
         row = _common.new_row(repeats, COLUMNS) | dict.fromkeys(_OF_LOADERS)
         row |= {"part": "step", "batch_size": size, "what": _step_name(timed.recipe, size)}
@@ -148,39 +159,65 @@ def _steps(repeats: Records) -> list[Row]:
 
 
 def _step_columns(repeats: Records, size: int) -> Row:
-    done = _common.measured(repeats)
-    seconds = [batch_s(record, "forward", size) + batch_s(record, "h2d", size) for record in done]
-    row: Row = {"repeats": len(done), "step_ms": 1e3 * median(seconds)}
-    row["other_cores"] = max(record.values.get("other_cores", 0.0) for record in done)
-    row |= {"img_per_s": size / median(seconds)}
-    row |= {"img_per_s_min": size / max(seconds), "img_per_s_max": size / min(seconds)}
-    shown = done[seconds.index(min(seconds, key=lambda taken: abs(taken - median(seconds))))]
-    of_parts = {part: f"{part}-{size}" for part in _PARTS}
-    measured = {part: name for part, name in of_parts.items() if name in shown.samples}
-    return row | {f"{part}_ms": _common.mean_ms(shown, name) for part, name in measured.items()}
+    measured = _common.measured(repeats)
+    step_s = median([_step_s(record, size) for record in measured])
+    walls = [_step_s(record, size) for record in measured]
+    row: Row = {
+        "repeats": len(measured),
+        "step_ms": 1e3 * step_s,
+        "other_cores": max(record.values.get("other_cores", 0.0) for record in measured),
+        "img_per_s": size / step_s,
+        "img_per_s_min": size / max(walls),
+        "img_per_s_max": size / min(walls),
+    }
+    nearest = min(measured, key=lambda record: abs(_step_s(record, size) - step_s))
+    for part in _PARTS:
+        if f"{part}-{size}" in nearest.samples:
+            row[f"{part}_ms"] = _common.mean_ms(nearest, f"{part}-{size}")
+    return row
+
+
+def _step_s(record: Record, size: int) -> float:
+    """Seconds of a batch, copied and computed."""
+    return batch_s(record, "forward", size) + batch_s(record, "h2d", size)
 
 
 def _job(repeats: Records, costs: Costs, parts: Mapping[str, dict[str, Any]]) -> Row:
     """A job: how busy its step was, where the rest of the time went, and to which stage."""
-    row, recipe = _row(repeats, costs, "together"), repeats[0].cell.recipe
-    step, rate = parts.get(_step_name(recipe, recipe.batch_size)), row["img_per_s"]
+    row = _row(repeats, costs, "together")
+    recipe = repeats[0].cell.recipe
+    step = parts.get(_step_name(recipe, recipe.batch_size))
+    rate = row["img_per_s"]
     if step is None or not isinstance(rate, float):
         return row
     alone: float = step["img_per_s"]
     if loads := parts.get(f"loader, {_loader(recipe)}"):
         row["utilization_if_overlapped"] = min(1.0, loads["img_per_s"] / alone)
-    shown = _common.median_repeat(repeats, _common.seconds_an_image)
-    waits, busy = shown.seconds_in("wait") / _common.wall_s(shown), rate / alone
+    median_repeat = _common.median_repeat(repeats, _common.seconds_an_image)
+    waits = median_repeat.seconds_in("wait") / _common.wall_s(median_repeat)
+    busy = rate / alone
     row |= {"utilization": busy, "wait_share": waits, "slowed_share": max(0.0, 1 - busy - waits)}
     # A step alone that others slowed down makes a job look busier than it can be.
-    row["other_cores"] = others = max(shown.values["other_cores"], step["other_cores"])
+    others = max(median_repeat.values["other_cores"], step["other_cores"])
+    row["other_cores"] = others
     row["step_ms"] = 1e3 * recipe.batch_size / alone
-    cores = shown.environment["machine"]["cores"]
+    cores = median_repeat.environment["machine"]["cores"]
     if others > _OTHERS * cores:
         return row | {"limited_by": "other processes"}
     if busy >= _BUSY:
         return row | {"limited_by": "step"}
     # On a CPU the loaders also take cores from the step; a GPU may lack what its host is to do.
     starved = recipe.device == "cpu" or waits >= 1 - busy - waits
-    stage = max(LOADING_STAGES, key=shown.seconds_in)
+    stage = max(LOADING_STAGES, key=median_repeat.seconds_in)
     return row | {"limited_by": stage if starved else "main"}
+
+
+def sentence(rows: MeasuredRows) -> str:
+    """How busy the step is behind its loader, measured and predicted."""
+    row = rows.first(CSV, part="together")
+    if row is None:
+        return ""
+    return (
+        f"behind its loader a training step is busy {percent(row['utilization'])} of the time, "
+        f"{percent(row['utilization_expected'])} predicted; the limit: {row['limited_by']}"
+    )

@@ -7,6 +7,7 @@ end, as `t4`. With 0 workers the main process loads and embeds alternately.
 from experiments import _end_to_end
 
 RANK = 110
+SENTENCE_RANK = 9
 CSV = "workers-sweep.csv"
 TABLES = {CSV: _end_to_end.COLUMNS}
 

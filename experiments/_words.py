@@ -1,0 +1,71 @@
+"""How numbers and names read in a sentence, a figure or a table for people: one form for each."""
+
+import math
+
+from harness.decoders import DECODERS as _DECODERS
+
+#: Shown where there is no value.
+EMPTY = "–"
+#: A number, or a cell of a CSV that holds one.
+CellValue = float | str | None
+
+
+class Labels(dict[str, str]):
+    """Label by name; a name without a label is its own."""
+
+    def __missing__(self, name: str) -> str:
+        return name
+
+
+DECODERS = Labels({name: decoder.label for name, decoder in _DECODERS.items()})
+#: An image set in a sentence, and where space is short.
+SETS = Labels({"small_256": "images of 256 px", "original": "originals at full resolution"})
+SHORT_SETS = Labels({"small_256": "256 px images", "original": "originals"})
+CORPORA = Labels(
+    {
+        "abo": "Amazon Berkeley Objects",
+        "synthetic": "synthetic images",
+        "folder": "images of a folder",
+    }
+)
+
+
+def number_in(cell: CellValue) -> float | None:
+    """The number in a cell; None if it is empty or NaN. Raises ValueError for other text."""
+    value = math.nan if cell in ("", None) else float(cell)
+    return None if math.isnan(value) else value
+
+
+def digits(cell: CellValue) -> str:
+    """Three significant digits; from 100 on whole numbers, thousands separated."""
+    value = number_in(cell)
+    if value is None:
+        return EMPTY
+    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:.3g}"
+
+
+def percent(cell: CellValue, places: int = 1) -> str:
+    """A share from 0 to 1 as a percentage; `< 0.1 %` where it would round to zero."""
+    share = number_in(cell)
+    if share is None:
+        return EMPTY
+    least = 10.0**-places
+    return f"< {least:g} %" if 0 < 100 * share < least / 2 else f"{100 * share:.{places}f} %"
+
+
+def factor(cell: CellValue) -> str:
+    """A ratio: `2.43×`, `1,234×`, `0.0079×`."""
+    ratio = number_in(cell)
+    if ratio is None:
+        return EMPTY
+    if abs(ratio) >= 100:
+        return f"{ratio:,.0f}×"
+    if abs(ratio) >= 9.995:
+        return f"{ratio:.1f}×"
+    return f"{ratio:.2f}×" if abs(ratio) >= 0.095 else f"{ratio:.2g}×"
+
+
+def signed_percent(cell: CellValue) -> str:
+    """A relative error: `+3.1 %`."""
+    error = number_in(cell)
+    return EMPTY if error is None else f"{100 * error:+z.1f} %"
