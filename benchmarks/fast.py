@@ -31,6 +31,7 @@ import turbojpeg
 
 from harness import native, provenance
 from harness.corpora import render
+from harness.measures import psnr_db
 from paper.csvfile import write_table
 from wallclock.clock import gc_disabled
 from wallclock.errors import ImageError
@@ -40,7 +41,7 @@ from wallclock.recipe import Recipe
 from wallclock.stages import decode, resize
 from wallclock.stages.decode.decoder import Scaling
 from wallclock.stages.pixels import PixelArray
-from wallclock.summary import median, psnr_db
+from wallclock.summary import median
 
 PX = 224
 #: Of the synthetic originals: the gates' images are of seed 0, and must not be those tuned on.

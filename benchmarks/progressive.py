@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from benchmarks.fast import PX, SEED, TIMED, save
 from harness.corpora import render
+from harness.measures import psnr_db
 from wallclock import jpeg
 from wallclock.check import read_header
 from wallclock.clock import gc_disabled
@@ -34,7 +35,7 @@ from wallclock.stages import decode, resize
 from wallclock.stages.decode import scans
 from wallclock.stages.decode.decoder import Decode, Scaling
 from wallclock.stages.pixels import PixelArray
-from wallclock.summary import median, psnr_db, quantile
+from wallclock.summary import median, quantile
 
 MODES = ("exact", "early")
 LEAST_DB = 40.0

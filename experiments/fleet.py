@@ -29,7 +29,7 @@ from experiments._sentences import MeasuredRows
 from experiments._words import SHORT_SETS, digits, factor
 from harness import provenance
 from harness.predict import fleet
-from harness.predict.fleet import Feeders, Fleet, Images, Instance, Store, Timing
+from harness.predict.fleet import Feeders, Fleet, ImageSet, Instance, Store, Timing
 from wallclock.summary import median, quantile
 
 RANK = 162
@@ -120,7 +120,7 @@ def _checked(record: Record, alone: Record) -> Row:
         actor_start_s=values["begin_s"] / 2,
         shard_variation=float(_defaults()["shard_variation"]["value"]),
     )
-    images = Images(_common.count(record), values["shard"])
+    images = ImageSet(_common.count(record), values["shard"])
     wall_s = _common.wall_s(record)
     actor_rate = alone.values["actor_img_per_s"]
     compared = fleet.compare(wall_s, actor_rate, images, values["actors"], timing)
@@ -231,7 +231,7 @@ def _fleet(inputs: _Inputs, image_set: str, instance: str, arrangement: str) -> 
     """One node of it."""
     client, _ = _CLIENTS[arrangement]
     in_order = arrangement == BUCKET
-    images = Images(
+    images = ImageSet(
         count=int(inputs["images"]),
         shard=int(inputs["shard"]),
         image_bytes=1e3 * inputs[f"kb_{image_set}"],

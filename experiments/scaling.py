@@ -23,8 +23,9 @@ from experiments._sentences import MeasuredRows
 from experiments._sentences import rate as rate_in_words
 from experiments._words import factor
 from harness import provenance
+from harness.measures import linear_fit
 from harness.spec import Slice
-from wallclock.summary import linear_fit, median
+from wallclock.summary import median
 
 RANK = 150
 CSV = "scaling.csv"

@@ -16,7 +16,7 @@ from wallclock.recipe import Recipe
 class Plan:
     """Gives experiments their corpus slices, recipes and common parameters."""
 
-    def __init__(self, settings: Settings, progress: prepare.Progress) -> None:
+    def __init__(self, settings: Settings, progress: prepare.ProgressHook) -> None:
         self.settings = settings
         self._progress = progress
         #: The folder of the prepared corpora, and the list of each slice.

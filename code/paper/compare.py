@@ -22,13 +22,14 @@ from rich.console import Console
 from rich.text import Text
 
 from harness import provenance
+from harness.measures import NEIGHBOURS, neighbours_kept
 from paper.csvfile import read_table, write_table
 from paper.format import EMPTY
 from paper.terminal import print_table
 from wallclock.errors import UserError, check_name, first_line
 from wallclock.stages import sinks
 from wallclock.stages.sinks import Vectors
-from wallclock.summary import NEIGHBOURS, Indices, cosine, misplaced, neighbours_kept, unit_length
+from wallclock.summary import Indices, cosine, misplaced, unit_length
 
 #: Exit status where a measure is outside its limit.
 OUTSIDE = 3

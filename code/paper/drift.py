@@ -15,16 +15,17 @@ from rich.console import Console
 from rich.text import Text
 
 from harness import provenance
-from harness.corpora import Progress, folder, image_stats
+from harness.corpora import ProgressHook, folder, image_stats
 from harness.corpora import manifest as manifests
 from harness.corpora.image_stats import MEASURES, ImageStats
+from harness.measures import kolmogorov_smirnov
 from harness.spec import CorpusSpec
 from paper.csvfile import read_table, write_table
 from paper.format import digits
 from paper.terminal import print_table
 from wallclock.errors import UserError
 from wallclock.progress import CorpusProgress, bars
-from wallclock.summary import kolmogorov_smirnov, quantile
+from wallclock.summary import quantile
 
 COLUMNS = (
     "measure",
@@ -79,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _measure(path: Path, n: int, cache: Path, progress: Progress) -> ImageStats:
+def _measure(path: Path, n: int, cache: Path, progress: ProgressHook) -> ImageStats:
     images = folder.prepare(CorpusSpec("folder", path=str(path), sample=True), n, cache, progress)
     return image_stats.measure(manifests.load(Path(images.manifest)).head(images.n))
 

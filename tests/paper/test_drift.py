@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.measures import kolmogorov_smirnov
 from paper.csvfile import read_table
 from tests import making
 from tests.conftest import ROOT
-from wallclock.summary import kolmogorov_smirnov
 
 samples = st.lists(st.floats(-100, 100), min_size=1, max_size=30)
 

@@ -1,4 +1,4 @@
-"""Medians, quantiles, PSNR and cosine, against the standard library's and by their laws."""
+"""Medians, quantiles and cosine, against the standard library's and by their laws."""
 
 import math
 import statistics
@@ -8,15 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wallclock.summary import (
-    PSNR_CEILING_DB,
-    cosine,
-    median,
-    misplaced,
-    psnr_db,
-    quantile,
-    unit_length,
-)
+from wallclock.summary import cosine, median, misplaced, quantile, unit_length
 
 NUMBERS = st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=40)
 
@@ -40,23 +32,6 @@ def test_quantile_interpolates_and_refuses_no_values() -> None:
     assert quantile([1, 2, 3, 4], 0.9) == pytest.approx(3.7)
     with pytest.raises(ValueError, match="no values"):
         quantile([], 0.5)
-
-
-def test_psnr_of_known_images() -> None:
-    black = np.zeros((4, 4, 3), np.uint8)
-    assert psnr_db(black, black) == PSNR_CEILING_DB
-    assert psnr_db(black, black + np.uint8(255)) == pytest.approx(0)
-    assert psnr_db(black + np.uint8(1), black) == pytest.approx(20 * math.log10(255))
-    one_off = black.copy()
-    one_off[0, 0, 0] = 200  # no wrap-around below zero, either way round
-    expected = 10 * math.log10(255**2 / (200**2 / 48))
-    assert psnr_db(one_off, black) == pytest.approx(expected)
-    assert psnr_db(black, one_off) == pytest.approx(expected)
-
-
-def test_psnr_refuses_two_shapes() -> None:
-    with pytest.raises(ValueError, match="shapes differ"):
-        psnr_db(np.zeros((2, 2, 3), np.uint8), np.zeros((3, 2, 3), np.uint8))
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.01, 100))

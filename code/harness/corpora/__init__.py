@@ -4,4 +4,4 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 #: Called with how many images are done, how many there are, and what is being done.
-Progress: TypeAlias = Callable[[int, int, str], None]
+ProgressHook: TypeAlias = Callable[[int, int, str], None]

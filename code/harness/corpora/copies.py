@@ -13,7 +13,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from harness.corpora import Progress, readers
+from harness.corpora import ProgressHook, readers
 from harness.corpora.manifest import Item, Manifest
 from wallclock.errors import ImageError, image_errors
 from wallclock.files import write_bytes
@@ -74,7 +74,7 @@ def encode(kind: str, data: bytes) -> bytes:
     return image_errors("encode", "Pillow", _ENCODERS[kind])(data)
 
 
-def make(manifest: Manifest, kind: str, folder: Path, progress: Progress) -> None:
+def make(manifest: Manifest, kind: str, folder: Path, progress: ProgressHook) -> None:
     """Fill a folder: a copy of each valid image that has one, a link or the bytes of the others.
 
     Files are in the manifest's order by name. Those of an earlier call are kept.

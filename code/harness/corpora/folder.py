@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.corpora import Progress
+from harness.corpora import ProgressHook
 from harness.corpora import manifest as manifests
 from harness.corpora.manifest import Item, Manifest
 from harness.spec import CorpusSpec, Slice
@@ -19,7 +19,7 @@ from wallclock.files import digest_of, sha256_bytes
 from wallclock.recipe import Limits
 
 
-def prepare(spec: CorpusSpec, n: int | None, cache: Path, progress: Progress) -> Slice:
+def prepare(spec: CorpusSpec, n: int | None, cache: Path, progress: ProgressHook) -> Slice:
     """List and validate the images under `spec.path`; return the first `n` of them (all if None).
 
     They are ordered by name; with `spec.sample`, by a rank that only `spec.seed` and the names
@@ -61,7 +61,7 @@ def prepare(spec: CorpusSpec, n: int | None, cache: Path, progress: Progress) ->
 
 
 def _items(
-    root: Path, n: int | None, spec: CorpusSpec, before: tuple[Item, ...], progress: Progress
+    root: Path, n: int | None, spec: CorpusSpec, before: tuple[Item, ...], progress: ProgressHook
 ) -> tuple[Item, ...]:
     def rank(name: str) -> bytes:
         if not spec.sample:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from harness.corpora import Progress as Progress
+from harness.corpora import ProgressHook as ProgressHook
 from harness.corpora import folder, synthetic
 from harness.spec import CORPUS_SETTINGS, IMAGE_SETS, CorpusSpec, Slice
 from wallclock.errors import UserError, check_name
@@ -14,7 +14,7 @@ def image_sets(spec: CorpusSpec) -> tuple[str, ...]:
     return (spec.image_set,) if spec.kind == "folder" else IMAGE_SETS
 
 
-def prepare(spec: CorpusSpec, image_set: str, n: int, cache: Path, progress: Progress) -> Slice:
+def prepare(spec: CorpusSpec, image_set: str, n: int, cache: Path, progress: ProgressHook) -> Slice:
     """Bring the first `n` images of a set onto this disk and name them for a cell.
 
     Raises:

@@ -31,7 +31,7 @@ GENERATOR = 1
 
 Box = tuple[int, int, int, int]  # left, top, right, bottom
 Tone = tuple[int, int, int]  # Y, Cb, Cr
-Floats = npt.NDArray[np.float64]
+_Floats = npt.NDArray[np.float64]
 T = TypeVar("T")
 
 _BICUBIC = Image.Resampling.BICUBIC
@@ -237,8 +237,8 @@ def _form(
 ) -> tuple[Image.Image, Image.Image, Image.Image]:
     """A part's outline (L, `full`), its light and its highlight (L, at most `_GRID` a side)."""
     columns, rows = (max(6, min(side, _GRID * side // max(full))) for side in full)
-    u: Floats = ((np.arange(columns) + 0.5) * 2 / columns - 1)[None, :]
-    v: Floats = ((np.arange(rows) + 0.5) * 2 / rows - 1)[:, None]
+    u: _Floats = ((np.arange(columns) + 0.5) * 2 / columns - 1)[None, :]
+    v: _Floats = ((np.arange(rows) + 0.5) * 2 / rows - 1)[:, None]
     width = (1 + part.taper * v + part.belly * (1 - v * v)) / (1 + abs(part.taper) + part.belly)
     # Signed distance, in cells, to a box with round corners that ends 1.5 cells inside the grid.
     a, b = columns / 2 - 1.5, rows / 2 - 1.5
@@ -259,7 +259,7 @@ def _form(
     return edge.point(_threshold(_STEEP * columns / full[0])), _plane(light), _plane(255 * shine)
 
 
-def _slope(t: Floats, flat: int) -> Floats:
+def _slope(t: _Floats, flat: int) -> _Floats:
     """Slope of a surface at -1 <= t <= 1: `flat` -1 is a plane, 0 a cylinder, more is flatter."""
     if flat < 0:
         return 0 * t
@@ -316,7 +316,7 @@ def _tone(rng: _Rng, skin: Skin) -> Tone:
     return luma, 128 + (b - luma) * 564 // 1000, 128 + (r - luma) * 713 // 1000
 
 
-def _plane(levels: Floats) -> Image.Image:
+def _plane(levels: _Floats) -> Image.Image:
     """An L image of `levels` (rows, columns), rounded and clipped to 0 .. 255."""
     return Image.fromarray(np.clip(np.rint(levels), 0, 255).astype(np.uint8))
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from harness.corpora import Progress, render
+from harness.corpora import ProgressHook, render
 from harness.corpora import manifest as manifests
 from harness.corpora.manifest import Item, Manifest
 from harness.spec import CorpusSpec, Slice
@@ -17,7 +17,7 @@ from wallclock.files import sha256_bytes, write_bytes
 _CHUNK = 512
 
 
-def prepare(spec: CorpusSpec, image_set: str, n: int, cache: Path, progress: Progress) -> Slice:
+def prepare(spec: CorpusSpec, image_set: str, n: int, cache: Path, progress: ProgressHook) -> Slice:
     """Make sure that the first `n` images of a set are on disk; return them.
 
     Image i is a function of the seed, the set and i alone, so a larger `n` adds to what is there.

@@ -53,7 +53,7 @@ Pixels = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Settings:
+class RungSettings:
     """One rung at work. Times in milliseconds; 0: as long as it takes here."""
 
     queue_url: str
@@ -71,7 +71,7 @@ class Settings:
         return (self.step_ms + self.step_ms_per_image * n) / 1e3
 
 
-class Request(NamedTuple):
+class WorkItem(NamedTuple):
     """A message: its id, its body's fields, and the handle that deletes it."""
 
     id: str
@@ -100,21 +100,21 @@ class Network:
         self._url = queue_url
         self._http = urllib3.PoolManager(maxsize=DOWNLOADERS, timeout=_TIMEOUT_S)
 
-    def pull(self) -> list[Request]:
+    def pull(self) -> list[WorkItem]:
         """Up to ten messages; waits a second for the first."""
         answer = self._sqs.receive_message(
             QueueUrl=self._url, MaxNumberOfMessages=_RECEIVED, WaitTimeSeconds=_WAIT_S
         )
         return [_parsed(message) for message in answer.get("Messages", ())]
 
-    def download(self, request: Request) -> bytes:
+    def download(self, request: WorkItem) -> bytes:
         """The image. Raises OSError: any status but 200."""
         answer = self._http.request("GET", request.url)
         if answer.status != 200:
             raise OSError(f"{request.url}: status {answer.status}")
         return answer.data
 
-    def call_back(self, request: Request, result: Any) -> None:
+    def call_back(self, request: WorkItem, result: Any) -> None:
         """Send a result, then delete the message. Raises OSError: it was not accepted."""
         body = json.dumps({"id": request.id, "result": result})
         headers = {"Content-Type": "application/json", "Idempotency-Key": request.id}
@@ -143,7 +143,7 @@ def sleep_until(at: float) -> None:
     time.sleep(max(0.0, at - time.perf_counter()))
 
 
-def main(settings: Settings) -> None:
+def main(settings: RungSettings) -> None:
     """Serve until SIGTERM."""
     signal.signal(signal.SIGTERM, _exit)
     network = Network(settings.queue_url)
@@ -158,7 +158,7 @@ def main(settings: Settings) -> None:
             _answer(settings, network, pool)
 
 
-def _sequential(settings: Settings, network: Network) -> None:
+def _sequential(settings: RungSettings, network: Network) -> None:
     while True:
         for request in network.pull():
             data = network.download(request)
@@ -166,7 +166,7 @@ def _sequential(settings: Settings, network: Network) -> None:
             network.call_back(request, _step(settings, [pixels])[0])
 
 
-def _answer(settings: Settings, network: Network, pool: Executor | None) -> None:
+def _answer(settings: RungSettings, network: Network, pool: Executor | None) -> None:
     """I/O in threads; the main thread, or the pool, preprocesses; the main thread steps."""
     pulled, downloaded, results = (Queue[Any](_QUEUE_SIZE) for _ in range(3))
 
@@ -190,18 +190,18 @@ def _answer(settings: Settings, network: Network, pool: Executor | None) -> None
             results.put((request, result))
 
 
-Batches = Iterator[tuple[Sequence[Request], Sequence[Pixels]]]
+Batches = Iterator[tuple[Sequence[WorkItem], Sequence[Pixels]]]
 
 
-def _alone(settings: Settings, downloaded: "Queue[Any]") -> Batches:
+def _alone(settings: RungSettings, downloaded: "Queue[Any]") -> Batches:
     while True:
         request, data = downloaded.get()
         yield [request], [preprocess(data, settings.px, settings.preprocess_ms / 1e3)]
 
 
-def _ahead(settings: Settings, downloaded: "Queue[Any]", pool: Executor) -> Batches:
+def _ahead(settings: RungSettings, downloaded: "Queue[Any]", pool: Executor) -> Batches:
     """Batches in the order of their images, which the pool preprocesses meanwhile."""
-    submitted: Queue[tuple[Request, Future[Pixels]]] = Queue(_AHEAD * settings.workers)
+    submitted: Queue[tuple[WorkItem, Future[Pixels]]] = Queue(_AHEAD * settings.workers)
 
     def submit() -> None:
         request, data = downloaded.get()
@@ -222,7 +222,7 @@ def _ahead(settings: Settings, downloaded: "Queue[Any]", pool: Executor) -> Batc
         yield requests, [future.result() for future in futures]
 
 
-def _step(settings: Settings, images: Sequence[Pixels]) -> list[list[float]]:
+def _step(settings: RungSettings, images: Sequence[Pixels]) -> list[list[float]]:
     """The mock device's results of a batch."""
     began = time.perf_counter()
     np.stack(images)
@@ -244,9 +244,9 @@ def _start(task: Callable[[], None]) -> None:
     threading.Thread(target=run, daemon=True).start()
 
 
-def _parsed(message: Mapping[str, str]) -> Request:
+def _parsed(message: Mapping[str, str]) -> WorkItem:
     body = json.loads(message["Body"])
-    return Request(
+    return WorkItem(
         message["MessageId"], body["url"], body["callback_url"], message["ReceiptHandle"]
     )
 
@@ -256,4 +256,4 @@ def _exit(number: int, frame: object) -> None:
 
 
 if __name__ == "__main__":
-    main(Settings(**json.loads(sys.argv[1])))
+    main(RungSettings(**json.loads(sys.argv[1])))

@@ -31,7 +31,7 @@ from wallclock.predict import (
     check,
 )
 
-Floats = npt.NDArray[np.float64]
+_Floats = npt.NDArray[np.float64]
 
 _BATCH = 64
 #: The predictor's bottlenecks as a fleet's limits.
@@ -41,7 +41,7 @@ _MOST_NODES = 100_000
 
 
 @dataclass(frozen=True)
-class Images:
+class ImageSet:
     """An image set. `load_s`: core seconds of decoding and resizing; `get_s`: of a GET."""
 
     count: int
@@ -132,7 +132,7 @@ class Run(NamedTuple):
 class Fleet:
     """So many equal nodes with a GPU or more, and the job on them."""
 
-    images: Images
+    images: ImageSet
     instance: Instance
     nodes: int
     store: Store = Store()
@@ -198,7 +198,7 @@ def _img_per_s(rate: Rate) -> float:
 
 @cache
 def _process_rate(
-    images: Images, instance: Instance, store: Store, gpu: float, cost: float, cores: int = 0
+    images: ImageSet, instance: Instance, store: Store, gpu: float, cost: float, cores: int = 0
 ) -> Rate:
     """A process's rate with its share of its node, or on `cores` of it."""
     each = actor_cpus([Node(instance.cores, instance.gpus)], instance.gpus > 0, cores)
@@ -273,8 +273,8 @@ def _run(fleet: Fleet, rate: Rate, rng: np.random.Generator) -> Run:
 
 
 def _pass(
-    rng: np.random.Generator, shards: int, free: Floats, shard_s: float, timing: Timing
-) -> tuple[float, int, Floats]:
+    rng: np.random.Generator, shards: int, free: _Floats, shard_s: float, timing: Timing
+) -> tuple[float, int, _Floats]:
     """Each shard once: when the pass ends, the shards that were lost, when each actor is free.
 
     Each actor's next shards are drawn ahead; the earliest starts of all of them take place.
@@ -310,7 +310,7 @@ def _pass(
 
 def _lognormal(
     rng: np.random.Generator, mean: float, variation: float, shape: tuple[int, ...]
-) -> Floats:
+) -> _Floats:
     if not variation or not mean:
         return np.full(shape, mean)
     variance = log1p(variation * variation)
@@ -328,7 +328,7 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    wall_s: float, img_per_s: float, images: Images, actors: int, timing: Timing, runs: int = 200
+    wall_s: float, img_per_s: float, images: ImageSet, actors: int, timing: Timing, runs: int = 200
 ) -> Comparison:
     """A run on a cluster that was up, by the measured rate of an actor of it.
 
@@ -337,7 +337,7 @@ def compare(
     """
     check("wall_s", wall_s, above_zero=True)
     check("img_per_s", img_per_s, above_zero=True)
-    bare = Images(images.count, images.shard)
+    bare = ImageSet(images.count, images.shard)
     instance = Instance(1, 1, (img_per_s, img_per_s))
     simulated = simulate(Fleet(bare, instance, actors, timing=timing), runs)
     times = [3600 * run.hours for run in simulated]

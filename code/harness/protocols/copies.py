@@ -11,6 +11,7 @@ from PIL import Image
 from harness.corpora import copies as corpus_copies
 from harness.corpora import readers
 from harness.corpora.manifest import failure_rows
+from harness.measures import psnr_db
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
@@ -18,12 +19,13 @@ from wallclock.clock import gc_disabled
 from wallclock.errors import ImageError
 from wallclock.machine import set_threads
 from wallclock.stages.decode import make_image
-from wallclock.summary import median, psnr_db
+from wallclock.summary import median
 
 #: What the protocol times and compares (`harness.protocols.registry`).
 TIMED = {
     "copies": (
         "harness.corpora.copies",
+        "harness.measures",
         "wallclock.stages.decode",
         "wallclock.stages.resize",
         "wallclock.summary",

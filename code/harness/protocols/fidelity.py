@@ -29,6 +29,7 @@ from harness.corpora import image_stats as corpus_stats
 from harness.corpora import readers
 from harness.corpora.manifest import Item, Manifest, failure_rows
 from harness.engines.pipeline import load_stages
+from harness.measures import psnr_db
 from harness.protocols.protocol import Measurement, Progress, all_failed, open_corpus, plain_jpegs
 from harness.protocols.references import References
 from harness.spec import Cell
@@ -38,7 +39,7 @@ from wallclock.machine import set_threads
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import decode, forward, normalize, resize, transfer
 from wallclock.stages.decode import PixelArray
-from wallclock.summary import cosine, median, psnr_db, quantile
+from wallclock.summary import cosine, median, quantile
 
 #: What makes the pixels and vectors of each protocol (`harness.protocols.registry`).
 TIMED = {
@@ -47,6 +48,7 @@ TIMED = {
         "harness.engines.pipeline",
         "harness.protocols.references",
         "harness.runtimes",
+        "harness.measures",
         "wallclock.check",
         "wallclock.infer",
         "wallclock.jpeg",
@@ -61,10 +63,10 @@ TIMED = {
 #: With whose pixels those of the others are compared.
 _REFERENCE_DECODER = "pil"
 #: Resized images, uint8 (px, px, 3), by image id.
-Images: TypeAlias = Mapping[str, PixelArray]
+_Images: TypeAlias = Mapping[str, PixelArray]
 Failures: TypeAlias = dict[str, dict[str, str]]
 #: `truth`, the reference pictures, and those of each of `_OTHERS`.
-Truths: TypeAlias = Mapping[str, Images]
+Truths: TypeAlias = Mapping[str, _Images]
 
 #: What a full decode is also resized with: resizer and interpolation.
 _OTHERS = {"area": ("opencv", "area"), "paper": ("opencv", "linear"), "bicubic": ("pil", "bicubic")}
@@ -223,7 +225,7 @@ def compare_loader_output(
     return result | _compare_vectors(model, names, (reference, ours), (reference, truths["truth"]))
 
 
-def _compare_pixels(images: Images, truths: Truths) -> dict[str, Any]:
+def _compare_pixels(images: _Images, truths: Truths) -> dict[str, Any]:
     """The images that are in both; nothing if none is."""
     truth = truths["truth"]
     decibels = _decibels(images, truth)
@@ -248,13 +250,13 @@ def _compare_pixels(images: Images, truths: Truths) -> dict[str, Any]:
     return result
 
 
-def _decibels(images: Images, truth: Images) -> dict[str, float]:
+def _decibels(images: _Images, truth: _Images) -> dict[str, float]:
     """PSNR of the images that are in both."""
     return {name: psnr_db(images[name], truth[name]) for name in truth if name in images}
 
 
 def _compare_vectors(
-    model: ModelSpec, names: Sequence[str], *sides: tuple[Recipe, Images]
+    model: ModelSpec, names: Sequence[str], *sides: tuple[Recipe, _Images]
 ) -> dict[str, float]:
     """The cosines of those images' vectors on two sides; nothing for random weights."""
     if model.weights != "pretrained" or not names:

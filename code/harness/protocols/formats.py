@@ -20,6 +20,7 @@ from PIL import Image
 
 from harness.corpora import readers
 from harness.corpora.manifest import Item, failure_rows
+from harness.measures import PSNR_CEILING_DB, psnr_db
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress
 from harness.spec import Cell
@@ -30,10 +31,17 @@ from wallclock.files import digest_of, write_bytes
 from wallclock.machine import set_threads
 from wallclock.stages import decode
 from wallclock.stages.decode import PixelArray
-from wallclock.summary import PSNR_CEILING_DB, median, psnr_db
+from wallclock.summary import median
 
 #: What the protocol times and compares (`harness.protocols.registry`).
-TIMED = {"formats": ("harness.decoders", "wallclock.stages.decode", "wallclock.summary")}
+TIMED = {
+    "formats": (
+        "harness.decoders",
+        "harness.measures",
+        "wallclock.stages.decode",
+        "wallclock.summary",
+    )
+}
 
 #: Name → Pillow's format and options. AVIF by one thread, so that files do not depend on the cores.
 ENCODINGS: Mapping[str, tuple[str, Mapping[str, Any]]] = {

@@ -370,7 +370,7 @@ def _command(cell: Cell, servers: Servers, n_services: int) -> list[str]:
         settings = shared(params["serve"], n_services, usable_cores())
         words = [f"{name}={value}" for name, value in settings.items()]
         return [sys.executable, "-m", "wallclock", "serve", servers.queue_url, *words]
-    rung = rungs.Settings(
+    rung = rungs.RungSettings(
         queue_url=servers.queue_url,
         rung=params["rung"],
         batch=recipe.batch_size,

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from harness.corpora.manifest import Item, Manifest
 from harness.engines.pipeline import load_stages
+from harness.measures import NEIGHBOURS, neighbours_kept
 from harness.protocols import protocol
 from harness.protocols.protocol import Measurement, Progress, no_progress
 from harness.spec import Cell
@@ -30,13 +31,14 @@ from wallclock.infer import Vectors
 from wallclock.machine import set_threads
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import forward, transfer
-from wallclock.summary import NEIGHBOURS, cosine, median, neighbours_kept, unit_length
+from wallclock.summary import cosine, median, unit_length
 
 #: What each protocol times, and what its vectors are compared by (`harness.protocols.registry`).
 TIMED = {
     "runtime": (
         "harness.engines.pipeline",
         "harness.runtimes",
+        "harness.measures",
         "wallclock.check",
         "wallclock.infer",
         "wallclock.jpeg",
@@ -72,7 +74,7 @@ _PREFIX = "module::"
 ForwardPass = Callable[[], object]
 
 #: Normalized images, float32 (n, 3, h, w).
-Floats = npt.NDArray[np.float32]
+_Floats = npt.NDArray[np.float32]
 
 
 def runtime(cell: Cell, work: Path, progress: Progress) -> Measurement:
@@ -204,7 +206,7 @@ def compare(vectors: Vectors, reference: Vectors) -> dict[str, Any]:
     return dict(zip(names, (median(similar), min(similar), error), strict=True))
 
 
-def first_batch(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> tuple[Floats, int]:
+def first_batch(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> tuple[_Floats, int]:
     """The corpus's first images as one batch, and their number; a small corpus repeats."""
     items = manifest.valid[: recipe.batch_size]
     if not items:
@@ -213,13 +215,13 @@ def first_batch(manifest: Manifest, recipe: Recipe, model: ModelSpec) -> tuple[F
     return images.take(range(recipe.batch_size), axis=0, mode="wrap"), len(images)
 
 
-def _load(manifest: Manifest, items: Sequence[Item], recipe: Recipe, model: ModelSpec) -> Floats:
+def _load(manifest: Manifest, items: Sequence[Item], recipe: Recipe, model: ModelSpec) -> _Floats:
     """Images as normalized floats (n, 3, h, w), in host memory."""
     load = load_stages(replace(recipe, normalize_on="host", dct_scale="full"), model, manifest)
     return load.assemble([load.normalize(load.load_pixels(item)) for item in items])
 
 
-def _further(manifest: Manifest, recipe: Recipe, model: ModelSpec, images: Floats) -> Vectors:
+def _further(manifest: Manifest, recipe: Recipe, model: ModelSpec, images: _Floats) -> Vectors:
     """The images after the first batch, if this cell needs them and there are any."""
     items = manifest.valid[recipe.batch_size :]
     if not items or (model.weights != "pretrained" and recipe.dtype != "int8-static"):
@@ -236,7 +238,7 @@ def recall(vectors: Vectors, references: Vectors) -> float | None:
 
 
 def _vectors(
-    network: forward.Network, move: transfer.Transfer, parts: Sequence[Floats], size: int
+    network: forward.Network, move: transfer.Transfer, parts: Sequence[_Floats], size: int
 ) -> Vectors:
     """Vectors of all images of the parts, `size` of them at a time."""
     batches = [part[at : at + size] for part in parts for at in range(0, len(part), size)]
@@ -244,7 +246,7 @@ def _vectors(
 
 
 def _reference(
-    request: forward.NetworkRequest, move: transfer.Transfer, parts: Sequence[Floats]
+    request: forward.NetworkRequest, move: transfer.Transfer, parts: Sequence[_Floats]
 ) -> Vectors:
     """Vectors of PyTorch in FP32 on the same device; the network is back in host memory after."""
     import torch

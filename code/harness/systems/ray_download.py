@@ -40,7 +40,7 @@ def transform(row: dict[str, Any], px: int) -> dict[str, Any]:
     return row
 
 
-class Model:
+class _Model:
     """The mock, in an actor."""
 
     def __init__(self, task: Task) -> None:
@@ -72,7 +72,7 @@ def job(task: Task) -> Mapping[str, Any]:
         listed = ray.data.from_items(rows, override_num_blocks=blocks)
         decoded = listed.with_column("bytes", download("path")).map(decode)
         vectors = decoded.map(partial(transform, px=task.px)).map_batches(
-            Model,
+            _Model,
             fn_constructor_args=(task,),
             batch_size=task.batch,
             compute=ActorPoolStrategy(size=1),

@@ -15,7 +15,7 @@ from harness.systems import _ray
 from harness.systems._task import Task, embed, run
 
 
-class Model:
+class _Model:
     """The mock, in an actor."""
 
     def __init__(self, task: Task) -> None:
@@ -37,7 +37,7 @@ def job(task: Task) -> Mapping[str, Any]:
         size = (task.px, task.px)
         images = ray.data.read_images(paths, mode="RGB", size=size, include_paths=True)
         vectors = images.map_batches(
-            Model,
+            _Model,
             fn_constructor_args=(task,),
             batch_size=task.batch,
             compute=ActorPoolStrategy(size=1),

@@ -40,7 +40,7 @@ class Job:
 
 
 @dataclass
-class Report:
+class KillReport:
     """What happened. `kills`: by phase; `ended`: runs that were over before their moment.
 
     `aborted`: why jobs ended that lost a part; `lost_s`: of each round with a kill, beyond an
@@ -158,13 +158,13 @@ def kill_at_random(
     rounds: int,
     kills: int = 3,
     undisturbed: Undisturbed | None = None,
-) -> Report:
+) -> KillReport:
     """Run `rounds` times with one to `kills` kills, and compare with an undisturbed run.
 
     Raises AssertionError: a run without a kill failed, or the undisturbed one left an id twice.
     """
     undisturbed = undisturbed or run_undisturbed(job, folder / "undisturbed")
-    report = Report()
+    report = KillReport()
     rng = random.Random(seed)
     for number in range(rounds):
         out = folder / f"round-{number}"
@@ -178,7 +178,7 @@ def kill_at_random(
 
 
 def _compare(
-    pairs: Sequence[tuple[str, bytes]], expected: Mapping[str, bytes], report: Report
+    pairs: Sequence[tuple[str, bytes]], expected: Mapping[str, bytes], report: KillReport
 ) -> None:
     """Report what a round has left beside each expected id once, with the same bytes."""
     counts = Counter(name for name, _ in pairs)
@@ -188,7 +188,12 @@ def _compare(
 
 
 def _run_round(
-    job: Job, out: Path, rng: random.Random, kills: int, undisturbed: Undisturbed, report: Report
+    job: Job,
+    out: Path,
+    rng: random.Random,
+    kills: int,
+    undisturbed: Undisturbed,
+    report: KillReport,
 ) -> None:
     """Kill the job so many times, then let it end."""
     for _ in range(kills):

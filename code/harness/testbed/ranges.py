@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 
 from harness.corpora.manifest import Item
 from harness.corpora.readers import check_complete
-from harness.testbed.threaded import Handler, ThreadedServer
+from harness.testbed.threaded import FileHandler, ThreadedServer
 from wallclock.errors import ImageError
 from wallclock.fetch import Reader
 
@@ -59,7 +59,7 @@ class RangeServer(ThreadedServer):
             os._exit(1)
 
 
-class _RangeHandler(Handler):
+class _RangeHandler(FileHandler):
     server: RangeServer
 
     def answer(self) -> None:

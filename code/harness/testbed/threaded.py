@@ -16,7 +16,7 @@ class ThreadedServer(ThreadingHTTPServer):
     #: Connections that wait to be accepted: all readers begin at once.
     request_queue_size = 1024
 
-    def __init__(self, handler: "type[Handler]") -> None:
+    def __init__(self, handler: "type[FileHandler]") -> None:
         super().__init__(("127.0.0.1", 0), handler)
 
     @property
@@ -33,7 +33,7 @@ class ThreadedServer(ThreadingHTTPServer):
         self.server_close()
 
 
-class Handler(BaseHTTPRequestHandler):
+class FileHandler(BaseHTTPRequestHandler):
     """The requests of one connection, which is kept. A subclass answers them."""
 
     protocol_version = "HTTP/1.1"

@@ -10,6 +10,7 @@ from PIL import Image
 
 from harness.corpora import copies
 from harness.corpora import manifest as manifests
+from harness.measures import psnr_db
 from harness.protocols.copies import copies as measure
 from harness.protocols.protocol import no_progress
 from harness.spec import Cell
@@ -17,7 +18,6 @@ from tests import making
 from tests.experiments import made
 from wallclock.errors import ImageError
 from wallclock.recipe import ModelSpec, Recipe
-from wallclock.summary import psnr_db
 
 FILES = {
     "a-large.jpg": making.jpeg(800, 600, seed=1, quality=95),

@@ -16,13 +16,13 @@ from harness.corpora.manifest import Manifest
 from harness.engines import third_party
 from harness.engines.dataloader import ImageDataset, torch_loader
 from harness.engines.loaders import CyclicPositions, open_loader, to_pixels
+from harness.measures import psnr_db
 from harness.spec import CorpusSpec
 from tests import making
 from wallclock.errors import Unavailable, UserError
 from wallclock.loader import threads
 from wallclock.recipe import IMAGENET, ModelSpec, Recipe
 from wallclock.stages import normalize
-from wallclock.summary import psnr_db
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:This process .* is multi-threaded:DeprecationWarning"

@@ -8,10 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.predict.fleet import Feeders, Fleet, Images, Instance, Store, Timing, compare, simulate
+from harness.predict.fleet import (
+    Feeders,
+    Fleet,
+    ImageSet,
+    Instance,
+    Store,
+    Timing,
+    compare,
+    simulate,
+)
 
 #: 100 shards of 10 s on one node, of 100 images/s by its GPU; its two cores can do 400.
-IMAGES = Images(100_000, 1000, 1e5, 0.004, 0.001)
+IMAGES = ImageSet(100_000, 1000, 1e5, 0.004, 0.001)
 NODE = Instance(2, 1, (100.0, 100.0), 1e9)
 FLEET = Fleet(IMAGES, NODE, 1)
 VARIED = Timing(60, 0.2, 5, 1e-5, 1e-6, 100, 0.1, 0, 0.15)
@@ -97,7 +106,7 @@ def test_never_faster_than_its_parts(
     nodes: int, shards: int, variation: float, losses: float
 ) -> None:
     timing = Timing(shard_variation=variation, losses_per_s=losses, actor_start_s=1)
-    case = Fleet(Images(100 * shards, 100), NODE, nodes, timing=timing)
+    case = Fleet(ImageSet(100 * shards, 100), NODE, nodes, timing=timing)
     (run,) = simulate(case)
     assert run.hours > 2 / 3600
     if not variation and not losses:
@@ -125,18 +134,18 @@ def test_estimates_and_costs_are_drawn_evenly() -> None:
 
 def test_compared_with_a_measured_run() -> None:
     timing = Timing(actor_start_s=10, shard_variation=0.1)
-    comparison = compare(120.0, 100.0, Images(20_000, 1000), 2, timing)
+    comparison = compare(120.0, 100.0, ImageSet(20_000, 1000), 2, timing)
     assert comparison.simulated_s == pytest.approx(120, rel=0.05)
     assert comparison.low_s < comparison.simulated_s < comparison.high_s
     assert comparison.error == pytest.approx(comparison.simulated_s / 120 - 1)
     assert comparison.is_within
-    assert not compare(240.0, 100.0, Images(20_000, 1000), 2, timing).is_within
+    assert not compare(240.0, 100.0, ImageSet(20_000, 1000), 2, timing).is_within
     with pytest.raises(ValueError, match="wall_s=0"):
-        compare(0, 100, Images(1, 1), 1, timing)
+        compare(0, 100, ImageSet(1, 1), 1, timing)
 
 
 def test_what_cannot_be_simulated() -> None:
-    for case in (replace(FLEET, nodes=0), replace(FLEET, images=Images(0, 1))):
+    for case in (replace(FLEET, nodes=0), replace(FLEET, images=ImageSet(0, 1))):
         with pytest.raises(ValueError, match="above 0"):
             simulate(case)
     with pytest.raises(ValueError, match="no node has a CPU for each"):

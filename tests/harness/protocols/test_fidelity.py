@@ -11,13 +11,13 @@ from PIL import Image
 from harness import provenance
 from harness.corpora.manifest import Item
 from harness.engines.pipeline import load_stages
+from harness.measures import PSNR_CEILING_DB
 from harness.protocols import fidelity
 from harness.protocols.fidelity import compare_loader_output, resized
 from harness.protocols.protocol import no_progress
 from harness.spec import Cell, Slice
 from tests.harness.engines.conftest import manifest_in
 from wallclock.recipe import ModelSpec, Recipe
-from wallclock.summary import PSNR_CEILING_DB
 
 MODEL = ModelSpec("null", weights="none", input_px=32)
 PILLOW = Recipe("pillow", "pil", "pil", "bicubic")

@@ -48,6 +48,7 @@ NOT_TIMED = {
     "wallclock.stages": "holds no code",
     "wallclock.stages.augment": "the type of a drawn crop; who crops covers it",
     "wallclock.stages.pixels": "the type of decoded pixels",
+    "harness.measures": "PSNR, recall and fits; who compares by them covers it",
     "wallclock.summary": "statistics of what was measured; who compares pixels covers it",
 }
 #: Protocol → modules that it imports by name, or runs in a process of their own.

@@ -181,9 +181,10 @@ def test_a_commit_that_was_cleaned_up_is_none(
 
 @pytest.mark.parametrize("name", ["g6", "g4dn"])
 def test_rays_schema_accepts_the_files(name: str) -> None:
-    jsonschema, ray = pytest.importorskip("jsonschema"), find_spec("ray")
+    ray = find_spec("ray")
     if ray is None or ray.origin is None:
         pytest.skip("make setup-cluster")
+    jsonschema = pytest.importorskip("jsonschema")  # Ray brings it
     schema = Path(ray.origin).parent / "autoscaler" / "ray-schema.json"
     cluster = yaml.safe_load((ROOT / "deploy" / f"{name}.yaml").read_text(encoding="utf-8"))
     jsonschema.validate(cluster, json.loads(schema.read_text(encoding="utf-8")))

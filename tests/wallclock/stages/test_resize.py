@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.measures import psnr_db
 from tests import making
 from wallclock.errors import ImageError, UserError
 from wallclock.recipe import INTERPOLATIONS
 from wallclock.stages import decode, resize
 from wallclock.stages.decode.decoder import Scaling
 from wallclock.stages.pixels import PixelArray
-from wallclock.summary import psnr_db
 
 CHOICES = [(name, choice) for name, choices in INTERPOLATIONS.items() for choice in choices]
 each_choice = pytest.mark.parametrize(("name", "interpolation"), CHOICES)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from harness import decoders
 from harness.corpora.manifest import Item, Manifest
 from harness.engines.pipeline import load_stages
+from harness.measures import psnr_db
 from tests import making
 from wallclock import jpeg
 from wallclock.check import read_header, validate
@@ -24,7 +25,6 @@ from wallclock.stages import decode
 from wallclock.stages.decode import scans
 from wallclock.stages.decode.decoder import Scaling
 from wallclock.stages.pixels import PixelArray
-from wallclock.summary import psnr_db
 
 SCALING = [name for name, decoder in decoders.DECODERS.items() if decoder.scales]
 SIZE = (200, 136)

@@ -19,7 +19,7 @@ from pathlib import Path
 import lmdb
 from PIL import Image
 
-from harness.corpora import Progress, readers
+from harness.corpora import ProgressHook, readers
 from harness.corpora import manifest as manifests
 from harness.corpora.abo.fetch import check_space
 from harness.corpora.manifest import Item, Manifest
@@ -35,7 +35,9 @@ _GROUP_ROWS = 8
 _COMMIT_ROWS = 256
 
 
-def ensure(files: Manifest, layout: str, path: Path, verify: bool, progress: Progress) -> Manifest:
+def ensure(
+    files: Manifest, layout: str, path: Path, verify: bool, progress: ProgressHook
+) -> Manifest:
     """The manifest at `path` of a pack of at least what `files` lists; packs it if necessary.
 
     Raises:
@@ -60,7 +62,7 @@ def ensure(files: Manifest, layout: str, path: Path, verify: bool, progress: Pro
     return packed
 
 
-def _build(files: Manifest, layout: str, root: Path, progress: Progress) -> dict[str, Item]:
+def _build(files: Manifest, layout: str, root: Path, progress: ProgressHook) -> dict[str, Item]:
     """Write the pack next to `root`, then rename it: a killed run leaves no partial pack.
 
     Returns each image as it is stored, by the path of its file.
@@ -101,7 +103,7 @@ def _intact(packed: Manifest, verify: bool) -> bool:
     return True
 
 
-def _write_tar(files: Manifest, folder: Path, progress: Progress) -> dict[str, Item]:
+def _write_tar(files: Manifest, folder: Path, progress: ProgressHook) -> dict[str, Item]:
     """Write the shards."""
     stored = {}
     for start in range(0, len(files.items), _SHARD_ROWS):
@@ -117,7 +119,7 @@ def _write_tar(files: Manifest, folder: Path, progress: Progress) -> dict[str, I
     return stored
 
 
-def _write_lmdb(files: Manifest, folder: Path, progress: Progress) -> dict[str, Item]:
+def _write_lmdb(files: Manifest, folder: Path, progress: ProgressHook) -> dict[str, Item]:
     """Write the database."""
     stored = {}
     # A value fills pages of 4 KiB. The map is only address space; the file grows as it fills.
@@ -132,7 +134,7 @@ def _write_lmdb(files: Manifest, folder: Path, progress: Progress) -> dict[str, 
     return stored
 
 
-def _write_parquet(files: Manifest, folder: Path, progress: Progress) -> dict[str, Item]:
+def _write_parquet(files: Manifest, folder: Path, progress: ProgressHook) -> dict[str, Item]:
     """Write one file of ids and bytes, uncompressed: JPEGs are."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -155,7 +157,7 @@ def _write_parquet(files: Manifest, folder: Path, progress: Progress) -> dict[st
 
 
 def _write_pixels(
-    files: Manifest, folder: Path, progress: Progress, longest: int = 0
+    files: Manifest, folder: Path, progress: ProgressHook, longest: int = 0
 ) -> dict[str, Item]:
     """Write one file of pixels; `longest`: of an image's sides after the resize, 0 for none."""
     stored = {}
@@ -178,7 +180,7 @@ def _write_pixels(
 
 
 #: Layout → what writes it: (files, folder, progress) to each image as stored, by its file's path.
-_WRITERS: Mapping[str, Callable[[Manifest, Path, Progress], dict[str, Item]]] = {
+_WRITERS: Mapping[str, Callable[[Manifest, Path, ProgressHook], dict[str, Item]]] = {
     "tar": _write_tar,
     "lmdb": _write_lmdb,
     "parquet": _write_parquet,
@@ -188,7 +190,7 @@ _WRITERS: Mapping[str, Callable[[Manifest, Path, Progress], dict[str, Item]]] = 
 
 
 def _contents(
-    files: Manifest, start: int, n_rows: int, layout: str, progress: Progress
+    files: Manifest, start: int, n_rows: int, layout: str, progress: ProgressHook
 ) -> Iterator[tuple[int, Item, bytes]]:
     """Row, item and bytes of the valid images among `n_rows` rows."""
     reader = readers.FileReader(files.root)

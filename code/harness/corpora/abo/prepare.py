@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.corpora import Progress
+from harness.corpora import ProgressHook
 from harness.corpora import manifest as manifests
 from harness.corpora.abo import fetch, plan
 from harness.corpora.abo.plan import Catalogue
@@ -91,7 +91,7 @@ class _List:
             )
 
 
-def prepare(spec: CorpusSpec, image_set: str, n: int, cache: Path, progress: Progress) -> Slice:
+def prepare(spec: CorpusSpec, image_set: str, n: int, cache: Path, progress: ProgressHook) -> Slice:
     """Bring the first `n` of a set's list onto the disk.
 
     Raises:
@@ -103,7 +103,7 @@ def prepare(spec: CorpusSpec, image_set: str, n: int, cache: Path, progress: Pro
         return _files(images, n, progress).head(n).slice(images.file(".csv"))
 
 
-def _files(images: _List, n: int, progress: Progress) -> Manifest:
+def _files(images: _List, n: int, progress: ProgressHook) -> Manifest:
     """The manifest of the image files, at least `n` rows of it, all of them on the disk."""
     path = images.file(".csv")
     journal = images.file(".journal")

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 #: Positions in the list of files, and their images: uint8 (n, px, px, 3), valid until the next
 #: ones; an array, or a tensor on the GPU.
-Images: TypeAlias = tuple[Sequence[int], Any]
+DecodedBatch: TypeAlias = tuple[Sequence[int], Any]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Stream:
     version: str
     settings: str
     prefetched: int
-    batches: Iterator[Images]
+    batches: Iterator[DecodedBatch]
     burst: int = 1
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from harness.engines.assemble import empty_shared
 from harness.engines.third_party._interface import (
-    Images,
+    DecodedBatch,
     LoaderSpec,
     Stream,
     ThirdPartyLoader,
@@ -133,6 +133,6 @@ def _identity(batch: Any) -> Any:
     return batch
 
 
-def _to_numpy(batches: Iterator[Any]) -> Iterator[Images]:
+def _to_numpy(batches: Iterator[Any]) -> Iterator[DecodedBatch]:
     for positions, images in batches:
         yield positions, images.numpy()

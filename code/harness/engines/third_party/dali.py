@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from harness.engines.third_party import _interface as api
-from harness.engines.third_party._interface import Images, LoaderSpec, Stream
+from harness.engines.third_party._interface import DecodedBatch, LoaderSpec, Stream
 from harness.peers import import_or_unavailable
 from wallclock.errors import Unavailable
 
@@ -61,7 +61,7 @@ def _open(spec: LoaderSpec) -> Iterator[Stream]:
     yield Stream(api.version(DISTRIBUTION), settings, 1, _dynamic_batches(spec, dynamic))
 
 
-def _dynamic_batches(spec: LoaderSpec, dynamic: Any) -> Iterator[Images]:
+def _dynamic_batches(spec: LoaderSpec, dynamic: Any) -> Iterator[DecodedBatch]:
     positions = list(range(len(spec.files)))
     rgb = import_or_unavailable("nvidia.dali.types").RGB
     reader = dynamic.readers.File(files=list(spec.files), labels=positions)
@@ -100,7 +100,7 @@ def _build(spec: LoaderSpec, decoder: str) -> Any:
     return pipeline
 
 
-def _batches(pipeline: Any, on_gpu: bool) -> Iterator[Images]:
+def _batches(pipeline: Any, on_gpu: bool) -> Iterator[DecodedBatch]:
     from torch.utils.dlpack import from_dlpack
 
     while True:

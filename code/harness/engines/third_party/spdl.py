@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from harness.engines.third_party import _interface as api
-from harness.engines.third_party._interface import Images, LoaderSpec, Stream, cycle
+from harness.engines.third_party._interface import DecodedBatch, LoaderSpec, Stream, cycle
 from harness.peers import import_or_unavailable, load_failure
 
 _SINK = 2
@@ -63,10 +63,10 @@ def _scale_filter(media: Any, spec: LoaderSpec) -> Any:
     return media.get_video_filter_desc(**size, scale_algo=_algorithm(spec), pix_fmt="rgb24")
 
 
-def _to_device(media: Any) -> Callable[[Images], Images]:
+def _to_device(media: Any) -> Callable[[DecodedBatch], DecodedBatch]:
     import torch
 
-    def transfer(batch: Images) -> Images:
+    def transfer(batch: DecodedBatch) -> DecodedBatch:
         positions, pixels = batch
         return positions, media.transfer_tensor_h2d(torch.from_numpy(pixels))
 
@@ -76,7 +76,7 @@ def _to_device(media: Any) -> Callable[[Images], Images]:
 def _by_batch(builder: Any, media: Any, spec: LoaderSpec) -> Any:
     scale = _scale_filter(media, spec)
 
-    def load(positions: Sequence[int]) -> Images:
+    def load(positions: Sequence[int]) -> DecodedBatch:
         files = [spec.files[position] for position in positions]
         buffer = media.load_image_batch(
             files, width=None, height=None, pix_fmt=None, filter_desc=scale
@@ -94,7 +94,7 @@ def _by_image(builder: Any, media: Any, spec: LoaderSpec) -> Any:
         packets = media.demux_image(spec.files[position])
         return position, media.decode_packets(packets, filter_desc=scale)
 
-    def collate(loaded: Sequence[tuple[int, Any]]) -> Images:
+    def collate(loaded: Sequence[tuple[int, Any]]) -> DecodedBatch:
         frames = [frame for _, frame in loaded]
         return [position for position, _ in loaded], media.to_numpy(media.convert_frames(frames))
 

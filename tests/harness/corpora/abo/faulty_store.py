@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from urllib.parse import unquote
 
-from harness.testbed.threaded import Handler, ThreadedServer
+from harness.testbed.threaded import FileHandler, ThreadedServer
 
 #: Faults that a retry mends: those of `broken`, and
 #: silent: no response. nonsense: malformed headers.
@@ -116,7 +116,7 @@ class FaultyStore(ThreadedServer):
         """The client closed the connection."""
 
 
-class _FaultyHandler(Handler):
+class _FaultyHandler(FileHandler):
     server: FaultyStore
 
     def answer(self) -> None:
