@@ -6,10 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import pytest
 from PIL import Image
@@ -18,6 +18,16 @@ from wallclock import machine
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_IMAGES = ROOT.parent / "shared" / "images"
+
+
+def pytest_configure() -> None:
+    """Let SIGINT interrupt the tests and their children.
+
+    A background job of a script (`make test &`) ignores SIGINT, and so would the children that it
+    starts. A signal that this process handles is reset to its default in a child.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -50,19 +60,6 @@ class Run:
     figures: Path
     arguments: tuple[str, ...]
     done: subprocess.CompletedProcess[str]
-
-
-def popen_interruptible(command: Sequence[str], **options: Any) -> subprocess.Popen[str]:
-    """Start a child in text mode that SIGINT interrupts, whatever this process does with SIGINT.
-
-    A background job of a script (`make test &`) ignores SIGINT, and so do the children it starts.
-    A signal that this process handles is reset to its default in a child.
-    """
-    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        return subprocess.Popen(command, text=True, **options)
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 @pytest.fixture(scope="session")

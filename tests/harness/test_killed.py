@@ -16,7 +16,7 @@ import pytest
 from experiments import decoders
 from paper.csvfile import read_columns, read_table
 from tests import making
-from tests.conftest import ROOT, RunMain, popen_interruptible
+from tests.conftest import ROOT, RunMain
 
 STOPPED = "wallclock: stopped; what is complete is kept, the same command resumes"
 
@@ -41,12 +41,13 @@ def arguments(tmp_path: Path) -> list[str]:
 @contextmanager
 def started(arguments: list[str]) -> Iterator[subprocess.Popen[str]]:
     """The command in a process group of its own, as a terminal starts it."""
-    process = popen_interruptible(
+    process = subprocess.Popen(
         [sys.executable, "code/main.py", *arguments],
         cwd=ROOT,
         start_new_session=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        text=True,
     )
     try:
         yield process

@@ -13,6 +13,9 @@ _TRANSIENT_4XX = frozenset({408, 425, 429})
 #: The bound of the first pause between two tries and of the longest one, in seconds.
 _FIRST_S, _LONGEST_S = 0.5, 8.0
 
+#: Of pauses: the caller's `random` stays as its seed left it, and forked processes differ.
+JITTER = random.SystemRandom()
+
 
 class TransientError(Exception):
     """A failed request that a retry may mend."""
@@ -33,7 +36,7 @@ def backoff_s(attempt: int, first_s: float = _FIRST_S, longest_s: float = _LONGE
     The bound doubles with each attempt ("full jitter", M. Brooker, "Exponential Backoff And
     Jitter", AWS Architecture Blog, 2015).
     """
-    return random.uniform(0, min(longest_s, first_s * 2 ** min(attempt, 30)))
+    return JITTER.uniform(0, min(longest_s, first_s * 2 ** min(attempt, 30)))
 
 
 def retry(call: Callable[[], T], attempts: int, pause: Callable[[float], object] = time.sleep) -> T:

@@ -7,7 +7,6 @@ all buffers is bounded by what the intake holds, and its bytes by `buffer_mb`; t
 
 import asyncio
 import logging
-import random
 import time
 import traceback
 from collections import deque
@@ -21,6 +20,7 @@ import numpy as np
 import orjson
 
 from wallclock.errors import ImageError, reason_of
+from wallclock.fetch.retries import JITTER
 from wallclock.service.batching import BatchPolicy
 from wallclock.service.callbacks import CallbackSender
 from wallclock.service.download import Downloader
@@ -232,7 +232,7 @@ class ServicePipeline:
         failed_for_s = self._clock() - (item.called_back_s or 0)
         if error.permanent or failed_for_s >= self._settings.callback_patience_s:
             return self._fail(item, error)
-        pause_s = random.uniform(0.5, 1) * min(max(failed_for_s, _PAUSE_S[0]), _PAUSE_S[1])
+        pause_s = JITTER.uniform(0.5, 1) * min(max(failed_for_s, _PAUSE_S[0]), _PAUSE_S[1])
         again = partial(self._put, "results", item)
         asyncio.get_running_loop().call_later(pause_s, again)
         return None

@@ -1,10 +1,8 @@
 """Which requests are sent again, how often, and after which pause."""
 
-import random
-
 import pytest
 
-from wallclock.fetch.retries import TransientError, backoff_s, is_transient, retry
+from wallclock.fetch.retries import JITTER, TransientError, backoff_s, is_transient, retry
 
 
 def test_retry_backs_off_and_gives_up() -> None:
@@ -22,7 +20,7 @@ def test_retry_backs_off_and_gives_up() -> None:
 
 
 def test_bound_of_the_pause_doubles_up_to_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random, "uniform", lambda low, high: high)
+    monkeypatch.setattr(JITTER, "uniform", lambda low, high: high)
     assert [backoff_s(attempt) for attempt in (0, 1, 2, 9, 10**6)] == [0.5, 1, 2, 8, 8]
     assert [backoff_s(attempt, 0.1, 5.0) for attempt in (0, 1, 9)] == [0.1, 0.2, 5]
 

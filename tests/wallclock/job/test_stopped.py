@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, popen_interruptible
+from tests.conftest import ROOT
 from tests.wallclock.job.conftest import QUICK, Content, content
 from wallclock.__main__ import main
 
@@ -22,7 +22,9 @@ def command(src: Path, out: Path, **settings: object) -> list[str]:
 def start(command: list[str]) -> subprocess.Popen[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT / "code")}
     pipe = subprocess.PIPE
-    return popen_interruptible(command, env=env, stdout=pipe, stderr=pipe, start_new_session=True)
+    return subprocess.Popen(
+        command, env=env, stdout=pipe, stderr=pipe, start_new_session=True, text=True
+    )
 
 
 def finish(command: list[str]) -> str:

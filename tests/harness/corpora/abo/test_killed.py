@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT, popen_interruptible
+from tests.conftest import ROOT
 from tests.harness.corpora.abo import bucket
 from tests.harness.corpora.abo.conftest import Corpus
 from tests.harness.corpora.abo.faulty_store import FaultyStore
@@ -53,7 +53,7 @@ def start(store: FaultyStore, cache: Path, *limit: str) -> subprocess.Popen[str]
     module, pipe = "tests.harness.corpora.abo.fetch_once", subprocess.PIPE
     command = [sys.executable, "-m", module, store.endpoint, str(cache), str(N), *limit]
     env = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'code'}"}
-    process = popen_interruptible(command, cwd=ROOT, env=env, stdout=pipe, stderr=pipe)
+    process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=pipe, stderr=pipe, text=True)
     assert process.stdout is not None
     # Before this there is nothing to interrupt.
     assert process.stdout.readline() == "ready\n"
