@@ -67,12 +67,12 @@ class Telemetry:
 
     def sample_cpu(self) -> None:
         """Add one sample of every process's CPU use since the last one."""
-        cores = self._processes.cpu_cores()
-        for pid, used in cores.items():
-            self._by_process[pid].append(used)
-        total = sum(cores.values())
+        usage = self._processes.sample()
+        for pid, used in usage.items():
+            self._by_process[pid].append(used.cpu_cores)
+        total = sum(used.cpu_cores for used in usage.values())
         self.samples["cpu_cores"].append(total)
-        self.samples["rss_mib"].append(self._processes.rss_mib())
+        self.samples["rss_mib"].append(sum(used.rss_mib for used in usage.values()))
         # Load that competes with what is measured.
         self.samples["other_cores"].append(other_cores_busy(total))
 

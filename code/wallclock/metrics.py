@@ -89,7 +89,7 @@ class Exporter:
         self._info = info
         self._lock, self._open = Lock(), ExitStack()
         self._processes = ProcessTree()
-        self._processes.cpu_cores()  # the first reading has no interval
+        self._processes.sample()  # the first reading has no interval
         self._handles = self._open.enter_context(nvml_handles())
         self.port = 0
         self.follow(loop)
@@ -158,10 +158,11 @@ class Exporter:
             "gpu_utilization_ratio": ("gpu_util", 0.01),
             "gpu_memory_bytes": ("gpu_mem_mib", 2**20),
         }
+        usage = self._processes.sample().values()
         readings = {
             "": {
-                "rss_mib": self._processes.rss_mib(),
-                "cpu_cores": sum(self._processes.cpu_cores().values()),
+                "rss_mib": sum(used.rss_mib for used in usage),
+                "cpu_cores": sum(used.cpu_cores for used in usage),
             }
         }
         for index, handle in enumerate(self._handles):
