@@ -16,7 +16,7 @@ import numpy.typing as npt
 class LazyBatches(Sequence[Sequence[int]]):
     """Batches that are computed when they are indexed: `batch` and `__len__` are a subclass's.
 
-    `batch_size`: the most images of a batch, so that nobody has to look at all of them.
+    `batch_size`: the most images of a batch, so that no caller reads all of them to find it.
     """
 
     batch_size: int
