@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     name, rest = words[0], words[1:]
     if name in ("--help", "-h", "help"):
-        print(_overview())
+        _print_help(_overview())
         return 0
     if name == "--version":
         print(f"wallclock {__version__}")
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     usage = f"usage: wallclock {name} {command.usage}"
     try:
         if "--help" in rest or "-h" in rest:
-            print(f"{usage}\n{command.summary}\n\n{command.explain(rest)}")
+            _print_help(f"{usage}\n{command.summary}\n\n{command.explain(rest)}")
             return 0
         if len(rest) < command.n_required:
             print(f"{usage}; wallclock {name} --help lists the settings", file=sys.stderr)
@@ -73,6 +73,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(command, rest)
     except UserError as error:
         return _report(error, 1)
+
+
+def _print_help(text: str) -> None:
+    """Print; that the reader closes the pipe early, as `head` does, is no error."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        # The interpreter flushes standard output again at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _report(error: UserError, status: int) -> int:

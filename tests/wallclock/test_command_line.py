@@ -133,6 +133,24 @@ def test_mistakes_are_one_line(
     assert ": ," not in printed.err  # an empty name
 
 
+@pytest.mark.parametrize("words", [["--help"], ["embed", "--help"]])
+def test_help_into_a_closed_pipe(words: list[str]) -> None:
+    """As of `wallclock embed --help | head`."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "wallclock", *words],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(ROOT / "code")},
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_no_command_prints_the_usage(capsys: Capture) -> None:
     assert main([]) == 2
     assert capsys.readouterr().err.startswith("usage: wallclock embed SRC OUT")
