@@ -9,13 +9,13 @@ import pytest
 from rich.console import Console
 
 import experiments
-from harness import provenance, records
+from harness import records
 from harness.progress import Estimator
 from harness.records import Record
 from paper import settings
 from tests.conftest import ROOT
 from tests.experiments import made
-from wallclock import progress
+from wallclock import machine, progress
 from wallclock.progress import format_duration
 from wallclock.recipe import Recipe
 
@@ -112,7 +112,7 @@ def test_a_bar_is_updated_ten_times_a_second(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.slow
 def test_default_run_ends_in_90_minutes_on_a_t4(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provenance, "gpus", lambda: [{"name": "Tesla T4"}])
+    monkeypatch.setattr(machine, "gpus", lambda: [{"name": "Tesla T4"}])
     expected = estimates()
     assert int(expected[-1].split(" | ")[2]) <= 90
     row = r"^\| (\w+ \| \d+ \| [\d.]+ \| \d+ \| [\d.]+) \|"

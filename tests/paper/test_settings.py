@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 import experiments
-from harness import provenance
 from harness.spec import Settings
 from paper.settings import CONF, check_names, load, translate
 from tests.conftest import ROOT
+from wallclock import machine
 from wallclock.constraints import OneOf
 from wallclock.errors import UserError
 from wallclock.recipe import INTERPOLATIONS, Recipe
@@ -102,7 +102,7 @@ class TestRefused:
 
     @pytest.mark.parametrize("refused", REFUSALS)
     def test_one_line(self, refused: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(provenance, "gpus", list)
+        monkeypatch.setattr(machine, "gpus", list)
         arguments, line = refused.split(" -> ")
         assert line in refusal(arguments)
 
