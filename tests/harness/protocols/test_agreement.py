@@ -29,15 +29,15 @@ CELL = Cell(
 
 def lacks_library(reuse: bool) -> Decode:
     """As a decoder does that imports a library which is not installed."""
-    import library_that_nobody_has  # type: ignore[import-not-found]
+    import missing_library  # type: ignore[import-not-found]
 
-    loaded: Decode = library_that_nobody_has.decode
+    loaded: Decode = missing_library.decode
     return loaded
 
 
 def says_unavailable(reuse: bool) -> Decode:
     """As a decoder does that looks for its library first."""
-    raise Unavailable("library_that_nobody_has is not installed")
+    raise Unavailable("missing_library is not installed")
 
 
 def fails_when_called(reuse: bool) -> Decode:
@@ -87,7 +87,7 @@ def test_a_missing_library_ungates_its_own_decoder_only(
 ) -> None:
     measurement = measure("pil", "toy", "simplejpeg", toy=toy)
     compared = measurement.values["agreement"]
-    assert "library_that_nobody_has" in compared["toy"]["unavailable"]
+    assert "missing_library" in compared["toy"]["unavailable"]
     assert compared["pil"] == {"max_abs_diff": 0}
     assert compared["simplejpeg"]["max_abs_diff"] <= 2
     assert measurement.values["n_compared"] == 3
