@@ -22,6 +22,8 @@ class Parquet(Sink):
 
         super().__init__(path, dim)
         self._pa: Any = pa
+        # The first array imports pandas where it is installed, 0.3 s: here, not behind a batch.
+        pa.array([""])
         vector = pa.list_(pa.field("element", pa.float32(), nullable=False), dim)
         self._schema = pa.schema([pa.field("id", pa.string()), pa.field("vector", vector)])
         self._writer: Any = pq.ParquetWriter(path, self._schema, compression="snappy")
