@@ -1,0 +1,151 @@
+"""The geometry of preprocessing: how an image of any size becomes the array that a network takes.
+
+Sizes, borders and roundings are those of transformers' image processors with the Pillow backend
+(transformers 5, `image_transforms.get_resize_output_image_size` and `center_crop`).
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple, TypeAlias
+
+from wallclock.constraints import OneOf, build
+from wallclock.errors import UserError, check_name
+
+#: Height and width in pixels.
+Size: TypeAlias = tuple[int, int]
+
+#: squash: to `size`, whatever the aspect ratio. shortest, longest: that side to `size`, the other
+#: one in proportion. none: as it is.
+RESIZES = ("squash", "shortest", "longest", "none")
+#: Pillow's names of the filters.
+FILTERS = ("nearest", "box", "bilinear", "bicubic", "lanczos")
+_MOST_PX = 8192
+
+
+class Placement(NamedTuple):
+    """Where an image comes to lie. All are (rows, columns) in pixels.
+
+    The image is resized to `resized`. Of that, `window` from `start` on is what is used; it comes
+    to lie at `offset` of the canvas, whose other pixels are black.
+    """
+
+    resized: Size
+    start: Size
+    window: Size
+    offset: Size
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """Resize, then cut out the center, or pad with black to the center.
+
+    `size`: height and width; of `shortest` and `longest`, which have one number, both are that.
+    `crop`: height and width of the result; None: no crop. `rotate`: as the EXIF orientation says,
+    before anything else.
+
+    Written as text: `shortest:256,crop:224x224,bicubic,rotate`.
+    """
+
+    resize: Annotated[str, OneOf(RESIZES)] = "squash"
+    size: Size = (224, 224)
+    crop: Size | None = None
+    interpolation: Annotated[str, OneOf(FILTERS)] = "bilinear"
+    rotate: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", _pair(self.size, "size"))
+        if self.crop is not None:
+            object.__setattr__(self, "crop", _pair(self.crop, "crop"))
+        if self.resize != "squash" and self.crop is None:
+            raise UserError(
+                f"preprocess={self.resize}: images would differ in size; add crop:HEIGHTxWIDTH"
+            )
+        if self.resize in ("shortest", "longest") and self.size[0] != self.size[1]:
+            raise UserError(f"preprocess={self.resize}: give one number, as in {self.resize}:256")
+
+    @classmethod
+    def parse(cls, text: str, default_px: int = 224) -> "Preprocess":
+        """From its text. What is left out is the default; `squash` alone is to `default_px`.
+
+        Raises UserError: it is not understood; one line that says what it may be.
+        """
+        values: dict[str, object] = {"size": (default_px, default_px)}
+        for word in text.split(","):
+            name, _, number = word.strip().partition(":")
+            if name in RESIZES:
+                values["resize"] = name
+                if number:
+                    values["size"] = _size_of(number, text)
+            elif name == "crop":
+                values["crop"] = _size_of(number, text)
+            elif name in FILTERS:
+                values["interpolation"] = name
+            elif name == "rotate":
+                values["rotate"] = True
+            else:
+                check_name(name, (*RESIZES, "crop", *FILTERS, "rotate"), "preprocess")
+        return build(cls, values, "preprocess")
+
+    def __str__(self) -> str:
+        height, width = self.size
+        words = [self.resize]
+        if self.resize == "squash":
+            words = [f"squash:{height}x{width}"]
+        elif self.resize != "none":
+            words = [f"{self.resize}:{height}"]
+        if self.crop is not None:
+            words.append(f"crop:{self.crop[0]}x{self.crop[1]}")
+        words.append(self.interpolation)
+        return ",".join([*words, "rotate"] if self.rotate else words)
+
+    @property
+    def canvas(self) -> Size:
+        """Height and width of the result."""
+        return self.size if self.crop is None else self.crop
+
+    def resized(self, height: int, width: int) -> Size:
+        """The size to which an image of this (rotated) size is resized."""
+        if self.resize == "squash":
+            return self.size
+        if self.resize == "none":
+            return height, width
+        side = self.size[0]
+        anchor = min(height, width) if self.resize == "shortest" else max(height, width)
+        # The anchor's side is exact; the other one is rounded down, as transformers does.
+        rows = side if height == anchor else max(1, int(side * height / anchor))
+        columns = side if width == anchor else max(1, int(side * width / anchor))
+        return rows, columns
+
+    def place(self, height: int, width: int) -> Placement:
+        """Where an image of this (rotated) size comes to lie."""
+        resized = self.resized(height, width)
+        canvas = self.canvas
+        row_start, rows, row_offset = _centered(resized[0], canvas[0])
+        column_start, columns, column_offset = _centered(resized[1], canvas[1])
+        start, window = (row_start, column_start), (rows, columns)
+        return Placement(resized, start, window, (row_offset, column_offset))
+
+
+def _centered(resized: int, canvas: int) -> tuple[int, int, int]:
+    """Along one axis: first pixel that is used, how many, and where they lie on the canvas."""
+    if resized >= canvas:
+        return (resized - canvas) // 2, canvas, 0
+    return 0, resized, -(-(canvas - resized) // 2)
+
+
+def _size_of(text: str, whole: str) -> Size:
+    height, _, width = text.partition("x")
+    try:
+        return int(height), int(width or height)
+    except ValueError:
+        example = "shortest:256,crop:224x224,bicubic"
+        raise UserError(f"preprocess={whole}: give sizes as in {example}") from None
+
+
+def _pair(size: object, name: str) -> Size:
+    """A height and a width, of which one number is both. Raises UserError."""
+    sides = (size, size) if isinstance(size, int) else size
+    is_pair = isinstance(sides, tuple | list) and len(sides) == 2
+    if not is_pair or not all(isinstance(px, int) and 0 < px <= _MOST_PX for px in sides):  # type: ignore[attr-defined]
+        raise UserError(f"{name}={size}: give a height and a width of 1 to {_MOST_PX} pixels")
+    height, width = sides  # type: ignore[misc]
+    return height, width
