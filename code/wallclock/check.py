@@ -9,14 +9,11 @@ Whatever a library raises about a file is that file's failure.
 """
 
 import hashlib
-import io
-import struct
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
+from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, Protocol, TypeAlias
 
@@ -25,32 +22,23 @@ from PIL import Image as PillowImage
 
 from wallclock import jpeg
 from wallclock.errors import ImageError, reason_of
-from wallclock.formats import sniff
+from wallclock.formats import HEAD_BYTES, KINDS, declared_sizes, sniff
+from wallclock.formats import Header as Header
+from wallclock.formats import is_plain_jpeg as is_plain_jpeg
+from wallclock.orientation import UPRIGHT, orientation_of, valid
 from wallclock.recipe import Limits
 from wallclock.stages.augment import Augmentation
 from wallclock.stages.decode import DECODERS
+from wallclock.stages.decode.pil import admit_pixels, load_stored, open_image
 
-#: SOF markers that every decoder reads: baseline, extended, progressive, and arithmetic coding.
-_READABLE_SOF = {0xC0: "baseline", 0xC1: "extended", 0xC2: "progressive"}
-_READABLE_SOF |= {0xC9: "arithmetic", 0xCA: "arithmetic"}
-#: Sampling factors of Y, Cb and Cr in a frame header.
-_SAMPLINGS: dict[tuple[int, ...], str] = {
-    (luma, 0x11, 0x11): name
-    for luma, name in {
-        0x11: "4:4:4",
-        0x21: "4:2:2",
-        0x22: "4:2:0",
-        0x12: "4:4:0",
-        0x41: "4:1:1",
-    }.items()
-}
-#: Bytes between two segments of a header; encoders write none, or a few to align.
-_MAX_FILL_BYTES = 65_536
 #: Larger images are decoded one at a time in a process: 100 megapixels take Pillow 1.5 GB.
 LARGE_PIXELS = 20_000_000
 #: hashlib: HASHLIB_GIL_MINSIZE; and bytes of a small file, tens of microseconds of hashing.
 _HASHED_AT_ONCE, _SMALL = 2047, 1 << 15
 _one_large = threading.Lock()
+#: EXIF's tag, and what begins a chunk of a PNG that may have it.
+_ORIENTATION = 0x0112
+_PNG_EXIF = (b"eXIf", b"Raw profile type exif", b"XML:com.adobe.xmp")
 
 
 class Image(Protocol):
@@ -62,7 +50,7 @@ class Image(Protocol):
 
     @property
     def width(self) -> int:
-        """In pixels; likewise `height`."""
+        """In pixels, as it is stored, whatever the orientation; likewise `height`."""
 
     @property
     def height(self) -> int:
@@ -81,13 +69,12 @@ class Image(Protocol):
         """Width times height."""
 
     @property
+    def orientation(self) -> int:
+        """EXIF orientation, 1 to 8, of the stored pixels; 1 where nobody asked for it."""
+
+    @property
     def current_size(self) -> tuple[int, int] | None:
         """Width and height if they are known to be of the bytes that are decoded."""
-
-
-def is_plain_jpeg(format: str, components: int, sampling: str) -> bool:
-    """Whether every JPEG decoder reads it; Pillow decodes the others in all recipes."""
-    return format == "jpeg" and components in (1, 3) and sampling != "other"
 
 
 #: Bytes by a name that no field has.
@@ -100,6 +87,7 @@ class ImageInfo:
 
     `components` counts colour channels; `sampling` is a JPEG's chroma subsampling, `other` for one
     that not every decoder reads. `augmentation`: what was drawn for this request of it.
+    `orientation` says how to turn the stored pixels upright (`orientation.orient`).
     """
 
     id: str
@@ -112,6 +100,7 @@ class ImageInfo:
     components: int = 0
     sampling: str = ""
     augmentation: Augmentation | None = None
+    orientation: int = UPRIGHT
 
     def __reduce__(self) -> tuple[type["ImageInfo"], tuple[Any, ...]]:
         # By default a dataclass with slots looks up its fields, in Python and at either end.
@@ -169,34 +158,6 @@ class _Quiet:
 _quiet = _Quiet()
 
 
-@dataclass(frozen=True)
-class Header:
-    """What a file's header declares. `process` and `scans` are for JPEG only."""
-
-    format: str
-    width: int
-    height: int
-    components: int = 3
-    process: str = ""
-    scans: int = 1
-    sampling: str = ""
-
-    @property
-    def row_decodable(self) -> bool:
-        """Whether it decodes row by row; all but sequential JPEG is decoded in memory at once."""
-        sequential = self.process in ("baseline", "extended") and self.scans == 1
-        return sequential and self.plain_jpeg
-
-    def scan_is_all(self, components: bytes) -> bool:
-        """Whether a first scan of so many components, a byte, is the only one of this frame."""
-        return self.process in ("baseline", "extended") and components == bytes((self.components,))
-
-    @property
-    def plain_jpeg(self) -> bool:
-        """See `is_plain_jpeg`."""
-        return is_plain_jpeg(self.format, self.components, self.sampling)
-
-
 def validate(data: bytes, limits: Limits) -> Header:
     """Return the header of a valid image; raise `ImageError` for a damaged or dangerous one.
 
@@ -219,96 +180,82 @@ def check_body(data: bytes, header: Header) -> None:
             simplejpeg.decode_jpeg(
                 data, "GRAY", min_height=1, min_width=1, min_factor=8, strict=True
             )
-    with _failures(header.format), PillowImage.open(io.BytesIO(data)) as image:
-        if image.size != (header.width, header.height):
-            raise ImageError("decode", f"Pillow sees {image.width}x{image.height} pixels")
+    admit_pixels(header.width * header.height)
+    with _failures(header.format), open_image(data, header.format) as image:
+        _compare_sizes(image, header.width, header.height)
         if not header.plain_jpeg:
             with _one_large if header.width * header.height > LARGE_PIXELS else nullcontext():
-                image.load()
+                load_stored(image)
 
 
-def read_header(data: bytes, limits: Limits, *, to_the_end: bool = True) -> Header:
+def _compare_sizes(image: Any, width: int, height: int) -> None:
+    # Pillow's size of a TIFF that lies on its side is the upright one.
+    sizes = {(width, height)} | ({(height, width)} if image.format == "TIFF" else set())
+    if image.size not in sizes:
+        raise ImageError("decode", f"Pillow sees {image.width}x{image.height} pixels")
+
+
+def read_header(
+    data: bytes, limits: Limits, *, to_the_end: bool = True, rotate: bool = False
+) -> Header:
     """Parse the header without decoding; raise `ImageError` for what limits or decoders refuse.
 
     With `to_the_end=False` a JPEG whose first scan is its only one, as its header says, is not
-    searched behind that: a strict decoder stops there too and refuses one that is cut off.
+    searched behind that: a strict decoder stops there too and refuses one that is cut off. With
+    `rotate` the orientation is read, of other formats than JPEG.
     """
     if not data:
         raise ImageError("read", "empty file")
-    format = sniff(data[:16])
+    format = sniff(data[:HEAD_BYTES])
     if format is None:
         start = data[:4].hex(" ")
-        raise ImageError("decode", f"not a JPEG, PNG, WebP or GIF file: it starts with {start}")
-    if format == "jpeg":
-        header = _jpeg_header(data, limits, to_the_end)
-    else:
-        with _failures(format), PillowImage.open(io.BytesIO(data), formats=[format]) as image:
-            header = Header(format, image.width, image.height, len(image.getbands()))
-    pixels, longest = header.width * header.height, max(header.width, header.height)
-    if pixels <= limits.max_pixels and longest <= limits.max_side and header.scans == 1:
-        return header
-    claim = f"header claims {header.width}x{header.height} pixels"
-    if pixels > limits.max_pixels:
-        raise ImageError("decode", f"{claim}, over the limit of {limits.max_pixels:,}")
-    if longest > limits.max_side:
-        raise ImageError("decode", f"{claim}, over the limit of {limits.max_side:,} a side")
-    if pixels * header.scans > limits.max_scan_pixels:
-        limit = f"over the limit of {limits.max_scan_pixels:,}"
-        raise ImageError("decode", f"{claim} in {header.scans} scans, {limit}")
+        raise ImageError("decode", f"not a {KINDS} file: it starts with {start}")
+    if format != "jpeg":
+        return _other_header(data, format, limits, rotate)
+    header = jpeg.read_header(data, limits, to_the_end=to_the_end)
+    _check_size(header.width, header.height, limits)
+    if header.width * header.height * header.scans > limits.max_scan_pixels and header.scans > 1:
+        claim = f"header claims {header.width}x{header.height} pixels in {header.scans} scans"
+        raise ImageError("decode", f"{claim}, over the limit of {limits.max_scan_pixels:,}")
     return header
 
 
-def _jpeg_header(data: bytes, limits: Limits, to_the_end: bool) -> Header:
-    header: Header | None = None
-    first_scan = None if to_the_end else jpeg.first_scan(data, limits.max_segments)
-    if first_scan is not None:
-        sof, payload, components = first_scan
-        header = _frame(payload, sof)
-        if header.scan_is_all(components):
-            return header
-    scans, behind = 0, 2
-    for number, (marker, at, start, end) in enumerate(jpeg.segments(data), 1):
-        # Pillow reads both segments and fill bytes in a Python loop.
-        if number > limits.max_segments:
-            limit = f"more JPEG segments than the limit of {limits.max_segments:,}"
-            raise ImageError("decode", limit)
-        if not scans and at - behind > _MAX_FILL_BYTES:
-            raise ImageError("decode", f"junk between JPEG header segments at byte {behind}")
-        if marker == jpeg.EOI:
-            if header is None or not scans:
-                raise ImageError("decode", "JPEG ends before its first scan, or has no frame")
-            return replace(header, scans=scans)
-        if marker in jpeg.ANY_SOF and not scans:
-            header = _frame(data[start + 2 : end], marker)
-        elif marker == jpeg.SOS:
-            scans += 1
-            if scans > limits.max_scans:
-                raise ImageError("decode", f"more JPEG scans than the limit of {limits.max_scans}")
-            if not to_the_end and header and header.scan_is_all(data[start + 2 : start + 3]):
-                return header
-        behind = end
-    raise ImageError("decode", "truncated JPEG: cut off before its end-of-image marker")
+def _check_size(width: int, height: int, limits: Limits) -> None:
+    claim = f"header claims {width}x{height} pixels"
+    if width * height > limits.max_pixels:
+        raise ImageError("decode", f"{claim}, over the limit of {limits.max_pixels:,}")
+    if max(width, height) > limits.max_side:
+        raise ImageError("decode", f"{claim}, over the limit of {limits.max_side:,} a side")
 
 
-@lru_cache(1024)  # many images of a shop are of one size
-def _frame(payload: bytes, sof: int) -> Header:
-    if sof not in _READABLE_SOF:
-        process = f"JPEG process SOF{sof - 0xC0} (lossless or hierarchical)"
-        raise ImageError("decode", f"{process} is read by few decoders")
-    if len(payload) < 6:
-        raise ImageError("decode", "JPEG frame header is too short")
-    precision, height, width, components = struct.unpack(">BHHB", payload[:6])
-    if precision != 8:
-        raise ImageError("decode", f"{precision}-bit JPEG; the decoders read 8-bit")
-    if width == 0 or height == 0:
-        raise ImageError("decode", f"JPEG header claims {width}x{height} pixels")
-    if components not in (1, 3, 4):
-        raise ImageError("decode", f"JPEG with {components} components")
-    if len(payload) < 6 + 3 * components:
-        raise ImageError("decode", "JPEG frame header is too short")
-    factors = tuple(payload[7 : 6 + 3 * components : 3])
-    sampling = "gray" if components == 1 else _SAMPLINGS.get(factors, "other")
-    return Header("jpeg", width, height, components, _READABLE_SOF[sof], sampling=sampling)
+def _other_header(data: bytes, format: str, limits: Limits, rotate: bool) -> Header:
+    """The header as Pillow reads it, once the sizes that the bytes declare are within limits."""
+    size: tuple[int, int] | None = None
+    for width, height in declared_sizes(format, data, limits.max_segments):
+        _check_size(width, height, limits)
+        size = size or (width, height)
+    admit_pixels(limits.max_pixels)
+    with _failures(format), open_image(data, format) as image:
+        width, height = image.size
+        _check_size(width, height, limits)
+        if format == "tiff" and size is not None:
+            _compare_sizes(image, *size)
+            width, height = size
+        orientation = _orientation_of(image, data) if rotate else UPRIGHT
+        bands = len(image.getbands())
+    return Header(format, width, height, bands, orientation=orientation)
+
+
+def _orientation_of(image: Any, data: bytes) -> int:
+    """Of an opened image; a PNG is decoded first where its EXIF or XMP lies behind the pixels."""
+    if image.format != "PNG":
+        return valid(image.getexif().get(_ORIENTATION))
+    pixels = data.find(b"IDAT")
+    if any(data.find(word, pixels) >= 0 for word in _PNG_EXIF):
+        with _one_large if image.width * image.height > LARGE_PIXELS else nullcontext():
+            image.load()
+    # Pillow's own method for PNG decodes whatever has no EXIF.
+    return valid(PillowImage.Image.getexif(image).get(_ORIENTATION))
 
 
 @contextmanager
@@ -348,6 +295,7 @@ class Inspector:
         draw: width, height and position to the augmentation of a training image.
         skip: whether there is no need to decode an image, by what is known of it by then.
         hashes: whether its sha256 is noted.
+        rotate: whether its orientation is noted.
     """
 
     limits: Limits
@@ -355,11 +303,13 @@ class Inspector:
     draw: Callable[[int, int, int], Augmentation] | None = None
     skip: Callable[[ImageInfo], bool] | None = None
     hashes: bool = False
+    rotate: bool = False
     _strict: bool = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         decoder = DECODERS.get(self.decoder)
         object.__setattr__(self, "_strict", decoder is not None and decoder.strict)
+        admit_pixels(self.limits.max_pixels)
 
     def __call__(self, position: int, name: str, data: bytes) -> tuple[ImageInfo, bool]:
         """What the bytes of the image with this id are, and whether they are to be decoded.
@@ -367,7 +317,9 @@ class Inspector:
         Raises:
             ImageError: they are no image, a damaged or a dangerous one.
         """
-        header = read_header(data, self.limits, to_the_end=not self._strict)
+        strict, rotate = self._strict, self.rotate
+        header = read_header(data, self.limits, to_the_end=not strict, rotate=rotate)
+        of_jpeg = rotate and header.format == "jpeg"
         info = ImageInfo(
             name,
             len(data),
@@ -379,9 +331,10 @@ class Inspector:
             header.components,
             header.sampling,
             self.draw(header.width, header.height, position) if self.draw else None,
+            orientation_of(data) if of_jpeg else header.orientation,
         )
         if self.skip is not None and self.skip(info):
             return info, False
-        if header.format == "jpeg" and not (header.plain_jpeg and self._strict):
+        if header.format == "jpeg" and not (header.plain_jpeg and strict):
             check_body(data, header)
         return info, True

@@ -1,15 +1,249 @@
-"""Image formats by their first bytes; names and extensions are not trusted."""
+"""Image formats by their first bytes, and the sizes that their headers declare.
+
+Names and extensions are not trusted. Sizes are read from the bytes, because some libraries take
+the memory of an image when they open it, before anyone can ask them for its size.
+"""
 
 import re
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
 
-#: Formats by their first bytes; names and extensions are not trusted.
+from wallclock import tiff
+from wallclock.errors import ImageError
+
+#: What is read, in words.
+KINDS = "JPEG, PNG, WebP, GIF, BMP, TIFF, AVIF, JPEG 2000 or HEIC"
+#: As many bytes of a file as `sniff` looks at: the brands of AVIF and HEIC follow one another.
+HEAD_BYTES = 128
+#: Width and height in pixels.
+Size = tuple[int, int]
+
+# A text may begin with BM: a bitmap also has a header of one of these sizes.
 _MAGIC = re.compile(
-    rb"(?P<jpeg>\xff\xd8\xff)|(?P<png>\x89PNG\r\n\x1a\n)|(?P<gif>GIF8[79]a)|(?P<webp>RIFF.{4}WEBP)",
+    rb"(?P<jpeg>\xff\xd8\xff)|(?P<png>\x89PNG\r\n\x1a\n)|(?P<gif>GIF8[79]a)|(?P<webp>RIFF.{4}WEBP)"
+    rb"|(?P<bmp>BM.{12}[\x0c\x10\x28\x34\x38\x40\x6c\x7c]\0\0\0)"
+    rb"|(?P<tiff>II\*\0|MM\0\*|II\+\0\x08\0\0\0|MM\0\+\0\x08\0\0)"
+    rb"|(?P<jp2>\xff\x4f\xff\x51|\0\0\0\x0cjP  \r\n\x87\n)",
     re.DOTALL,
 )
+#: Brands of ISO-BMFF files: of AV1 pictures, of HEVC pictures, and of either.
+_AVIF = frozenset({b"avif", b"avis"})
+_HEIC = frozenset({b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"hevm", b"hevs"})
+_HEIF = frozenset({b"mif1", b"msf1"})
 
 
 def sniff(head: bytes) -> str | None:
-    """The image format that a file's first 16 bytes announce, or None."""
+    """The image format that a file's first `HEAD_BYTES` announce, or None.
+
+    One of jpeg, png, gif, webp, bmp, tiff, jp2 (JPEG 2000), avif, heic.
+    """
     match = _MAGIC.match(head)
-    return match.lastgroup if match else None
+    if match:
+        return match.lastgroup
+    return _by_brand(head[:HEAD_BYTES]) if head[4:8] == b"ftyp" else None
+
+
+def _by_brand(head: bytes) -> str | None:
+    major = head[8:12]
+    end = min(int.from_bytes(head[:4], "big"), len(head))
+    # The major brand decides where the others name both.
+    for brands in ({major}, {head[at : at + 4] for at in range(16, end - 3, 4)}):
+        if brands & _AVIF:
+            return "avif"
+        if brands & _HEIC:
+            return "heic"
+    return "heic" if major in _HEIF else None
+
+
+def is_plain_jpeg(format: str, components: int, sampling: str) -> bool:
+    """Whether every JPEG decoder reads it; Pillow decodes the others in all recipes."""
+    return format == "jpeg" and components in (1, 3) and sampling != "other"
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file's header declares. `process` and `scans` are for JPEG only.
+
+    `orientation`: of another format than JPEG, where it was asked for.
+    """
+
+    format: str
+    width: int
+    height: int
+    components: int = 3
+    process: str = ""
+    scans: int = 1
+    sampling: str = ""
+    orientation: int = 1
+
+    @property
+    def row_decodable(self) -> bool:
+        """Whether it decodes row by row; all but sequential JPEG is decoded in memory at once."""
+        sequential = self.process in ("baseline", "extended") and self.scans == 1
+        return sequential and self.plain_jpeg
+
+    def scan_is_all(self, components: bytes) -> bool:
+        """Whether a first scan of so many components, a byte, is the only one of this frame."""
+        return self.process in ("baseline", "extended") and components == bytes((self.components,))
+
+    @property
+    def plain_jpeg(self) -> bool:
+        """See `is_plain_jpeg`."""
+        return is_plain_jpeg(self.format, self.components, self.sampling)
+
+
+def declared_sizes(format: str, data: bytes, most: int = 10_000) -> Iterator[Size]:
+    """Each width and height for which opening or decoding the file would take memory.
+
+    Of a GIF the screen and the first frame; of a TIFF the first page and its tiles; of AVIF and
+    HEIC every item. None for a JPEG, and where the header is cut off: no library opens that.
+
+    Raises ImageError: a header of more than `most` parts, or a camera's raw file.
+    """
+    find = _SIZES.get(format)
+    if find is None:
+        return
+    try:
+        yield from find(data, most)
+    except (struct.error, IndexError):  # cut off
+        return
+
+
+def _png(data: bytes, most: int) -> Iterator[Size]:
+    if data[12:16] == b"IHDR":
+        yield struct.unpack_from(">II", data, 16)
+
+
+def _webp(data: bytes, most: int) -> Iterator[Size]:
+    kind = data[12:16]
+    if kind == b"VP8X":
+        width, height = data[24:27], data[27:30]
+        yield int.from_bytes(width, "little") + 1, int.from_bytes(height, "little") + 1
+    elif kind == b"VP8L":
+        (bits,) = struct.unpack_from("<I", data, 21)
+        yield (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    elif kind == b"VP8 ":
+        width, height = struct.unpack_from("<HH", data, 26)
+        yield width & 0x3FFF, height & 0x3FFF
+
+
+def _bmp(data: bytes, most: int) -> Iterator[Size]:
+    (header,) = struct.unpack_from("<I", data, 14)
+    if header == 12:
+        yield struct.unpack_from("<HH", data, 18)
+    else:
+        # A negative height: rows from top to bottom.
+        width, height = struct.unpack_from("<Ii", data, 18)
+        yield width, abs(height)
+
+
+def _gif(data: bytes, most: int) -> Iterator[Size]:
+    width, height, flags = struct.unpack_from("<HHB", data, 6)
+    yield width, height
+    at = 13 + (3 << (flags & 7) + 1 if flags & 0x80 else 0)
+    parts = 0
+    while parts <= most:
+        kind, parts = data[at], parts + 1
+        at += 1
+        if kind == 0x3B:  # the end
+            return
+        if kind == 0x2C:  # a frame
+            left, top, width, height = struct.unpack_from("<4H", data, at)
+            yield left + width, top + height
+            return
+        if kind == 0x21:  # an extension: its label, blocks, an empty block
+            is_comment, first = data[at] == 0xFE, data[at + 1]
+            at += 2 + first
+            if is_comment and not first:
+                continue
+            while data[at] and parts <= most:
+                at, parts = at + 1 + data[at], parts + 1
+            at += 1
+    raise ImageError("decode", f"more GIF blocks than the limit of {most:,} before its first frame")
+
+
+def _tiff(data: bytes, most: int) -> Iterator[Size]:
+    if data[:4] == b"MM\0+":
+        raise ImageError("decode", "Pillow reads no big-endian BigTIFF; convert it to TIFF")
+    wanted = (tiff.WIDTH, tiff.LENGTH, tiff.TILE_WIDTH, tiff.TILE_LENGTH)
+    about = (tiff.NEW_SUBFILE_TYPE, tiff.DNG_VERSION)
+    try:
+        tags = tiff.read_tags(data, (*wanted, *about), most)
+    except tiff.NotTiffError:
+        return
+    except OverflowError as error:
+        raise ImageError("decode", f"{error} in a TIFF, over the limit of {most:,}") from error
+    # Of a camera's raw file the first page is a thumbnail, and not what the user means.
+    subfile = tags.get(tiff.NEW_SUBFILE_TYPE)
+    is_preview = isinstance(subfile, int) and subfile & 1
+    if is_preview or tiff.DNG_VERSION in tags or data[8:10] == b"CR":
+        reason = "a camera's raw file, or a TIFF that begins with a preview; convert it to TIFF"
+        raise ImageError("decode", reason)
+    for pair in (wanted[:2], wanted[2:]):
+        width, length = tags.get(pair[0]), tags.get(pair[1])
+        if isinstance(width, int) and isinstance(length, int):
+            yield width, length
+
+
+def _boxes(data: bytes, at: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+    """The boxes of an ISO file between two positions: kind, start and end of what each holds."""
+    while at + 8 <= end:
+        size, kind = struct.unpack_from(">I4s", data, at)
+        start = at + 8
+        if size == 1:
+            (size,) = struct.unpack_from(">Q", data, start)
+            start += 8
+        stop = at + size if size else end
+        if stop < start:
+            return
+        yield kind, start, min(stop, end)
+        at = stop
+
+
+def _jp2(data: bytes, most: int) -> Iterator[Size]:
+    if data[:1] == b"\xff":
+        yield _codestream(data, 0)
+        return
+    for kind, start, end in islice(_boxes(data, 0, len(data)), most):
+        if kind == b"jp2c":
+            yield _codestream(data, start)
+        elif kind == b"jp2h":
+            for inner, at, _ in islice(_boxes(data, start, end), most):
+                if inner == b"ihdr":
+                    height, width = struct.unpack_from(">II", data, at)
+                    yield width, height
+
+
+def _codestream(data: bytes, at: int) -> Size:
+    right, bottom, left, top = struct.unpack_from(">4I", data, at + 8)
+    return right - left, bottom - top
+
+
+def _iso_items(data: bytes, most: int) -> Iterator[Size]:
+    """Of `meta`, `iprp`, `ipco` the `ispe`: pictures, their tiles, thumbnails, alpha planes."""
+    path = (b"meta", b"iprp", b"ipco", b"ispe")
+    spans = [(0, len(data))]
+    for depth, wanted in enumerate(path):
+        spans = [
+            # `meta` and `ispe` begin with a version and flags.
+            (start + (4 if depth in (0, 3) else 0), end)
+            for span in spans
+            for kind, start, end in islice(_boxes(data, *span), most)
+            if kind == wanted
+        ]
+    for start, _ in spans:
+        yield struct.unpack_from(">II", data, start)
+
+
+_SIZES: dict[str, Callable[[bytes, int], Iterator[Size]]] = {
+    "png": _png,
+    "webp": _webp,
+    "gif": _gif,
+    "bmp": _bmp,
+    "tiff": _tiff,
+    "jp2": _jp2,
+    "avif": _iso_items,
+    "heic": _iso_items,
+}

@@ -1,7 +1,14 @@
-"""The markers of a JPEG file, found without decoding it."""
+"""The markers of a JPEG file, found without decoding it, and what its header declares."""
 
 import re
+import struct
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+from wallclock.errors import ImageError
+from wallclock.formats import Header
+from wallclock.recipe import Limits
 
 #: The next marker in or behind entropy-coded data; FF 00 is a data byte, FF D0 to D7 only restart.
 _NEXT_MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]", re.DOTALL)
@@ -11,6 +18,22 @@ SOF_PROGRESSIVE = 0xC2
 SOS = 0xDA
 EOI = 0xD9
 ANY_SOF = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+#: SOF markers that every decoder reads: baseline, extended, progressive, and arithmetic coding.
+_READABLE_SOF = {0xC0: "baseline", 0xC1: "extended", 0xC2: "progressive"}
+_READABLE_SOF |= {0xC9: "arithmetic", 0xCA: "arithmetic"}
+#: Sampling factors of Y, Cb and Cr in a frame header.
+_SAMPLINGS: dict[tuple[int, ...], str] = {
+    (luma, 0x11, 0x11): name
+    for luma, name in {
+        0x11: "4:4:4",
+        0x21: "4:2:2",
+        0x22: "4:2:0",
+        0x12: "4:4:0",
+        0x41: "4:1:1",
+    }.items()
+}
+#: Bytes between two segments of a header; encoders write none, or a few to align.
+_MAX_FILL_BYTES = 65_536
 
 
 def segments(data: bytes) -> Iterator[tuple[int, int, int, int]]:
@@ -59,3 +82,60 @@ def first_scan(data: bytes, most: int) -> tuple[int, bytes, bytes] | None:
     except IndexError:
         pass
     return None
+
+
+def read_header(data: bytes, limits: Limits, *, to_the_end: bool = True) -> Header:
+    """Parse the header without decoding. Raises `ImageError` for what limits or decoders refuse.
+
+    With `to_the_end=False` a file whose first scan is its only one is not searched behind that.
+    """
+    header: Header | None = None
+    usual = None if to_the_end else first_scan(data, limits.max_segments)
+    if usual is not None:
+        sof, payload, components = usual
+        header = _frame(payload, sof)
+        if header.scan_is_all(components):
+            return header
+    scans, behind = 0, 2
+    for number, (marker, at, start, end) in enumerate(segments(data), 1):
+        # Pillow reads both segments and fill bytes in a Python loop.
+        if number > limits.max_segments:
+            limit = f"more JPEG segments than the limit of {limits.max_segments:,}"
+            raise ImageError("decode", limit)
+        if not scans and at - behind > _MAX_FILL_BYTES:
+            raise ImageError("decode", f"junk between JPEG header segments at byte {behind}")
+        if marker == EOI:
+            if header is None or not scans:
+                raise ImageError("decode", "JPEG ends before its first scan, or has no frame")
+            return replace(header, scans=scans)
+        if marker in ANY_SOF and not scans:
+            header = _frame(data[start + 2 : end], marker)
+        elif marker == SOS:
+            scans += 1
+            if scans > limits.max_scans:
+                raise ImageError("decode", f"more JPEG scans than the limit of {limits.max_scans}")
+            if not to_the_end and header and header.scan_is_all(data[start + 2 : start + 3]):
+                return header
+        behind = end
+    raise ImageError("decode", "truncated JPEG: cut off before its end-of-image marker")
+
+
+@lru_cache(1024)  # many images of a shop are of one size
+def _frame(payload: bytes, sof: int) -> Header:
+    if sof not in _READABLE_SOF:
+        process = f"JPEG process SOF{sof - 0xC0} (lossless or hierarchical)"
+        raise ImageError("decode", f"{process} is read by few decoders")
+    if len(payload) < 6:
+        raise ImageError("decode", "JPEG frame header is too short")
+    precision, height, width, components = struct.unpack(">BHHB", payload[:6])
+    if precision != 8:
+        raise ImageError("decode", f"{precision}-bit JPEG; the decoders read 8-bit")
+    if width == 0 or height == 0:
+        raise ImageError("decode", f"JPEG header claims {width}x{height} pixels")
+    if components not in (1, 3, 4):
+        raise ImageError("decode", f"JPEG with {components} components")
+    if len(payload) < 6 + 3 * components:
+        raise ImageError("decode", "JPEG frame header is too short")
+    factors = tuple(payload[7 : 6 + 3 * components : 3])
+    sampling = "gray" if components == 1 else _SAMPLINGS.get(factors, "other")
+    return Header("jpeg", width, height, components, _READABLE_SOF[sof], sampling=sampling)

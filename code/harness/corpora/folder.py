@@ -70,9 +70,7 @@ def _items(
 
     names = sorted(candidates(root), key=rank)[:n]
     if not names:
-        raise UserError(
-            f"no image under {root}: no JPEG, PNG, WebP or GIF file in it or its subfolders"
-        )
+        raise UserError(f"no image under {root}: no file in it or its subfolders is one")
     listed = {item.path: item for item in before}
 
     def validated(name: str) -> Item:

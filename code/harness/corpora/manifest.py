@@ -54,6 +54,8 @@ class Item:
 
     #: A listed size is what the file had, not what the bytes that are decoded have.
     current_size: ClassVar[None] = None
+    #: The experiments take pixels as they are stored.
+    orientation: ClassVar[int] = 1
 
     @property
     def plain_jpeg(self) -> bool:

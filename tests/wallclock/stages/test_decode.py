@@ -1,7 +1,9 @@
 """Decoders agree: the same pixels of a valid file, an ImageError for any other."""
 
+import io
 import os
 import re
+import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -148,7 +150,10 @@ def test_truncated_file(end: float, decoders: Decoders) -> None:
         assert caught.value.stage == "decode"
 
 
-FRAMES = {"save_all": True, "append_images": [Image.fromarray(making.picture(seed=2))]}
+FRAMES: dict[str, Any] = {
+    "save_all": True,
+    "append_images": [Image.fromarray(making.picture(seed=2))],
+}
 
 
 @pytest.mark.parametrize(
@@ -179,6 +184,71 @@ def test_alpha_is_dropped() -> None:
 def test_sixteen_bits_are_not_clipped() -> None:
     row = decode.decode_other(making.png_16_bit(width=5))[0, :, 0]
     assert row.tolist() == [0, 63, 127, 191, 255]
+
+
+def tiff(image: Image.Image, **options: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "TIFF", **options)
+    return file.getvalue()
+
+
+def converted(data: bytes) -> PixelArray:
+    """By Pillow, as transformers' `load_image` has it."""
+    with Image.open(io.BytesIO(data)) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+PICTURE = Image.fromarray(making.picture())
+POLICY = {
+    "alpha": making.encode(making.picture(), "PNG", "RGBA"),
+    "grey and alpha": making.encode(making.picture(), "PNG", "LA"),
+    "palette": making.encode(making.picture(), "PNG", "P"),
+    "palette, one colour transparent": making.encode(making.picture(), "PNG", "P", transparency=3),
+    "1 bit": making.encode(making.picture(), "PNG", "1"),
+    "BMP of 1 bit": making.encode(making.picture(), "BMP", "1"),
+    "CMYK JPEG": making.jpeg(mode="CMYK"),
+    "CMYK TIFF": tiff(PICTURE.convert("CMYK")),
+    "LAB TIFF": tiff(PICTURE.convert("LAB")),
+    "YCbCr TIFF": tiff(PICTURE.convert("YCbCr")),
+    "JPEG in a TIFF": tiff(PICTURE, compression="jpeg"),
+    "pages of a TIFF": tiff(PICTURE, **FRAMES),
+    "frames of a WebP": making.encode(making.picture(), "WEBP", **FRAMES),
+    "frames of a GIF": making.encode(making.picture(), "GIF", "P", **FRAMES),
+    "frames of an AVIF": making.encode(making.picture(), "AVIF", **FRAMES),
+    "JPEG 2000 with alpha": making.encode(making.picture(), "JPEG2000", "RGBA"),
+}
+
+
+@pytest.mark.parametrize("name", POLICY)
+def test_the_policy_is_pillows(name: str) -> None:
+    pixels = decode.decode_other(POLICY[name])
+    np.testing.assert_array_equal(pixels, converted(POLICY[name]))
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "JPEG2000"])
+def test_of_16_bit_grey_the_high_byte_counts(kind: str) -> None:
+    """Where Pillow clips: the one exception."""
+    ramp = np.linspace(0, 65_535, 48 * 64).astype(np.uint16).reshape(48, 64)
+    data = making.encode(ramp, kind)  # type: ignore[arg-type]
+    pixels = decode.decode_other(data)
+    np.testing.assert_array_equal(pixels, (ramp >> 8).astype(np.uint8)[..., None].repeat(3, 2))
+    assert (converted(data) == 255).mean() > 0.9
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.float32])
+def test_a_tiff_of_no_stated_range_is_refused(kind: type) -> None:
+    data = tiff(Image.fromarray(np.arange(96, dtype=kind).reshape(8, 12)))
+    with pytest.raises(ImageError, match="convert it to 8 or 16 bits a sample"):
+        decode.decode_other(data)
+
+
+def test_white_as_zero_in_16_bits_is_refused() -> None:
+    """Pillow would take black for white."""
+    data = tiff(Image.fromarray(np.zeros((8, 12), np.uint16)))
+    at = data.index(struct.pack("<HHI", 262, 3, 1)) + 8
+    assert data[at] == 1
+    with pytest.raises(ImageError, match="inverted"):
+        decode.decode_other(data[:at] + b"\0" + data[at + 1 :])
 
 
 def test_unknown_decoder() -> None:

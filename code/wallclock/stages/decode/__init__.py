@@ -8,8 +8,23 @@ One policy for all of them:
   default; OpenCV rotates unless a flag forbids it.)
 - The accurate integer DCT and smooth ("fancy") chroma upsampling, libjpeg-turbo's defaults.
 - Damage is an error: libjpeg-turbo's warnings included.
-- Anything but a 1- or 3-component JPEG (PNG, WebP, GIF, CMYK) is decoded by Pillow in every recipe;
-  the records count such images. Alpha is dropped, the first frame counts, 16 bits become 8.
+- Anything but a 1- or 3-component JPEG (PNG, WebP, GIF, BMP, TIFF, AVIF, JPEG 2000, HEIC, CMYK) is
+  decoded by Pillow in every recipe; the records count such images.
+
+What becomes of other pixels than 8-bit RGB is what Pillow's `convert("RGB")` does, as in
+transformers' `load_image`, with the exceptions that are named here:
+- Alpha is dropped, and not blended with a background: transparent pixels show the colour that is
+  stored below them. Palettes become their colours, the transparent one too.
+- CMYK is converted by Pillow's formula, without a colour profile. YCbCr and LAB of a TIFF are
+  converted; no embedded profile is applied to any image.
+- 1-bit pixels become 0 and 255.
+- Of 16 bits a sample the high byte counts. Of 16-bit grey Pillow's `convert` clips at 255 instead,
+  which makes nearly all of it white. Colours of 16 bits Pillow cuts to the high byte itself.
+- Of an animation the first frame counts, of a TIFF the first page.
+- Refused: a TIFF of floats, of 32-bit, 12-bit or signed integers, or of 16 bits with white as zero,
+  whose range nobody states; a camera's raw file, whose first page is a thumbnail.
+- Pillow turns a TIFF upright as its EXIF says; here it is turned back. Of HEIC, libheif gives the
+  pixels turned as its own boxes say, which leaves no orientation to apply.
 
 A caller may ask for less than the full size: at 1/`scale`, libjpeg computes 4, 2 or 1 of each
 block's 8 rows and columns. Other scales than these powers of two cost more than they save:
@@ -85,5 +100,5 @@ def name_of(decode: Any) -> str:
 
 
 def decode_other(data: bytes) -> PixelArray:
-    """Decode PNG, WebP, GIF or CMYK JPEG bytes to uint8 (h, w, 3); raises `ImageError`."""
+    """Decode any format's bytes to uint8 (h, w, 3), as they are stored; raises `ImageError`."""
     return make("pil")(data)

@@ -1,41 +1,125 @@
-"""Decoder `pil`: Pillow, called as everyone calls it; `convert` and `asarray` both copy."""
+"""Decoder `pil`: Pillow, called as everyone calls it; `convert` and `asarray` both copy.
+
+Every other format than JPEG is read here too, in every recipe. `open_image` is the only place that
+opens a file by Pillow: by the one format that its bytes announce, and no other.
+"""
 
 import io
 from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
 from typing import Any
 
+from wallclock.errors import ImageError
+from wallclock.formats import HEAD_BYTES, sniff
+from wallclock.recipe import Limits
 from wallclock.stages.decode.decoder import Decode, Decoder
 from wallclock.stages.pixels import PixelArray
+
+#: Format → what Pillow calls it; an MPO is a JPEG with more pictures behind it.
+_FORMATS = {"jpeg": ("JPEG", "MPO"), "jp2": ("JPEG2000",), "heic": ("HEIF",)}
+_NEEDS = {"HEIF": "HEIC needs pillow-heif: pip install pillow-heif"}
+_ORIENTATION, _BITS, _PHOTOMETRIC, _WHITE_IS_ZERO = 0x0112, 258, 262, 0
+
+
+def admit_pixels(most: int) -> None:
+    """Let Pillow open images of so many pixels: its own limit is raised, and never lifted."""
+    from PIL import Image
+
+    limit = Image.MAX_IMAGE_PIXELS
+    if limit is not None and limit < most:
+        Image.MAX_IMAGE_PIXELS = most
+
+
+@cache
+def _register_heif() -> None:
+    """Add HEIC to Pillow's formats, where its plugin is installed."""
+    with suppress(ImportError):
+        import_module("pillow_heif").register_heif_opener(thumbnails=False)
+
+
+def open_image(data: bytes, format: str) -> Any:
+    """Pillow's image of a file of this format of `formats.sniff`; its pixels are not decoded yet.
+
+    Raises:
+        ImageError: this Pillow has no decoder of the format.
+        OSError, and whatever else Pillow raises: the file is damaged.
+    """
+    from PIL import Image
+
+    if format == "heic":
+        _register_heif()
+    names = _FORMATS.get(format, (format.upper(),))
+    if names[0] not in Image.OPEN:
+        Image.init()
+    if names[0] not in Image.OPEN:
+        needs = _NEEDS.get(names[0], f"this Pillow reads no {names[0]}: pip install -U pillow")
+        raise ImageError("decode", needs)
+    return Image.open(io.BytesIO(data), formats=names)
+
+
+def load_stored(image: Any) -> Any:
+    """Decode the pixels of an opened image, and return it as they are stored.
+
+    Pillow turns a TIFF upright when it decodes it, and nothing else: a TIFF is turned back.
+    """
+    from PIL.Image import Transpose
+
+    if image.format != "TIFF":
+        image.load()
+        return image
+    orientation = image.getexif().get(_ORIENTATION, 1)
+    image.load()
+    back = {
+        2: Transpose.FLIP_LEFT_RIGHT,
+        3: Transpose.ROTATE_180,
+        4: Transpose.FLIP_TOP_BOTTOM,
+        5: Transpose.TRANSPOSE,
+        6: Transpose.ROTATE_90,
+        7: Transpose.TRANSVERSE,
+        8: Transpose.ROTATE_270,
+    }.get(orientation)
+    return image if back is None else image.transpose(back)
 
 
 def _make(reuse: bool) -> Decode:
     import numpy as np
 
-    open_image = make_image()
+    decode_image = make_image()
 
     def decode(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> PixelArray:
-        return np.asarray(open_image(data, scale))
+        return np.asarray(decode_image(data, scale))
 
     return decode
 
 
 def make_image() -> Callable[..., Any]:
     """A decoder that leaves the pixels in Pillow's own image, for Pillow's own resize."""
-    from PIL import Image
-
-    # Validation has checked sizes against the pixel limit; Pillow's own limit would warn, or
-    # refuse, a second time at another size.
-    Image.MAX_IMAGE_PIXELS = None
+    # Validation has checked sizes against our limits, of which an inspector tells Pillow.
+    admit_pixels(Limits.max_pixels)
 
     def decode_image(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> Any:
-        with Image.open(io.BytesIO(data)) as image:
+        # What is no image at all, Pillow refuses in its own words.
+        with open_image(data, sniff(data[:HEAD_BYTES]) or "jpeg") as image:
             if scale > 1:
                 image.draft("RGB", (image.width // scale, image.height // scale))
+            _check_samples(image)
             # `open` only reads the header; the decoding happens here.
-            image.load()
-            return _to_rgb(image)
+            return _to_rgb(load_stored(image))
 
     return decode_image
+
+
+def _check_samples(image: Any) -> None:
+    """Raise `ImageError` for samples of which Pillow does not say what is black and what white."""
+    tags = getattr(image, "tag_v2", None)
+    if tags is None or not image.mode.startswith(("I", "F")):
+        return
+    is_16_bit = image.mode.startswith("I;16") and tags.get(_BITS, (1,))[0] == 16
+    if not is_16_bit or tags.get(_PHOTOMETRIC, _WHITE_IS_ZERO) == _WHITE_IS_ZERO:
+        kind = "float" if image.mode == "F" else "32-bit, 12-bit, signed or inverted"
+        raise ImageError("decode", f"{kind} samples in a TIFF; convert it to 8 or 16 bits a sample")
 
 
 def _to_rgb(image: Any) -> Any:

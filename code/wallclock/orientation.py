@@ -1,0 +1,127 @@
+"""EXIF orientation: how an image is stored, and how to turn its pixels upright.
+
+The eight values are those of EXIF's tag 0x0112; 1 is upright. Which value a JPEG has is what
+Pillow's `Image.getexif` and `ImageOps.exif_transpose` say, read without Pillow.
+"""
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from wallclock import jpeg, tiff
+from wallclock.preprocess import Placement
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+UPRIGHT = 1
+#: Those at which rows are columns.
+_SIDEWAYS = frozenset({5, 6, 7, 8})
+#: Of those that are not sideways, and of the others once rows are columns: what is reversed.
+_COLUMNS_REVERSED, _ROWS_REVERSED = frozenset({2, 3, 6, 7}), frozenset({3, 4, 7, 8})
+_EXIF, _XMP = b"Exif\0\0", b"http://ns.adobe.com/xap/1.0/\0"
+_IN_XMP = re.compile(rb'tiff:Orientation(?:="|>)([0-9])')
+_APP1 = 0xE1
+#: Markers that end a fast walk: SOS, and those without a length.
+_UNUSUAL = frozenset((0x00, 0x01, *range(0xD0, 0xDA), jpeg.SOS, 0xFF))
+_MOST_SEGMENTS = 10_000
+#: An EXIF directory counts its entries in two bytes.
+_MOST_TAGS = 65_535
+
+
+def orientation_of(data: bytes) -> int:
+    """Return the orientation of a JPEG, 1 to 8; 1 where it has none, or none that can be read.
+
+    Several EXIF segments count as one that was cut up; where EXIF says nothing, XMP does, as in
+    Pillow. Where Pillow would raise, the image is taken as it is stored. Never raises.
+    """
+    payloads = _app1(data)
+    if not payloads:
+        return UPRIGHT
+    exif = [payload for payload in payloads if payload.startswith(_EXIF)]
+    xmp = [payload for payload in payloads if payload.startswith(_XMP)]
+    whole = b"".join([*exif[:1], *(payload[len(_EXIF) :] for payload in exif[1:])])
+    return _judge(whole, xmp[-1] if xmp else b"")
+
+
+def _app1(data: bytes) -> list[bytes]:
+    """The payloads of all APP1 segments before the first scan."""
+    payloads: list[bytes] = []
+    position = 2
+    try:
+        for _ in range(_MOST_SEGMENTS):
+            marker = data[position + 1]
+            if data[position] != 0xFF or marker in _UNUSUAL:
+                is_scan = data[position] == 0xFF and marker == jpeg.SOS
+                return payloads if is_scan else _app1_slowly(data)
+            start = position + 2
+            position = start + max(2, data[start] << 8 | data[start + 1])
+            if marker == _APP1:
+                payloads.append(data[start + 2 : position])
+    except IndexError:  # cut off
+        pass
+    return payloads
+
+
+def _app1_slowly(data: bytes) -> list[bytes]:
+    """The same for a header with junk or fill bytes between its segments."""
+    payloads: list[bytes] = []
+    for number, (marker, _, start, end) in enumerate(jpeg.segments(data)):
+        if marker == jpeg.SOS or number >= _MOST_SEGMENTS:
+            break
+        if marker == _APP1:
+            payloads.append(data[start + 2 : end])
+    return payloads
+
+
+def _judge(exif: bytes, xmp: bytes) -> int:
+    for _ in range(2):
+        exif = exif.removeprefix(_EXIF)
+    if exif:
+        try:
+            tags = tiff.read_tags(exif, (tiff.ORIENTATION,), _MOST_TAGS, exif=True)
+        except tiff.NotTiffError:
+            return UPRIGHT
+        if tiff.ORIENTATION in tags:
+            return valid(tags[tiff.ORIENTATION])
+    match = _IN_XMP.search(xmp)
+    return valid(int(match[1])) if match else UPRIGHT
+
+
+def valid(value: object) -> int:
+    """The value as an orientation; 1 where it is none, or is missing."""
+    for orientation in range(1, 9):
+        if value == orientation:
+            return orientation
+    return UPRIGHT
+
+
+def oriented_size(height: int, width: int, orientation: int) -> tuple[int, int]:
+    """Height and width in pixels, once the image is upright."""
+    return (width, height) if orientation in _SIDEWAYS else (height, width)
+
+
+def orient(pixels: "npt.NDArray[Any]", orientation: int) -> "npt.NDArray[Any]":
+    """Return a view of (h, w, c) pixels, any dtype, that is upright; as `ImageOps.exif_transpose`.
+
+    Its shape is (h, w, c), or (w, h, c) for the values 5 to 8; it shares memory with `pixels`.
+    """
+    if orientation in _SIDEWAYS:
+        pixels = pixels.swapaxes(0, 1)
+    if orientation in _COLUMNS_REVERSED:
+        pixels = pixels[:, ::-1]
+    if orientation in _ROWS_REVERSED:
+        pixels = pixels[::-1]
+    return pixels
+
+
+def stored_placement(placement: Placement, orientation: int) -> Placement:
+    """The placement of the stored image whose result, once upright, is that of `placement`."""
+    (rows, columns), (top, left) = placement.resized, placement.start
+    height, width = placement.window
+    if orientation in _ROWS_REVERSED:
+        top = rows - top - height
+    if orientation in _COLUMNS_REVERSED:
+        left = columns - left - width
+    if orientation in _SIDEWAYS:
+        return Placement((columns, rows), (left, top), (width, height), placement.offset)
+    return Placement((rows, columns), (top, left), (height, width), placement.offset)

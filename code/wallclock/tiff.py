@@ -1,0 +1,90 @@
+"""The tags of a TIFF's first directory, which is also what an EXIF segment holds.
+
+Which entries count, and where reading ends, is as in Pillow: whoever compares pixels compares them
+with Pillow's. Nothing is decoded, and no more memory is taken than the values need.
+"""
+
+import struct
+from collections.abc import Container
+from fractions import Fraction
+from typing import TypeAlias
+
+#: The first number of a tag; None: it is text or bytes.
+Value: TypeAlias = int | float | Fraction | None
+
+NEW_SUBFILE_TYPE, WIDTH, LENGTH, BITS, PHOTOMETRIC = 254, 256, 257, 258, 262
+ORIENTATION, TILE_WIDTH, TILE_LENGTH, DNG_VERSION = 274, 322, 323, 50706
+#: Type → bytes of one value, and its format; bytes and text have none.
+_TYPES = {1: (1, ""), 2: (1, ""), 3: (2, "H"), 4: (4, "I"), 5: (8, "II"), 6: (1, "b"), 7: (1, "")}
+_TYPES |= {8: (2, "h"), 9: (4, "i"), 10: (8, "ii"), 11: (4, "f"), 12: (8, "d"), 13: (4, "I")}
+_TYPES |= {16: (8, "Q")}
+#: The last three Pillow takes for such as the first two.
+_CLASSIC = (b"II*\0", b"MM\0*", b"II\0*", b"MM*\0", b"MM\0+")
+#: Eight bytes an offset. Pillow reads none of the other byte order.
+_BIG = b"II+\0"
+
+
+class NotTiffError(ValueError):
+    """The data does not begin as a TIFF does, or ends within its first bytes."""
+
+
+def read_tags(
+    data: bytes, wanted: Container[int], most: int, *, exif: bool = False
+) -> dict[int, Value]:
+    """Read the first number of each wanted tag that the first directory has.
+
+    Entries behind one whose value lies outside the data are not read, nor are more than `most`.
+    `exif`: the data is of an EXIF segment, in which Pillow reads no BigTIFF.
+
+    Raises:
+        NotTiffError: it begins otherwise.
+        OverflowError: the directory claims more than `most` entries.
+    """
+    head = data[:4]
+    big = head == _BIG and not exif
+    if not (big or head in _CLASSIC) or len(data) < (16 if big else 8):
+        raise NotTiffError(head.hex(" "))
+    order = "<" if head[:2] == b"II" else ">"
+    word, count_of = ("Q", "Q") if big else ("I", "H")
+    (offset,) = struct.unpack_from(f"{order}{word}", data, 8 if big else 4)
+    entry = struct.Struct(f"{order}HHQ8s" if big else f"{order}HHI4s")
+    values: dict[int, Value] = {}
+    at = offset + struct.calcsize(f"={count_of}")
+    if at > len(data):
+        return values
+    (count,) = struct.unpack_from(f"{order}{count_of}", data, offset)
+    if count > most:
+        raise OverflowError(f"{count:,} tags")
+    seen: set[int] = set()
+    outside = 0
+    for start in range(at, min(at + count * entry.size, len(data) - entry.size + 1), entry.size):
+        tag, kind, n, field = entry.unpack_from(data, start)
+        if tag in seen or kind not in _TYPES or not n:
+            continue
+        one_size = _TYPES[kind][0]
+        size = n * one_size
+        if size > len(field):
+            (where,) = struct.unpack(f"{order}{word}", field)
+            if where >= 1 << 63:
+                continue
+            outside += size
+            if outside > len(data):
+                continue
+            if where + size > len(data):
+                break
+            field = data[where : where + one_size]
+        seen.add(tag)
+        if tag in wanted:
+            values[tag] = _number(order, kind, field)
+    return values
+
+
+def _number(order: str, kind: int, field: bytes) -> Value:
+    layout = _TYPES[kind][1]
+    if not layout:
+        return None
+    numbers = struct.unpack_from(f"{order}{layout}", field)
+    if len(numbers) == 1:
+        number: int | float = numbers[0]
+        return number
+    return Fraction(*numbers) if numbers[1] else None
