@@ -1,6 +1,6 @@
 """What the vectors of a job depend on, and whether an earlier dataset's are of the same.
 
-It stands in dataset.json as `identity`. A dataset that was written before a field of `Recipe`,
+It stands in `_dataset.json` as `identity`. A dataset that was written before a field of `Recipe`,
 `ModelSpec` or `JobSettings` existed says nothing of it: it was made as the field's default has it.
 """
 
@@ -10,6 +10,8 @@ from dataclasses import asdict
 from typing import Any
 
 from wallclock.errors import UserError
+from wallclock.job import half
+from wallclock.job.columns import CARRIED, CARRIES
 from wallclock.job.dataset import Dataset
 from wallclock.job.settings import JobSettings
 from wallclock.recipe import ModelSpec, Recipe
@@ -25,7 +27,7 @@ _NO_MATTER = (
     "torch_threads",
 )
 _NO_MATTER_OF_MODEL = ("path", "service_ms", "service_ms_per_image", "spin")
-_OF_SETTINGS = ("shard", "sink", "keep", "deduplicate")
+_OF_SETTINGS = ("shard", "sink", "keep", "deduplicate", "vectors")
 #: What another identity makes unusable for `reuse=`.
 _REUSED = ("model", "recipe", "weights")
 
@@ -44,7 +46,10 @@ def identity_of(settings: JobSettings, recipe: Recipe, model: ModelSpec) -> dict
 def check_same(dataset: Dataset, identity: Mapping[str, Any]) -> None:
     """Raise UserError, in one line, where a dataset is of another list, model or recipe."""
     before = _completed(dataset)
-    changed = [name for name in identity if before.get(name) != identity[name]]
+    # One from before columns were carried goes on without them.
+    ignored = () if carries(dataset) else (CARRIES, CARRIED)
+    names = [name for name in identity if name not in ignored]
+    changed = [name for name in names if before.get(name) != identity[name]]
     if changed:
         details = "; ".join(_change(name, before.get(name), identity[name]) for name in changed)
         fix = "give another OUT (reuse= takes over what has not changed), or into_new=true"
@@ -61,6 +66,14 @@ def check_reusable(dataset: Dataset, identity: Mapping[str, Any]) -> None:
         raise UserError(
             f"reuse={dataset.out}: its vectors are of another {other}; leave out reuse="
         )
+    if before["vectors"] == half.DTYPE != identity.get("vectors", half.DTYPE):
+        fix = f"set vectors={half.DTYPE}, or leave out reuse="
+        raise UserError(f"reuse={dataset.out}: its vectors are rounded to {half.DTYPE}; {fix}")
+
+
+def carries(dataset: Dataset) -> bool:
+    """Whether a dataset says which columns of its list it carries along; an older one does not."""
+    return CARRIES in dataset.about["identity"]
 
 
 def _completed(dataset: Dataset) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from wallclock.errors import UserError, first_line
 from wallclock.fetch import folder
 from wallclock.fetch.s3 import S3Error, connect, list_objects
 from wallclock.fetch.sources import Source
+from wallclock.formats import KINDS
 
 #: Columns of a list that may say where an image is; the first that is there counts.
 WHERE = ("path", "url", "uri", "where", "file")
@@ -42,6 +43,8 @@ class Items(Sequence[Source]):
     `ids`, `where`, `versions`: Arrow columns of string, binary and string. `root` goes before each
     `where`. A version changes with the image's bytes: size and time of a file, a store's ETag;
     empty where nothing is known. `open_one` makes the source where it is neither path nor URL.
+    `carried`: a list's other columns, an Arrow table of as many rows; None where it has none.
+    `others`: the files beside them that are no images, by name; hidden files are not counted.
     """
 
     ids: Any
@@ -49,6 +52,8 @@ class Items(Sequence[Source]):
     versions: Any
     root: bytes = b""
     open_one: Callable[[str], Any] | None = None
+    carried: Any = None
+    others: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -56,7 +61,12 @@ class Items(Sequence[Source]):
     def __getitem__(self, index: Any) -> Any:  # a Source, or the Items of a slice
         if isinstance(index, slice):
             columns = self.ids[index], self.where[index], self.versions[index]
-            return replace(self, ids=columns[0], where=columns[1], versions=columns[2])
+            carried = self.carried
+            if carried is not None:
+                first, last, _ = index.indices(len(self))
+                carried = carried.slice(first, max(last - first, 0))
+            ids, places, versions = columns
+            return replace(self, ids=ids, where=places, versions=versions, carried=carried)
         where = os.fsdecode(self.root + self.where[index].as_py())
         identity = self.ids[index].as_py()
         return Source(identity, self.open_one(where) if self.open_one else where)
@@ -89,7 +99,7 @@ def list_items(src: str, limit: int | None = None) -> Items:
     if limit is not None:
         items = items[:limit]
     if not len(items):
-        raise UserError(f"no image in {src}: no JPEG, PNG, WebP or GIF file, no line of a list")
+        raise UserError(f"no image in {src}: no {KINDS} file, no line of a list")
     if len(pc.unique(items.ids)) < len(items):
         counts = pc.value_counts(items.ids)
         twice = counts.filter(pc.greater(counts.field("counts"), 1))[0].as_py()
@@ -115,9 +125,12 @@ def _columns(
 def _folder(root: Path) -> Items:
     if tars := sorted(root.glob("part-*.tar")):
         return _columns(members(tars), os.fsencode(root) + b"/", Member)
-    names = sorted(folder.candidates(root), key=os.fsencode)
-    rows = ((folder.id_of(n), os.fsencode(n), version_of(os.path.join(root, n))) for n in names)
-    return _columns(rows, os.fsencode(root) + b"/")
+    listing = folder.list_folder(root)
+    rows = (
+        (folder.id_of(n), os.fsencode(n), version_of(os.path.join(root, n))) for n in listing.names
+    )
+    others = tuple(map(folder.id_of, listing.others))
+    return replace(_columns(rows, os.fsencode(root) + b"/"), others=others)
 
 
 def version_of(path: str | bytes) -> str:
@@ -176,6 +189,9 @@ def _table(src: str, data: bytes, root: bytes) -> Items:
     name = next((name for name in WHERE if name in table.column_names), None)
     if name is None:
         raise UserError(f"{src}: no column of {', '.join(WHERE)}; it has {table.column_names}")
+    for column in ("id", name):
+        if table.column_names.count(column) > 1:
+            raise UserError(f"{src} has the column {column} twice; rename one of them")
     where = table[name].cast(pa.string())
     ids = table["id"].cast(pa.string()) if "id" in table.column_names else where
     for column, values in (("id", ids), (name, where)):
@@ -187,7 +203,9 @@ def _table(src: str, data: bytes, root: bytes) -> Items:
     places = pc.if_else(pc.match_substring_regex(where, absolute), where, joined).cast(pa.binary())
     parts = (places[at : at + _CHUNK].to_pylist() for at in range(0, len(places), _CHUNK))
     versions = [pa.array(map(version_of, part), pa.string()) for part in parts]
-    return Items(ids, places, pa.chunked_array(versions, pa.string()))
+    others = [at for at, column in enumerate(table.column_names) if column not in ("id", name)]
+    carried = table.select(others).replace_schema_metadata(None) if others else None
+    return Items(ids, places, pa.chunked_array(versions, pa.string()), carried=carried)
 
 
 def _fetched(url: str) -> bytes:
@@ -214,11 +232,20 @@ def _bucket(src: str) -> Items:
     try:
         with closing(connect(src)) as client:
             objects = list_objects(client.call, Bucket=parts.netloc, Prefix=parts.path.lstrip("/"))
-            rows = (
-                (item["Key"], item["Key"].encode(), item["ETag"].strip('"'))
-                for item in objects
-                if os.path.splitext(item["Key"])[1].lower() in folder.EXTENSIONS
-            )
-            return _columns(rows, f"s3://{parts.netloc}/".encode())
+            others: list[str] = []
+            images = (item for item in objects if _is_image_key(item["Key"], others))
+            rows = ((item["Key"], item["Key"].encode(), item["ETag"].strip('"')) for item in images)
+            items = _columns(rows, f"s3://{parts.netloc}/".encode())
+            return replace(items, others=tuple(others))
     except S3Error as error:
         raise UserError(f"{src} cannot be listed: {error.detail}") from error
+
+
+def _is_image_key(key: str, others: list[str]) -> bool:
+    """Whether a key is an image's; what is neither that, hidden, nor a folder joins `others`."""
+    if folder.is_image_name(key):
+        return True
+    name = key.rpartition("/")[2]
+    if name and not name.startswith("."):
+        others.append(key)
+    return False

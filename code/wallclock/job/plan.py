@@ -1,7 +1,7 @@
 """What a job embeds, and which batches of it are still to be made."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 from wallclock.job.dataset import Dataset
 from wallclock.job.index import Earlier
 from wallclock.job.listing import Items
+from wallclock.job.partial import Checkpoints
 from wallclock.loader.order import LazyBatches
 from wallclock.recipe import ModelSpec, Recipe
 
@@ -18,18 +19,26 @@ from wallclock.recipe import ModelSpec, Recipe
 class Plan(LazyBatches):
     """The batches of the shards that are missing, in order; computed when indexed.
 
-    `unread`: by position, -1 where the image is to be read.
+    `unread`: by position, -1 where the image is to be read. `begun`: number of a shard → how many
+    of its batches are left out, from its first one on: an earlier start has saved them.
     """
 
     def __init__(
-        self, n: int, shard: int, batch: int, done: Sequence[int], unread: Any = None
+        self,
+        n: int,
+        shard: int,
+        batch: int,
+        done: Sequence[int],
+        unread: Any = None,
+        begun: Mapping[int, int] | None = None,
     ) -> None:
         self._n, self._shard = n, shard
         self._unread = unread
         self.batch_size = batch
         self._last: tuple[int, list[int]] = -1, []
         self.missing = sorted(set(range(-(-n // shard))) - set(done))
-        counts = [-(-len(self.to_read(number)) // batch) for number in self.missing]
+        self._begun = begun or {}
+        counts = [-(-len(self._left(number)) // batch) for number in self.missing]
         self._starts = [0, *accumulate(counts)]
 
     def bounds(self, number: int) -> tuple[int, int]:
@@ -48,7 +57,7 @@ class Plan(LazyBatches):
 
     def images_to_read(self) -> int:
         """The images of all batches."""
-        return sum(len(self.to_read(number)) for number in self.missing)
+        return sum(len(self._left(number)) for number in self.missing)
 
     def shards(self) -> Iterator[tuple[int, int]]:
         """Every missing shard with the number of its batches."""
@@ -61,8 +70,12 @@ class Plan(LazyBatches):
     def batch(self, index: int) -> Sequence[int]:
         """See `LazyBatches`."""
         at = bisect_right(self._starts, index) - 1
-        begin = (index - self._starts[at]) * self.batch_size
-        return self.to_read(self.missing[at])[begin : begin + self.batch_size]
+        number = self.missing[at]
+        begin = (index - self._starts[at] + self._begun.get(number, 0)) * self.batch_size
+        return self.to_read(number)[begin : begin + self.batch_size]
+
+    def _left(self, number: int) -> Sequence[int]:
+        return self.to_read(number)[self._begun.get(number, 0) * self.batch_size :]
 
 
 @dataclass(frozen=True)
@@ -71,6 +84,7 @@ class Job:
 
     `deduplicate`: images of equal bytes are embedded once, `across` all shards; or, in a run of one
     shard, in that one. `keep`: thumbnails are made; then every image that is read is decoded.
+    `checkpoints`: where the shard in progress is saved; None: it is not.
     """
 
     items: Items
@@ -83,12 +97,13 @@ class Job:
     across: bool = True
     keep: bool = False
     max_failures: int | None = None
+    checkpoints: Checkpoints | None = None
 
-    def plan(self, only: int | None = None) -> Plan:
-        """The batches of the shards that are missing; or of one of them."""
+    def plan(self, only: int | None = None, begun: Mapping[int, int] | None = None) -> Plan:
+        """The batches of the shards that are missing, but those begun; or of one of them."""
         n = len(self.items)
         done = set(self.dataset.committed())
         if only is not None:
             done |= set(range(-(-n // self.shard))) - {only}
         unread = self.earlier.unread if self.earlier else None
-        return Plan(n, self.shard, self.recipe.batch_size, [*done], unread)
+        return Plan(n, self.shard, self.recipe.batch_size, [*done], unread, begun)

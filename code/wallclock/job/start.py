@@ -3,7 +3,7 @@
 import platform
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -13,19 +13,22 @@ from rich.console import Console
 
 from wallclock.constraints import build
 from wallclock.errors import UserError
+from wallclock.files import digest_of
+from wallclock.job import columns, half
 from wallclock.job.dataset import ROWS, Dataset, open_existing
-from wallclock.job.identity import check_reusable, check_same, identity_of
+from wallclock.job.identity import carries, check_reusable, check_same, identity_of
 from wallclock.job.index import Earlier
-from wallclock.job.listing import list_items
+from wallclock.job.listing import Items, list_items
+from wallclock.job.partial import Checkpoints, Saved, take_up
 from wallclock.job.place.here import Here, Place, say
-from wallclock.job.plan import Job
+from wallclock.job.plan import Job, Plan
 from wallclock.job.run import Tally
-from wallclock.job.settings import JobSettings
+from wallclock.job.settings import RANDOM, JobSettings
 from wallclock.job.stores import at
 from wallclock.job.stores.interface import Store
 from wallclock.progress import format_duration
 
-#: Distributions whose versions dataset.json names.
+#: Distributions whose versions a dataset names.
 _LIBRARIES = ("wallclock", "numpy", "pillow", "simplejpeg", "torch", "transformers", "pyarrow")
 
 
@@ -38,8 +41,14 @@ class Outcome:
     tally: Tally
     #: Images a second that the estimate said; None for a job that is not estimated.
     expected: float | None = None
+    #: What its user must not overlook, again at the end.
+    warning: str = ""
 
     def __str__(self) -> str:
+        said = self._counts_and_rate()
+        return f"{said}; {self.warning}" if self.warning else said
+
+    def _counts_and_rate(self) -> str:
         tally, counts = self.tally, self.counts
         failed = f", {counts['failures']:,} failed" if counts["failures"] else ""
         plural = "" if counts["parts"] == 1 else "s"
@@ -90,13 +99,21 @@ def embed(
 def _start(
     src: str, out: str | Path, settings: JobSettings, place: Place, console: Console
 ) -> Outcome:
-    recipe, model = settings.resolved_recipe(place.device), settings.resolved_model()
+    resolved = settings.resolved(place.device)
+    recipe, model = resolved.recipe, resolved.model
+    is_random = model.weights == "random"
+    for note in resolved.notes:
+        say(console, note)
+    if settings.vectors == half.DTYPE:
+        half.check_sink(settings.sink)
     items = list_items(src, settings.limit)
+    _tell_others(items, console)
     before = _earlier(settings)
     scope = settings.deduplicate and (place.across or "in each shard")
     identity = {
         "images": items.digest(),
         "n": len(items),
+        **columns.identity_of(items),
         **identity_of(settings, recipe, model),
         "deduplicate": scope,
         "reuse": before.about["identity"]["images"] if before else "",
@@ -105,12 +122,14 @@ def _start(
         check_reusable(before, identity)
     store = _own_store(at(out), identity, settings)
     with store.locked(partial(say, console)):
-        dataset = open_existing(store) or Dataset(store, settings.sink)
+        dataset = open_existing(store)
+        dataset = dataset or Dataset(store, settings.sink, dtype=settings.vectors)
         if dataset.about:
             check_same(dataset, identity)
             counts = dataset.about.get("counts", {})
             if len(dataset.committed()) == counts.get("parts"):
                 return Outcome(store.out, counts, Tally())
+        items = _carried(items, dataset, identity, console)
         dataset.remove_leftovers()
         how = {"rehash": settings.rehash, "keep": bool(settings.keep)}
         job = Job(
@@ -125,19 +144,73 @@ def _start(
             keep=bool(settings.keep),
             max_failures=settings.max_failures,
         )
-        plan = job.plan()
+        plan, taken = _begun(job, console)
         identity["weights"], labels = place.prepare(job, plan)
         if dataset.about:
             check_same(dataset, identity)
         if before:
             check_reusable(before, identity)
-        about = _about(src, settings, identity, labels)
+        about = _about(src, settings, identity, labels, columns.schema_of(items))
         dataset.describe({**about, "complete": False})
+        job = _with_checkpoints(job, taken, identity, settings)
         tally, expected = place.run(job, plan)
         dataset.remove_leftovers()  # also what other processes left meanwhile
         counts = dataset.counts()
         dataset.describe({**about, "complete": True, "counts": counts})
-        return Outcome(store.out, counts, tally, expected)
+        return Outcome(store.out, counts, tally, expected, RANDOM if is_random else "")
+
+
+def _tell_others(items: Items, console: Console) -> None:
+    """Say which files of the source are no images: at most three names."""
+    if not items.others:
+        return
+    n, names = len(items.others), ", ".join(items.others[:3])
+    are, more = ("file is no image" if n == 1 else "files are no images"), ", …" if n > 3 else ""
+    say(console, f"{n:,} {are}: {names}{more}")
+
+
+def _carried(items: Items, dataset: Dataset, identity: dict[str, Any], console: Console) -> Items:
+    """The list as its columns are carried along; without them in a dataset of an older version.
+
+    Raises UserError: a column has the name of one of the dataset's.
+    """
+    if not dataset.about or carries(dataset):
+        columns.check(items)
+        return items
+    for name in (columns.CARRIES, columns.CARRIED):
+        del identity[name]
+    if names := columns.names(items):
+        older = f"{dataset.out} was begun by a version that carried no columns along"
+        say(console, f"{older}: its parts go on without {', '.join(names)}")
+    return replace(items, carried=None)
+
+
+def _begun(job: Job, console: Console) -> tuple[Plan, Mapping[int, Saved]]:
+    """The plan of what is left, and what an earlier start has saved of it."""
+    plan = job.plan()
+    if not job.dataset.about:
+        return plan, {}
+    identity = digest_of(job.dataset.about["identity"])
+    earlier = job.earlier.dataset if job.earlier else None
+    saved = Checkpoints(job.dataset, identity, job.recipe.batch_size)
+    for line in take_up(saved, plan.to_read, earlier, used=job.across):
+        say(console, line)
+    begun = {number: part.batches for number, part in saved.taken.items()}
+    return job.plan(begun=begun), saved.taken
+
+
+def _with_checkpoints(
+    job: Job, taken: Mapping[int, Saved], identity: Mapping[str, Any], settings: JobSettings
+) -> Job:
+    """The job with its shard in progress saved; on a cluster, or with thumbnails, as it is."""
+    if not job.across or job.keep:
+        return job
+    every_s = 60 * settings.checkpoint_minutes
+    batch_size = job.recipe.batch_size
+    saved = Checkpoints(job.dataset, digest_of(identity), batch_size, every_s)
+    for number, part in taken.items():
+        saved.take(number, part)
+    return replace(job, checkpoints=saved)
 
 
 def _earlier(settings: JobSettings) -> Dataset | None:
@@ -163,18 +236,23 @@ def _own_store(out: Store, identity: Mapping[str, Any], settings: JobSettings) -
 
 
 def _about(
-    src: str, settings: JobSettings, identity: Mapping[str, Any], ran: Mapping[str, str]
+    src: str,
+    settings: JobSettings,
+    identity: Mapping[str, Any],
+    ran: Mapping[str, str],
+    carried: Mapping[str, str],
 ) -> dict[str, Any]:
     versions = {"python": platform.python_version()}
     for name in _LIBRARIES:
         with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-    vector = f"fixed_size_list<float>[{identity['model']['dim']}]"
+    number = {"float32": "float", half.DTYPE: "halffloat"}[settings.vectors]  # Arrow's names
+    vector = f"fixed_size_list<{number}>[{identity['model']['dim']}]"
     return {
         "source": str(Path(src).resolve()) if Path(src).exists() else src,
         "settings": asdict(settings),
         "identity": identity,
         "ran": dict(ran),
-        "schema": {"vector": vector} | {item.name: str(item.type) for item in ROWS},
+        "schema": {"vector": vector, **{item.name: str(item.type) for item in ROWS}, **carried},
         "versions": versions,
     }

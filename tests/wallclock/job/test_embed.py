@@ -12,8 +12,6 @@ from typing import Any
 from urllib.request import urlopen
 
 import numpy as np
-import pandas as pd
-import pyarrow.dataset
 import pytest
 from PIL import Image
 from rich.console import Console
@@ -53,45 +51,10 @@ def test_every_image_once_as_a_vector_or_a_failure(
         assert version == f"{status.st_size}-{status.st_mtime_ns}"
         with Image.open(images / name) as image:
             assert (width, height) == image.size
-    about = json.loads((out / "dataset.json").read_text(encoding="utf-8"))
+    about = json.loads((out / "_dataset.json").read_text(encoding="utf-8"))
     assert (about["complete"], about["counts"]) == (True, outcome.counts)
     assert about["identity"]["weights"] == "none"
     assert str(run()).startswith("complete already: 39 vectors, 2 failed in 3 parts")
-
-
-def test_other_tools_open_it(run: Run, reference: Content, tmp_path: Path) -> None:
-    run()
-    frame = pd.concat(map(pd.read_parquet, sorted((tmp_path / "out").glob("part-*.parquet"))))
-    table = pyarrow.dataset.dataset(sorted((tmp_path / "out").glob("part-*.parquet"))).to_table()
-    assert [*frame["id"]] == table["id"].to_pylist() == [*reference.rows]
-    assert table.schema.field("vector").type.list_size == len(frame["vector"].iloc[0]) == 384
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # of their own imports
-def test_duckdb_opens_it(run: Run, reference: Content, tmp_path: Path) -> None:
-    duckdb = pytest.importorskip("duckdb")
-    run()
-    parts = str(tmp_path / "out" / "part-*.parquet")
-    query = f"select id, sha256, len(vector), vector[1] from '{parts}'"
-    rows = {row[0]: row[1:] for row in duckdb.sql(query).fetchall()}
-    assert rows.keys() == reference.rows.keys()
-    for name, (vector, _, digest, *_) in reference.rows.items():
-        assert rows[name] == (digest, 384, np.frombuffer(vector, np.float32)[0])
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-def test_datasets_opens_it(run: Run, reference: Content, tmp_path: Path) -> None:
-    library = pytest.importorskip("datasets")
-    run()
-    parts = [str(path) for path in sorted((tmp_path / "out").glob("part-*.parquet"))]
-    cache = str(tmp_path / "cache")
-    rows = library.load_dataset("parquet", data_files=parts, split="train", cache_dir=cache)
-    rows = rows.with_format("numpy")
-    assert [*rows["id"]] == [*reference.rows]
-    for row in rows:
-        assert row["vector"].tobytes() == reference.rows[row["id"]][0]
 
 
 @pytest.mark.parametrize("settings", [{"workers": 1}, {"workers": 5}])
@@ -151,7 +114,10 @@ def test_a_part_that_is_gone_is_made_again(run: Run, reference: Content, tmp_pat
     ("changed", "reason"),
     [
         ({"recipe": "fast"}, "recipe.decoder was pil, is simplejpeg"),
-        ({"model": "facebook/dinov2-small"}, "model.name was null, is dinov2-small"),
+        (
+            {"model": "facebook/dinov2-small", "weights": "random"},
+            "model.name was null, is dinov2-small",
+        ),
         ({"limit": 9}, "images changed; n was 41, is 9"),
         ({"batch": 8}, "recipe.batch_size was 4, is 8"),
         ({"sink": "npy"}, "sink was parquet, is npy"),
@@ -181,7 +147,7 @@ def test_into_new(run: Run, tmp_path: Path) -> None:
 def test_other_files_are_not_touched(run: Run, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("mine")
-    with pytest.raises(UserError, match=r"has no dataset.json and is not empty \(thesis.txt\)"):
+    with pytest.raises(UserError, match=r"has no _dataset.json and is not empty \(thesis.txt\)"):
         run()
 
 
@@ -309,12 +275,12 @@ def test_thumbnails(run: Run, reference: Content, tmp_path: Path) -> None:
     (large / "small.jpg").write_bytes(making.jpeg(320, 240))
     embed(large, tmp_path / "out", keep="thumbnails", **(QUICK | {"shard": 2}))
     sizes: dict[str, tuple[int, int]] = {}
-    for path in sorted((tmp_path / "out" / "thumbnails").glob("*.tar")):
+    for path in sorted((tmp_path / "out" / "_thumbnails").glob("*.tar")):
         with tarfile.open(path) as tar:
             images = [member for member in tar if member.name.endswith(".jpg")]
             sizes |= {m.name: Image.open(tar.extractfile(m)).size for m in images}  # type: ignore[arg-type]
     assert [*sizes.values()] == [(384, 256)] * 3 + [(320, 240)]
-    embed(tmp_path / "out" / "thumbnails", tmp_path / "next", **QUICK)
+    embed(tmp_path / "out" / "_thumbnails", tmp_path / "next", **QUICK)
     assert [*content(tmp_path / "next").rows] == ["0.jpg", "1.jpg", "2.jpg", "small.jpg"]
     assert verify(tmp_path / "next").faults == ()
 
@@ -330,7 +296,7 @@ def test_thumbnails_of_what_is_reused(run: Run, images: Path, tmp_path: Path) ->
     """They are taken from the earlier dataset; where it has none, the images are read again."""
 
     def tars(name: str) -> list[bytes]:
-        return [path.read_bytes() for path in sorted((tmp_path / name / "thumbnails").glob("*"))]
+        return [path.read_bytes() for path in sorted((tmp_path / name / "_thumbnails").glob("*"))]
 
     def job(name: str, reuse: str) -> Any:
         options = {"keep": "thumbnails", "reuse": str(tmp_path / reuse), **QUICK}
@@ -341,7 +307,7 @@ def test_thumbnails_of_what_is_reused(run: Run, images: Path, tmp_path: Path) ->
     kept = job("kept", "out")
     assert (kept.unread, kept.images) == (N - DAMAGED, 0)
     assert tars("kept") == tars("out")
-    (tmp_path / "out" / "thumbnails" / "part-00001.tar").unlink()
+    (tmp_path / "out" / "_thumbnails" / "part-00001.tar").unlink()
     partly = job("partly", "out")
     assert 0 < partly.unread < N - DAMAGED
     assert partly.unread + partly.images == N - DAMAGED

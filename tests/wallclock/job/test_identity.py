@@ -15,8 +15,8 @@ Run = Callable[..., Any]
 
 
 def forget(out: Path, names: Mapping[str, tuple[str, ...]]) -> None:
-    """Take fields out of dataset.json, as a version wrote it that did not have them."""
-    path = out / "dataset.json"
+    """Take fields out of _dataset.json, as a version wrote it that did not have them."""
+    path = out / "_dataset.json"
     about = json.loads(path.read_text(encoding="utf-8"))
     for part, fields in names.items():
         values = about["identity"][part] if part else about["identity"]

@@ -95,7 +95,7 @@ def test_as_in_a_folder(out: str, images: Path, tmp_path: Path) -> None:
     uploaded = {plain(name): data for name, data in everything(out).items()}
     for path in (tmp_path / "out").rglob("part-*"):
         assert uploaded[path.relative_to(tmp_path / "out").as_posix()] == path.read_bytes()
-    assert (len(uploaded), json.loads(uploaded["dataset.json"])["complete"]) == (9, True)
+    assert (len(uploaded), json.loads(uploaded["_dataset.json"])["complete"]) == (10, True)
 
 
 @pytest.mark.slow
@@ -150,7 +150,9 @@ def test_killed_before_every_change_of_the_bucket(
         break
     assert starts > 3
     assert content(out) == reference
-    of_attempts = {name.split(".")[1] for name in names(out) if name.count(".") > 1}
+    of_attempts = {
+        name.split(".")[1] for name in names(out) if name[0] != "." and name.count(".") > 1
+    }
     assert len(of_attempts) == 2, names(out)
     assert not os.listdir(tempfile.gettempdir())
 
@@ -311,7 +313,7 @@ def test_refused_in_one_line(out: str, images: Path, monkeypatch: pytest.MonkeyP
     refused("names no bucket", "s3://")
     refused("NoSuchBucket.*create the bucket", "s3://absent/x")
     S3.named(out).write("thesis.txt", b"mine")
-    refused(r"has no dataset.json and is not empty \(thesis.txt\)")
+    refused(r"has no _dataset.json and is not empty \(thesis.txt\)")
     with monkeypatch.context() as patch:
         patch.setattr("botocore.client.BaseClient._make_api_call", refuse("AccessDenied", 403))
         refused("AccessDenied.*the credentials need s3:ListBucket")

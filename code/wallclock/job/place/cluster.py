@@ -273,7 +273,11 @@ def _add(total: Tally, part: Tally) -> None:
 
 
 def _too_many(job: Job) -> str:
-    return f"more than max_failures={job.max_failures} images failed: {job.dataset.out}/failures"
+    return f"more than max_failures={job.max_failures} images failed: {_failures(job)}"
+
+
+def _failures(job: Job) -> str:
+    return f"{job.dataset.out}/{job.dataset.layout.failures}"
 
 
 def _checked(pool: Pool, work: Tally, wall_s: float) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
+import numpy as np
 from rich.console import Console
 
 from wallclock.errors import Unavailable, UserError
@@ -56,7 +57,8 @@ class Here:
         measured = estimate(job, plan, self._embedder)
         expected = measured.predict() if measured else None
         if expected:
-            planned = _planned(plan, expected, job.model.dim, self._settings.usd_per_hour)
+            vector = job.model.dim * np.dtype(job.dataset.dtype).itemsize
+            planned = _planned(plan, expected, vector, self._settings.usd_per_hour)
             say(self._console, planned)
         run = Run(job, plan, processes_for(self._settings.processes, job, measured))
         with (
@@ -93,13 +95,13 @@ def say(console: Console, line: str) -> None:
     console.print(f"wallclock: {line}", highlight=False, markup=False, soft_wrap=True)
 
 
-def _planned(plan: Plan, expected: Prediction, dim: int, usd_per_hour: float) -> str:
-    """What a job will take."""
+def _planned(plan: Plan, expected: Prediction, vector: int, usd_per_hour: float) -> str:
+    """What a job will take; `vector`: bytes of one."""
     n = plan.images_to_read()
     seconds = [n / rate for rate in (expected.high, expected.low)]
     durations = [format_duration(max(duration_s, 1)) for duration_s in seconds]
     takes = " to ".join(dict.fromkeys(durations))
-    size = f"{n * dim * 4 / 1e6:,.0f} MB of vectors"
+    size = f"{n * vector / 1e6:,.0f} MB of vectors"
     if usd_per_hour:
         prices = [f"${duration_s / 3600 * usd_per_hour:.2f}" for duration_s in seconds]
         size += ", " + " to ".join(prices)

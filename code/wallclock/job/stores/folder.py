@@ -47,6 +47,10 @@ class Folder:
         """See `Store`."""
         write_bytes(self.out / name, data)
 
+    def remove(self, name: str) -> None:
+        """See `Store`."""
+        (self.out / name).unlink(missing_ok=True)
+
     def names(self, prefix: str) -> Iterator[str]:
         """See `Store`."""
         return (path.relative_to(self.out).as_posix() for path in self.out.glob(f"{prefix}*"))

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 from wallclock.errors import UserError
 from wallclock.files import disk_is_full
 
-FOLDERS = ("failures", "rows", "thumbnails")
+#: Of both layouts of a dataset: see `dataset.Layout`.
+FOLDERS = ("_failures", "_thumbnails", "failures", "rows", "thumbnails")
 #: Shows a line to the user.
 Say = Callable[[str], None]
 
@@ -38,6 +39,9 @@ class Store(Protocol):
 
     def write(self, name: str, data: bytes) -> None:
         """Replace a file."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file; one that is not there is no error."""
 
     def open(self, row: str) -> Any:
         """A row file, as pyarrow reads it."""

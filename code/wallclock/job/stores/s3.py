@@ -101,6 +101,11 @@ class S3:
         self._check_lease()
         self._call("put_object", name, Body=data)
 
+    def remove(self, name: str) -> None:
+        """See `Store`."""
+        self._check_lease()
+        self._call("delete_object", name)
+
     def open(self, row: str) -> Any:
         """See `Store`; columns that are not read are not fetched."""
         return _Object(partial(self._call, "get_object", row), self._head(row)["ContentLength"])
@@ -210,7 +215,7 @@ class S3:
 
 
 def _name_of_attempt(attempt: str, name: str) -> str:
-    """'failures/part-00000.jsonl' → 'failures/part-00000.<attempt>.jsonl'."""
+    """'rows/part-00000.parquet' → 'rows/part-00000.<attempt>.parquet'."""
     part, _, extension = name.partition(".")
     return f"{part}.{attempt}.{extension}"
 

@@ -1,0 +1,49 @@
+"""A list's other columns, which each part carries along: which they are, and that they may be."""
+
+from collections import Counter
+from hashlib import sha256
+from typing import Any
+
+from wallclock.errors import UserError
+from wallclock.job.dataset import ROWS
+from wallclock.job.listing import Items
+
+#: In a dataset's identity: the names of its columns, and the digest of their values.
+CARRIES, CARRIED = "carries", "carried_values"
+#: The columns of every part; not every reader tells capitals from small letters.
+_OWN = {"vector", *ROWS.names}
+#: Rows of which there are objects at once.
+_CHUNK = 65_536
+
+
+def names(items: Items) -> list[str]:
+    """The names of the columns that are carried along."""
+    return [] if items.carried is None else list(items.carried.column_names)
+
+
+def check(items: Items) -> None:
+    """Raise UserError, in one line, where a column is called as another one of the dataset."""
+    for name, times in Counter(name.lower() for name in names(items)).items():
+        if name in _OWN:
+            why = f"the list's column {name} has the name of a column of the dataset"
+            raise UserError(f"{why}; rename it in the list, or leave it out")
+        if times > 1:
+            raise UserError(f"the list has the column {name} {times} times; rename one of them")
+
+
+def identity_of(items: Items) -> dict[str, Any]:
+    """What a dataset's identity says of them: their names, and a digest of types and values."""
+    digest = sha256()
+    for name in names(items):
+        column = items.carried[items.carried.column_names.index(name)]
+        digest.update(repr((name, str(column.type), len(column))).encode())
+        for at in range(0, len(column), _CHUNK):
+            digest.update(repr(column[at : at + _CHUNK].to_pylist()).encode())
+    return {CARRIES: names(items), CARRIED: digest.hexdigest() if names(items) else ""}
+
+
+def schema_of(items: Items) -> dict[str, str]:
+    """The type of each, by name."""
+    if items.carried is None:
+        return {}
+    return {column.name: str(column.type) for column in items.carried.schema}

@@ -1,0 +1,175 @@
+"""A list's other columns, which go along with its vectors."""
+
+import csv
+import io
+import json
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from tests.wallclock.job.conftest import QUICK, content
+from tests.wallclock.job.test_cluster import Lossy
+from tests.wallclock.job.test_layout import make_older
+from wallclock.errors import UserError
+from wallclock.job import columns, embed
+from wallclock.job.dataset import Dataset, open_existing
+from wallclock.job.listing import list_items
+from wallclock.job.plan import Job
+from wallclock.job.settings import JobSettings
+from wallclock.job.stores.folder import Folder
+
+Make = Callable[..., Path]
+TYPES = {"label": pa.int64(), "split": pa.string(), "tags": pa.list_(pa.string())}
+
+
+@pytest.fixture
+def make(images: Path, tmp_path: Path) -> Make:
+    """A Parquet list of the first images of the folder, with these columns beside."""
+
+    def write(name: str = "list.parquet", **more: Any) -> Path:
+        paths = sorted(str(path) for path in images.glob("*.jpg"))[:20]
+        own: dict[str, Any] = {
+            "split": ["train" if at % 3 else "test" for at in range(len(paths))],
+            "id": [Path(path).stem for path in paths],
+            "label": range(len(paths)),
+            "path": paths,
+            "tags": [["a", str(at)][: at % 3] or None for at in range(len(paths))],
+        }
+        kinds = {**TYPES, "id": pa.string(), "path": pa.string()}
+        values = {**own, **more}
+        table = {
+            key: value if isinstance(value, pa.Array) else pa.array(value, kinds.get(key))
+            for key, value in values.items()
+        }
+        pq.write_table(pa.table(table), tmp_path / name)
+        return tmp_path / name
+
+    return write
+
+
+def check(src: Path, out: Path) -> None:
+    """Every row has its own values, in the types of the list."""
+    listed = {row["id"]: row for row in pq.read_table(src).to_pylist()}
+    read = pa.concat_tables(pq.read_table(path) for path in sorted(out.glob("part-*.parquet")))
+    for name, kind in TYPES.items():
+        assert read.schema.field(name).type == kind
+    assert len(read) == len(content(out).rows) == len(listed) - 1
+    assert "07-cut" not in read["id"].to_pylist()
+    for row in read.to_pylist():
+        assert {name: row[name] for name in TYPES} == {
+            name: listed[row["id"]][name] for name in TYPES
+        }
+
+
+def test_they_are_in_each_part(make: Make, tmp_path: Path) -> None:
+    src, out = make(), tmp_path / "out"
+    embed(src, out, **QUICK)
+    check(src, out)
+    about = json.loads((out / "_dataset.json").read_text(encoding="utf-8"))
+    assert about["identity"]["carries"] == ["split", "label", "tags"]
+    assert about["schema"]["label"] == "int64"
+    assert pd.read_parquet(out)["label"].dtype == "int64"
+    (out / "part-00001.parquet").unlink()
+    embed(src, out, **QUICK)
+    check(src, out)
+
+
+@pytest.mark.parametrize("sink", ["npy", "jsonl"])
+def test_with_another_sink_they_are_beside_the_rows(sink: str, make: Make, tmp_path: Path) -> None:
+    embed(make(), tmp_path / "out", sink=sink, **QUICK)
+    read = pd.read_parquet(tmp_path / "out" / "rows")
+    assert [*read.columns][-3:] == ["split", "label", "tags"]
+
+
+def test_of_a_csv(make: Make, tmp_path: Path) -> None:
+    rows = pq.read_table(make()).to_pylist()
+    with (tmp_path / "list.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["path", "id", "price", "shop"])
+        writer.writerows([row["path"], row["id"], row["label"] / 4, "ä"] for row in rows)
+    embed(tmp_path / "list.csv", tmp_path / "out", **QUICK, limit=10)
+    frame = pd.read_parquet(tmp_path / "out")
+    labels = {row["id"]: row["label"] for row in rows}
+    assert frame["price"].dtype == "float64"
+    assert [*frame["price"]] == [labels[name] / 4 for name in frame["id"]]
+    assert {*frame["shop"]} == {"ä"}
+
+
+@pytest.mark.parametrize("name", ["vector", "sha256", "width", "Height", "version"])
+def test_a_name_of_the_datasets_own_is_refused(name: str, make: Make, tmp_path: Path) -> None:
+    src = make(**{name: range(20)})
+    with pytest.raises(UserError, match=f"column {name.lower()} .*rename it in the list") as caught:
+        embed(src, tmp_path / "out", **QUICK)
+    assert "\n" not in str(caught.value)
+    assert not list((tmp_path / "out").glob("*part*"))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [({"label": range(1, 21)}, "carried_values changed"), ({"more": range(20)}, "carries was")],
+)
+def test_a_changed_list_is_another_job(
+    change: dict[str, Any], why: str, make: Make, tmp_path: Path
+) -> None:
+    embed(make(), tmp_path / "out", **QUICK)
+    with pytest.raises(UserError, match=why):
+        embed(make(**change), tmp_path / "out", **QUICK)
+
+
+def test_reuse_takes_the_columns_of_the_present_list(make: Make, tmp_path: Path) -> None:
+    embed(make(), tmp_path / "out", **QUICK)
+    src = make("next.parquet", label=range(100, 120))
+    again = embed(src, tmp_path / "next", reuse=str(tmp_path / "out"), **QUICK)
+    assert (again.tally.images, again.tally.unread) == (0, 19)
+    check(src, tmp_path / "next")
+
+
+def test_an_older_dataset_goes_on_without(make: Make, tmp_path: Path) -> None:
+    src, out = make(width=range(20)), tmp_path / "out"
+    plain = tmp_path / "plain.parquet"
+    pq.write_table(pq.read_table(src, columns=["id", "path"]), plain)
+    embed(plain, out, **QUICK)
+    make_older(out)
+    (out / "part-00001.parquet").unlink()
+    console = Console(file=io.StringIO(), width=200)
+    embed(src, out, console=console, **QUICK)
+    line = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "its parts go on without split, label, tags, width" in line
+    assert len({tuple(pq.read_schema(path).names) for path in out.glob("*.parquet")}) == 1
+    dataset = open_existing(out)
+    assert dataset is not None
+    assert "carries" not in dataset.about["identity"]
+
+
+def test_on_a_cluster(make: Make, tmp_path: Path) -> None:
+    """The list goes to each node pickled; a pass embeds one shard."""
+    src, out, settings = make(), tmp_path / "out", JobSettings(**QUICK, vectors="float16")
+    out.mkdir()
+    recipe = replace(settings.resolved_recipe("cpu"), workers=1)
+    dataset = Dataset(Folder(out), dtype=settings.vectors)
+    dataset.describe({"identity": {"sink": "parquet", "vectors": "float16"}, "complete": False})
+    model = settings.resolved_model()
+    job = Job(list_items(str(src)), dataset, model, recipe, settings.shard, across=False)
+    sent: Job = pickle.loads(pickle.dumps(job))
+    Lossy(sent, 1).run(sent, sent.plan())
+    check(src, out)
+    assert pq.read_schema(out / "part-00000.parquet").field("vector").type.value_type == "halffloat"
+
+
+def test_the_digest_is_of_names_types_and_values(make: Make) -> None:
+    def digest(src: Path) -> Any:
+        return columns.identity_of(list_items(str(src)))["carried_values"]
+
+    changes: list[dict[str, Any]] = [{}, {"more": range(20)}, {"split": ["x"] * 20}]
+    changes += [{"label": range(1, 21)}, {"label": pa.array(range(20), pa.int32())}]
+    digests = [digest(make(f"{at}.parquet", **more)) for at, more in enumerate(changes)]
+    assert len({*digests}) == len(changes)
+    assert digest(make()) == digests[0]

@@ -1,0 +1,86 @@
+"""OUT as other tools open it: the folder itself, with nothing that they trip over."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.dataset
+import pytest
+
+from tests.wallclock.job.conftest import Content
+from wallclock.job.dataset import open_existing
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture(params=["float32", "float16"])
+def out(request: pytest.FixtureRequest, run: Run, tmp_path: Path) -> Path:
+    """A dataset with all that can be in one: failures, thumbnails, a lock, a checkpoint."""
+    run(vectors=request.param, keep="thumbnails")
+    folder = tmp_path / "out"
+    (folder / ".partial-part-00007").write_bytes(b"of a part in progress")
+    assert {"_dataset.json", "_failures", "_thumbnails", ".lock"} <= {
+        path.name for path in folder.iterdir()
+    }
+    return folder
+
+
+def expected(out: Path) -> dict[str, Any]:
+    dataset = open_existing(out)
+    assert dataset is not None
+    vectors: dict[str, Any] = {}
+    for number in dataset.committed():
+        ids = dataset.rows(number, ["id"])["id"].to_pylist()
+        vectors |= dict(zip(ids, dataset.vectors(number), strict=True))
+    return vectors
+
+
+def check(rows: dict[str, Any], out: Path) -> None:
+    right = expected(out)
+    assert rows.keys() == right.keys()
+    for name, vector in rows.items():
+        assert (np.asarray(vector, np.float32) == right[name]).all()
+
+
+def test_pandas(out: Path) -> None:
+    frame = pd.read_parquet(out)
+    assert [*frame.columns] == ["id", "vector", "sha256", "width", "height", "version"]
+    check(dict(zip(frame["id"], frame["vector"], strict=True)), out)
+
+
+def test_pyarrow(out: Path) -> None:
+    table = pyarrow.dataset.dataset(out).to_table()
+    assert table.schema.field("vector").type.list_size == 384
+    names = table["id"].to_pylist()
+    check(dict(zip(names, table["vector"].to_numpy(), strict=True)), out)
+
+
+@pytest.mark.filterwarnings("ignore")  # of its own imports
+def test_duckdb(out: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    parts = out / "*.parquet"
+    rows = duckdb.sql(f"select id, vector::FLOAT[384] from '{parts}'").fetchall()
+    check(dict(rows), out)
+    first = rows[0][0]
+    query = f"(select vector::FLOAT[384] from '{parts}' where id = '{first}')"
+    nearest = f"array_cosine_similarity(vector::FLOAT[384], {query})"
+    (name, cosine), *_ = duckdb.sql(
+        f"select id, {nearest} as cosine from '{parts}' order by cosine desc, id"
+    ).fetchall()
+    assert (name, round(cosine, 5)) == (first, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_datasets(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_DATASETS_OFFLINE", "1")
+    library = pytest.importorskip("datasets")
+    rows = library.load_dataset(str(out), split="train", cache_dir=str(tmp_path / "cache"))
+    rows = rows.with_format("numpy")
+    check({row["id"]: row["vector"] for row in rows}, out)
+
+
+def test_reference(out: Path, reference: Content) -> None:
+    assert expected(out).keys() == reference.rows.keys()
