@@ -25,7 +25,8 @@ def hydra_job(config: DictConfig) -> None:
     try:
         run(settings.resolve(config))
     except UserError as error:
-        sys.exit(f"wallclock: {error}")
+        print(f"wallclock: {error}", file=sys.stderr)
+        sys.exit(error.status)
 
 
 def run(resolved: Settings) -> None:
@@ -45,7 +46,8 @@ def main() -> None:
         else:
             run(settings.load(overrides))
     except UserError as error:
-        sys.exit(f"wallclock: {error}")
+        print(f"wallclock: {error}", file=sys.stderr)
+        sys.exit(error.status)
     except KeyboardInterrupt:
         stopped = "stopped; what is complete is kept, the same command resumes"
         print(f"\nwallclock: {stopped}", file=sys.stderr)

@@ -1,6 +1,7 @@
 """A model hub for the tests: the hub's resolve protocol over a folder, on a local port."""
 
 import hashlib
+import socketserver
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,13 +11,34 @@ from urllib.parse import unquote, urlsplit
 
 
 @contextmanager
-def serve(files: Mapping[str, Path]) -> Iterator[tuple[str, list[str]]]:
+def hang_up() -> Iterator[tuple[str, list[str]]]:
+    """A port that never answers; yield its address and the first lines of the requests so far."""
+    requests: list[str] = []
+
+    class HangUp(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            requests.append(self.request.recv(4096).decode().partition("\r\n")[0])
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), HangUp) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}", requests
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def serve(files: Mapping[str, Path], commit: str = "") -> Iterator[tuple[str, list[str]]]:
     """Serve `/<repo>/resolve/<revision>/<file>`; yield the address and the requests so far.
 
     Args:
         files: `<repo>/resolve/<revision>/<file>` → the file. Everything else is a 404.
+        commit: which all revisions are; empty: each is its own.
     """
     requests: list[str] = []
+    revisions = {name.rpartition("/")[0] for name in files}
 
     class Hub(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -36,9 +58,12 @@ def serve(files: Mapping[str, Path]) -> Iterator[tuple[str, list[str]]]:
             self.send_header("Content-Length", str(len(data)))
             if path:
                 self.send_header("ETag", f'"{hashlib.sha256(data).hexdigest()}"')
-                self.send_header("X-Repo-Commit", name.split("/resolve/")[1].split("/")[0])
             else:
                 self.send_header("X-Error-Code", "EntryNotFound")
+            if name.rpartition("/")[0] in revisions:
+                # Also of a file that it lacks: the client notes that it does.
+                revision = name.split("/resolve/")[1].split("/")[0]
+                self.send_header("X-Repo-Commit", commit or revision)
             self.end_headers()
             if body:
                 self.wfile.write(data)

@@ -35,7 +35,7 @@ PRODUCT = {
 #: Modules of the product that belong to no part: they import each other and nothing else.
 GROUND = {
     *("checkpoint", "clock", "constraints", "errors", "files", "formats", "jpeg", "machine"),
-    *("metrics", "progress", "recipe", "summary"),
+    *("metrics", "orientation", "preprocess", "processor", "progress", "recipe", "summary", "tiff"),
 }
 
 

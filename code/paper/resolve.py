@@ -16,6 +16,7 @@ from wallclock import checkpoint, machine
 from wallclock import recipe as recipes
 from wallclock.constraints import Range, build, check
 from wallclock.errors import UserError, check_name
+from wallclock.preprocess import preprocess_of
 from wallclock.recipe import Count, ModelSpec, Positive, Recipe
 from wallclock.stages import forward
 
@@ -115,6 +116,7 @@ def _recipe(choices: Mapping[str, Any], device: str, key: str, notes: list[str])
         raise UserError(f"{key}.dct_margin={recipe.dct_margin}: needs dct_scale=auto")
     if recipe.dct_scale == "full" and recipe.progressive != "full":
         raise UserError(f"{key}.progressive={recipe.progressive}: needs dct_scale=auto")
+    preprocess_of(recipe, 224)  # raises
     if recipe.runtime == "tensorrt" and recipe.device == "cpu":
         raise UserError(f"{key}.runtime=tensorrt: needs an NVIDIA GPU; this run is on the CPU")
     if recipe.engine == "serial" and recipe.workers:

@@ -16,15 +16,17 @@ if TYPE_CHECKING:
     from wallclock.clock import StageProfiler as StageProfiler
     from wallclock.job import embed as embed
     from wallclock.loader.images import open_images as open_images
+    from wallclock.preprocess import Preprocess as Preprocess
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Preprocess": "wallclock.preprocess",
     "StageProfiler": "wallclock.clock",
     "embed": "wallclock.job",
     "open_images": "wallclock.loader.images",
 }
-__all__ = ["StageProfiler", "embed", "open_images", "predict"]
+__all__ = ["Preprocess", "StageProfiler", "embed", "open_images", "predict"]
 
 
 def __getattr__(name: str) -> Any:

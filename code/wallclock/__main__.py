@@ -45,7 +45,10 @@ class _Stopped(BaseException):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; 0 for success, 1 for a request that cannot be met, 2 for a wrong usage."""
+    """Run a command; 0 for success, 1 for a request that cannot be met.
+
+    2 for a wrong usage, and for a pretrained model that cannot be had.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words:
         print(_overview(), file=sys.stderr)
@@ -72,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 2
         return _run(command, rest)
     except UserError as error:
-        return _report(error, 1)
+        return _report(error, error.status)
 
 
 def _print_help(text: str) -> None:

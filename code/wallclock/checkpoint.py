@@ -5,15 +5,24 @@ transformers' checkpoints have config.json and preprocessor_config.json, timm's 
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from wallclock.errors import UserError, first_line, import_extra
+from wallclock.errors import NoWeightsError, UserError, first_line, import_extra
 from wallclock.recipe import IMAGENET_MEAN, IMAGENET_STD, ModelSpec, Statistics
 
-_CONFIG, _PREPROCESSOR = "config.json", "preprocessor_config.json"
+#: The network's configuration; the image processor's, or a part of the whole processor's.
+CONFIG, PREPROCESSOR, PROCESSOR = "config.json", "preprocessor_config.json", "processor_config.json"
+_WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
+#: Seconds that a hub has to say whether it has a model.
+_PROBE_S = 5.0
 
 #: conf/model/dinov2-small.yaml, with random weights.
 DEFAULT = ModelSpec(
@@ -21,9 +30,19 @@ DEFAULT = ModelSpec(
     hub_id="facebook/dinov2-small",
     revision="ed25f3a31f01632728cabb09d1542f84ab7b0056",
 )
+#: Networks that are there with seeded random weights: hub id → the width of their vectors.
+RANDOM_DIMS = {DEFAULT.hub_id: DEFAULT.dim, "facebook/dinov2-base": 768}
 
 #: The keys of the pooled vector's width; the first that a configuration has counts.
 _WIDTHS = ("hidden_size", "hidden_sizes", "num_features", "embed_dim", "hidden_dim")
+
+#: Types of models whose `get_image_features` gives one vector that is compared with a text's.
+_CONTRASTIVE = {
+    *("clip", "altclip", "chinese_clip", "metaclip_2", "clipseg", "aimv2", "groupvit", "blip"),
+    *("owlvit", "owlv2", "vision-text-dual-encoder", "siglip", "siglip2", "align", "tipsv2"),
+}
+#: Of them, those whose vector is the tower's own.
+_UNPROJECTED = {"siglip", "siglip2", "align", "tipsv2"}
 
 _Json = Mapping[str, Any]
 
@@ -51,70 +70,222 @@ def complete(model: ModelSpec) -> ModelSpec:
         raise UserError(
             "model=any needs the model: add model.path=/folder or model.hub_id=owner/name"
         )
-    model, config, preprocessor = _read(model)
+    return _filled(*_read(model))
+
+
+def resolve(model: ModelSpec, pool: str) -> ModelSpec:
+    """A model whose files must be here or on a hub, filled in as `complete` does.
+
+    `pool`: one of `recipe.POOLS`; or auto: projection for models of images and text, else tower.
+    Raises `NoWeightsError` where the files cannot be had; `UserError` as `complete` does.
+    """
+    model, folder, config = _read(model)
+    chosen = _default_pool(config) if pool == "auto" else pool
+    return _filled(replace(model, pool=chosen), folder, config)
+
+
+def _filled(model: ModelSpec, folder: Path, config: _Json) -> ModelSpec:
     source = model.path or model.hub_id
+    preprocessor = read_json(folder / PREPROCESSOR)
+    input_px = model.input_px or _input_px(config, preprocessor)
+    dim = model.dim or width(config, model.pool)
+    if not (input_px and dim):
+        # Files leave out what is the library's default.
+        config = _with_defaults(folder, config)
+        input_px = input_px or _input_px(config, preprocessor)
+        dim = dim or width(config, model.pool)
+    input_px = _required(input_px, "input_px", source)
     mean, std = _statistics(config, preprocessor)
     return replace(
         model,
         name=Path(source).name if model.name == "any" else model.name,
-        input_px=model.input_px or _required(_input_px(config, preprocessor), "input_px", source),
-        dim=model.dim or _required(width(config), "dim", source),
+        input_px=input_px,
+        dim=_required(dim or _width_of_skeleton(folder, input_px), "dim", source),
         mean=model.mean or mean,
         std=model.std or std,
     )
 
 
-def width(config: _Json) -> int:
-    """The width of a model's pooled vector by its configuration; 0 where it does not say."""
+def width(config: _Json, pool: str = "tower") -> int:
+    """The width of a model's vector by its configuration; 0 where it does not say."""
+    if pool == "projection" and config.get("model_type") not in _UNPROJECTED:
+        return int(config.get("projection_dim") or 0)
     config = _vision_tower(config)
     value = next((config[name] for name in _WIDTHS if config.get(name)), 0)
     return int(value[-1] if isinstance(value, Sequence) else value)
 
 
+def _default_pool(config: _Json) -> str:
+    """projection where the model was trained to compare its images' vectors with texts'."""
+    architecture = next(iter(config.get("architectures") or []), "")
+    if architecture.endswith("VisionModelWithProjection"):
+        return "projection"
+    # A classifier's checkpoint, for one, has no projection.
+    is_whole = not architecture or architecture.endswith("Model")
+    return "projection" if config.get("model_type") in _CONTRASTIVE and is_whole else "tower"
+
+
+def _with_defaults(folder: Path, config: _Json) -> _Json:
+    """The configuration with the library's defaults; as it is where the library has no such model.
+
+    Raises UserError: transformers is not installed.
+    """
+    transformers = import_extra("transformers", f"model {folder.name}", "embed")
+    try:
+        loaded = transformers.AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
+    except (OSError, ValueError, KeyError):
+        return config
+    return {**config, **loaded.to_dict()}
+
+
+def _width_of_skeleton(folder: Path, input_px: int) -> int:
+    """The width that the network has, built without memory for its weights; 0 if it has none.
+
+    For configurations that have it nowhere, as MobileNet's.
+    """
+    transformers = import_extra("transformers", f"model {folder.name}", "embed")
+    torch = import_extra("torch", f"model {folder.name}", "embed")
+    try:
+        config = transformers.AutoConfig.from_pretrained(str(folder), trust_remote_code=False)
+        with torch.device("meta"), torch.inference_mode():
+            network = transformers.AutoModel.from_config(config, trust_remote_code=False).eval()
+            output = network(pixel_values=torch.zeros(1, 3, input_px, input_px))
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, NotImplementedError):
+        return 0
+    pooled = getattr(output, "pooler_output", None)
+    return 0 if pooled is None else int(pooled.flatten(1).shape[1])
+
+
 def check_folder(folder: Path) -> None:
     """Raise `UserError` where a model's folder is not there."""
     if not folder.is_dir():
-        wanted = f"give the one with {_CONFIG} and model.safetensors"
+        wanted = f"give the one with {CONFIG} and model.safetensors"
         raise UserError(f"model.path: {folder} is no folder; {wanted}")
 
 
-def _read(model: ModelSpec) -> tuple[ModelSpec, _Json, _Json]:
+def folder_of(model: ModelSpec) -> Path:
+    """Where the model's configuration files are: its folder, or the hub's cache.
+
+    Raises `NoWeightsError` where they cannot be had; `UserError` for a folder that is not there.
+    """
     if model.path:
         folder = Path(model.path).expanduser().resolve()
         check_folder(folder)
-        model = replace(model, path=str(folder))
-        paths = [folder / name for name in (_CONFIG, _PREPROCESSOR)]
-        files = {path.name: path for path in paths if path.is_file()}
-    else:
-        files = _downloaded(model)
-        # The cache keeps a snapshot under its commit: the name of a branch pins nothing.
-        model = replace(model, revision=files[_CONFIG].parent.name)
-    if _CONFIG not in files:
-        raise UserError(f"{model.path}: no {_CONFIG} in it; save_pretrained writes such a folder")
-    preprocessor = _json(files[_PREPROCESSOR]) if _PREPROCESSOR in files else {}
-    return model, _json(files[_CONFIG]), preprocessor
+        return folder
+    return _fetched(model, (CONFIG,), (PREPROCESSOR, PROCESSOR))
 
 
-def _downloaded(model: ModelSpec) -> dict[str, Path]:
+def weights_folder_of(model: ModelSpec) -> Path:
+    """As `folder_of`, with the weights: model.safetensors, or the parts that its index names."""
+    if model.path:
+        return folder_of(model)
+    commit = _fetched(model, (CONFIG,), ()).name
+    model = replace(model, revision=commit)
+    try:
+        return _fetched(model, (CONFIG, _WEIGHTS), ())
+    except NoWeightsError as error:
+        if not _is_absent(error.__cause__):
+            raise
+        try:
+            folder = _fetched(model, (CONFIG, _INDEX), ())
+        except NoWeightsError:
+            raise error from error.__cause__
+    parts = {*read_json(folder / _INDEX).get("weight_map", {}).values()}
+    return _fetched(model, tuple(sorted(parts)), ())
+
+
+def _read(model: ModelSpec) -> tuple[ModelSpec, Path, _Json]:
+    """The model with its resolved folder or commit, the folder of its files, and config.json."""
+    folder = folder_of(model)
+    if not (folder / CONFIG).is_file():
+        raise UserError(f"{folder}: no {CONFIG} in it; save_pretrained writes such a folder")
+    # The cache keeps a snapshot under its commit: the name of a branch pins nothing.
+    path, revision = (str(folder), model.revision) if model.path else ("", folder.name)
+    return replace(model, path=path, revision=revision), folder, read_json(folder / CONFIG)
+
+
+def _fetched(model: ModelSpec, needed: tuple[str, ...], optional: tuple[str, ...]) -> Path:
+    """The snapshot of a hub's model in the cache, with these files; asks the hub for the rest.
+
+    The library would ask a hub that does not answer six times, in 24 seconds: one request shows
+    whether there is one.
+    """
     hub = import_extra("huggingface_hub", f"model {model.hub_id}", "embed")
     errors = import_extra("huggingface_hub.errors", f"model {model.hub_id}", "embed")
-    files = {}
-    for name in (_CONFIG, _PREPROCESSOR):
+    failures = (errors.HfHubHTTPError, errors.HFValidationError, *_http_errors(), OSError)
+    reason = None
+    # A commit is what it was: what is cached of it needs no hub.
+    is_local = _is_commit(model.revision) and _is_cached(hub, model, needed, optional)
+    if not is_local:
         try:
-            files[name] = Path(hub.hf_hub_download(model.hub_id, name, revision=model.revision))
-        except (errors.HfHubHTTPError, errors.HFValidationError, OSError) as error:
-            absent = isinstance(error, errors.EntryNotFoundError)
-            offline = isinstance(error, errors.LocalEntryNotFoundError)
-            if name == _PREPROCESSOR and absent and not offline:
-                continue
-            raise UserError(
-                f"cannot load {model.hub_id}: {first_line(error).rstrip('.')}. Without the hub: "
-                "model.path=/folder/with/safetensors"
-            ) from error
-    return files
+            url = hub.hf_hub_url(model.hub_id, needed[0], revision=model.revision)
+            hub.get_hf_file_metadata(url, timeout=_PROBE_S)
+        except failures as error:
+            reason, is_local = error, True
+    load = partial(hub.hf_hub_download, model.hub_id, local_files_only=is_local)
+    try:
+        # The first one notes which commit a branch is; the others are of that commit.
+        paths = [load(needed[0], revision=model.revision)]
+        commit = Path(paths[0]).parent.name
+        paths += [load(name, revision=commit) for name in needed[1:]]
+        for name in () if is_local else optional:
+            with suppress(errors.EntryNotFoundError):
+                load(name, revision=commit)
+    except failures as error:
+        raise _no_weights(model, reason or error) from (reason or error)
+    return Path(paths[0]).parent
 
 
-def _json(path: Path) -> _Json:
+def _no_weights(model: ModelSpec, reason: Exception) -> NoWeightsError:
+    """The line that says why a hub's model cannot be had, and what to do."""
+    fixes = [
+        "set HF_TOKEN or HF_ENDPOINT",
+        f"run `hf download {model.hub_id}` where the hub answers",
+        "or give a folder with config.json and model.safetensors (model=/folder; in the suite "
+        "model.path=/folder)",
+    ]
+    if model.hub_id == DEFAULT.hub_id:
+        fixes.append("or weights=random for a test of speed (in the suite model.weights=random)")
+    why = first_line(reason).rstrip(".")
+    return NoWeightsError(f"cannot load {model.hub_id}: {why}; {', '.join(fixes)}")
+
+
+def _is_absent(error: BaseException | None) -> bool:
+    """Whether the hub answered that it does not have a file."""
+    from huggingface_hub import errors
+
+    offline = isinstance(error, errors.LocalEntryNotFoundError)
+    return isinstance(error, errors.EntryNotFoundError) and not offline
+
+
+def _http_errors() -> tuple[type[Exception], ...]:
+    """What the hub's library lets through of the one for HTTP that it uses."""
+    names = [name for name in ("httpx2", "httpx") if find_spec(name) is not None]
+    return tuple(import_module(name).HTTPError for name in names)
+
+
+def _is_commit(revision: str) -> bool:
+    return re.fullmatch("[0-9a-f]{40}", revision) is not None
+
+
+def _is_cached(hub: Any, model: ModelSpec, needed: Sequence[str], optional: Sequence[str]) -> bool:
+    """Whether the cache has the needed files, and has or misses on purpose each optional one."""
+
+    def look_up(name: str) -> Any:
+        return hub.try_to_load_from_cache(model.hub_id, name, revision=model.revision)
+
+    return all(isinstance(look_up(name), str) for name in needed) and all(
+        look_up(name) is not None for name in optional
+    )
+
+
+def read_json(path: Path) -> _Json:
+    """A JSON object of a file; empty where there is no file.
+
+    Raises UserError: it is damaged.
+    """
+    if not path.is_file():
+        return {}
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

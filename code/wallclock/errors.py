@@ -25,6 +25,15 @@ _OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
 class UserError(Exception):
     """A request that cannot be met. The message names the cause and the fix, in one line."""
 
+    #: The exit status of a command that it ends.
+    status = 1
+
+
+class NoWeightsError(UserError):
+    """The files of a pretrained model cannot be had, neither from the disk nor from a hub."""
+
+    status = 2
+
 
 class Unavailable(Exception):  # noqa: N818 - a result, not a fault
     """A library, a provider or a device that a cell needs is missing.

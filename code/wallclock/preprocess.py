@@ -5,10 +5,11 @@ Sizes, borders and roundings are those of transformers' image processors with th
 """
 
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from wallclock.constraints import OneOf, build
 from wallclock.errors import UserError, check_name
+from wallclock.recipe import Recipe
 
 #: Height and width in pixels.
 Size: TypeAlias = tuple[int, int]
@@ -125,6 +126,26 @@ class Preprocess:
         return Placement(resized, start, window, (row_offset, column_offset))
 
 
+def preprocess_of(recipe: Recipe, px: int) -> Preprocess:
+    """What a recipe does to the geometry of an image for a network of `px` × `px` pixels.
+
+    Raises UserError: `recipe.preprocess` is not understood, or does not go with its other settings.
+    """
+    if recipe.preprocess == "squash":
+        return Preprocess("squash", (px, px), None, "bilinear")
+    if recipe.resizer == "opencv":
+        raise UserError(
+            f"recipe.preprocess={recipe.preprocess}: resizer=opencv only squashes; "
+            "set recipe.resizer=torch or pil"
+        )
+    if recipe.augment != "none":
+        raise UserError(
+            f"recipe.preprocess={recipe.preprocess} goes without augmentation, "
+            "which crops by itself; set recipe.augment=none or recipe.preprocess=squash"
+        )
+    return Preprocess.parse(recipe.preprocess, px)
+
+
 def _centered(resized: int, canvas: int) -> tuple[int, int, int]:
     """Along one axis: first pixel that is used, how many, and where they lie on the canvas."""
     if resized >= canvas:
@@ -141,11 +162,10 @@ def _size_of(text: str, whole: str) -> Size:
         raise UserError(f"preprocess={whole}: give sizes as in {example}") from None
 
 
-def _pair(size: object, name: str) -> Size:
+def _pair(size: Any, name: str) -> Size:
     """A height and a width, of which one number is both. Raises UserError."""
     sides = (size, size) if isinstance(size, int) else size
     is_pair = isinstance(sides, tuple | list) and len(sides) == 2
-    if not is_pair or not all(isinstance(px, int) and 0 < px <= _MOST_PX for px in sides):  # type: ignore[attr-defined]
+    if not is_pair or not all(isinstance(px, int) and 0 < px <= _MOST_PX for px in sides):
         raise UserError(f"{name}={size}: give a height and a width of 1 to {_MOST_PX} pixels")
-    height, width = sides  # type: ignore[misc]
-    return height, width
+    return sides[0], sides[1]

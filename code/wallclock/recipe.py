@@ -37,9 +37,11 @@ SINKS = (
 INTERPOLATIONS: Mapping[str, tuple[str, ...]] = {
     "pil": ("nearest", "box", "bilinear", "bicubic", "lanczos"),
     "opencv": ("nearest", "linear", "area", "cubic", "lanczos"),
-    "torch": ("bilinear", "bicubic"),
+    "torch": ("bilinear", "bicubic", "lanczos"),
 }
 RESIZERS = tuple(INTERPOLATIONS)
+#: How a network's output becomes a vector (`stages/forward/pooling.py`).
+POOLS = ("tower", "projection", "pooler", "cls", "mean")
 
 #: ImageNet channel means and standard deviations, of pixels in [0, 1], RGB: the values in
 #: facebook/dinov2-small's preprocessor_config.json.
@@ -95,6 +97,9 @@ class Recipe:
     normalize_on: Annotated[str, OneOf(("host", "device"))] = "host"
     #: Of training images (`stages/augment.py`): in the workers, or on the device.
     augment: Annotated[str, OneOf(AUGMENT)] = "none"
+    #: The text of a `Preprocess`; squash alone: to the model's input, with `interpolation`, as the
+    #: image is stored.
+    preprocess: str = "squash"
     #: none, compile (torch.compile) or cuda_graphs.
     compile: Annotated[str, OneOf(COMPILERS)] = "none"
 
@@ -138,6 +143,11 @@ class ModelSpec:
     seed: Count = 0
     #: The share of the hidden units of every MLP that is removed, those of the smallest weights.
     pruned: Annotated[float, Range(0, 0.9)] = 0.0
+    #: tower: the vision tower's pooled output. projection: of models of images and text, the vector
+    #: that is compared with a text's. pooler, cls, mean: of the last layer.
+    pool: Annotated[str, OneOf(POOLS)] = "tower"
+    #: Whether vectors are scaled to length 1; of zeros stays zeros.
+    normalize: bool = False
     #: 0 and empty statistics: as the model's own configuration says.
     input_px: Annotated[int, Range(0, 8192)] = 224
     dim: Annotated[int, Range(0, 65_536)] = 384

@@ -18,9 +18,11 @@ from wallclock.loader import (
     DecodeImage,
     Feed,
     InPlaceStages,
+    PlaceImage,
     augmentation_of,
     in_place_stages,
     loaded_px,
+    preprocess_of,
 )
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import augment, forward, normalize, resize, sinks
@@ -116,10 +118,31 @@ _LOADING = {name: name for name in ("read", "decode", "resize", "normalize", "as
 def load_stages(recipe: Recipe, model: ModelSpec, manifest: Manifest) -> LoadStages:
     """Bind the stages before the device. Raises as `in_place_stages` does."""
     px = loaded_px(recipe, model)
-    crops = recipe.augment == "cpu"
     decode_image = DecodeImage(recipe, px)
-    resizer = resize.make(recipe.resizer, recipe.interpolation, px)
+    resizer, resize_image = _resize_stage(recipe, px)
     reader = readers.make(manifest)
+    on_host = recipe.normalize_on == "host"
+    stages = LoadStages(
+        read=image_errors("read", reader.layout, reader.__call__),
+        prefetch=reader.prefetch,
+        decode=decode_image.__call__,
+        resize=resize_image,
+        # Left to the device, pixels pass unchanged.
+        normalize=normalize.make(*model.statistics) if on_host else lambda pixels: pixels,
+        assemble=np.stack,
+        labels={"decoder": decode_image.decoder, "resizer": resizer, "layout": reader.layout},
+    )
+    # Those of engine `serial` are ranges already: its stage profiler sees to that.
+    return stages if recipe.engine == "serial" else in_ranges(stages, _LOADING)
+
+
+def _resize_stage(recipe: Recipe, px: int) -> tuple[str, Callable[[Item, PixelArray], PixelArray]]:
+    """The resizer's name, and what makes a new array (px, px, 3) of decoded pixels."""
+    if recipe.preprocess != "squash":
+        place = PlaceImage(preprocess_of(recipe, px), recipe.resizer)
+        return place.name, place.resize
+    resizer = resize.make(recipe.resizer, recipe.interpolation, px)
+    crops = recipe.augment == "cpu"
 
     def resize_image(item: Item, pixels: PixelArray) -> PixelArray:
         augmentation = augmentation_of(item) if crops else None
@@ -128,19 +151,7 @@ def load_stages(recipe: Recipe, model: ModelSpec, manifest: Manifest) -> LoadSta
             return augment.finish(resizer.resize(cropped), augmentation)
         return resizer.resize(pixels, (item.height, item.width))
 
-    on_host = recipe.normalize_on == "host"
-    stages = LoadStages(
-        read=image_errors("read", reader.layout, reader.__call__),
-        prefetch=reader.prefetch,
-        decode=decode_image.__call__,
-        resize=image_errors("resize", resizer.name, resize_image),
-        # Left to the device, pixels pass unchanged.
-        normalize=normalize.make(*model.statistics) if on_host else lambda pixels: pixels,
-        assemble=np.stack,
-        labels={"decoder": decode_image.decoder, "resizer": resizer.name, "layout": reader.layout},
-    )
-    # Those of engine `serial` are ranges already: its stage profiler sees to that.
-    return stages if recipe.engine == "serial" else in_ranges(stages, _LOADING)
+    return resizer.name, image_errors("resize", resizer.name, resize_image)
 
 
 def free_stages(recipe: Recipe, model: ModelSpec, reader: Reader) -> InPlaceStages:

@@ -37,7 +37,9 @@ TIMED = {
         "wallclock.job",
         "wallclock.jpeg",
         "wallclock.loader",
+        "wallclock.orientation",
         "wallclock.predict",
+        "wallclock.preprocess",
         "wallclock.progress",
         "wallclock.stages",
     )

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from wallclock.clock import DEVICE_STAGES, in_ranges
 from wallclock.errors import UserError
 from wallclock.recipe import ModelSpec, Recipe
@@ -35,7 +37,7 @@ class Embedder:
 
 
 def open_embedder(recipe: Recipe, model: ModelSpec, cache: Path = Path()) -> Embedder:
-    """Load the model and bind h2d, forward and d2h.
+    """Load the model and bind h2d, forward and d2h; `model.normalize` scales vectors to length 1.
 
     Args:
         cache: where exported graphs are kept; the runtime pytorch exports none.
@@ -54,7 +56,7 @@ def open_embedder(recipe: Recipe, model: ModelSpec, cache: Path = Path()) -> Emb
     network = forward.make(model, recipe, on_device, cache)
     embedder = Embedder(
         h2d=move.h2d,
-        forward=network.run,
+        forward=_of_length_1(network.run) if model.normalize else network.run,
         d2h=move.d2h,
         device=device,
         synchronize=move.synchronize,
@@ -69,3 +71,20 @@ def open_embedder(recipe: Recipe, model: ModelSpec, cache: Path = Path()) -> Emb
     # The stage profiler of the serial engine makes ranges of its own.
     stages = () if recipe.engine == "serial" else DEVICE_STAGES
     return in_ranges(embedder, {name: name for name in stages})
+
+
+def _of_length_1(run: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`run`, with its vectors (n, dim) scaled to length 1 where they are; zeros stay zeros."""
+
+    def run_and_scale(batch: Any) -> Any:
+        vectors = run(batch)
+        if isinstance(vectors, np.ndarray):
+            vectors = vectors.astype(np.float32)
+            lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+            return vectors / np.where(lengths > 0, lengths, np.float32(1))
+        # In FP16 the sum of squares would overflow.
+        vectors = vectors.float()
+        lengths = vectors.norm(dim=1, keepdim=True)
+        return vectors / lengths.where(lengths > 0, 1.0)
+
+    return run_and_scale

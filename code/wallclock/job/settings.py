@@ -8,8 +8,20 @@ from typing import Annotated
 
 from wallclock import checkpoint, machine
 from wallclock.constraints import Help, OneOf, Range
-from wallclock.errors import UserError
-from wallclock.recipe import DTYPES, FAST, PROGRESSIVE, SINKS, Count, ModelSpec, Positive, Recipe
+from wallclock.errors import UserError, check_name
+from wallclock.preprocess import Preprocess
+from wallclock.processor import read_processor
+from wallclock.recipe import (
+    DTYPES,
+    FAST,
+    POOLS,
+    PROGRESSIVE,
+    SINKS,
+    Count,
+    ModelSpec,
+    Positive,
+    Recipe,
+)
 
 #: By name; device, precision and batch are the job's. `pillow` decodes in full and resizes with
 #: Pillow: the reference of `verify`.
@@ -20,7 +32,18 @@ RECIPES: Mapping[str, Recipe] = {
 }
 #: The mock model: it copies pixels, and takes as long as `service_ms` says.
 MOCK = "null"
+#: What a job with such weights says at its start and at its end.
+RANDOM = "weights=random: these vectors mean nothing; they are for tests of speed"
 _Milliseconds = Annotated[float, Range(0, 3_600_000)]
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What a job's settings come to. `notes`: lines that its user should read."""
+
+    recipe: Recipe
+    model: ModelSpec
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -33,12 +56,26 @@ class JobSettings:
     model: Annotated[str, Help("hub id (owner/name), a folder, or null: the mock")] = (
         "facebook/dinov2-small"
     )
+    weights: Annotated[
+        str,
+        OneOf(("pretrained", "random")),
+        Help("random: a DINOv2 that learnt nothing, for tests of speed"),
+    ] = "pretrained"
+    preprocess: Annotated[
+        str, Help("auto: as the model's own; squash; or shortest:256,crop:224")
+    ] = "auto"
+    pool: Annotated[
+        str,
+        OneOf(("auto", *POOLS)),
+        Help("the vector; auto: projection if it has that, else tower"),
+    ] = "auto"
+    normalize: Annotated[bool, Help("scale vectors to length 1")] = False
     recipe: Annotated[
         str, OneOf(RECIPES), Help("pillow: the slow reference; diagnosed: see diagnosis")
     ] = "fast"
     progressive: Annotated[
         str, OneOf(PROGRESSIVE), Help("scans of a progressive JPEG that are decoded")
-    ] = "early"
+    ] = "exact"
     diagnosis: Annotated[str, Help("folder of the diagnosis that recipe=diagnosed uses")] = "data"
     batch: Annotated[int, Range(0, 65_536), Help("images of a batch; 0: 64, or as diagnosed")] = 0
     device: Annotated[
@@ -57,6 +94,11 @@ class JobSettings:
     ] = 0
     shard: Annotated[int, Range(1, 10_000_000), Help("images of a part of the dataset")] = 10_000
     sink: Annotated[str, OneOf(SINKS), Help("format of the vectors")] = "parquet"
+    vectors: Annotated[
+        str,
+        OneOf(("float32", "float16")),
+        Help("numbers of vectors; float16: half the bytes, not lmdb, jsonl"),
+    ] = "float32"
     reuse: Annotated[str, Help("earlier dataset: take unchanged images' vectors; empty: none")] = ""
     rehash: Annotated[bool, Help("with reuse: read images of equal size and date, too")] = False
     keep: Annotated[
@@ -67,6 +109,9 @@ class JobSettings:
         Count | None, Help("the job stops above so many; empty: all may fail")
     ] = None
     into_new: Annotated[bool, Help("go to OUT-2, OUT-3 ... where OUT is another job's")] = False
+    checkpoint_minutes: Annotated[
+        float, Range(0, 10_000), Help("minutes until an unfinished part is saved; 0: never")
+    ] = 5.0
     export: Annotated[int, Range(0, 65_535), Help("port of live metrics; 0: none")] = 0
     limit: Annotated[Positive | None, Help("first so many images of SRC; empty: all")] = None
     service_ms: Annotated[
@@ -110,43 +155,97 @@ class JobSettings:
         scales = recipe.dct_scale == "auto"
         return replace(recipe, progressive=self.progressive if scales else "full")
 
-    def resolved_model(self) -> ModelSpec:
-        """The model with its input size, width and pixel statistics.
+    def resolved(self, device: str) -> Resolved:
+        """The recipe and the model, with what the model's own image processor says.
 
-        The default model has random weights where the hub's cache lacks it and no hub is set.
-        Raises UserError: no such model.
+        Raises as `resolved_recipe`, `resolved_model` and `read_processor` do.
+        """
+        recipe, model = self.resolved_recipe(device), self.resolved_model()
+        is_auto = self.preprocess == "auto"
+        processor, notes = None, []
+        if model.weights != "none":
+            try:
+                processor = read_processor(model)
+            except UserError as error:
+                if is_auto:
+                    raise
+                notes.append(
+                    f"{error.args[0].partition(';')[0]}: mean {list(model.mean)} and std "
+                    f"{list(model.std)} are assumed"
+                )
+        if processor is not None:
+            model = replace(model, mean=processor.mean, std=processor.std)
+        preprocess = "squash" if is_auto else self.preprocess
+        if is_auto and processor is not None:
+            preprocess = str(processor.preprocess)
+        elif preprocess != "squash":
+            preprocess = str(Preprocess.parse(preprocess, model.input_px))
+        if model.weights == "random":
+            notes.append(RANDOM)
+        return Resolved(replace(recipe, preprocess=preprocess), model, tuple(notes))
+
+    def resolved_model(self) -> ModelSpec:
+        """The model with its input size, width, pooling and pixel statistics.
+
+        Raises `NoWeightsError` where its files are neither here nor on a hub that answers;
+        `UserError` for no such model, or settings that it cannot have.
         """
         if self.model == MOCK:
-            return ModelSpec(
-                MOCK,
-                weights="none",
-                service_ms=self.service_ms,
-                service_ms_per_image=self.service_ms_per_image,
-            )
+            return self._mock()
         for name in ("service_ms", "service_ms_per_image"):
             if getattr(self, name):
                 raise UserError(f"{name}={getattr(self, name):g}: needs model={MOCK}, the mock")
+        if self.weights == "random":
+            return self._random()
         default = checkpoint.DEFAULT
         if self.model == default.hub_id:
-            has_hub = checkpoint.has_hub(default)
-            return replace(default, weights="pretrained") if has_hub else default
+            pretrained = replace(default, weights="pretrained", normalize=self.normalize)
+            return checkpoint.resolve(pretrained, self.pool)
         local = Path(self.model).expanduser().is_dir()
         if not local and self.model.count("/") != 1:
             raise UserError(f"model={self.model}: give a hub id (owner/name), a folder, or null")
-        return checkpoint.complete(
+        return checkpoint.resolve(
             ModelSpec(
                 "any",
                 weights="pretrained",
                 hub_id="" if local else self.model,
                 path=self.model if local else "",
                 revision="main",
+                normalize=self.normalize,
                 # Of the model's own files.
                 input_px=0,
                 dim=0,
                 mean=(),
                 std=(),
-            )
+            ),
+            self.pool,
         )
+
+    def _mock(self) -> ModelSpec:
+        if self.weights == "random" or self.pool not in ("auto", "tower"):
+            raise UserError(f"model={MOCK}: the mock has no network; leave out weights= and pool=")
+        return ModelSpec(
+            MOCK,
+            weights="none",
+            normalize=self.normalize,
+            service_ms=self.service_ms,
+            service_ms_per_image=self.service_ms_per_image,
+        )
+
+    def _random(self) -> ModelSpec:
+        """Of a DINOv2's size. Raises UserError: of another model there are no random weights."""
+        check_name(self.model, checkpoint.RANDOM_DIMS, "model with weights=random")
+        random = replace(
+            checkpoint.DEFAULT,
+            weights="random",
+            pool="tower" if self.pool == "auto" else self.pool,
+            normalize=self.normalize,
+        )
+        if self.model == random.hub_id:
+            return random
+        # Its files are not used, so that no commit of them is.
+        name, dim = self.model.split("/")[1], checkpoint.RANDOM_DIMS[self.model]
+        return replace(random, name=name, hub_id=self.model, revision="", dim=dim)
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,16 @@
 """`wallclock verify OUT [n=64]`: are the vectors there, of the right images, and right?
 
-A random sample is embedded again with Pillow and in FP32, one image at a time, without ring, batch
-or shard. A vector must be as near to that of its own image as the job's precision and decoder
-allow, and no nearer to another one's: random weights give all pictures nearly one direction.
+A random sample is embedded again by a plain loop, one image at a time: Pillow, the model's own
+image processor and its own class, in FP32 (`reference.py`). A vector must be as near to that of its
+own image as the job's precision and decoder allow, and no nearer to another one's. Two figures say
+how near: the cosine, and the cosine of the vectors less their mean. Many models give all pictures
+nearly one direction, so that the first stays high where pixels are wrong.
 """
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +18,24 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from PIL import Image
 
 from wallclock.constraints import build
-from wallclock.errors import UserError
-from wallclock.infer.network import open_embedder
+from wallclock.errors import ImageError, UserError
+from wallclock.fetch.sources import SourceReader
 from wallclock.job.dataset import Dataset, open_existing
 from wallclock.job.listing import list_items
-from wallclock.job.settings import RECIPES, JobSettings, VerifySettings
-from wallclock.loader.opener import LoaderOptions, open_loader
+from wallclock.job.reference import Reference
+from wallclock.job.settings import JobSettings, Resolved, VerifySettings
+from wallclock.preprocess import preprocess_of
+from wallclock.recipe import Limits
+from wallclock.stages.forward.networks import digest_of, load_network
 from wallclock.summary import cosine, misplaced, unit_length
 
-#: Precision → the least cosine of the median vector, and of any.
-LIMITS = {"fp32": (0.99, 0.9), "fp16": (0.99, 0.9), "bf16": (0.98, 0.85)}
+#: Precision → the least cosine of the median vector, and of any; and of the median, centered.
+LIMITS = {"fp32": (0.99, 0.9, 0.97), "fp16": (0.99, 0.9, 0.97), "bf16": (0.98, 0.85, 0.9)}
+#: Vectors of which a mean says something.
+_LEAST_CENTERED = 16
 
 
 @dataclass(frozen=True)
@@ -37,12 +47,18 @@ class Verdict:
     cosine_median: float
     cosine_min: float
     faults: tuple[str, ...]
+    #: Of the vectors less their mean; None for too few.
+    centered_median: float | None = None
+    #: What prepared the pixels of the plain loop.
+    reference: str = "Pillow"
 
     def __str__(self) -> str:
-        compared = f"{self.compared} vectors embedded again with Pillow in FP32"
+        compared = f"{self.compared} vectors embedded again with {self.reference} in FP32"
         if self.changed:
             compared += f" ({self.changed} images have changed since, or Pillow refuses them)"
         cosines = f"cosine {self.cosine_median:.6f} (median), {self.cosine_min:.6f} (least)"
+        if self.centered_median is not None:
+            cosines += f"; less their mean {self.centered_median:.6f} (median)"
         return f"{compared}: {cosines}; {'; '.join(self.faults) or 'no fault'}"
 
 
@@ -72,7 +88,7 @@ def verify(out: str | Path, **values: Any) -> Verdict:
     if not len(rows):
         return Verdict(0, 0, 1.0, 1.0, tuple(faults))
     stored, hashes = _stored(dataset, numbers, rows)
-    reference, digests = _embedded_again(dataset, ids.take(rows))
+    reference, digests, source = _embedded_again(dataset, ids.take(rows))
     same = np.array([digests.get(name) == sha for name, sha in hashes])
     unchanged = [name for (name, _), is_same in zip(hashes, same, strict=True) if is_same]
     ours = stored[same]
@@ -80,16 +96,27 @@ def verify(out: str | Path, **values: Any) -> Verdict:
     if not len(ours):
         raise UserError("no image of the sample is what it was when it was embedded")
     cosines = cosine(ours, right)
-    median, least = LIMITS[dataset.about["identity"]["recipe"]["dtype"]]
+    median, least, least_centered = LIMITS[dataset.about["identity"]["recipe"]["dtype"]]
+    centered = _centered_median(ours, right)
     if not np.isfinite(ours).all():
         faults.append("vectors that are not finite")
     if np.median(cosines) < median or cosines.min() < least:
         faults.append(f"cosines below {median} (median) or {least} (least)")
+    if centered is not None and centered < least_centered:
+        faults.append(f"less their mean, cosines below {least_centered} (median): other pixels")
     if moved := _rows_of_other_images(ours, right, float(np.median(cosines))):
         faults.append(f"{len(moved)} nearer to another image's, as {unchanged[moved[0]]}")
     median_cosine = float(np.median(cosines))
     least_cosine = float(cosines.min())
-    return Verdict(len(ours), len(rows) - len(ours), median_cosine, least_cosine, tuple(faults))
+    return Verdict(
+        len(ours),
+        len(rows) - len(ours),
+        median_cosine,
+        least_cosine,
+        tuple(faults),
+        centered,
+        source,
+    )
 
 
 def _stored(
@@ -111,29 +138,59 @@ def _stored(
 
 def _embedded_again(
     dataset: Dataset, ids: Any
-) -> tuple[dict[str, npt.NDArray[np.float32]], dict[str, str]]:
-    """Vector and sha256 by id, of those that are still in the source and can be decoded."""
-    settings = build(JobSettings, dataset.about["settings"], "")
+) -> tuple[dict[str, npt.NDArray[np.float32]], dict[str, str], str]:
+    """Vector and sha256 by id, of those that are still in the source and that Pillow decodes.
+
+    Also what prepared their pixels.
+    """
+    identity = dataset.about["identity"]
+    settings = _settings_of(dataset)
     items = list_items(dataset.about["source"], settings.limit)
     at = pc.drop_null(pc.index_in(ids, value_set=items.ids)).to_pylist()
-    model = settings.resolved_model()
-    plain = replace(
-        RECIPES["pillow"], dtype="fp32", batch_size=1, workers=1, device=settings.resolved_device()
-    )
-    embedder = open_embedder(plain, model)
-    if embedder.weights_digest != dataset.about["identity"]["weights"]:
-        raise UserError(
-            f"the weights of {settings.model} are not those that embedded {dataset.out}"
-        )
+    resolved = settings.resolved("cpu")
+    model = resolved.model
+    if model.weights != "none":
+        _check_weights(resolved, dataset, settings.model)
+    # A dataset of a version without geometries has none: it squashed.
+    preprocess = identity["recipe"].get("preprocess", "squash")
+    reference = Reference(model, preprocess, is_auto=settings.preprocess == "auto")
     vectors, hashes = {}, {}
-    one_by_one = [[position] for position in at]
-    options = LoaderOptions(model.input_px, plain, hashes=True)
-    with open_loader(items, one_by_one, options) as loader:
-        for batch in loader:
-            for name, info in zip(batch.ids, batch.extras.infos, strict=True):
-                vectors[name] = np.array(embedder.embed(batch.images)[0], np.float32)
-                hashes[name] = info.sha256
-    return vectors, hashes
+    # Bytes over the job's limit have no vector to compare.
+    with closing(SourceReader(Limits(), fetches_ahead=False)) as read:
+        for position in at:
+            source = items[position]
+            with suppress(
+                ImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError
+            ):
+                data = read(source)
+                vectors[source.id] = reference.vector(data)
+                hashes[source.id] = hashlib.sha256(data).hexdigest()
+    return vectors, hashes, reference.source
+
+
+def _settings_of(dataset: Dataset) -> JobSettings:
+    """The settings of the dataset's job; what its version did not have yet, as that version was."""
+    about = dataset.about
+    older = {
+        "preprocess": "squash",
+        "pool": "tower",
+        "weights": "random" if about["identity"]["model"]["weights"] == "random" else "pretrained",
+    }
+    return build(JobSettings, {**older, **about["settings"]}, "")
+
+
+def _check_weights(resolved: Resolved, dataset: Dataset, name: str) -> None:
+    canvas = preprocess_of(resolved.recipe, resolved.model.input_px).canvas
+    if digest_of(load_network(resolved.model, canvas)) != dataset.about["identity"]["weights"]:
+        raise UserError(f"the weights of {name} are not those that embedded {dataset.out}")
+
+
+def _centered_median(ours: npt.NDArray[np.float32], right: npt.NDArray[np.float32]) -> float | None:
+    """The median cosine of both less the mean of `right`; None for too few to have a mean."""
+    if len(ours) < _LEAST_CENTERED or not np.isfinite(ours).all():
+        return None
+    mean = right.mean(axis=0)
+    return float(np.median(cosine(ours - mean, right - mean)))
 
 
 def _rows_of_other_images(

@@ -3,6 +3,7 @@
 from wallclock.loader.batch import Batch, Extras, Failure, Marks
 from wallclock.loader.interface import Loader
 from wallclock.loader.order import LazyBatches
+from wallclock.loader.place import PlaceImage
 from wallclock.loader.prepare import (
     Arrays,
     BuildInPlace,
@@ -13,6 +14,7 @@ from wallclock.loader.prepare import (
     loaded_px,
 )
 from wallclock.loader.threads import Feed, ThreadLoader, ring_size
+from wallclock.preprocess import preprocess_of
 
 __all__ = [
     "Arrays",
@@ -26,9 +28,11 @@ __all__ = [
     "LazyBatches",
     "Loader",
     "Marks",
+    "PlaceImage",
     "ThreadLoader",
     "augmentation_of",
     "in_place_stages",
     "loaded_px",
+    "preprocess_of",
     "ring_size",
 ]

@@ -13,11 +13,13 @@ from wallclock.constraints import build
 from wallclock.errors import UserError, check_name
 from wallclock.fetch import folder
 from wallclock.fetch.sources import Source
+from wallclock.formats import KINDS
 from wallclock.loader.batch import Batch
 from wallclock.loader.opener import LoaderOptions, open_loader
 from wallclock.loader.order import Order, OrderedBatches
 from wallclock.loader.processes import ForkedLoader
 from wallclock.loader.threads import ThreadLoader
+from wallclock.preprocess import Preprocess, preprocess_of
 from wallclock.recipe import FAST, Limits, Recipe
 
 RECIPES = {"fast": FAST}
@@ -28,9 +30,10 @@ ImageSources: TypeAlias = str | os.PathLike[str] | Sequence[Where | tuple[str, W
 
 def open_images(
     items: ImageSources,
-    size: int = 224,
+    size: int | None = None,
     batch: int = 32,
     *,
+    preprocess: str | Preprocess = "squash",
     shuffle: bool = False,
     seed: int = 0,
     rank: int = 0,
@@ -52,8 +55,10 @@ def open_images(
         items: a folder, whose images are found by content, at any depth; or a list of paths, URLs
             (http, https, s3), bytes, binary files, or pairs of an id and one of these. Without an
             id, a path or URL is its own, in a folder the path below it; else the position is.
-        size: side of the square images in pixels; the aspect ratio is not kept.
+        size: side of the square images in pixels to which they are squashed; None: 224.
         batch: images a batch; the last one of an epoch may have fewer.
+        preprocess: another geometry, a `Preprocess` or its text: `shortest:256,crop:224,bicubic`;
+            it has its own sizes.
         shuffle: every epoch in another order, which only `seed` and its number determine.
         seed: of the order, and of the crops and colours of `augment`.
         rank: this process takes every `world_size`-th image of each epoch, from this one on: ranks
@@ -73,16 +78,19 @@ def open_images(
 
     Returns:
         An iterator of `Batch` that is also a context manager, which ends its threads. A batch has
-        `ids`, `positions` in `items`, `images` uint8 (n, size, size, 3), and `failures` (id, stage,
-        reason) of images that cannot be read or are damaged: they have no row.
+        `ids`, `positions` in `items`, `images` uint8 (n, height, width, 3), and `failures` (id,
+        stage, reason) of images that cannot be read or are damaged: they have no row.
 
     Raises:
         Unavailable: the recipe needs a library that is not installed.
-        UserError: there is no such folder, a setting is out of range, or processes are to share
-            open files or page-locked memory.
+        UserError: there is no such folder, a setting is out of range, `size` and `preprocess`
+            differ, or processes are to share open files or page-locked memory.
     """
     chosen = RECIPES[check_name(recipe, RECIPES, "recipe")] if isinstance(recipe, str) else recipe
+    geometry = _geometry(preprocess, chosen, size)
+    side = 224 if size is None else size
     changes: dict[str, Any] = {
+        "preprocess": geometry,
         "batch_size": batch,
         "workers": workers,
         "device": "cuda" if pin else "cpu",
@@ -93,10 +101,11 @@ def open_images(
     }
     # Checked as a configuration's settings are.
     chosen = build(Recipe, asdict(chosen) | changes, "")
-    counts = {"size": size, "epochs": epochs, "world_size": world_size, "processes": processes}
+    counts = {"size": side, "epochs": epochs, "world_size": world_size, "processes": processes}
     for name, value in counts.items():
         if value < 1:
             raise UserError(f"{name}={value}: give a whole number of at least 1")
+    preprocess_of(chosen, side)  # raises here, not at the first batch
     if not 0 <= rank < world_size:
         raise UserError(f"rank={rank}: give one from 0 to {world_size - 1}: {world_size=}")
     if pin:
@@ -106,12 +115,30 @@ def open_images(
     if processes > 1 and (pin or sources.has_files()):
         what = "pin=True" if pin else "an open file, whose position is shared,"
         raise UserError(f"processes={processes}: {what} needs processes=1")
-    options = LoaderOptions(size, chosen, limits or Limits(), seed)
+    options = LoaderOptions(side, chosen, limits or Limits(), seed)
 
     def open_batches(batches: Sequence[Sequence[int]]) -> ForkedLoader | ThreadLoader:
         return open_loader(sources, batches, options, processes)
 
     return Images(open_batches, order, epochs, tensors, copy)
+
+
+def _geometry(preprocess: str | Preprocess, recipe: Recipe, size: int | None) -> str:
+    """The text of the geometry: the argument's, or the recipe's where that is `squash`.
+
+    Raises UserError: it is not understood, or `size` says something else.
+    """
+    text = recipe.preprocess if preprocess == "squash" else str(preprocess)
+    if text == "squash":
+        return text
+    geometry = Preprocess.parse(text)
+    if size is not None and geometry.canvas != (size, size):
+        height, width = geometry.canvas
+        raise UserError(
+            f"size={size}, but preprocess={geometry} makes {height} × {width} pixels; leave out "
+            "size"
+        )
+    return str(geometry)
 
 
 class Images:
@@ -257,5 +284,5 @@ def _folder(path: str | os.PathLike[str]) -> _List:
         raise UserError(f"{root} is no folder; give one, or a list of paths, URLs, bytes or files")
     names = sorted(folder.candidates(root), key=os.fsencode)
     if not names:
-        raise UserError(f"no image under {root}: no JPEG, PNG, WebP or GIF file")
+        raise UserError(f"no image under {root}: no {KINDS} file")
     return _List(names, str(root))

@@ -11,6 +11,7 @@ from wallclock.fetch.sources import Source, SourceReader
 from wallclock.loader.processes import ForkedLoader
 from wallclock.loader.threads import Feed, ThreadLoader, worker_count
 from wallclock.machine import set_threads
+from wallclock.preprocess import preprocess_of
 from wallclock.recipe import FAST, Limits, ModelSpec, Recipe
 from wallclock.stages.augment import Augmentation, draw
 from wallclock.stages.pixels import PixelArray
@@ -39,9 +40,10 @@ class Hook:
 class LoaderOptions:
     """How images are loaded.
 
-    `size`: side of the square images, in pixels. `recipe`: decoder, resizer, and `workers` threads,
-    0 for one a core. `limits`: above which an image is a failure. `seed`: of the crops and colours
-    of `recipe.augment`. `hashes`: whether the sha256 of each file is noted. `hook`: see `Hook`.
+    `size`: side of the square images, in pixels, if the recipe squashes. `recipe`: decoder,
+    resizer, and `workers` threads, 0 for one a core. `limits`: above which an image is a failure.
+    `seed`: of the crops and colours of `recipe.augment`. `hashes`: whether the sha256 of each file
+    is noted. `hook`: see `Hook`.
     """
 
     size: int = 224
@@ -68,7 +70,7 @@ def open_loader(
             at most `recipe.batch_size` images.
 
     Returns:
-        A context manager that is an iterator of `Batch`: images uint8 (n, size, size, 3), valid
+        A context manager that is an iterator of `Batch`: images uint8 (n, *canvas, 3), valid
         until the next batch is requested. `extras.infos` has each row's length, size and, with
         `hashes`, sha256.
 
@@ -88,7 +90,7 @@ def open_loader(
 
     if processes == 1:
         return open_threads(batches, recipe.workers)
-    shape = recipe.batch_size, options.size, options.size, 3
+    shape = recipe.batch_size, *preprocess_of(recipe, options.size).canvas, 3
     threads = max(worker_count(recipe), processes)
     return ForkedLoader(open_threads, batches, shape, processes, threads)
 
@@ -111,6 +113,7 @@ class SourceFeed(Feed):
             draw=_draws(n, options.seed) if options.recipe.augment != "none" else None,
             skip=options.hook.skip,
             hashes=options.hashes,
+            rotate=preprocess_of(options.recipe, options.size).rotate,
         )
 
     def item_at(self, position: int) -> Source:

@@ -10,8 +10,10 @@ import numpy.typing as npt
 
 from wallclock.check import LARGE_PIXELS, Image
 from wallclock.clock import in_ranges
-from wallclock.errors import image_errors
+from wallclock.errors import UserError, image_errors
 from wallclock.fetch.reader import Reader
+from wallclock.loader.place import ChooseScale, PlaceImage
+from wallclock.preprocess import Size, preprocess_of
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import augment, decode, normalize, resize
 from wallclock.stages.augment import Augmentation
@@ -64,8 +66,21 @@ def augmentation_of(image: Any) -> Augmentation | None:
 
 
 def loaded_px(recipe: Recipe, model: ModelSpec) -> int:
-    """Side of the square images that the loader delivers: larger where the device crops."""
-    return augment.CANVAS_PX if recipe.augment == "device" else model.input_px
+    """Side of the square images that the loader delivers: larger where the device crops.
+
+    Raises UserError: they are not square.
+    """
+    height, width = loaded_size(recipe, model)
+    if height != width:
+        raise UserError(f"recipe.preprocess={recipe.preprocess}: only squares are measured")
+    return height
+
+
+def loaded_size(recipe: Recipe, model: ModelSpec) -> Size:
+    """Height and width of the images that the loader delivers. Raises as `preprocess_of`."""
+    if recipe.augment == "device":
+        return augment.CANVAS_PX, augment.CANVAS_PX
+    return preprocess_of(recipe, model.input_px).canvas
 
 
 def in_place_stages(recipe: Recipe, model: ModelSpec, reader: Reader) -> InPlaceStages:
@@ -77,20 +92,14 @@ def in_place_stages(recipe: Recipe, model: ModelSpec, reader: Reader) -> InPlace
         UserError: an unknown decoder, resizer or interpolation.
         Unavailable: a library that the recipe needs is not installed.
     """
-    px, crops = loaded_px(recipe, model), recipe.augment == "cpu"
-    decode_image = DecodeImage(recipe, px, reuse=True)
-    resizer = resize.make(recipe.resizer, recipe.interpolation, px)
-
-    def resize_into(image: Image, pixels: PixelArray, row: Any) -> None:
-        # A crop has no size in the file that would bound it.
-        resizer.resize_into(row, pixels, None if crops else (image.height, image.width))
-
-    resize_row = image_errors("resize", resizer.name, resize_into)
-    as_destination, fill_row = resizer.as_destination, resize_row
+    size, crops = loaded_size(recipe, model), recipe.augment == "cpu"
+    decode_image = DecodeImage(recipe, size[0], reuse=True)
+    name, as_destination, fill_row = _resize_stage(recipe, size)
     on_host = recipe.normalize_on == "host"
     if on_host or crops:
-        scratch = np.empty((px, px, 3), dtype=np.uint8)
-        destination = resizer.as_destination(scratch)
+        resize_row = fill_row
+        scratch = np.empty((*size, 3), dtype=np.uint8)
+        destination = as_destination(scratch)
         to_float_chw = normalize.make(*model.statistics)
 
         def resize_and_finish(image: Image, pixels: PixelArray, row: Arrays) -> None:
@@ -105,9 +114,27 @@ def in_place_stages(recipe: Recipe, model: ModelSpec, reader: Reader) -> InPlace
         decode=decode_image.__call__,
         as_destination=as_destination,
         resize_into=fill_row,
-        labels={"decoder": decode_image.decoder, "resizer": resizer.name, "layout": reader.layout},
+        labels={"decoder": decode_image.decoder, "resizer": name, "layout": reader.layout},
     )
     return in_ranges(stages, {"read": "read", "decode": "decode", "resize_into": "resize"})
+
+
+def _resize_stage(
+    recipe: Recipe, size: Size
+) -> tuple[str, Callable[[Any], Any], Callable[[Image, PixelArray, Any], None]]:
+    """The resizer's name, what makes a destination of a row, and what fills that."""
+    if recipe.preprocess != "squash":
+        place = PlaceImage(preprocess_of(recipe, size[0]), recipe.resizer)
+        return place.name, place.as_destination, place.resize_into
+    resizer = resize.make(recipe.resizer, recipe.interpolation, size)
+    crops = recipe.augment == "cpu"
+
+    def resize_into(image: Image, pixels: PixelArray, row: Any) -> None:
+        # A crop has no size in the file that would bound it.
+        resizer.resize_into(row, pixels, None if crops else (image.height, image.width))
+
+    fill_row = image_errors("resize", resizer.name, resize_into)
+    return resizer.name, resizer.as_destination, fill_row
 
 
 def _unchanged(row: Any) -> Any:
@@ -118,7 +145,7 @@ class DecodeImage:
     """Decodes any image as a recipe says: JPEGs by its decoder, at the scale that suffices.
 
     Args:
-        px: side of the square that the pixels will be resized to.
+        px: side of the square that the pixels will be resized to, if the recipe squashes.
         reuse: into a buffer of the decoder's own, valid until the next call.
 
     Raises as `decode.make` does.
@@ -132,6 +159,9 @@ class DecodeImage:
         resizer = "" if needs_array else recipe.resizer
         self._decode = decode.make(recipe.decoder, scales=scales, reuse=reuse, resizer=resizer)
         self._scaling = decode.Scaling(px, recipe.dct_margin) if scales else None
+        self._choose_scale: Callable[[Image], int] = self._scale
+        if recipe.preprocess != "squash":
+            self._choose_scale = ChooseScale(preprocess_of(recipe, px), recipe.dct_margin)
         self._progressive = recipe.progressive
         #: The name of the decoder, read back.
         self.decoder = decode.name_of(self._decode)
@@ -142,7 +172,7 @@ class DecodeImage:
             return decode.decode_other(data)
         if self._scaling is None:
             return self._decode(data)
-        scale = self._scale(image)
+        scale = self._choose_scale(image)
         if self._progressive != "full" and image.process == "progressive":
             data = scans.cut(data, scale, self._progressive)
         return self._decode(data, scale, image.current_size)

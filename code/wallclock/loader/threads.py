@@ -29,10 +29,11 @@ from wallclock.loader.prepare import (
     InPlaceStages,
     augmentation_of,
     in_place_stages,
-    loaded_px,
+    loaded_size,
 )
 from wallclock.loader.ring import Chunk, Ring, buffers_for, compact
 from wallclock.machine import usable_cores
+from wallclock.preprocess import Size
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages.pixels import PixelArray
 
@@ -125,7 +126,7 @@ class ThreadLoader(Loader):
         if not buffers:
             size = largest_batch(batches)
             count = buffers_for(worker_count(recipe), size)
-            buffers = _buffers(recipe, loaded_px(recipe, model), count, size)
+            buffers = _buffers(recipe, loaded_size(recipe, model), count, size)
         self._ring = Ring(buffers, batches)
         stages = [build(recipe, model, self._reader) for _ in range(worker_count(recipe))]
         self._labels = stages[0].labels
@@ -329,10 +330,10 @@ def _plain(times: WorkerTimes) -> dict[str, float]:
     return {**seconds, "wait_s": times.wait_ns / 1e9, "images": times.images}
 
 
-def _buffers(recipe: Recipe, input_px: int, count: int, batch_size: int) -> list[npt.NDArray[Any]]:
+def _buffers(recipe: Recipe, px: Size, count: int, batch_size: int) -> list[npt.NDArray[Any]]:
     """The ring's memory: written once, so that no page fault is timed; pinned for CUDA."""
     on_host = recipe.normalize_on == "host"
-    nchw, nhwc = (batch_size, 3, input_px, input_px), (batch_size, input_px, input_px, 3)
+    nchw, nhwc = (batch_size, 3, *px), (batch_size, *px, 3)
     shape, dtype = (nchw, np.float32) if on_host else (nhwc, np.uint8)
     if not recipe.pins:
         return [np.full(shape, 0, dtype=dtype) for _ in range(count)]

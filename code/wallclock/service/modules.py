@@ -1,5 +1,6 @@
 """Modules of the service's own: pixels by the fast path, and vectors as `wallclock embed` makes."""
 
+import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +17,9 @@ from wallclock.fetch.sources import SourceReader
 from wallclock.infer.network import open_embedder
 from wallclock.job.settings import MOCK, JobSettings
 from wallclock.loader.prepare import InPlaceStages, in_place_stages
-from wallclock.recipe import DTYPES, FAST, PROGRESSIVE, Limits, ModelSpec
+from wallclock.preprocess import preprocess_of
+from wallclock.recipe import DTYPES, FAST, POOLS, PROGRESSIVE, Limits, ModelSpec
+from wallclock.service.logs import event
 from wallclock.service.module import Module, Request
 
 _Side = Annotated[int, Range(1, 4096)]
@@ -27,12 +30,13 @@ _MaxPixels = Annotated[int, Help("pixels above which an image is refused by its 
 
 
 class Pixels(Module):
-    """Images as uint8 (size, size, 3): checked, decoded to the smallest scale that serves, resized.
+    """Images as uint8 (h, w, 3): checked, decoded to the smallest scale that serves, resized.
 
     A module that inherits from it has `process` to write, and no other decoder to make safe.
 
     Args:
-        size: side of the square images in pixels; the aspect ratio is not kept.
+        size: side of the square images in pixels, to which `squash` resizes.
+        preprocess: squash, or another geometry: the text of a `Preprocess`, with its own sizes.
         progressive: how much of a progressive JPEG is decoded: early, exact or full.
         max_pixels: above which an image is refused by its header.
 
@@ -42,15 +46,20 @@ class Pixels(Module):
     def __init__(
         self,
         size: Annotated[_Side, Help("side of the square images in pixels")] = 224,
-        progressive: _Progressive = "early",
+        progressive: _Progressive = "exact",
         max_pixels: _MaxPixels = Limits.max_pixels,
+        preprocess: Annotated[
+            str, Help("squash, or as in shortest:256,crop:224,bicubic")
+        ] = "squash",
     ) -> None:
         limits = build(Limits, {"max_pixels": max_pixels}, "")
         self._size = check(_Side, size, "size")
         progressive = check(_Progressive, progressive, "progressive")
-        self._recipe = replace(FAST, progressive=progressive)
+        self._recipe = replace(FAST, progressive=progressive, preprocess=preprocess)
+        geometry = preprocess_of(self._recipe, self._size)
+        self._canvas = geometry.canvas
         self._reader = SourceReader(limits, fetches_ahead=False)
-        self._inspect = Inspector(limits, FAST.decoder)
+        self._inspect = Inspector(limits, FAST.decoder, rotate=geometry.rotate)
         self._of_thread, self._one_large = threading.local(), threading.Lock()
         try:
             self._stages()  # so that a library that is missing fails here, not at the first image
@@ -58,10 +67,10 @@ class Pixels(Module):
             raise UserError(str(error)) from error
 
     def preprocess(self, image: bytes, request: Request) -> npt.NDArray[np.uint8]:
-        """Uint8 (size, size, 3). Raises ImageError: damaged, over a limit, or no image."""
+        """Uint8 (h, w, 3). Raises ImageError: damaged, over a limit, or no image."""
         stages = self._stages()
         info, _ = self._inspect(0, request.id, image)
-        resized = np.empty((self._size, self._size, 3), np.uint8)
+        resized = np.empty((*self._canvas, 3), np.uint8)
         stages.fill(info, image, stages.as_destination(resized), self._one_large)
         return resized
 
@@ -83,6 +92,9 @@ class Embedding(Pixels):
         dtype: auto, or one that PyTorch's network may have (conf/recipe).
         batch: the most images that `process` gets.
         progressive: as of `Pixels`; so is `max_pixels`.
+        weights: pretrained; random, a DINOv2 that learnt nothing, for tests of speed.
+        pool: which vector, as of `wallclock embed`; likewise `preprocess`
+            and `normalize`.
 
     Raises UserError: a model or device that is not here, or as `Pixels` does.
     """
@@ -103,20 +115,40 @@ class Embedding(Pixels):
             Help("precision; auto: fp16 on a GPU, else fp32"),
         ] = "auto",
         batch: int = 0,
-        progressive: _Progressive = "early",
+        progressive: _Progressive = "exact",
         max_pixels: _MaxPixels = Limits.max_pixels,
+        weights: Annotated[
+            str,
+            OneOf(("pretrained", "random")),
+            Help("random: a DINOv2 that learnt nothing, for tests of speed"),
+        ] = "pretrained",
+        pool: Annotated[
+            str,
+            OneOf(("auto", *POOLS)),
+            Help("the vector; auto: projection if it has that, else tower"),
+        ] = "auto",
+        preprocess: Annotated[
+            str, Help("auto: as the model's own; squash; or shortest:256,crop:224")
+        ] = "auto",
+        normalize: Annotated[bool, Help("scale vectors to length 1")] = False,
     ) -> None:
         values = {
             "model": model,
+            "weights": weights,
+            "preprocess": preprocess,
+            "pool": pool,
+            "normalize": normalize,
             "device": device,
             "dtype": dtype,
             "progressive": progressive,
             "batch": batch,
         }
         job = build(JobSettings, values, "")
-        recipe = job.resolved_recipe(job.resolved_device())
-        network = job.resolved_model()
-        super().__init__(network.input_px, progressive, max_pixels)
+        resolved = job.resolved(job.resolved_device())
+        recipe, network = resolved.recipe, resolved.model
+        for note in resolved.notes:
+            event(logging.WARNING, "model", note=note)
+        super().__init__(network.input_px, progressive, max_pixels, recipe.preprocess)
         self._embedder = None
         if model != MOCK:
             try:

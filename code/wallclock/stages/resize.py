@@ -1,6 +1,7 @@
-"""Stage `resize`: an RGB array to size × size, by Pillow or torch (antialiased), or by OpenCV.
+"""Stage `resize`: an RGB array to a fixed size, by Pillow or torch (antialiased), or by OpenCV.
 
-The aspect ratio is not kept: the paper's jobs squash to the model's square input. Pillow's filters
+`resize` does not keep the aspect ratio: the paper's jobs squash to the model's square input.
+`resize_window` makes only a part of a larger result, as a crop needs it. Pillow's filters
 widen with the scale, so all of them antialias. OpenCV's `linear`, `cubic` and `lanczos` sample the
 full-resolution image without antialiasing; only `area` averages. That is why the recipes do not
 compute the same pixels, and why every table has the PSNR. torch has Pillow's filters in vector code
@@ -17,11 +18,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from PIL import Image
 
-from wallclock.errors import ImageError, check_name
+from wallclock.errors import ImageError, Unavailable, check_name
+from wallclock.preprocess import Placement, Size
 from wallclock.recipe import INTERPOLATIONS
 from wallclock.stages.pixels import PixelArray
 
-#: PixelArray of a thumbnail's shorter side; images that are not so many times larger need none.
+#: Pixels of a thumbnail's shorter side; images that are not so many times larger need none.
 THUMBNAIL_PX, _LARGE = 256, 1.5
 
 #: Height and width of an image in its file, where it may have been decoded to less; None: in full.
@@ -33,22 +35,30 @@ class Resizer:
 
     name = ""
 
-    def __init__(self, interpolation: str, size: int) -> None:
+    def __init__(self, interpolation: str, size: Size) -> None:
         self.interpolation = interpolation
-        self._size = (size, size)
+        self._size = size
 
     def resize(self, pixels: PixelArray, full: Full = None) -> PixelArray:
-        """Uint8 (h, w, 3) → uint8 (size, size, 3); raises `ImageError`."""
+        """Uint8 (h, w, 3) → uint8 (*size, 3); raises `ImageError`."""
         resized = np.empty((*self._size, 3), dtype=np.uint8)
         self.resize_into(self.as_destination(resized), pixels, full)
         return resized
 
     def as_destination(self, row: PixelArray) -> Any:
-        """A row (size, size, 3) as `resize_into` takes it: once for a row, not for each image."""
+        """A row (*size, 3) as `resize_into` takes it: once for a row, not for each image."""
         return row
 
     def resize_into(self, destination: Any, pixels: PixelArray, full: Full = None) -> None:
         """Like `resize`, into a destination."""
+
+    def resize_window(self, pixels: PixelArray, placement: Placement, full: Full) -> PixelArray:
+        """The window of an image that is resized to `placement.resized`; uint8 (*window, 3).
+
+        Its pixels are those of the whole result; it may be valid until the next call only.
+        Raises ImageError.
+        """
+        raise NotImplementedError
 
 
 def extent(size: tuple[int, ...], full: tuple[int, int]) -> tuple[float, float]:
@@ -77,11 +87,16 @@ def channels_first(pixels: PixelArray) -> PixelArray:
     return pixels.reshape(1, *pixels.shape).transpose(0, 3, 1, 2)
 
 
-def make(name: str, interpolation: str, size: int) -> Resizer:
-    """The resizer called `name` for images of size × size; unknown names are a `UserError`."""
+def make(name: str, interpolation: str, size: int | Size) -> Resizer:
+    """The resizer called `name` to a height and a width, or to a square.
+
+    Raises:
+        UserError: an unknown name.
+        Unavailable: the installed library lacks the interpolation.
+    """
     check_name(name, RESIZERS, "resizer")
     check_name(interpolation, INTERPOLATIONS[name], f"interpolation of resizer={name}")
-    return RESIZERS[name](interpolation, size)
+    return RESIZERS[name](interpolation, (size, size) if isinstance(size, int) else size)
 
 
 class _Pillow(Resizer):
@@ -92,16 +107,29 @@ class _Pillow(Resizer):
         size = (image.height, image.width)
         height, width = extent(size, full) if full else size
         resample = Image.Resampling[self.interpolation.upper()]
-        return np.asarray(image.resize(self._size, resample, (0, 0, width, height)))
+        return np.asarray(image.resize(self._size[::-1], resample, (0, 0, width, height)))
 
     def resize_into(self, destination: PixelArray, pixels: PixelArray, full: Full = None) -> None:
         destination[...] = self.resize(pixels, full)
+
+    def resize_window(self, pixels: PixelArray, placement: Placement, full: Full) -> PixelArray:
+        image = pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels)
+        height, width = extent((image.height, image.width), full) if full else image.size[::-1]
+        # Where the window lies in the source; Pillow's filters also see the pixels around it.
+        down, across = height / placement.resized[0], width / placement.resized[1]
+        top, left = placement.start
+        rows, columns = placement.window
+        box = (left * across, top * down, (left + columns) * across, (top + rows) * down)
+        # A product may exceed the side in its last bit, which Pillow refuses.
+        box = (box[0], box[1], min(box[2], image.width), min(box[3], image.height))
+        resample = Image.Resampling[self.interpolation.upper()]
+        return np.asarray(image.resize((columns, rows), resample, box))
 
 
 class _OpenCV(Resizer):
     name = "opencv"
 
-    def __init__(self, interpolation: str, size: int) -> None:
+    def __init__(self, interpolation: str, size: Size) -> None:
         import cv2
 
         super().__init__(interpolation, size)
@@ -111,7 +139,7 @@ class _OpenCV(Resizer):
         self._resize: Callable[..., Any] = cv2.resize
 
     def resize_into(self, destination: PixelArray, pixels: PixelArray, full: Full = None) -> None:
-        self._resize(pixels, self._size, destination, interpolation=self._flag)
+        self._resize(pixels, self._size[::-1], destination, interpolation=self._flag)
 
 
 class _Torch(Resizer):
@@ -122,12 +150,17 @@ class _Torch(Resizer):
 
     name = "torch"
 
-    def __init__(self, interpolation: str, size: int) -> None:
+    def __init__(self, interpolation: str, size: Size) -> None:
         import torch
 
         super().__init__(interpolation, size)
-        self._function: Any = getattr(torch._C._nn, f"_upsample_{interpolation}2d_aa")
+        function: Any = getattr(torch._C._nn, f"_upsample_{interpolation}2d_aa", None)
+        if function is None:  # an older torch has no lanczos
+            version = f"torch {torch.__version__}"
+            raise Unavailable(f"resizer=torch: {version} has no {interpolation}; use resizer=pil")
+        self._function = function
         self._from_numpy = torch.from_numpy
+        self._scratch = np.empty(0, np.uint8)
 
     def as_destination(self, row: PixelArray) -> Any:
         return self._from_numpy(channels_first(row))
@@ -140,6 +173,20 @@ class _Torch(Resizer):
             height, width = extent(pixels.shape[:2], full)
             scales = self._size[0] / height, self._size[1] / width
         self._function(view, self._size, False, *scales, out=destination)
+
+    def resize_window(self, pixels: PixelArray, placement: Placement, full: Full) -> PixelArray:
+        view = self.as_destination(pixels if pixels.flags.writeable else pixels.copy())
+        height, width = extent(pixels.shape[:2], full) if full else pixels.shape[:2]
+        # The function has no offset: what lies above and left of the window is made, too.
+        (top, left), (rows, columns) = placement.start, placement.window
+        size = top + rows, left + columns
+        n = size[0] * size[1] * 3
+        if self._scratch.size < n:
+            self._scratch = np.empty(n, np.uint8)
+        whole = self._scratch[:n].reshape(*size, 3)
+        scales = placement.resized[0] / height, placement.resized[1] / width
+        self._function(view, size, False, *scales, out=self.as_destination(whole))
+        return whole[top:, left:]
 
 
 RESIZERS: dict[str, type[Resizer]] = {"pil": _Pillow, "opencv": _OpenCV, "torch": _Torch}

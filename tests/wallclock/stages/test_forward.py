@@ -16,10 +16,11 @@ from transformers import AutoConfig, AutoModel
 
 from harness.runtimes import export, ort
 from tests.wallclock.test_clock import FakeClock
+from wallclock import checkpoint
 from wallclock.errors import Unavailable, UserError
 from wallclock.recipe import DTYPES, IMAGENET, RUNTIMES, ModelSpec, Recipe
 from wallclock.stages import forward, normalize
-from wallclock.stages.forward import Network, NetworkRequest, networks, pytorch
+from wallclock.stages.forward import Network, NetworkRequest, networks, pooling, pytorch
 from wallclock.summary import cosine
 
 #: DINOv2's shape with narrow layers, and two of them: seconds less.
@@ -322,7 +323,8 @@ class TestExport:
         sizes = flat if kind in ("convnext", "resnet") else narrow
         from_config: Any = AutoModel.from_config  # untyped in transformers
         module = from_config(AutoConfig.for_model(kind, **sizes)).eval()
-        network = networks._pooled(module, MODEL)
+        model = replace(MODEL, dim=checkpoint.width(module.config.to_dict()))
+        network = pooling.pooled(module, model, missing=(), canvas=(28, 28))
         request = request_for(network=network, weights_digest=kind, cache=tmp_path, opset=opset)
         built = forward.build(replace(request, runtime="onnxruntime"))
         with torch.inference_mode():

@@ -18,8 +18,11 @@ import transformers as t
 
 from tests import hub
 from tests.conftest import ROOT
+from tests.families import FAMILIES
 from wallclock import checkpoint
 from wallclock.errors import Unavailable, UserError
+from wallclock.job.settings import JobSettings
+from wallclock.preprocess import Size
 from wallclock.recipe import IMAGENET, ModelSpec
 from wallclock.stages.forward import networks
 
@@ -125,8 +128,7 @@ class TestHub:
     """In a process with an empty cache and HF_ENDPOINT at a server of ours."""
 
     LOAD = """
-import json, sys, time
-time.sleep = lambda seconds: None  # between the client's retries
+import json, sys
 from wallclock.errors import UserError
 from wallclock.recipe import ModelSpec
 from wallclock.stages.forward import networks
@@ -134,7 +136,7 @@ for model in json.loads(sys.argv[1]):
     try:
         print(networks.digest_of(networks.load_network(ModelSpec(**model))))
     except UserError as error:
-        print("UserError", error)
+        print(type(error).__name__, error)
 """
     COMPLETE = """
 import json, sys
@@ -167,18 +169,20 @@ print(model.name, model.revision, model.dim, model.input_px)
         with hub.serve(served) as (address, requests):
             loaded, pickled, moved = self.run(tmp_path, address, self.LOAD, *models)
         assert loaded == digest
-        assert pickled.startswith("UserError cannot load a/pickled: ")
-        assert moved.startswith("UserError cannot load a/moved: ")
+        assert pickled.startswith("NoWeightsError cannot load a/pickled: ")
+        assert moved.startswith("NoWeightsError cannot load a/moved: ")
         gets = {request for request in requests if request.startswith("GET")}
         assert f"GET {REPO}/resolve/{REVISION}/model.safetensors" in gets
         assert not [request for request in gets if "pytorch_model.bin" in request]
         assert all("/resolve/main/" not in request for request in requests)
 
     @pytest.mark.slow
-    def test_hub_that_is_down(self, tmp_path: Path) -> None:
-        (output,) = self.run(tmp_path, "http://127.0.0.1:9", self.LOAD, PRETRAINED)
-        assert output.startswith(f"UserError cannot load {REPO}: ")
-        assert "model.weights=random" in output
+    def test_weights_in_parts(self, digest: str, saved: Path, tmp_path: Path) -> None:
+        network = t.Dinov2Model.from_pretrained(saved / "safetensors")
+        network.save_pretrained(tmp_path / "parts", max_shard_size="10KB")
+        assert len([*(tmp_path / "parts").glob("*.safetensors")]) > 1
+        with hub.serve(self.files(tmp_path / "parts", REPO)) as (address, _):
+            assert self.run(tmp_path / "home", address, self.LOAD, PRETRAINED) == [digest]
 
     def test_model_is_pinned_to_its_commit(self, saved: Path, tmp_path: Path) -> None:
         model = replace(PRETRAINED, name="any", input_px=0, dim=0, mean=(), std=())
@@ -261,3 +265,137 @@ def test_incomplete_folder_is_one_line(files: dict[str, str], message: str, tmp_
     with pytest.raises(UserError, match=message) as caught:
         complete_folder(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def family(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a family, written once."""
+    base = tmp_path_factory.mktemp("families")
+
+    def folder(name: str) -> Path:
+        if not (base / name).exists():
+            FAMILIES[name](base / name)
+        return base / name
+
+    return folder
+
+
+def resolved(folder: Path, pool: str = "auto") -> ModelSpec:
+    return JobSettings(model=str(folder), pool=pool).resolved_model()
+
+
+IMAGES = torch.from_numpy(np.random.default_rng(5).normal(size=(4, 3, 224, 224))).float()
+
+
+def vectors_of(model: ModelSpec, canvas: Size = (224, 224)) -> torch.Tensor:
+    network = networks.load_network(model, canvas)
+    with torch.inference_mode():
+        vectors: torch.Tensor = network(pixel_values=IMAGES).pooler_output
+    return vectors
+
+
+def of_model(folder: Path, kind: str, pool: Callable[[Any], Any]) -> torch.Tensor:
+    """What the library's own class computes."""
+    network = getattr(t, kind).from_pretrained(folder).eval()
+    with torch.inference_mode():
+        vectors: torch.Tensor = pool(network)
+    return vectors
+
+
+OWN: dict[tuple[str, str], tuple[str, Callable[[Any], Any]]] = {
+    ("clip", "auto"): ("CLIPModel", lambda n: n.get_image_features(IMAGES).pooler_output),
+    ("clip", "tower"): ("CLIPModel", lambda n: n.vision_model(IMAGES).pooler_output),
+    ("clip", "cls"): ("CLIPModel", lambda n: n.vision_model(IMAGES).last_hidden_state[:, 0]),
+    ("clip-vision", "auto"): ("CLIPVisionModelWithProjection", lambda n: n(IMAGES).image_embeds),
+    ("clip-vision", "tower"): ("CLIPVisionModel", lambda n: n(IMAGES).pooler_output),
+    ("siglip", "auto"): ("SiglipModel", lambda n: n.get_image_features(IMAGES).pooler_output),
+    ("siglip", "mean"): ("SiglipModel", lambda n: n.vision_model(IMAGES).last_hidden_state.mean(1)),
+    ("align", "auto"): ("AlignModel", lambda n: n.get_image_features(IMAGES).pooler_output),
+    ("vit", "auto"): ("ViTModel", lambda n: n(IMAGES).pooler_output),
+    ("vit", "mean"): ("ViTModel", lambda n: n(IMAGES).last_hidden_state[:, 1:].mean(1)),
+    ("dinov2", "auto"): ("Dinov2Model", lambda n: n(IMAGES).pooler_output),
+    ("dinov2", "pooler"): ("Dinov2Model", lambda n: n(IMAGES).pooler_output),
+    ("dinov2-registers", "mean"): (
+        "Dinov2WithRegistersModel",
+        lambda n: n(IMAGES).last_hidden_state[:, 4:].mean(1),
+    ),
+    ("dinov3", "cls"): ("DINOv3ViTModel", lambda n: n(IMAGES).last_hidden_state[:, 0]),
+    ("dinov3", "mean"): ("DINOv3ViTModel", lambda n: n(IMAGES).last_hidden_state[:, 5:].mean(1)),
+    ("swin", "mean"): ("SwinModel", lambda n: n(IMAGES).last_hidden_state.mean(1)),
+    ("bit", "mean"): ("BitModel", lambda n: n(IMAGES).last_hidden_state.mean((2, 3))),
+    ("mobilenet-v2", "auto"): ("MobileNetV2Model", lambda n: n(IMAGES).pooler_output),
+}
+
+
+@pytest.mark.parametrize(("name", "pool"), OWN)
+def test_pool(name: str, pool: str, family: Callable[[str], Path]) -> None:
+    folder = family(name)
+    vectors = vectors_of(resolved(folder, pool))
+    torch.testing.assert_close(vectors, of_model(folder, *OWN[name, pool]), rtol=1e-4, atol=1e-5)
+    # Not by chance: vectors of other images are others.
+    assert not torch.allclose(vectors[0], vectors[1], rtol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("name", "pool", "words"),
+    [
+        ("vit", "projection", "a model of images and text"),
+        ("siglip", "cls", "no class token"),
+        ("swin", "cls", "no class token"),
+        ("bit", "cls", "it has a map"),
+    ],
+)
+def test_no_such_vector(name: str, pool: str, words: str, family: Callable[[str], Path]) -> None:
+    folder = family(name)
+    model = replace(resolved(folder, "tower"), pool=pool)
+    with pytest.raises(UserError, match=words) as caught:
+        networks.load_network(model, (224, 224))
+    assert "\n" not in str(caught.value)
+
+
+def masked() -> Any:
+    return t.ViTMAEModel(t.ViTMAEConfig(**SMALL, decoder_num_hidden_layers=1))
+
+
+def text_model() -> Any:
+    return t.BertModel(t.BertConfig(**{**SMALL, "vocab_size": 32}))
+
+
+def detector() -> Any:
+    return t.YolosModel(t.YolosConfig(**{**SMALL, "image_size": [32, 32]}))
+
+
+def classifier() -> Any:
+    """Of CLIP: its checkpoint has no projection."""
+    return t.CLIPForImageClassification(t.CLIPConfig(vision_config=SMALL, text_config=SMALL))
+
+
+@pytest.mark.parametrize(
+    ("kind", "pool", "words"),
+    [
+        (masked, "cls", "cannot be told apart|draws at random"),
+        (masked, "tower", "cannot be told apart|draws at random"),
+        (text_model, "tower", "bert cannot embed an image"),
+        (detector, "mean", "cannot be told apart"),
+        (classifier, "projection", "needs weights that its files lack: visual_projection"),
+        (ARCHITECTURES["vit classifier"], "pooler", "no trained pooler"),
+    ],
+)
+def test_no_vector_is_one_line(
+    kind: Callable[[], Any], pool: str, words: str, tmp_path: Path
+) -> None:
+    kind().save_pretrained(tmp_path)
+    model = ModelSpec("any", "pretrained", path=str(tmp_path), input_px=32, dim=24, pool=pool)
+    with pytest.raises(UserError, match=words) as caught:
+        networks.load_network(model)
+    assert "\n" not in str(caught.value)
+
+
+def test_images_that_are_not_square(family: Callable[[str], Path]) -> None:
+    """Height comes first; a network of a fixed size refuses in one line."""
+    model = resolved(family("dinov2"), "mean")
+    network = networks.load_network(model, (32, 48))
+    with torch.inference_mode():
+        assert network(pixel_values=torch.zeros(1, 3, 32, 48)).pooler_output.shape == (1, 24)
+    with pytest.raises(UserError, match="vit cannot embed an image of 32x48 px"):
+        networks.load_network(resolved(family("vit")), (32, 48))

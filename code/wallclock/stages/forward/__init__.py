@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from wallclock import machine
 from wallclock.errors import Unavailable, UserError, check_name
+from wallclock.preprocess import Preprocess
 from wallclock.recipe import COMPILERS, DTYPES, RUNTIMES, ModelSpec, Recipe
 from wallclock.stages.forward.networks import digest_of, load_network
 
@@ -110,7 +111,8 @@ def prepare(
             raise Unavailable(f"{setting} needs a CUDA GPU, this run is on device={recipe.device}")
     if recipe.device == "cuda":
         machine.require_cuda()
-    network, shape = load_network(model), (recipe.batch_size, 3, model.input_px, model.input_px)
+    height, width = Preprocess.parse(recipe.preprocess, model.input_px).canvas
+    network, shape = load_network(model, (height, width)), (recipe.batch_size, 3, height, width)
     how = recipe.runtime, recipe.dtype, recipe.device, recipe.compile
     return NetworkRequest(network, digest_of(network), shape, *how, normalize, cache)
 

@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from wallclock import checkpoint
 from wallclock.errors import Unavailable, UserError, check_name, first_line, import_extra
+from wallclock.preprocess import Size
 from wallclock.recipe import ModelSpec
 
 _LAYERS = 12
@@ -16,23 +17,27 @@ _LAYERS = 12
 _HEAD_DIM, _HEADS = 64, 6
 _ATTENTION = "sdpa"  # where the architecture has it
 
+#: A network, and the names of the weights that its files lack.
+_Loaded: TypeAlias = tuple[Any, tuple[str, ...]]
 
-def load_network(model: ModelSpec) -> Any:
+
+def load_network(model: ModelSpec, canvas: Size | None = None) -> Any:
     """The model's network: FP32, in host memory, in evaluation mode.
 
-    Called with `pixel_values`, it returns a `pooler_output` of (n, dim), whatever the architecture.
-    Raises `UserError` where the weights cannot be loaded, with the fix; `Unavailable` without a
-    library that the model needs.
+    Called with `pixel_values`, it returns a `pooler_output` of (n, dim), whatever the architecture;
+    `model.pool` says of what (`pooling`). `canvas`: height and width of its images in pixels; None:
+    squares of the model's input. Raises `UserError` where the weights cannot be loaded or have no
+    such vector, with the fix; `Unavailable` without a library that the model needs.
     """
     check_name(model.weights, _LOADERS, "model.weights of a network")
     import_extra("transformers", f"model {model.name}", "embed")
-    network = _pooled(_LOADERS[model.weights](model).eval().float(), model)
+    from wallclock.stages.forward import pooling
+
+    network, missing = _LOADERS[model.weights](model)
+    size = canvas or (model.input_px, model.input_px)
+    network = pooling.pooled(network.eval().float(), model, missing, size)
     if model.pruned:
         _prune(network, model.pruned)
-    width = checkpoint.width(network.config.to_dict())
-    if width != model.dim:
-        says = f"the model's vectors have {width} numbers, model.dim says {model.dim}"
-        raise UserError(f"{says}; set model.dim={width}")
     return network
 
 
@@ -45,7 +50,7 @@ def digest_of(network: Any) -> str:
     return digest.hexdigest()
 
 
-def _random(model: ModelSpec) -> Any:
+def _random(model: ModelSpec) -> _Loaded:
     """The architecture of facebook/dinov2-small or, 768 wide, -base, with seeded random weights."""
     import torch
     from transformers import Dinov2Config, Dinov2Model
@@ -55,19 +60,18 @@ def _random(model: ModelSpec) -> Any:
     sizes |= {"num_hidden_layers": _LAYERS, "num_attention_heads": heads, "mlp_ratio": 4}
     config: Any = Dinov2Config(attn_implementation=_ATTENTION, **sizes)  # type: ignore[call-arg]
     torch.manual_seed(model.seed)
-    return Dinov2Model(config)
+    return Dinov2Model(config), ()
 
 
-def _pretrained(model: ModelSpec) -> Any:
+def _pretrained(model: ModelSpec) -> _Loaded:
     """The model from a local folder, or from the hub at the pinned revision; safetensors only."""
     from safetensors import SafetensorError
 
     source = model.path or model.hub_id
-    if model.path:
-        # The library would take a missing folder for the name of a model on the hub.
-        checkpoint.check_folder(Path(model.path))
     try:
-        return _from_transformers(source, model)
+        with _no_progress_bar():
+            # A folder: the library itself would ask the hub for files that a model may have.
+            return _from_folder(checkpoint.weights_folder_of(model), model.pool)
     except ImportError as error:
         missing = f"{source} needs a library that is not installed: {first_line(error)}"
         raise Unavailable(
@@ -75,34 +79,35 @@ def _pretrained(model: ModelSpec) -> Any:
             "(it brings torchvision: take the build that fits this torch)"
         ) from error
     except (OSError, ValueError, SafetensorError) as error:
-        fix = "model.weights=random for the same architecture with seeded weights"
         raise UserError(
-            f"cannot load {source}: {first_line(error).rstrip('.')}. Use "
-            f"model.path=/folder/with/safetensors, or {fix}"
+            f"cannot load {source}: {first_line(error).rstrip('.')}. Give a folder with "
+            "config.json and model.safetensors (model=/folder; in the suite model.path=/folder)"
         ) from error
 
 
-def _from_transformers(source: str, model: ModelSpec) -> Any:
-    from transformers import AutoModel
+def _from_folder(folder: Path, pool: str) -> _Loaded:
+    import transformers
 
+    config = checkpoint.read_json(folder / checkpoint.CONFIG)
+    architecture = next(iter(config.get("architectures") or []), "")
+    loader = transformers.AutoModel
+    if pool == "projection" and architecture.endswith("VisionModelWithProjection"):
+        # The automatic class would leave the projection out.
+        loader = getattr(transformers, architecture, loader)
     options: dict[str, Any] = {"use_safetensors": True, "output_loading_info": True}
-    if not model.path:
-        options["revision"] = model.revision
-    with _no_progress_bar():
-        try:
-            network, info = AutoModel.from_pretrained(
-                source, attn_implementation=_ATTENTION, **options
-            )
-        except ValueError as error:
-            if "attention implementation" not in str(error):
-                raise
-            # An architecture without attention, or with one of its own.
-            network, info = AutoModel.from_pretrained(source, **options)
-    if any(name.startswith("pooler.") for name in info["missing_keys"]):
-        # A classifier's checkpoint: the library would add a pooler with random weights.
-        network.pooler = None
-    # The vision tower of a multimodal model.
-    return getattr(network, "vision_model", network)
+    options["local_files_only"] = True
+    if loader is transformers.AutoModel:
+        options["trust_remote_code"] = False
+    try:
+        network, info = loader.from_pretrained(
+            str(folder), attn_implementation=_ATTENTION, **options
+        )
+    except ValueError as error:
+        if "attention implementation" not in str(error):
+            raise
+        # An architecture without attention, or with one of its own.
+        network, info = loader.from_pretrained(str(folder), **options)
+    return network, tuple(sorted(info["missing_keys"]))
 
 
 @contextmanager
@@ -117,29 +122,6 @@ def _no_progress_bar() -> Iterator[None]:
     finally:
         if was_enabled:
             logging.enable_progress_bar()  # type: ignore[no-untyped-call]
-
-
-def _pooled(network: Any, model: ModelSpec) -> Any:
-    """The network; where it returns no pooled vectors, it now pools as its authors advise."""
-    import torch
-    from transformers.modeling_outputs import BaseModelOutputWithPooling
-
-    def pool(module: Any, arguments: Any, output: Any) -> Any:
-        """The flattened pooled map, the class token, or the map's mean."""
-        vectors, states = getattr(output, "pooler_output", None), output.last_hidden_state
-        if vectors is not None:
-            vectors = vectors.flatten(1)
-        else:
-            vectors = states[:, 0] if states.ndim == 3 else states.mean(dim=(2, 3))
-        return BaseModelOutputWithPooling(pooler_output=vectors)
-
-    if network.config.model_type != "dinov2":
-        with torch.inference_mode():
-            output = network(pixel_values=torch.zeros(1, 3, model.input_px, model.input_px))
-        vectors = getattr(output, "pooler_output", None)
-        if vectors is None or vectors.ndim != 2:
-            network.register_forward_hook(pool)
-    return network
 
 
 def _prune(network: Any, share: float) -> None:
@@ -175,4 +157,4 @@ def _prune(network: Any, share: float) -> None:
         first.out_features = second.in_features = int(kept.sum())
 
 
-_LOADERS: dict[str, Callable[[ModelSpec], Any]] = {"random": _random, "pretrained": _pretrained}
+_LOADERS: dict[str, Callable[[ModelSpec], _Loaded]] = {"random": _random, "pretrained": _pretrained}

@@ -1,0 +1,337 @@
+"""What a model's own image processor does to one image, as a `Preprocess` and two statistics.
+
+transformers resolves the defaults of a processor's class; what its code does with them is written
+down here, class by class. What a `Preprocess` cannot say exactly is refused.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn, TypeAlias
+
+from wallclock import checkpoint
+from wallclock.errors import UserError, first_line, import_extra
+from wallclock.preprocess import FILTERS, Preprocess, Size
+from wallclock.recipe import IMAGENET, ModelSpec, Statistics
+
+_Values: TypeAlias = Mapping[str, Any]
+#: Resize, its size, and the crop, as `Preprocess` has them.
+_Geometry: TypeAlias = tuple[str, Size, Size | None]
+
+#: facebook/dinov2-small's, for its architecture with random weights.
+_OF_DINOV2 = Preprocess("shortest", (256, 256), (224, 224), "bicubic", rotate=True)
+#: Pillow's numbers of the filters.
+_FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box"}
+#: Methods of `PilBackend` that a class may not have of its own, unless it is in `_BY_NAME`.
+_METHODS = (
+    *("__call__", "preprocess", "_preprocess", "_preprocess_image_like_inputs", "process_image"),
+    *("_prepare_image_like_inputs", "_prepare_images_structure", "fetch_images", "convert_to_rgb"),
+    *("resize", "center_crop", "rescale", "normalize", "pad", "_standardize_kwargs"),
+)
+#: Classes that need torchvision and do the plain steps: what their files must say of each step.
+_TORCHVISION_ONLY = {
+    "DINOv3ViTImageProcessor": ("do_resize", "size", "resample", "do_rescale", "do_normalize"),
+    "Tipsv2ImageProcessor": ("do_resize", "size", "resample", "do_rescale", "do_normalize"),
+}
+_CONVNEXT_SQUASHES_FROM = 384
+
+
+@dataclass(frozen=True)
+class Processor:
+    """The steps before the network: geometry, then `(pixels / 255 - mean) / std` for each channel.
+
+    `preprocess` rotates as EXIF says, as transformers' `load_image` does before the processor.
+    `mean`, `std`: of pixels in [0, 1], RGB; a rescale factor and offset are folded into them.
+    """
+
+    preprocess: Preprocess
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+class _RefusedError(Exception):
+    """Why a processor cannot be taken over; the line around it names the processor."""
+
+
+def read_processor(model: ModelSpec) -> Processor:
+    """What the model's image processor does, by the files in its folder or the hub's cache.
+
+    timm's checkpoints have their steps in config.json; the others in preprocessor_config.json or in
+    a part of processor_config.json. `preprocess.canvas` is the size that the processor makes.
+    Raises UserError: there is no processor, or it does what a `Preprocess` cannot say exactly;
+    `NoWeightsError` where the files cannot be had.
+    """
+    if model.weights == "random":
+        return Processor(_OF_DINOV2, *IMAGENET)
+    if model.weights == "none":
+        raise UserError(f"model {model.name} has no image processor; type preprocess=squash")
+    folder = checkpoint.folder_of(model)
+    label = model.path or model.hub_id
+    kind = "its image processor"
+    try:
+        timm = checkpoint.read_json(folder / checkpoint.CONFIG).get("pretrained_cfg")
+        if timm is not None:
+            kind = "timm's transform"
+            return _of_timm(timm)
+        values = _file_of_processor(folder)
+        kind = str(values.get("image_processor_type") or kind)
+        return _of_transformers(folder, values)
+    except _RefusedError as refusal:
+        fix = "type preprocess=squash, or the steps: preprocess=shortest:256,crop:224x224,bicubic"
+        raise UserError(f"{label}: {kind} {refusal}; {fix}") from refusal
+
+
+def _refuse(reason: str) -> NoReturn:
+    raise _RefusedError(reason)
+
+
+# --- transformers ---------------------------------------------------------------------------------
+
+
+def _file_of_processor(folder: Path) -> _Values:
+    """The settings in the file that transformers would read: the whole processor's come first."""
+    nested = checkpoint.read_json(folder / checkpoint.PROCESSOR).get("image_processor")
+    if isinstance(nested, Mapping):
+        return nested
+    values = checkpoint.read_json(folder / checkpoint.PREPROCESSOR)
+    if not values:
+        _refuse(f"is missing: there is no {checkpoint.PREPROCESSOR}")
+    return values
+
+
+def _of_transformers(folder: Path, values: _Values) -> Processor:
+    if "AutoImageProcessor" in values.get("auto_map", {}):
+        _refuse("is code of its own, which is not run")
+    name = str(values.get("image_processor_type") or "").removesuffix("Fast")
+    if name in _TORCHVISION_ONLY:
+        return _of_torchvision(name, values)
+    transformers = import_extra("transformers", "preprocess=auto", "embed")
+    backends = import_extra("transformers.image_processing_backends", "preprocess=auto", "embed")
+    try:
+        processor = transformers.AutoImageProcessor.from_pretrained(
+            str(folder), backend="pil", trust_remote_code=False, local_files_only=True
+        )
+    except Exception as error:
+        raise _RefusedError(f"cannot be read: {first_line(error).rstrip('.')}") from error
+    kind = type(processor)
+    name = kind.__name__.removesuffix("Pil")
+    if not isinstance(processor, backends.PilBackend):
+        _refuse(f"({name}) has code that is not among those taken over")
+    geometry_of = _BY_NAME.get(name)
+    if geometry_of is None:
+        own = [method for method in _METHODS if _differs(kind, backends.PilBackend, method)]
+        if own:
+            _refuse(f"({name}) has a {own[0]} of its own that is not among those taken over")
+        geometry_of = _plain
+    return _folded(vars(processor), geometry_of, name)
+
+
+def _differs(kind: type, base: type, method: str) -> bool:
+    return getattr(kind, method, None) is not getattr(base, method, None)
+
+
+def _of_torchvision(name: str, values: _Values) -> Processor:
+    """Of a class that cannot be made here, and whose defaults therefore must be in its file.
+
+    Its filter works on floats: pixels differ from Pillow's by the rounding to whole numbers.
+    """
+    wanted = [*_TORCHVISION_ONLY[name]]
+    wanted += ["rescale_factor"] if values.get("do_rescale") else []
+    wanted += ["image_mean", "image_std"] if values.get("do_normalize") else []
+    absent = [key for key in wanted if values.get(key) is None]
+    if absent:
+        _refuse(f"has no {absent[0]} in its file, and needs torchvision for its default")
+    if values.get("do_center_crop"):
+        _refuse("crops, which its class is not read for")
+    size = values["size"]
+    sides = {"height": size, "width": size} if isinstance(size, int) else size
+    return _folded({**values, "size": sides}, _plain, name)
+
+
+def _folded(values: _Values, geometry_of: Callable[[_Values], _Geometry], name: str) -> Processor:
+    """The processor of these settings; `name`: of its class."""
+    if values.get("do_pad") or values.get("size_divisor"):
+        _refuse(f"({name}) pads images, by do_pad or size_divisor")
+    resize, size, crop = geometry_of(values)
+    filters = _filter(values.get("resample")) if resize != "none" else FILTERS[2]
+    preprocess = Preprocess(resize, size, crop, filters, rotate=True)
+    mean, std = _statistics(values, name == "EfficientNetImageProcessor")
+    return Processor(preprocess, mean, std)
+
+
+def _filter(resample: Any) -> str:
+    if resample is None:
+        return "bilinear"
+    if not isinstance(resample, int) or int(resample) not in _FILTERS:
+        _refuse(f"resizes by a filter that is not there: resample={resample}")
+    return _FILTERS[int(resample)]
+
+
+def _statistics(values: _Values, is_efficientnet: bool) -> Statistics:
+    """What the pixels / 255 are reduced by and divided by, in all: (255 f q - o - m) / s."""
+    factor = float(values["rescale_factor"]) if values.get("do_rescale") else 1.0
+    if not (math.isfinite(factor) and factor > 0):
+        _refuse(f"has a rescale_factor of {factor:g}")
+    mean: tuple[float, ...] = (0.0,) * 3
+    std: tuple[float, ...] = (1.0,) * 3
+    if values.get("do_normalize"):
+        mean, std = _channels(values, "image_mean"), _channels(values, "image_std")
+    if is_efficientnet:
+        if values.get("do_rescale") and values.get("rescale_offset"):
+            mean = tuple(value + 1.0 for value in mean)
+        if values.get("include_top"):
+            # Normalized a second time, with a mean of 0.
+            again = _channels(values, "image_std")
+            std = tuple(value * other for value, other in zip(std, again, strict=True))
+    if not all(value > 0 for value in std):
+        _refuse(f"divides by image_std={list(std)}")
+    scale = 255.0 * factor
+    return tuple(value / scale for value in mean), tuple(value / scale for value in std)
+
+
+def _channels(values: _Values, name: str) -> tuple[float, ...]:
+    value = values.get(name)
+    numbers = [value] * 3 if isinstance(value, int | float) else value
+    if not isinstance(numbers, Sequence) or len(numbers) != 3:
+        _refuse(f"has {name}={value}, which is not of three channels")
+    return tuple(map(float, numbers))
+
+
+# --- geometries -----------------------------------------------------------------------------------
+
+
+def _plain(values: _Values) -> _Geometry:
+    """`PilBackend`: resize, then cut out the center."""
+    crop = _crop(values)
+    if not values.get("do_resize"):
+        if crop is None:
+            _refuse("neither resizes nor crops: images would differ in size")
+        return "none", crop, crop
+    sizes = _sizes(values)
+    if "shortest_edge" in sizes and "longest_edge" in sizes:
+        _refuse("bounds both the shortest and the longest edge")
+    if "shortest_edge" in sizes:
+        if crop is None:
+            _refuse("keeps the aspect ratio and does not crop: images would differ in size")
+        return "shortest", _square(sizes["shortest_edge"]), crop
+    if sizes.keys() & {"max_height", "max_width", "longest_edge"}:
+        _refuse(f"resizes to size={sizes}")
+    return "squash", _sides(sizes, "size"), crop
+
+
+def _without_crop(values: _Values) -> _Geometry:
+    """SegFormer's code never crops."""
+    return _plain({**values, "do_center_crop": False})
+
+
+def _convnext(values: _Values) -> _Geometry:
+    """Below 384 px: crop_pct of the shortest edge; from there on everything, squashed."""
+    if not values.get("do_resize"):
+        return _plain(values)
+    shortest = _sizes(values).get("shortest_edge")
+    if not shortest:
+        _refuse("has no shortest_edge")
+    crop, square = _crop(values), _square(shortest)
+    if shortest >= _CONVNEXT_SQUASHES_FROM:
+        return "squash", square, crop
+    if crop not in (None, square):
+        _refuse("crops twice")
+    return "shortest", _square(int(shortest / _crop_pct(values))), square
+
+
+def _poolformer(values: _Values) -> _Geometry:
+    """crop_pct of the shortest edge, also where the size has a height and an equal width."""
+    if not values.get("do_resize") or values.get("crop_pct") is None:
+        return _plain(values)
+    sizes = _sizes(values)
+    side = sizes.get("shortest_edge") or sizes.get("height")
+    scaled: dict[str, int] = {"shortest_edge": int((side or 0) / _crop_pct(values))}
+    if not side or ("shortest_edge" not in sizes and sizes.get("width") != side):
+        _refuse(f"resizes to size={sizes}")
+    return _plain({**values, "size": scaled})
+
+
+def _levit(values: _Values) -> _Geometry:
+    """The shortest edge to 256/224 of its size."""
+    sizes = _sizes(values)
+    if values.get("do_resize") and "shortest_edge" in sizes:
+        scaled = {"shortest_edge": int((256 / 224) * sizes["shortest_edge"])}
+        return _plain({**values, "size": scaled})
+    return _plain(values)
+
+
+#: Classes with steps of their own → what the steps are. That EfficientNet rescales and normalizes
+#: otherwise is in `_statistics`; BEiT and MobileNetV2 only reduce labels beside the plain steps.
+_BY_NAME: Mapping[str, Callable[[_Values], _Geometry]] = {
+    "BeitImageProcessor": _plain,
+    "ConvNextImageProcessor": _convnext,
+    "EfficientNetImageProcessor": _plain,
+    "LevitImageProcessor": _levit,
+    "MobileNetV2ImageProcessor": _plain,
+    "PoolFormerImageProcessor": _poolformer,
+    "SegformerImageProcessor": _without_crop,
+}
+
+
+def _sizes(values: _Values) -> dict[str, int]:
+    """The keys of `size` that are set."""
+    size = values.get("size")
+    return {key: value for key, value in dict(size or {}).items() if value}
+
+
+def _crop(values: _Values) -> Size | None:
+    if not values.get("do_center_crop"):
+        return None
+    crop = {key: value for key, value in dict(values.get("crop_size") or {}).items() if value}
+    return _sides(crop, "crop_size")
+
+
+def _sides(sizes: Mapping[str, int], name: str) -> Size:
+    if not (sizes.get("height") and sizes.get("width")):
+        _refuse(f"has {name}={dict(sizes)}, without a height and a width")
+    return int(sizes["height"]), int(sizes["width"])
+
+
+def _square(side: int) -> Size:
+    return int(side), int(side)
+
+
+def _crop_pct(values: _Values) -> float:
+    share = values.get("crop_pct")
+    if not isinstance(share, int | float) or not 0 < share <= 1:
+        _refuse(f"has crop_pct={share}")
+    return float(share)
+
+
+# --- timm -----------------------------------------------------------------------------------------
+
+
+def _of_timm(config: _Values) -> Processor:
+    """timm's transform for evaluation, by a checkpoint's `pretrained_cfg`.
+
+    torchvision's crop rounds half a pixel to the even number, `Preprocess` rounds it down: where
+    the resized image has an odd number of pixels too many, the window may lie one pixel beside.
+    """
+    channels, height, width = config.get("input_size") or (3, 224, 224)
+    share, mode = float(config.get("crop_pct") or 0.875), config.get("crop_mode") or "center"
+    interpolation = config.get("interpolation") or "bicubic"
+    if channels != 3:
+        _refuse(f"takes {channels} channels")
+    if interpolation not in FILTERS:
+        _refuse(f"resizes by a filter that is not there: interpolation={interpolation}")
+    if mode not in ("center", "squash"):
+        _refuse(f"has crop_mode={mode}")
+    if mode == "center" and height != width:
+        _refuse(f"resizes the shortest edge for {height}x{width} px")
+    if config.get("crop_border_pixels"):
+        _refuse("trims borders")
+    size = math.floor(height / share), math.floor(width / share)
+    resize = "squash" if mode == "squash" else "shortest"
+    preprocess = Preprocess(resize, size, (height, width), interpolation, rotate=True)
+    if preprocess.resize == "squash" and preprocess.size == preprocess.crop:
+        preprocess = replace(preprocess, crop=None)
+    defaults = {"image_mean": IMAGENET[0], "image_std": IMAGENET[1]}
+    given = {"image_mean": config.get("mean"), "image_std": config.get("std")}
+    values = {**defaults, **{key: value for key, value in given.items() if value is not None}}
+    return Processor(preprocess, _channels(values, "image_mean"), _channels(values, "image_std"))

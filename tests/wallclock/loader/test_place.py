@@ -1,0 +1,153 @@
+"""Geometry in the loader: every pixel where Pillow, asked for the same, has it."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageOps
+
+import wallclock
+from harness.measures import psnr_db
+from tests import making
+from wallclock.errors import UserError
+from wallclock.preprocess import Preprocess
+from wallclock.recipe import FAST
+
+PHOTOS = Path(__file__).parents[4] / "shared" / "images" / "photos"
+#: What a decode at reduced scale, and torch's resize in place of Pillow's, may cost.
+LEAST_DB = 40.0
+GEOMETRIES = (
+    "shortest:256,crop:224,bicubic,rotate",  # DINOv2
+    "shortest:224,crop:224,bicubic,rotate",  # CLIP
+    "shortest:256,crop:224,bilinear,rotate",
+    "shortest:230,crop:224,lanczos",
+    "squash:224x224,bicubic,rotate",
+    "squash:160x320,bilinear",
+    "longest:224,crop:224,bicubic,rotate",
+    "shortest:64,crop:64,box",
+    "none,crop:96x128",
+)
+
+
+def by_pillow(data: bytes, preprocess: Preprocess) -> Any:
+    """The same in Pillow's own words: no decode at reduced scale, whole picture, then the crop."""
+    stored = Image.open(io.BytesIO(data))
+    image = (ImageOps.exif_transpose(stored) if preprocess.rotate else stored).convert("RGB")
+    rows, columns = preprocess.resized(image.height, image.width)
+    resample = Image.Resampling[preprocess.interpolation.upper()]
+    if (columns, rows) != image.size:
+        image = image.resize((columns, rows), resample)
+    height, width = preprocess.canvas
+    top, left = (rows - height) // 2, (columns - width) // 2
+    # Outside of the picture, `crop` is black.
+    return np.asarray(image.crop((left, top, left + width, top + height)))
+
+
+def load(items: Any, preprocess: str, **options: Any) -> tuple[Any, list[Any]]:
+    """All images, and the failures."""
+    arrays, failures = [], []
+    with wallclock.open_images(items, batch=8, preprocess=preprocess, **options) as batches:
+        for batch in batches:
+            arrays += list(batch.images.copy())
+            failures += batch.failures
+    return arrays, failures
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("orientation", [1, 3, 6, 7])
+def test_pixels_are_pillows(geometry: str, orientation: int) -> None:
+    preprocess = Preprocess.parse(geometry)
+    sizes = [(640, 480), (480, 640), (333, 1000), (200, 200), (97, 61), (1601, 1203)]
+    files = [
+        making.oriented(orientation, width=width, height=height, seed=seed, quality=95)
+        for seed, (width, height) in enumerate(sizes)
+    ]
+    arrays, failures = load(files, geometry)
+    assert not failures
+    for array, data in zip(arrays, files, strict=True):
+        expected = by_pillow(data, preprocess)
+        assert array.shape == (*preprocess.canvas, 3)
+        assert psnr_db(array, expected) >= LEAST_DB
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_every_orientation(orientation: int) -> None:
+    data = making.oriented(orientation, width=300, height=200, seed=3, quality=95)
+    for geometry in ("shortest:64,crop:48x64,bicubic,rotate", "squash:40x80,bicubic,rotate"):
+        (array,), _ = load([data], geometry)
+        expected = by_pillow(data, Preprocess.parse(geometry))
+        assert psnr_db(array, expected) >= LEAST_DB
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    width=st.integers(1, 300),
+    height=st.integers(1, 300),
+    crop=st.tuples(st.integers(1, 80), st.integers(1, 80)),
+    edge=st.integers(1, 90),
+    resize=st.sampled_from(["shortest", "longest", "none", "squash"]),
+    orientation=st.integers(1, 8),
+)
+def test_pngs_are_exact_in_pillow(
+    width: int, height: int, crop: tuple[int, int], edge: int, resize: str, orientation: int
+) -> None:
+    """With Pillow's resize nothing is left but rounding: no scale, no other library.
+
+    Of an image that lies on its side, rows are resized before columns.
+    """
+    size = (224, 224) if resize == "none" else (edge, edge)
+    preprocess = Preprocess(resize, size, crop, "bilinear", rotate=True)
+    if max(preprocess.resized(height, width)) > 2000:
+        return
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    data = making.encode(making.picture(width, height, seed=width), "PNG", exif=exif)
+    recipe = FAST.__class__("pil", decoder="pil", resizer="pil", engine="threads", dct_scale="full")
+    (array,), _ = load([data], str(preprocess), recipe=recipe, workers=1)
+    assert np.abs(array.astype(int) - by_pillow(data, preprocess)).max() <= 1
+
+
+def test_several_processes_and_a_canvas_that_is_no_square(tmp_path: Path) -> None:
+    for seed in range(5):
+        (tmp_path / f"{seed}.jpg").write_bytes(making.jpeg(300, 200, seed))
+    one, _ = load(tmp_path, "shortest:64,crop:48x96,bicubic")
+    two, _ = load(tmp_path, "shortest:64,crop:48x96,bicubic", processes=2)
+    np.testing.assert_array_equal(one, two)
+    assert np.array(one).shape == (5, 48, 96, 3)
+
+
+def test_a_border_is_black_in_a_buffer_that_was_used() -> None:
+    wide, tall = making.jpeg(300, 100, 1), making.jpeg(100, 300, 2)
+    arrays, _ = load([wide, tall] * 40, "longest:64,crop:64,bilinear", workers=1)
+    assert (arrays[-2][:20] == 0).all()
+    assert (arrays[-1][:, :20] == 0).all()
+
+
+@pytest.mark.skipif(not PHOTOS.is_dir(), reason=f"no folder {PHOTOS.name} of real photos")
+@pytest.mark.parametrize(
+    "geometry", ["shortest:256,crop:224,bicubic", "shortest:224,crop:224,bicubic"]
+)
+def test_photos_pass_the_gate(geometry: str) -> None:
+    paths = sorted(PHOTOS.glob("*.jp*g"))[::9]
+    arrays, failures = load(paths, geometry)
+    assert not failures
+    for array, path in zip(arrays, paths, strict=True):
+        expected = by_pillow(path.read_bytes(), Preprocess.parse(geometry))
+        assert psnr_db(array, expected) >= LEAST_DB, path.name
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"preprocess": "shortest:256,crop:224", "size": 256}, "leave out size"),
+        ({"preprocess": "shortest:256,crop:224", "augment": True}, "augmentation"),
+        ({"preprocess": "shortest"}, "add crop"),
+    ],
+)
+def test_mistakes_are_one_line(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        wallclock.open_images([making.jpeg()], **options)

@@ -1,0 +1,245 @@
+"""A model's own image processor as a `Preprocess`: the same pixels, or one line that refuses."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import transformers as t
+from PIL import Image
+
+from tests.families import FAMILIES
+from tests.making import picture
+from wallclock.errors import UserError
+from wallclock.preprocess import Preprocess
+from wallclock.processor import Processor, read_processor
+from wallclock.recipe import IMAGENET, ModelSpec
+
+#: Of pictures: landscape, portrait, square, tiny.
+SIZES = {"landscape": (133, 70), "portrait": (71, 210), "square": (64, 64), "tiny": (5, 3)}
+FILTERS = {name: filter_ for filter_ in Image.Resampling if (name := filter_.name.lower())}
+SIDES = {"height": 32, "width": 32}
+CROP: dict[str, Any] = {"do_center_crop": True, "crop_size": SIDES}
+
+
+def model_of(folder: Path) -> ModelSpec:
+    return ModelSpec("any", "pretrained", path=str(folder))
+
+
+def executed(processor: Processor, image: Image.Image) -> npt.NDArray[np.float64]:
+    """What a processor says, done by plain Pillow: normalized (3, h, w)."""
+    steps = processor.preprocess
+    place = steps.place(image.height, image.width)
+    height, width = place.resized
+    resized = image.resize((width, height), FILTERS[steps.interpolation])
+    canvas = np.zeros((*steps.canvas, 3))
+    (top, left), (rows, columns), (down, right) = place.start, place.window, place.offset
+    window = np.asarray(resized)[top : top + rows, left : left + columns]
+    canvas[down : down + rows, right : right + columns] = window
+    mean, std = np.array(processor.mean), np.array(processor.std)
+    normalized: npt.NDArray[np.float64] = (canvas / 255 - mean) / std
+    return normalized.transpose(2, 0, 1)
+
+
+def check_same(folder: Path) -> None:
+    """The processor's own pixels, of pictures of all sizes."""
+    processor = read_processor(model_of(folder))
+    automatic: Any = t.AutoImageProcessor  # untyped
+    own = automatic.from_pretrained(folder, backend="pil")
+    for width, height in SIZES.values():
+        image = Image.fromarray(picture(width, height, seed=3))
+        expected = own(images=image, return_tensors="np")["pixel_values"][0]
+        pixels = executed(processor, image)
+        assert pixels.shape == expected.shape == (3, *processor.preprocess.canvas)
+        assert np.abs(pixels - expected).max() <= 2 / 255 / min(processor.std)
+
+
+@pytest.mark.parametrize("family", sorted({*FAMILIES} - {"dinov3"}))
+def test_same_pixels(family: str, tmp_path: Path) -> None:
+    FAMILIES[family](tmp_path)
+    check_same(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "processor",
+    [
+        lambda: t.ConvNextImageProcessorPil(size={"shortest_edge": 384}, **CROP),
+        lambda: t.ConvNextImageProcessorPil(size={"shortest_edge": 33}, crop_pct=0.9),
+        lambda: t.PoolFormerImageProcessorPil(size={"shortest_edge": 33}, crop_size=SIDES),
+        lambda: t.PoolFormerImageProcessorPil(size=SIDES, crop_size=SIDES),
+        lambda: t.LevitImageProcessorPil(size={"shortest_edge": 33}, crop_size=SIDES),
+        lambda: t.LevitImageProcessorPil(size={"height": 40, "width": 50}, crop_size=SIDES),
+        lambda: t.SegformerImageProcessorPil(size=SIDES, do_center_crop=True, crop_size=SIDES),
+        lambda: t.DeiTImageProcessorPil(size={"height": 36, "width": 40}, crop_size=SIDES),
+        lambda: t.MobileNetV1ImageProcessorPil(size={"shortest_edge": 36}, crop_size=SIDES),
+        lambda: t.ChameleonImageProcessorPil(size={"shortest_edge": 32}, crop_size=SIDES),
+        lambda: t.ViTImageProcessorPil(size=SIDES, do_rescale=False, image_mean=9.0, image_std=7.0),
+        lambda: t.ViTImageProcessorPil(size=SIDES, do_normalize=False),
+        lambda: t.ViTImageProcessorPil(size=SIDES, do_normalize=False, do_rescale=False),
+        lambda: t.CLIPImageProcessorPil(do_resize=False, crop_size={"height": 20, "width": 32}),
+        lambda: t.EfficientNetImageProcessorPil(size=SIDES, do_normalize=False),
+        lambda: t.EfficientNetImageProcessorPil(
+            size=SIDES, rescale_offset=True, image_std=[0.5, 0.4, 0.3]
+        ),
+    ],
+)
+def test_same_pixels_of_other_settings(processor: Callable[[], Any], tmp_path: Path) -> None:
+    t.ViTConfig().save_pretrained(tmp_path)
+    processor().save_pretrained(tmp_path)
+    check_same(tmp_path)
+
+
+@pytest.mark.parametrize("resample", range(5))
+def test_filters(resample: int, tmp_path: Path) -> None:
+    t.ViTConfig().save_pretrained(tmp_path)
+    t.ViTImageProcessorPil(size=SIDES, resample=resample).save_pretrained(tmp_path)
+    check_same(tmp_path)
+
+
+def write(folder: Path, values: dict[str, Any], model_type: str = "vit") -> ModelSpec:
+    """A folder with a file of a processor as it stands on the hub."""
+    (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
+    (folder / "preprocessor_config.json").write_text(json.dumps(values))
+    return model_of(folder)
+
+
+OLD = {"do_normalize": True, "do_resize": True, "resample": 2, "size": 30}
+
+
+@pytest.mark.parametrize(
+    ("values", "model_type", "text"),
+    [
+        (OLD, "vit", "squash:30x30,bilinear,rotate"),
+        (OLD | {"feature_extractor_type": "ViTFeatureExtractor"}, "", "squash:30x30,bilinear"),
+        (
+            {"feature_extractor_type": "ConvNextFeatureExtractor", "size": 28, "crop_pct": 0.875},
+            "resnet",
+            "shortest:32,crop:28x28,bicubic,rotate",
+        ),
+        (
+            {"feature_extractor_type": "CLIPFeatureExtractor", "size": 30, "crop_size": 28},
+            "clip",
+            "shortest:30,crop:28x28,bicubic,rotate",
+        ),
+        (
+            {"image_processor_type": "CLIPImageProcessorFast", "crop_size": 28, "size": SIDES},
+            "clip",
+            "squash:32x32,crop:28x28,bicubic,rotate",
+        ),
+    ],
+)
+def test_old_files(values: dict[str, Any], model_type: str, text: str, tmp_path: Path) -> None:
+    """Sizes of one number, and the names of feature extractors."""
+    model = write(tmp_path, values, model_type or "vit")
+    assert str(read_processor(model).preprocess).startswith(text)
+
+
+def test_dinov3(tmp_path: Path) -> None:
+    """Its class needs torchvision: its file is taken at its word."""
+    FAMILIES["dinov3"](tmp_path)
+    processor = read_processor(model_of(tmp_path))
+    assert str(processor.preprocess) == "squash:32x32,bilinear,rotate"
+    np.testing.assert_allclose((processor.mean, processor.std), IMAGENET, rtol=1e-12)
+    path = tmp_path / "preprocessor_config.json"
+    values = json.loads(path.read_text())
+    del values["image_mean"]
+    path.write_text(json.dumps(values))
+    with pytest.raises(UserError, match=r"DINOv3ViTImageProcessor.* has no image_mean"):
+        read_processor(model_of(tmp_path))
+
+
+def test_part_of_a_whole_processor(tmp_path: Path) -> None:
+    """transformers reads processor_config.json first."""
+    FAMILIES["clip"](tmp_path)
+    own = {"image_processor_type": "ViTImageProcessor", "size": {"height": 20, "width": 24}}
+    (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": own}))
+    assert read_processor(model_of(tmp_path)).preprocess.size == (20, 24)
+    check_same(tmp_path)
+
+
+def test_random_weights_have_dinov2s() -> None:
+    processor = read_processor(ModelSpec("dinov2-small", "random"))
+    assert str(processor.preprocess) == "shortest:256,crop:224x224,bicubic,rotate"
+    assert (processor.mean, processor.std) == IMAGENET
+
+
+TIMM = {"input_size": [3, 224, 224], "mean": [0.5] * 3, "std": [0.25] * 3}
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "shortest:256,crop:224x224,bicubic,rotate"),
+        ({"crop_pct": 0.95, "interpolation": "bilinear"}, "shortest:235,crop:224x224,bilinear"),
+        ({"crop_pct": 1.0, "crop_mode": "squash"}, "squash:224x224,bicubic,rotate"),
+        ({"crop_pct": 0.9, "crop_mode": "squash"}, "squash:248x248,crop:224x224,bicubic"),
+        ({"crop_mode": "border"}, "has crop_mode=border"),
+        ({"interpolation": "random"}, "interpolation=random"),
+        ({"input_size": [1, 28, 28]}, "takes 1 channels"),
+        ({"input_size": [3, 28, 32]}, "28x32 px"),
+    ],
+)
+def test_timm(changes: dict[str, Any], text: str, tmp_path: Path) -> None:
+    config = {"architecture": "resnet18", "pretrained_cfg": {**TIMM, **changes}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    if text.startswith(("shortest", "squash")):
+        processor = read_processor(model_of(tmp_path))
+        assert str(processor.preprocess).startswith(text)
+        assert (processor.mean, processor.std) == ((0.5,) * 3, (0.25,) * 3)
+    else:
+        assert text in refusal(model_of(tmp_path))
+
+
+def refusal(model: ModelSpec) -> str:
+    with pytest.raises(UserError) as caught:
+        read_processor(model)
+    line = str(caught.value)
+    assert "\n" not in line
+    assert "type preprocess=squash" in line
+    return line
+
+
+CLIP = {"image_processor_type": "CLIPImageProcessor"}
+VIT = {"image_processor_type": "ViTImageProcessor"}
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({**CLIP, "auto_map": {"AutoImageProcessor": "own.Own"}}, "code of its own"),
+        ({"image_processor_type": "NoSuchImageProcessor"}, "NoSuchImageProcessor"),
+        ({"image_processor_type": "Siglip2ImageProcessor"}, "Siglip2ImageProcessor"),
+        ({"image_processor_type": "MobileViTImageProcessor"}, "MobileViTImageProcessor"),
+        ({"image_processor_type": "DetrImageProcessor"}, "DetrImageProcessor"),
+        ({"image_processor_type": "PerceiverImageProcessor"}, "PerceiverImageProcessor"),
+        ({**VIT, "do_pad": True}, "do_pad"),
+        ({**CLIP, "size": {"shortest_edge": 30, "longest_edge": 60}}, "both the shortest"),
+        ({**CLIP, "do_center_crop": False}, "does not crop"),
+        ({**VIT, "do_resize": False}, "neither resizes nor crops"),
+        ({**VIT, "resample": 5}, "resample=5"),
+        ({**VIT, "size": {"longest_edge": 64}}, "longest_edge"),
+        ({**VIT, "image_std": [0.0, 1.0, 1.0]}, "image_std"),
+        ({**VIT, "image_mean": [0.5]}, "three channels"),
+        ({**VIT, "rescale_factor": -1.0}, "rescale_factor"),
+    ],
+)
+def test_refused_in_one_line(values: dict[str, Any], words: str, tmp_path: Path) -> None:
+    assert words in refusal(write(tmp_path, values))
+
+
+def test_no_processor(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "vit"}')
+    assert "there is no preprocessor_config.json" in refusal(model_of(tmp_path))
+    assert "has no image processor" in refusal(ModelSpec("null", "none"))
+
+
+def test_text_names_the_steps(tmp_path: Path) -> None:
+    """The text is what a recipe holds."""
+    FAMILIES["dinov2"](tmp_path)
+    steps = read_processor(model_of(tmp_path)).preprocess
+    assert Preprocess.parse(str(steps)) == steps
+    assert replace(steps, rotate=False) != steps
