@@ -66,7 +66,7 @@ def _calibrate(network: Any) -> None:
     if not layers:
         return
     for layer in layers:
-        layer.momentum = None  # type: ignore[assignment]
+        layer.momentum = None
         layer.train()
     tower = getattr(network, "vision_model", network)
     coarse = torch.randn(16, 3, 14, 14)
@@ -182,8 +182,8 @@ def _efficientnet(folder: Path) -> None:
 
 
 def _bit(folder: Path) -> None:
-    blocks = {"hidden_sizes": [64, 96, 128, 160], "depths": [1, 1, 1, 1]}
-    config = t.BitConfig(embedding_size=32, num_groups=8, **blocks)
+    sizes = [64, 96, 128, 160]
+    config = t.BitConfig(embedding_size=32, num_groups=8, hidden_sizes=sizes, depths=[1, 1, 1, 1])
     side = {"height": 448, "width": 448}
     processor = t.BitImageProcessorPil(size={"shortest_edge": 448}, crop_size=side)
     _save(folder, config, t.BitModel, processor)

@@ -138,7 +138,7 @@ class TestSettings:
             ("clip", "projection", 20),
             ("clip-vision", "projection", 20),
             ("siglip", "projection", 24),
-            ("align", "projection", 16),
+            ("align", "projection", 64),
             ("vit", "tower", 24),
             ("swin", "tower", 16),
         ],

@@ -142,7 +142,7 @@ def test_dinov3(tmp_path: Path) -> None:
     """Its class needs torchvision: its file is taken at its word."""
     FAMILIES["dinov3"](tmp_path)
     processor = read_processor(model_of(tmp_path))
-    assert str(processor.preprocess) == "squash:32x32,bilinear,rotate"
+    assert str(processor.preprocess) == "squash:224x224,bilinear,rotate"
     np.testing.assert_allclose((processor.mean, processor.std), IMAGENET, rtol=1e-12)
     path = tmp_path / "preprocessor_config.json"
     values = json.loads(path.read_text())
