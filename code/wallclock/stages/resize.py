@@ -179,14 +179,26 @@ class _Torch(Resizer):
         height, width = extent(pixels.shape[:2], full) if full else pixels.shape[:2]
         # The function has no offset: what lies above and left of the window is made, too.
         (top, left), (rows, columns) = placement.start, placement.window
-        size = top + rows, left + columns
+        size = (
+            _never_skipped(top + rows, pixels.shape[0], placement.resized[0]),
+            _never_skipped(left + columns, pixels.shape[1], placement.resized[1]),
+        )
         n = size[0] * size[1] * 3
         if self._scratch.size < n:
             self._scratch = np.empty(n, np.uint8)
         whole = self._scratch[:n].reshape(*size, 3)
         scales = placement.resized[0] / height, placement.resized[1] / width
         self._function(view, size, False, *scales, out=self.as_destination(whole))
-        return whole[top:, left:]
+        return whole[top : top + rows, left : left + columns]
+
+
+def _never_skipped(made: int, stored: int, resized: int) -> int:
+    """The rows (or columns) to make, one more where torch would leave them as they are.
+
+    It does where as many are asked for as there are, whatever the scale
+    (aten/src/ATen/native/cpu/UpSampleKernel.cpp, `need_horizontal`).
+    """
+    return made + 1 if made == stored != resized else made
 
 
 RESIZERS: dict[str, type[Resizer]] = {"pil": _Pillow, "opencv": _OpenCV, "torch": _Torch}

@@ -61,7 +61,8 @@ def load(items: Any, preprocess: str, **options: Any) -> tuple[Any, list[Any]]:
 @pytest.mark.parametrize("orientation", [1, 3, 6, 7])
 def test_pixels_are_pillows(geometry: str, orientation: int) -> None:
     preprocess = Preprocess.parse(geometry)
-    sizes = [(640, 480), (480, 640), (333, 1000), (200, 200), (97, 61), (1601, 1203)]
+    # Of 256 × 227 the crop is made of as many columns as there are.
+    sizes = [(640, 480), (480, 640), (333, 1000), (200, 200), (97, 61), (1601, 1203), (256, 227)]
     files = [
         making.oriented(orientation, width=width, height=height, seed=seed, quality=95)
         for seed, (width, height) in enumerate(sizes)
@@ -109,6 +110,33 @@ def test_pngs_are_exact_in_pillow(
     recipe = FAST.__class__("pil", decoder="pil", resizer="pil", engine="threads", dct_scale="full")
     (array,), _ = load([data], str(preprocess), recipe=recipe, workers=1)
     assert np.abs(array.astype(int) - by_pillow(data, preprocess)).max() <= 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    width=st.integers(20, 300),
+    height=st.integers(20, 300),
+    edge=st.integers(20, 90),
+    crop=st.integers(10, 20),
+)
+def test_torch_is_near_pillow_at_any_size(width: int, height: int, edge: int, crop: int) -> None:
+    preprocess = Preprocess("shortest", (edge, edge), (crop, crop), "bicubic")
+    data = making.encode(making.picture(width, height, seed=width), "PNG")
+    (array,), _ = load([data], str(preprocess), workers=1)
+    assert psnr_db(array, by_pillow(data, preprocess)) >= LEAST_DB
+
+
+@pytest.mark.parametrize("width", range(40, 60))
+def test_torch_leaves_no_axis_as_it_is(width: int) -> None:
+    """Where it is asked for as many columns as there are, it would not resize them."""
+    height = width - 8
+    data = making.encode(making.picture(width, height, seed=1), "PNG")
+    for edge in range(height + 1, height + 12):
+        resized = width * edge // height
+        crop = max(1, 2 * width - resized)
+        preprocess = Preprocess("shortest", (edge, edge), (crop, crop), "bicubic")
+        (array,), _ = load([data], str(preprocess), workers=1)
+        assert psnr_db(array, by_pillow(data, preprocess)) >= LEAST_DB
 
 
 def test_several_processes_and_a_canvas_that_is_no_square(tmp_path: Path) -> None:
