@@ -1,9 +1,10 @@
 """What a model's own geometry costs beside squashing: data/preprocess.csv, with its provenance.
 
 The loader in this process, threads as `open_images` has them, files in the page cache. In each
-round every geometry takes one pass over the images, in turn and backwards in turn. A row is a geometry on
-one set of images: images per second (median of the rounds), their ratio to `squash` in the same
-round (median, least, greatest), and PSNR against Pillow decoding in full and doing the same steps.
+round every geometry takes one pass over the images, in turn and backwards in turn. A row is a
+geometry on one set of images: images per second (median of the rounds), their ratio to `squash` in
+the same round (median, least, greatest), and PSNR against Pillow decoding in full and doing the
+same steps.
 
     python -m benchmarks.preprocess [--folder DIR] [--n N] [--rounds N] [--seconds S]
 """
