@@ -37,20 +37,25 @@ TABLES: Mapping[str, tuple[str, Mapping[str, str]]] = {
 
 
 def table_of(name: str) -> str:
-    """The table as Markdown, numbers to four digits."""
+    """The table as Markdown; cosines to five decimals, other numbers to four digits."""
     reference, columns = TABLES[name]
     (path,) = (ROOT / "data" / "reference" / reference).glob("*.csv")
     with path.open(encoding="utf-8", newline="") as file:
-        rows = [[_cell(row[column]) for column in columns.values()] for row in csv.DictReader(file)]
+        rows = [
+            [_cell(column, row[column]) for column in columns.values()]
+            for row in csv.DictReader(file)
+        ]
     lines = [[*columns], ["---"] * len(columns), *rows]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-def _cell(text: str) -> str:
+def _cell(column: str, text: str) -> str:
     try:
         number = float(text)
     except ValueError:
         return text
+    if column in ("cosine_min", "centered_median"):
+        return f"{number:.5f}"
     return f"{number:.0f}" if number >= 1000 else f"{number:.4g}" if number < 2 else f"{number:.1f}"
 
 
