@@ -330,7 +330,8 @@ def test_verify(run: Run, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 def test_verify_a_network(dtype: str, run: Run, tmp_path: Path) -> None:
-    run(model="facebook/dinov2-small", recipe="fast", dtype=dtype, device="cpu")
+    random = {"model": "facebook/dinov2-small", "weights": "random"}
+    run(**random, recipe="fast", dtype=dtype, device="cpu")
     verdict = verify(tmp_path / "out", n=20)
     assert (verdict.compared, verdict.faults) == (20, ())
 
