@@ -19,6 +19,7 @@ from wallclock.job.dataset import Dataset
 from wallclock.job.index import Places, by_part
 from wallclock.job.listing import Items, Member, members
 from wallclock.job.shard import Shard
+from wallclock.orientation import UPRIGHT, orient
 from wallclock.stages.pixels import PixelArray
 from wallclock.stages.resize import THUMBNAIL_PX, channels_first, is_worth_a_thumbnail
 
@@ -39,6 +40,9 @@ def _make(data: bytes, info: ImageInfo, pixels: PixelArray) -> bytes:
 
     is_writeable = isinstance(pixels, np.ndarray) and pixels.flags.writeable
     image = pixels if is_writeable else np.array(pixels)  # torch warns of what is read-only
+    if info.orientation != UPRIGHT:
+        # The copy has no EXIF; of a job that takes images as they are stored, neither is it turned.
+        image = np.ascontiguousarray(orient(image, info.orientation))
     scale = THUMBNAIL_PX / min(image.shape[:2])
     height, width = (round(side * scale) for side in image.shape[:2])
     small = np.empty((height, width, 3), np.uint8)
