@@ -69,7 +69,7 @@ def _row(name: str, model: Path, paths: Sequence[Path], work: Path) -> dict[str,
     stored = _by_id(work / "out")
     reference = Reference(resolved.model, resolved.recipe.preprocess, is_auto=True)
     ours = np.array([stored[str(path)] for path in paths])
-    theirs = np.array([reference.vector(path.read_bytes()) for path in paths])
+    theirs = np.array([reference.vector(reference.open(path.read_bytes())) for path in paths])
     cosines, mean = cosine(ours, theirs), theirs.mean(axis=0)
     centered = cosine(ours - mean, theirs - mean)
     held = cosines.min() >= LEAST and np.median(centered) >= CENTERED

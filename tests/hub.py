@@ -19,14 +19,9 @@ def hang_up() -> Iterator[tuple[str, list[str]]]:
         def handle(self) -> None:
             requests.append(self.request.recv(4096).decode().partition("\r\n")[0])
 
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), HangUp) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}", requests
-        finally:
-            server.shutdown()
-            thread.join()
+    silent = socketserver.ThreadingTCPServer(("127.0.0.1", 0), HangUp)
+    with silent as server, _running(server) as address:
+        yield address, requests
 
 
 @contextmanager
@@ -71,12 +66,17 @@ def serve(files: Mapping[str, Path], commit: str = "") -> Iterator[tuple[str, li
         def log_message(self, *_: object) -> None:
             """Nothing on the terminal."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server, _running(server) as address:
+        yield address, requests
+
+
+@contextmanager
+def _running(server: socketserver.TCPServer) -> Iterator[str]:
+    """Serve in a thread while the block runs; yield the address."""
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", requests
+        yield f"http://127.0.0.1:{server.server_address[1]}"
     finally:
         server.shutdown()
-        server.server_close()
         thread.join()

@@ -70,7 +70,7 @@ class Image(Protocol):
 
     @property
     def orientation(self) -> int:
-        """EXIF orientation, 1 to 8, of the stored pixels; 1 where nobody asked for it."""
+        """EXIF orientation, 1 to 8, of the stored pixels; 1 where it was not asked for."""
 
     @property
     def current_size(self) -> tuple[int, int] | None:

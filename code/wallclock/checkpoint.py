@@ -38,8 +38,21 @@ _WIDTHS = ("hidden_size", "hidden_sizes", "num_features", "embed_dim", "hidden_d
 
 #: Types of models whose `get_image_features` gives one vector that is compared with a text's.
 _CONTRASTIVE = {
-    *("clip", "altclip", "chinese_clip", "metaclip_2", "clipseg", "aimv2", "groupvit", "blip"),
-    *("owlvit", "owlv2", "vision-text-dual-encoder", "siglip", "siglip2", "align", "tipsv2"),
+    "aimv2",
+    "align",
+    "altclip",
+    "blip",
+    "chinese_clip",
+    "clip",
+    "clipseg",
+    "groupvit",
+    "metaclip_2",
+    "owlv2",
+    "owlvit",
+    "siglip",
+    "siglip2",
+    "tipsv2",
+    "vision-text-dual-encoder",
 }
 #: Of them, those whose vector is the tower's own.
 _UNPROJECTED = {"siglip", "siglip2", "align", "tipsv2"}

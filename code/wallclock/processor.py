@@ -25,9 +25,21 @@ _OF_DINOV2 = Preprocess("shortest", (256, 256), (224, 224), "bicubic", rotate=Tr
 _FILTERS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic", 4: "box"}
 #: Methods of `PilBackend` that a class may not have of its own, unless it is in `_BY_NAME`.
 _METHODS = (
-    *("__call__", "preprocess", "_preprocess", "_preprocess_image_like_inputs", "process_image"),
-    *("_prepare_image_like_inputs", "_prepare_images_structure", "fetch_images", "convert_to_rgb"),
-    *("resize", "center_crop", "rescale", "normalize", "pad", "_standardize_kwargs"),
+    "__call__",
+    "preprocess",
+    "_preprocess",
+    "_preprocess_image_like_inputs",
+    "process_image",
+    "_prepare_image_like_inputs",
+    "_prepare_images_structure",
+    "fetch_images",
+    "convert_to_rgb",
+    "resize",
+    "center_crop",
+    "rescale",
+    "normalize",
+    "pad",
+    "_standardize_kwargs",
 )
 #: Classes that need torchvision and do the plain steps: what their files must say of each step.
 _TORCHVISION_ONLY = {

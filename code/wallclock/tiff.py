@@ -1,7 +1,7 @@
 """The tags of a TIFF's first directory, which is also what an EXIF segment holds.
 
-Which entries count, and where reading ends, is as in Pillow: whoever compares pixels compares them
-with Pillow's. Nothing is decoded, and no more memory is taken than the values need.
+Which entries count, and where reading ends, is as in Pillow, with whose pixels ours are
+compared. Nothing is decoded, and no more memory is taken than the values need.
 """
 
 import struct

@@ -299,7 +299,7 @@ def judge(data: bytes) -> int | str:
 
 
 def test_an_installed_heif_plugin_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in for pillow-heif, which registers a plugin of that name."""
+    """A fake pillow-heif, which registers a plugin of that name."""
 
     class Plugin:
         @staticmethod

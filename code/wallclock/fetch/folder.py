@@ -12,8 +12,25 @@ from wallclock.formats import HEAD_BYTES, sniff
 #: A file with such a name is listed even if its content is no image.
 EXTENSIONS = frozenset(
     {
-        *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff"),
-        *(".avif", ".jp2", ".j2k", ".j2c", ".jpc", ".jpx", ".heic", ".heif", ".hif"),
+        ".jpg",
+        ".jpeg",
+        ".jpe",
+        ".jfif",
+        ".png",
+        ".webp",
+        ".gif",
+        ".bmp",
+        ".tif",
+        ".tiff",
+        ".avif",
+        ".jp2",
+        ".j2k",
+        ".j2c",
+        ".jpc",
+        ".jpx",
+        ".heic",
+        ".heif",
+        ".hif",
     }
 )
 

@@ -146,8 +146,12 @@ class Checkpoints:
     def _about(self, number: int, positions: Sequence[int]) -> dict[str, Any]:
         """What must be equal when it is taken up: the job, and the borders of the batches."""
         read = np.asarray(positions, np.int64).tobytes()
-        borders = {"batch_size": self.batch_size, "read": sha256(read).hexdigest()}
-        return {"identity": self.identity, "number": number, **borders}
+        return {
+            "identity": self.identity,
+            "number": number,
+            "batch_size": self.batch_size,
+            "read": sha256(read).hexdigest(),
+        }
 
 
 def take_up(

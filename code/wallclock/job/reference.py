@@ -47,9 +47,12 @@ class Reference:
             self._prepare_by_processor()
         self._embed = _features(model, self._geometry)
 
-    def vector(self, data: bytes) -> npt.NDArray[np.float32]:
-        """The vector (dim,) of an image file. Raises whatever Pillow raises about it."""
-        image = _open(data, rotate=self._geometry.rotate)
+    def open(self, data: bytes) -> Any:
+        """An image file as Pillow's RGB image, upright. Raises whatever Pillow raises about it."""
+        return _open(data, rotate=self._geometry.rotate)
+
+    def vector(self, image: Any) -> npt.NDArray[np.float32]:
+        """The vector (dim,) of an image that `open` returned."""
         vector = np.asarray(self._embed(self._prepare(image)), np.float32).reshape(-1)
         if self._model.normalize:
             vector = vector / (np.linalg.norm(vector) or 1.0)

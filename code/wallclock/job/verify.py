@@ -34,6 +34,8 @@ from wallclock.summary import cosine, misplaced, unit_length
 
 #: Precision → the least cosine of the median vector, and of any; and of the median, centered.
 LIMITS = {"fp32": (0.99, 0.9, 0.97), "fp16": (0.99, 0.9, 0.97), "bf16": (0.98, 0.85, 0.9)}
+#: What reading an image, and Pillow, may raise about it.
+_REFUSALS = (ImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError)
 #: Vectors of which a mean says something.
 _LEAST_CENTERED = 16
 
@@ -159,11 +161,13 @@ def _embedded_again(
     with closing(SourceReader(Limits(), fetches_ahead=False)) as read:
         for position in at:
             source = items[position]
-            with suppress(
-                ImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError
-            ):
+            image = None
+            with suppress(*_REFUSALS):
                 data = read(source)
-                vectors[source.id] = reference.vector(data)
+                image = reference.open(data)
+            # Only an image may be refused: what the model raises is a fault to be seen.
+            if image is not None:
+                vectors[source.id] = reference.vector(image)
                 hashes[source.id] = hashlib.sha256(data).hexdigest()
     return vectors, hashes, reference.source
 

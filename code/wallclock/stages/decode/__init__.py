@@ -22,7 +22,7 @@ transformers' `load_image`, with the exceptions that are named here:
   which makes nearly all of it white. Colours of 16 bits Pillow cuts to the high byte itself.
 - Of an animation the first frame counts, of a TIFF the first page.
 - Refused: a TIFF of floats, of 32-bit, 12-bit or signed integers, or of 16 bits with white as zero,
-  whose range nobody states; a camera's raw file, whose first page is a thumbnail.
+  whose range no tag states; a camera's raw file, whose first page is a thumbnail.
 - Pillow turns a TIFF upright as its EXIF says; here it is turned back. Of HEIC, libheif gives the
   pixels turned as its own boxes say, which leaves no orientation to apply.
 
