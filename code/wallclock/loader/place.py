@@ -1,5 +1,6 @@
 """An image of any size to a fixed canvas: resized, cropped, padded and turned upright."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,14 @@ from wallclock.stages import resize
 from wallclock.stages.decode.decoder import denominator_for
 from wallclock.stages.pixels import PixelArray
 
-#: A sharp filter, and a resize that keeps the aspect ratio, show more of what a scaled decode
-#: loses: with 1.25 the worst of 60 photos had 39.5 dB (`benchmarks.preprocess`).
-LEAST_MARGIN = 1.5
+#: Pixels that a decode at reduced scale leaves along each side, at least, per pixel of the result.
+#: A resize that keeps the aspect ratio shows more of what the scale loses than a squash: with 1.25
+#: the worst of 60 photos had 39.5 dB with bicubic, with 2.0 the worst of 277 had 39.7 dB with
+#: bilinear, with 1.6 38.3 dB with lanczos (`benchmarks.preprocess`).
+_LEAST_MARGINS = {"bilinear": 2.5, "bicubic": 1.5, "lanczos": 2.0}
+#: Filters that take whole stored pixels: only the image in full, upright and resized as a whole,
+#: has the pixels that Pillow has. A window of it had 33 dB, a decode at reduced scale 19 dB.
+_WHOLE_PIXELS = ("nearest", "box")
 
 
 class PlaceImage:
@@ -35,6 +41,7 @@ class PlaceImage:
         self._preprocess, self._canvas = preprocess, preprocess.canvas
         self._resizer = resize.make(name, preprocess.interpolation, self._canvas)
         self._squashes = preprocess.crop is None
+        self._turns_first = preprocess.interpolation in _WHOLE_PIXELS
         #: The name of the resizer, read back.
         self.name = self._resizer.name
         self._place = image_errors("resize", self.name, self._into)
@@ -57,6 +64,9 @@ class PlaceImage:
         row, direct = destination
         stored = image.height, image.width
         orientation = image.orientation if self._preprocess.rotate else 1
+        if self._turns_first and orientation != 1:
+            pixels = np.ascontiguousarray(orient(np.asarray(pixels), orientation))
+            stored, orientation = oriented_size(*stored, orientation), 1
         if self._squashes and orientation == 1:
             self._resizer.resize_into(direct, pixels, stored)
             return
@@ -79,7 +89,9 @@ class ChooseScale:
     """The DCT scale of an image: the smallest that leaves enough pixels for its geometry."""
 
     def __init__(self, preprocess: Preprocess, margin: float) -> None:
-        self._preprocess, self._margin = preprocess, max(margin, LEAST_MARGIN)
+        # Without a margin of its own, a filter needs the image in full.
+        least = _LEAST_MARGINS.get(preprocess.interpolation, math.inf)
+        self._preprocess, self._margin = preprocess, max(margin, least)
 
     def __call__(self, image: Image) -> int:
         """8, 4, 2 or 1."""

@@ -123,6 +123,10 @@ class _Pillow(Resizer):
         # A product may exceed the side in its last bit, which Pillow refuses.
         box = (box[0], box[1], min(box[2], image.width), min(box[3], image.height))
         resample = Image.Resampling[self.interpolation.upper()]
+        if resample in (Image.Resampling.NEAREST, Image.Resampling.BOX):
+            # They take whole pixels, others where a box begins between two.
+            whole = image.resize(placement.resized[::-1], resample, (0, 0, width, height))
+            return np.asarray(whole)[top : top + rows, left : left + columns]
         return np.asarray(image.resize((columns, rows), resample, box))
 
 
@@ -160,7 +164,8 @@ class _Torch(Resizer):
             raise Unavailable(f"resizer=torch: {version} has no {interpolation}; use resizer=pil")
         self._function = function
         self._from_numpy = torch.from_numpy
-        self._scratch = np.empty(0, np.uint8)
+        self._whole = np.empty((0, 0, 3), np.uint8)
+        self._into_whole: Any = None
 
     def as_destination(self, row: PixelArray) -> Any:
         return self._from_numpy(channels_first(row))
@@ -183,13 +188,12 @@ class _Torch(Resizer):
             _never_skipped(top + rows, pixels.shape[0], placement.resized[0]),
             _never_skipped(left + columns, pixels.shape[1], placement.resized[1]),
         )
-        n = size[0] * size[1] * 3
-        if self._scratch.size < n:
-            self._scratch = np.empty(n, np.uint8)
-        whole = self._scratch[:n].reshape(*size, 3)
+        if self._whole.shape[:2] != size:  # kept for the next image, which is often of that size
+            self._whole = np.empty((*size, 3), np.uint8)
+            self._into_whole = self.as_destination(self._whole)
         scales = placement.resized[0] / height, placement.resized[1] / width
-        self._function(view, size, False, *scales, out=self.as_destination(whole))
-        return whole[top : top + rows, left : left + columns]
+        self._function(view, size, False, *scales, out=self._into_whole)
+        return self._whole[top : top + rows, left : left + columns]
 
 
 def _never_skipped(made: int, stored: int, resized: int) -> int:
