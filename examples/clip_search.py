@@ -17,11 +17,11 @@ STD = torch.tensor([0.26862954, 0.26130258, 0.27577711])
 
 
 @torch.inference_mode()
-def embed(items: object, network: CLIPModel) -> tuple[list[str], torch.Tensor]:
+def embed(items: wallclock.ImageSources, network: CLIPModel) -> tuple[list[str], torch.Tensor]:
     """Ids, and vectors of length 1 (n, dim), of all images that can be read."""
     ids, vectors = [], []
     size = network.vision_model.config.image_size
-    with wallclock.open_images(items, size, tensors=True) as batches:  # type: ignore[arg-type]
+    with wallclock.open_images(items, size, output="torch") as batches:
         for batch in batches:
             pooled = network.vision_model(pixel_values=normalize(batch.images, MEAN, STD))[1]
             vectors.append(torch.nn.functional.normalize(network.visual_projection(pooled)))

@@ -17,9 +17,10 @@ def main(folder: str, device: str = "cuda") -> None:
     network = torch.nn.Conv2d(3, 384, 14, 14).to(device)
     mean, std = MEAN.to(device), STD.to(device)
     on_gpu = device == "cuda"
-    with wallclock.open_images(folder, 224, 64, tensors=True, pin=on_gpu) as batches:
+    output = "torch,pin" if on_gpu else "torch"
+    with wallclock.open_images(folder, 224, 64, output=output) as batches:
         for batch in batches:
-            # Not `non_blocking`: the threads overwrite a batch once the next one is requested.
+            # Not `non_blocking`: the memory goes back to the threads once nobody holds the batch.
             pixels = normalize(batch.images.to(device), mean, std)
             print(len(batch.ids), tuple(network(pixels).mean((2, 3)).shape))
 

@@ -40,10 +40,12 @@ def before(paths: Sequence[str], workers: int = 2) -> Iterator[torch.Tensor]:
 def after(paths: Sequence[str], workers: int = 0) -> Iterator[torch.Tensor]:
     """The same batches: threads decode and resize; normalized where the network runs.
 
-    A batch is overwritten once the next one is requested.
+    What is yielded is overwritten once the next one is requested.
     """
     memory = torch.empty(32, 224, 224 * 3)
-    with wallclock.open_images(paths, size=224, batch=32, workers=workers, tensors=True) as batches:
+    with wallclock.open_images(
+        paths, size=224, batch=32, workers=workers, output="torch"
+    ) as batches:
         for batch in batches:
             yield normalize(batch.images, out=memory)
 

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import wallclock
 from examples.replace_dataloader import normalize
+from wallclock import Workers
 from wallclock.stages import augment
 
 
@@ -45,11 +46,11 @@ def before(paths: Sequence[str], workers: int = 2) -> Iterator[torch.Tensor]:
 def after(paths: Sequence[str], workers: int = 2) -> Iterator[torch.Tensor]:
     """The same from processes with a thread each: augmentation is Python for a good part.
 
-    A batch is overwritten once the next one is requested.
+    What is yielded is overwritten once the next one is requested.
     """
     memory = torch.empty(32, 224, 224 * 3)
     with wallclock.open_images(
-        paths, 224, 32, augment=True, workers=workers, processes=max(workers, 1), tensors=True
+        paths, 224, 32, augment=True, output="torch", workers=Workers(workers, max(workers, 1))
     ) as batches:
         for batch in batches:
             yield normalize(batch.images, out=memory)
@@ -63,10 +64,9 @@ def main(folder: str, stop_after: int = 0) -> None:
     )
     optimizer = torch.optim.SGD(network.parameters(), 0.1)
     saved = Path(f"{folder}/checkpoint-{rank}.pt")
-    options: dict[str, Any] = {"shuffle": True, "drop_last": world > 1}
-    options |= {"rank": rank, "world_size": world}
+    options: dict[str, Any] = {"shuffle": True, "drop_last": world > 1, "shard": (rank, world)}
     with wallclock.open_images(
-        folder, 224, 8, epochs=3, augment=True, tensors=True, **options
+        folder, 224, 8, epochs=3, augment=True, output="torch", **options
     ) as batches:
         if saved.exists():
             state = torch.load(saved)

@@ -32,7 +32,7 @@ def after(paths: Sequence[str], processor: Any) -> Iterator[torch.Tensor]:
     mean, std = torch.tensor(processor.image_mean), torch.tensor(processor.image_std)
     size = sides.get("height") or sides["shortest_edge"]
     memory = torch.empty(32, size, size * 3)
-    with wallclock.open_images(paths, size, batch=32, tensors=True) as batches:
+    with wallclock.open_images(paths, size, batch=32, output="torch") as batches:
         for batch in batches:
             yield normalize(batch.images, mean, std, memory)
 

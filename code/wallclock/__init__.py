@@ -15,18 +15,48 @@ if TYPE_CHECKING:
     from wallclock import predict as predict
     from wallclock.clock import StageProfiler as StageProfiler
     from wallclock.job import embed as embed
+    from wallclock.loader.batch import Batch as Batch
+    from wallclock.loader.decoding import decode as decode
+    from wallclock.loader.decoding import loader_for as loader_for
+    from wallclock.loader.images import ImageSources as ImageSources
     from wallclock.loader.images import open_images as open_images
+    from wallclock.loader.iteration import Images as Images
+    from wallclock.loader.output import Output as Output
+    from wallclock.loader.output import Workers as Workers
     from wallclock.preprocess import Preprocess as Preprocess
+    from wallclock.stages.augment import Augment as Augment
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Augment": "wallclock.stages.augment",
+    "Batch": "wallclock.loader.batch",
+    "ImageSources": "wallclock.loader.images",
+    "Images": "wallclock.loader.iteration",
+    "Output": "wallclock.loader.output",
     "Preprocess": "wallclock.preprocess",
     "StageProfiler": "wallclock.clock",
+    "Workers": "wallclock.loader.output",
+    "decode": "wallclock.loader.decoding",
     "embed": "wallclock.job",
+    "loader_for": "wallclock.loader.decoding",
     "open_images": "wallclock.loader.images",
 }
-__all__ = ["Preprocess", "StageProfiler", "embed", "open_images", "predict"]
+__all__ = [
+    "Augment",
+    "Batch",
+    "ImageSources",
+    "Images",
+    "Output",
+    "Preprocess",
+    "StageProfiler",
+    "Workers",
+    "decode",
+    "embed",
+    "loader_for",
+    "open_images",
+    "predict",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@ import os
 import stat
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, BinaryIO
 
@@ -31,11 +31,12 @@ class Source:
     """One image: an id, and where its bytes are.
 
     `where`: a path, a URL (http, https, s3), the bytes themselves, or a binary file, which is read
-    from its start if it can seek.
+    from its start if it can seek. `given`: the item that the user gave.
     """
 
     id: str
     where: str | bytes | BinaryIO
+    given: Any = field(default=None, compare=False, repr=False)
 
     @property
     def remote(self) -> bool:

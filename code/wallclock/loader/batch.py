@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wallclock.check import ImageInfo
+from wallclock.loader.items import label_of
 from wallclock.stages.augment import Augmentation
 
 #: One stretch of work: stage, start in ns, duration in ns.
@@ -44,7 +45,7 @@ class Extras:
 
     Of sources, whose files are inspected when they are loaded: `infos`, what each row's file is;
     `skipped`, positions and files that the `Hook` did not want decoded; `extracted`, by the hook,
-    one for each row.
+    one for each row. `given`: the user's items, where the feed keeps them, one for each row.
     """
 
     marks: Sequence[Marks] = ()
@@ -53,15 +54,18 @@ class Extras:
     infos: Sequence[ImageInfo] = ()
     skipped: Sequence[tuple[int, ImageInfo]] = ()
     extracted: Sequence[Any] = ()
+    given: Sequence[Any] = ()
 
 
 @dataclass
 class Batch:
-    """n images in host memory. `images` is valid until the next batch is requested.
+    """n images in host memory.
 
-    `images`: uint8 (n, h, w, 3), or float32 (n, 3, h, w) where the host normalizes; a numpy array
-    or a torch tensor. `positions`: of the images in what is loaded. `failures` lists the images
-    that were requested and could not be loaded: id, stage, reason.
+    `images`: uint8 (n, h, w, 3), or (n, 3, h, w) where the host normalizes; a numpy array or a
+    torch tensor. Of `open_images` it stays valid as long as anyone holds it; of other loaders until
+    the next batch is requested. `positions`: of the images in what is loaded. `failures` lists the
+    images that were requested and could not be loaded: id, stage, reason. `items`: what the user
+    gave, one for each row.
     """
 
     ids: list[str]
@@ -69,6 +73,12 @@ class Batch:
     images: Any
     failures: list[Failure] = field(default_factory=list)
     extras: Extras = field(default_factory=Extras)
+    items: Sequence[Any] = ()
+
+    @property
+    def labels(self) -> list[Any]:
+        """The label of each row's item; None where it has none."""
+        return [label_of(item) for item in self.items]
 
     def pin_memory(self) -> "Batch":
         """Called by torch's DataLoader under `pin_memory=True`: page-locked, for queued copies."""

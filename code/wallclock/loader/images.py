@@ -1,138 +1,187 @@
 """The threads loader in your own loop: for images that were not listed or validated before."""
 
 import os
-import warnings
-import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, replace
+from typing import Any, Protocol, TypeAlias
 
 from wallclock import machine
 from wallclock.constraints import build
 from wallclock.errors import UserError, check_name
-from wallclock.fetch import folder
-from wallclock.fetch.sources import Source
-from wallclock.formats import KINDS
-from wallclock.loader.batch import Batch
-from wallclock.loader.opener import LoaderOptions, open_loader
-from wallclock.loader.order import Order, OrderedBatches
-from wallclock.loader.processes import ForkedLoader
-from wallclock.loader.threads import ThreadLoader
+from wallclock.loader.items import FolderItems, ListedItems, iterate, undecoded
+from wallclock.loader.iteration import Images, ListedPlan, StreamedPlan
+from wallclock.loader.opener import LoaderOptions
+from wallclock.loader.order import Order
+from wallclock.loader.output import Output, Workers, whole_number
+from wallclock.loader.shards import (
+    BucketItems,
+    Shards,
+    expand,
+    is_parquet,
+    is_tar,
+    read_parquet,
+    read_tar,
+)
+from wallclock.loader.stream import StreamOrder
 from wallclock.preprocess import Preprocess, preprocess_of
-from wallclock.recipe import FAST, Limits, Recipe
+from wallclock.recipe import FAST, Recipe
+from wallclock.stages.augment import Augment
 
 RECIPES = {"fast": FAST}
-#: Where an image is; with or without an id of its own.
-Where: TypeAlias = str | os.PathLike[str] | bytes | BinaryIO
-ImageSources: TypeAlias = str | os.PathLike[str] | Sequence[Where | tuple[str, Where]]
+
+
+class RandomAccess(Protocol):
+    """A length, and items by number."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+#: A folder, a bucket, tars, or anything with items (`loader/items.py`).
+ImageSources: TypeAlias = str | os.PathLike[str] | Iterable[Any] | RandomAccess
+#: Items from which a stream draws the next one, where `shuffle=True` does not say.
+_SHUFFLE_BUFFER = 1000
 
 
 def open_images(
     items: ImageSources,
-    size: int | None = None,
+    size: int | tuple[int, int] | None = None,
     batch: int = 32,
     *,
     preprocess: str | Preprocess = "squash",
-    shuffle: bool = False,
+    output: str | Output = "uint8",
+    augment: bool | Augment = False,
+    shuffle: bool | int = False,
     seed: int = 0,
-    rank: int = 0,
-    world_size: int = 1,
     epochs: int = 1,
-    workers: int = 0,
-    processes: int = 1,
-    recipe: str | Recipe = "fast",
-    augment: bool = False,
+    shard: tuple[int, int] = (0, 1),
     drop_last: bool = False,
-    tensors: bool = False,
-    copy: bool = False,
-    pin: bool = False,
-    limits: Limits | None = None,
-) -> "Images":
-    """Batches of images from a folder or a list, decoded and resized by threads.
+    workers: int | Workers = 0,
+) -> Images:
+    """Batches of images from anything that holds images, decoded and resized by threads.
 
     Args:
-        items: a folder, whose images are found by content, at any depth; or a list of paths, URLs
-            (http, https, s3), bytes, binary files, or pairs of an id and one of these. Without an
-            id, a path or URL is its own, in a folder the path below it; else the position is.
-        size: side of the square images in pixels to which they are squashed; None: 224.
-        batch: images a batch; the last one of an epoch may have fewer.
+        items: a folder or `s3://bucket/prefix`, whose images are listed at any depth; tars as
+            webdataset writes them (`train-{000..127}.tar`; paths, http, s3) or a Parquet table,
+            which are streamed; a list, a dataset of Hugging Face, or any other sequence; any other
+            iterable, which is streamed. An item is a path, a URL, bytes, a binary file, a Pillow
+            image or an array; a pair of an id and one of these, or of one of these and a label; or
+            a dict with `image`, perhaps `id` and `label`. Without an id, a path or URL is its own,
+            in a folder the path below it; else the position is.
+        size: height and width to which images are squashed, or the side of a square; None: 224.
+        batch: images per batch; the last one of an epoch may have fewer.
         preprocess: another geometry, a `Preprocess` or its text: `shortest:256,crop:224,bicubic`;
             it has its own sizes.
-        shuffle: every epoch in another order, which only `seed` and its number determine.
+        output: dtype, framework and memory of the images, an `Output` or its text:
+            `torch,float32`.
+        augment: random resized crop, flip and colour jitter of training images, with the settings
+            of an `Augment`; needs OpenCV.
+        shuffle: every epoch in another order, which only `seed` and its number determine. Of a
+            stream, from a buffer of so many items (True: 1000), and shards in another order.
         seed: of the order, and of the crops and colours of `augment`.
-        rank: this process takes every `world_size`-th image of each epoch, from this one on: ranks
-            share no image and leave none out. One may have an image, and so a batch, more than
-            another; where all need the same number (torch.distributed), set `drop_last`.
         epochs: that one iteration takes; the next iteration goes on with the epoch after.
-        workers: threads; 0 is one a core.
-        processes: among which the threads are divided. For small images, of which threads wait for
-            each other's Python: as many as cores. They are forked when an iteration starts.
-        recipe: `fast`, or a `wallclock.recipe.Recipe`.
-        augment: random resized crop, flip and colour jitter of training images; needs OpenCV.
+        shard: rank and world size: this process takes every `world_size`-th image of each epoch,
+            from the `rank`-th on, or every such tar. Ranks share no image and leave none out. One
+            may have an image, and so a batch, more than another; where all need the same number
+            (torch.distributed), set `drop_last`.
         drop_last: full batches only, as many of every rank.
-        tensors: torch tensors in place of numpy arrays.
-        copy: images that stay valid; else they are overwritten once the next batch is requested.
-        pin: page-locked memory, from which a copy to a GPU is fast.
-        limits: above which an image is not decoded.
+        workers: threads, 0 is one per core; or a `Workers`.
 
     Returns:
         An iterator of `Batch` that is also a context manager, which ends its threads. A batch has
-        `ids`, `positions` in `items`, `images` uint8 (n, height, width, 3), and `failures` (id,
-        stage, reason) of images that cannot be read or are damaged: they have no row.
+        `ids`, `positions`, `images` uint8 (n, height, width, 3) or as `output` says, `items` as
+        given, `labels`, and `failures` (id, stage, reason) of images that cannot be read or are
+        damaged: they have no row. It stays valid as long as anyone holds it.
 
     Raises:
         Unavailable: the recipe needs a library that is not installed.
         UserError: there is no such folder, a setting is out of range, `size` and `preprocess`
-            differ, or processes are to share open files or page-locked memory.
+            differ, or processes are to share open files, a stream or page-locked memory.
     """
-    chosen = RECIPES[check_name(recipe, RECIPES, "recipe")] if isinstance(recipe, str) else recipe
-    geometry = _geometry(preprocess, chosen, size)
-    side = 224 if size is None else size
+    kind = Output.parse(output) if isinstance(output, str) else output
+    crew = workers if isinstance(workers, Workers) else Workers(workers)
+    recipe, side = _recipe(
+        crew, kind, whole_number("batch", batch, 1), bool(augment), preprocess, size
+    )
+    ranks = _ranks(shard)
+    if kind.pin:
+        machine.require_cuda("output=pin")
+    options = LoaderOptions(
+        side,
+        recipe,
+        crew.limits,
+        whole_number("seed", seed, 0),
+        augment=augment if isinstance(augment, Augment) else Augment(),
+        spare=kind.hold,
+        output=kind,
+    )
+    epochs = whole_number("epochs", epochs, 1)
+    listed = _listed(items)
+    if listed is not None:
+        if kind.pin or listed.has_files():
+            _check_processes(crew, "output=pin" if kind.pin else "an open file, with one position,")
+        order = Order(len(listed), batch, bool(shuffle), seed, *ranks, drop_last)
+        return Images(ListedPlan(listed, order, epochs, options, crew.processes), kind)
+    _check_processes(crew, "a stream")
+    n_held = _SHUFFLE_BUFFER if shuffle is True else whole_number("shuffle", int(shuffle), 0)
+    is_sharded = _shard_names(items) is not None
+    stream_order = StreamOrder(batch, n_held, seed, *ranks, drop_last, divided=is_sharded)
+    open_epoch = _epochs_of(items, epochs, bool(shuffle), seed, ranks)
+    return Images(StreamedPlan(open_epoch, stream_order, epochs, options), kind)
+
+
+def _recipe(
+    crew: Workers,
+    output: Output,
+    batch: int,
+    augments: bool,
+    preprocess: str | Preprocess,
+    size: int | tuple[int, int] | None,
+) -> tuple[Recipe, int]:
+    """The recipe with all that was asked for, and the side that `squash` alone means."""
+    recipe = crew.recipe
+    if isinstance(recipe, str):
+        recipe = RECIPES[check_name(recipe, RECIPES, "recipe")]
     changes: dict[str, Any] = {
-        "preprocess": geometry,
         "batch_size": batch,
-        "workers": workers,
-        "device": "cuda" if pin else "cpu",
-        "augment": "cpu" if augment else "none",
-        "normalize_on": "device",
+        "workers": crew.threads,
+        "device": "cuda" if output.pin else "cpu",
+        "augment": "cpu" if augments else "none",
+        "normalize_on": "device" if output.dtype == "uint8" else "host",
         "engine": "threads",
-        "pin_memory": pin,
+        "pin_memory": output.pin,
     }
     # Checked as a configuration's settings are.
-    chosen = build(Recipe, asdict(chosen) | changes, "")
-    counts = {"size": side, "epochs": epochs, "world_size": world_size, "processes": processes}
-    for name, value in counts.items():
-        if value < 1:
-            raise UserError(f"{name}={value}: give a whole number of at least 1")
-    preprocess_of(chosen, side)  # raises here, not at the first batch
-    if not 0 <= rank < world_size:
-        raise UserError(f"rank={rank}: give one from 0 to {world_size - 1}: {world_size=}")
-    if pin:
-        machine.require_cuda("pin=True")
-    sources = _folder(items) if isinstance(items, str | os.PathLike) else _List(list(items))
-    order = Order(len(sources), batch, shuffle, seed, rank, world_size, drop_last)
-    if processes > 1 and (pin or sources.has_files()):
-        what = "pin=True" if pin else "an open file, whose position is shared,"
-        raise UserError(f"processes={processes}: {what} needs processes=1")
-    options = LoaderOptions(side, chosen, limits or Limits(), seed)
-
-    def open_batches(batches: Sequence[Sequence[int]]) -> ForkedLoader | ThreadLoader:
-        return open_loader(sources, batches, options, processes)
-
-    return Images(open_batches, order, epochs, tensors, copy)
+    return geometry_of(build(Recipe, asdict(recipe) | changes, ""), size, preprocess)
 
 
-def _geometry(preprocess: str | Preprocess, recipe: Recipe, size: int | None) -> str:
+def geometry_of(
+    recipe: Recipe, size: int | tuple[int, int] | None, preprocess: str | Preprocess
+) -> tuple[Recipe, int]:
+    """The recipe with this geometry, and the side that `squash` alone means.
+
+    Raises UserError: one of them is not understood, or they differ.
+    """
+    height, width = (224, 224) if size is None else _pair("size", size)
+    text = _geometry(preprocess, recipe, None if size is None else (height, width))
+    recipe = replace(recipe, preprocess=text)
+    preprocess_of(recipe, height)  # raises here, not at the first image
+    return recipe, height
+
+
+def _geometry(preprocess: str | Preprocess, recipe: Recipe, size: tuple[int, int] | None) -> str:
     """The text of the geometry: the argument's, or the recipe's where that is `squash`.
 
     Raises UserError: it is not understood, or `size` says something else.
     """
     text = recipe.preprocess if preprocess == "squash" else str(preprocess)
     if text == "squash":
-        return text
+        if size is None or size[0] == size[1]:
+            return text
+        text = f"squash:{size[0]}x{size[1]},bilinear"
     geometry = Preprocess.parse(text)
-    if size is not None and geometry.canvas != (size, size):
+    if size is not None and geometry.canvas != size:
         height, width = geometry.canvas
         raise UserError(
             f"size={size}, but preprocess={geometry} makes {height} × {width} pixels; leave out "
@@ -141,148 +190,75 @@ def _geometry(preprocess: str | Preprocess, recipe: Recipe, size: int | None) ->
     return str(geometry)
 
 
-class Images:
-    """What `open_images` returns.
-
-    `state_dict` and `load_state_dict` take up an interrupted iteration where it stopped, also in
-    the middle of an epoch, with the same batches that would have followed.
-    """
-
-    def __init__(
-        self,
-        open_batches: Callable[[Sequence[Sequence[int]]], ForkedLoader | ThreadLoader],
-        order: Order,
-        epochs: int,
-        tensors: bool,
-        copy: bool,
-    ) -> None:
-        self._open_batches, self._order = open_batches, order
-        self._a_pass = epochs * order.batches_per_epoch
-        self._tensors, self._copy = tensors, copy
-        self._taken = 0
-        self._loader: ForkedLoader | ThreadLoader | None = None
-        self._exhausted = False
-
-    def __len__(self) -> int:
-        """Batches of one iteration: of all its epochs."""
-        return self._a_pass
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the last batch, from 0."""
-        return max(self._taken - 1, 0) // max(self._order.batches_per_epoch, 1)
-
-    def __enter__(self) -> "Images":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __iter__(self) -> "Images":
-        """Go on: mid-epoch where the last iteration was left there, else with the next epochs."""
-        self._exhausted = False
-        return self
-
-    def __next__(self) -> Batch:
-        """The next batch; starts the threads or processes if none run."""
-        if self._exhausted or not self._a_pass:
-            raise StopIteration
-        try:
-            batch = next(self._loader or self._open())
-        except BaseException as error:
-            self._exhausted = isinstance(error, StopIteration)
-            self.close()
-            raise
-        self._taken += 1
-        if self._copy:
-            batch.images = batch.images.copy()
-        if self._tensors:
-            import torch
-
-            batch.images = torch.from_numpy(batch.images)
-        return batch
-
-    def close(self) -> None:
-        """End threads or processes; the next iteration starts new ones where this one stopped."""
-        if self._loader is not None:
-            loader, self._loader = self._loader, None
-            self._unclosed.detach()
-            if self._process == os.getpid():
-                loader.close()
-
-    def state_dict(self) -> dict[str, Any]:
-        """How far this iteration is: the batches taken, and what determines which they were."""
-        return {"batches": self._taken, "order": self._order.shared()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on behind the last batch of the iteration that `state_dict` describes.
-
-        Raises:
-            UserError: that one was over other images, or in another order.
-        """
-        here = self._order.shared()
-        differing = [name for name in here if state["order"].get(name) != here[name]]
-        if differing:
-            was = ", ".join(f"{name}={state['order'].get(name)}" for name in differing)
-            raise UserError(f"this state is of another iteration: there {was}")
-        self.close()
-        self._taken, self._exhausted = int(state["batches"]), False
-
-    def _open(self) -> ForkedLoader | ThreadLoader:
-        first = self._taken
-        batches = OrderedBatches(self._order, first, first + self._a_pass - first % self._a_pass)
-        self._loader = self._open_batches(batches).__enter__()
-        self._process = os.getpid()
-        self._unclosed = weakref.finalize(self, _abandoned, self._loader, self._process)
-        return self._loader
+def _pair(name: str, value: Any) -> tuple[int, int]:
+    """Height and width, of which one number is both."""
+    sides = value if isinstance(value, tuple | list) else (value, value)
+    if len(sides) != 2:
+        raise UserError(f"{name}={value!r}: give a number, or a height and a width")
+    return whole_number(name, sides[0], 1), whole_number(name, sides[1], 1)
 
 
-def _abandoned(loader: ForkedLoader | ThreadLoader, process: int) -> None:
-    # Not joined: the garbage collector may run in one of the threads.
-    if os.getpid() == process:
-        loader.stop()
-        text = "an iteration over open_images was neither finished nor closed: use `with`"
-        warnings.warn(text, ResourceWarning, stacklevel=2)
+def _ranks(shard: Any) -> tuple[int, int]:
+    if not isinstance(shard, tuple | list) or len(shard) != 2:
+        raise UserError(f"shard={shard!r}: give rank and world size, as in (0, 8)")
+    rank, world_size = whole_number("shard", shard[0], 0), whole_number("shard", shard[1], 1)
+    if rank >= world_size:
+        raise UserError(f"shard={(rank, world_size)}: the rank is 0 to {world_size - 1}")
+    return rank, world_size
 
 
-class _List(Sequence[Source]):
-    """A user's items as sources, made when they are asked for."""
-
-    def __init__(self, items: Sequence[Any], root: str = "") -> None:
-        self._items, self._root = items, root
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def has_files(self) -> bool:
-        """Whether an item is an open file."""
-        return any(hasattr(_pair(item)[1], "read") for item in self._items)
-
-    def __getitem__(self, index: Any) -> Any:
-        item = self._items[index]
-        if self._root:
-            return Source(folder.id_of(item), f"{self._root}/{item}")
-        name, where = _pair(item)
-        where = os.fspath(where) if isinstance(where, os.PathLike) else where
-        if isinstance(where, bytearray | memoryview):
-            where = bytes(where)
-        if not isinstance(where, str | bytes) and not hasattr(where, "read"):
-            kind = type(where).__name__
-            raise UserError(f"item {index} is a {kind}: give a path, a URL, bytes or a file")
-        if name is None:
-            name = where if isinstance(where, str) else f"{index}"
-        return Source(name, where)
+def _check_processes(crew: Workers, what: str) -> None:
+    if crew.processes > 1:
+        raise UserError(f"processes={crew.processes}: {what} needs processes=1")
 
 
-def _pair(item: Any) -> tuple[Any, Any]:
-    return item if isinstance(item, tuple) and len(item) == 2 else (None, item)
+def _listed(items: Any) -> ListedItems | None:
+    """Items with random access; None: they are a stream. Raises UserError."""
+    if _shard_names(items) is not None:
+        return None
+    if isinstance(items, str) and items.startswith("s3://"):
+        return BucketItems(items)
+    if isinstance(items, str | os.PathLike):
+        return FolderItems(items)
+    if isinstance(items, bytes | Mapping):
+        raise UserError(f"a {type(items).__name__} is one item: give a list of them")
+    items = undecoded(items)
+    if not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
+        return None
+    # Of a list, an item is looked up again when its batch is there; elsewhere that may cost.
+    return ListedItems(items, keeps=not isinstance(items, list | tuple))
 
 
-def _folder(path: str | os.PathLike[str]) -> _List:
-    root = Path(path).expanduser()
-    if not root.is_dir():
-        raise UserError(f"{root} is no folder; give one, or a list of paths, URLs, bytes or files")
-    names = sorted(folder.candidates(root), key=os.fsencode)
-    if not names:
-        raise UserError(f"no image under {root}: no {KINDS} file")
-    return _List(names, str(root))
+def _shard_names(items: Any) -> list[str] | None:
+    """The names of tars or Parquet tables, all of one kind; None: the items are something else."""
+    names = [items] if isinstance(items, str | os.PathLike) else items
+    if not isinstance(names, list | tuple) or not names:
+        return None
+    if not (all(map(is_tar, names)) or all(map(is_parquet, names))):
+        return None
+    return [name for item in names for name in expand(os.fspath(item))]
+
+
+def _epochs_of(
+    items: Any, epochs: int, shuffle: bool, seed: int, ranks: tuple[int, int]
+) -> Callable[[int], Iterable[Any]]:
+    """What gives the items of an epoch. Raises UserError: they can be had for one epoch only."""
+    names = _shard_names(items)
+    if names is not None:
+        read = read_tar if is_tar(names[0]) else read_parquet
+        return Shards(names, read, shuffle, seed, *ranks)
+    items = undecoded(items)
+    first: Iterator[Any] = iterate(items)
+    if first is not items:
+        return lambda epoch: iterate(items)
+    if epochs > 1:
+        raise UserError(f"epochs={epochs}: an iterator has one; give what can be iterated again")
+    begun: list[int] = []
+
+    def once(epoch: int) -> Iterable[Any]:
+        if begun:
+            raise UserError("an iterator has one epoch; give what can be iterated again")
+        begun.append(epoch)
+        return iterate(items)
+
+    return once

@@ -5,15 +5,20 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from wallclock.check import ImageInfo, Inspector
 from wallclock.errors import Unavailable, install_hint
 from wallclock.fetch.sources import Source, SourceReader
+from wallclock.loader.output import Output
+from wallclock.loader.prepare import loaded_size
 from wallclock.loader.processes import ForkedLoader
-from wallclock.loader.threads import Feed, ThreadLoader, worker_count
+from wallclock.loader.stream import EPOCH, StreamedBatches
+from wallclock.loader.threads import Feed, ThreadLoader, buffer_shape, worker_count
 from wallclock.machine import set_threads
 from wallclock.preprocess import preprocess_of
 from wallclock.recipe import FAST, Limits, ModelSpec, Recipe
-from wallclock.stages.augment import Augmentation, draw
+from wallclock.stages.augment import Augment, Augmentation, draw
 from wallclock.stages.pixels import PixelArray
 
 #: Sources at most that are looked at before the first is loaded.
@@ -42,8 +47,10 @@ class LoaderOptions:
 
     `size`: side of the square images, in pixels, if the recipe squashes. `recipe`: decoder,
     resizer, and `workers` threads, 0 for one a core. `limits`: above which an image is a failure.
-    `seed`: of the crops and colours of `recipe.augment`. `hashes`: whether the sha256 of each file
-    is noted. `hook`: see `Hook`.
+    `seed`: of the crops and colours of `recipe.augment`, `augment`: their limits. `hashes`: whether
+    the sha256 of each file is noted. `hook`: see `Hook`. `spare`: batches that the consumer may
+    hold beside the latest (`ThreadLoader.take`). `output`: what the images are, where the recipe
+    normalizes on the host.
     """
 
     size: int = 224
@@ -52,22 +59,26 @@ class LoaderOptions:
     seed: int = 0
     hashes: bool = False
     hook: Hook = Hook()
+    augment: Augment = field(default_factory=Augment)
+    spare: int = 0
+    output: Output = field(default_factory=Output)
 
 
 def open_loader(
-    sources: Sequence[Source],
-    batches: Sequence[Sequence[int]],
+    sources: Sequence[Source] | StreamedBatches,
+    batches: Sequence[Sequence[int]] | StreamedBatches,
     options: LoaderOptions,
     processes: int = 1,
 ) -> ThreadLoader | ForkedLoader:
     """Read, inspect, decode and resize these images in threads.
 
     Args:
-        sources: what the positions name; may compute its items, which any thread asks for.
+        sources: what the positions name; may compute its items, which any thread asks for. A
+            stream is both sources and batches.
         batches: positions, in order; past the last source they start over, in the next epoch.
             May compute its items (`order.LazyBatches`); else there is a pass over them first.
         processes: among which the threads are divided; they are forked on entry. A batch then has
-            at most `recipe.batch_size` images.
+            at most `recipe.batch_size` images. A stream is for one process.
 
     Returns:
         A context manager that is an iterator of `Batch`: images uint8 (n, *canvas, 3), valid
@@ -82,17 +93,21 @@ def open_loader(
     if "opencv" in (recipe.decoder, recipe.resizer) or recipe.augment == "cpu":
         _single_threaded_opencv(recipe)
     feed = SourceFeed(sources, options)
-    model = ModelSpec("sources", "none", input_px=options.size)
+    output = options.output
+    model = ModelSpec("sources", "none", input_px=options.size, mean=output.mean, std=output.std)
+    dtype = output.storage if recipe.normalize_on == "host" else np.uint8
 
-    def open_threads(batches: Sequence[Sequence[int]], workers: int, **shared: Any) -> ThreadLoader:
+    def open_threads(batches: Any, workers: int, **shared: Any) -> ThreadLoader:
+        shared = {"spare": options.spare, "dtype": dtype} | shared
         with _outside_inference_mode(recipe):
             return ThreadLoader(feed, replace(recipe, workers=workers), model, batches, **shared)
 
-    if processes == 1:
+    if processes == 1 or not isinstance(batches, Sequence):
         return open_threads(batches, recipe.workers)
-    shape = recipe.batch_size, *preprocess_of(recipe, options.size).canvas, 3
+    shape = buffer_shape(recipe, loaded_size(recipe, model), recipe.batch_size)
     threads = max(worker_count(recipe), processes)
-    return ForkedLoader(open_threads, batches, shape, processes, threads)
+    spare = options.spare
+    return ForkedLoader(open_threads, batches, shape, processes, threads, dtype=dtype, spare=spare)
 
 
 class SourceFeed(Feed):
@@ -100,17 +115,22 @@ class SourceFeed(Feed):
 
     inspects = True
 
-    def __init__(self, sources: Sequence[Source], options: LoaderOptions) -> None:
-        n = len(sources)
-        # Announcing images costs 5 % of a thumbnail's time, and brings nothing without a network.
-        remote = any(sources[at].remote for at in range(0, n, -(-n // _SAMPLED) or 1))
+    def __init__(self, sources: Sequence[Source] | StreamedBatches, options: LoaderOptions) -> None:
+        if isinstance(sources, StreamedBatches):
+            # What comes, is not known: announcing images costs 5 % of a thumbnail's time.
+            n, remote, self.item_at = EPOCH, True, sources.item  # type: ignore[method-assign]
+            self.keeps = True
+        else:
+            n = len(sources)
+            remote = any(sources[at].remote for at in range(0, n, -(-n // _SAMPLED) or 1))
+            self._sources = sources
+            self.keeps = getattr(sources, "keeps", False)
         super().__init__(SourceReader(options.limits, fetches_ahead=remote), n)
-        self._sources = sources
         self.extract = options.hook.extract
         self._inspector = Inspector(
             options.limits,
             options.recipe.decoder,
-            draw=_draws(n, options.seed) if options.recipe.augment != "none" else None,
+            draw=_draws(n, options) if options.recipe.augment != "none" else None,
             skip=options.hook.skip,
             hashes=options.hashes,
             rotate=preprocess_of(options.recipe, options.size).rotate,
@@ -125,10 +145,10 @@ class SourceFeed(Feed):
         return self._inspector(position, item.id, data)
 
 
-def _draws(n: int, seed: int) -> Callable[[int, int, int], Augmentation]:
+def _draws(n: int, options: LoaderOptions) -> Callable[[int, int, int], Augmentation]:
     def draw_at(width: int, height: int, position: int) -> Augmentation:
         epoch, index = divmod(position, n)
-        return draw(width, height, seed, epoch, index)
+        return draw(width, height, options.seed, epoch, index, options.augment)
 
     return draw_at
 

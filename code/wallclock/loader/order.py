@@ -7,7 +7,7 @@ image they start over, in the next epoch: of n images, those of epoch e are at e
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -36,11 +36,52 @@ class LazyBatches(Sequence[Sequence[int]]):
         return self.batch(index)
 
 
-def largest_batch(batches: Sequence[Sequence[int]]) -> int:
+class BatchSource(Protocol):
+    """Batches in order, where how many there are may not be known: what the ring opens.
+
+    `batch_size`: the most images of a batch.
+    """
+
+    batch_size: int
+
+    def __next__(self) -> Sequence[int]:
+        """The positions of the next batch; waits for it. Raises StopIteration."""
+
+    def ready(self) -> bool:
+        """Whether the next batch, or the end, is there without waiting."""
+
+    def taken(self) -> None:
+        """The consumer has taken the oldest batch that it had not."""
+
+
+class ListedBatches(BatchSource):
+    """Batches that are all known."""
+
+    def __init__(self, batches: Sequence[Sequence[int]]) -> None:
+        self._batches = batches
+        self._opened = 0
+        self.batch_size = largest_batch(batches)
+
+    def __next__(self) -> Sequence[int]:
+        """See `BatchSource`."""
+        if self._opened == len(self._batches):
+            raise StopIteration
+        self._opened += 1
+        return self._batches[self._opened - 1]
+
+    def ready(self) -> bool:
+        """Always."""
+        return True
+
+    def taken(self) -> None:
+        """Nothing waits for it."""
+
+
+def largest_batch(batches: Sequence[Sequence[int]] | BatchSource) -> int:
     """The most images of a batch; 1 where there is no batch."""
-    if isinstance(batches, LazyBatches):
-        return batches.batch_size
-    return max(map(len, batches), default=1)
+    if isinstance(batches, Sequence) and not isinstance(batches, LazyBatches):
+        return max(map(len, batches), default=1)
+    return batches.batch_size
 
 
 class EveryNth(LazyBatches):

@@ -106,7 +106,10 @@ def in_place_stages(recipe: Recipe, model: ModelSpec, reader: Reader) -> InPlace
             drawn = augmentation_of(image) if crops else None
             resize_row(image, augment.crop(pixels, drawn) if drawn else pixels, destination)
             finished = augment.finish(scratch, drawn) if drawn else scratch
-            row[...] = to_float_chw(finished) if on_host else finished
+            if on_host:
+                normalize.store(to_float_chw(finished), row)
+            else:
+                row[...] = finished
 
         as_destination, fill_row = _unchanged, resize_and_finish
     stages = InPlaceStages(
@@ -162,7 +165,7 @@ class DecodeImage:
         self._choose_scale: Callable[[Image], int] = self._scale
         if recipe.preprocess != "squash":
             self._choose_scale = ChooseScale(preprocess_of(recipe, px), recipe.dct_margin)
-        self._progressive = recipe.progressive
+        self._cuts = recipe.progressive == "exact"
         #: The name of the decoder, read back.
         self.decoder = decode.name_of(self._decode)
 
@@ -173,8 +176,8 @@ class DecodeImage:
         if self._scaling is None:
             return self._decode(data)
         scale = self._choose_scale(image)
-        if self._progressive != "full" and image.process == "progressive":
-            data = scans.cut(data, scale, self._progressive)
+        if self._cuts and image.process == "progressive":
+            data = scans.cut(data, scale)
         return self._decode(data, scale, image.current_size)
 
     def _scale(self, image: Image) -> int:

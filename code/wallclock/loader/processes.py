@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 
 import numpy as np
+import numpy.typing as npt
 
 from wallclock.errors import UserError
 from wallclock.loader.batch import Batch
@@ -25,10 +26,12 @@ from wallclock.loader.interface import Loader
 from wallclock.loader.order import EveryNth
 from wallclock.loader.threads import ThreadLoader
 
-#: Batches of a process that the consumer may have: one in its hands, and one that waits.
-_LENT = 2
-#: Of a process: those, and one that is being filled.
-_BUFFERS = _LENT + 1
+#: Batches of a process that wait in its pipe at most, and its buffers: as many, and one that is
+#: being filled.
+_WAITING = 2
+_BUFFERS = _WAITING + 1
+#: What the consumer sends when it has received a batch; else it sends the buffer that it returns.
+_RECEIVED = -1
 #: A process ends once its pipe is closed, at the latest after the batch that it fills.
 _END_S = 2.0
 
@@ -40,8 +43,9 @@ class ForkedLoader(Loader):
         open_threads: a loader of these batches, with so many threads; `buffers` and `one_large` as
             `ThreadLoader` has them. Of large pictures, one at a time in all processes.
         batches: positions of the images, one list a batch; it is indexed in the processes.
-        shape: of a buffer, uint8 (batch, h, w, 3).
+        shape: of a buffer, (batch, h, w, 3), or as the recipe has it on the host; likewise `dtype`.
         processes, workers: how many, and the threads of all of them.
+        spare: batches that the consumer may hold beside the latest.
 
     Iterating raises whatever a process raised; UserError: one was killed.
     """
@@ -57,20 +61,28 @@ class ForkedLoader(Loader):
         shape: tuple[int, ...],
         processes: int,
         workers: int,
+        *,
+        dtype: npt.DTypeLike = np.uint8,
+        spare: int = 0,
     ) -> None:
-        self._open_threads, self._batches = open_threads, batches
-        # Anonymous and shared: the kernel frees it with the last process.
-        memory = [mmap.mmap(-1, _BUFFERS * prod(shape)) for _ in range(processes)]
-        self._buffers = [np.frombuffer(area, np.uint8).reshape(-1, *shape) for area in memory]
+        self._open_threads, self._batches, self._spare = open_threads, batches, spare
+        # Anonymous and shared: the kernel frees it with the last process. What is spare takes
+        # memory once it is written to.
+        n_bytes = (_BUFFERS + spare) * prod(shape) * np.dtype(dtype).itemsize
+        memory = [mmap.mmap(-1, n_bytes) for _ in range(processes)]
+        self._buffers = [np.frombuffer(area, dtype).reshape(-1, *shape) for area in memory]
         self._context = multiprocessing.get_context("fork")
         self._one_large = self._context.Lock()
         self._children: list[tuple[Connection, ForkProcess]] = []
         self._next = 0
-        self._current: tuple[Connection, int] | None = None
-        self.workers, self.prefetched = workers, processes * _LENT
+        self._current: int | None = None
+        self.workers, self.prefetched = workers, processes * _WAITING
         self.settings = f"{workers} threads in {processes} processes"
 
     def __enter__(self) -> "ForkedLoader":
+        if multiprocessing.current_process().daemon:
+            n = len(self._buffers)
+            raise UserError(f"processes={n}: this process is daemonic, it may have no children")
         # A collection in a process would write to, and so copy, what all of them share.
         gc.freeze()
         # The processes keep the mask: of a signal to all of them, the consumer decides.
@@ -101,7 +113,17 @@ class ForkedLoader(Loader):
 
     def __next__(self) -> Batch:
         """The next batch in order; its predecessor's buffer goes back to its process."""
-        self._release_current()
+        if self._current is not None:
+            buffer, self._current = self._current, None
+            self.release(buffer)
+        self._current, batch = self.take()
+        return batch
+
+    def take(self) -> tuple[int, Batch]:
+        """The next batch, and the number of its buffer, the caller's until `release`.
+
+        Raises StopIteration.
+        """
         if self._next == len(self._batches):
             raise StopIteration
         number = self._next % len(self._buffers)
@@ -116,9 +138,16 @@ class ForkedLoader(Loader):
             raise received
         buffer, batch = received
         batch.images = self._buffers[number][buffer, : len(batch.ids)]
-        self._current = pipe, buffer
+        with suppress(OSError):  # it has sent its last batch, and ended
+            pipe.send(_RECEIVED)
         self._next += 1
-        return batch
+        return buffer * len(self._buffers) + number, batch
+
+    def release(self, buffer: int) -> None:
+        """Give a buffer that `take` lent back to its process."""
+        at, number = divmod(buffer, len(self._buffers))
+        with suppress(OSError):
+            self._children[number][0].send(at)
 
     def ready(self) -> int:
         """At least how many complete batches wait to be requested."""
@@ -139,12 +168,6 @@ class ForkedLoader(Loader):
                 child.join()
         self._children.clear()
 
-    def _release_current(self) -> None:
-        if self._current is not None:
-            (pipe, buffer), self._current = self._current, None
-            with suppress(OSError):  # it has sent its last batch, and ended
-                pipe.send(buffer)
-
     def _load(self, number: int, pipe: Connection, consumers: Connection) -> None:
         """In a process: load batches, and wait for buffers, until the pipe is closed."""
         if torch := sys.modules.get("torch"):
@@ -154,7 +177,11 @@ class ForkedLoader(Loader):
             other.close()
         batches = EveryNth(self._batches, number, len(self._buffers))
         threads = len(range(number, self.workers, len(self._buffers)))
-        shared = {"buffers": [*self._buffers[number]], "one_large": self._one_large}
+        shared = {
+            "buffers": [*self._buffers[number]],
+            "one_large": self._one_large,
+            "spare": self._spare,
+        }
         with suppress(EOFError, ConnectionError):
             try:
                 with self._open_threads(batches, threads, **shared) as loader:
@@ -168,12 +195,15 @@ class ForkedLoader(Loader):
 
 
 def _send_all(loader: ThreadLoader, n: int, pipe: Connection) -> None:
-    lent = 0
+    waiting = 0
     for _ in range(n):
-        while lent == _LENT or pipe.poll():
-            loader.release(pipe.recv())
-            lent -= 1
+        while waiting == _WAITING or pipe.poll():
+            message = pipe.recv()
+            if message == _RECEIVED:
+                waiting -= 1
+            else:
+                loader.release(message)
         buffer, batch = loader.take()
         batch.images = None
         pipe.send_bytes(pickle.dumps((buffer, batch), pickle.HIGHEST_PROTOCOL))
-        lent += 1
+        waiting += 1

@@ -5,13 +5,14 @@ A batch owns a buffer from the dispatch of its first chunk until the consumer ha
 that memory is bounded by the ring, whatever is fast or slow.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy.typing as npt
 
 from wallclock.errors import ImageError
+from wallclock.loader.order import BatchSource, ListedBatches
 
 #: Images of a task at most: enough to amortize the queue, few enough to spread a batch over
 #: workers.
@@ -26,8 +27,9 @@ class Chunk:
 
     A worker fills in the rest: `items` (the images at `positions`), `kept` (offsets into both of
     images that loaded; image `kept[i]` lies in row `first + i`), `skipped` (of those that need no
-    decoding), `extracted` (by the feed, one for each kept), `failures`, `marks` (ns, of one image
-    after another: the start of each stage, then the end) and `worker`.
+    decoding), `extracted` (by the feed, one for each kept), `given` (by the user, one for each
+    position, where the feed keeps them), `failures`, `marks` (ns, of one image after another: the
+    start of each stage, then the end) and `worker`.
     """
 
     batch: int
@@ -38,6 +40,7 @@ class Chunk:
     kept: list[int] = field(default_factory=list)
     skipped: list[int] = field(default_factory=list)
     extracted: list[Any] = field(default_factory=list)
+    given: list[Any] = field(default_factory=list)
     failures: list[dict[str, str]] = field(default_factory=list)
     marks: list[int] = field(default_factory=list)
     worker: int = -1
@@ -58,26 +61,56 @@ class Ring:
     Args:
         buffers: n arrays of batch_size rows.
         batches: the positions of every batch, in order; none longer than a buffer.
+        most_open: batches that are open at a time, whatever the consumer holds; 0: as many as there
+            are buffers.
+        make_buffer: makes one more, where the consumer has all the others.
     """
 
     def __init__(
-        self, buffers: Sequence[npt.NDArray[Any]], batches: Sequence[Sequence[int]]
+        self,
+        buffers: Sequence[npt.NDArray[Any]],
+        batches: Sequence[Sequence[int]] | BatchSource,
+        most_open: int = 0,
+        make_buffer: Callable[[], npt.NDArray[Any]] | None = None,
     ) -> None:
-        self.buffers = buffers
-        self._batches = batches
+        self.buffers = list(buffers)
+        self._source = ListedBatches(batches) if isinstance(batches, Sequence) else batches
+        self._make_buffer, self._most_open = make_buffer, most_open or len(buffers)
         self._free = list(range(len(buffers)))[::-1]
+        self._upcoming: Sequence[int] | None = None
+        self._ended = False
         self._opened = 0
         self._next = 0
         self._pending: dict[int, int] = {}
         self._done: dict[int, list[Chunk]] = {}
 
     def open(self) -> list[Chunk]:
-        """The chunks of every batch for which there is a free buffer."""
-        chunks = []
-        while self._free and self._opened < len(self._batches):
-            chunks += self._split(self._opened, self._free.pop())
+        """The chunks of every batch for which there is a free buffer.
+
+        Waits for the next batch of a stream only where no other one is open.
+        """
+        chunks: list[Chunk] = []
+        while self._opened - self._next < self._most_open and self._has_buffer():
+            if not self._has_upcoming():
+                break
+            positions, self._upcoming = self._upcoming or (), None
+            chunks += self._split(self._opened, self._free.pop(), positions)
             self._opened += 1
         return chunks
+
+    def _has_buffer(self) -> bool:
+        if not self._free and self._make_buffer is not None:
+            self.buffers.append(self._make_buffer())
+            self._free.append(len(self.buffers) - 1)
+        return bool(self._free)
+
+    def _has_upcoming(self) -> bool:
+        if self._upcoming is None and not self._ended:
+            if self._pending and not self._source.ready():
+                return False
+            self._upcoming = next(self._source, None)
+            self._ended = self._upcoming is None
+        return self._upcoming is not None
 
     def finish(self, chunk: Chunk) -> None:
         """Record that a worker completed a chunk."""
@@ -92,8 +125,8 @@ class Ring:
 
     @property
     def exhausted(self) -> bool:
-        """Whether every batch was taken."""
-        return self._next == len(self._batches)
+        """Whether every batch was taken; asked after `open`."""
+        return self._ended and self._upcoming is None and self._next == self._opened
 
     def take(self) -> list[Chunk] | None:
         """The chunks of the next batch in order, if all of them are finished; its buffer is the
@@ -104,14 +137,15 @@ class Ring:
         del self._pending[self._next]
         chunks = self._done.pop(self._next)
         self._next += 1
+        self._source.taken()
         return sorted(chunks, key=lambda chunk: chunk.first)
 
     def release(self, buffer: int) -> None:
         """Return a buffer that `take` lent."""
         self._free.append(buffer)
 
-    def _split(self, batch: int, buffer: int) -> list[Chunk]:
-        positions, rows = self._batches[batch], len(self.buffers[buffer])
+    def _split(self, batch: int, buffer: int, positions: Sequence[int]) -> list[Chunk]:
+        rows = len(self.buffers[buffer])
         if len(positions) > rows:
             raise ValueError(f"{len(positions)} images do not fit into a buffer of {rows}")
         # An empty batch is one empty chunk, so that it is delivered like any other.

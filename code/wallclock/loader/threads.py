@@ -8,7 +8,9 @@ and a lock around pictures so large that two of them decoded would matter.
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
+from math import prod
 from queue import SimpleQueue
 from threading import Lock
 from time import perf_counter_ns
@@ -23,7 +25,7 @@ from wallclock.fetch.reader import Reader
 from wallclock.loader.batch import Batch, Extras, Marks
 from wallclock.loader.interface import Loader
 from wallclock.loader.joinable_thread import JoinableThread
-from wallclock.loader.order import largest_batch
+from wallclock.loader.order import BatchSource, largest_batch
 from wallclock.loader.prepare import (
     BuildInPlace,
     InPlaceStages,
@@ -49,10 +51,12 @@ class Feed:
     """What a loader of threads loads: n images by position, of which `item_at` says what to read.
 
     Where it `inspects`, an item is not known before it is read: `inspect` says what its bytes are.
-    `extract`, if it has one, makes something else of what was decoded: see `Hook`.
+    `extract`, if it has one, makes something else of what was decoded: see `Hook`. Where it
+    `keeps`, its items have what the user `given`, which is delivered (`Extras.given`).
     """
 
     inspects = False
+    keeps = False
     extract: Callable[[bytes, ImageInfo, PixelArray], Any] | None = None
 
     def __init__(self, reader: Reader, n: int) -> None:
@@ -103,6 +107,9 @@ class ThreadLoader(Loader):
         build: binds each thread's stages, by default `in_place_stages`; raises as it does.
         buffers: the ring's memory, where it is not the loader's own.
         one_large: held while a large picture is decoded; by default this process's lock.
+        spare: batches that the consumer may hold beside the latest; of `buffers`, so many are for
+            that, the loader's own memory grows by them once they are needed.
+        dtype: of the images; None: float32 where the host normalizes, else uint8.
 
     Iterating raises whatever a worker raised, with the worker's traceback.
     """
@@ -116,21 +123,35 @@ class ThreadLoader(Loader):
         feed: Feed,
         recipe: Recipe,
         model: ModelSpec,
-        batches: Sequence[Sequence[int]],
+        batches: Sequence[Sequence[int]] | BatchSource,
         build: BuildInPlace = in_place_stages,
         buffers: Sequence[npt.NDArray[Any]] = (),
         one_large: AbstractContextManager[Any] = _one_large,
+        *,
+        spare: int = 0,
+        dtype: npt.DTypeLike | None = None,
     ) -> None:
         self._feed, self._reader = feed, feed.reader
         self._augments = recipe.augment != "none"
-        if not buffers:
-            size = largest_batch(batches)
-            count = buffers_for(worker_count(recipe), size)
-            buffers = _buffers(recipe, loaded_size(recipe, model), count, size)
-        self._ring = Ring(buffers, batches)
+        size = largest_batch(batches)
+        dtype = dtype or (np.float32 if recipe.normalize_on == "host" else np.uint8)
+        make_buffers = partial(_buffers, recipe, loaded_size(recipe, model), size, dtype)
+        shared = bool(buffers)
+        buffers = buffers or make_buffers(buffers_for(worker_count(recipe), size))
         stages = [build(recipe, model, self._reader) for _ in range(worker_count(recipe))]
+        as_destination = stages[0].as_destination
         self._labels = stages[0].labels
-        rows = [[stages[0].as_destination(row) for row in buffer] for buffer in self._ring.buffers]
+        rows = [[as_destination(row) for row in buffer] for buffer in buffers]
+
+        def make_buffer() -> npt.NDArray[Any]:
+            (buffer,) = make_buffers(1)
+            rows.append([as_destination(row) for row in buffer])
+            return buffer
+
+        most_open = len(buffers) - (spare if shared else 0)
+        self._ring = Ring(
+            buffers, batches, most_open, make_buffer if spare and not shared else None
+        )
         self._tasks: SimpleQueue[Chunk | None] = SimpleQueue()
         self._results: SimpleQueue[Chunk | BaseException] = SimpleQueue()
         queues = self._tasks, self._results
@@ -178,16 +199,17 @@ class ThreadLoader(Loader):
         if self._current is not None:
             buffer, self._current = self._current, None
             self.release(buffer)
-        if self._ring.exhausted:
-            raise StopIteration
         self._current, batch = self.take()
         return batch
 
     def take(self) -> tuple[int, Batch]:
         """The next batch, and the number of its buffer, which is the caller's until `release`.
 
-        Without a buffer that is free or being filled, it waits for ever.
+        Without a buffer that is free or being filled, it waits for ever. Raises StopIteration.
         """
+        self._dispatch()
+        if self._ring.exhausted:
+            raise StopIteration
         while (chunks := self._ring.take()) is None:
             result = self._results.get()
             if isinstance(result, BaseException):
@@ -196,9 +218,8 @@ class ThreadLoader(Loader):
         return chunks[0].buffer, self._batch(chunks)
 
     def release(self, buffer: int) -> None:
-        """Give a buffer that `take` lent back to the workers."""
+        """Give a buffer that `take` lent back to the workers, from the next `take` on."""
         self._ring.release(buffer)
-        self._dispatch()
 
     def ready(self) -> int:
         """About how many complete batches wait to be requested."""
@@ -239,6 +260,9 @@ class ThreadLoader(Loader):
                 for offset in chunk.skipped
             ],
             extracted=[extracted for chunk in chunks for extracted in chunk.extracted],
+            given=[chunk.given[offset] for chunk in chunks for offset in chunk.kept]
+            if self._feed.keeps
+            else (),
         )
         return Batch(
             [item.id for item in items],
@@ -295,6 +319,8 @@ class _Worker:
         rows = self._rows[chunk.buffer]
         kept, marks = chunk.kept, chunk.marks
         items = chunk.items = chunk.items or [feed.item_at(at) for at in chunk.positions]
+        if feed.keeps:
+            chunk.given = [item.given for item in items]
         chunk.worker = self._number
         row = chunk.first
         for offset, item in enumerate(items):
@@ -330,14 +356,21 @@ def _plain(times: WorkerTimes) -> dict[str, float]:
     return {**seconds, "wait_s": times.wait_ns / 1e9, "images": times.images}
 
 
-def _buffers(recipe: Recipe, px: Size, count: int, batch_size: int) -> list[npt.NDArray[Any]]:
-    """The ring's memory: written once, so that no page fault is timed; pinned for CUDA."""
+def buffer_shape(recipe: Recipe, px: Size, batch_size: int) -> tuple[int, ...]:
+    """Of a batch: (n, 3, h, w) where the host normalizes, else (n, h, w, 3)."""
     on_host = recipe.normalize_on == "host"
-    nchw, nhwc = (batch_size, 3, *px), (batch_size, *px, 3)
-    shape, dtype = (nchw, np.float32) if on_host else (nhwc, np.uint8)
+    return (batch_size, 3, *px) if on_host else (batch_size, *px, 3)
+
+
+def _buffers(
+    recipe: Recipe, px: Size, batch_size: int, dtype: npt.DTypeLike, count: int
+) -> list[npt.NDArray[Any]]:
+    """The ring's memory: written once, so that no page fault is timed; pinned for CUDA."""
+    shape = buffer_shape(recipe, px, batch_size)
     if not recipe.pins:
         return [np.full(shape, 0, dtype=dtype) for _ in range(count)]
     import torch
 
-    torch_dtype = torch.float32 if on_host else torch.uint8
-    return [torch.zeros(shape, dtype=torch_dtype, pin_memory=True).numpy() for _ in range(count)]
+    n_bytes = prod(shape) * np.dtype(dtype).itemsize
+    pinned = [torch.zeros(n_bytes, dtype=torch.uint8, pin_memory=True) for _ in range(count)]
+    return [memory.numpy().view(dtype).reshape(shape) for memory in pinned]

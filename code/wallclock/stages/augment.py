@@ -15,26 +15,47 @@ in RGB, so that together they are one matrix and one offset; values are clamped 
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from wallclock.errors import UserError
 from wallclock.stages.pixels import PixelArray
 
 #: Side of the square images that a device crops from.
 CANVAS_PX = 256
-#: Share of the image's area, and width over height of the crop: torchvision's defaults.
-SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 _TRIES = 10
-#: A factor of the jitter is uniform in 1 ± this.
-JITTER = 0.4
 #: Grey by ITU-R BT.601, as Pillow and torchvision weight RGB.
 _GREY = np.array([0.299, 0.587, 0.114])
 
 #: Left, top, width, height in pixels.
 Box: TypeAlias = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Augment:
+    """From what the parameters are drawn; the crop's defaults are torchvision's.
+
+    `scale`: share of the image's area; `ratio`: width over height of the crop; `flip`: probability
+    of a horizontal flip; `jitter`: a factor of brightness, contrast or saturation is uniform in
+    1 ± this.
+    """
+
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.5
+    jitter: float = 0.4
+
+    def __post_init__(self) -> None:
+        for name in ("scale", "ratio"):
+            limits = getattr(self, name)
+            if len(limits) != 2 or not 0 < limits[0] <= limits[1]:
+                raise UserError(f"augment.{name}={limits}: give a least and a greatest, above 0")
+        if self.scale[1] > 1 or not 0 <= self.flip <= 1 or not 0 <= self.jitter <= 1:
+            raise UserError("augment: scale, flip and jitter are at most 1")
 
 
 class Augmentation(NamedTuple):
@@ -50,34 +71,38 @@ class Augmentation(NamedTuple):
     saturation: float
 
 
-def draw(width: int, height: int, seed: int, epoch: int, index: int) -> Augmentation:
+def draw(
+    width: int, height: int, seed: int, epoch: int, index: int, limits: Augment = Augment()
+) -> Augmentation:
     """The parameters of image `index` in this epoch of the run with this seed.
 
     Args:
         width: of the image in its file, in pixels; likewise `height`.
+        limits: from what they are drawn.
     """
     # The three in bits of their own: no two images of a run share a generator's state.
     rng = Random((seed << 80) | (epoch << 40) | index)
-    left, top, w, h = draw_box(width, height, rng)
-    factors = [rng.uniform(1 - JITTER, 1 + JITTER) for _ in range(3)]
+    left, top, w, h = draw_box(width, height, rng, limits)
+    jitter = limits.jitter
+    factors = [rng.uniform(1 - jitter, 1 + jitter) for _ in range(3)]
     crop = left / width, top / height, w / width, h / height
-    return Augmentation(*crop, rng.random() < 0.5, *factors)
+    return Augmentation(*crop, rng.random() < limits.flip, *factors)
 
 
-def draw_box(width: int, height: int, rng: Random) -> Box:
+def draw_box(width: int, height: int, rng: Random, limits: Augment = Augment()) -> Box:
     """A random resized crop: area and log ratio uniform; after ten misses the largest central one.
 
     Of an image whose own ratio lies within the limits, the central crop is the whole image.
     """
-    low, high = (math.log(ratio) for ratio in RATIO)
+    low, high = (math.log(ratio) for ratio in limits.ratio)
     for _ in range(_TRIES):
-        area = width * height * rng.uniform(*SCALE)
+        area = width * height * rng.uniform(*limits.scale)
         ratio = math.exp(rng.uniform(low, high))
         w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < w <= width and 0 < h <= height:
             return rng.randint(0, width - w), rng.randint(0, height - h), w, h
-    w = min(width, max(1, round(height * RATIO[1])))
-    h = min(height, max(1, round(width / RATIO[0])))
+    w = min(width, max(1, round(height * limits.ratio[1])))
+    h = min(height, max(1, round(width / limits.ratio[0])))
     return (width - w) // 2, (height - h) // 2, w, h
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from wallclock.stages.pixels import FloatArray, PixelArray
 
@@ -22,6 +23,18 @@ def make(mean: Sequence[float], std: Sequence[float]) -> Callable[[PixelArray], 
         return np.ascontiguousarray(normalized.transpose(2, 0, 1))
 
     return to_float_chw
+
+
+def store(values: FloatArray, row: npt.NDArray[Any]) -> None:
+    """Write float32 values into a row of float32 or float16, or into uint16 as bfloat16.
+
+    bfloat16 is the upper half of a float32, here rounded to the nearest, ties to even.
+    """
+    if row.dtype != np.uint16:
+        row[...] = values
+        return
+    bits = values.view(np.uint32)
+    row[...] = (bits + (0x7FFF + ((bits >> 16) & 1))) >> 16
 
 
 def on_device(mean: Sequence[float], std: Sequence[float], device: str) -> Callable[[Any], Any]:

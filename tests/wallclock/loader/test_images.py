@@ -31,7 +31,9 @@ from wallclock.fetch import sources
 from wallclock.fetch.sources import Source
 from wallclock.loader.images import open_images
 from wallclock.loader.opener import Hook, LoaderOptions, open_loader
+from wallclock.loader.output import Workers
 from wallclock.recipe import FAST, Limits, ModelSpec, Recipe
+from wallclock.stages.augment import Augment
 
 #: An answer of which half has come.
 KEPT_ALIVE = b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf"
@@ -57,9 +59,7 @@ def test_the_public_surface_is_lazy() -> None:
         "import sys, wallclock\n"
         "heavy = 'torch PIL numpy pyarrow hydra transformers'.split()\n"
         "assert not [name for name in heavy if name in sys.modules]\n"
-        "names = 'Preprocess StageProfiler embed open_images predict'.split()\n"
-        "assert wallclock.__all__ == names\n"
-        "wallclock.StageProfiler, wallclock.predict, wallclock.open_images\n"
+        "public = [getattr(wallclock, name) for name in wallclock.__all__ if name != 'embed']\n"
         "theirs = 'torch cv2 pyarrow hydra lmdb orjson psutil pynvml boto3 urllib3'.split()\n"
         "assert not [name for name in theirs if name in sys.modules]\n"
     )
@@ -95,7 +95,7 @@ def test_every_kind_of_source(tmp_path: Path) -> None:
         b"",
     ]
     limits = Limits(max_bytes=len(png) + 1)
-    with open_images(items, 16, 20, limits=limits, epochs=2, workers=2, copy=True) as batches:
+    with open_images(items, 16, 20, epochs=2, workers=Workers(2, limits=limits)) as batches:
         first, second = batches
     assert first.ids == [str(items[0]), str(items[1]), "2", "3", "4", "mine", "6"]
     np.testing.assert_array_equal(first.images[1:6], np.stack([first.images[0]] * 5))
@@ -141,7 +141,8 @@ def test_urls_are_fetched_ahead_and_retried() -> None:
     thread.start()
     try:
         urls = [f"http://127.0.0.1:{server.server_port}/{n}" for n in ("a", "busy", "none", "long")]
-        with open_images(urls, 8, limits=Limits(max_bytes=len(FILES[0]))) as batches:
+        limits = Limits(max_bytes=len(FILES[0]))
+        with open_images(urls, 8, workers=Workers(limits=limits)) as batches:
             (batch,) = batches
     finally:
         server.shutdown()
@@ -262,8 +263,8 @@ def test_resumed_anywhere_it_goes_on_exactly(
 ) -> None:
     """Over ranks, epochs and batch sizes: interrupted and resumed, the batches are the same."""
     rank = data.draw(st.integers(0, world - 1))
-    options: dict[str, Any] = {"batch": batch, "shuffle": True, "rank": rank, "epochs": epochs}
-    options |= {"world_size": world, "workers": 2}
+    options: dict[str, Any] = {"batch": batch, "shuffle": True, "epochs": epochs, "workers": 2}
+    options["shard"] = rank, world
     uninterrupted = positions_of(**options)
     stop = data.draw(st.integers(0, len(uninterrupted)))
     with open_images(FILES, 8, **options) as batches:
@@ -292,17 +293,35 @@ def test_the_state_of_another_iteration_is_refused() -> None:
     state = open_images(FILES, 8).state_dict()
     with pytest.raises(UserError, match="another iteration: there n=11"):
         open_images(FILES[:9], 8).load_state_dict(state)
+    with pytest.raises(UserError, match="of another kind of items"):
+        open_images(iter(FILES), 8).load_state_dict(state)
+    for nothing in ({}, {"order": 3}, None):
+        with pytest.raises(UserError, match="no state of open_images"):
+            open_images(FILES, 8).load_state_dict(nothing)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"batch": 0}, "batch_size=0"),
-        ({"size": 0}, "size=0"),
-        ({"rank": 2, "world_size": 2}, "rank=2: give one from 0 to 1"),
-        ({"recipe": "fats"}, "did you mean fast"),
+        ({"batch": 0}, "batch=0: give a whole number of at least 1"),
+        ({"size": 0}, "size=0: give a whole number of at least 1"),
+        ({"size": "224"}, "size='224': give a whole number"),
+        ({"size": (1, 2, 3)}, "size=.*: give a number, or a height and a width"),
+        ({"epochs": float("inf")}, "epochs=inf: give a whole number"),
+        ({"shard": (2, 2)}, "the rank is 0 to 1"),
+        ({"shard": 2}, "shard=2: give rank and world size"),
+        ({"workers": Workers(recipe="fats")}, "did you mean fast"),
+        ({"output": "flaot32"}, "did you mean float32"),
+        ({"output": "bfloat16"}, "use output=torch,bfloat16"),
+        ({"augment": Augment(scale=(0.5, 0.6)), "preprocess": "none,crop:8"}, "augment"),
         ({"items": "/none/such"}, "is no folder"),
+        ({"items": ""}, "'' is no folder"),
+        ({"items": b"abc"}, "a bytes is one item"),
+        ({"items": 3}, "int: give a folder"),
         ({"items": [3]}, "item 0 is a int"),
+        ({"items": [{"picture": 3}]}, "item 0 has picture: give the image under the key image"),
+        ({"items": iter(FILES), "epochs": 2}, "an iterator has one"),
+        ({"items": iter(FILES), "workers": Workers(processes=2)}, "a stream needs processes=1"),
     ],
 )
 def test_mistakes_are_one_line(options: dict[str, Any], words: str) -> None:
@@ -339,13 +358,15 @@ def test_children_open_their_own(method: str, tmp_path: Path) -> None:
         "import multiprocessing, sys\n"
         "from wallclock.loader.images import open_images\n"
         "from tests import making\n"
+        "from wallclock.loader.output import Workers\n"
         "from wallclock.recipe import Recipe\n"
-        "FILES, PILLOW = [making.jpeg(seed=seed) for seed in range(11)], Recipe('pillow')\n"
+        "FILES = [making.jpeg(seed=seed) for seed in range(11)]\n"
+        "PILLOW = Workers(recipe=Recipe('pillow'))\n"
         "def count(_):\n"
-        "    with open_images(FILES, 8, 2, recipe=PILLOW) as batches:\n"
+        "    with open_images(FILES, 8, 2, workers=PILLOW) as batches:\n"
         "        return sum(len(batch.ids) for batch in batches)\n"
         "if __name__ == '__main__':\n"
-        "    with open_images(FILES, 8, 2, recipe=PILLOW) as batches:\n"
+        "    with open_images(FILES, 8, 2, workers=PILLOW) as batches:\n"
         "        next(batches)\n"
         f"        with multiprocessing.get_context({method!r}).Pool(2) as pool:\n"
         "            print(pool.map(count, range(2)), sum(len(batch.ids) for batch in batches))\n"
@@ -359,8 +380,8 @@ def test_children_open_their_own(method: str, tmp_path: Path) -> None:
 
 def test_training_images_are_augmented_anew_each_epoch() -> None:
     def images(seed: int) -> list[Any]:
-        options: dict[str, Any] = {"seed": seed, "epochs": 2, "augment": True, "tensors": True}
-        with open_images(FILES, 24, 11, copy=True, **options) as batches:
+        options: dict[str, Any] = {"seed": seed, "epochs": 2, "augment": True}
+        with open_images(FILES, 24, 11, output="torch", **options) as batches:
             return [batch.images for batch in batches]
 
     first = images(1)

@@ -169,3 +169,15 @@ def test_batches_of_an_order_from_first_to_last() -> None:
         batches[3]
     assert batches.batch_size == 4
     assert OrderedBatches(Order(3, 4, False, 0, 0, 1, False), 0, 1).batch_size == 3
+
+
+def test_every_epoch_has_an_order_of_its_own() -> None:
+    """And every seed; the same ones give the same order."""
+
+    def images(seed: int, epoch: int) -> tuple[int, ...]:
+        (positions,) = OrderedBatches(Order(9, 9, True, seed, 0, 1, False), epoch, epoch + 1)
+        return tuple(at - 9 * epoch for at in positions)
+
+    orders = [images(seed, epoch) for seed in range(3) for epoch in range(3)]
+    assert len(set(orders)) == 9
+    assert images(1, 1) == orders[4]

@@ -1,25 +1,31 @@
 """Geometry in the loader: every pixel where Pillow, asked for the same, has it."""
 
 import io
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 import wallclock
 from harness.measures import psnr_db
 from tests import making
+from wallclock.check import ImageInfo
 from wallclock.errors import UserError
+from wallclock.loader.output import Workers
+from wallclock.loader.place import ChooseScale, PlaceImage
 from wallclock.preprocess import Preprocess
 from wallclock.recipe import FAST
 
 PHOTOS = Path(__file__).parents[4] / "shared" / "images" / "photos"
 #: What a decode at reduced scale, and torch's resize in place of Pillow's, may cost.
 LEAST_DB = 40.0
+#: Decoded pixels per pixel of the result, along a side; other filters take the image in full.
+LEAST_MARGINS = {"bilinear": 2.5, "bicubic": 1.5, "lanczos": 2.0}
 GEOMETRIES = (
     "shortest:256,crop:224,bicubic,rotate",  # DINOv2
     "shortest:224,crop:224,bicubic,rotate",  # CLIP
@@ -126,7 +132,7 @@ def test_pngs_are_exact_in_pillow(
     exif[0x0112] = orientation
     data = making.encode(making.picture(width, height, seed=width), "PNG", exif=exif)
     recipe = FAST.__class__("pil", decoder="pil", resizer="pil", engine="threads", dct_scale="full")
-    (array,), _ = load([data], str(preprocess), recipe=recipe, workers=1)
+    (array,), _ = load([data], str(preprocess), workers=Workers(1, recipe=recipe))
     assert np.abs(array.astype(int) - by_pillow(data, preprocess)).max() <= 1
 
 
@@ -161,16 +167,54 @@ def test_several_processes_and_a_canvas_that_is_no_square(tmp_path: Path) -> Non
     for seed in range(5):
         (tmp_path / f"{seed}.jpg").write_bytes(making.jpeg(300, 200, seed))
     one, _ = load(tmp_path, "shortest:64,crop:48x96,bicubic")
-    two, _ = load(tmp_path, "shortest:64,crop:48x96,bicubic", processes=2)
+    two, _ = load(tmp_path, "shortest:64,crop:48x96,bicubic", workers=Workers(processes=2))
     np.testing.assert_array_equal(one, two)
     assert np.array(one).shape == (5, 48, 96, 3)
 
 
 def test_a_border_is_black_in_a_buffer_that_was_used() -> None:
     wide, tall = making.jpeg(300, 100, 1), making.jpeg(100, 300, 2)
-    arrays, _ = load([wide, tall] * 40, "longest:64,crop:64,bilinear", workers=1)
-    assert (arrays[-2][:20] == 0).all()
-    assert (arrays[-1][:, :20] == 0).all()
+    # Of three, so that a row of the batches of eight has now the one kind, now the other.
+    arrays, _ = load([wide, tall, wide] * 30, "longest:64,crop:64,bilinear", workers=1)
+    for at, array in enumerate(arrays):
+        assert (array[:, :20] if at % 3 == 1 else array[:20]).max() == 0
+
+
+@given(
+    width=st.integers(1, 6000),
+    height=st.integers(1, 6000),
+    orientation=st.integers(1, 8),
+    geometry=st.sampled_from([*GEOMETRIES, "squash:160x320,bilinear,rotate"]),
+    margin=st.sampled_from([1.0, 1.25, 3.0]),
+)
+@example(3000, 1000, 6, "squash:160x320,bilinear,rotate", 1.25)
+@example(1000, 3000, 1, "squash:160x320,bilinear", 1.25)
+@example(700, 640, 1, "squash:224x224,bicubic,rotate", 1.25)
+@example(9000, 9000, 1, "shortest:64,crop:64,box", 1.25)
+def test_the_scale_leaves_enough_pixels(
+    width: int, height: int, orientation: int, geometry: str, margin: float
+) -> None:
+    """The smallest at which both sides, as they are once upright, have the margin."""
+    preprocess = Preprocess.parse(geometry)
+    image = ImageInfo("x", 1, width, height, orientation=orientation)
+    is_sideways = preprocess.rotate and orientation > 4
+    upright = (width, height) if is_sideways else (height, width)
+    least = max(margin, LEAST_MARGINS.get(preprocess.interpolation, math.inf))
+    needed = [least * side for side in preprocess.resized(*upright)]
+
+    def suffices(scale: int) -> bool:
+        sides = zip(upright, needed, strict=True)
+        return all(math.ceil(side / scale) >= wanted for side, wanted in sides)
+
+    expected = next(scale for scale in (8, 4, 2, 1) if scale == 1 or suffices(scale))
+    assert ChooseScale(preprocess, margin)(image) == expected
+
+
+def test_what_is_not_to_be_turned_is_not() -> None:
+    """Whatever orientation is noted of an image."""
+    place, pixels = PlaceImage(Preprocess.parse("squash:40x80"), "pil"), making.picture(96, 64)
+    stored, noted = (ImageInfo("x", 1, 96, 64, orientation=value) for value in (1, 6))
+    np.testing.assert_array_equal(place.resize(noted, pixels), place.resize(stored, pixels))
 
 
 @pytest.mark.skipif(not PHOTOS.is_dir(), reason=f"no folder {PHOTOS.name} of real photos")

@@ -27,8 +27,9 @@ from wallclock.loader.batch import Batch
 from wallclock.loader.images import open_images
 from wallclock.loader.opener import Hook, LoaderOptions, open_loader
 from wallclock.loader.order import LazyBatches
+from wallclock.loader.output import Output, Workers
 from wallclock.loader.processes import ForkedLoader
-from wallclock.recipe import FAST, Limits
+from wallclock.recipe import FAST
 
 SIZE = 24
 OPTIONS = LoaderOptions(SIZE)
@@ -136,16 +137,67 @@ def test_one_large_picture_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("wallclock.loader.threads.LARGE_PIXELS", 0)
     inside, overlapped = 0, 1
     shared = mmap.mmap(-1, 2)
+    both = multiprocessing.get_context("fork").Barrier(2, timeout=30)
+    began: list[bool] = []
+
+    def skip(info: ImageInfo) -> bool:
+        if not began:  # each process is now in front of its first picture
+            began.append(True)
+            both.wait()
+        return False
 
     def extract(data: bytes, info: ImageInfo, pixels: Any) -> None:
         shared[overlapped] |= shared[inside]
         shared[inside] = 1
-        time.sleep(0.01)
+        time.sleep(0.05)
         shared[inside] = 0
 
-    sources = sources_in(tmp_path, 8)
-    assert len(load(sources, split(8, 2), processes=2, hook=Hook(extract=extract))) == 4
+    options: dict[str, Any] = {"hook": Hook(skip, extract), "recipe": replace(FAST, workers=2)}
+    sources = sources_in(tmp_path, 4)
+    assert len(load(sources, split(4, 2), processes=2, **options)) == 2
     assert not shared[overlapped]
+
+
+def test_what_a_process_has_of_its_own(tmp_path: Path) -> None:
+    """Its share of the threads, one thread of torch, and a mask: the consumer decides."""
+    torch = pytest.importorskip("torch")
+
+    def extract(data: bytes, info: ImageInfo, pixels: Any) -> Any:
+        time.sleep(0.02)  # the other threads of the process have started
+        names = [thread.name for thread in threading.enumerate()]
+        n_threads = sum(name.startswith("loader") for name in names)
+        masked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        is_masked = {signal.SIGINT, signal.SIGTERM} <= masked
+        return os.getpid(), n_threads, is_masked, torch.get_num_threads()
+
+    options: dict[str, Any] = {"recipe": replace(FAST, workers=5), "hook": Hook(extract=extract)}
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        batches = load(sources_in(tmp_path, 20), split(20, 5), processes=2, **options)
+    finally:
+        torch.set_num_threads(before)
+    facts = [fact for batch in batches for fact in batch.extracted]
+    assert len(facts) == 20
+    threads = {pid: max(fact[1] for fact in facts if fact[0] == pid) for pid, *_ in facts}
+    assert sorted(threads.values()) == [2, 3]
+    assert {fact[2:] for fact in facts} == {(True, 1)}
+
+
+def test_a_process_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wallclock.loader.processes._END_S", 0.2)
+    began = mmap.mmap(-1, 1)
+
+    def extract(data: bytes, info: ImageInfo, pixels: Any) -> None:
+        began[0] = 1
+        time.sleep(5)
+
+    options = LoaderOptions(SIZE, hook=Hook(extract=extract))
+    with open_loader(sources_in(tmp_path, 2), [[0], [1]], options, 2):
+        children = multiprocessing.active_children()
+        while not began[0]:
+            time.sleep(0.01)
+    assert -signal.SIGKILL in [child.exitcode for child in children]
 
 
 def test_batches_are_computed_where_they_are_loaded(tmp_path: Path) -> None:
@@ -261,9 +313,10 @@ def test_forked_beside_threads_in_inference_mode(tmp_path: Path) -> None:
 
 LIBRARY_OPTIONS: list[dict[str, Any]] = [
     {"epochs": 2, "shuffle": True, "seed": 3},
-    {"epochs": 2, "augment": True, "seed": 4, "workers": 5},
-    {"rank": 1, "world_size": 2, "drop_last": True, "epochs": 3},
-    {"limits": Limits(max_side=39)},
+    {"epochs": 2, "augment": True, "seed": 4},
+    {"shard": (1, 2), "drop_last": True, "epochs": 3},
+    {"output": "float16"},
+    {"preprocess": "shortest:40,crop:24x24,bicubic"},
 ]
 
 
@@ -271,10 +324,12 @@ LIBRARY_OPTIONS: list[dict[str, Any]] = [
 def test_images_opened_by_processes(tmp_path: Path, options: dict[str, Any]) -> None:
     """The same batches as by threads, also from the middle on."""
     sources_in(tmp_path, 11, damaged=7)
-    opened = [open_images(tmp_path, SIZE, 2, processes=n, **options) for n in (1, 3)]
+    opened = [
+        open_images(tmp_path, SIZE, 2, workers=Workers(3, processes=n), **options) for n in (1, 3)
+    ]
     by_threads, by_processes = ([copy_of(batch) for batch in batches] for batches in opened)
     assert by_processes == by_threads
-    assert any(batch.ids for batch in by_threads) == ("limits" not in options)
+    assert any(batch.ids for batch in by_threads)
 
     state = {**opened[0].state_dict(), "batches": 1}
     opened[1].load_state_dict(state)
@@ -285,7 +340,7 @@ def test_images_opened_by_processes(tmp_path: Path, options: dict[str, Any]) -> 
 
 def test_abandoned_processes_end(tmp_path: Path) -> None:
     sources_in(tmp_path, 4)
-    leaked = [open_images(tmp_path, SIZE, 1, processes=2, epochs=1000)]
+    leaked = [open_images(tmp_path, SIZE, 1, workers=Workers(processes=2), epochs=1000)]
     next(leaked[0])
     children = multiprocessing.active_children()
     assert len(children) == 2
@@ -298,10 +353,51 @@ def test_abandoned_processes_end(tmp_path: Path) -> None:
 
 def test_what_processes_cannot_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wallclock.machine.require_cuda", lambda what: None)
-    with pytest.raises(UserError, match="processes=2: pin=True needs processes=1"):
-        open_images([making.jpeg()], processes=2, pin=True)
+    two = Workers(processes=2)
+    with pytest.raises(UserError, match="processes=2: output=pin needs processes=1"):
+        open_images([making.jpeg()], output="pin", workers=two)
     for items in ([io.BytesIO(making.jpeg())], [("id", io.BytesIO(making.jpeg()))]):
         with pytest.raises(UserError, match=r"processes=2: an open file, .* needs processes=1"):
-            open_images(items, processes=2)
+            open_images(items, workers=two)
     with pytest.raises(UserError, match="processes=0: give a whole number of at least 1"):
-        open_images([making.jpeg()], processes=0)
+        Workers(processes=0)
+
+
+def _load_in_processes(folder: Path, answers: Any) -> None:
+    try:
+        with open_images(folder, SIZE, 2, workers=Workers(processes=2)) as batches:
+            answers.put(sum(len(batch.ids) for batch in batches))
+    except UserError as error:
+        answers.put(str(error))
+
+
+def test_a_daemonic_process_cannot_fork(tmp_path: Path) -> None:
+    """As a worker of a pool is, or of a DataLoader."""
+    sources_in(tmp_path, 4)
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    child = context.Process(target=_load_in_processes, args=(tmp_path, answers), daemon=True)
+    child.start()
+    assert "processes=2: this process is daemonic" in answers.get()
+    child.join(10)
+
+
+@pytest.mark.parametrize("workers", [Workers(2), Workers(2, processes=2)])
+def test_held_batches_stay_as_they_are(tmp_path: Path, workers: Workers) -> None:
+    """Up to `hold` beside the latest, however many others come and go."""
+    sources_in(tmp_path, 12)
+    with open_images(tmp_path, SIZE, 1, workers=workers) as batches:
+        expected = [batch.images.copy() for batch in batches]
+    output = Output(hold=3)
+    with open_images(tmp_path, SIZE, 1, output=output, workers=workers) as batches:
+        held = [(0, next(batches)), (1, next(batches)), (2, next(batches))]
+        for number in range(3, 9):
+            del held[number % 3]
+            held.insert(number % 3, (number, next(batches)))
+            for at, batch in held:
+                np.testing.assert_array_equal(batch.images, expected[at])
+        held.append((9, next(batches)))
+        with pytest.raises(UserError, match="4 batches are held at a time; keep copies"):
+            next(batches)
+    for at, batch in held:
+        np.testing.assert_array_equal(batch.images, expected[at])

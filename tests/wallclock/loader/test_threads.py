@@ -23,12 +23,15 @@ from tests import making
 from tests.harness.engines.conftest import MODEL, loaded_one_by_one, manifest_in
 from wallclock import clock
 from wallclock import loader as loader_package
+from wallclock.check import ImageInfo
 from wallclock.errors import ImageError
+from wallclock.fetch.sources import Source
 from wallclock.infer.writer import QUEUE_DEPTH, Writer, open_writer
 from wallclock.loader.batch import Batch
 from wallclock.loader.joinable_thread import JoinableThread
+from wallclock.loader.opener import Hook, LoaderOptions, open_loader
 from wallclock.loader.ring import buffers_for
-from wallclock.recipe import ModelSpec, Recipe
+from wallclock.recipe import FAST, ModelSpec, Recipe
 
 SIZE = MODEL.input_px
 FAILED = st.sets(st.integers(0, 29))
@@ -156,6 +159,66 @@ def test_corrupt_images_shift_nothing(tmp_path: Path) -> None:
             assert [manifest.items[at].id for at in batch.positions] == batch.ids
             failures += [(failure["id"], failure["stage"]) for failure in batch.failures]
     assert failures == [(str(index), "decode") for index in range(50, 1000, 100)]
+
+
+def photos_in(folder: Path, n: int) -> list[Source]:
+    paths = [folder / f"{seed}.jpg" for seed in range(n)]
+    for seed, path in enumerate(paths):
+        path.write_bytes(making.jpeg(seed=seed))
+    return [Source(path.stem, str(path)) for path in paths]
+
+
+def test_one_large_picture_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several threads, also where there is one process."""
+    monkeypatch.setattr("wallclock.loader.threads.LARGE_PIXELS", 0)
+    inside = threading.Lock()
+    overlapped = []
+
+    def extract(data: bytes, info: ImageInfo, pixels: Any) -> None:
+        if not inside.acquire(blocking=False):
+            overlapped.append(info.id)
+            return
+        time.sleep(0.01)
+        inside.release()
+
+    options = LoaderOptions(SIZE, replace(FAST, workers=4), hook=Hook(extract=extract))
+    with open_loader(photos_in(tmp_path, 8), split(8, 2), options) as loader:
+        assert len(list(loader)) == 4
+    assert not overlapped
+
+
+def test_a_consumer_that_leaves_waits_for_the_workers(tmp_path: Path) -> None:
+    """Each completes its current image; a thread that lived on would fail `watchdog`."""
+    began = threading.Event()
+
+    def extract(data: bytes, info: ImageInfo, pixels: Any) -> None:
+        began.set()
+        time.sleep(0.3)
+
+    options = LoaderOptions(SIZE, replace(FAST, workers=2), hook=Hook(extract=extract))
+    with open_loader(photos_in(tmp_path, 2), [[0], [1]], options):
+        assert began.wait(30)
+
+
+def test_small_pictures_do_not_wait_for_a_large_one(tmp_path: Path) -> None:
+    both = threading.Barrier(2, timeout=10)
+
+    def extract(data: bytes, info: ImageInfo, pixels: Any) -> None:
+        both.wait()
+
+    options = LoaderOptions(SIZE, replace(FAST, workers=2), hook=Hook(extract=extract))
+    with open_loader(photos_in(tmp_path, 2), [[0], [1]], options) as loader:
+        assert len(list(loader)) == 2
+
+
+def test_skipped_images_have_their_positions(tmp_path: Path) -> None:
+    """In the list, also in its second epoch; not in their chunk."""
+    options = LoaderOptions(SIZE, hook=Hook(skip=lambda info: info.id in ("1", "12")))
+    with open_loader(photos_in(tmp_path, 14), split(28, 14), options) as loader:
+        for batch in loader:
+            assert [(at, info.id) for at, info in batch.extras.skipped] == [(1, "1"), (12, "12")]
+            assert [str(at) for at in batch.positions] == batch.ids
+            assert len(batch.ids) == 12
 
 
 @pytest.mark.parametrize("place", ["device", "host"])

@@ -1,0 +1,88 @@
+"""The loader's decode and resize for one image, in a loop of the user's own.
+
+DataLoader(ImageFolder("photos/", transform, loader=wallclock.loader_for(224)))
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wallclock.check import Inspector
+from wallclock.errors import ImageError
+from wallclock.fetch.sources import SourceReader
+from wallclock.loader.images import geometry_of
+from wallclock.loader.items import as_source
+from wallclock.loader.prepare import InPlaceStages, in_place_stages
+from wallclock.preprocess import Preprocess, preprocess_of
+from wallclock.recipe import FAST, Limits, ModelSpec, Recipe
+
+_of_thread = threading.local()
+
+
+def decode(
+    image: Any, size: int | tuple[int, int] | None = None, preprocess: str | Preprocess = "squash"
+) -> npt.NDArray[np.uint8]:
+    """Read, check, decode and resize one image as `open_images` does.
+
+    Args:
+        image: a path, a URL, bytes, a binary file, a Pillow image or an array.
+        size: see `open_images`; likewise `preprocess`.
+
+    Returns:
+        A new array, uint8 (height, width, 3).
+
+    Raises:
+        ImageError: it cannot be read, is damaged or above the limits.
+        UserError: `size` or `preprocess` is not understood.
+    """
+    recipe, side = geometry_of(FAST, size, preprocess)
+    reader, inspector, stages = _tools(recipe, side)
+    source = as_source(image, 0)
+    data = reader(source)
+    info, _ = inspector(0, source.id, data)
+    height, width = preprocess_of(recipe, side).canvas
+    pixels = np.empty((height, width, 3), np.uint8)
+    stages.fill(info, data, stages.as_destination(pixels))
+    return pixels
+
+
+def loader_for(
+    size: int | tuple[int, int] | None = None, preprocess: str | Preprocess = "squash"
+) -> Callable[[Any], Any]:
+    """A function from a path to a Pillow image, for the `loader` of torchvision's `ImageFolder`.
+
+    It can be pickled, so that worker processes take it. Arguments as those of `decode`.
+    """
+    geometry_of(FAST, size, preprocess)  # raises here, not in a worker
+    return partial(_load, size=size, preprocess=preprocess)
+
+
+def _load(path: str | os.PathLike[str], **geometry: Any) -> Any:
+    from PIL import Image
+
+    try:
+        return Image.fromarray(decode(path, **geometry))
+    except ImageError as error:
+        raise OSError(f"{os.fspath(path)}: {error.stage}: {error.reason}") from error
+
+
+def _tools(recipe: Recipe, side: int) -> tuple[SourceReader, Inspector, InPlaceStages]:
+    """The stages of this thread: a decoder's buffers are not shared."""
+    make = getattr(_of_thread, "make", None)
+    if make is None:
+        make = _of_thread.make = lru_cache(maxsize=8)(_make_tools)
+    tools: tuple[SourceReader, Inspector, InPlaceStages] = make(recipe, side)
+    return tools
+
+
+def _make_tools(recipe: Recipe, side: int) -> tuple[SourceReader, Inspector, InPlaceStages]:
+    limits = Limits()
+    reader = SourceReader(limits, fetches_ahead=False)
+    inspector = Inspector(limits, recipe.decoder, rotate=preprocess_of(recipe, side).rotate)
+    model = ModelSpec("decode", "none", input_px=side)
+    return reader, inspector, in_place_stages(recipe, model, reader)

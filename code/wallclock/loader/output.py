@@ -1,0 +1,97 @@
+"""What a batch's images are, and which threads and processes make them."""
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wallclock.constraints import OneOf, build
+from wallclock.errors import UserError, check_name
+from wallclock.recipe import IMAGENET_MEAN, IMAGENET_STD, Limits, Recipe
+
+DTYPES = ("uint8", "float32", "float16", "bfloat16")
+FRAMEWORKS = ("numpy", "torch")
+
+
+@dataclass(frozen=True)
+class Output:
+    """What `batch.images` is.
+
+    `dtype`: uint8 is (n, height, width, 3); the others are (n, 3, height, width), normalized in the
+    workers: (pixel / 255 - `mean`) / `std` for each channel, by default ImageNet's. `framework`:
+    numpy arrays, or torch tensors over the same memory; bfloat16 is torch's alone. `pin`:
+    page-locked memory, from which a copy to a GPU is fast. `hold`: batches beside the latest that
+    may be held at a time.
+
+    Written as text: `torch,float32,pin`.
+    """
+
+    dtype: Annotated[str, OneOf(DTYPES)] = "uint8"
+    framework: Annotated[str, OneOf(FRAMEWORKS)] = "numpy"
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+    pin: bool = False
+    hold: int = 8
+
+    def __post_init__(self) -> None:
+        check_name(self.dtype, DTYPES, "output.dtype")
+        check_name(self.framework, FRAMEWORKS, "output.framework")
+        whole_number("output.hold", self.hold, 0)
+        if self.dtype == "bfloat16" and self.framework != "torch":
+            raise UserError("output=bfloat16: numpy has no such type; use output=torch,bfloat16")
+
+    @classmethod
+    def parse(cls, text: str) -> "Output":
+        """From its text. Raises UserError: it is not understood."""
+        values: dict[str, Any] = {}
+        for word in filter(None, (word.strip() for word in text.split(","))):
+            check_name(word, (*DTYPES, *FRAMEWORKS, "pin"), "output")
+            if word in DTYPES:
+                values["dtype"] = word
+            elif word in FRAMEWORKS:
+                values["framework"] = word
+            else:
+                values["pin"] = True
+        return build(cls, values, "output")
+
+    @property
+    def storage(self) -> npt.DTypeLike:
+        """The numpy type of its memory: bfloat16 lies in uint16."""
+        return np.uint16 if self.dtype == "bfloat16" else self.dtype
+
+    def convert(self, images: npt.NDArray[Any]) -> Any:
+        """The images as the framework has them, over the same memory."""
+        if self.framework == "numpy":
+            return images
+        import torch
+
+        tensor = torch.from_numpy(images)
+        return tensor.view(torch.bfloat16) if self.dtype == "bfloat16" else tensor
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Who makes the batches.
+
+    `threads`: 0 is one per core. `processes`: among which the threads are divided; for small
+    images, of which threads wait for each other's Python, as many as cores. They are forked when an
+    iteration starts. `recipe`: `fast`, or a `wallclock.recipe.Recipe`. `limits`: above which an
+    image is not decoded.
+    """
+
+    threads: int = 0
+    processes: int = 1
+    recipe: str | Recipe = "fast"
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        whole_number("workers", self.threads, 0)
+        whole_number("processes", self.processes, 1)
+
+
+def whole_number(name: str, value: Any, least: int) -> int:
+    """The value. Raises UserError: it is no whole number of at least `least`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise UserError(f"{name}={value!r}: give a whole number of at least {least}")
+    return value

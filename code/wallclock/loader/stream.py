@@ -1,0 +1,219 @@
+"""Items of an iterable, read ahead by a thread: for what has no length and no random access.
+
+The thread numbers the items of an epoch, passes them through the shuffle buffer, takes every
+`world_size`-th of them, and makes batches. It reads at most two batches' worth of items before the
+first batch is taken, later as many as the ring has rows. What it does depends on the items, on the
+seed and on the epoch alone; an iteration goes on in the middle by passing over what was taken.
+"""
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from inspect import isgenerator
+from random import Random
+from typing import Any, NamedTuple
+
+from wallclock.fetch.sources import Source
+from wallclock.loader.items import as_source
+from wallclock.loader.joinable_thread import JoinableThread
+from wallclock.loader.order import BatchSource
+
+#: A position is the epoch times this, plus the number of the item in it.
+EPOCH = 1 << 40
+#: A generator that waits for something is not waited for.
+_END_S = 1.0
+
+
+@dataclass(frozen=True)
+class StreamOrder:
+    """Which items of an epoch each batch of one rank has.
+
+    `shuffle`: items of the buffer from which the next one is drawn; 0: in order. `divided`: whether
+    the ranks have streams of their own, as shards of a list of tars are divided.
+    """
+
+    batch_size: int
+    shuffle: int
+    seed: int
+    rank: int
+    world_size: int
+    drop_last: bool
+    divided: bool = False
+
+    def shared(self) -> dict[str, Any]:
+        """What all ranks have in common."""
+        return {name: value for name, value in asdict(self).items() if name != "rank"}
+
+    def batches(self, items: Iterable[Any], epoch: int) -> Iterator[list[tuple[int, Any]]]:
+        """The batches of one epoch: positions and items.
+
+        With `drop_last`, a batch comes once every rank has one of the same number: ranks then have
+        the same number of batches, unless they have streams of their own.
+        """
+        numbered = enumerate(items)
+        shuffled = self._shuffled(numbered, epoch) if self.shuffle else numbered
+        rank, world_size = (0, 1) if self.divided else (self.rank, self.world_size)
+        batch: list[tuple[int, Any]] = []
+        for place, (number, item) in enumerate(shuffled):
+            if place % world_size == rank:
+                batch.append((epoch * EPOCH + number, item))
+            is_full = len(batch) >= self.batch_size
+            if is_full and (not self.drop_last or place % world_size == world_size - 1):
+                yield batch
+                batch = []
+        if batch and not self.drop_last:
+            yield batch
+
+    def _shuffled(
+        self, numbered: Iterable[tuple[int, Any]], epoch: int
+    ) -> Iterator[tuple[int, Any]]:
+        rng = Random((self.seed << 40) | epoch)
+        held: list[tuple[int, Any]] = []
+        for pair in numbered:
+            if len(held) < self.shuffle:
+                held.append(pair)
+                continue
+            at = rng.randrange(self.shuffle)
+            drawn, held[at] = held[at], pair
+            yield drawn
+        rng.shuffle(held)
+        yield from held
+
+
+class StreamPlace(NamedTuple):
+    """How far an iteration is: the epoch, and how many of its batches were taken."""
+
+    epoch: int
+    batches: int
+
+
+class _End(NamedTuple):
+    """What the thread leaves last: the error that ended it, if one did."""
+
+    error: BaseException | None
+
+
+class StreamedBatches(BatchSource):
+    """The batches of a stream, made by a thread.
+
+    Args:
+        open_epoch: the items of an epoch, from their start.
+        first: where to begin.
+        end: the epoch before which to stop.
+        ahead: items that are read ahead at most, once the first batch is taken.
+
+    Iterating raises whatever the user's iterable raised, behind the batches before it.
+    """
+
+    def __init__(
+        self,
+        open_epoch: Callable[[int], Iterable[Any]],
+        order: StreamOrder,
+        first: StreamPlace,
+        end: int,
+        ahead: int,
+    ) -> None:
+        self.batch_size = order.batch_size
+        #: Of the last batch that was taken.
+        self.place = self._first = first
+        self._open_epoch, self._order, self._end = open_epoch, order, end
+        at_first = 2 * self.batch_size
+        self._permits = threading.Semaphore(at_first + order.shuffle)
+        self._more = max(0, ahead - at_first)
+        self._batches: queue.SimpleQueue[tuple[StreamPlace, list[Any]] | _End] = queue.SimpleQueue()
+        self._items: dict[int, Any] = {}
+        self._places: deque[tuple[StreamPlace, int]] = deque()
+        self._stopped, self._ended = threading.Event(), threading.Event()
+        self._is_over, self._admitted = False, 0
+        self._thread = JoinableThread(self._read, "loader stream")
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, once the user's iterable has given the next item."""
+        self._stopped.set()
+        self._permits.release()
+
+    def close(self) -> None:
+        """Stop, and wait for the thread, unless the iterable waits for something itself."""
+        self.stop()
+        if self._ended.wait(_END_S):
+            self._thread.join()
+
+    def __next__(self) -> Sequence[int]:
+        """See `BatchSource`."""
+        if self._is_over:
+            raise StopIteration
+        received = self._batches.get()
+        if isinstance(received, _End):
+            self._is_over = True
+            if received.error is not None:
+                raise received.error
+            raise StopIteration
+        place, batch = received
+        self._places.append((place, len(batch)))
+        self._items.update(batch)
+        return [position for position, _ in batch]
+
+    def ready(self) -> bool:
+        """See `BatchSource`."""
+        return self._is_over or not self._batches.empty()
+
+    def taken(self) -> None:
+        """See `BatchSource`: as many items may be read ahead again."""
+        self.place, n = self._places.popleft()
+        self._permits.release(n + self._more)
+        self._more = 0
+
+    def item(self, position: int) -> Source:
+        """The item of an open batch as a source; for once. Raises UserError: it is no image."""
+        return as_source(self._items.pop(position), position % EPOCH)
+
+    def _read(self) -> None:
+        error: BaseException | None = None
+        try:
+            self._read_epochs()
+        except BaseException as raised:  # noqa: BLE001 - the consumer raises it
+            error = raised
+        self._batches.put(_End(error))
+        self._ended.set()
+
+    def _read_epochs(self) -> None:
+        for epoch in range(self._first.epoch, self._end):
+            passed = self._first.batches if epoch == self._first.epoch else 0
+            self._admitted = n_batched = 0
+            items = self._admit(self._open_epoch(epoch))
+            for number, batch in enumerate(self._order.batches(items, epoch), 1):
+                n_batched += len(batch)
+                if number > passed:
+                    self._batches.put((StreamPlace(epoch, number), batch))
+                else:
+                    self._permits.release(len(batch))
+            if self._admitted > n_batched:  # what is in no batch, nobody takes
+                self._permits.release(self._admitted - n_batched)
+
+    def _admit(self, items: Iterable[Any]) -> Iterator[Any]:
+        """The items, each once there is room for it."""
+        share = 1 if self._order.divided else self._order.world_size
+        iterator = iter(items)
+        try:
+            for number in range(EPOCH):
+                if number % share == 0:
+                    self._permits.acquire()
+                    self._admitted += 1
+                if self._stopped.is_set():
+                    return
+                try:
+                    item = next(iterator)
+                except StopIteration:
+                    return
+                yield item
+        finally:
+            if isgenerator(iterator):
+                with suppress(Exception):
+                    iterator.close()

@@ -1,0 +1,292 @@
+"""What an item may be, what travels with it, and what the images come out as."""
+
+import asyncio
+import gc
+import io
+import pickle
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import wallclock
+from tests import making
+from wallclock import Augment, Output, Workers, open_images
+from wallclock.errors import ImageError, UserError
+from wallclock.stages import normalize
+
+DATA = making.jpeg(48, 40)
+FILES = [making.jpeg(48, 40, seed) for seed in range(9)]
+
+
+class Sequence:
+    """Random access and a length, and no more: as a map-style dataset of torch."""
+
+    def __len__(self) -> int:
+        return len(FILES)
+
+    def __getitem__(self, index: int) -> Any:
+        return Image.fromarray(making.picture(48, 40, index)), index
+
+
+def one(item: Any, size: Any = 16, **options: Any) -> wallclock.Batch:
+    with open_images([item], size, **options) as batches:
+        (batch,) = batches
+    assert not batch.failures, batch.failures
+    return batch
+
+
+# --- items --------------------------------------------------------------------------------------
+
+
+def test_labels_and_items_travel_along(tmp_path: Path) -> None:
+    path = tmp_path / "a.jpg"
+    path.write_bytes(DATA)
+    items: list[Any] = [
+        {"image": DATA, "label": 3, "id": "mine", "note": "x"},
+        (str(path), 7),
+        DATA[:-60],
+        ("named", DATA),
+        {"path": str(path)},
+        {"image": {"bytes": DATA, "path": None}, "label": 0},
+        path,
+    ]
+    with open_images(items, 16) as batches:
+        (batch,) = batches
+    assert batch.ids == ["mine", str(path), "named", str(path), "5", str(path)]
+    assert batch.labels == [3, 7, None, None, 0, None]
+    assert list(batch.items) == [items[at] for at in (0, 1, 3, 4, 5, 6)]
+    assert [failure["id"] for failure in batch.failures] == ["2"]
+    for image in batch.images[1:]:
+        np.testing.assert_array_equal(image, batch.images[0])
+
+
+def test_labels_of_processes_and_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "b.jpg").write_bytes(DATA)
+    (tmp_path / "a.jpg").write_bytes(DATA)
+    with open_images(tmp_path, 16) as batches:
+        assert list(next(batches).items) == ["a.jpg", "b.jpg"]
+    pairs = [({"bytes": data}, number) for number, data in enumerate(FILES)]
+    with open_images(pairs, 16, 2, workers=Workers(processes=2)) as batches:
+        assert [label for batch in batches for label in batch.labels] == list(range(9))
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P", "CMYK", "1"])
+def test_pillow_images_and_arrays(mode: str) -> None:
+    picture = Image.fromarray(making.picture(60, 50)).convert(mode)
+    expected = np.asarray(picture.convert("RGB").resize((16, 16), Image.Resampling.BILINEAR))
+    images = [one(picture).images[0]]
+    if mode in ("RGB", "L", "RGBA"):
+        images.append(one(np.asarray(picture)).images[0])
+    for image in images:
+        assert np.abs(image.astype(int) - expected).max() <= 2
+
+
+def test_a_pillow_image_keeps_its_orientation() -> None:
+    data = making.oriented(6, width=60, height=30, seed=1, quality=95)
+    stored = Image.open(io.BytesIO(data))
+    geometry = "shortest:16,crop:16,bicubic,rotate"
+    of_file = one(data, None, preprocess=geometry).images.astype(int)
+    of_image = one(stored, None, preprocess=geometry).images.astype(int)
+    assert np.abs(of_file - of_image).max() <= 3
+
+
+def test_a_sequence_of_pairs() -> None:
+    with open_images(Sequence(), 16, 4, shuffle=True, seed=1) as batches:
+        labels = [label for batch in batches for label in batch.labels]
+        assert sorted(labels) == list(range(9))
+        assert labels != list(range(9))
+
+
+def test_a_dataset_of_hugging_face() -> None:
+    """Its images stay undecoded until a worker has them."""
+    datasets = pytest.importorskip("datasets")
+    rows = {"img": [{"bytes": data, "path": None} for data in FILES], "label": list(range(9))}
+    features = datasets.Features({"img": datasets.Image(), "label": datasets.Value("int64")})
+    dataset = datasets.Dataset.from_dict(rows, features=features)
+    for items in (dataset, dataset.to_iterable_dataset()):
+        with open_images(items, 16, 4) as batches:
+            first, *others = batches
+        labels = [label for batch in (first, *others) for label in batch.labels]
+        assert labels == list(range(9))
+        np.testing.assert_array_equal(first.images[3], one(FILES[3]).images[0])
+
+
+@pytest.mark.parametrize(
+    ("item", "words"),
+    [
+        (3.5, "item 0 is a float"),
+        (np.zeros((4, 4, 7), np.uint8), r"item 0 is an array of uint8 \(4, 4, 7\)"),
+        (np.zeros((4, 4, 3), np.float32), "item 0 is an array of float32"),
+        ({}, "item 0 has nothing: give the image under the key image"),
+    ],
+)
+def test_a_wrong_item_is_one_line(item: Any, words: str) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        one(item)
+    assert "\n" not in str(caught.value)
+
+
+# --- output -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("text", ["float32", "float16", "torch,float32", "torch,bfloat16"])
+def test_normalized_images(text: str, processes: int) -> None:
+    mean, std = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
+    parsed = Output.parse(text)
+    output = Output(parsed.dtype, parsed.framework, mean, std)
+    plain = one(DATA).images[0]
+    expected = normalize.make(mean, std)(plain)
+    with open_images(FILES[:1] * 3, 16, 2, output=output, workers=Workers(2, processes)) as batches:
+        image = next(batches).images[0]
+    if parsed.framework == "torch":
+        exact = torch.from_numpy(expected).to(getattr(torch, parsed.dtype))
+        assert image.dtype == exact.dtype
+        assert torch.equal(image, exact)
+    else:
+        assert image.dtype == parsed.dtype
+        np.testing.assert_array_equal(image, expected.astype(parsed.dtype))
+
+
+def test_sizes_that_are_no_square() -> None:
+    assert one(DATA, (20, 30)).images.shape == (1, 20, 30, 3)
+    picture = Image.open(io.BytesIO(DATA)).resize((30, 20), Image.Resampling.BILINEAR)
+    assert np.abs(one(DATA, (20, 30)).images[0].astype(int) - np.asarray(picture)).max() <= 3
+
+
+# --- ownership ----------------------------------------------------------------------------------
+
+
+def test_a_view_keeps_a_batch_and_a_tensor_too() -> None:
+    with open_images(FILES, 16, 1, workers=1) as batches:
+        expected = [batch.images.copy() for batch in batches]
+    with open_images(FILES, 16, 1, workers=1) as batches:
+        row = next(batches).images[0, :8]
+        tensor = torch.from_numpy(next(batches).images)
+        exported = np.from_dlpack(next(batches).images)
+        rest = [batch.images.copy() for batch in batches]
+        np.testing.assert_array_equal(row, expected[0][0, :8])
+        np.testing.assert_array_equal(tensor.numpy(), expected[1])
+        np.testing.assert_array_equal(exported, expected[2])
+        assert len(rest) == 6
+    np.testing.assert_array_equal(row, expected[0][0, :8])
+
+
+def test_memory_is_bounded_and_the_error_says_how_to_keep_more() -> None:
+    with open_images(FILES * 3, 16, 1) as batches, pytest.raises(UserError, match=r"hold=18\)"):
+        list(batches)
+    with open_images(FILES * 3, 16, 1, output=Output(hold=30)) as batches:
+        assert len(list(batches)) == 27
+    with open_images(FILES * 3, 16, 1) as batches:
+        assert len([batch.images.copy() for batch in batches]) == 27
+
+
+def test_what_is_dropped_in_another_thread_comes_back() -> None:
+    with open_images(FILES * 4, 16, 1, output=Output(hold=1)) as batches:
+        for batch in batches:
+            held = [batch]
+            del batch
+            thread = threading.Thread(target=held.clear)
+            thread.start()
+            thread.join()
+    gc.collect()
+
+
+def test_two_threads_share_an_iterator() -> None:
+    ids: list[str] = []
+
+    def take(batches: Any) -> None:
+        for batch in batches:
+            ids.extend(batch.ids)
+
+    with open_images(FILES * 20, 16, 3) as batches:
+        threads = [threading.Thread(target=take, args=(batches,)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    assert sorted(map(int, ids)) == list(range(180))
+
+
+def test_async_for() -> None:
+    async def count() -> int:
+        n = 0
+        with open_images(FILES, 16, 2) as batches:
+            async for batch in batches:
+                n += len(batch.ids)
+        return n
+
+    assert asyncio.run(count()) == 9
+
+
+def test_its_repr_says_what_comes() -> None:
+    assert repr(open_images(FILES, 16, 2, epochs=3)) == "<Images: 9 images, 15 batches of 2>"
+    assert repr(open_images(iter(FILES), 16, 2)) == "<Images: a stream, batches of 2>"
+
+
+# --- training -----------------------------------------------------------------------------------
+
+
+def test_limits_of_the_augmentation() -> None:
+    still = Augment(scale=(1.0, 1.0), ratio=(1.2, 1.2), flip=0.0, jitter=0.0)
+    whole = one(DATA, (16, 16), augment=still).images
+    assert np.abs(whole.astype(int) - one(DATA).images).max() <= 3
+    always = Augment(scale=(1.0, 1.0), ratio=(1.2, 1.2), flip=1.0, jitter=0.0)
+    flipped = one(DATA, augment=always).images
+    np.testing.assert_array_equal(flipped, whole[:, :, ::-1])
+    for wrong in ({"scale": (0.0, 1.0)}, {"scale": (0.5, 2.0)}, {"ratio": (2, 1)}, {"flip": 2}):
+        with pytest.raises(UserError, match="augment"):
+            Augment(**wrong)
+
+
+# --- one image ----------------------------------------------------------------------------------
+
+
+def test_decode_is_the_loaders(tmp_path: Path) -> None:
+    path = tmp_path / "a.jpg"
+    path.write_bytes(making.jpeg(640, 480))
+    for geometry in ({"size": 64}, {"preprocess": "shortest:64,crop:48x40,bicubic,rotate"}):
+        with open_images([path], **geometry) as batches:
+            expected = next(batches).images[0].copy()
+        for image in (path, str(path), path.read_bytes()):
+            np.testing.assert_array_equal(wallclock.decode(image, **geometry), expected)
+    with pytest.raises(ImageError, match="No such file"):
+        wallclock.decode(tmp_path / "none.jpg", 64)
+    with pytest.raises(UserError, match="size='64'"):
+        wallclock.decode(path, "64")  # type: ignore[arg-type]
+
+
+def test_decode_in_threads() -> None:
+    expected = [wallclock.decode(data, 24) for data in FILES]
+    wrong: list[int] = []
+
+    def check() -> None:
+        for number, data in enumerate(FILES * 5):
+            if not np.array_equal(wallclock.decode(data, 24), expected[number % 9]):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=check) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_loader_for_an_image_folder(tmp_path: Path) -> None:
+    """In a DataLoader's workers, pickled."""
+    paths = [tmp_path / f"{number}.jpg" for number in range(4)]
+    for path, data in zip(paths, FILES, strict=False):
+        path.write_bytes(data)
+    load = pickle.loads(pickle.dumps(wallclock.loader_for(32)))
+    image = load(paths[0])
+    assert (image.mode, image.size) == ("RGB", (32, 32))
+    np.testing.assert_array_equal(np.asarray(image), wallclock.decode(paths[0], 32))
+    (tmp_path / "bad.jpg").write_bytes(FILES[0][:-60])
+    with pytest.raises(OSError, match=r"bad\.jpg: decode: "):
+        load(tmp_path / "bad.jpg")

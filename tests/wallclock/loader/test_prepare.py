@@ -1,0 +1,108 @@
+"""One image's way to its row: what its decoder, its resizer and the lock are asked for."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests import making
+from wallclock.check import LARGE_PIXELS, ImageInfo
+from wallclock.fetch.sources import SourceReader
+from wallclock.loader.prepare import DecodeImage, InPlaceStages, in_place_stages
+from wallclock.recipe import FAST, Limits, ModelSpec
+from wallclock.stages import decode, resize
+from wallclock.stages.augment import Augmentation
+from wallclock.stages.decode import scans
+
+MODEL = ModelSpec("none", "none", input_px=32)
+#: A quarter of the width, half of the height.
+CROP = Augmentation(0.5, 0.25, 0.25, 0.5, False, 1.0, 1.0, 1.0)
+
+
+def info(width: int, height: int, **more: Any) -> ImageInfo:
+    """Of a plain JPEG."""
+    plain = {"format": "jpeg", "process": "baseline", "components": 3, "sampling": "4:2:0"}
+    return ImageInfo("x", 1, width, height, **{**plain, **more})
+
+
+class Recorder:
+    """A resizer, and a decoder, that note what they are asked for."""
+
+    name = "recorder"
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def as_destination(self, row: Any) -> Any:
+        return row
+
+    def resize_into(self, row: Any, pixels: Any, stored: Any) -> None:
+        self.asked.append(stored)
+
+    def decode(self, data: bytes, scale: int = 1, size: Any = None) -> Any:
+        self.asked.append((data, scale, size))
+        return making.picture()
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    recorder = Recorder()
+    monkeypatch.setattr(resize, "make", lambda *_: recorder)
+    monkeypatch.setattr(decode, "make", lambda *_, **__: recorder.decode)
+    return recorder
+
+
+@pytest.mark.parametrize(("augment", "stored"), [("none", (300, 400)), ("cpu", None)])
+def test_the_resizer_gets_the_size_in_the_file(
+    augment: str, stored: Any, recorder: Recorder
+) -> None:
+    """Height first; of a crop, which the file's size does not bound, none."""
+    recipe = replace(FAST, augment=augment)
+    stages = in_place_stages(recipe, MODEL, SourceReader(Limits(), fetches_ahead=False))
+    image = info(400, 300, augmentation=CROP if augment == "cpu" else None)
+    row = np.zeros((32, 32, 3), np.uint8)
+    stages.resize_into(image, making.picture(400, 300), stages.as_destination(row))
+    assert recorder.asked == [stored]
+
+
+@pytest.mark.parametrize(("drawn", "scale"), [(None, 8), (CROP, 2)])
+def test_the_scale_is_of_what_is_used(drawn: Any, scale: int, recorder: Recorder) -> None:
+    """400 × 400 leaves 50 px of 40 at 1/8; its crop has 100 px of width, which leave 50 at 1/2."""
+    decode_image = DecodeImage(replace(FAST, augment="cpu"), 32)
+    decode_image(info(400, 400, augmentation=drawn), b"data")
+    assert recorder.asked == [(b"data", scale, (400, 400))]
+
+
+@pytest.mark.parametrize("progressive", ["full", "exact"])
+@pytest.mark.parametrize("process", ["baseline", "progressive"])
+def test_scans_are_left_out_where_the_recipe_says_so(
+    progressive: str, process: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scans, "cut", lambda data, scale: b"cut at 1/%d" % scale)
+    DecodeImage(replace(FAST, progressive=progressive), 32)(
+        info(400, 400, process=process), b"whole"
+    )
+    is_cut = (progressive, process) == ("exact", "progressive")
+    assert recorder.asked[0][0] == (b"cut at 1/8" if is_cut else b"whole")
+
+
+@pytest.mark.parametrize(("pixels", "is_held"), [(LARGE_PIXELS, False), (LARGE_PIXELS + 1, True)])
+def test_large_pictures_are_decoded_under_the_lock(pixels: int, is_held: bool) -> None:
+    held: list[bool] = []
+    events: list[str] = []
+
+    @contextmanager
+    def lock() -> Iterator[None]:
+        held.append(True)
+        yield
+        held.pop()
+
+    def stage(name: str) -> Any:
+        return lambda *_: events.append(f"{name} {bool(held)}")
+
+    stages = InPlaceStages(stage("read"), stage("decode"), stage("to"), stage("resize"))
+    stages.fill(info(pixels, 1), b"", None, lock())
+    assert events == [f"decode {is_held}", f"resize {is_held}"]

@@ -1,0 +1,329 @@
+"""Streams: any iterable, tars and tables; bounded read-ahead, ranks, epochs, exact resume."""
+
+import gzip
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import making
+from tests.conftest import ROOT
+from wallclock.errors import UserError
+from wallclock.loader.images import open_images
+from wallclock.loader.shards import expand
+from wallclock.loader.stream import StreamedBatches, StreamOrder
+
+FILES = [making.jpeg(48, 40, seed) for seed in range(7)]
+
+
+@pytest.fixture(autouse=True)
+def watchdog() -> Iterator[None]:
+    """No thread of a loader outlives its block."""
+    yield
+    assert not [t.name for t in threading.enumerate() if t.name.startswith(("loader", "remote"))]
+
+
+class Items:
+    """Can be iterated again, has no length; counts what was taken."""
+
+    def __init__(self, n: int) -> None:
+        self.n, self.taken = n, 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for number in range(self.n):
+            self.taken += 1
+            yield {"image": FILES[number % len(FILES)], "label": number}
+
+
+def labels_of(batches: Any) -> list[list[int]]:
+    return [batch.labels for batch in batches]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    n=st.integers(0, 23),
+    batch=st.integers(1, 6),
+    world=st.integers(1, 3),
+    epochs=st.integers(1, 3),
+    shuffle=st.integers(0, 9),
+    drop_last=st.booleans(),
+    data=st.data(),
+)
+def test_ranks_epochs_and_resume(
+    n: int, batch: int, world: int, epochs: int, shuffle: int, drop_last: bool, data: st.DataObject
+) -> None:
+    """Each item once per epoch over all ranks; interrupted anywhere, the same batches follow."""
+    options: dict[str, Any] = {"batch": batch, "epochs": epochs, "shuffle": shuffle, "workers": 2}
+    options |= {"drop_last": drop_last, "seed": 5}
+    seen = []
+    for rank in range(world):
+        shard = rank, world
+        with open_images(Items(n), 8, shard=shard, **options) as batches:
+            uninterrupted = labels_of(batches)
+        seen.append(uninterrupted)
+        stop = data.draw(st.integers(0, len(uninterrupted)))
+        with open_images(Items(n), 8, shard=shard, **options) as batches:
+            before = [next(batches).labels for _ in range(stop)]
+            state = json.loads(json.dumps(batches.state_dict()))
+        with open_images(Items(n), 8, shard=shard, **options) as batches:
+            batches.load_state_dict(state)
+            assert before + labels_of(batches) == uninterrupted
+    every = sorted(label for of_rank in seen for labels in of_rank for label in labels)
+    if drop_last:
+        assert len({len(of_rank) for of_rank in seen}) == 1
+        assert all(len(labels) == batch for of_rank in seen for labels in of_rank)
+    else:
+        assert every == sorted(list(range(n)) * epochs)
+
+
+def test_an_unshuffled_stream_is_the_list() -> None:
+    items = list(Items(23))
+    with open_images(items, 8, 5) as listed, open_images(iter(items), 8, 5) as streamed:
+        for of_list, of_stream in zip(listed, streamed, strict=True):
+            assert list(of_list.positions) == list(of_stream.positions)
+            assert of_list.ids == of_stream.ids
+            assert list(of_list.items) == list(of_stream.items)
+            np.testing.assert_array_equal(of_list.images, of_stream.images)
+
+
+def test_each_epoch_is_shuffled_anew() -> None:
+    with open_images(Items(40), 8, 40, shuffle=10, epochs=2) as batches:
+        first, second = labels_of(batches)
+    assert sorted(first) == sorted(second) == list(range(40))
+    assert first != second != list(range(40))
+    assert [pair[0] for pair in shuffled_pairs(10)] == first
+
+
+def shuffled_pairs(held: int) -> list[tuple[int, Any]]:
+    order = StreamOrder(40, held, 0, 0, 1, False)
+    (batch,) = order.batches(range(40), 0)
+    return batch
+
+
+@pytest.mark.parametrize("batch", [1, 4, 32])
+def test_two_batches_are_read_before_the_first(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    items, at_first, taken = Items(10_000), [], StreamedBatches.taken
+
+    def count_and_take(self: StreamedBatches) -> None:
+        at_first.append(items.taken)
+        taken(self)
+
+    monkeypatch.setattr(StreamedBatches, "taken", count_and_take)
+    with open_images(items, 8, batch, workers=2) as batches:
+        next(batches)
+        assert at_first[0] <= 2 * batch
+        for _ in range(5):
+            next(batches)
+        # Later as many as the ring has rows: bounded, whatever is fast or slow.
+        assert items.taken <= 6 * batch + 2 * 8 + 5 * batch
+    assert items.taken < 10_000
+
+
+def test_an_iteration_goes_on_with_the_next_epoch() -> None:
+    with open_images(Items(6), 8, 4, shuffle=6) as batches:
+        epochs = [labels_of(batches) for _ in range(3)]
+        assert batches.epoch == 2
+        batches.set_epoch(1)
+        assert labels_of(batches) == epochs[1]
+    assert len({str(epoch) for epoch in epochs}) == 3
+
+
+def test_an_iterator_has_one_epoch() -> None:
+    with open_images(iter(Items(3)), 8) as batches:
+        assert labels_of(batches) == [[0, 1, 2]]
+        with pytest.raises(UserError, match="an iterator has one epoch"):
+            next(iter(batches))
+    with pytest.raises(TypeError, match="a stream has no length"):
+        len(batches)
+
+
+def test_what_the_iterable_raises_comes_behind_its_batches() -> None:
+    def broken() -> Iterator[Any]:
+        yield from list(Items(9))
+        raise OSError("disk gone")
+
+    with open_images(broken(), 8, 4) as batches:
+        assert [next(batches).labels, next(batches).labels] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+        with pytest.raises(OSError, match="disk gone"):
+            next(batches)
+
+
+def test_a_bad_item_is_named() -> None:
+    with pytest.raises(UserError, match="item 1 is a int"), open_images(iter([FILES[0], 7])) as b:
+        list(b)
+
+
+def test_left_in_the_middle_a_generator_is_closed() -> None:
+    closed = threading.Event()
+
+    def items() -> Iterator[bytes]:
+        try:
+            while True:
+                yield FILES[0]
+        finally:
+            closed.set()
+
+    with open_images(items(), 8, 4) as batches:
+        next(batches)
+    assert closed.wait(10)
+
+
+def test_a_waiting_generator_does_not_hold_the_close() -> None:
+    release = threading.Event()
+
+    def items() -> Iterator[bytes]:
+        yield from FILES
+        release.wait(30)
+
+    with open_images(items(), 8, 4) as batches:
+        next(batches)
+    release.set()
+    for thread in threading.enumerate():
+        if thread.name == "loader stream":
+            thread.join(10)
+
+
+@pytest.mark.slow
+def test_memory_is_flat() -> None:
+    """100,000 items from a generator: no more memory than 5,000."""
+    program = (
+        "import resource, sys\n"
+        "from tests import making\n"
+        "from wallclock.loader.images import open_images\n"
+        "data = making.jpeg(48, 40)\n"
+        "items = (bytes(data) for _ in range({n}))\n"
+        "n = sum(len(batch.ids) for batch in open_images(items, 8))\n"
+        "print(n, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'code'}:{ROOT}"}
+    peaks = []
+    for n in (5_000, 100_000):
+        command = [sys.executable, "-c", program.format(n=n)]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+        count, peak_kib = map(int, done.stdout.split())
+        assert count == n
+        peaks.append(peak_kib)
+    assert peaks[1] - peaks[0] < 20_000
+
+
+# --- tars and tables ----------------------------------------------------------------------------
+
+
+def write_tar(path: Path, first: int, n: int, mode: Any = "w") -> None:
+    with tarfile.open(path, mode) as tar:
+        for number in range(first, first + n):
+            members = {
+                "cls": str(number).encode(),
+                "jpg": FILES[number % len(FILES)],
+                "json": json.dumps({"n": number}).encode(),
+                "txt": "häuser".encode(),
+            }
+            for extension, data in members.items():
+                member = tarfile.TarInfo(f"train/{number:04}.{extension}")
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+
+
+def test_names_of_shards() -> None:
+    assert expand("a-{08..11}.tar") == ["a-08.tar", "a-09.tar", "a-10.tar", "a-11.tar"]
+    assert expand("{0..1}-{0..1}.tar") == ["0-0.tar", "0-1.tar", "1-0.tar", "1-1.tar"]
+    assert expand("plain.tar") == ["plain.tar"]
+
+
+def test_tars_are_streamed_and_divided_among_ranks(tmp_path: Path) -> None:
+    for shard in range(4):
+        write_tar(tmp_path / f"train-{shard}.tar", 5 * shard, 5)
+    name = str(tmp_path / "train-{0..3}.tar")
+    with open_images(name, 8, 7) as batches:
+        (first, *_) = everything = list(batches)
+    assert [label for batch in everything for label in batch.labels] == list(range(20))
+    assert first.ids[0] == "train/0000"
+    assert first.items[3] == {
+        "id": "train/0003",
+        "image": FILES[3],
+        "label": 3,
+        "json": {"n": 3},
+        "txt": "häuser",
+    }
+    seen = []
+    for rank in range(3):
+        with open_images(name, 8, 7, shard=(rank, 3), shuffle=4) as batches:
+            seen.append([label for batch in batches for label in batch.labels])
+    assert sorted(label for labels in seen for label in labels) == list(range(20))
+    assert sorted(map(len, seen)) == [5, 5, 10]
+    with pytest.raises(UserError, match="4 shards for 5 ranks"):
+        open_images(name, shard=(0, 5))
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def test_tars_by_http(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", 0, 6)
+    handler = partial(Quiet, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            with open_images(f"http://127.0.0.1:{server.server_port}/a.tar", 8) as batches:
+                assert labels_of(batches) == [list(range(6))]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_compressed_and_damaged_tars(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar.gz", 0, 6, "w:gz")
+    with open_images(tmp_path / "a.tar.gz", 8) as batches:
+        assert labels_of(batches) == [list(range(6))]
+    whole = gzip.decompress((tmp_path / "a.tar.gz").read_bytes())
+    for name, data in {"cut": whole[:3000], "none": b"no tar" * 200}.items():
+        path = tmp_path / f"{name}.tar"
+        path.write_bytes(data)
+        with pytest.raises(UserError, match=rf"{name}\.tar: .*; is it a whole tar\?"):
+            list(open_images(path, 8))
+    with pytest.raises(UserError, match=r"gone\.tar: .*No such file"):
+        list(open_images(tmp_path / "gone.tar", 8))
+
+
+def test_a_parquet_table(tmp_path: Path) -> None:
+    paths = []
+    for number, data in enumerate(FILES):
+        paths.append(str(tmp_path / f"{number}.jpg"))
+        Path(paths[-1]).write_bytes(data)
+    tables = {
+        "bytes": {"image": FILES, "label": range(7)},
+        "struct": {"image": [{"bytes": data, "path": None} for data in FILES], "label": range(7)},
+        "path": {"path": paths, "label": range(7)},
+    }
+    expected = []
+    for name, columns in tables.items():
+        pq.write_table(
+            pa.table({k: list(v) for k, v in columns.items()}), tmp_path / f"{name}.parquet"
+        )
+        with open_images(tmp_path / f"{name}.parquet", 8) as batches:
+            (batch,) = batches
+        assert batch.labels == list(range(7))
+        expected.append(batch.images)
+    np.testing.assert_array_equal(expected[0], expected[1])
+    np.testing.assert_array_equal(expected[0], expected[2])
+    pq.write_table(pa.table({"text": ["a"]}), tmp_path / "no.parquet")
+    with pytest.raises(UserError, match=r"no\.parquet has text: one column must be image"):
+        list(open_images(tmp_path / "no.parquet"))
