@@ -76,7 +76,7 @@ def test_the_extras_are_what_the_locks_are_built_from() -> None:
         for extra, listed in PROJECT["project"]["optional-dependencies"].items()
     }
     library = {normal(Requirement(line).name) for line in PROJECT["project"]["dependencies"]}
-    assert library == {"numpy", "pillow", "simplejpeg", "torch"}
+    assert library == {"numpy", "pillow", "simplejpeg"}
     peers = {normal(Requirement(line).name) for line in lines("requirements-peers.in")}
     assert extras.pop("peers") == peers
     ray, daft = map(Requirement, lines("requirements-cluster.in"))

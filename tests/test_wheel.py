@@ -9,9 +9,12 @@ import zipfile
 from importlib import metadata
 from pathlib import Path
 
+import numpy as np
 import pytest
 from packaging.requirements import Requirement
 
+import wallclock
+from harness.measures import psnr_db
 from tests import making
 from tests.conftest import ROOT
 from wallclock.errors import DISTRIBUTION
@@ -158,6 +161,31 @@ def test_the_loop_of_the_readme(name: str, images: Path, request: pytest.Fixture
     environment: Environment = request.getfixturevalue(name)
     printed = environment.run("-c", loop_of_the_readme(), cwd=images.parent)
     assert printed == "['0.jpg', '1.jpg', '2.jpg'] (3, 224, 224, 3)\n"
+
+
+def test_the_loader_needs_no_torch(base: Environment, images: Path) -> None:
+    """Pillow resizes in its place, with the same pixels but for rounding."""
+    (images / "large.jpg").write_bytes(making.jpeg(900, 700, seed=5))
+    program = """
+import sys, numpy, wallclock
+for geometry in ("squash", "shortest:96,crop:64,bicubic,rotate"):
+    (batch,) = wallclock.open_images("images", None, preprocess=geometry)
+    numpy.save(geometry.partition(":")[0], batch.images)
+assert "torch" not in sys.modules
+wallclock.decode("images/large.jpg", 64)
+try:
+    wallclock.open_images("images", output="torch")
+except wallclock.errors.UserError as error:
+    print(error)
+"""
+    printed = base.run("-c", program, cwd=images.parent)
+    assert "pip install 'wallclock-images[torch]'" in printed
+    assert printed.count("\n") == 1
+    for geometry in ("squash", "shortest:96,crop:64,bicubic,rotate"):
+        without = np.load(images.parent / f"{geometry.partition(':')[0]}.npy")
+        (batch,) = wallclock.open_images(images, None, preprocess=geometry)
+        for ours, theirs in zip(batch.images, without, strict=True):
+            assert psnr_db(ours, theirs) >= 48
 
 
 @pytest.mark.parametrize(

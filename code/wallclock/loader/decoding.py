@@ -15,11 +15,11 @@ import numpy.typing as npt
 from wallclock.check import Inspector
 from wallclock.errors import ImageError
 from wallclock.fetch.sources import SourceReader
-from wallclock.loader.images import geometry_of
+from wallclock.loader.images import fast_recipe, geometry_of
 from wallclock.loader.items import as_source
 from wallclock.loader.prepare import InPlaceStages, in_place_stages
 from wallclock.preprocess import Preprocess, preprocess_of
-from wallclock.recipe import FAST, Limits, ModelSpec, Recipe
+from wallclock.recipe import Limits, ModelSpec, Recipe
 
 _of_thread = threading.local()
 
@@ -40,7 +40,7 @@ def decode(
         ImageError: it cannot be read, is damaged or above the limits.
         UserError: `size` or `preprocess` is not understood.
     """
-    recipe, side = geometry_of(FAST, size, preprocess)
+    recipe, side = geometry_of(fast_recipe(), size, preprocess)
     reader, inspector, stages = _tools(recipe, side)
     source = as_source(image, 0)
     data = reader(source)
@@ -58,7 +58,7 @@ def loader_for(
 
     It can be pickled, so that worker processes take it. Arguments as those of `decode`.
     """
-    geometry_of(FAST, size, preprocess)  # raises here, not in a worker
+    geometry_of(fast_recipe(), size, preprocess)  # raises here, not in a worker
     return partial(_load, size=size, preprocess=preprocess)
 
 

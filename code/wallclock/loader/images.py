@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
+from importlib.util import find_spec
 from typing import Any, Protocol, TypeAlias
 
 from wallclock import machine
@@ -27,7 +28,8 @@ from wallclock.preprocess import Preprocess, preprocess_of
 from wallclock.recipe import FAST, Recipe
 from wallclock.stages.augment import Augment
 
-RECIPES = {"fast": FAST}
+#: Names of recipes.
+RECIPES = ("fast",)
 
 
 class RandomAccess(Protocol):
@@ -142,7 +144,8 @@ def _recipe(
     """The recipe with all that was asked for, and the side that `squash` alone means."""
     recipe = crew.recipe
     if isinstance(recipe, str):
-        recipe = RECIPES[check_name(recipe, RECIPES, "recipe")]
+        check_name(recipe, RECIPES, "recipe")
+        recipe = fast_recipe()
     changes: dict[str, Any] = {
         "batch_size": batch,
         "workers": crew.threads,
@@ -154,6 +157,14 @@ def _recipe(
     }
     # Checked as a configuration's settings are.
     return geometry_of(build(Recipe, asdict(recipe) | changes, ""), size, preprocess)
+
+
+def fast_recipe() -> Recipe:
+    """`recipe="fast"`; where torch is not installed, with Pillow's resize.
+
+    Both have the same filter; torch's is vector code.
+    """
+    return FAST if find_spec("torch") else replace(FAST, resizer="pil")
 
 
 def geometry_of(

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wallclock.constraints import OneOf, build
-from wallclock.errors import UserError, check_name
+from wallclock.errors import UserError, check_name, import_extra
 from wallclock.recipe import IMAGENET_MEAN, IMAGENET_STD, Limits, Recipe
 
 DTYPES = ("uint8", "float32", "float16", "bfloat16")
@@ -40,6 +40,8 @@ class Output:
         whole_number("output.hold", self.hold, 0)
         if self.dtype == "bfloat16" and self.framework != "torch":
             raise UserError("output=bfloat16: numpy has no such type; use output=torch,bfloat16")
+        if self.framework == "torch" or self.pin:
+            import_extra("torch", "output=torch", "torch")
 
     @classmethod
     def parse(cls, text: str) -> "Output":
