@@ -1,0 +1,209 @@
+"""What each feature of the loader costs: data/loader.csv, with its provenance.
+
+`open_images` over a list is 1. Beside it: the loader that reuses its batches (no ownership), items
+with labels, a stream of the same items, float32 normalized by the workers, and DataLoaders with as
+many workers as cores: Pillow (decoded in full), `wallclock.decode`, and the same libraries by hand
+(simplejpeg at reduced scale, torch's antialiased resize). Every DataLoader copies a batch of uint8
+from shared memory. Files lie in the page cache. In each round every loader takes one pass, in turn
+and backwards in turn; a pass is timed from its first batch on. A row has the images per second
+(median of the rounds) and the ratio to `open_images` in the same round.
+
+    python -m benchmarks.loader [--folder DIR] [--n N] [--rounds N] [--seconds S]
+"""
+
+import argparse
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import simplejpeg
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+import wallclock
+from benchmarks.fast import SEED, save
+from harness.corpora import render
+from wallclock import Output, open_images
+from wallclock.clock import gc_disabled
+from wallclock.fetch.sources import Source
+from wallclock.loader.opener import LoaderOptions, open_loader
+from wallclock.loader.order import EveryNth, LazyBatches
+from wallclock.recipe import FAST
+from wallclock.stages import decode
+from wallclock.stages.decode.decoder import Scaling
+from wallclock.summary import median
+
+PX, BATCH = 224, 32
+TIMED = ("wallclock.loader", "wallclock.stages", "wallclock.fetch")
+Paths = Sequence[str]
+
+
+class Decoded(Dataset[Any]):
+    """A DataLoader's dataset: one image per item, uint8 (h, w, 3)."""
+
+    def __init__(self, paths: Paths, load: Callable[[str], Any]) -> None:
+        self._paths, self._load = paths, load
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._load(self._paths[index])
+
+
+def by_pillow(path: str) -> Any:
+    """As everyone has it."""
+    image = Image.open(path).convert("RGB").resize((PX, PX), Image.Resampling.BILINEAR)
+    return torch.from_numpy(np.array(image))
+
+
+def by_wallclock(path: str) -> Any:
+    """One call."""
+    return torch.from_numpy(wallclock.decode(path, PX))
+
+
+def by_hand(path: str) -> Any:
+    """simplejpeg at the scale that suffices, torch's resize of all its pixels."""
+    data = Path(path).read_bytes()
+    height, width, _, _ = simplejpeg.decode_jpeg_header(data)
+    scale = _SCALING.denominator(width, height)
+    pixels = _DECODE(data, scale, (width, height))
+    tensor = torch.from_numpy(pixels).permute(2, 0, 1)[None]
+    resized = torch.nn.functional.interpolate(
+        tensor, (PX, PX), mode="bilinear", antialias=True, align_corners=False
+    )
+    return resized[0].permute(1, 2, 0)
+
+
+_SCALING, _DECODE = Scaling(PX, FAST.dct_margin), decode.make("simplejpeg", scales=True)
+
+
+def dataloader(load: Callable[[str], Any], paths: Paths) -> Iterable[Any]:
+    """Worker processes, one per core."""
+    return DataLoader(Decoded(paths, load), BATCH, num_workers=os.cpu_count() or 1)
+
+
+class InTurn(LazyBatches):
+    """Batches of consecutive positions."""
+
+    batch_size = BATCH
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+
+    def batch(self, index: int) -> Sequence[int]:
+        """See `LazyBatches`."""
+        return range(index * BATCH, min((index + 1) * BATCH, self._n))
+
+    def __len__(self) -> int:
+        return -(-self._n // BATCH)
+
+
+def reused(paths: Paths) -> Iterator[Any]:
+    """The loader of a job: a batch is overwritten once the next one is requested."""
+    sources = [Source(path, path) for path in paths]
+    with open_loader(sources, EveryNth(InTurn(len(paths)), 0, 1), LoaderOptions(PX)) as loader:
+        yield from loader
+
+
+def opened(items: Any, **options: Any) -> Iterator[Any]:
+    """`open_images`."""
+    with open_images(items, PX, BATCH, **options) as batches:
+        yield from batches
+
+
+def labelled(paths: Paths) -> Iterator[Any]:
+    """Dicts with a label that is looked at."""
+    for batch in opened([{"image": path, "label": at} for at, path in enumerate(paths)]):
+        assert len(batch.labels) == len(batch.ids)
+        yield batch
+
+
+LOADERS: dict[str, Callable[[Paths], Iterable[Any]]] = {
+    "open_images, a list": opened,
+    "the same, batches reused": reused,
+    "dicts with labels": labelled,
+    "a stream of the same items": lambda paths: opened(iter(paths)),
+    "float32, normalized by the workers": lambda paths: opened(paths, output=Output("float32")),
+    "DataLoader, Pillow": lambda paths: dataloader(by_pillow, paths),
+    "DataLoader, wallclock.decode": lambda paths: dataloader(by_wallclock, paths),
+    "DataLoader, the same libraries by hand": lambda paths: dataloader(by_hand, paths),
+}
+FIRST = next(iter(LOADERS))
+
+
+def main() -> None:
+    """Measure, write the table, print it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--folder", type=Path, help="photos of your own, in addition")
+    parser.add_argument("--n", type=int, default=100, help="synthetic images of each set")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of a pass, at least")
+    choices = parser.parse_args()
+    rows: list[dict[str, object]] = []
+    with tempfile.TemporaryDirectory() as work:
+        for name, paths in image_sets(choices, Path(work)):
+            rates = measure(paths, choices.rounds, choices.seconds)
+            rows += [make_row(name, loader, len(paths), rates) for loader in LOADERS]
+    save("loader", rows, TIMED)
+
+
+def image_sets(choices: argparse.Namespace, work: Path) -> Iterator[tuple[str, Paths]]:
+    """Names, and paths."""
+    for kind in ("original", "small_256"):
+        paths = [work / f"{kind}-{index:04}.jpg" for index in range(choices.n)]
+        for index, path in enumerate(paths):
+            path.write_bytes(render.render(SEED, kind, index, 1.0))
+        yield f"synthetic {kind}", [str(path) for path in paths]
+    if choices.folder:
+        yield "folder", [str(path) for path in sorted(choices.folder.glob("*.jp*g"))]
+
+
+def measure(paths: Paths, rounds: int, seconds: float) -> dict[str, list[float]]:
+    """Images per second of each loader, by round."""
+    n, took_s = take_pass(LOADERS[FIRST], [*paths] * 2)
+    repeated = [*paths] * max(2, round(seconds * n / took_s / len(paths)))
+    rates: dict[str, list[float]] = {name: [] for name in LOADERS}
+    with gc_disabled():
+        for number in range(rounds):
+            for name in LOADERS if number % 2 else reversed(LOADERS):
+                n, took_s = take_pass(LOADERS[name], repeated)
+                rates[name].append(n / took_s)
+    return rates
+
+
+def take_pass(open_batches: Callable[[Paths], Iterable[Any]], paths: Paths) -> tuple[int, float]:
+    """Images and seconds, from the first batch on."""
+    n, began = 0, 0.0
+    for batch in open_batches(paths):
+        if began:
+            n += len(batch if isinstance(batch, torch.Tensor) else batch.ids)
+        else:
+            began = perf_counter()
+    return n, perf_counter() - began
+
+
+def make_row(name: str, loader: str, n: int, rates: dict[str, list[float]]) -> dict[str, object]:
+    """One row of the table."""
+    pairs = zip(rates[loader], rates[FIRST], strict=True)
+    ratios = sorted(rate / first for rate, first in pairs)
+    return {
+        "images": name,
+        "loader": loader,
+        "n_images": n,
+        "rounds": len(ratios),
+        "img_per_s": median(rates[loader]),
+        "vs_open_images": median(ratios),
+        "vs_open_images_min": ratios[0],
+        "vs_open_images_max": ratios[-1],
+        "origin": "measured",
+    }
+
+
+if __name__ == "__main__":
+    main()
