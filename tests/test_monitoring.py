@@ -18,8 +18,17 @@ import pytest
 import yaml
 
 from harness.provenance import ROOT
+from tests.wallclock.service.toy import Toy
 from wallclock import metrics as monitor
 from wallclock.clock import StageProfiler
+from wallclock.service.callbacks import CallbackSender
+from wallclock.service.download import Downloader
+from wallclock.service.intake import Intake
+from wallclock.service.limits import Bound
+from wallclock.service.metrics import Metrics
+from wallclock.service.pipeline import ServicePipeline
+from wallclock.service.settings import ServiceSettings
+from wallclock.service.sqs import Queue
 
 FOLDER = ROOT / "monitoring"
 RULES = [
@@ -33,15 +42,39 @@ needs_prometheus = pytest.mark.skipif(
 )
 
 
+PANELS = json.loads((FOLDER / "dashboard.json").read_text("utf-8"))["panels"]
+
+
+def service_metrics() -> set[str]:
+    """Names of the samples that `wallclock serve` exports."""
+    metrics = Metrics()
+    queue = Queue("http://127.0.0.1:1/0/work", 30, "", 5)
+    intake = Intake(queue, Bound(30, 1, 1), metrics, wait_s=0, retry_s=0)
+    intake.export(metrics)
+    ServicePipeline(Toy(), intake, Downloader(), CallbackSender(), ServiceSettings(), metrics)
+    return {sample.name for family in metrics.registry.collect() for sample in family.samples}
+
+
 def test_every_metric_exists() -> None:
-    panels = json.loads((FOLDER / "dashboard.json").read_text("utf-8"))["panels"]
-    expressions = [target["expr"] for panel in panels for target in panel["targets"]]
+    expressions = [target["expr"] for panel in PANELS for target in panel.get("targets", [])]
     expressions += [rule["expr"] for rule in RULES]
     words = re.findall(r"\bwallclock[_:][\w:]+", " ".join(expressions))
     histogram = {f"wallclock_stage_seconds_{part}" for part in ("bucket", "count", "sum")}
-    exported = {f"wallclock_{name}" for name in monitor.METRICS} | histogram
+    exported = {f"wallclock_{name}" for name in monitor.METRICS} | histogram | service_metrics()
     assert {*words} <= exported | {rule["record"] for rule in RULES if "record" in rule}
-    assert len({panel["id"] for panel in panels}) == len(panels) == 10
+    assert any(word.startswith("wallclock_service_") for word in words)
+
+
+def test_no_panel_covers_another() -> None:
+    assert len({panel["id"] for panel in PANELS}) == len(PANELS) == 20
+    cells = [
+        (panel["gridPos"]["x"] + column, panel["gridPos"]["y"] + row)
+        for panel in PANELS
+        for column in range(panel["gridPos"]["w"])
+        for row in range(panel["gridPos"]["h"])
+    ]
+    assert len({*cells}) == len(cells)
+    assert max(column for column, _ in cells) < 24
 
 
 def test_every_alert_is_tested_both_ways() -> None:

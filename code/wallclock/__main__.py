@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -34,6 +35,8 @@ class Command:
     run: Callable[[Sequence[str]], int]
     #: Returns the rest of its help, made from the settings.
     explain: Callable[[Sequence[str]], str]
+    #: What a signal's line says of the work.
+    stopped: str
 
 
 class _Stopped(BaseException):
@@ -95,7 +98,7 @@ def _report(error: UserError, status: int) -> int:
 def _run(command: Command, words: Sequence[str]) -> int:
     """The command's exit status, also of one that a signal ends."""
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _stop)
+        signal.signal(number, partial(_stop, command.stopped))
     try:
         # What Pillow thinks of an image is in the image's failure, if it is one.
         warnings.filterwarnings("ignore", module="PIL")
@@ -105,12 +108,11 @@ def _run(command: Command, words: Sequence[str]) -> int:
         return stopped.status
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
+def _stop(stopped: str, number: int, frame: FrameType | None) -> None:
     """Say how to go on; unwind, or end at the latest when the grace is over."""
     for ignored in (signal.SIGTERM, signal.SIGINT):
         signal.signal(ignored, signal.SIG_IGN)
-    line = "stopped; whole parts are kept, the same command goes on"
-    os.write(2, f"\nwallclock: {line}\n".encode())
+    os.write(2, f"\nwallclock: stopped; {stopped}\n".encode())
     timer = threading.Timer(_GRACE_S, os._exit, [128 + number])
     timer.daemon = True
     timer.start()
@@ -248,6 +250,7 @@ COMMANDS = {
         n_required=2,
         run=_embed,
         explain=_explain_embed,
+        stopped="whole parts are kept, the same command goes on",
     ),
     "verify": Command(
         usage="OUT [key=value ...]",
@@ -255,6 +258,7 @@ COMMANDS = {
         n_required=1,
         run=_verify,
         explain=_explain_verify,
+        stopped="nothing was written",
     ),
     "serve": Command(
         usage="QUEUE_URL [config=FILE] [key=value ...]",
@@ -262,6 +266,7 @@ COMMANDS = {
         n_required=1,
         run=_serve,
         explain=_explain_serve,
+        stopped="no message was taken yet",
     ),
 }
 

@@ -209,7 +209,7 @@ def test_help_needs_no_extra(words: list[str]) -> None:
         (("yaml",), ["serve", "u", "config=a.yaml"], "config=FILE needs yaml, {}[queue]'"),
         (
             ("transformers",),
-            ["serve", "u", "device=cpu", "weights=random"],
+            ["serve", "http://127.0.0.1:1/0/work", "device=cpu", "weights=random"],
             "model dinov2-small needs transformers, {}[embed]'",
         ),
     ],

@@ -58,10 +58,11 @@ async def retry_async(
     attempts: int,
     pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> T:
-    """As `retry`, in an event loop; to give up, cancel it."""
+    """As `retry`, in an event loop."""
     for attempt in range(attempts - 1):
         try:
             return await call()
         except TransientError:
-            await pause(backoff_s(attempt))
+            if await pause(backoff_s(attempt)):
+                raise
     return await call()

@@ -1,6 +1,8 @@
 """Results to the callback URLs of messages, and how a receiver checks who sent them.
 
 A callback may arrive twice, with the same `Idempotency-Key`: its receiver accepts the first.
+A signature names the URL that was called, so that no receiver can pass it on to another. Its
+version is part of the header: `v1` covered time and body alone, and is neither sent nor accepted.
 """
 
 import asyncio
@@ -14,6 +16,7 @@ from functools import partial
 from typing import Any
 
 import aiohttp
+from yarl import URL
 
 from wallclock.fetch.retries import TransientError
 from wallclock.service.client import HttpClient, failure_of
@@ -54,7 +57,7 @@ class CallbackSender(HttpClient):
         target = self._check_url(url)
         headers = {"Content-Type": "application/json", "Idempotency-Key": key}
         if self._secret:
-            headers[SIGNATURE] = sign(self._secret, body, int(self._clock()))
+            headers[SIGNATURE] = sign(self._secret, target, body, int(self._clock()))
         send = self._session.post(target, data=body, headers=headers, allow_redirects=False)
         async with send as response:
             if 300 <= response.status < 400:
@@ -74,24 +77,41 @@ async def _drain(content: aiohttp.StreamReader) -> None:
                 left -= len(part)
 
 
-def sign(secret: str, body: bytes, at: int) -> str:
-    """The header `Wallclock-Signature` of a body that is sent at a Unix second."""
-    signed = hmac.new(secret.encode(), b"%d." % at + body, hashlib.sha256)
-    return f"t={at},v1={signed.hexdigest()}"
+def signed_url(url: str | URL) -> str:
+    """The form of a callback's URL that a signature covers: `scheme://host[:port]/path[?query]`.
+
+    Scheme and host are in lower case, a host's name in its ASCII form (IDNA); the scheme's default
+    port is left out; path and query are as in the request line, with `/` for no path. User name,
+    password and fragment, which are not sent, are left out. Raises ValueError: not a URL.
+    """
+    target = URL(url)
+    if target.host_subcomponent is None:
+        raise ValueError(f"a URL without a host: {target}")
+    port = "" if target.port is None or target.is_default_port() else f":{target.port}"
+    return f"{target.scheme}://{target.host_subcomponent}{port}{target.raw_path_qs}"
+
+
+def sign(secret: str, url: str | URL, body: bytes, at: int) -> str:
+    """The header `Wallclock-Signature` of a body that is sent to a URL at a Unix second."""
+    # The URL has no space, so that no two callbacks have the same signed text.
+    text = f"{at} {signed_url(url)} ".encode() + body
+    return f"t={at},v2={hmac.new(secret.encode(), text, hashlib.sha256).hexdigest()}"
 
 
 def verify_signature(
-    secret: str, header: str, body: bytes, now: float, tolerance_s: float = 300
+    secret: str, header: str, url: str, body: bytes, now: float, tolerance_s: float = 300
 ) -> bool:
-    """Whether a callback is from who knows the secret, and not older or newer than the tolerance.
+    """Whether who knows the secret has sent this callback to this URL, within the tolerance.
 
     For receivers. `header`: `Wallclock-Signature`; `body`: as received; `now`: Unix seconds.
+    `url`: the receiver's own, as messages name it. Its host comes from the receiver's settings,
+    never from the request: who passes on another receiver's callback writes `Host` as well.
     """
     values = dict(part.strip().partition("=")[::2] for part in header.split(","))
     time_text = values.get("t", "")
     if not (time_text.isascii() and time_text.isdigit() and len(time_text) <= 12):
         return False
-    expected = sign(secret, body, int(time_text))
-    given = f"t={int(time_text)},v1={values.get('v1', '')}"
+    expected = sign(secret, url, body, int(time_text))
+    given = f"t={int(time_text)},v2={values.get('v2', '')}"
     genuine = hmac.compare_digest(expected.encode(), given.encode())
     return genuine and abs(now - int(time_text)) <= tolerance_s

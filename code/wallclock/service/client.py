@@ -29,7 +29,7 @@ class HttpClient:
     """An async context manager around the pool; it may be shared by any number of tasks.
 
     Args:
-        pause: between two tries, in seconds.
+        pause: between two tries, in seconds; a true result: try no more.
         resolver: of names; by default the system's, in threads.
     """
 

@@ -38,6 +38,8 @@ class Item:
     #: Whether it may still join the next batch.
     coming: bool = True
     called_back_s: float | None = None
+    #: Why there is no result: `result` says so to the requester.
+    failure: ItemError | None = None
 
 
 class Intake:
@@ -90,6 +92,7 @@ class Intake:
         """
         failures = 0
         while await self._room(pressed):
+            self._asked += TEN  # here, so that no other pull takes the same room
             call = asyncio.ensure_future(self._receive(accept))
             self._receiving.add(call)
             call.add_done_callback(self._receiving.discard)
@@ -106,7 +109,6 @@ class Intake:
 
     async def _receive(self, accept: Callable[[Item], None]) -> int:
         asked_s = self._clock()
-        self._asked += TEN
         try:
             messages = await self._queue.receive(TEN, self._wait_s)
         finally:
@@ -205,7 +207,7 @@ class Intake:
         if lease.lost:
             return
         message, fields = lease.message, {"stage": error.stage, "reason": error.reason}
-        if error.permanent or message.n_received >= self._queue.max_receives:
+        if self.is_final(lease, error):
             event(logging.WARNING, "failed", request, **fields)
             self._burials.add((lease, error))
         else:
@@ -214,6 +216,10 @@ class Intake:
             self._bound.finished()
             pause = self._retry_s * 2 ** min(message.n_received - 1, 10)
             self._return(lease, int(min(pause, 900)))
+
+    def is_final(self, lease: Lease, error: ItemError) -> bool:
+        """Whether no other delivery is tried after this failure."""
+        return error.permanent or lease.message.n_received >= self._queue.max_receives
 
     def _return(self, lease: Lease, seconds: int = 0) -> None:
         # At once, so that no heartbeat hides it again.

@@ -36,7 +36,7 @@ class Bound:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._visibility_s = visibility_s
-        self._least, self._most = min(least, most), most
+        self._least, self._most = least, most
         self._clock, self._since_s = clock, clock()
         self._n = 0
         #: Messages per second, mean of the last windows, each half as heavy as the next one.

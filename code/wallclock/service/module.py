@@ -1,5 +1,6 @@
 """What a user of the service writes: a `Module` with two methods. Requests, and how they fail."""
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import orjson
+
+from wallclock.errors import UserError
 
 
 class ItemError(Exception):
@@ -18,7 +21,8 @@ class ItemError(Exception):
 
     def __init__(self, stage: str, reason: str, permanent: bool = False) -> None:
         self.stage, self.permanent = stage, permanent
-        self.reason = " ".join(reason.split())
+        # What is no Unicode text (a file's name in bytes) could be sent to nobody.
+        self.reason = " ".join(reason.split()).encode(errors="replace").decode()
         super().__init__(f"{stage}: {self.reason}")
 
 
@@ -76,6 +80,28 @@ class Module(ABC):
     def process(self, batch: np.ndarray) -> Sequence[Any]:
         """One result per row of `batch` (n, *the shape of one array): JSON or a numpy array.
 
+        One that has another argument, `parameters`, gets in it the `Request.parameters` of each
+        row: `def process(self, batch, parameters=())`.
+
         Runs in one thread. If it raises, each row is tried again alone, so that the one that is at
         fault fails alone.
         """
+
+
+def takes_parameters(module: Module) -> bool:
+    """Whether `process` has the argument `parameters`.
+
+    Raises UserError: it cannot be called with a batch, or with a batch and parameters.
+    """
+    try:
+        signature = inspect.signature(module.process)
+    except ValueError:  # a compiled function may have none
+        return False
+    named = signature.parameters.get("parameters")
+    takes = named is not None and named.kind in (named.POSITIONAL_OR_KEYWORD, named.KEYWORD_ONLY)
+    try:
+        signature.bind(None, **({"parameters": ()} if takes else {}))
+    except TypeError as error:
+        fix = "its arguments are batch and, where it needs them, parameters"
+        raise UserError(f"{type(module).__name__}.process: {error}; {fix}") from error
+    return takes

@@ -37,7 +37,7 @@ class Pixels(Module):
     Args:
         size: side of the square images in pixels, to which `squash` resizes.
         preprocess: squash, or another geometry: the text of a `Preprocess`, with its own sizes.
-        progressive: how much of a progressive JPEG is decoded: early, exact or full.
+        progressive: how much of a progressive JPEG is decoded: full or exact.
         max_pixels: above which an image is refused by its header.
 
     Raises UserError: a setting out of range, or a library that is not installed.
@@ -46,7 +46,7 @@ class Pixels(Module):
     def __init__(
         self,
         size: Annotated[_Side, Help("side of the square images in pixels")] = 224,
-        progressive: _Progressive = "exact",
+        progressive: _Progressive = "full",
         max_pixels: _MaxPixels = Limits.max_pixels,
         preprocess: Annotated[
             str, Help("squash, or as in shortest:256,crop:224,bicubic")
@@ -115,7 +115,7 @@ class Embedding(Pixels):
             Help("precision; auto: fp16 on a GPU, else fp32"),
         ] = "auto",
         batch: int = 0,
-        progressive: _Progressive = "exact",
+        progressive: _Progressive = "full",
         max_pixels: _MaxPixels = Limits.max_pixels,
         weights: Annotated[
             str,

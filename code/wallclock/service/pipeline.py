@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,7 +26,7 @@ from wallclock.service.download import Downloader
 from wallclock.service.intake import Intake, Item
 from wallclock.service.logs import event
 from wallclock.service.metrics import BUFFERS, Metrics
-from wallclock.service.module import ItemError, Module
+from wallclock.service.module import ItemError, Module, takes_parameters
 from wallclock.service.settings import ServiceSettings
 
 #: Images that one hop to a thread prepares: a hop costs as much as a small decode, so that less
@@ -56,6 +55,7 @@ class ServicePipeline:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._module, self._intake = module, intake
+        self._takes_parameters = takes_parameters(module)
         self._settings = settings
         self._downloads, self._callbacks = downloads, callbacks
         self._metrics, self._clock = metrics, clock
@@ -70,6 +70,9 @@ class ServicePipeline:
         self._relieved = asyncio.Event()
         self._image_s = _CHUNK_S  # of one in `preprocess`, a running mean
         self._busy_since_s = float("inf")  # when the batch in `process` started
+        # Failed callbacks that wait for their next try; none once the service stops.
+        self._postponed: dict[Item, tuple[asyncio.TimerHandle, ItemError]] = {}
+        self._stopping = False
         depths = {name: buffer.qsize for name, buffer in self._buffers.items()}
         metrics.read("buffer_messages", "Messages that wait in a buffer.", depths)
         bytes_held = {"": lambda: float(self._n_bytes)}
@@ -99,6 +102,14 @@ class ServicePipeline:
         """What is wrong with the device, whose messages heartbeats would hold for hours."""
         seconds = self._clock() - self._busy_since_s
         return f"a batch takes {seconds:.0f} s" if seconds > self._settings.stall_s else ""
+
+    def stop(self) -> None:
+        """Try no failed callback again: what holds it up may last longer than the stop may."""
+        self._stopping = True
+        postponed, self._postponed = self._postponed, {}
+        for item, (timer, error) in postponed.items():
+            timer.cancel()
+            self._fail_callback(item, error)
 
     def close(self) -> None:
         """Start nothing more; a thread's call that is on its way is not waited for."""
@@ -199,7 +210,7 @@ class ServicePipeline:
 
     def _run(self, items: Sequence[Item]) -> list[bytes | ItemError]:
         try:
-            results = self._module.process(np.stack([_array(item) for item in items]))
+            results = self._call_module(items)
             if len(results) != len(items):
                 raise ValueError(f"{len(results)} results for {len(items)} rows")
         except Exception as error:  # noqa: BLE001 - of one item, which is found by its row alone
@@ -209,6 +220,13 @@ class ServicePipeline:
             return [outcome for item in items for outcome in self._run([item])]
         pairs = zip(items, results, strict=True)
         return [_encoded(item, result) for item, result in pairs]
+
+    def _call_module(self, items: Sequence[Item]) -> Sequence[Any]:
+        process: Callable[..., Sequence[Any]] = self._module.process
+        batch = np.stack([_array(item) for item in items])
+        if self._takes_parameters:
+            return process(batch, parameters=[item.request.parameters for item in items])
+        return process(batch)
 
     async def _call_back(self) -> None:
         while True:
@@ -225,17 +243,31 @@ class ServicePipeline:
                     self._call_back_later(item, error)
                 else:
                     self._metrics.stage["callback"].observe(self._clock() - began_s)
-                    self._intake.delivered(item)
+                    if item.failure:
+                        self._intake.failed(item.lease, item.failure, item.request.id)
+                    else:
+                        self._intake.delivered(item)
 
     def _call_back_later(self, item: Item, error: ItemError) -> None:
         """Keep the result: to compute it again is dearer than to hold its message."""
         failed_for_s = self._clock() - (item.called_back_s or 0)
-        if error.permanent or failed_for_s >= self._settings.callback_patience_s:
-            return self._fail(item, error)
+        impatient = self._stopping or failed_for_s >= self._settings.callback_patience_s
+        if error.permanent or impatient:
+            self._fail_callback(item, error)
+            return
         pause_s = JITTER.uniform(0.5, 1) * min(max(failed_for_s, _PAUSE_S[0]), _PAUSE_S[1])
-        again = partial(self._put, "results", item)
-        asyncio.get_running_loop().call_later(pause_s, again)
-        return None
+        timer = asyncio.get_running_loop().call_later(pause_s, self._call_back_again, item)
+        self._postponed[item] = timer, error
+
+    def _call_back_again(self, item: Item) -> None:
+        del self._postponed[item]
+        self._put("results", item)
+
+    def _fail_callback(self, item: Item, error: ItemError) -> None:
+        if item.failure and self._intake.is_final(item.lease, error):
+            event(logging.WARNING, "failure not called back", item.request.id, reason=error.reason)
+            error = item.failure  # what the dead letter is about
+        self._intake.failed(item.lease, error, item.request.id)
 
     # --- buffers --------------------------------------------------------------------------------
 
@@ -280,7 +312,13 @@ class ServicePipeline:
     def _fail(self, item: Item, error: ItemError) -> None:
         self._store(item)
         self._arrived(item)
-        self._intake.failed(item.lease, error, item.request.id)
+        if self._settings.notify_failures and self._intake.is_final(item.lease, error):
+            # A copy: the frames of the error's traceback may have the image.
+            item.failure = ItemError(error.stage, error.reason, error.permanent)
+            item.result = _encoded_failure(item, item.failure)
+            self._put("results", item)
+        else:
+            self._intake.failed(item.lease, error, item.request.id)
 
 
 def _array(item: Item) -> np.ndarray:
@@ -295,6 +333,12 @@ def _encoded(item: Item, result: Any) -> bytes | ItemError:
         return orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
     except TypeError as error:
         return ItemError("process", f"the result is not JSON: {error}", permanent=True)
+
+
+def _encoded_failure(item: Item, error: ItemError) -> bytes:
+    """The body of a failed image's callback."""
+    why = {"stage": error.stage, "reason": error.reason}
+    return orjson.dumps({"id": item.request.id, "error": why})
 
 
 def _item_error(stage: str, error: Exception) -> ItemError:

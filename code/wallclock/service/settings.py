@@ -63,6 +63,9 @@ class ServiceSettings:
     callback_patience_s: Annotated[
         _Seconds, Help("seconds that a result waits for a receiver that is down")
     ] = 300.0
+    notify_failures: Annotated[
+        bool, Help("call back the reason, too, where an image is given up")
+    ] = False
     grace_s: Annotated[_Seconds, Help("seconds from SIGTERM until unfinished work is returned")] = (
         30.0
     )

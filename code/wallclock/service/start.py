@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from wallclock.service.logs import set_up
 from wallclock.service.settings import last_text, read, read_file
-from wallclock.service.worker import Worker
+from wallclock.service.worker import Worker, queue_of
 
 try:
     from uvloop import new_event_loop  # less CPU time a message than the standard library's
@@ -32,9 +32,10 @@ def serve(url: str, words: Sequence[str]) -> int:
     path = last_text(words, "config")
     setup = read(words, read_file(path) if path else {})
     set_up(setup.service.log)
+    queue = queue_of(url, setup.service)  # before the module, which may take long to load
     module = setup.module(**setup.options)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(_run(Worker(url, setup, module)))
+        return runner.run(_run(Worker(queue, setup, module)))
 
 
 async def _run(worker: Worker) -> int:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 from wallclock.service.callbacks import CallbackSender
 from wallclock.service.download import Downloader
@@ -13,20 +13,23 @@ from wallclock.service.logs import event
 from wallclock.service.metrics import Metrics
 from wallclock.service.module import Module
 from wallclock.service.pipeline import ServicePipeline
-from wallclock.service.settings import Setup
+from wallclock.service.settings import ServiceSettings, Setup
 from wallclock.service.sqs import TEN, Queue
 
 #: Seconds in which messages are returned at the end.
 _RETURN_S = 5.0
 
 
+def queue_of(url: str, settings: ServiceSettings) -> Queue:
+    """The queue to serve, to which no call is made yet. Raises UserError: not a queue's URL."""
+    return Queue(url, settings.visibility_s, settings.dead_letter, settings.max_receives)
+
+
 class Worker:
     """Serves one queue with one module; `run` once, in an event loop."""
 
-    def __init__(self, url: str, setup: Setup, module: Module) -> None:
-        self._setup, self._module = setup, module
-        service = setup.service
-        self._queue = Queue(url, service.visibility_s, service.dead_letter, service.max_receives)
+    def __init__(self, queue: Queue, setup: Setup, module: Module) -> None:
+        self._queue, self._setup, self._module = queue, setup, module
         self._stopping, self._at_once = asyncio.Event(), asyncio.Event()
 
     def stop(self) -> None:
@@ -54,7 +57,7 @@ class Worker:
                 self._module,
                 intake,
                 await stack.enter_async_context(Downloader(setup.download)),
-                await stack.enter_async_context(CallbackSender(setup.callback)),
+                await stack.enter_async_context(CallbackSender(setup.callback, pause=self._pause)),
                 settings,
                 metrics,
             )
@@ -84,6 +87,7 @@ class Worker:
             tasks = [group.create_task(coroutine) for coroutine in running]
             await self._stopping.wait()
             intake.stop()
+            pipeline.stop()
             finished = asyncio.ensure_future(intake.finish())
             at_once = asyncio.ensure_future(self._at_once.wait())
             grace_s = self._setup.service.grace_s
@@ -92,6 +96,12 @@ class Worker:
             )
             for task in (finished, at_once, *tasks):
                 task.cancel()
+
+    async def _pause(self, seconds: float) -> bool:
+        """Wait before a callback is tried again; whether to give up, as the service stops."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+        return self._stopping.is_set()
 
     def _not_ready(self) -> str:
         """Why no messages are taken; empty if they are."""

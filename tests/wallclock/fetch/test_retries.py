@@ -1,8 +1,17 @@
 """Which requests are sent again, how often, and after which pause."""
 
+import asyncio
+
 import pytest
 
-from wallclock.fetch.retries import JITTER, TransientError, backoff_s, is_transient, retry
+from wallclock.fetch.retries import (
+    JITTER,
+    TransientError,
+    backoff_s,
+    is_transient,
+    retry,
+    retry_async,
+)
 
 
 def test_retry_backs_off_and_gives_up() -> None:
@@ -17,6 +26,35 @@ def test_retry_backs_off_and_gives_up() -> None:
     assert all(0 <= pause <= 0.25 * 2**number for number, pause in enumerate(pauses, 1))
     with pytest.raises(TransientError):
         retry(fail, 5, lambda seconds: True)
+
+
+@pytest.mark.parametrize(("patience", "calls"), [(0, 1), (1, 2), (3, 4), (9, 5)])
+def test_a_pause_may_give_up(patience: int, calls: int) -> None:
+    """Of five tries: with and without an event loop; `patience`: pauses that do not."""
+    times, pauses = list[None](), list[float]()
+
+    def fail() -> None:
+        times.append(None)
+        raise TransientError("reset")
+
+    def pause(seconds: float) -> bool:
+        pauses.append(seconds)
+        return len(pauses) > patience
+
+    async def fail_in_loop() -> None:
+        fail()
+
+    async def pause_in_loop(seconds: float) -> bool:
+        return pause(seconds)
+
+    with pytest.raises(TransientError):
+        retry(fail, 5, pause)
+    assert len(times) == calls
+    times.clear()
+    pauses.clear()
+    with pytest.raises(TransientError):
+        asyncio.run(retry_async(fail_in_loop, 5, pause_in_loop))
+    assert len(times) == calls
 
 
 def test_bound_of_the_pause_doubles_up_to_the_longest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,18 +4,30 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import aiohttp
 import pytest
+import yarl
+from hypothesis import given
+from hypothesis import strategies as st
 
 from harness.testbed.callbacks import CallbackReceiver
 from harness.testbed.faults import Faults
 from harness.testbed.server import Handler, Request, Response
 from harness.testbed.serving import listening
 from wallclock.service import callbacks
-from wallclock.service.callbacks import SECRET, SIGNATURE, CallbackSender, sign, verify_signature
+from wallclock.service.callbacks import (
+    SECRET,
+    SIGNATURE,
+    CallbackSender,
+    sign,
+    signed_url,
+    verify_signature,
+)
 from wallclock.service.module import ItemError
 from wallclock.service.settings import CallbackSettings
 
 BODY = b'{"id":"1","result":[0.5]}'
+URL = "https://results.example/done"
 
 
 def send(
@@ -114,22 +126,90 @@ def test_what_a_receiver_sees(secret: str, monkeypatch: pytest.MonkeyPatch) -> N
     seen: dict[str, Any] = {}
 
     def handle(request: Request) -> Response:
-        names = ("Content-Type", "Idempotency-Key", SIGNATURE)
+        names = ("Content-Type", "Idempotency-Key", SIGNATURE, "Host")
         seen.update({name: request.header(name) for name in names}, body=request.body)
+        seen["target"] = f"{request.path}?{request.query}"
         return Response(204)
 
-    assert send(handle) is None
+    assert send(handle, "?order=%C3%A9+7&x=a b#part") is None
     assert (seen["Content-Type"], seen["Idempotency-Key"]) == ("application/json", "key-1")
     if secret:
-        assert verify_signature(secret, seen[SIGNATURE], seen["body"], now=1010)
+        url = f"http://{seen['Host']}{seen['target']}"
+        assert verify_signature(secret, seen[SIGNATURE], url, seen["body"], now=1010)
     else:
         assert not seen[SIGNATURE]
 
 
+def test_a_callback_that_its_receiver_passes_on_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two receivers have one secret; the first sends what it got, `Host` too, to the second."""
+    monkeypatch.setenv(SECRET, "shared")
+    urls, received, answers = dict[str, str](), list[Request](), list[tuple[str, bool]]()
+
+    def receiver(name: str) -> Handler:
+        def handle(request: Request) -> Response:
+            received.append(request)
+            own, header = urls[name] + request.path, request.header(SIGNATURE)
+            answers.append((name, verify_signature("shared", header, own, request.body, now=1000)))
+            return Response()
+
+        return handle
+
+    async def post() -> None:
+        settings = CallbackSettings(allow_private=True, attempts=1)
+        async with (
+            listening(receiver("first")) as urls["first"],
+            listening(receiver("second")) as urls["second"],
+            CallbackSender(settings, clock=lambda: 1000.0) as sender,
+            aiohttp.ClientSession() as session,
+        ):
+            await sender.send(f"{urls['first']}/done", "key-1", BODY)
+            (request,) = received
+            headers = {name: request.header(name) for name in (SIGNATURE, "Host")}
+            await session.post(f"{urls['second']}/done", data=request.body, headers=headers)
+
+    asyncio.run(post())
+    assert received[1].header("Host") == received[0].header("Host")
+    assert answers == [("first", True), ("second", False)]
+
+
+@pytest.mark.parametrize(
+    ("url", "signed"),
+    [
+        ("HTTPS://Results.Example:443", "https://results.example/"),
+        ("http://results.example:80/done#part", "http://results.example/done"),
+        ("http://results.example:8080/a/../b?x=1", "http://results.example:8080/b?x=1"),
+        ("https://user:word@results.example/", "https://results.example/"),
+        ("https://bücher.example/é?ü", "https://xn--bcher-kva.example/%C3%A9?%C3%BC"),
+        ("http://[FE80::1]:80/", "http://[fe80::1]/"),
+        ("http://[::1]:81/", "http://[::1]:81/"),
+        ("https://results.example/a%2fb%20c", "https://results.example/a%2Fb%20c"),
+    ],
+)
+def test_signed_url(url: str, signed: str) -> None:
+    assert signed_url(url) == signed_url(signed) == signed
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=20))
+def test_signed_url_of_a_request_line_is_that_of_the_message(text: str) -> None:
+    """However a message spells path and query: the receiver signs what it was asked for."""
+    url = f"http://results.example/{text}"
+    assert signed_url(f"http://results.example{yarl.URL(url).raw_path_qs}") == signed_url(url)
+
+
+def test_a_receiver_without_a_host_is_a_mistake() -> None:
+    with pytest.raises(ValueError, match="a URL without a host: /done"):
+        verify_signature("secret", HEADER, "/done", BODY, now=1000)
+
+
 def test_signature() -> None:
-    # echo -n '1000.{}' | openssl dgst -sha256 -hmac secret
-    expected = "026360fb6284f077f1148b1ae7c62679730497810a6a0321574de01e8b009e7a"
-    assert sign("secret", b"{}", 1000) == f"t=1000,v1={expected}"
+    # echo -n '1000 https://results.example/done {}' | openssl dgst -sha256 -hmac secret
+    expected = "ebdf94ba92a6280445ea4b42fa7782f8dcbefbda98aecb0fc90f954c763b80cf"
+    assert sign("secret", URL, b"{}", 1000) == f"t=1000,v2={expected}"
+
+
+HEADER = sign("secret", URL, BODY, 1000)
+#: echo -n '1000.{"id":"1","result":[0.5]}' | openssl dgst -sha256 -hmac secret
+V1 = "aca7d3e3adc0bf3e403302d1d341431bae50c61a3a47a853ad817258f156481c"
 
 
 @pytest.mark.parametrize(
@@ -144,17 +224,25 @@ def test_signature() -> None:
         ({"secret": "Secret"}, False),
         ({"body": BODY + b" "}, False),
         ({"header": ""}, False),
-        ({"header": "v1=00"}, False),
+        ({"header": "v2=00"}, False),
         ({"header": "t=1000"}, False),
-        ({"header": "t=1000,v1="}, False),
-        ({"header": "t=1000,v1=é"}, False),
-        ({"header": "t=٣,v1=00"}, False),
-        ({"header": f"t={'9' * 5000},v1=00"}, False),
-        ({"header": sign("secret", BODY, 1000).replace("t=1000", "t=1200"), "now": 1200}, False),
-        ({"header": sign("secret", BODY, 1000).replace(",", ", ")}, True),
+        ({"header": "t=1000,v2="}, False),
+        ({"header": "t=1000,v2=é"}, False),
+        ({"header": "t=٣,v2=00"}, False),
+        ({"header": f"t={'9' * 5000},v2=00"}, False),
+        ({"header": HEADER.replace("t=1000", "t=1200"), "now": 1200}, False),
+        ({"header": HEADER.replace(",", ", ")}, True),
+        ({"header": HEADER.replace("v2", "v1")}, False),
+        ({"header": f"t=1000,v1={V1}"}, False),  # of time and body alone
+        ({"header": f"t=1000,v2={V1}"}, False),
+        ({"url": "https://RESULTS.example:443/done#part"}, True),
+        ({"url": "https://other.example/done"}, False),
+        ({"url": "https://results.example/other"}, False),
+        ({"url": "https://results.example/done?order=7"}, False),
+        ({"url": "https://results.example:8443/done"}, False),
+        ({"url": "http://results.example/done"}, False),
     ],
 )
 def test_verify_signature(changes: dict[str, Any], genuine: bool) -> None:
-    header = sign("secret", BODY, 1000)
-    values: dict[str, Any] = {"secret": "secret", "header": header, "body": BODY, "now": 1000}
-    assert verify_signature(**values | changes) is genuine
+    values: dict[str, Any] = {"secret": "secret", "header": HEADER, "url": URL, "body": BODY}
+    assert verify_signature(**values | {"now": 1000} | changes) is genuine

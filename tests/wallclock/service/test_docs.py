@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from tests import making
 from tests.conftest import ROOT
 from tests.wallclock.service.test_examples import results
 from wallclock.service.callbacks import SECRET, SIGNATURE, sign
+from wallclock.service.module import takes_parameters
 from wallclock.service.settings import read, read_file
 
 TEXT = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
@@ -28,7 +30,7 @@ def blocks(language: str) -> list[str]:
 
 @pytest.mark.slow
 def test_the_module_runs_and_is_short() -> None:
-    source, _ = blocks("python")
+    source, *_ = blocks("python")
     assert len(source.splitlines()) <= 30
     names: dict[str, Any] = {}
     exec(source, names)
@@ -43,10 +45,25 @@ def test_a_receiver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SECRET, "secret")
     monkeypatch.setattr("time.time", lambda: 1000.0)
     names: dict[str, Any] = {}
+    exec(blocks("python")[-1], names)
+    headers = {SIGNATURE: sign("secret", "https://results.example.org/done?a=1", b"{}", 1000)}
+    assert names["is_genuine"]("/done?a=1", headers, b"{}")
+    assert not names["is_genuine"]("/done?a=1", headers, b"[]")
+    assert not names["is_genuine"]("/done?a=2", headers, b"{}")
+    headers = {SIGNATURE: sign("secret", "https://elsewhere.example.org/done?a=1", b"{}", 1000)}
+    assert not names["is_genuine"]("/done?a=1", headers, b"{}")
+
+
+def test_a_module_that_reads_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    sharpness = ModuleType("sharpness")
+    exec(blocks("python")[0], sharpness.__dict__)
+    monkeypatch.setitem(sys.modules, "sharpness", sharpness)
+    names: dict[str, Any] = {}
     exec(blocks("python")[1], names)
-    headers = {SIGNATURE: sign("secret", b"{}", 1000)}
-    assert names["is_genuine"](headers, b"{}")
-    assert not names["is_genuine"](headers, b"[]")
+    module = names["Marked"]()
+    assert takes_parameters(module)
+    rows = module.process(np.zeros((2, 8, 8, 3), np.uint8), parameters=[{"limit": -1}, {}])
+    assert rows == [{"sharpness": 0.0, "sharp": True}, {"sharpness": 0.0, "sharp": False}]
 
 
 def test_the_settings_file_is_valid(tmp_path: Path) -> None:

@@ -2,32 +2,43 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import pytest
 
+from wallclock.service import intake
 from wallclock.service.intake import Intake, Item
 from wallclock.service.leases import Message
 from wallclock.service.limits import Bound
 from wallclock.service.metrics import Metrics
 from wallclock.service.module import ItemError
-from wallclock.service.sqs import QueueError
+from wallclock.service.sqs import Queue, QueueError
 
 BODY = '{"url": "u", "callback_url": "c"}'
 
 
 class FakeQueue:
-    """Delivers the lists of `deliveries`; records calls. `outcomes` of the next batch calls."""
+    """Delivers the lists of `deliveries`; records calls. `outcomes` of the next batch calls.
 
-    visibility_s, max_receives = 30, 3
+    A receive in whose place there is an error raises it; `receives` has the arguments of all.
+    """
 
-    def __init__(self, *deliveries: list[Message]) -> None:
+    def __init__(self, *deliveries: list[Message] | QueueError, visibility_s: int = 30) -> None:
+        self.visibility_s, self.max_receives = visibility_s, 3
         self.deliveries, self.calls = [*deliveries], list[tuple[str, Any]]()
         self.outcomes: list[bool | None] = []
+        self.receives = list[tuple[int, int]]()
+        #: Set as soon as receives are answered; None: at once.
+        self.answers: asyncio.Event | None = None
 
     async def receive(self, most: int, wait_s: int) -> list[Message]:
-        await asyncio.sleep(0)
-        return self.deliveries.pop(0) if self.deliveries else []
+        self.receives.append((most, wait_s))
+        await (self.answers.wait() if self.answers else asyncio.sleep(0))
+        delivery = self.deliveries.pop(0) if self.deliveries else []
+        if isinstance(delivery, QueueError):
+            raise delivery
+        return delivery
 
     async def delete(self, handles: Sequence[str]) -> list[bool | None]:
         return self._answer("delete", [*handles])
@@ -47,16 +58,33 @@ class FakeQueue:
 
 
 class Case:
-    def __init__(self, *deliveries: list[Message]) -> None:
+    def __init__(
+        self,
+        *deliveries: list[Message] | QueueError,
+        visibility_s: int = 30,
+        held: int = 100,
+        wait_s: int = 0,
+        retry_s: float = 10,
+    ) -> None:
         self.now = 0.0
         self.metrics = Metrics()
         self.items: list[Item] = []
-        self.queue = FakeQueue(*deliveries)
-        bound = Bound(30, 100, 100)
-        times: dict[str, Any] = {"wait_s": 0, "retry_s": 10, "clock": lambda: self.now}
-        self.intake = Intake(self.queue, bound, self.metrics, **times)  # type: ignore[arg-type]
+        self.queue = FakeQueue(*deliveries, visibility_s=visibility_s)
+        self.intake = Intake(
+            cast(Queue, self.queue),
+            Bound(30, held, held),
+            self.metrics,
+            wait_s=wait_s,
+            retry_s=retry_s,
+            clock=lambda: self.now,
+        )
 
-    def run(self, act: Callable[[Item], object] = lambda item: None, then: Any = None) -> int:
+    def run(
+        self,
+        act: Callable[[Item], object] = lambda item: None,
+        then: Any = None,
+        limit_s: float = 1,
+    ) -> int:
         """Pull until all deliveries are taken, `act` on each item; then the end."""
 
         async def session() -> int:
@@ -74,7 +102,7 @@ class Case:
             self.intake.stop()
             await pull
             beat.cancel()
-            return await self.intake.give_back(1)
+            return await self.intake.give_back(limit_s)
 
         return asyncio.run(session())
 
@@ -158,3 +186,237 @@ def test_what_cannot_be_returned_is_counted() -> None:
     case = Case([Message("a", "a1", BODY), Message("b", "b1", BODY)])
     case.queue.outcomes = [None, True] + [None] * 2
     assert case.run() == 1
+
+
+# --- pulling ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("visibility_s", "wait_s", "expected"),
+    [(30, 5, 5), (30, 20, 10), (12, 5, 4), (6, 5, 2), (2, 5, 0), (30, 0, 0)],
+)
+def test_a_receive_waits_for_a_third_of_the_visibility_at_most(
+    visibility_s: int, wait_s: int, expected: int
+) -> None:
+    case = Case(visibility_s=visibility_s, wait_s=wait_s)
+    case.run()
+    assert {*case.queue.receives} == {(10, expected)}
+
+
+def ten(name: str) -> list[Message]:
+    return [Message(f"{name}{n}", f"{name}{n}", BODY) for n in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("held", "n_received"), [(9, 0), (10, 1), (19, 1), (20, 2), (29, 2), (30, 3), (99, 4)]
+)
+def test_no_more_is_received_than_may_be_held(held: int, n_received: int) -> None:
+    """A receive may bring ten."""
+    case = Case(ten("a"), ten("b"), ten("c"), ten("d"), held=held)
+    held_then = list[int]()
+
+    async def note() -> None:
+        held_then.append(len(case.intake.leases))
+
+    case.run(then=note)
+    assert held_then == [10 * n_received]
+
+
+def test_receives_on_their_way_count_as_held() -> None:
+    """Three at a time, of which two have room."""
+    case = Case(held=29)
+
+    async def session() -> None:
+        case.queue.answers = asyncio.Event()
+        pulls = [case.intake.pull(case.items.append, lambda: False) for _ in range(3)]
+        tasks = [asyncio.create_task(pull) for pull in pulls]
+        await asyncio.sleep(0.02)
+        assert len(case.queue.receives) == 2
+        case.queue.answers.set()
+        case.intake.stop()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(session())
+
+
+def test_nothing_is_received_while_the_buffers_are_full() -> None:
+    case, pressed = Case(ten("a")), [True]
+
+    async def session() -> None:
+        pull = asyncio.create_task(case.intake.pull(case.items.append, lambda: pressed[0]))
+        await asyncio.sleep(0.02)
+        assert case.queue.receives == []
+        pressed[0] = False
+        async with asyncio.timeout(10):
+            while not case.items:
+                await asyncio.sleep(0.01)
+        case.intake.stop()
+        await pull
+
+    asyncio.run(session())
+
+
+def test_a_receive_that_fails_is_tried_again_and_leaves_no_room_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(intake, "_FIRST_PAUSE_S", 0.001)
+    case = Case(QueueError("gone"), QueueError("gone"), ten("a"), held=10)
+    case.run()
+    assert len(case.items) == 10
+
+
+def test_what_arrives_after_the_stop_is_returned() -> None:
+    case = Case([Message("a", "a1", BODY, 2)])
+
+    async def session() -> int:
+        pull = asyncio.create_task(case.intake.pull(case.items.append, lambda: False))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        case.intake.stop()
+        await pull
+        return await case.intake.give_back(1)
+
+    assert asyncio.run(session()) == 0
+    assert (case.items, case.queue.calls) == ([], [("hide", ("a1", 0))])
+    assert case.metrics.redelivered._value.get() == 1
+
+
+# --- what becomes of a message ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("retry_s", "seconds"),
+    [
+        (10, [10, 20, 40, 80, 160, 320, 640, 900, 900, 900, 900, 900, 900]),
+        (0.5, [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 512, 512]),
+        (0, [0] * 13),
+        (2000, [900] * 13),
+    ],
+)
+def test_a_failure_hides_a_message_for_twice_as_long_up_to_a_quarter_of_an_hour(
+    retry_s: float, seconds: list[int]
+) -> None:
+    messages = [Message(f"{n}", f"{n}", BODY, n) for n in range(1, len(seconds) + 1)]
+    case = Case(messages, retry_s=retry_s)
+    case.queue.max_receives = 100
+    case.run(partial(fail, case, ItemError("download", "HTTP 503")))
+    hidden = [("hide", (message.handle, s)) for message, s in zip(messages, seconds, strict=True)]
+    assert case.queue.calls == hidden
+
+
+def fail(case: Case, error: ItemError, item: Item) -> None:
+    case.intake.failed(item.lease, error, "r")
+
+
+def test_a_refused_delete_is_released_and_not_tried_again() -> None:
+    case = Case([Message("a", "a1", BODY)])
+    case.queue.outcomes = [False]
+    held = list[int]()
+
+    async def note() -> None:
+        async with asyncio.timeout(5):
+            await case.intake.finish()
+        held.append(len(case.intake.leases))
+
+    assert case.run(case.intake.delivered, note) == 0
+    assert (held, case.queue.calls) == ([0], [("delete", "a1")])
+
+
+def test_a_delete_is_tried_until_it_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is held meanwhile: heartbeats hide it."""
+    monkeypatch.setattr(intake, "_FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(intake, "_LONGEST_PAUSE_S", 0.001)
+    case = Case([Message("a", "a1", BODY), Message("b", "b1", BODY)])
+    case.queue.outcomes = [None, True, None, None, None]
+
+    async def finished() -> None:
+        async with asyncio.timeout(5):
+            await case.intake.finish()
+
+    assert case.run(case.intake.delivered, finished) == 0
+    deletes = [("delete", "a1"), ("delete", "b1")]
+    assert case.queue.calls == [*deletes, *[deletes[0]] * 4]
+
+
+def test_a_return_is_tried_three_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then it comes back by itself, and is not counted as left, as its time is soon over."""
+    monkeypatch.setattr(intake, "_FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(intake, "_LONGEST_PAUSE_S", 0.001)
+    case = Case([Message("a", "a1", BODY)])
+    case.queue.outcomes = [None] * 3
+    error = ItemError("download", "HTTP 503")
+
+    async def wait() -> None:
+        async with asyncio.timeout(5):
+            while len(case.queue.calls) < 3:
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0.02)
+
+    assert case.run(partial(fail, case, error), wait) == 0
+    assert case.queue.calls == [("hide", ("a1", 10))] * 3
+
+
+def test_a_dead_letter_whose_lease_is_over_is_not_sent() -> None:
+    """Redelivery brings it again, perhaps to another process."""
+    case = Case([Message("a", "a1", BODY)])
+
+    def late(item: Item) -> None:
+        case.intake.failed(item.lease, ItemError("decode", "truncated", True), "r")
+        case.now = 30
+
+    case.run(late)
+    assert [call for call in case.queue.calls if call[0] == "bury"] == []
+    assert case.count("dead_lettered") == 0
+
+
+def test_an_accepted_heartbeat_counts_from_before_its_call() -> None:
+    case = Case([Message("a", "a1", BODY)])
+
+    async def later() -> None:
+        case.now = 10
+        beat = asyncio.create_task(case.intake.heartbeat())
+        await asyncio.sleep(0.02)
+        beat.cancel()
+        (item,) = case.items
+        assert (item.lease.deadline_s, item.lease.extend_at_s) == (40, 20)
+
+    case.run(then=later)
+    assert case.queue.calls[0] == ("hide", ("a1", 30))
+
+
+def test_a_message_that_is_held_is_not_worked_on_twice() -> None:
+    case = Case([Message("a", "a1", BODY)], [Message("a", "a2", BODY, 2)])
+    assert case.run() == 0
+    assert len(case.items) == 1
+    assert case.queue.calls == [("hide", ("a2", 0))]  # by its newer handle
+
+
+def test_a_heartbeat_that_is_not_answered_loses_nothing() -> None:
+    case = Case([Message("a", "a1", BODY)])
+    case.queue.outcomes = [None]
+
+    async def later() -> None:
+        case.now = 11
+        beat = asyncio.create_task(case.intake.heartbeat())
+        await asyncio.sleep(0.02)
+        beat.cancel()
+        (item,) = case.items
+        assert case.intake.leases.usable(item.lease)
+        assert item.lease.deadline_s == 30
+
+    case.run(then=later)
+    assert case.count("lost") == 0
+
+
+def test_only_what_is_not_settled_counts_as_lost_or_returned() -> None:
+    case = Case([Message(name, f"{name}1", BODY) for name in "abc"])
+    case.queue.outcomes = [None] * 100  # no delete is accepted
+
+    async def later() -> None:
+        case.intake._settle(case.items[0].lease, "delivered")
+        case.intake._settle(case.items[1].lease, "delivered")
+        case.intake._lost(case.items[0].lease, "expired")
+        case.intake._lost(case.items[2].lease, "expired")
+
+    case.run(then=later, limit_s=0.05)
+    assert (case.count("lost"), case.count("returned")) == (1, 1)

@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wallclock.service.leases import Lease, Leases, Message
-from wallclock.service.limits import Bound, max_queue_size
 
 
 class Clock:
@@ -52,10 +51,37 @@ def test_heartbeat_at_a_third_again_after_a_sixth_until_accepted() -> None:
     assert leases.due() == [lease]
 
 
+def test_extensions_are_asked_for_in_the_order_of_their_deadlines() -> None:
+    clock = Clock()
+    leases = Leases(30, clock)
+    for name, asked_s in (("late", 108), ("first", 101), ("last", 109), ("second", 105)):
+        leases.receive(Message(name, name, ""), asked_s)
+    clock.now = 118.5  # a third of the timeout after 108.5
+    assert leases.lag_s() == pytest.approx(7.5)  # of the first
+    assert [lease.message.id for lease in leases.due()] == ["first", "second", "late"]
+    clock.now = 119
+    assert [lease.message.id for lease in leases.due()] == ["last"]
+    clock.now = 123.5  # a sixth after the first call, which was not answered
+    assert [lease.message.id for lease in leases.due()] == ["first", "second", "late"]
+
+
+def test_only_what_is_over_expires() -> None:
+    clock = Clock()
+    leases = Leases(30, clock)
+    for number in range(4):
+        leases.receive(Message(f"{number}", "h", ""), 100 + number)
+    clock.now = 131
+    assert [lease.message.id for lease in leases.expire()] == ["0", "1"]
+    assert [lease.message.id for lease in leases.all()] == ["2", "3"]
+    assert leases.lag_s() == pytest.approx(131 - 102 - 10)
+    assert Leases(30, clock).lag_s() == 0
+
+
 def test_refused_extension_loses_the_lease() -> None:
     _, leases, lease = hold_message()
     assert leases.refused(lease, "a1")
     assert not leases.usable(lease)
+    assert not leases.refused(lease, "a1")  # it is lost already
     assert leases.receive(Message("a", "a2", "", 2), 103)[0] == "new"
 
 
@@ -77,9 +103,9 @@ def test_settled_message_is_known_when_it_comes_again() -> None:
     leases.release(lease)
     kind, again = leases.receive(Message("a", "a2", "", 2), 103)
     assert (kind, again.message.handle) == ("settled", "a2")
-    for name in "bc":  # two are remembered
+    for name, still in (("b", True), ("c", False)):  # two are remembered
         leases.settled(leases.receive(Message(name, name, ""), 103)[1])
-    assert not leases.is_settled(lease)
+        assert leases.is_settled(lease) is still
 
 
 def test_given_up() -> None:
@@ -118,19 +144,3 @@ def test_never_held_beyond_the_queue_s_own_deadline(steps: list[str]) -> None:
             leases.expire()
         for lease in leases.all():
             assert not leases.usable(lease) or lease.deadline_s <= visible_s
-
-
-def test_bound_of_s3() -> None:
-    assert max_queue_size(30, 28) == 280  # GumGum: their service at its best, queues of 300
-    assert max_queue_size(30, 28, n_queues=1) == 840
-
-
-@pytest.mark.parametrize(("rate", "expected"), [(1, 30), (10, 300), (1000, 2000)])
-def test_bound_follows_the_measured_rate(rate: int, expected: int) -> None:
-    clock = Clock()
-    bound = Bound(30, 20, 2000, clock)
-    assert bound() == 20
-    for _ in range(20 * rate):
-        clock.now += 1 / rate
-        bound.finished()
-    assert bound() == pytest.approx(expected, abs=3)

@@ -1,8 +1,10 @@
 """What a message's body may be, and the settings of the service and of a user's module."""
 
 import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from wallclock.__main__ import main
 from wallclock.constraints import Help, Setting
 from wallclock.errors import UserError
-from wallclock.service.module import ItemError, Module, Request
+from wallclock.service.module import ItemError, Module, Request, takes_parameters
 from wallclock.service.settings import describe_module, read, read_file
 
 
@@ -100,6 +102,73 @@ def test_settings_of_a_module_are_described() -> None:
     """`batch` is the service's."""
     expected = [Setting("scale", "1", "of the values", ""), Setting("name", "", "", "")]
     assert describe_module(Toy) == expected
+
+
+class Unloadable(Toy):
+    def __init__(self) -> None:
+        raise AssertionError("loaded")
+
+
+def test_a_queue_that_is_no_url_is_told_before_the_module_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    assert main(["serve", "notaurl", f"module={__name__}:Unloadable"]) == 1
+    assert capsys.readouterr().err.startswith(
+        "wallclock: notaurl: give a queue's URL, https://sqs."
+    )
+
+
+def with_process(function: Any) -> Module:
+    """A module whose `process` is this."""
+    return type("Odd", (Toy,), {"process": function})()  # type: ignore[no-any-return]
+
+
+def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        return function(*arguments, **named)
+
+    return call
+
+
+def with_sequence(self: Module, batch: Any, parameters: Sequence[Mapping[str, Any]] = ()) -> Any:
+    return [*parameters]
+
+
+def with_another(self: Module, batch: Any, options: Any) -> Any:
+    return []
+
+
+@pytest.mark.parametrize(
+    ("function", "takes"),
+    [
+        (Toy.process, False),
+        (with_sequence, True),
+        (decorated(with_sequence), True),
+        (lambda self, batch, *, parameters: [], True),
+        (lambda self, batch, top=5: [], False),
+        (lambda self, *rows, **options: [], False),
+        (staticmethod(lambda batch: []), False),
+        (staticmethod(lambda batch, parameters: []), True),
+    ],
+)
+def test_whether_process_takes_parameters(function: Any, takes: bool) -> None:
+    assert takes_parameters(with_process(function)) is takes
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (with_another, "missing a required argument: 'options'; its arguments are batch and"),
+        (lambda self: [], "too many positional arguments; its arguments are batch and"),
+        (lambda self, parameters: [], "multiple values for argument 'parameters'; its arguments"),
+    ],
+)
+def test_process_that_cannot_be_called(function: Any, reason: str) -> None:
+    with pytest.raises(UserError, match=f"Odd.process: {reason}"):
+        takes_parameters(with_process(function))
 
 
 @pytest.mark.parametrize(

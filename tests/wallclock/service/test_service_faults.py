@@ -3,8 +3,9 @@
 import random
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -66,6 +67,65 @@ def test_kill_9_at_random_moments_under_load(
     dead = bed.dead()
     assert set(dead) == set(unparseable)
     assert {stage for stage, _ in dead.values()} == {"parse"}
+
+
+@dataclass(frozen=True)
+class Faults:
+    """How often services are ended, and during which of their lives the receiver is down."""
+
+    messages: int
+    kills: int
+    sigterms: int
+    down_in: range
+    seed: int = 1
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("faults", [Faults(1000, 10, 5, range(5, 8))])
+def test_kills_stops_and_a_receiver_that_is_down(
+    stack: ExitStack, tmp_path: Path, faults: Faults, record_property: Callable[[str, object], None]
+) -> None:
+    """Nine of ten images have a result, the others a failure: each requester hears once of it.
+
+    A tenth of the callbacks are accepted, and their answer is lost.
+    """
+    rng, bed = random.Random(faults.seed), Bed(stack, tmp_path)
+    failing = [bed.body("none", f"#{n}") for n in range(faults.messages // 10)]
+    bodies = images(bed, faults.messages - len(failing)) + failing
+    rng.shuffle(bodies)
+    expected = bed.send(bodies)
+    ends = [signal.SIGKILL] * faults.kills + [signal.SIGTERM] * faults.sigterms
+    rng.shuffle(ends)
+    words = ("step_s=0.1", "batch=4", "notify_failures=true", "attempts=2")
+    amid, longest_stop_s = 0, 0.0
+    for number, end in enumerate(ends):
+        is_down = number in faults.down_in
+        bed.change(bed.calls, reset_rate=float(is_down), cut_rate=0.1)
+        n_downloads = bed.stats(bed.images).get("requests", 0)
+        with bed.service(*words) as service:
+            wait_until(partial(downloads_since, bed, n_downloads))
+            time.sleep(rng.uniform(0, 2))
+            amid += bed.count("work", "NotVisible") > 0
+            service.send_signal(end)
+            began_s = time.monotonic()
+            status = service.wait(30)
+        if end == signal.SIGTERM:
+            assert status == 0
+            longest_stop_s = max(longest_stop_s, time.monotonic() - began_s)
+    assert amid == len(ends), "every end was amid work"
+    accepted_before = len(bed.accepted())
+    with bed.service(*words):
+        wait_until(lambda: bed.count("work") == 0, 120)
+    check(bed, expected)
+    dead = bed.dead()
+    assert set(dead) == set(failing)
+    assert set(dead.values()) == {("download", "HTTP 404")}
+    stats = bed.stats(bed.calls)
+    for name in ("accepted", "duplicates", "resets", "cuts", "requests"):
+        record_property(name, stats.get(name, 0))
+    record_property("accepted before the last life", accepted_before)
+    record_property("longest stop in s", round(longest_stop_s, 2))
+    record_property("downloads", bed.stats(bed.images)["requests"])
 
 
 def test_sigterm_finishes_and_a_second_signal_returns(stack: ExitStack, tmp_path: Path) -> None:

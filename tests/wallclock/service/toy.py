@@ -1,7 +1,7 @@
-"""A module whose work takes as long as a test says; its result is the image's first byte."""
+"""Modules whose work takes as long as a test says; a result is the image's first byte."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,3 +26,13 @@ class Toy(Module):
         if POISON in batch:
             raise ValueError(f"{POISON} in a batch")
         return list(batch)
+
+
+class Adding(Toy):
+    """Adds what a message's parameters say."""
+
+    def process(
+        self, batch: np.ndarray, parameters: Sequence[Mapping[str, Any]] = ()
+    ) -> Sequence[Any]:
+        rows = super().process(batch)
+        return [int(row[0]) + of["add"] for row, of in zip(rows, parameters, strict=True)]
