@@ -1,130 +1,140 @@
-"""What `recipe.progressive` brings, by scan script: data/progressive.csv, with its provenance.
+"""What `recipe.progressive=exact` brings, and which damage it does not see: two tables under data/.
 
-Every progressive JPEG is decoded at the scale of `recipe=fast`: all of it, and cut off as each mode
-does. A row is a scan script at one scale: how many files, of how many something was cut, the share
-of their bytes that is kept, milliseconds of a decode (the cut included; alternately, the median
-round of each file, then the median file), and of those cut the PSNR after the resize against the
-whole file's image. As `recipe=fast` is judged: on how many files the result is more than 1 dB below
-full decode and INTER_AREA, on how many below the paper's recipe, each against Pillow's antialiased
-resize. `gate`: at least 40 dB for 95 % of the files cut, and none below the paper's recipe.
+`progressive.csv`, by scan script: every progressive JPEG is decoded at the scale of `recipe=fast`,
+all of it, and cut off as `exact` does. A row is a scan script at one scale: how many files, of how
+many something was cut, the share of their bytes that is kept, CPU milliseconds of a decode (the
+cut included; alternately, the median round of each file, then the median file), the median file's
+speedup and that of all files together, and how many images have other pixels than the whole file's.
 
 A script is written as its scans: components, band of coefficients, bits left out (`Y1-63/1`). Those
 of fewer than `--least` files at a scale are counted together.
 
-    python -m benchmarks.progressive [--folder DIR] [--n N] [--rounds N] [--least N]
+`progressive-damage.csv`, by kind of damage behind the header: of the files that are cut, seeded
+damages; how many a decode of all scans refuses, how many `exact`, how many it alone accepts, and of
+those, how many with other pixels than the undamaged file's.
+
+    python -m benchmarks.progressive [--folder DIR] [--n N] [--rounds N] [--least N] [--damages N]
 """
 
 import argparse
+import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from time import perf_counter_ns
+from time import thread_time_ns
 from typing import NamedTuple
+
+import numpy as np
 
 from benchmarks.fast import PX, SEED, TIMED, save
 from harness.corpora import render
-from harness.measures import psnr_db
 from wallclock import jpeg
 from wallclock.check import read_header
 from wallclock.clock import gc_disabled
 from wallclock.errors import ImageError
 from wallclock.machine import set_threads
 from wallclock.recipe import Limits, Recipe
-from wallclock.stages import decode, resize
+from wallclock.stages import decode
 from wallclock.stages.decode import scans
 from wallclock.stages.decode.decoder import Decode, Scaling
 from wallclock.stages.pixels import PixelArray
-from wallclock.summary import median, quantile
+from wallclock.summary import median
 
-MODES = ("exact", "early")
-LEAST_DB = 40.0
 #: What libjpeg's jpeg_simple_progression writes, with Cr before Cb.
 LIBJPEG = "YCbCr0/1 Y1-5/2 Cr1-63/1 Cb1-63/1 Y6-63/2 Y1-63/1 YCbCr0 Cr1-63 Cb1-63 Y1-63"
+_EOI = b"\xff\xd9"
+#: The one scale at which something is cut.
+_EIGHTH = 8
+
+_Damage = Callable[[bytes, int, random.Random], bytes]
+
+
+class _File(NamedTuple):
+    """A progressive JPEG; `scale`: the denominator at which it is decoded."""
+
+    data: bytes
+    script: str
+    scale: int
 
 
 class _Sample(NamedTuple):
-    """One file in one mode. `above_*`: dB over another method on the same file."""
+    """One file, decoded whole and cut."""
 
-    images: str
     script: str
     scale: str
-    mode: str
     kept: float
     ms_full: float
     ms: float
-    psnr_db: float
-    above_area: float
-    above_paper: float
+    has_other_pixels: bool
 
 
 def main() -> None:
-    """Measure, write the table, print it."""
+    """Measure, write the tables, print them."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--folder", type=Path, help="JPEGs of your own, in addition")
     parser.add_argument("--n", type=int, default=100, help="synthetic originals")
     parser.add_argument("--rounds", type=int, default=15, help="how often each file is decoded")
+    parser.add_argument("--damages", type=int, default=5, help="of each kind, of each file")
     parser.add_argument(
         "--least", type=int, default=4, help="files of a script with rows of its own"
     )
     choices = parser.parse_args()
-    set_threads(Recipe("progressive", torch_threads=1), uses_torch=True)
+    set_threads(Recipe("progressive", torch_threads=1), uses_torch=False)
     synthetic = (render.render(SEED, "original", index, 1.0) for index in range(choices.n))
-    samples = list(_samples("synthetic originals", synthetic, choices.rounds))
+    sets = {"synthetic originals": list(_progressive(synthetic))}
     if choices.folder:
-        files = (path.read_bytes() for path in sorted(choices.folder.rglob("*.jp*g")))
-        samples += _samples("folder", files, choices.rounds)
-    save("progressive", list(_rows(samples, choices.least)), (*TIMED, "wallclock.jpeg"))
+        paths = sorted(choices.folder.rglob("*.jp*g"))
+        sets["folder"] = list(_progressive(path.read_bytes() for path in paths))
+    rows: list[dict[str, object]] = []
+    damage_rows: list[dict[str, object]] = []
+    for images, files in sets.items():
+        samples = list(_samples(files, choices.rounds))
+        rows += [{"images": images, **row} for row in _rows(samples, choices.least)]
+        damage_rows += [{"images": images, **row} for row in _damage_rows(files, choices.damages)]
+    timed = (*TIMED, "wallclock.jpeg")
+    save("progressive", rows, timed)
+    save("progressive-damage", damage_rows, timed)
 
 
-def _samples(images: str, files: Iterable[bytes], rounds: int) -> Iterator[_Sample]:
+def _progressive(files: Iterable[bytes]) -> Iterator[_File]:
     scaling = Scaling(PX, Recipe.dct_margin)
     decode_jpeg = decode.make("simplejpeg", scales=True)
-    ours, pillow = (resize.make(name, "bilinear", PX).resize for name in ("torch", "pil"))
-    area, paper = (resize.make("opencv", name, PX).resize for name in ("area", "linear"))
     for data in files:
         try:
             header = read_header(data, Limits())
-            full = decode_jpeg(data)
+            if header.process != "progressive":
+                continue
+            decode_jpeg(data, _EIGHTH)
         except ImageError:
             continue
-        if header.process != "progressive":
-            continue
-        size = (header.height, header.width)
-        truth = pillow(full)
         scale = scaling.denominator(header.width, header.height)
-        ways = [partial(decode_jpeg, data, scale)]
-        ways += [partial(_decode_less, decode_jpeg, data, scale, mode) for mode in MODES]
-        (decoded, *reduced), (ms_full, *ms) = _timed(ways, rounds)
-        uncut = ours(decoded, size)
-        others = [psnr_db(resize_picture(full), truth) for resize_picture in (area, paper)]
-        for mode, pixels, taken in zip(MODES, reduced, ms, strict=True):
-            image = ours(pixels, size)
-            above = [psnr_db(image, truth) - other for other in others]
-            kept = len(scans.cut(data, scale, mode)) / len(data)
-            loss = psnr_db(image, uncut)
-            yield _Sample(
-                images, _script(data), f"1/{scale}", mode, kept, ms_full, taken, loss, *above
-            )
+        yield _File(data, _script(data), scale)
 
 
-def _decode_less(decode_jpeg: Decode, data: bytes, scale: int, mode: str) -> PixelArray:
-    return decode_jpeg(scans.cut(data, scale, mode), scale)
+def _samples(files: Iterable[_File], rounds: int) -> Iterator[_Sample]:
+    decode_jpeg = decode.make("simplejpeg", scales=True)
+    for data, script, scale in files:
+        ways = (_decode_all, _decode_less)
+        whole, less = (way(decode_jpeg, data, scale) for way in ways)
+        durations: list[list[float]] = [[] for _ in ways]
+        with gc_disabled():
+            for _ in range(rounds):
+                for way, times in zip(ways, durations, strict=True):
+                    began = thread_time_ns()
+                    way(decode_jpeg, data, scale)
+                    times.append((thread_time_ns() - began) / 1e6)
+        kept = len(scans.cut(data, scale)) / len(data)
+        ms_full, ms = map(median, durations)
+        other = not np.array_equal(whole, less)
+        yield _Sample(script, f"1/{scale}", kept, ms_full, ms, other)
 
 
-def _timed(
-    ways: Sequence[Callable[[], PixelArray]], rounds: int
-) -> tuple[list[PixelArray], list[float]]:
-    """What each way returns, and its median round's milliseconds."""
-    results = [way() for way in ways]
-    durations: list[list[float]] = [[] for _ in ways]
-    with gc_disabled():
-        for _ in range(rounds):
-            for way, times in zip(ways, durations, strict=True):
-                began = perf_counter_ns()
-                way()
-                times.append((perf_counter_ns() - began) / 1e6)
-    return results, [median(times) for times in durations]
+def _decode_all(decode_jpeg: Decode, data: bytes, scale: int) -> PixelArray:
+    return decode_jpeg(data, scale)
+
+
+def _decode_less(decode_jpeg: Decode, data: bytes, scale: int) -> PixelArray:
+    return decode_jpeg(scans.cut(data, scale), scale)
 
 
 def _script(data: bytes) -> str:
@@ -143,43 +153,105 @@ def _script(data: bytes) -> str:
 
 
 def _rows(samples: Sequence[_Sample], least: int) -> Iterator[dict[str, object]]:
-    """A row for each script, scale and mode, the most frequent first; the others; then all."""
-    for images in dict.fromkeys(sample.images for sample in samples):
-        of_set = [sample for sample in samples if sample.images == images]
-        counts = Counter((sample.script, sample.scale) for sample in of_set)
-        groups: dict[tuple[str, str], list[_Sample]] = {}
-        for key, n in counts.most_common():
-            members = [s for s in of_set if (s.script, s.scale) == key]
-            group = key if n >= least * len(MODES) else ("others", key[1])
-            groups.setdefault(group, []).extend(members)
-        groups["all", "all"] = of_set
-        for (script, scale), members in groups.items():
-            for mode in MODES:
-                row = _row([sample for sample in members if sample.mode == mode])
-                yield {"images": images, "script": script, "scale": scale, **row}
+    """A row for each script and scale, the most frequent first; the others; then all."""
+    counts = Counter((sample.script, sample.scale) for sample in samples)
+    groups: dict[tuple[str, str], list[_Sample]] = {}
+    for key, n in counts.most_common():
+        members = [sample for sample in samples if (sample.script, sample.scale) == key]
+        group = key if n >= least else ("others", key[1])
+        groups.setdefault(group, []).extend(members)
+    groups["all", "all"] = list(samples)
+    for (script, scale), members in groups.items():
+        yield {"script": script, "scale": scale, **_row(members)}
 
 
 def _row(samples: Sequence[_Sample]) -> dict[str, object]:
-    decibels = [sample.psnr_db for sample in samples if sample.kept < 1]
-    lowest = quantile(decibels, 0.05) if decibels else None
-    below_paper = sum(sample.above_paper < 0 for sample in samples)
-    passed = lowest is not None and lowest >= LEAST_DB and not below_paper
     return {
-        "mode": samples[0].mode,
         "n_images": len(samples),
-        "n_cut": len(decibels),
+        "n_cut": sum(sample.kept < 1 for sample in samples),
         "bytes_kept": median([sample.kept for sample in samples]),
-        "ms_full": median([sample.ms_full for sample in samples]),
-        "ms": median([sample.ms for sample in samples]),
+        "cpu_ms_full": median([sample.ms_full for sample in samples]),
+        "cpu_ms": median([sample.ms for sample in samples]),
         "speedup": median([sample.ms_full / sample.ms for sample in samples]),
-        "psnr_db": median(decibels) if decibels else None,
-        "psnr_db_p5": lowest,
-        "psnr_db_min": min(decibels, default=None),
-        "n_below_area_by_1_db": sum(sample.above_area < -1 for sample in samples),
-        "n_below_paper": below_paper,
-        "gate": "passed" if passed else "failed" if decibels else "nothing cut",
+        "speedup_of_all": sum(s.ms_full for s in samples) / sum(s.ms for s in samples),
+        "n_other_pixels": sum(sample.has_other_pixels for sample in samples),
         "origin": "measured",
     }
+
+
+def _damage_rows(files: Iterable[_File], n: int) -> Iterator[dict[str, object]]:
+    """A row for each kind of damage, of the files that are cut at 1/8."""
+    is_cut = [data for data, _, _ in files if scans.cut(data, _EIGHTH) is not data]
+    for kind, damage in _DAMAGES.items():
+        counts: Counter[str] = Counter()
+        for seed, data in enumerate(is_cut):
+            rng, sound = random.Random(seed), _delivered(data, "full")
+            header = data.index(b"\xff\xda")
+            for _ in range(n):
+                damaged = damage(data, header, rng)
+                full, exact = (_delivered(damaged, mode) for mode in ("full", "exact"))
+                counts["refused by full"] += full is None
+                counts["refused by exact"] += exact is None
+                counts["missed"] += full is None and exact is not None
+                counts["other"] += full is None and not _are_equal(exact, sound)
+        yield {
+            "damage": kind,
+            "n": n * len(is_cut),
+            "n_refused_full": counts["refused by full"],
+            "n_refused_exact": counts["refused by exact"],
+            "n_missed": counts["missed"],
+            "n_missed_other_pixels": counts["other"],
+            "origin": "measured",
+        }
+
+
+def _delivered(data: bytes, mode: str) -> "PixelArray | None":
+    """The image at 1/8 as the loader decodes it; None: it refuses the file."""
+    try:
+        read_header(data, Limits())
+        less = scans.cut(data, _EIGHTH) if mode == "exact" else data
+        return decode.make("simplejpeg", scales=True)(less, _EIGHTH)
+    except ImageError:
+        return None
+
+
+def _are_equal(pixels: "PixelArray | None", sound: "PixelArray | None") -> bool:
+    """Whether an image is that of the undamaged file; one that is refused counts as that."""
+    return pixels is None or (sound is not None and np.array_equal(pixels, sound))
+
+
+def _with_noise(data: bytes, header: int, rng: random.Random) -> bytes:
+    half = len(data) // 2
+    return data[:half] + rng.randbytes(len(data) - half - len(_EOI)) + _EOI
+
+
+def _with_another_byte(data: bytes, header: int, rng: random.Random) -> bytes:
+    at = rng.randrange(header, len(data) - len(_EOI))
+    other = (data[at] + rng.randrange(1, 256)) % 256
+    return data[:at] + bytes([other]) + data[at + 1 :]
+
+
+def _with_zeros(data: bytes, header: int, rng: random.Random) -> bytes:
+    at = rng.randrange(header, len(data) - len(_EOI) - 64)
+    return data[:at] + bytes(64) + data[at + 64 :]
+
+
+def _cut_off(data: bytes, header: int, rng: random.Random) -> bytes:
+    return data[: rng.randrange(header, len(data) - len(_EOI))]
+
+
+def _cut_off_and_ended(data: bytes, header: int, rng: random.Random) -> bytes:
+    return _cut_off(data, header, rng) + _EOI
+
+
+#: Kind → what makes it of a file, of the position of its first scan, and of a generator.
+_DAMAGES: Mapping[str, _Damage] = {
+    "second half noise": _with_noise,
+    "another byte": _with_another_byte,
+    "64 zeros": _with_zeros,
+    "cut off": _cut_off,
+    "cut off with an end marker": _cut_off_and_ended,
+}
 
 
 if __name__ == "__main__":

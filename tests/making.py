@@ -69,3 +69,28 @@ def scan_bomb(scans: int, between: bytes = b"", width: int = 2000, height: int =
     data = encode(np.full((height, width), 128, np.uint8), "JPEG", "L", progressive=True)
     last, end = data.rindex(b"\xff\xda"), data.rindex(b"\xff\xd9")
     return data[:last] + (data[last:end] + between) * scans + data[end:]
+
+
+def arithmetic(
+    width: int, height: int, scans: int = 1, components: int = 1, data: bytes = b""
+) -> bytes:
+    """An arithmetic-coded JPEG: `data` is decoded in each scan, and then zeros without an end.
+
+    One scan: sequential. More: progressive, of the first component's DC, then its AC again and
+    again, or of each component's in turn.
+    """
+
+    def segment(marker: int, body: bytes) -> bytes:
+        return bytes((0xFF, marker)) + struct.pack(">H", len(body) + 2) + body
+
+    planes = range(1, components + 1)
+    frame = struct.pack(">BHHB", 8, height, width, components)
+    frame += b"".join(bytes((plane, 0x11, 0)) for plane in planes)
+    everything = bytes((components,)) + b"".join(bytes((plane, 0)) for plane in planes)
+    file = b"\xff\xd8" + segment(0xDB, bytes((0, *[1] * 64)))
+    file += segment(0xC9 if scans == 1 else 0xCA, frame)
+    file += segment(0xDA, everything + bytes((0, 63 if scans == 1 else 0, 0))) + data
+    for number in range(scans - 1):
+        plane = number % components + 1
+        file += segment(0xDA, bytes((1, plane, 0, 1, 63, 0))) + data
+    return file + b"\xff\xd9"

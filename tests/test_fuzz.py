@@ -3,28 +3,36 @@
 Real files are mutated at random (bits, bytes, cuts, splices, repeated and resized segments).
 Vetting judges each; what it accepts goes through every decoder and resizer, as a loader would take
 it. The fast test takes 2,000 inputs, the slow one 100,000, on all cores.
+
+A second pair takes files of every format that is read, through the check and the decoder of
+`open_images` alone, within its limits: none may cost more than five seconds or a gigabyte, and of a
+progressive JPEG that is sound each mode of `recipe.progressive` must show the same picture (damage
+in scans that it drops is not seen). 1,000 inputs, and 200,000 in four parts.
 """
 
+import io
 import multiprocessing
 import os
 import random
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from harness import decoders
 from harness.corpora.manifest import Item, Manifest
 from harness.corpora.readers import FileReader
 from harness.engines import pipeline
 from tests import making
-from wallclock.check import validate
+from wallclock.check import ImageInfo, Inspector, validate
 from wallclock.errors import ImageError
-from wallclock.loader.prepare import in_place_stages
-from wallclock.recipe import Limits, ModelSpec, Recipe
+from wallclock.loader.prepare import DecodeImage, in_place_stages
+from wallclock.recipe import PROGRESSIVE, Limits, ModelSpec, Recipe
 
 #: An item and its bytes, decoded and resized.
 Load: TypeAlias = Callable[[Item, bytes], object]
@@ -165,3 +173,132 @@ def test_100000_mutated_inputs(tmp_path: Path) -> None:
     with context.Pool(len(os.sched_getaffinity(0))) as pool:
         parts = pool.starmap(fuzz, [(seed, 2_000, tmp_path) for seed in range(100, 150)])
     check(sum(parts, Counter()))
+
+
+#: What an input may cost, and what a mode of `recipe.progressive` may differ from `full`.
+SECONDS, BYTES, DECIBELS = 5, 1_000_000_000, 40
+
+
+def seeds_of_all_formats() -> list[bytes]:
+    """Small files of every format and coding; progressive ones that are decoded at 1/8 and 1/4."""
+    pixels = making.picture(96, 64)
+    files = [
+        *seeds(),
+        making.jpeg(384, 320, progressive=True),
+        making.jpeg(200, 176, progressive=True, subsampling=0, quality=30),
+        making.jpeg(96, 64, mode="CMYK", progressive=True),
+        making.arithmetic(96, 64, data=b"\x55" * 40),
+        making.arithmetic(96, 64, 6, components=3, data=b"\x1c" * 40),
+        animated(),
+        making.encode(pixels, "BMP"),
+        making.encode(pixels, "BMP", "P"),
+        making.encode(pixels, "AVIF", speed=10),
+        making.encode(pixels, "JPEG2000"),
+        making.encode(pixels, "JPEG2000", no_jp2=True, tile_size=(32, 32)),
+        making.encode(pixels, "WEBP", "RGBA"),
+        making.encode(pixels, "WEBP", lossless=True),
+    ]
+    codings = (None, "tiff_lzw", "tiff_deflate", "packbits", "jpeg")
+    files += [making.encode(pixels, "TIFF", compression=coding) for coding in codings]
+    return files
+
+
+def animated() -> bytes:
+    """A GIF of three frames, each disposed of in another way."""
+    frames = [Image.fromarray(making.picture(96, 64, seed)).convert("P") for seed in range(3)]
+    file = io.BytesIO()
+    frames[0].save(file, "GIF", save_all=True, append_images=frames[1:], disposal=[2, 3, 1])
+    return file.getvalue()
+
+
+class OpenImages:
+    """The check and the decoding of `open_images`, and what the costliest input took."""
+
+    def __init__(self) -> None:
+        self._inspect = Inspector(Limits(), "simplejpeg", rotate=True)
+        self._decoders = {
+            mode: DecodeImage(
+                Recipe(mode, "simplejpeg", "torch", dct_scale="auto", progressive=mode),
+                MODEL.input_px,
+            )
+            for mode in PROGRESSIVE
+        }
+        self.slowest = 0.0
+
+    def judge(self, data: bytes) -> str:
+        """`refused` or `accepted`; raises what is neither, AssertionError for what costs more."""
+        start = time.process_time()
+        info = full = None
+        reason = ""
+        try:
+            info, _ = self._inspect(0, "a", data)
+            full = self._decoders["full"](info, data)
+        except ImageError as error:
+            reason = error.reason
+        assert " at 0x" not in reason, reason
+        seconds = time.process_time() - start
+        self.slowest = max(self.slowest, seconds)
+        assert seconds < SECONDS, f"{seconds:.1f} s"
+        if info is not None and info.process == "progressive" and info.plain_jpeg:
+            return self._compare(info, data, full)
+        return "refused" if full is None else "accepted"
+
+    def _compare(self, info: ImageInfo, data: bytes, full: Any) -> str:
+        """The verdict; `dropped`: a mode decodes what `full` refuses for damage in the rest."""
+        verdict = "refused" if full is None else "accepted"
+        for mode in PROGRESSIVE:
+            try:
+                other = self._decoders[mode](info, data)
+            except ImageError:
+                assert full is None, f"{mode} refuses what full decodes"
+                continue
+            if full is None:
+                verdict = "dropped"
+                continue
+            error = np.square(np.subtract(other, full, dtype=np.float64)).mean()
+            assert error <= 255**2 / 10 ** (DECIBELS / 10), f"{mode}: {error:.1f} from full"
+        return verdict
+
+
+def bytes_of(word: str) -> int:
+    """Of this process: VmRSS, the memory that it has, or VmHWM, the most that it ever had."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return 1024 * int(status.partition(f"{word}:")[2].split()[0])
+
+
+def fuzz_open_images(seed: int, count: int, root: Path) -> Counter[str]:
+    """How `count` mutated inputs were judged, and as `ms` and `MB` the most that any took."""
+    rng, files, images = random.Random(seed), seeds_of_all_formats(), OpenImages()
+    verdicts = Counter(images.judge(data) for data in files)
+    assert verdicts == {"accepted": len(files)}
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # VmHWM starts again
+    before = bytes_of("VmRSS")
+    for number in range(count):
+        data = mutate(rng.choice(files), rng, files)
+        try:
+            verdicts[images.judge(data)] += 1
+            assert bytes_of("VmHWM") - before < BYTES, "more than a gigabyte"
+        except Exception as error:
+            kept = root / f"fuzz-open-{seed}-{number}.bin"
+            kept.write_bytes(data)
+            raise AssertionError(f"{kept}: {type(error).__name__}: {error}") from error
+    verdicts["ms"] = round(1e3 * images.slowest)
+    verdicts["MB"] = (bytes_of("VmHWM") - before) // 10**6
+    return verdicts
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_1000_mutated_inputs_of_all_formats(tmp_path: Path) -> None:
+    verdicts = fuzz_open_images(7, 1_000, tmp_path)
+    assert min(verdicts["accepted"], verdicts["refused"]) > 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+def test_200000_mutated_inputs_of_all_formats(part: int, tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    seeds = range(1_000 + 50 * part, 1_050 + 50 * part)
+    with context.Pool(len(os.sched_getaffinity(0))) as pool:
+        parts = pool.starmap(fuzz_open_images, [(seed, 1_000, tmp_path) for seed in seeds])
+    for verdicts in parts:
+        assert min(verdicts["accepted"], verdicts["refused"]) > 50

@@ -34,8 +34,9 @@ PRODUCT = {
 }
 #: Modules of the product that belong to no part: they import each other and nothing else.
 GROUND = {
-    *("checkpoint", "clock", "constraints", "errors", "files", "formats", "jpeg", "machine"),
-    *("metrics", "orientation", "preprocess", "processor", "progress", "recipe", "summary", "tiff"),
+    *("av1", "budget", "checkpoint", "clock", "constraints", "errors", "files", "formats", "jpeg"),
+    *("machine", "metrics", "orientation", "preprocess", "processor", "progress", "recipe"),
+    *("summary", "tiff"),
 }
 
 

@@ -20,9 +20,9 @@ from typing import Any, Protocol, TypeAlias
 import simplejpeg
 from PIL import Image as PillowImage
 
-from wallclock import jpeg
+from wallclock import budget, jpeg
 from wallclock.errors import ImageError, reason_of
-from wallclock.formats import HEAD_BYTES, KINDS, declared_sizes, sniff
+from wallclock.formats import HEAD_BYTES, KINDS, coding_of, declared_sizes, sniff
 from wallclock.formats import Header as Header
 from wallclock.formats import is_plain_jpeg as is_plain_jpeg
 from wallclock.orientation import UPRIGHT, orientation_of, valid
@@ -169,8 +169,11 @@ def validate(data: bytes, limits: Limits) -> Header:
     return header
 
 
-def check_body(data: bytes, header: Header) -> None:
-    """Decode what follows the header; raise `ImageError` for damage."""
+def check_body(data: bytes, header: Header, *, decodes: bool = True) -> None:
+    """Decode what follows the header; raise `ImageError` for damage.
+
+    `decodes`: whether Pillow decodes what is no plain JPEG, or only opens it.
+    """
     # libjpeg-turbo's own interface refuses odd subsamplings, which libjpeg decodes.
     odd = header.components == 3 and header.sampling == "other"
     if header.format == "jpeg" and not odd:
@@ -183,7 +186,7 @@ def check_body(data: bytes, header: Header) -> None:
     admit_pixels(header.width * header.height)
     with _failures(header.format), open_image(data, header.format) as image:
         _compare_sizes(image, header.width, header.height)
-        if not header.plain_jpeg:
+        if decodes and not header.plain_jpeg:
             with _one_large if header.width * header.height > LARGE_PIXELS else nullcontext():
                 load_stored(image)
 
@@ -214,9 +217,7 @@ def read_header(
         return _other_header(data, format, limits, rotate)
     header = jpeg.read_header(data, limits, to_the_end=to_the_end)
     _check_size(header.width, header.height, limits)
-    if header.width * header.height * header.scans > limits.max_scan_pixels and header.scans > 1:
-        claim = f"header claims {header.width}x{header.height} pixels in {header.scans} scans"
-        raise ImageError("decode", f"{claim}, over the limit of {limits.max_scan_pixels:,}")
+    budget.check_jpeg(header, len(data), limits)
     return header
 
 
@@ -231,8 +232,10 @@ def _check_size(width: int, height: int, limits: Limits) -> None:
 def _other_header(data: bytes, format: str, limits: Limits, rotate: bool) -> Header:
     """The header as Pillow reads it, once the sizes that the bytes declare are within limits."""
     size: tuple[int, int] | None = None
+    coding = coding_of(format, data)
     for width, height in declared_sizes(format, data, limits.max_segments):
         _check_size(width, height, limits)
+        budget.check_image(Header(format, width, height), coding, len(data), limits)
         size = size or (width, height)
     admit_pixels(limits.max_pixels)
     with _failures(format), open_image(data, format) as image:
@@ -242,8 +245,9 @@ def _other_header(data: bytes, format: str, limits: Limits, rotate: bool) -> Hea
             _compare_sizes(image, *size)
             width, height = size
         orientation = _orientation_of(image, data) if rotate else UPRIGHT
-        bands = len(image.getbands())
-    return Header(format, width, height, bands, orientation=orientation)
+        header = Header(format, width, height, len(image.getbands()), orientation=orientation)
+    budget.check_image(header, coding, len(data), limits)
+    return header
 
 
 def _orientation_of(image: Any, data: bytes) -> int:
@@ -336,5 +340,6 @@ class Inspector:
         if self.skip is not None and self.skip(info):
             return info, False
         if header.format == "jpeg" and not (header.plain_jpeg and strict):
-            check_body(data, header)
+            # What is not plain is decoded by Pillow afterwards, which would then do it twice.
+            check_body(data, header, decodes=False)
         return info, True

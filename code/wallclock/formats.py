@@ -6,17 +6,23 @@ the memory of an image when they open it, before anyone can ask them for its siz
 
 import re
 import struct
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
 
-from wallclock import tiff
+from wallclock import av1, tiff
 from wallclock.errors import ImageError
 
 #: What is read, in words.
 KINDS = "JPEG, PNG, WebP, GIF, BMP, TIFF, AVIF, JPEG 2000 or HEIC"
 #: As many bytes of a file as `sniff` looks at: the brands of AVIF and HEIC follow one another.
 HEAD_BYTES = 128
+#: Where a PNG has its colour type, behind the bits of a sample; channels of each type.
+_PNG_COLOUR, _CHANNELS = 25, {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+_LEAST_CHUNK = 1024
+#: Components of the JPEG 2000 files that Pillow reads.
+_MOST_COMPONENTS = 4
+T = TypeVar("T")
 #: Width and height in pixels.
 Size = tuple[int, int]
 
@@ -32,6 +38,7 @@ _MAGIC = re.compile(
 _AVIF = frozenset({b"avif", b"avis"})
 _HEIC = frozenset({b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"hevm", b"hevs"})
 _HEIF = frozenset({b"mif1", b"msf1"})
+_FULL_BOXES = frozenset({b"meta", b"ispe", b"iloc", b"stco", b"co64"})
 
 
 def sniff(head: bytes) -> str | None:
@@ -64,9 +71,10 @@ def is_plain_jpeg(format: str, components: int, sampling: str) -> bool:
 
 @dataclass(frozen=True)
 class Header:
-    """What a file's header declares. `process` and `scans` are for JPEG only.
+    """What a file's header declares. `process`, `scans` and `passes` are for JPEG only.
 
-    `orientation`: of another format than JPEG, where it was asked for.
+    `orientation`: of another format than JPEG, where it was asked for. `passes`: the components of
+    its scans, added up over all scans.
     """
 
     format: str
@@ -77,6 +85,7 @@ class Header:
     scans: int = 1
     sampling: str = ""
     orientation: int = 1
+    passes: int = field(default=1, compare=False)
 
     @property
     def row_decodable(self) -> bool:
@@ -98,9 +107,11 @@ def declared_sizes(format: str, data: bytes, most: int = 10_000) -> Iterator[Siz
     """Each width and height for which opening or decoding the file would take memory.
 
     Of a GIF the screen and the first frame; of a TIFF the first page and its tiles; of AVIF and
-    HEIC every item. None for a JPEG, and where the header is cut off: no library opens that.
+    HEIC every item, of AVIF its AV1 frames as well. None for a JPEG, and where the header is cut
+    off: no library opens that.
 
-    Raises ImageError: a header of more than `most` parts, or a camera's raw file.
+    Raises ImageError: a header of more than `most` parts, a camera's raw file, or a JPEG 2000 of
+    more than four components.
     """
     find = _SIZES.get(format)
     if find is None:
@@ -111,7 +122,35 @@ def declared_sizes(format: str, data: bytes, most: int = 10_000) -> Iterator[Siz
         return
 
 
+class Coding(NamedTuple):
+    """How pixels are stored, as far as the cost of decoding depends on it.
+
+    `name`: the format, or `bmp rle`. `depth`: bytes of a PNG's pixel, 0 for other formats.
+    """
+
+    name: str
+    depth: float = 0
+
+
+def coding_of(format: str, data: bytes) -> Coding:
+    """Read the coding of a file of another format than JPEG; never raises."""
+    if format == "png" and len(data) > _PNG_COLOUR:
+        return Coding(format, data[_PNG_COLOUR - 1] * _CHANNELS.get(data[_PNG_COLOUR], 1) / 8)
+    is_run_length = format == "bmp" and data[14:15] != b"\x0c" and data[30:31] in (b"\1", b"\2")
+    return Coding("bmp rle" if is_run_length else format)
+
+
 def _png(data: bytes, most: int) -> Iterator[Size]:
+    # Pillow reads chunks in a Python loop; libpng writes pixels in chunks of 8 KB.
+    most += len(data) // _LEAST_CHUNK
+    at = 8
+    for _ in range(most):
+        size, kind = struct.unpack_from(">I4s", data, at) if at + 8 <= len(data) else (0, b"IEND")
+        if kind == b"IEND":
+            break
+        at += 12 + size
+    else:
+        raise ImageError("decode", f"more PNG chunks than the limit of {most:,}")
     if data[12:16] == b"IHDR":
         yield struct.unpack_from(">II", data, 16)
 
@@ -174,7 +213,7 @@ def _tiff(data: bytes, most: int) -> Iterator[Size]:
     except tiff.NotTiffError:
         return
     except OverflowError as error:
-        raise ImageError("decode", f"{error} in a TIFF, over the limit of {most:,}") from error
+        raise ImageError("decode", f"a TIFF with {error}") from error
     # Of a camera's raw file the first page is a thumbnail, and not what the user means.
     subfile = tags.get(tiff.NEW_SUBFILE_TYPE)
     is_preview = isinstance(subfile, int) and subfile & 1
@@ -202,39 +241,101 @@ def _boxes(data: bytes, at: int, end: int) -> Iterator[tuple[bytes, int, int]]:
         at = stop
 
 
+def _limited(parts: Iterable[T], most: int) -> Iterator[T]:
+    """Those parts; raises `ImageError` where there are more than `most`."""
+    for number, part in enumerate(parts):
+        if number == most:
+            raise ImageError("decode", f"more parts of a header than the limit of {most:,}")
+        yield part
+
+
 def _jp2(data: bytes, most: int) -> Iterator[Size]:
     if data[:1] == b"\xff":
-        yield _codestream(data, 0)
+        yield _codestream(data, 0, most)
         return
-    for kind, start, end in islice(_boxes(data, 0, len(data)), most):
+    for kind, start, end in _limited(_boxes(data, 0, len(data)), most):
         if kind == b"jp2c":
-            yield _codestream(data, start)
+            yield _codestream(data, start, most)
         elif kind == b"jp2h":
-            for inner, at, _ in islice(_boxes(data, start, end), most):
+            for inner, at, _ in _limited(_boxes(data, start, end), most):
                 if inner == b"ihdr":
                     height, width = struct.unpack_from(">II", data, at)
                     yield width, height
 
 
-def _codestream(data: bytes, at: int) -> Size:
-    right, bottom, left, top = struct.unpack_from(">4I", data, at + 8)
+def _codestream(data: bytes, at: int, most: int) -> Size:
+    right, bottom, left, top, wide, high, _, _, n = struct.unpack_from(">8IH", data, at + 8)
+    if n > _MOST_COMPONENTS:
+        raise ImageError("decode", f"JPEG 2000 with {n} components")
+    # OpenJPEG takes kilobytes for each tile before it decodes any.
+    if wide and high and -(-right // wide) * -(-bottom // high) > most:
+        raise ImageError("decode", f"more JPEG 2000 tiles than the limit of {most:,}")
     return right - left, bottom - top
 
 
 def _iso_items(data: bytes, most: int) -> Iterator[Size]:
     """Of `meta`, `iprp`, `ipco` the `ispe`: pictures, their tiles, thumbnails, alpha planes."""
-    path = (b"meta", b"iprp", b"ipco", b"ispe")
-    spans = [(0, len(data))]
-    for depth, wanted in enumerate(path):
-        spans = [
-            # `meta` and `ispe` begin with a version and flags.
-            (start + (4 if depth in (0, 3) else 0), end)
-            for span in spans
-            for kind, start, end in islice(_boxes(data, *span), most)
-            if kind == wanted
-        ]
-    for start, _ in spans:
+    for start, _ in _at_path(data, (b"meta", b"iprp", b"ipco", b"ispe"), most):
         yield struct.unpack_from(">II", data, start)
+
+
+def _avif(data: bytes, most: int) -> Iterator[Size]:
+    """Also of the frames that are decoded: of every item, and the first of every track."""
+    yield from _iso_items(data, most)
+    for start in _limited(_av1_streams(data, most), most):
+        try:
+            size = av1.frame_size(data, start)
+        except av1.NotReadError as error:
+            raise ImageError("decode", str(error)) from error
+        except IndexError:  # outside the data
+            continue
+        if size is not None:
+            yield size
+
+
+def _at_path(data: bytes, path: tuple[bytes, ...], most: int) -> list[tuple[int, int]]:
+    """Where the boxes at the end of a path of kinds hold what they hold: starts and ends."""
+    spans = [(0, len(data))]
+    for wanted in path:
+        # These begin with a version and flags.
+        skipped = 4 if wanted in _FULL_BOXES else 0
+        boxes = (box for span in spans for box in _boxes(data, *span))
+        spans = [
+            (start + skipped, end) for kind, start, end in _limited(boxes, most) if kind == wanted
+        ]
+    return spans
+
+
+def _av1_streams(data: bytes, most: int) -> Iterator[int]:
+    """Where items and the first samples of tracks begin."""
+    payloads = [start for start, _ in _at_path(data, (b"meta", b"idat"), most)]
+    for start, _ in _at_path(data, (b"meta", b"iloc"), most):
+        for in_idat, offset in _limited(_item_offsets(data, start), most):
+            yield from (payload + offset for payload in payloads) if in_idat else (offset,)
+    tables = (b"moov", b"trak", b"mdia", b"minf", b"stbl")
+    for kind, word in ((b"stco", ">I"), (b"co64", ">Q")):
+        for start, _ in _at_path(data, (*tables, kind), most):
+            yield struct.unpack_from(word, data, start + 4)[0]
+
+
+def _item_offsets(data: bytes, at: int) -> Iterator[tuple[bool, int]]:
+    """Of an `iloc`: whether an item lies in `idat`, and the offset of its first extent."""
+    version, sizes = data[at - 4], int.from_bytes(data[at : at + 2], "big")
+    n_offset, n_length, n_base, n_index = (sizes >> shift & 15 for shift in (12, 8, 4, 0))
+    of_id = 4 if version == 2 else 2
+    (count,) = struct.unpack_from(">I" if version == 2 else ">H", data, at + 2)
+    at += 2 + of_id
+    for _ in range(count):
+        at += of_id
+        method = 0
+        if version:
+            method, at = data[at + 1] & 15, at + 2
+        base = int.from_bytes(data[at + 2 : at + 2 + n_base], "big")
+        at += 2 + n_base
+        (extents,) = struct.unpack_from(">H", data, at)
+        first = at + 2 + (n_index if version else 0)
+        yield method == 1, base + int.from_bytes(data[first : first + n_offset], "big")
+        at += 2 + extents * ((n_index if version else 0) + n_offset + n_length)
 
 
 _SIZES: dict[str, Callable[[bytes, int], Iterator[Size]]] = {
@@ -244,6 +345,6 @@ _SIZES: dict[str, Callable[[bytes, int], Iterator[Size]]] = {
     "bmp": _bmp,
     "tiff": _tiff,
     "jp2": _jp2,
-    "avif": _iso_items,
+    "avif": _avif,
     "heic": _iso_items,
 }

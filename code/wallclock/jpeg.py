@@ -96,7 +96,7 @@ def read_header(data: bytes, limits: Limits, *, to_the_end: bool = True) -> Head
         header = _frame(payload, sof)
         if header.scan_is_all(components):
             return header
-    scans, behind = 0, 2
+    scans, passes, behind = 0, 0, 2
     for number, (marker, at, start, end) in enumerate(segments(data), 1):
         # Pillow reads both segments and fill bytes in a Python loop.
         if number > limits.max_segments:
@@ -107,14 +107,15 @@ def read_header(data: bytes, limits: Limits, *, to_the_end: bool = True) -> Head
         if marker == EOI:
             if header is None or not scans:
                 raise ImageError("decode", "JPEG ends before its first scan, or has no frame")
-            return replace(header, scans=scans)
+            return replace(header, scans=scans, passes=passes)
         if marker in ANY_SOF and not scans:
             header = _frame(data[start + 2 : end], marker)
         elif marker == SOS:
-            scans += 1
+            components = data[start + 2 : start + 3]
+            scans, passes = scans + 1, passes + sum(components)
             if scans > limits.max_scans:
                 raise ImageError("decode", f"more JPEG scans than the limit of {limits.max_scans}")
-            if not to_the_end and header and header.scan_is_all(data[start + 2 : start + 3]):
+            if not to_the_end and header and header.scan_is_all(components):
                 return header
         behind = end
     raise ImageError("decode", "truncated JPEG: cut off before its end-of-image marker")
@@ -138,4 +139,5 @@ def _frame(payload: bytes, sof: int) -> Header:
         raise ImageError("decode", "JPEG frame header is too short")
     factors = tuple(payload[7 : 6 + 3 * components : 3])
     sampling = "gray" if components == 1 else _SAMPLINGS.get(factors, "other")
-    return Header("jpeg", width, height, components, _READABLE_SOF[sof], sampling=sampling)
+    process = _READABLE_SOF[sof]
+    return Header("jpeg", width, height, components, process, sampling=sampling, passes=components)

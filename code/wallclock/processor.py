@@ -173,8 +173,6 @@ def _folded(values: _Values, geometry_of: Callable[[_Values], _Geometry], name: 
 
 
 def _filter(resample: Any) -> str:
-    if resample is None:
-        return "bilinear"
     if not isinstance(resample, int) or int(resample) not in _FILTERS:
         _refuse(f"resizes by a filter that is not there: resample={resample}")
     return _FILTERS[int(resample)]

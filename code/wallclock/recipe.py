@@ -16,7 +16,7 @@ from wallclock.constraints import OneOf, Range
 #: (`stages/decode/scans.py`), where training images are augmented, how the network is compiled.
 ENGINES = ("serial", "dataloader", "threads")
 START_METHODS = ("fork", "forkserver", "spawn")
-PROGRESSIVE = ("full", "exact", "early")
+PROGRESSIVE = ("full", "exact")
 AUGMENT = ("none", "cpu", "device")
 COMPILERS = ("none", "compile", "cuda_graphs")
 #: Runtime of the forward pass → its dtypes.
@@ -89,8 +89,7 @@ class Recipe:
     #: `dct_margin` times the target's. At 1.25 one of 577 images lost more than 1 dB on INTER_AREA.
     dct_scale: Annotated[str, OneOf(("full", "auto"))] = "full"
     dct_margin: Annotated[float, Range(1, 1000)] = 1.25
-    #: Scans of progressive JPEGs: all; or with dct_scale=auto those that change a pixel (exact), or
-    #: fewer, at a loss (early).
+    #: Scans of progressive JPEGs: all; or with dct_scale=auto those that change a pixel (exact).
     progressive: Annotated[str, OneOf(PROGRESSIVE)] = "full"
     #: Where pixels become normalized floats: on the device, uint8 crosses the bus, a quarter of the
     #: bytes.
@@ -122,9 +121,10 @@ class Limits:
     max_side: Positive = 65_535
     max_bytes: Positive = 200_000_000
     max_scans: Positive = 64
-    #: Pixels times scans: a progressive JPEG is decoded once for each scan.
-    max_scan_pixels: Positive = 1_000_000_000
-    #: Segments of a JPEG's header and between its scans.
+    #: Nanoseconds of a core and bytes of memory that decoding may take, as `budget` estimates them.
+    max_work: Positive = 5_000_000_000
+    max_memory: Positive = 1_000_000_000
+    #: Segments of a JPEG's header and between its scans; blocks, chunks and tags of other formats.
     max_segments: Positive = 10_000
 
 

@@ -22,6 +22,8 @@ _TYPES |= {16: (8, "Q")}
 _CLASSIC = (b"II*\0", b"MM\0*", b"II\0*", b"MM*\0", b"MM\0+")
 #: Eight bytes an offset. Pillow reads none of the other byte order.
 _BIG = b"II+\0"
+#: Of a tag: each row of four planes may be a strip. Pillow makes an object of each value.
+_MOST_VALUES = 4 * 65_535
 
 
 class NotTiffError(ValueError):
@@ -38,7 +40,8 @@ def read_tags(
 
     Raises:
         NotTiffError: it begins otherwise.
-        OverflowError: the directory claims more than `most` entries.
+        OverflowError: the directory claims more than `most` entries, or a tag of a TIFF more than
+            `_MOST_VALUES` values.
     """
     head = data[:4]
     big = head == _BIG and not exif
@@ -54,13 +57,16 @@ def read_tags(
         return values
     (count,) = struct.unpack_from(f"{order}{count_of}", data, offset)
     if count > most:
-        raise OverflowError(f"{count:,} tags")
+        raise OverflowError(f"{count:,} tags, over the limit of {most:,}")
     seen: set[int] = set()
     outside = 0
     for start in range(at, min(at + count * entry.size, len(data) - entry.size + 1), entry.size):
         tag, kind, n, field = entry.unpack_from(data, start)
         if tag in seen or kind not in _TYPES or not n:
             continue
+        if n > _MOST_VALUES and _TYPES[kind][1] and not exif:
+            limit = f"over the limit of {_MOST_VALUES:,}"
+            raise OverflowError(f"{n:,} values of tag {tag}, {limit}")
         one_size = _TYPES[kind][0]
         size = n * one_size
         if size > len(field):

@@ -124,13 +124,13 @@ def test_a_cell_is_predicted_from_costs_alone() -> None:
 
 
 def test_a_cell_that_decodes_other_scans_takes_no_cost_of_this_one() -> None:
-    early = end_to_end("predict", 1500, workers=2, dct_scale="auto", progressive="early")
-    full = replace(early, cell=replace(early.cell, recipe=replace(LOADER, dct_scale="auto")))
+    exact = end_to_end("predict", 1500, workers=2, dct_scale="auto", progressive="exact")
+    full = replace(exact, cell=replace(exact.cell, recipe=replace(LOADER, dct_scale="auto")))
     loading, *others = costs()
     loading = replace(loading, cell=replace(loading.cell, recipe=full.cell.recipe))
-    (row,) = rows_of(loading, *others, early)
+    (row,) = rows_of(loading, *others, exact)
     assert row["status"] == "not predicted"
-    assert "pil/pil/bilinear/auto/early" in str(row["reason"])
+    assert "pil/pil/bilinear/auto/exact" in str(row["reason"])
     assert rows_of(loading, *others, full)[0]["status"] == "ok"
 
 

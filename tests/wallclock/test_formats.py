@@ -21,7 +21,7 @@ from tests.conftest import ROOT
 from wallclock import formats
 from wallclock.check import validate
 from wallclock.errors import ImageError
-from wallclock.fetch.folder import list_folder
+from wallclock.fetch.folder import FolderListing
 from wallclock.job import listing
 from wallclock.job.listing import list_items
 from wallclock.loader.images import open_images
@@ -138,8 +138,8 @@ def test_brands(brands: tuple[bytes, ...], format: str | None) -> None:
 
 @pytest.mark.usefixtures("no_heif")
 def test_counts_of_a_mixed_folder_add_up(mixed: Path) -> None:
-    under = list_folder(mixed)
-    assert (under.names, under.others) == (sorted(FILES), sorted(OTHERS))
+    under = FolderListing(mixed)
+    assert (list(under), under.others) == (sorted(FILES), sorted(OTHERS))
     items = list_items(str(mixed))
     assert items.others == tuple(sorted(OTHERS)) == items[:2].others
     with open_images(mixed, 16, 99) as batches:
@@ -156,9 +156,9 @@ def test_counts_of_a_mixed_folder_add_up(mixed: Path) -> None:
 def test_the_other_keys_of_a_bucket_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = ["x/", "x/a.JPG", "x/b.heic", "x/notes.txt", "x/.hidden", "x/sub/c"]
     objects = [{"Key": key, "ETag": '"1"'} for key in keys]
-    monkeypatch.setattr(listing, "connect", lambda src: None)
+    monkeypatch.setattr(listing, "connect", lambda src, **_: None)
     monkeypatch.setattr(listing, "closing", lambda client: nullcontext(SimpleNamespace(call=None)))
-    monkeypatch.setattr(listing, "list_objects", lambda call, **_: iter(objects))
+    monkeypatch.setattr(listing, "map_ranges", lambda call, convert, *_: [convert(objects)])
     items = list_items("s3://bucket/x")
     assert items.ids.to_pylist() == ["x/a.JPG", "x/b.heic"]
     assert items.others == ("x/notes.txt", "x/sub/c")
@@ -172,7 +172,9 @@ def test_the_torture_folder_adds_up(torture: list[tuple[Path, str]]) -> None:
     accounted = [name for ids, _ in batches for name in ids]
     failures = [row for _, rows in batches for row in rows]
     files = {path.name for path in root.iterdir() if not path.name.startswith(".")}
-    listed = accounted + [row["id"] for row in failures] + list_folder(root).others
+    under = FolderListing(root)
+    assert list(under)
+    listed = accounted + [row["id"] for row in failures] + under.others
     assert sorted(listed) == sorted(files)
     assert all(row["reason"] for row in failures)
 
@@ -321,5 +323,6 @@ def test_every_extension_is_listed_by_its_name(tmp_path: Path) -> None:
     icon = io.BytesIO()
     Image.fromarray(making.picture(16, 16)).save(icon, "ICO")
     (tmp_path / "y.ico").write_bytes(icon.getvalue())
-    assert list_folder(tmp_path).names == names
-    assert list_folder(tmp_path).others == ["x.ico", "y.ico"]
+    under = FolderListing(tmp_path)
+    assert list(under) == names
+    assert under.others == ["x.ico", "y.ico"]

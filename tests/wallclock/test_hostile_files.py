@@ -73,8 +73,8 @@ def test_refused_with_a_reason(name: str) -> None:
 
 
 def test_scans_are_limited_by_the_pixels_of_each() -> None:
-    limits = Limits(max_scan_pixels=3_000_000)
-    with pytest.raises(ImageError, match=r"in \d\d scans, over the limit of 3,000,000"):
+    limits = Limits(max_work=3_000_000)
+    with pytest.raises(ImageError, match=r"in \d\d scans: .* of work, over the limit of 0.003"):
         validate(making.scan_bomb(20, width=400, height=400), limits)
     validate(making.scan_bomb(1, width=400, height=400), limits)
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from harness.engines.third_party._interface import version
 from harness.engines.third_party._torch import Load, dataloader
-from wallclock.stages.decode import PixelArray
+from wallclock.recipe import Limits
+from wallclock.stages.decode import PixelArray, admit_pixels
 
 #: Blocks of 16 MiB that Pillow keeps: an original of 5 MP takes two, converted or not.
 _BLOCKS = 8
@@ -20,7 +21,7 @@ def make(px: int, variant: str) -> Load:
     """Full decode and resize, both inside Pillow."""
     from PIL import Image
 
-    Image.MAX_IMAGE_PIXELS = None
+    admit_pixels(Limits.max_pixels)
     if variant == "blocks":
         getattr(Image, "core").set_blocks_max(_BLOCKS)  # noqa: B009 - not in its type stubs
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from harness.engines.third_party._interface import version
 from harness.engines.third_party._torch import Load, dataloader
-from wallclock.stages.decode import PixelArray
+from wallclock.recipe import Limits
+from wallclock.stages.decode import PixelArray, admit_pixels
 
 _THUMBNAIL_GAP = 2.0
 
@@ -21,7 +22,7 @@ def load_function(px: int, variant: str) -> Load:
     """Bytes of a JPEG into a row, uint8 (px, px, 3)."""
     from PIL import Image
 
-    Image.MAX_IMAGE_PIXELS = None
+    admit_pixels(Limits.max_pixels)
     gap = _THUMBNAIL_GAP if variant == "thumbnail" else None
     side = px * (gap or float(variant or 1))
 

@@ -39,7 +39,7 @@ from typing import Any
 from wallclock.errors import Unavailable, check_name, image_errors
 from wallclock.stages.decode import pil, simplejpeg
 from wallclock.stages.decode.decoder import Decode, Decoder, Scaling
-from wallclock.stages.decode.pil import make_image
+from wallclock.stages.decode.pil import admit_pixels, make_image
 from wallclock.stages.pixels import PixelArray
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "Decoder",
     "PixelArray",
     "Scaling",
+    "admit_pixels",
     "decode_other",
     "make",
     "make_image",

@@ -5,12 +5,13 @@ opens a file by Pillow: by the one format that its bytes announce, and no other.
 """
 
 import io
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from typing import Any
 
+from wallclock import jpeg
 from wallclock.errors import ImageError
 from wallclock.formats import HEAD_BYTES, sniff
 from wallclock.recipe import Limits
@@ -21,6 +22,16 @@ from wallclock.stages.pixels import PixelArray
 _FORMATS = {"jpeg": ("JPEG", "MPO"), "jp2": ("JPEG2000",), "heic": ("HEIF",)}
 _NEEDS = {"HEIF": "HEIC needs pillow-heif: pip install pillow-heif"}
 _ORIENTATION, _BITS, _PHOTOMETRIC, _WHITE_IS_ZERO = 0x0112, 258, 262, 0
+
+
+#: Above so many pixels an image is converted in strips of so many.
+_AT_ONCE, _STRIP = 20_000_000, 1 << 20
+#: Pillow joins the metadata segments of a JPEG one by one, each time copying all before it: above
+#: so many bytes they are cut out.
+_MOST_METADATA = 1 << 20
+#: Segments that say how to convert colours: JFIF's and Adobe's. Others, comments too, are metadata.
+_COLOUR_MARKERS = frozenset((0xE0, 0xEE))
+_METADATA = frozenset((*range(0xE0, 0xF0), 0xFE)) - _COLOUR_MARKERS
 
 
 def admit_pixels(most: int) -> None:
@@ -56,7 +67,29 @@ def open_image(data: bytes, format: str) -> Any:
     if names[0] not in Image.OPEN:
         needs = _NEEDS.get(names[0], f"this Pillow reads no {names[0]}: pip install -U pillow")
         raise ImageError("decode", needs)
+    if format == "jpeg":
+        data = without_metadata(data)
     return Image.open(io.BytesIO(data), formats=names)
+
+
+def without_metadata(data: bytes) -> bytes:
+    """The JPEG without EXIF, XMP, profiles and comments, where these are over a megabyte.
+
+    The pixels and the conversion of their colours are the same.
+    """
+    if len(data) <= _MOST_METADATA:
+        return data
+    spans: list[tuple[int, int]] = []
+    for marker, at, _, end in jpeg.segments(data):
+        if marker == jpeg.SOS:
+            break
+        if marker in _METADATA:
+            spans.append((at, end))
+    if sum(end - at for at, end in spans) <= _MOST_METADATA:
+        return data
+    starts = (0, *(end for _, end in spans))
+    ends = (*(at for at, _ in spans), len(data))
+    return b"".join(memoryview(data)[a:b] for a, b in zip(starts, ends, strict=True))
 
 
 def load_stored(image: Any) -> Any:
@@ -86,10 +119,13 @@ def load_stored(image: Any) -> Any:
 def _make(reuse: bool) -> Decode:
     import numpy as np
 
-    decode_image = make_image()
+    admit_pixels(Limits.max_pixels)
 
     def decode(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> PixelArray:
-        return np.asarray(decode_image(data, scale))
+        with _stored(data, scale) as image:
+            if image.width * image.height <= _AT_ONCE:
+                return np.asarray(_to_rgb(image))
+            return _rgb_by_strips(image)
 
     return decode
 
@@ -100,15 +136,35 @@ def make_image() -> Callable[..., Any]:
     admit_pixels(Limits.max_pixels)
 
     def decode_image(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> Any:
-        # What is no image at all, Pillow refuses in its own words.
-        with open_image(data, sniff(data[:HEAD_BYTES]) or "jpeg") as image:
-            if scale > 1:
-                image.draft("RGB", (image.width // scale, image.height // scale))
-            _check_samples(image)
-            # `open` only reads the header; the decoding happens here.
-            return _to_rgb(load_stored(image))
+        with _stored(data, scale) as image:
+            return _to_rgb(image)
 
     return decode_image
+
+
+@contextmanager
+def _stored(data: bytes, scale: int) -> Iterator[Any]:
+    """Pillow's image of a file of any format, its pixels decoded at 1/`scale`."""
+    # What is no image at all, Pillow refuses in its own words.
+    with open_image(data, sniff(data[:HEAD_BYTES]) or "jpeg") as image:
+        if scale > 1:
+            image.draft("RGB", (image.width // scale, image.height // scale))
+        _check_samples(image)
+        # `open` only reads the header; the decoding happens here.
+        yield load_stored(image)
+
+
+def _rgb_by_strips(image: Any) -> PixelArray:
+    """The same pixels as of the whole image, without a second copy of it in Pillow's memory."""
+    import numpy as np
+
+    pixels = np.empty((image.height, image.width, 3), dtype=np.uint8)
+    rows = max(1, _STRIP // image.width)
+    for top in range(0, image.height, rows):
+        bottom = min(top + rows, image.height)
+        strip = image.crop((0, top, image.width, bottom))
+        pixels[top:bottom] = np.asarray(_to_rgb(strip))
+    return pixels
 
 
 def _check_samples(image: Any) -> None:
