@@ -47,6 +47,20 @@ def disk_is_full(error: BaseException) -> bool:
     return code in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
 
 
+def why_unwritable(error: BaseException, path: Path) -> str:
+    """What keeps a file from being written, and what to do; empty: the error says nothing of that.
+
+    The disk is full, or the file is over the limit that the process has for one.
+    """
+    again = "and run the same command again"
+    if disk_is_full(error):
+        return f"no space left while writing {path}; free some {again}"
+    # pyarrow's error has no number, but names it.
+    if getattr(error, "errno", None) == errno.EFBIG or f"[errno {errno.EFBIG}]" in str(error):
+        return f"a file is over the limit of its size while writing {path}; raise ulimit -f {again}"
+    return ""
+
+
 @contextmanager
 def atomic_open(path: Path, mode: str = "w", *, sync: bool = True) -> Iterator[IO[Any]]:
     """Open a temporary file next to `path` that replaces it when the block ends without an error.
@@ -55,7 +69,7 @@ def atomic_open(path: Path, mode: str = "w", *, sync: bool = True) -> Iterator[I
     are on disk before the rename, which also survives a power cut; without, many small files that
     can be made again cost no flush each.
 
-    Raises UserError: the disk is full.
+    Raises UserError: the disk is full, or the file over the limit of a file's size.
     """
     text = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     name = ""
@@ -72,9 +86,8 @@ def atomic_open(path: Path, mode: str = "w", *, sync: bool = True) -> Iterator[I
     except BaseException as error:
         with suppress(FileNotFoundError):
             os.unlink(name)
-        if disk_is_full(error):
-            fix = "free some and run the same command again"
-            raise UserError(f"no space left while writing {path}; {fix}") from error
+        if why := why_unwritable(error, path):
+            raise UserError(why) from error
         raise
 
 

@@ -88,6 +88,29 @@ def test_failed_write_leaves_the_old_file(tmp_path: Path, error: type[BaseExcept
     assert list(tmp_path.iterdir()) == [target]
 
 
+def test_a_limit_of_a_files_size_is_one_line(tmp_path: Path) -> None:
+    """Python ignores the signal, and the write fails."""
+    program = (
+        "import resource, sys\nfrom pathlib import Path\n"
+        "from wallclock.errors import UserError\nfrom wallclock.files import write_text\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 10, 1 << 10))\n"
+        "try:\n    write_text(Path(sys.argv[1]), 'new' * 1000)\n"
+        "except UserError as error:\n    sys.exit(str(error))\n"
+    )
+    target = tmp_path / "a"
+    write_text(target, "old")
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(target)],
+        cwd=ROOT / "code",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr.startswith(f"a file is over the limit of its size while writing {target}; ")
+    assert target.read_text(encoding="utf-8") == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
 def test_killed_write_leaves_the_old_file(tmp_path: Path) -> None:
     target = tmp_path / "table.csv"
     write_text(target, "old")

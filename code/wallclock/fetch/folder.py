@@ -1,10 +1,11 @@
 """The images under a folder, found by content, and its other files."""
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from wallclock.formats import HEAD_BYTES, sniff
@@ -34,46 +35,70 @@ EXTENSIONS = frozenset(
     }
 )
 
+#: A backslash in a name that would be read as an escaped byte, or as an escaped backslash.
+_ESCAPED = re.compile(r"\\(?=x([89a-f][0-9a-f]|5c))")
 
-@dataclass(frozen=True)
+
+@dataclass
 class FolderListing:
-    """What lies under a folder, relative to it, in the order of the names' bytes.
+    """The files under a folder, by their names relative to it; hidden ones are left out.
 
-    `names`: the images, and what cannot be read; `others`: the files that are no images. Hidden
-    files are in neither.
+    An iteration has the images, in the order of the names' bytes. When it has ended, `others` has
+    the files that are no images, in the same order, and `unreadable` the folders that cannot be
+    read.
     """
 
-    names: list[str]
-    others: list[str]
+    root: Path
+    others: list[str] = field(default_factory=list, init=False)
+    unreadable: list[str] = field(default_factory=list, init=False)
+
+    def __iter__(self) -> Iterator[str]:
+        """List them. Only the names of one folder and those above it are in memory."""
+        root = os.fsencode(self.root) + b"/"
+        # The next one is the last one. A folder ends with a slash, which puts it where its files
+        # belong.
+        waiting = [b""]
+        while waiting:
+            name = waiting.pop()
+            if name and not name.endswith(b"/"):
+                if is_image_name(text := os.fsdecode(name)) or _is_image(root + name):
+                    yield text
+                else:
+                    self.others.append(text)
+                continue
+            try:
+                names = _entries(root + name, name)
+            except OSError:
+                self.unreadable.append(os.fsdecode(name[:-1]) or ".")
+                continue
+            names.sort(reverse=True)
+            waiting += names
 
 
-def list_folder(root: Path) -> FolderListing:
-    """List the files under a folder. Only those whose extension says nothing are opened."""
-    listing = FolderListing([], [])
-    for name, is_image in _walk(root):
-        (listing.names if is_image else listing.others).append(name)
-    listing.names.sort(key=os.fsencode)
-    listing.others.sort(key=os.fsencode)
-    return listing
+def _entries(folder: bytes, prefix: bytes) -> list[bytes]:
+    """The names in a folder, with a prefix: subfolders with a slash, no links to folders."""
+    names = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(b"."):
+                continue
+            try:
+                is_folder = entry.is_dir()
+            except OSError:
+                is_folder = False
+            if not is_folder:
+                names.append(prefix + entry.name)
+            elif not entry.is_symlink():
+                names.append(prefix + entry.name + b"/")
+    return names
 
 
 def candidates(root: Path) -> Iterator[str]:
-    """The names of the images under a folder, and of what cannot be read, relative to it."""
-    return (name for name, is_image in _walk(root) if is_image)
-
-
-def _walk(root: Path) -> Iterator[tuple[str, bool]]:
-    """Each file's name relative to the folder, and whether it is listed as an image."""
-    errors: list[OSError] = []
-    for folder, subfolders, files in os.walk(root, onerror=errors.append):
-        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
-        for name in files:
-            if not name.startswith("."):
-                path = os.path.join(folder, name)
-                is_image = is_image_name(name) or _is_image(path)
-                yield os.path.relpath(path, root), is_image
+    """The names of the images under a folder, and of the subfolders that cannot be read."""
+    listing = FolderListing(root)
+    yield from listing
     # An unreadable folder becomes a failure row.
-    yield from ((os.path.relpath(error.filename, root), True) for error in errors)
+    yield from listing.unreadable
 
 
 def is_image_name(name: str) -> bool:
@@ -81,7 +106,7 @@ def is_image_name(name: str) -> bool:
     return os.path.splitext(name)[1].lower() in EXTENSIONS
 
 
-def _is_image(path: str) -> bool:
+def _is_image(path: bytes) -> bool:
     with suppress(OSError):
         if stat.S_ISREG(os.stat(path).st_mode):
             with open(path, "rb") as file:
@@ -90,6 +115,11 @@ def _is_image(path: str) -> bool:
 
 
 def id_of(name: str) -> str:
-    """A file's id: its name; bytes that are not UTF-8 as \\xNN, which every sink can store."""
+    """A file's id: its name; bytes that are not UTF-8 as \\xNN, which every sink can store.
+
+    A name that has such characters itself gets \\x5c for their backslash: no two have one id.
+    """
+    if "\\x" in name:
+        name = _ESCAPED.sub(r"\\x5c", name)
     raw = name.replace(os.sep, "/").encode("utf-8", "surrogateescape")
     return raw.decode("utf-8", "backslashreplace")

@@ -80,6 +80,8 @@ def classify(error: Exception) -> S3Error:
     if isinstance(error, no_credentials):
         return NoCredentialsError(detail, detail)
     if isinstance(error, exceptions.ParamValidationError):
+        # Its first line says only that there are further ones.
+        detail = " ".join(str(error).split())
         return S3PermanentError(detail, detail)
     if isinstance(error, (exceptions.BotoCoreError, HTTPError, OSError)):
         return S3TransientError(detail, detail)

@@ -4,16 +4,18 @@ from collections import Counter
 from hashlib import sha256
 from typing import Any
 
-from wallclock.errors import UserError
+import pyarrow as pa
+
+from wallclock.errors import UserError, first_line
 from wallclock.job.dataset import ROWS
 from wallclock.job.listing import Items
+from wallclock.job.texts import CHUNK, repr_of
 
 #: In a dataset's identity: the names of its columns, and the digest of their values.
 CARRIES, CARRIED = "carries", "carried_values"
 #: The columns of every part; not every reader tells capitals from small letters.
 _OWN = {"vector", *ROWS.names}
-#: Rows of which there are objects at once.
-_CHUNK = 65_536
+_FIRST = pa.array([0])
 
 
 def names(items: Items) -> list[str]:
@@ -32,13 +34,23 @@ def check(items: Items) -> None:
 
 
 def identity_of(items: Items) -> dict[str, Any]:
-    """What a dataset's identity says of them: their names, and a digest of types and values."""
+    """What a dataset's identity says of them: their names, and a digest of types and values.
+
+    Raises UserError: a column has values that cannot be carried along.
+    """
     digest = sha256()
     for name in names(items):
         column = items.carried[items.carried.column_names.index(name)]
         digest.update(repr((name, str(column.type), len(column))).encode())
-        for at in range(0, len(column), _CHUNK):
-            digest.update(repr(column[at : at + _CHUNK].to_pylist()).encode())
+        try:
+            column[:1].take(_FIRST)
+            for at in range(0, len(column), CHUNK):
+                digest.update(repr_of(column[at : at + CHUNK]))
+        except (pa.ArrowException, ValueError, OverflowError) as error:
+            # Arrow takes no rows of some types; Python has no such date, or no such time zone.
+            why = f"the list's column {name} ({column.type}) cannot be carried along"
+            fix = "store it as text, or leave it out"
+            raise UserError(f"{why}: {first_line(error)}; {fix}") from error
     return {CARRIES: names(items), CARRIED: digest.hexdigest() if names(items) else ""}
 
 

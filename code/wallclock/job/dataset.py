@@ -5,6 +5,7 @@
                                  columns: one shard of the list
     _failures/part-00000.jsonl   its images without a vector: id, stage, reason
     _thumbnails/part-00000.tar   with keep=thumbnails
+    _checksums/part-00000.json   size and sha256 of the part's other files: `checksums.py`
 
 Readers of Parquet folders skip names that begin with `_` or `.`: the folder is a table for them.
 Older versions wrote `dataset.json`, `failures/` and `thumbnails/`; such a dataset keeps these.
@@ -13,7 +14,7 @@ With another sink, `part-00000.npy` (lmdb, jsonl) has ids and vectors, `rows/par
 other columns.
 
 The commit of a part is one rename, or in a bucket one conditional PUT, of its Parquet file
-(`stores.py`, `s3.py`). All else of it was written before, and counts only where that file exists:
+(`stores/`). All else of it was written before, and counts only where that file exists:
 what a kill leaves is removed later. Failures are files of their own and not metadata of the Parquet
 file, so that they can be read with any tool.
 
@@ -23,9 +24,10 @@ one that counts.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,9 +36,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from wallclock.errors import UserError
-from wallclock.files import pretty_json
-from wallclock.job import half
+from wallclock.errors import UserError, check_name, first_line, reason_of
+from wallclock.files import pretty_json, sha256_file
+from wallclock.job import checksums, half
 from wallclock.job.stores import at
 from wallclock.job.stores.interface import Store
 from wallclock.stages import sinks
@@ -61,24 +63,53 @@ _PARQUET: Mapping[str, Any] = {
     "use_dictionary": False,
     "compression": {"id": "snappy", "version": "snappy"},
     "write_statistics": ["id"],
+    "write_page_checksum": True,
 }
+#: What a reader of Parquet, NumPy, LMDB or JSON raises about a file that is damaged, beside an
+#: OSError without a number.
+_DAMAGED = (
+    pa.ArrowException,
+    ValueError,
+    KeyError,
+    TypeError,
+    EOFError,
+    RecursionError,
+    struct.error,
+)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How the files beside the parts are called: the description, and two folders."""
+    """How the files beside the parts are called: the description, and three folders."""
 
     about: str
     failures: str
     thumbnails: str
+    checksums: str
 
 
 #: Of the library `datasets`, which skips no names that begin with `_`.
 CONFIG = ".huggingface.yaml"
 _CONFIG = 'configs:\n- config_name: default\n  data_files: "{parts}"\n'
 
-LAYOUT = Layout("_dataset.json", "_failures", "_thumbnails")
-OLDER_LAYOUT = Layout("dataset.json", "failures", "thumbnails")
+LAYOUT = Layout("_dataset.json", "_failures", "_thumbnails", "_checksums")
+OLDER_LAYOUT = Layout("dataset.json", "failures", "thumbnails", "checksums")
+
+
+class DamagedPartError(UserError):
+    """A file of a part is not what was written.
+
+    `row_file`: of the part; `name`: the damaged file; `reason`: what is wrong with it.
+    """
+
+    def __init__(self, out: Path | str, row_file: str, name: str, reason: str) -> None:
+        fix = f"remove {row_file}, and run the job of {out} again: it makes the part again"
+        super().__init__(f"{out}/{name} is damaged: {reason}; {fix}")
+        self.out, self.row_file, self.name, self.reason = out, row_file, name, reason
+
+    def __reduce__(self) -> Any:
+        """It goes from an actor of a cluster to the driver."""
+        return DamagedPartError, (self.out, self.row_file, self.name, self.reason)
 
 
 @dataclass
@@ -107,6 +138,8 @@ class Dataset:
     about: Mapping[str, Any] = field(default_factory=dict)
     dtype: str = "float32"
     layout: Layout = LAYOUT
+    #: Parts whose vectors had the sha256 that was recorded.
+    _checked: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
 
     @property
     def out(self) -> Path | str:
@@ -122,28 +155,71 @@ class Dataset:
         """Images with a vector and without, over all parts."""
         numbers = self.committed()
         with ThreadPoolExecutor(_THREADS) as pool:
-            rows = (self.store.open(self._row_file(n)) for n in numbers)
-            vectors = pool.map(lambda row: pq.read_metadata(row).num_rows, rows)
+            vectors = pool.map(lambda n: self.footer(n).num_rows, numbers)
             failures = pool.map(lambda n: len(self.failures(n)), numbers)
             return {"vectors": sum(vectors), "failures": sum(failures), "parts": len(numbers)}
 
-    def rows(self, number: int, columns: Sequence[str] = ROWS.names) -> Any:
-        """Columns of a part as an Arrow table, without the vectors."""
-        return pq.read_table(self.store.open(self._row_file(number)), columns=list(columns))
+    def footer(self, number: int) -> Any:
+        """The metadata of a part's row file. Raises DamagedPartError."""
+        name = self.row_file(number)
+        with self._reading(number, name):
+            return pq.read_metadata(self.store.open(name))
+
+    def rows(self, number: int, columns: Sequence[str] | None = ROWS.names) -> Any:
+        """Columns of a part as an Arrow table, by default without the vectors; None: all.
+
+        Raises DamagedPartError: a page is not what its checksum says, or there is no such column.
+        """
+        name = self.row_file(number)
+        with self._reading(number, name):
+            return pq.read_table(
+                self.store.open(name),
+                columns=None if columns is None else list(columns),
+                partitioning=None,
+                page_checksum_verification=True,
+            )
 
     def vectors(self, number: int) -> Vectors:
-        """The (n, dim) float32 vectors of a part, in the order of its rows."""
-        name = f"part-{number:05d}.{self.sink}"
-        with self._piece(number, name) as path:
+        """The (n, dim) float32 vectors of a part, in the order of its rows.
+
+        Raises DamagedPartError: the file is missing, or not what was written.
+        """
+        name = self.vector_file(number)
+        with self._reading(number, name), self._piece(number, name) as path:
             if path is None:
-                raise FileNotFoundError(f"{self.out}/{name}")
+                raise ValueError("it is missing")
+            if number not in self._checked:
+                self.check_file(number, name, path)
+                self._checked.add(number)
             return np.asarray(sinks.read_vectors(path), np.float32)
 
     def failures(self, number: int) -> list[dict[str, str]]:
-        """The images of a part without a vector: id, stage, reason."""
-        with self._piece(number, f"{self.layout.failures}/part-{number:05d}.jsonl") as path:
+        """The images of a part without a vector: id, stage, reason. Raises DamagedPartError."""
+        name = f"{self.layout.failures}/part-{number:05d}.jsonl"
+        with self._reading(number, name), self._piece(number, name) as path:
             lines = path.read_text(encoding="utf-8").splitlines() if path else ()
             return [json.loads(line) for line in lines]
+
+    def recorded(self, number: int) -> Mapping[str, checksums.Recorded]:
+        """What is recorded of a part's files, by name; empty where an older version wrote them.
+
+        Raises DamagedPartError: that file is damaged itself.
+        """
+        name = self._checksum_file(number)
+        with self._reading(number, name), self._piece(number, name) as path:
+            return checksums.parse(path.read_bytes()) if path else {}
+
+    def check_file(self, number: int, name: str, path: Path) -> None:
+        """Raise DamagedPartError where a part's file, here at `path`, is not what was written."""
+        recorded = self.recorded(number)
+        if recorded and name not in recorded:
+            raise self.damaged(number, name, "no checksum of it was recorded")
+        if recorded and sha256_file(path) != recorded[name].sha256:
+            raise self.damaged(number, name, "its sha256 is not the recorded one")
+
+    def damaged(self, number: int, name: str, reason: str) -> DamagedPartError:
+        """The error that says so of a part's file."""
+        return DamagedPartError(self.out, self.row_file(number), name, reason)
 
     def with_thumbnails(self) -> set[int]:
         """The numbers of the parts of whose images copies were kept."""
@@ -151,14 +227,14 @@ class Dataset:
 
     def thumbnails(self, number: int) -> AbstractContextManager[Any]:
         """The path of the copies of a part's images while the block runs; None without any."""
-        return self._piece(number, self._tar(number))
+        return self._piece(number, self.tar(number))
 
     def commit(self, number: int, part: Part) -> None:
         """Write a part; it is there to stay when this returns. One that is there already stays.
 
         Raises UserError: the disk is full, the bucket refuses it, or float16 cannot hold a vector.
         """
-        name, last = f"part-{number:05d}", self._row_file(number)
+        name, last = f"part-{number:05d}", self.row_file(number)
         with self.store.staging(name) as work:
             for folder in (self.layout.failures, self.layout.thumbnails, self._row_folder):
                 (work / folder).mkdir(parents=True, exist_ok=True)
@@ -167,8 +243,12 @@ class Dataset:
                 path = work / self.layout.failures / f"{name}.jsonl"
                 path.write_text("".join(lines), encoding="utf-8")
             if part.thumbnails is not None:
-                part.thumbnails(work / self._tar(number))
+                part.thumbnails(work / self.tar(number))
             pq.write_table(self._table(part, work / f"{name}.{self.sink}"), work / last, **_PARQUET)
+            recorded = checksums.of_folder(work)
+            path = work / self._checksum_file(number)
+            path.parent.mkdir()
+            path.write_bytes(recorded)
             self.store.commit(work, last)
 
     def _table(self, part: Part, path: Path) -> Any:
@@ -200,18 +280,40 @@ class Dataset:
             self.store.write(CONFIG, _CONFIG.format(parts=parts).encode())
         self.store.write(self.layout.about, pretty_json({"format": FORMAT, **about}).encode())
 
-    def _piece(self, number: int, name: str) -> AbstractContextManager[Any]:
-        return self.store.piece(self._row_file(number), name)
+    def row_file(self, number: int) -> str:
+        """The name of the file whose presence commits a part."""
+        return f"{self._row_folder}part-{number:05d}.parquet"
+
+    def vector_file(self, number: int) -> str:
+        """The name of the file with a part's vectors: the row file, or one of another sink."""
+        return f"part-{number:05d}.{self.sink}"
+
+    def tar(self, number: int) -> str:
+        """The name of the file with the copies of a part's images."""
+        return f"{self.layout.thumbnails}/part-{number:05d}.tar"
+
+    def _checksum_file(self, number: int) -> str:
+        return f"{self.layout.checksums}/part-{number:05d}.json"
 
     @property
     def _row_folder(self) -> str:
         return "" if self.sink == "parquet" else "rows/"
 
-    def _row_file(self, number: int) -> str:
-        return f"{self._row_folder}part-{number:05d}.parquet"
+    def _piece(self, number: int, name: str) -> AbstractContextManager[Any]:
+        return self.store.piece(self.row_file(number), name)
 
-    def _tar(self, number: int) -> str:
-        return f"{self.layout.thumbnails}/part-{number:05d}.tar"
+    @contextmanager
+    def _reading(self, number: int, name: str) -> Iterator[None]:
+        """Raise DamagedPartError where the block finds a part's file damaged.
+
+        Raises UserError: the machine cannot read it.
+        """
+        try:
+            yield
+        except (*_DAMAGED, OSError) as error:
+            if getattr(error, "errno", None):
+                raise UserError(f"{self.out}/{name} cannot be read: {error}") from error
+            raise self.damaged(number, name, first_line(error).rstrip(".")) from error
 
 
 def open_existing(place: Store | str | Path) -> Dataset | None:
@@ -237,9 +339,14 @@ def open_existing(place: Store | str | Path) -> Dataset | None:
         if about["format"] != FORMAT:
             raise UserError(f"{where} has format {about['format']}; this version: {FORMAT}")
         identity = about["identity"]
+        if not all(type(identity.get(name, 0)) is int for name in ("n", "shard")):
+            raise ValueError("n and shard are no numbers")
+        check_name(identity["sink"], sinks.SINKS, "sink")
+        if absent := {"complete", "settings", "source"} - set(about):
+            raise ValueError(f"it has no {min(absent)}")
         return Dataset(store, identity["sink"], about, identity.get("vectors", "float32"), layout)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{where} cannot be read: {error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"{where} cannot be read: {reason_of(error)}") from error
 
 
 def _read(store: Store, name: str) -> bytes | None:

@@ -4,36 +4,36 @@ A million images are three columns of Arrow, 100 MB, and no million objects.
 """
 
 import io
-import json
 import os
-import tarfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from wallclock.errors import UserError, first_line
-from wallclock.fetch import folder
+from wallclock.fetch import folder, s3_ranges
 from wallclock.fetch.s3 import S3Error, connect, list_objects
+from wallclock.fetch.s3_ranges import map_ranges
 from wallclock.fetch.sources import Source
 from wallclock.formats import KINDS
+from wallclock.job import versions
+from wallclock.job.dataset import LAYOUT, OLDER_LAYOUT, open_existing
+from wallclock.job.tars import Member, members
+from wallclock.job.texts import CHUNK, repeated, repr_of
 
 #: Columns of a list that may say where an image is; the first that is there counts.
 WHERE = ("path", "url", "uri", "where", "file")
 #: Seconds without a byte of a list behind a URL, and its most bytes.
 _LIST_TIMEOUT_S, _LIST_BYTES = 30.0, 1 << 30
-#: Items that become columns at once: a bound on the objects in memory.
-_CHUNK = 65_536
-
-#: An image: id, where it is (a path in the system's bytes, or a URL), version.
-_Row = tuple[str, bytes, str]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -75,116 +75,155 @@ class Items(Sequence[Source]):
         """sha256 over ids, places and versions, in order."""
         digest = sha256(self.root)
         for column in (self.ids, self.where, self.versions):
-            for at in range(0, len(column), _CHUNK):
-                digest.update(repr(column[at : at + _CHUNK].to_pylist()).encode())
+            for at in range(0, len(column), CHUNK):
+                digest.update(repr_of(column[at : at + CHUNK]))
         return digest.hexdigest()
 
 
 def list_items(src: str, limit: int | None = None) -> Items:
-    """List the images of a source; see the README for what it can be.
+    """List the images of a source, or the first `limit` of them; see the README for what it can be.
 
     Raises UserError: there is none, it cannot be read, or an id is there twice.
     """
     scheme = urlsplit(src).scheme
     if scheme == "s3":
-        items = _bucket(src)
+        items = _bucket(src, limit)
     elif scheme in ("http", "https"):
-        items = _table(src, _fetched(src), src.rpartition("/")[0].encode() + b"/")
+        base = src.rpartition("/")[0].encode() + b"/"
+        items = _table(src, io.BytesIO(_fetched(src)), base, limit)
     else:
         path = Path(src).expanduser().resolve()
         if not path.exists():
             raise UserError(f"{src} does not exist; give a folder, a list, s3://… or http://…")
-        base = os.fsencode(path.parent) + b"/"
-        items = _folder(path) if path.is_dir() else _table(src, path.read_bytes(), base)
-    if limit is not None:
-        items = items[:limit]
+        if path.is_dir():
+            items = _folder(path, limit)
+        else:
+            with _open_list(src, path) as file:
+                items = _table(src, file, os.fsencode(path.parent) + b"/", limit)
     if not len(items):
         raise UserError(f"no image in {src}: no {KINDS} file, no line of a list")
-    if len(pc.unique(items.ids)) < len(items):
-        counts = pc.value_counts(items.ids)
-        twice = counts.filter(pc.greater(counts.field("counts"), 1))[0].as_py()
-        raise UserError(f"{src} has the id {twice['values']!r} {twice['counts']} times")
+    if twice := repeated(items.ids):
+        raise UserError(f"{src} has the id {twice[0]!r} {twice[1]} times")
     return items
 
 
-def _columns(
-    rows: Iterable[_Row], root: bytes, open_one: Callable[[str], Any] | None = None
-) -> Items:
-    """Rows as columns, without ever having an object for each."""
-    types, waiting = (pa.string(), pa.binary(), pa.string()), iter(rows)
-    chunks: list[list[Any]] = [[], [], []]
-    while pending := list(islice(waiting, _CHUNK)):
-        for chunk, values, kind in zip(chunks, zip(*pending, strict=True), types, strict=True):
-            chunk.append(pa.array(values, kind))
-    ids, where, versions = (
-        pa.chunked_array(column, kind) for column, kind in zip(chunks, types, strict=True)
-    )
-    return Items(ids, where, versions, root, open_one)
+def _chunks(rows: Iterable[T]) -> Iterator[list[T]]:
+    waiting = iter(rows)
+    while some := list(islice(waiting, CHUNK)):
+        yield some
 
 
-def _folder(root: Path) -> Items:
-    if tars := sorted(root.glob("part-*.tar")):
-        return _columns(members(tars), os.fsencode(root) + b"/", Member)
-    listing = folder.list_folder(root)
-    rows = (
-        (folder.id_of(n), os.fsencode(n), version_of(os.path.join(root, n))) for n in listing.names
-    )
+def _thumbnails(tars: Iterable[Path], root: bytes, limit: int | None) -> Items:
+    parts = [tuple(zip(*rows, strict=True)) for rows in _chunks(islice(members(tars), limit))]
+    ids = pa.chunked_array([ids for ids, _, _ in parts], pa.string())
+    where = pa.chunked_array([places for _, places, _ in parts], pa.binary())
+    hashes = pa.chunked_array([hashes for _, _, hashes in parts], pa.string())
+    return Items(ids, where, hashes, root, Member)
+
+
+def _folder(path: Path, limit: int | None) -> Items:
+    root = os.fsencode(path) + b"/"
+    if _is_of_a_dataset(path) and (tars := sorted(path.glob("part-*.tar"))):
+        return _thumbnails(tars, root, limit)
+    listing = folder.FolderListing(path)
+    chunks = [pa.array(map(os.fsencode, names), pa.binary()) for names in _chunks(listing)]
+    if listing.unreadable:  # they have their places among the names
+        chunks.append(pa.array(map(os.fsencode, listing.unreadable), pa.binary()))
+        unsorted = pa.chunked_array(chunks, pa.binary())
+        chunks = unsorted.take(pc.sort_indices(unsorted)).chunks
+    where = pa.chunked_array(chunks, pa.binary())[:limit]
+    ids = pa.chunked_array([_ids_of_names(chunk) for chunk in where.chunks], pa.string())
     others = tuple(map(folder.id_of, listing.others))
-    return replace(_columns(rows, os.fsencode(root) + b"/"), others=others)
+    return Items(ids, where, _versions(where, root), root, others=others)
 
 
-def version_of(path: str | bytes) -> str:
-    """Size and modification time, which rsync and git trust, too; empty for a URL or no file."""
-    with suppress(OSError, ValueError):
-        status = os.stat(path)
-        return f"{status.st_size}-{status.st_mtime_ns}"
-    return ""
+def _ids_of_names(names: Any) -> Any:
+    """The ids of files; where all names are UTF-8, the same memory."""
+    try:
+        ids = names.cast(pa.string())
+    except pa.ArrowInvalid:
+        is_escaped = True
+    else:
+        is_escaped = pc.any(pc.match_substring(ids, "\\x")).as_py()
+    if is_escaped:
+        return pa.array([folder.id_of(os.fsdecode(name)) for name in names.to_pylist()])
+    return ids
 
 
-def members(tars: Iterable[Path]) -> Iterator[_Row]:
-    """The images of tars that `keep=thumbnails` wrote: `<key>.jpg`, with its id in `<key>.json`."""
-    for path in tars:
-        with tarfile.open(path) as tar:
-            images = {}
-            for member in tar:
-                key, _, extension = member.name.rpartition(".")
-                if extension != "json":
-                    images[key] = f"{path.name}@{member.offset_data}+{member.size}".encode()
-                elif (file := tar.extractfile(member)) and key in images:
-                    about = json.load(file)
-                    yield about["id"], images.pop(key), about["sha256"]
+def _versions(where: Any, root: bytes = b"") -> Any:
+    """A column of the versions of files, which are looked up a chunk at a time."""
+    with ThreadPoolExecutor(versions.THREADS) as pool:
+        parts = (where[at : at + CHUNK] for at in range(0, len(where), CHUNK))
+        chunks = [versions.versions_of(pool, part.combine_chunks(), root) for part in parts]
+    return pa.chunked_array(chunks, pa.string())
 
 
-class Member(io.RawIOBase):
-    """An image in a tar, `<path>@<offset>+<bytes>`; opened when it is read."""
+def _is_of_a_dataset(root: Path) -> bool:
+    """Whether a folder holds a dataset's thumbnails: the dataset's description is beside it.
 
-    def __init__(self, where: str) -> None:
-        self._path, _, span = where.rpartition("@")
-        self._offset, self._size = map(int, span.split("+"))
+    Raises UserError: `_dataset.json` is beside it and cannot be read.
+    """
+    if root.name == LAYOUT.thumbnails and (root.parent / LAYOUT.about).is_file():
+        return open_existing(root.parent) is not None
+    is_older = root.name == OLDER_LAYOUT.thumbnails and (root.parent / OLDER_LAYOUT.about).is_file()
+    with suppress(UserError):  # not only this project has files of that name
+        return is_older and open_existing(root.parent) is not None
+    return False
 
-    def read(self, size: int = -1) -> bytes:
-        """All of it."""
-        with open(self._path, "rb") as file:
-            return os.pread(file.fileno(), self._size, self._offset)
+
+def _open_list(src: str, path: Path) -> BinaryIO:
+    """The file of a list.
+
+    Raises UserError: it is a device or a pipe, which may have no end, or it cannot be read.
+    """
+    if not path.is_file():
+        raise UserError(f"{src} is neither a folder nor a regular file; give a list as a file")
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise UserError(f"{src} cannot be read: {error.strerror}") from error
 
 
-def _table(src: str, data: bytes, root: bytes) -> Items:
+def _is_text(kind: Any) -> bool:
+    """Whether a column of this type may say where images are; one without a value may, too."""
+    if pa.types.is_dictionary(kind):
+        return _is_text(kind.value_type)
+    types = pa.types
+    tests = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
+    binary = (types.is_binary, types.is_large_binary, types.is_binary_view)
+    return any(test(kind) for test in (*tests, *binary))
+
+
+def _as_text(src: str, table: Any, name: str) -> Any:
+    """A column of a list as text. Raises UserError: its type, or a value of it, cannot be text."""
+    column = table[name]
+    kind = column.type
+    try:
+        values = column.cast(kind.value_type) if pa.types.is_dictionary(kind) else column
+        return values.cast(pa.string())
+    except pa.ArrowException as error:
+        why = f"{src}: the column {name} is no text ({kind}): {first_line(error)}"
+        raise UserError(why) from error
+
+
+def _table(src: str, file: BinaryIO, root: bytes, limit: int | None) -> Items:
     """A list: Parquet or CSV with columns id and path (or url …), or a path or URL a line."""
     import pyarrow.csv as pacsv
     import pyarrow.parquet as pq
 
     try:
-        if data[:4] == b"PAR1":
-            table = pq.read_table(io.BytesIO(data))
+        is_parquet = file.read(4) == b"PAR1"
+        file.seek(0)
+        if is_parquet:
+            table = pq.read_table(file, page_checksum_verification=True)
         elif urlsplit(src).path.lower().endswith(".csv"):
             strings = pacsv.ConvertOptions(
                 column_types=dict.fromkeys(("id", *WHERE), pa.string()), strings_can_be_null=False
             )
-            table = pacsv.read_csv(io.BytesIO(data), convert_options=strings)
+            table = pacsv.read_csv(file, convert_options=strings)
         else:
-            lines = [line.strip() for line in data.decode().splitlines()]
-            table = pa.table({"path": pa.array([line for line in lines if line], pa.string())})
-    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeDecodeError) as error:
+            table = pa.table({"path": _lines(file)})
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{src} cannot be read as a list: {first_line(error)}") from error
     name = next((name for name in WHERE if name in table.column_names), None)
     if name is None:
@@ -192,20 +231,48 @@ def _table(src: str, data: bytes, root: bytes) -> Items:
     for column in ("id", name):
         if table.column_names.count(column) > 1:
             raise UserError(f"{src} has the column {column} twice; rename one of them")
-    where = table[name].cast(pa.string())
-    ids = table["id"].cast(pa.string()) if "id" in table.column_names else where
+    if not _is_text(table[name].type):
+        raise UserError(f"{src}: the column {name} has the type {table[name].type}; give text")
+    table = table[:limit]
+    where = _as_text(src, table, name)
+    ids = _as_text(src, table, "id") if "id" in table.column_names else where
     for column, values in (("id", ids), (name, where)):
         if values.null_count or pc.any(pc.equal(values, "")).as_py():
             raise UserError(f"{src}: a row without {column}")
-    # A relative place is relative to its list; a list from elsewhere names no file of this machine.
-    absolute = r"^[a-z0-9]+://" if b"://" in root else r"^(/|[a-z0-9]+://)"
-    joined = pc.binary_join_element_wise(os.fsdecode(root), where, "")
-    places = pc.if_else(pc.match_substring_regex(where, absolute), where, joined).cast(pa.binary())
-    parts = (places[at : at + _CHUNK].to_pylist() for at in range(0, len(places), _CHUNK))
-    versions = [pa.array(map(version_of, part), pa.string()) for part in parts]
+    places = _places(where, root)
     others = [at for at, column in enumerate(table.column_names) if column not in ("id", name)]
-    carried = table.select(others).replace_schema_metadata(None) if others else None
-    return Items(ids, places, pa.chunked_array(versions, pa.string()), carried=carried)
+    carried = _without_views(table.select(others)) if others else None
+    return Items(ids, places, _versions(places), carried=carried)
+
+
+def _without_views(table: Any) -> Any:
+    """A table without metadata; its views as plain texts, of which Arrow can take rows."""
+    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    kinds = [field.with_type(plain.get(field.type, field.type)) for field in table.schema]
+    return table.cast(pa.schema(kinds))
+
+
+def _lines(file: BinaryIO) -> Any:
+    """The lines of a text file that are not empty, without the blanks around them."""
+    chunks = []
+    with io.TextIOWrapper(file, "utf-8") as text:
+        for some in _chunks(text):
+            lines = [line.strip() for line in "".join(some).splitlines()]
+            chunks.append(pa.array([line for line in lines if line], pa.string()))
+    return pa.chunked_array(chunks, pa.string())
+
+
+def _places(where: Any, root: bytes) -> Any:
+    """The places of a list, in the system's bytes; a relative one is below the list's folder."""
+    # A list from elsewhere names no file of this machine.
+    absolute = r"^[a-z0-9]+://" if b"://" in root else r"^(/|[a-z0-9]+://)"
+    chunks = []
+    for at in range(0, len(where), CHUNK):
+        part = where[at : at + CHUNK].combine_chunks()
+        joined = pc.binary_join_element_wise(os.fsdecode(root), part, "")
+        is_absolute = pc.match_substring_regex(part, absolute)
+        chunks.append(pc.if_else(is_absolute, part, joined).cast(pa.binary()))
+    return pa.chunked_array(chunks, pa.binary())
 
 
 def _fetched(url: str) -> bytes:
@@ -226,19 +293,39 @@ def _fetched(url: str) -> bytes:
     raise UserError(f"{url} cannot be fetched: {problem}")
 
 
-def _bucket(src: str) -> Items:
-    """The images below `s3://bucket/prefix`, by their names' extensions; their ids: the keys."""
+def _bucket(src: str, limit: int | None) -> Items:
+    """The images below `s3://bucket/prefix`, by their names' extensions; their ids: the keys.
+
+    With a limit, they are listed until there are as many.
+    """
     parts = urlsplit(src)
+    if not parts.netloc:
+        raise UserError(f"{src} names no bucket; give s3://bucket/prefix")
+    bucket, prefix = parts.netloc, parts.path.lstrip("/")
+
+    def columns(objects: Iterable[Mapping[str, Any]]) -> tuple[Any, Any, list[str]]:
+        """Keys and versions of images, and the keys of other objects."""
+        ids: list[Any] = []
+        etags: list[Any] = []
+        others: list[str] = []
+        images = (item for item in objects if _is_image_key(item["Key"], others))
+        for some in _chunks(islice(images, limit)):
+            ids.append(pa.array([item["Key"] for item in some], pa.string()))
+            etags.append(pa.array([item["ETag"].strip('"') for item in some], pa.string()))
+        return ids, etags, others
+
     try:
-        with closing(connect(src)) as client:
-            objects = list_objects(client.call, Bucket=parts.netloc, Prefix=parts.path.lstrip("/"))
-            others: list[str] = []
-            images = (item for item in objects if _is_image_key(item["Key"], others))
-            rows = ((item["Key"], item["Key"].encode(), item["ETag"].strip('"')) for item in images)
-            items = _columns(rows, f"s3://{parts.netloc}/".encode())
-            return replace(items, others=tuple(others))
+        with closing(connect(src, connections=s3_ranges.THREADS)) as client:
+            if limit is None:
+                ranges = map_ranges(client.call, columns, bucket, prefix)
+            else:
+                ranges = [columns(list_objects(client.call, Bucket=bucket, Prefix=prefix))]
     except S3Error as error:
         raise UserError(f"{src} cannot be listed: {error.detail}") from error
+    ids = pa.chunked_array([chunk for keys, _, _ in ranges for chunk in keys], pa.string())
+    etags = pa.chunked_array([chunk for _, tags, _ in ranges for chunk in tags], pa.string())
+    others = tuple(key for _, _, keys in ranges for key in keys)
+    return Items(ids, ids.cast(pa.binary()), etags, f"s3://{bucket}/".encode(), others=others)
 
 
 def _is_image_key(key: str, others: list[str]) -> bool:

@@ -23,8 +23,9 @@ import numpy.typing as npt
 
 from wallclock.errors import UserError
 from wallclock.job.dataset import Dataset, part_number
-from wallclock.job.index import Places, by_part
+from wallclock.job.index import by_part
 from wallclock.job.shard import Shard
+from wallclock.job.unchanged import Places
 
 PREFIX = ".partial-"
 #: Bytes of vectors above which a shard is not saved: two copies of them are in memory meanwhile.

@@ -3,10 +3,11 @@
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from wallclock.job.dataset import Dataset
 from wallclock.job.index import Earlier
@@ -38,8 +39,9 @@ class Plan(LazyBatches):
         self._last: tuple[int, list[int]] = -1, []
         self.missing = sorted(set(range(-(-n // shard))) - set(done))
         self._begun = begun or {}
-        counts = [-(-len(self._left(number)) // batch) for number in self.missing]
-        self._starts = [0, *accumulate(counts)]
+        self._to_read = self._count()
+        counts = -(-self._to_read // batch)
+        self._starts: list[int] = [0, *np.cumsum(counts).tolist()]
 
     def bounds(self, number: int) -> tuple[int, int]:
         """First and last position of a shard, the last not included."""
@@ -57,7 +59,7 @@ class Plan(LazyBatches):
 
     def images_to_read(self) -> int:
         """The images of all batches."""
-        return sum(len(self._left(number)) for number in self.missing)
+        return int(self._to_read.sum())
 
     def shards(self) -> Iterator[tuple[int, int]]:
         """Every missing shard with the number of its batches."""
@@ -74,8 +76,17 @@ class Plan(LazyBatches):
         begin = (index - self._starts[at] + self._begun.get(number, 0)) * self.batch_size
         return self.to_read(number)[begin : begin + self.batch_size]
 
-    def _left(self, number: int) -> Sequence[int]:
-        return self.to_read(number)[self._begun.get(number, 0) * self.batch_size :]
+    def _count(self) -> npt.NDArray[np.int64]:
+        """The images to read of each missing shard, less those of the batches begun."""
+        numbers = np.array(self.missing, np.int64)
+        firsts, ends = numbers * self._shard, np.minimum((numbers + 1) * self._shard, self._n)
+        images: npt.NDArray[np.int64] = ends - firsts
+        if self._unread is not None:
+            before = np.concatenate(([0], np.cumsum(self._unread < 0)))
+            images = before[ends] - before[firsts]
+        begun = np.array([self._begun.get(number, 0) for number in self.missing], np.int64)
+        left: npt.NDArray[np.int64] = np.maximum(images - begun * self.batch_size, 0)
+        return left
 
 
 @dataclass(frozen=True)

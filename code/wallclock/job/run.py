@@ -111,9 +111,8 @@ class Run:
             stack.callback(pool.shutdown, wait=True, cancel_futures=True)
             before = -1
             for number, batches in self._plan.shards():
-                for earlier in sorted(committed & set(range(before + 1, number))):
-                    hashes = self._dataset.rows(earlier, ["sha256"])["sha256"].to_pylist()
-                    self._index(earlier, hashes)
+                earlier = sorted(committed & set(range(before + 1, number)))
+                self._hashes.add_parts(self._dataset, earlier)
                 before = number
                 shard = Shard(number, *shard_of(number), self._model.dim)
                 self._open.append(shard)

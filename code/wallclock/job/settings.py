@@ -75,7 +75,7 @@ class JobSettings:
     ] = "fast"
     progressive: Annotated[
         str, OneOf(PROGRESSIVE), Help("scans of a progressive JPEG that are decoded")
-    ] = "exact"
+    ] = "full"
     diagnosis: Annotated[str, Help("folder of the diagnosis that recipe=diagnosed uses")] = "data"
     batch: Annotated[int, Range(0, 65_536), Help("images of a batch; 0: 64, or as diagnosed")] = 0
     device: Annotated[

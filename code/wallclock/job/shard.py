@@ -9,8 +9,9 @@ import numpy.typing as npt
 
 from wallclock.check import ImageInfo
 from wallclock.job.dataset import Dataset, Part
-from wallclock.job.index import Places, by_part
+from wallclock.job.index import by_part
 from wallclock.job.listing import Items
+from wallclock.job.unchanged import Places
 from wallclock.loader.batch import Batch
 from wallclock.stages.pixels import Vectors
 

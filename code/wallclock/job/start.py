@@ -14,7 +14,7 @@ from rich.console import Console
 from wallclock.constraints import build
 from wallclock.errors import UserError
 from wallclock.files import digest_of
-from wallclock.job import columns, half
+from wallclock.job import columns, half, integrity
 from wallclock.job.dataset import ROWS, Dataset, open_existing
 from wallclock.job.identity import carries, check_reusable, check_same, identity_of
 from wallclock.job.index import Earlier
@@ -126,6 +126,8 @@ def _start(
         dataset = dataset or Dataset(store, settings.sink, dtype=settings.vectors)
         if dataset.about:
             check_same(dataset, identity)
+            for line in integrity.remove_damaged(dataset):
+                say(console, line)
             counts = dataset.about.get("counts", {})
             if len(dataset.committed()) == counts.get("parts"):
                 return Outcome(store.out, counts, Tally())
@@ -220,6 +222,8 @@ def _earlier(settings: JobSettings) -> Dataset | None:
     dataset = open_existing(settings.reuse)
     if dataset is None:
         raise UserError(f"reuse={settings.reuse}: there is no dataset")
+    for fault in integrity.faults(dataset, integrity.check_sizes):
+        raise fault
     return dataset
 
 

@@ -16,9 +16,11 @@ import simplejpeg
 from wallclock.check import ImageInfo
 from wallclock.errors import image_errors
 from wallclock.job.dataset import Dataset
-from wallclock.job.index import Places, by_part
-from wallclock.job.listing import Items, Member, members
+from wallclock.job.index import by_part
+from wallclock.job.listing import Items
 from wallclock.job.shard import Shard
+from wallclock.job.tars import Member, members
+from wallclock.job.unchanged import Places
 from wallclock.orientation import UPRIGHT, orient
 from wallclock.stages.pixels import PixelArray
 from wallclock.stages.resize import THUMBNAIL_PX, channels_first, is_worth_a_thumbnail
@@ -63,7 +65,10 @@ def read_kept(earlier: Dataset, places: Places) -> dict[int, bytes]:
     for number, indices, rows in by_part(places):
         digests = earlier.rows(number, ["sha256"])["sha256"].take(rows).to_pylist()
         with earlier.thumbnails(number) as tar:
+            earlier.check_file(number, earlier.tar(number), tar)
             where = {digest: place.decode() for _, place, digest in members([tar])}
+            if not where.keys() >= set(digests):
+                raise earlier.damaged(number, earlier.tar(number), "an image is missing")
             for index, digest in zip(indices.tolist(), digests, strict=True):
                 copies[index] = Member(f"{tar.parent}/{where[digest]}").read()
     return copies

@@ -1,10 +1,11 @@
 """`wallclock verify OUT [n=64]`: are the vectors there, of the right images, and right?
 
-A random sample is embedded again by a plain loop, one image at a time: Pillow, the model's own
-image processor and its own class, in FP32 (`reference.py`). A vector must be as near to that of its
-own image as the job's precision and decoder allow, and no nearer to another one's. Two figures say
-how near: the cosine, and the cosine of the vectors less their mean. Many models give all pictures
-nearly one direction, so that the first stays high where pixels are wrong.
+Every byte of the dataset is compared with the recorded checksums (`integrity.py`). A random sample
+is embedded again by a plain loop, one image at a time: Pillow, the model's own image processor and
+its own class, in FP32 (`reference.py`). A vector must be as near to that of its own image as the
+job's precision and decoder allow, and no nearer to another one's. Two figures say how near: the
+cosine, and the cosine of the vectors less their mean. Many models give all pictures nearly one
+direction, so that the first stays high where pixels are wrong.
 """
 
 import hashlib
@@ -23,7 +24,8 @@ from PIL import Image
 from wallclock.constraints import build
 from wallclock.errors import ImageError, UserError
 from wallclock.fetch.sources import SourceReader
-from wallclock.job.dataset import Dataset, open_existing
+from wallclock.job import integrity
+from wallclock.job.dataset import DamagedPartError, Dataset, open_existing
 from wallclock.job.listing import list_items
 from wallclock.job.reference import Reference
 from wallclock.job.settings import JobSettings, Resolved, VerifySettings
@@ -38,6 +40,8 @@ LIMITS = {"fp32": (0.99, 0.9, 0.97), "fp16": (0.99, 0.9, 0.97), "bf16": (0.98, 0
 _REFUSALS = (ImageError, OSError, ValueError, SyntaxError, Image.DecompressionBombError)
 #: Vectors of which a mean says something.
 _LEAST_CENTERED = 16
+#: Damaged parts that are named.
+_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,16 @@ class Verdict:
     centered_median: float | None = None
     #: What prepared the pixels of the plain loop.
     reference: str = "Pillow"
+    #: Parts of an older version, which recorded no checksums.
+    unrecorded: int = 0
 
     def __str__(self) -> str:
+        if not self.compared:
+            return "; ".join(self.faults) or "no vector to compare, no fault"
+        older = f"parts of an older version, without checksums: {self.unrecorded:,}"
+        return f"{self._comparison()}; {older}" if self.unrecorded else self._comparison()
+
+    def _comparison(self) -> str:
         compared = f"{self.compared} vectors embedded again with {self.reference} in FP32"
         if self.changed:
             compared += f" ({self.changed} images have changed since, or Pillow refuses them)"
@@ -77,6 +89,9 @@ def verify(out: str | Path, **values: Any) -> Verdict:
     dataset = open_existing(out)
     if dataset is None or not dataset.about["complete"]:
         raise UserError(f"{out} holds no complete dataset; run `wallclock embed` to its end first")
+    limits = _limits_of(dataset)
+    if damaged := [*integrity.faults(dataset, integrity.check_bytes)]:
+        return Verdict(0, 0, 1.0, 1.0, _summary(damaged))
     numbers, faults = dataset.committed(), []
     columns = [dataset.rows(number, ["id"])["id"] for number in numbers]
     ids = pa.chunked_array([chunk for column in columns for chunk in column.chunks], pa.string())
@@ -89,6 +104,7 @@ def verify(out: str | Path, **values: Any) -> Verdict:
     rows = np.sort(rng.permutation(len(ids))[: chosen.n])
     if not len(rows):
         return Verdict(0, 0, 1.0, 1.0, tuple(faults))
+    unrecorded = sum(not dataset.recorded(number) for number in numbers)
     stored, hashes = _stored(dataset, numbers, rows)
     reference, digests, source = _embedded_again(dataset, ids.take(rows))
     same = np.array([digests.get(name) == sha for name, sha in hashes])
@@ -98,7 +114,7 @@ def verify(out: str | Path, **values: Any) -> Verdict:
     if not len(ours):
         raise UserError("no image of the sample is what it was when it was embedded")
     cosines = cosine(ours, right)
-    median, least, least_centered = LIMITS[dataset.about["identity"]["recipe"]["dtype"]]
+    median, least, least_centered = limits
     centered = _centered_median(ours, right)
     if not np.isfinite(ours).all():
         faults.append("vectors that are not finite")
@@ -118,7 +134,26 @@ def verify(out: str | Path, **values: Any) -> Verdict:
         tuple(faults),
         centered,
         source,
+        unrecorded,
     )
+
+
+def _limits_of(dataset: Dataset) -> tuple[float, float, float]:
+    """`LIMITS` of its precision. Raises UserError: its description has none, or not its model."""
+    identity = dataset.about["identity"]
+    try:
+        identity["model"]["weights"]
+        return LIMITS[identity["recipe"]["dtype"]]
+    except (KeyError, TypeError) as error:
+        why = f"{dataset.out}/{dataset.layout.about} cannot be read: it has no {error}"
+        raise UserError(why) from error
+
+
+def _summary(damaged: Sequence[DamagedPartError]) -> tuple[str, ...]:
+    """The first damaged parts, each with its reason and what to do, and how many more there are."""
+    first = [str(fault) for fault in damaged[:_NAMED]]
+    left = len(damaged) - _NAMED
+    return (*first, f"{left:,} more parts are damaged") if left > 0 else tuple(first)
 
 
 def _stored(
@@ -180,7 +215,8 @@ def _settings_of(dataset: Dataset) -> JobSettings:
         "pool": "tower",
         "weights": "random" if about["identity"]["model"]["weights"] == "random" else "pretrained",
     }
-    return build(JobSettings, {**older, **about["settings"]}, "")
+    # The plain loop decodes every scan; older versions had a third value of `progressive`.
+    return build(JobSettings, {**older, **about["settings"], "progressive": "full"}, "")
 
 
 def _check_weights(resolved: Resolved, dataset: Dataset, name: str) -> None:

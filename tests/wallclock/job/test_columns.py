@@ -82,6 +82,29 @@ def test_they_are_in_each_part(make: Make, tmp_path: Path) -> None:
     check(src, out)
 
 
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([1 << 62] * 20, pa.timestamp("us")),
+        pa.array([10**9] * 20, pa.int32()).cast(pa.date32()),
+        pa.array([0] * 20, pa.timestamp("us", "Mars/Phobos")),
+        pa.array([["a"]] * 20, pa.list_(pa.string_view())),
+    ],
+)
+def test_what_cannot_be_carried_is_one_line(column: Any, make: Make, tmp_path: Path) -> None:
+    src = make(odd=column)
+    with pytest.raises(UserError, match=r"column odd \(.*\) cannot be carried along: ") as caught:
+        embed(src, tmp_path / "out", **QUICK)
+    assert "\n" not in str(caught.value)
+
+
+def test_views_are_carried_as_text(make: Make, tmp_path: Path) -> None:
+    values = [f"a text that is longer than a view holds, {at}" for at in range(20)]
+    embed(make(odd=pa.array(values, pa.string_view())), tmp_path / "out", **QUICK)
+    table = pq.read_table(tmp_path / "out" / "part-00000.parquet")
+    assert table["odd"].to_pylist() == [values[at] for at in table["label"].to_pylist()]
+
+
 @pytest.mark.parametrize("sink", ["npy", "jsonl"])
 def test_with_another_sink_they_are_beside_the_rows(sink: str, make: Make, tmp_path: Path) -> None:
     embed(make(), tmp_path / "out", sink=sink, **QUICK)
@@ -155,7 +178,9 @@ def test_on_a_cluster(make: Make, tmp_path: Path) -> None:
     out.mkdir()
     recipe = replace(settings.resolved_recipe("cpu"), workers=1)
     dataset = Dataset(Folder(out), dtype=settings.vectors)
-    dataset.describe({"identity": {"sink": "parquet", "vectors": "float16"}, "complete": False})
+    identity = {"sink": "parquet", "vectors": "float16", "n": 20, "shard": settings.shard}
+    about = {"identity": identity, "complete": False, "source": str(src), "settings": {}}
+    dataset.describe(about)
     model = settings.resolved_model()
     job = Job(list_items(str(src)), dataset, model, recipe, settings.shard, across=False)
     sent: Job = pickle.loads(pickle.dumps(job))
@@ -173,3 +198,14 @@ def test_the_digest_is_of_names_types_and_values(make: Make) -> None:
     digests = [digest(make(f"{at}.parquet", **more)) for at, more in enumerate(changes)]
     assert len({*digests}) == len(changes)
     assert digest(make()) == digests[0]
+
+
+def test_the_digest_is_of_every_row(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the rows are taken in several pieces."""
+    monkeypatch.setattr(columns, "CHUNK", 6)
+
+    def digest(at: int) -> Any:
+        src = make(f"{at}.parquet", label=[1000 if row == at else row for row in range(20)])
+        return columns.identity_of(list_items(str(src)))["carried_values"]
+
+    assert len({digest(at) for at in range(21)}) == 21

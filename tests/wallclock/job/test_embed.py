@@ -5,6 +5,8 @@ import io
 import json
 import os
 import re
+import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +19,7 @@ from PIL import Image
 from rich.console import Console
 
 from tests import making
+from tests.conftest import ROOT
 from tests.test_disk_full import fill, small_disk  # noqa: F401 - a fixture
 from tests.wallclock.job.conftest import DAMAGED, QUICK, TWINS, Content, N, content
 from wallclock.errors import UserError
@@ -188,6 +191,35 @@ def test_full_disk_for_real(images: Path, reference: Content, small_disk: Path) 
     filler.unlink()
     embed(images, small_disk / "out", **QUICK)
     assert content(small_disk / "out") == reference
+
+
+#: The command, with a limit on the size of its files, in KiB.
+LIMITED = """
+import resource, sys
+limit = int(sys.argv.pop(1)) << 10
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+from wallclock.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("sink", SINKS)
+def test_file_size_limit(sink: str, images: Path, reference: Content, tmp_path: Path) -> None:
+    """One line, no file in part, and the same command goes on where the limit is gone."""
+    words = [f"{name}={value}" for name, value in {**QUICK, "sink": sink}.items()]
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, "8", "embed", images, tmp_path / "out", *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "code")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "a file is over the limit of its size while writing" in line
+    assert "raise ulimit -f and run the same command again" in line
+    embed(images, tmp_path / "out", **{**QUICK, "sink": sink})
+    assert content(tmp_path / "out") == reference
 
 
 def test_the_estimate_is_of_what_limits(

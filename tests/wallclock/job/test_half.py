@@ -79,6 +79,11 @@ def test_overflow_names_the_image() -> None:
     vectors[2, 1] = -65_530
     with pytest.raises(UserError, match=r"^the vector of c .* set vectors=float32 and another OUT"):
         half.as_float16(ids, vectors)
+    vectors[3, 0] = np.inf
+    vectors[1, 2] = 1e6
+    with pytest.raises(UserError, match=r"^the vector of b "):
+        half.as_float16(ids, vectors)
+    vectors[1:, :] = 0
     vectors[2, 1] = -np.inf  # of the model, not of the rounding
     assert np.isinf(half.as_float16(ids, vectors)[2, 1])
 

@@ -1,19 +1,130 @@
 """The index of hashes: which row of which part has the same bytes."""
 
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wallclock.files import sha256_bytes
-from wallclock.job.index import HashIndex
+from wallclock.job.index import HashIndex, hash_words, places_of
+
+#: Few words, so that hashes agree in the first 64 bits, in the first 128, or in all.
+_HASHES = st.tuples(st.integers(0, 4), st.integers(0, 2), st.integers(0, 1)).map(
+    lambda words: "".join(word.to_bytes(8, "big").hex() for word in (*words, 0))
+)
+_PARTS = st.lists(st.lists(_HASHES, max_size=12), max_size=40)
 
 
-@settings(deadline=None, max_examples=50)
-@given(st.lists(st.lists(st.integers(0, 30), max_size=8), max_size=6))
-def test_hash_index_keeps_the_first(parts: list[list[int]]) -> None:
-    index, first = HashIndex(), dict[int, int]()
-    for number, values in enumerate(parts):
-        index.add(number, [sha256_bytes(b"%d" % value) for value in values])
-        for row, value in enumerate(values):
-            first.setdefault(value, (number << 32) + row)
-    for value in range(31):
-        assert index.find(bytes.fromhex(sha256_bytes(b"%d" % value))) == first.get(value)
+def hash_of(value: int) -> str:
+    return sha256_bytes(b"%d" % value)
+
+
+def check(index: HashIndex, parts: Sequence[Sequence[str]]) -> None:
+    """The index finds the first row of each 128 bits, and nothing else."""
+    first: dict[str, int] = {}
+    for number, hashes in enumerate(parts):
+        for row, text in enumerate(hashes):
+            first.setdefault(text[:32], (number << 32) + row)
+    for high in range(6):
+        for low in range(4):
+            digest = b"".join(word.to_bytes(8, "big") for word in (high, low, 7, 7))
+            assert index.find(digest) == first.get(digest.hex()[:32])
+
+
+@settings(deadline=None, max_examples=200)
+@given(_PARTS)
+def test_it_finds_the_first_of_equal_hashes(parts: list[list[str]]) -> None:
+    index = HashIndex()
+    for number, hashes in enumerate(parts):
+        index.add(number, hashes)
+    check(index, parts)
+
+
+@settings(deadline=None, max_examples=100)
+@given(_PARTS, st.lists(st.integers(1, 9)))
+def test_parts_together_are_as_one_after_another(parts: list[list[str]], sizes: list[int]) -> None:
+    index, numbered = HashIndex(), list(enumerate(parts))
+    for size in [*sizes, len(parts)]:
+        index.add_together([(number, hash_words(part)) for number, part in numbered[:size]])
+        del numbered[:size]
+    check(index, parts)
+
+
+def test_hashes_with_equal_first_halves_of_the_key_are_two() -> None:
+    index = HashIndex()
+    texts = [f"{1:016x}{second:016x}{0:032x}" for second in (5, 3, 5, 4)]
+    index.add(0, texts[:2])
+    index.add(1, texts[2:])
+    places = [index.find(bytes.fromhex(text)) for text in texts]
+    assert places == [0, 1, 0, (1 << 32) + 1]
+
+
+def test_a_column_may_be_sliced_and_in_chunks() -> None:
+    hashes = [hash_of(value) for value in range(20)]
+    column = pa.chunked_array([pa.array(hashes)[3:7], pa.array(hashes)[:0], pa.array(hashes)[12:]])
+    index = HashIndex()
+    index.add(2, column)
+    found = [index.find(bytes.fromhex(text)) for text in column.to_pylist()]
+    assert found == places_of(2, 12).tolist()
+    assert index.find(bytes.fromhex(hashes[0])) is None
+
+
+@pytest.mark.parametrize("wrong", ["ab", "", "g" * 64, None])
+def test_what_is_no_hash_is_refused(wrong: str | None) -> None:
+    with pytest.raises(ValueError, match=r"widths must match|Non-hex|without sha256"):
+        HashIndex().add(0, pa.chunked_array([[hash_of(1), wrong]], pa.string()))
+
+
+def test_a_row_is_moved_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """n log n: from 64 to 512 parts of a size, three doublings, a row moves a few times more."""
+    moved = 0
+    empty: Any = np.empty
+
+    def count(shape: int, dtype: object) -> Any:
+        nonlocal moved
+        moved += shape if isinstance(shape, int) else 0
+        return empty(shape, dtype)
+
+    monkeypatch.setattr("wallclock.job.index.np.empty", count)
+    per_row = []
+    for n_parts in (64, 512):
+        index, moved = HashIndex(), 0
+        for number in range(n_parts):
+            index.add(number, [hash_of(number * 8 + row) for row in range(8)])
+        per_row.append(moved / 3 / (8 * n_parts))
+    assert per_row[1] < per_row[0] + 3 * 4
+    assert len(index._runs) <= 4
+
+
+def test_others_ask_while_one_thread_adds() -> None:
+    """What was added before is found by every later question, at its first place."""
+    index, added, wrong = HashIndex(), 0, []
+    hashes = [[hash_of(part * 50 + row) for row in range(50)] for part in range(200)]
+    digests = [[bytes.fromhex(text) for text in part] for part in hashes]
+
+    def ask() -> None:
+        at = 0
+        while added < len(hashes):
+            at += 1
+            part = at * 7 % max(added, 1)
+            if added and index.find(digests[part][at % 50]) != (part << 32) + at % 50:
+                wrong.append(part)
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for number, part in enumerate(hashes):
+            index.add(number, part)
+            index.add(number + 1000, part[:5])  # repeats, which keep their first places
+            added = number + 1
+    finally:
+        added = len(hashes)
+        for thread in threads:
+            thread.join()
+    assert not wrong

@@ -1,18 +1,27 @@
 """`wallclock embed` killed at random moments of its start, its work and its commits."""
 
+import itertools
+import os
 import random
+import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
-from harness.testbed.killing import Job, kill_at_random
+from harness.testbed.killing import Job, kill_at_random, run_undisturbed
 from tests.conftest import ROOT
 from tests.wallclock.job.conftest import QUICK
 from wallclock.job.dataset import open_existing
+from wallclock.job.verify import verify
 from wallclock.recipe import SINKS
+
+#: At least so many kills of each setting.
+KILLS = int(os.environ.get("WALLCLOCK_KILLS", "20"))
 
 #: The command, with its commits as phases.
 PHASED = """
@@ -44,29 +53,69 @@ def vectors(out: Path | str) -> Iterator[tuple[str, bytes]]:
             yield row["id"], row["reason"].encode()
 
 
+def files_and_vectors(out: Path) -> Iterator[tuple[str, bytes]]:
+    """Also every file of a part."""
+    yield from vectors(out)
+    for path in out.rglob("part-*"):
+        if path.is_file():
+            yield path.relative_to(out).as_posix(), path.read_bytes()
+
+
+def kill_some(rng: random.Random) -> Callable[[int], None]:
+    """What kills the job's process group, its parent alone, or one of its children."""
+
+    def kill(pid: int) -> None:
+        victim = rng.choice(("group", "group", "parent", "child"))
+        children = psutil.Process(pid).children(recursive=True)
+        with suppress(ProcessLookupError, psutil.NoSuchProcess):  # it has ended meanwhile
+            if victim == "group":
+                os.killpg(pid, signal.SIGKILL)
+            elif victim == "child" and children:
+                rng.choice(children).kill()
+            else:
+                os.kill(pid, signal.SIGKILL)
+
+    return kill
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(10))
 def test_exactly_once(images: Path, tmp_path: Path, seed: int) -> None:
-    """Twenty kills for each of ten random settings."""
+    """WALLCLOCK_KILLS kills for each of ten random settings, of all processes or of one of them.
+
+    No process is left, no byte of a part differs, and `verify` finds no fault.
+    """
     rng = random.Random(seed)
     sizes = {"batch": rng.randint(1, 9), "shard": rng.randint(1, 20), "workers": rng.randint(1, 4)}
     sizes["processes"] = rng.randint(1, 3)
     settings = {**QUICK, **sizes, "service_ms": 15, "sink": SINKS[seed % len(SINKS)]}
+    settings["keep"] = rng.choice(("", "thumbnails"))
+    settings["deduplicate"] = rng.choice(("true", "false"))
+    settings["checkpoint_minutes"] = rng.choice((0, 0.001, 5))
     words = [f"{name}={value}" for name, value in settings.items()]
     job = Job(
         lambda out: [sys.executable, "-c", PHASED, "embed", str(images), str(out), *words],
-        vectors,
+        files_and_vectors,
         env={"PYTHONPATH": str(ROOT / "code")},
+        victim=kill_some(rng),
     )
     kills = Counter[str]()
-    for attempt in range(5):  # a job on a busy machine may end before a moment comes
+    undisturbed = run_undisturbed(job, tmp_path / "undisturbed")
+    for attempt in itertools.count():  # a job on a busy machine may end before a moment comes
         out = tmp_path / f"{attempt}"
         out.mkdir()
-        report = kill_at_random(job, out, seed + 100 * attempt, rounds=10, kills=4)
+        rounds = max(2, (KILLS - kills.total()) // 2)
+        report = kill_at_random(job, out, seed + 100 * attempt, rounds, 4, undisturbed)
         assert report.exactly_once, report
+        # Else an orphan is left, or a process that is gone is no line.
+        assert not [text for text in report.aborted if "still running" in text]
+        assert not [text for text in report.aborted if "Traceback" in text]
         kills += report.kills
-        if kills.total() >= 20:
+        if kills.total() >= KILLS:
             break
-    assert kills.total() >= 20
-    assert kills.keys() > {"work"}
+        assert attempt < 10, kills
+    assert kills.keys() > {"work"} or KILLS < 20
+    for folder in tmp_path.glob("*/round-*"):
+        assert verify(folder, n=4).faults == ()
+    print(f"{kills.total()} kills: {dict(kills)}")

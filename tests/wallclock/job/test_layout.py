@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ def make_older(out: Path) -> None:
         if (out / new).exists():
             (out / new).rename(out / old)
     (out / CONFIG).unlink()
+    shutil.rmtree(out / OLDER_LAYOUT.checksums)
     path = out / "dataset.json"
     about = json.loads(path.read_text(encoding="utf-8"))
     for name in NEW:
@@ -45,10 +47,13 @@ def names(out: Path) -> list[str]:
     return sorted(path.name for path in out.iterdir() if path.name[0] != ".")
 
 
-def test_it_is_read_and_verified(older: Path, run: Run, reference: Content) -> None:
+def test_it_is_read_and_verified(
+    older: Path, run: Run, reference: Content, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert content(older) == reference
     assert str(run(keep="thumbnails")).startswith("complete already: 39 vectors, 2 failed")
     assert main(["verify", str(older), "n=9"]) == 0
+    assert "no fault; parts of an older version, without checksums: 3" in capsys.readouterr().out
 
 
 def test_it_is_resumed_in_its_own_layout(older: Path, run: Run, reference: Content) -> None:
@@ -58,7 +63,8 @@ def test_it_is_resumed_in_its_own_layout(older: Path, run: Run, reference: Conte
     (older / "thumbnails" / "part-00009.tar").write_bytes(b"left by a kill")
     assert run(keep="thumbnails").tally.images > 0
     assert content(older) == reference
-    assert names(older) == before
+    assert names(older) == sorted([*before, "checksums"])
+    assert [path.name for path in (older / "checksums").iterdir()] == ["part-00001.json"]
     assert {path.name: path.read_bytes() for path in (older / "thumbnails").iterdir()} == tars
     assert not (older / CONFIG).exists()
     assert main(["verify", str(older), "n=9"]) == 0
@@ -72,7 +78,8 @@ def test_it_is_reused_into_one_of_the_present_layout(
     assert (again.tally.unread, again.tally.images) == (N - DAMAGED, 0)
     assert content(tmp_path / "new") == reference
     parts = [f"part-{number:05d}.parquet" for number in range(3)]
-    assert names(tmp_path / "new") == ["_dataset.json", "_failures", "_thumbnails", *parts]
+    folders = ["_checksums", "_dataset.json", "_failures", "_thumbnails"]
+    assert names(tmp_path / "new") == [*folders, *parts]
 
 
 @pytest.mark.parametrize("folder", ["thumbnails", "_thumbnails"])

@@ -1,19 +1,26 @@
 """What a job can be given: folders, lists, buckets, URLs."""
 
 import os
+import re
 from collections.abc import Iterator
+from datetime import datetime
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from moto.server import ThreadedMotoServer
 
 from tests.harness.corpora.abo.conftest import fill
 from tests.harness.corpora.abo.faulty_store import FaultyStore
 from tests.wallclock.job.conftest import QUICK, N, content
 from wallclock.errors import UserError
-from wallclock.job import embed
+from wallclock.fetch import folder
+from wallclock.job import embed, versions
 from wallclock.job.listing import list_items
 
 
@@ -37,6 +44,29 @@ def test_names_that_are_not_utf8(tmp_path: Path) -> None:
         file.write(b"x")
     (source,) = list_items(str(tmp_path))
     assert (source.id, os.fsencode(str(source.where))) == ("\\xff.jpg", name)
+
+
+def test_a_name_that_looks_escaped(tmp_path: Path) -> None:
+    names = (b"\xff.jpg", b"\\xff.jpg", b"\\x5cxff.jpg", b"\\x41.jpg")
+    for name in names:
+        with open(os.fsencode(tmp_path) + b"/" + name, "wb") as file:
+            file.write(b"x")
+    ids = {
+        os.path.basename(os.fsencode(str(item.where))): item.id
+        for item in list_items(str(tmp_path))
+    }
+    assert ids == dict(
+        zip(names, ("\\xff.jpg", "\\x5cxff.jpg", "\\x5cx5cxff.jpg", "\\x41.jpg"), strict=True)
+    )
+
+
+#: Bytes of which escapes are made.
+_BYTES = st.lists(st.sampled_from([b"\\", b"x", b"5c", b"ff", b"\xff", b"a"]), max_size=8)
+
+
+@given(st.lists(_BYTES.map(b"".join), unique=True))
+def test_no_two_names_have_one_id(names: list[bytes]) -> None:
+    assert len({folder.id_of(os.fsdecode(name)) for name in names}) == len(names)
 
 
 @pytest.mark.parametrize("kind", ["list.csv", "list.parquet", "list.txt", "urls.CSV"])
@@ -74,9 +104,87 @@ def test_bad_lists_are_one_line(text: str, reason: str, tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("src", ["/nowhere", "http://127.0.0.1:9/list.csv"])
+#: Columns that are no text; their names in Arrow.
+TYPES = {
+    "list<element: string>": pa.array([["a.jpg"]]),
+    "struct<x: string>": pa.array([{"x": "a.jpg"}]),
+    "map<string, string ('{}')>": pa.array([[("a", "b")]], pa.map_(pa.string(), pa.string())),
+    "fixed_size_list<element: float>[2]": pa.array([[1.0, 2.0]], pa.list_(pa.float32(), 2)),
+}
+#: Columns that are no places, but may be ids.
+NOT_PLACES = {
+    "timestamp[us]": pa.array([datetime(2026, 1, 2)]),
+    "int64": pa.array([7]),
+    "bool": pa.array([True]),
+    "double": pa.array([1.5]),
+}
+
+
+@pytest.mark.parametrize("kind", [*TYPES, *NOT_PLACES])
+def test_columns_of_other_types(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "list.parquet"
+    column = {**TYPES, **NOT_PLACES}[kind]
+    pq.write_table(pa.table({"id": ["1"], "path": column}), path)
+    with pytest.raises(UserError) as caught:
+        list_items(str(path))
+    named = re.escape(kind.format("path"))
+    assert re.fullmatch(rf".*: the column path has the type {named}; give text", str(caught.value))
+    pq.write_table(pa.table({"id": column, "path": ["a.jpg"]}), path)
+    if kind in NOT_PLACES:
+        assert len(list_items(str(path))) == 1
+    else:
+        with pytest.raises(UserError, match="the column id is no text"):
+            list_items(str(path))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([b"a.jpg"]),
+        pa.array(["a.jpg"], pa.large_string()),
+        pa.array(["a.jpg"]).dictionary_encode(),
+    ],
+)
+def test_other_types_of_text(column: Any, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"path": column}), tmp_path / "list.parquet")
+    (source,) = list_items(str(tmp_path / "list.parquet"))
+    assert (source.id, source.where) == ("a.jpg", str(tmp_path / "a.jpg"))
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [(pa.array([b"\xff"]), "the column path is no text"), (pa.nulls(1), "a row without")],
+)
+def test_places_without_text(column: Any, reason: str, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"path": column}), tmp_path / "list.parquet")
+    with pytest.raises(UserError, match=reason):
+        list_items(str(tmp_path / "list.parquet"))
+
+
+@pytest.mark.parametrize("what", ["cut", "page"])
+def test_a_damaged_list(what: str, tmp_path: Path) -> None:
+    path = tmp_path / "list.parquet"
+    table = pa.table({"path": [f"{n}.jpg" for n in range(1000)]})
+    pq.write_table(table, path, use_dictionary=False, write_page_checksum=True)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    path.write_bytes(data if what == "page" else data[: len(data) // 2])
+    with pytest.raises(UserError, match=r"list.parquet cannot be read as a list: ") as caught:
+        list_items(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_list_is_a_regular_file(tmp_path: Path) -> None:
+    """The device has no end; the pipe has no writer."""
+    os.mkfifo(tmp_path / "pipe")
+    for src in ("/dev/zero", str(tmp_path / "pipe")):
+        with pytest.raises(UserError, match=f"{src} is neither a folder nor a regular file"):
+            list_items(src)
+
+
+@pytest.mark.parametrize("src", ["/nowhere", "http://127.0.0.1:9/list.csv", "s3:///key"])
 def test_no_source(src: str) -> None:
-    with pytest.raises(UserError, match=r"does not exist|cannot be fetched"):
+    with pytest.raises(UserError, match=r"does not exist|cannot be fetched|names no bucket"):
         list_items(src)
 
 
@@ -114,3 +222,87 @@ def test_bucket(bucket: str, images: Path, tmp_path: Path) -> None:
     assert all(row[5] for row in rows.values()), "a version: the store's ETag"
     with pytest.raises(UserError, match="cannot be listed"):
         list_items("s3://no-such-bucket/x")
+
+
+def test_a_bucket_of_several_pages(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys at the top, of one folder, and in Unicode: as one listing has them."""
+    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "20")
+    monkeypatch.setattr("wallclock.fetch.s3_ranges._ENOUGH", 3)
+    keys = [f"top-{at:04}.jpg" for at in range(45)]
+    keys += [f"ä/{at:02}.jpg" for at in range(12)] + [f"x/😀/{at:02}.jpg" for at in range(25)]
+    fill(os.environ["AWS_ENDPOINT_URL"], "many", dict.fromkeys([*keys, "z/notes.txt"], b"x"))
+    items = list_items("s3://many")
+    assert items.ids.to_pylist() == sorted(keys, key=str.encode)
+    assert items.others == ("z/notes.txt",)
+    assert set(items.versions.to_pylist()) == {"9dd4e461268c8034f5c8564e155c67a6"}
+    below = list_items("s3://many/x").ids.to_pylist()
+    assert below == [key for key in sorted(keys, key=str.encode) if key[0] == "x"]
+    monkeypatch.setattr("wallclock.job.listing.map_ranges", None)
+    assert list_items("s3://many", 3).ids.to_pylist() == [
+        "top-0000.jpg",
+        "top-0001.jpg",
+        "top-0002.jpg",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["folder", "list"])
+def test_only_the_files_within_the_limit_are_looked_up(
+    kind: str, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    src = images
+    if kind == "list":
+        src = tmp_path / "list.txt"
+        lines = ["https://host/a.jpg", "s3://b/c.jpg", *map(str, sorted(images.glob("0*.jpg")))]
+        src.write_text("\n".join(lines))
+    whole = list_items(str(src))
+    asked: list[bytes] = []
+    version_of = versions.version_of
+
+    def ask(path: bytes) -> str:
+        asked.append(path)
+        return version_of(path)
+
+    monkeypatch.setattr(versions, "version_of", ask)
+    items = list_items(str(src), 5)
+    local = [path for path in asked if path]
+    assert len(local) == (5 if kind == "folder" else 3)
+    assert (items.ids, items.versions) == (whole.ids[:5], whole.versions[:5])
+    assert items.versions.to_pylist().count("") == (0 if kind == "folder" else 2)
+
+
+def test_a_folder_that_cannot_be_read_has_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its name without the slash, as a file of that name would."""
+    for name in ("b/1.jpg", "b-1.jpg", "b.jpg", "c/1.jpg", "a.jpg"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"x")
+    scan = os.scandir
+
+    def refuse(path: bytes) -> object:
+        if path.endswith(b"/b/"):
+            raise PermissionError(path)
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    items = list_items(str(tmp_path))
+    assert items.ids.to_pylist() == ["a.jpg", "b", "b-1.jpg", "b.jpg", "c/1.jpg"]
+
+
+def test_lines_are_those_of_the_whole_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "a.jpg\r\n b.jpg \rc.jpg\u2028d.jpg\x0b\x1ce.jpg\n\n\nf.jpg"
+    path = tmp_path / "list.txt"
+    path.write_bytes(text.encode())
+    expected = [line.strip() for line in text.splitlines() if line.strip()]
+    for chunk in (1, 2, 65_536):
+        monkeypatch.setattr("wallclock.job.listing.CHUNK", chunk)
+        assert list_items(str(path)).ids.to_pylist() == expected
+
+
+def test_the_digest_is_that_of_older_versions(tmp_path: Path) -> None:
+    """Over the texts of Python lists, by which older datasets know their list."""
+    (tmp_path / "list.csv").write_text("id,path\na'b,https://h/1.jpg\né,https://h/2.jpg\nc,x.jpg\n")
+    items = list_items(str(tmp_path / "list.csv"))
+    texts = (repr(column.to_pylist()) for column in (items.ids, items.where, items.versions))
+    assert items.digest() == sha256("".join(texts).encode()).hexdigest()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.wallclock.job.conftest import TWINS, Content, content
+from wallclock.job.estimate import loading_processes
 from wallclock.job.place.here import processes_for
 from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
 from wallclock.predict.model import Pipeline
@@ -32,22 +33,37 @@ def test_several_processes_load(
     assert outcome.tally.copied == TWINS
 
 
+def pipeline(load_ms: float, cores: int, forward_ms: float) -> Pipeline:
+    setup = JobSetup(cores, 64, "threads")
+    return Pipeline(
+        StageCosts(decode_s=load_ms / 1e3), StepTime(0, forward_ms / 1e3), Machine(cores), setup
+    )
+
+
 @pytest.mark.parametrize(
-    ("given", "device", "ms", "limits", "expected"),
+    ("load_ms", "cores", "forward_ms", "expected"),
     [
-        (0, "cpu", 0.3, "transform", 6),
-        (0, "cuda", 0.3, "transform", 1),
-        (0, "cpu", 3.0, "transform", 1),
-        (0, "cpu", 0.3, "accelerator", 1),
-        (2, "cuda", 3.0, "accelerator", 2),
+        (0.25, 1, 0.0, 1),  # 4,000 a second × 75 µs: 0.3 of a second under the lock
+        (0.25, 2, 0.0, 2),  # 0.6
+        (0.25, 16, 0.0, 10),  # 64,000 a second: 4.8
+        (0.25, 16, 1.0, 1),  # a model of 1,000 a second: 0.08
+        (4.0, 2, 0.0, 1),  # originals, 500 a second × 150 µs: 0.08
+        (4.0, 16, 0.0, 2),  # 4,000 a second: 0.6
+        (4.0, 64, 0.0, 5),  # 16,000 a second: 2.4
+        (4.0, 64, 0.5, 1),  # 2,000 a second: 0.3
+        (0.01, 4, 0.0, 4),  # no more than there are threads
     ],
 )
-def test_small_images_that_limit_are_loaded_by_processes(
-    given: int, device: str, ms: float, limits: str, expected: int
+def test_processes_follow_from_the_time_under_the_lock(
+    load_ms: float, cores: int, forward_ms: float, expected: int
 ) -> None:
-    step = StepTime(0, 1e-9 if limits == "transform" else 1.0)
-    costs, setup = StageCosts(decode_s=ms / 1e3), JobSetup(6, 64, "threads")
-    measured = Pipeline(costs, step, Machine(6), setup)
+    assert loading_processes(pipeline(load_ms, cores, forward_ms or 1e-6), cores) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "device", "expected"), [(0, "cpu", 4), (0, "cuda", 1), (2, "cuda", 2), (3, "cpu", 3)]
+)
+def test_a_setting_and_a_gpu_come_first(given: int, device: str, expected: int) -> None:
     job: Any = SimpleNamespace(recipe=replace(FAST, workers=6, device=device))
-    assert processes_for(given, job, measured) == expected
+    assert processes_for(given, job, pipeline(0.3, 6, 1e-6)) == expected
     assert processes_for(given, job, None) == (given or 1)

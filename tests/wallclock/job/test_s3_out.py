@@ -95,7 +95,7 @@ def test_as_in_a_folder(out: str, images: Path, tmp_path: Path) -> None:
     uploaded = {plain(name): data for name, data in everything(out).items()}
     for path in (tmp_path / "out").rglob("part-*"):
         assert uploaded[path.relative_to(tmp_path / "out").as_posix()] == path.read_bytes()
-    assert (len(uploaded), json.loads(uploaded["_dataset.json"])["complete"]) == (10, True)
+    assert (len(uploaded), json.loads(uploaded["_dataset.json"])["complete"]) == (13, True)
 
 
 @pytest.mark.slow
@@ -117,6 +117,27 @@ def test_copied_and_reused(
         assert content(f"{out}-{len(earlier)}") == reference
     assert verify(out, n=9).faults == ()
     assert embed(images, out, into_new=True, **QUICK).out == f"{out}-2"
+
+
+@pytest.mark.parametrize("metadata", [True, False])
+def test_a_damaged_object_is_made_again(
+    metadata: bool, out: str, images: Path, reference: Content
+) -> None:
+    """Also one that was copied without its metadata, which say where its checksums are."""
+    settings = {**QUICK, "keep": "thumbnails"}
+    embed(images, out, **settings)
+    row, store = "part-00001.parquet", S3.named(out)
+    about = store._head(row)["Metadata"] if metadata else {}
+    data = store.read(row)
+    flipped = data[:9000] + bytes([data[9000] ^ 1]) + data[9001:]
+    for damaged in (flipped, data[:-99]):
+        store._call("put_object", row, Body=damaged, Metadata=about)
+        (fault,) = verify(out, n=9).faults
+        assert f"{out}/{row} is damaged: " in fault
+        assert str(embed(images, out, **settings)).startswith("complete") == (damaged is flipped)
+    assert store.read(row) == data
+    assert content(out) == reference
+    assert verify(out, n=9).faults == ()
 
 
 class Killed(BaseException):
@@ -189,7 +210,7 @@ def test_of_two_committers_one_wins(sink: str, out: str) -> None:
         with ThreadPoolExecutor(2) as pool:
             [*pool.map(commit, range(2))]
         assert of_one_attempt(both[0], number) in ("0", "1")
-        assert len(names(out)) == (number + 1) * (4 if sink == "npy" else 2)
+        assert len(names(out)) == (number + 1) * (5 if sink == "npy" else 3)
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -211,7 +232,7 @@ def test_what_may_still_be_committed_is_kept(
     monkeypatch.setattr(S3, "_call", slow)
     dataset.commit(0, part(1, 5))
     assert of_one_attempt(dataset, 0) == ("7" if late else "5")
-    assert len(names(out)) == 4
+    assert len(names(out)) == 5
 
 
 def test_a_commit_whose_answer_is_lost(out: str, monkeypatch: pytest.MonkeyPatch) -> None:

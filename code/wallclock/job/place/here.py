@@ -10,16 +10,13 @@ from rich.console import Console
 
 from wallclock.errors import Unavailable, UserError
 from wallclock.infer.network import Embedder, open_embedder
-from wallclock.job.estimate import estimate
+from wallclock.job.estimate import estimate, loading_processes
 from wallclock.job.plan import Job, Plan
 from wallclock.job.run import Progress, Run, Tally
 from wallclock.job.settings import JobSettings
 from wallclock.loader.threads import worker_count
 from wallclock.predict.model import Pipeline, Prediction
 from wallclock.progress import CorpusProgress, bars, format_duration
-
-#: Seconds of reading, decoding and resizing a small image, at most.
-_SMALL_S = 0.001
 
 
 class Place(Protocol):
@@ -71,15 +68,13 @@ class Here:
 
 
 def processes_for(given: int, job: Job, measured: Pipeline | None) -> int:
-    """How many processes load. 0 given: one a worker, if the loader limits a job of small images.
+    """How many processes load. 0 given: as many as the expected rate needs (`loading_processes`).
 
-    Threads share one interpreter, which a small image needs for a good part of its time. On a GPU
-    they stay threads unless told: CUDA has started, of which a fork copies a context.
+    On a GPU they stay threads unless told: CUDA has started, of which a fork copies a context.
     """
     if given or measured is None or job.recipe.device != "cpu" or sys.platform != "linux":
         return given or 1
-    limits = measured.costs.load_s < _SMALL_S and measured.bottleneck() == "transform"
-    return worker_count(job.recipe) if limits else 1
+    return loading_processes(measured, worker_count(job.recipe))
 
 
 def open_network(job: Job) -> Embedder:

@@ -62,10 +62,20 @@ class Folder:
     @contextmanager
     def piece(self, row: str, name: str) -> Iterator[Path | None]:
         """See `Store`."""
+        yield self._path(name)
+
+    def size(self, row: str, name: str) -> int | None:
+        """See `Store`."""
+        path = self._path(name)
+        return path.stat().st_size if path else None
+
+    def _path(self, name: str) -> Path | None:
         path = self.out / name
+        if path.is_file():
+            return path
         # Of a dataset that was copied from a bucket.
-        copied = path.parent.glob(f"{path.stem}.*{path.suffix}")
-        yield path if path.is_file() else next(copied, None)
+        part, _, extension = path.name.partition(".")
+        return next(path.parent.glob(f"{part}.*.{extension}"), None)
 
     @contextmanager
     def staging(self, part: str) -> Iterator[Path]:
@@ -84,9 +94,12 @@ class Folder:
         written.remove(last)
         with self._publishing():
             for path in () if (self.out / last).exists() else (*written, last):
-                (self.out / path).parent.mkdir(exist_ok=True)
+                folder = (self.out / path).parent
+                if not folder.is_dir():
+                    folder.mkdir()
+                    _sync(self.out)
                 os.replace(staged / path, self.out / path)
-                _sync((self.out / path).parent)
+                _sync(folder)
 
     def remove_leftovers(self, folder: str) -> None:
         """See `Store`: temporary files, and files of parts that were not committed."""

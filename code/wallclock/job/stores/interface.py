@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from wallclock.errors import UserError
-from wallclock.files import disk_is_full
+from wallclock.files import why_unwritable
 
 #: Of both layouts of a dataset: see `dataset.Layout`.
-FOLDERS = ("_failures", "_thumbnails", "failures", "rows", "thumbnails")
+FOLDERS = ("_checksums", "_failures", "_thumbnails", "checksums", "failures", "rows", "thumbnails")
 #: Shows a line to the user.
 Say = Callable[[str], None]
 
@@ -49,6 +49,9 @@ class Store(Protocol):
     def piece(self, row: str, name: str) -> AbstractContextManager[Path | None]:
         """A file of a part and those beside it, on this machine; None where it has no such file."""
 
+    def size(self, row: str, name: str) -> int | None:
+        """The bytes of a file of a part; None where it has no such file."""
+
     def staging(self, part: str) -> AbstractContextManager[Path]:
         """A folder of this machine for the files of a part. Raises UserError: its disk is full."""
 
@@ -61,11 +64,10 @@ class Store(Protocol):
 
 @contextmanager
 def full_disk(where: Path) -> Iterator[None]:
-    """Raise UserError where the block finds the disk of a folder full."""
+    """Raise UserError where the block finds the disk of a folder full, or a file too large."""
     try:
         yield
     except OSError as error:
-        if not disk_is_full(error):
-            raise
-        fix = "free some and run the same command again: whole parts are kept"
-        raise UserError(f"no space left while writing {where}; {fix}") from error
+        if why := why_unwritable(error, where):
+            raise UserError(f"{why}: whole parts are kept") from error
+        raise

@@ -113,14 +113,7 @@ class S3:
     @contextmanager
     def piece(self, row: str, name: str) -> Iterator[Path | None]:
         """See `Store`."""
-        metadata = self._head(row)["Metadata"]
-        stored = {row: row}
-        if "attempt" in metadata:
-            for file in metadata["files"].split():
-                stored[file] = _name_of_attempt(metadata["attempt"], file)
-        else:  # copied from a folder
-            for place in _PLACES:
-                stored |= {file: file for file in self.names(f"{place}{Path(row).stem}.")}
+        stored = self._stored(row)
         with self.staging("") as folder:
             local = folder / Path(name).name
             # A sink may have a second file; the rows have none.
@@ -129,6 +122,24 @@ class S3:
                 if file.startswith(stem):
                     (folder / Path(file).name).write_bytes(self.read(key))
             yield local if name in stored else None
+
+    def size(self, row: str, name: str) -> int | None:
+        """See `Store`."""
+        key = self._stored(row).get(name)
+        answer = self._call("head_object", key) if key else None
+        return int(answer["ContentLength"]) if answer else None
+
+    def _stored(self, row: str) -> Mapping[str, str]:
+        """The name of each file of a part → the name under which it is stored."""
+        metadata = self._head(row)["Metadata"]
+        stored = {row: row}
+        if "attempt" in metadata:
+            for file in metadata["files"].split():
+                stored[file] = _name_of_attempt(metadata["attempt"], file)
+        else:  # copied from a folder
+            for place in _PLACES:
+                stored |= {file: file for file in self.names(f"{place}{Path(row).stem}.")}
+        return stored
 
     @contextmanager
     def staging(self, part: str) -> Iterator[Path]:

@@ -39,7 +39,7 @@ class Lmdb(Sink):
         self._position = 0
 
     def write(self, ids: Sequence[str], vectors: Vectors) -> None:
-        """Commit a batch. Raises OSError: the disk is full."""
+        """Commit a batch. Raises OSError: the disk is full, or the file over the limit of one."""
         try:
             with self._environment.begin(write=True) as transaction:
                 for identity, row in zip(ids, np.asarray(vectors, np.float32), strict=True):
@@ -50,6 +50,8 @@ class Lmdb(Sink):
                         transaction.put(b"%b\0%d" % (key, self._position), value)
                     self._position += 1
         except self._error as error:
+            if os.strerror(errno.EFBIG) in str(error):
+                raise OSError(errno.EFBIG, str(error), str(self.path)) from error
             # LMDB reports a full disk as an input/output error.
             disk = os.statvfs(self.path.parent)
             if disk.f_bavail * disk.f_frsize > vectors.nbytes:
@@ -62,17 +64,23 @@ class Lmdb(Sink):
 
     @staticmethod
     def read(path: Path) -> tuple[list[str], Vectors]:
-        """Ids and vectors, in the order in which they were written."""
+        """Ids and vectors, in the order in which they were written.
+
+        Raises ValueError: the file is damaged.
+        """
         lmdb = import_extra("lmdb", "sink=lmdb", "lmdb")
 
         rows: list[tuple[int, str, Vectors]] = []
-        environment = lmdb.open(str(path), subdir=False, readonly=True, lock=False)
-        with environment, environment.begin() as view:
-            for _, value in view.cursor():
-                position, length = _HEAD.unpack_from(value)
-                end = _HEAD.size + length
-                name = value[_HEAD.size : end].decode()
-                rows.append((position, name, np.frombuffer(value[end:], dtype=np.float32)))
+        try:
+            environment = lmdb.open(str(path), subdir=False, readonly=True, lock=False)
+            with environment, environment.begin() as view:
+                for _, value in view.cursor():
+                    position, length = _HEAD.unpack_from(value)
+                    end = _HEAD.size + length
+                    name = value[_HEAD.size : end].decode()
+                    rows.append((position, name, np.frombuffer(value[end:], dtype=np.float32)))
+        except lmdb.Error as error:
+            raise ValueError(str(error)) from error
         rows.sort(key=itemgetter(0))
         return [name for _, name, _ in rows], stack_rows([vector for _, _, vector in rows])
 

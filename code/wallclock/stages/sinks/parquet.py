@@ -1,6 +1,6 @@
 """Sink `parquet`: columns id (string) and vector (fixed-size list of float32), snappy.
 
-Row groups of 4,096 are written as they fill.
+Row groups of 4,096 are written as they fill; each page has a checksum, which is read, too.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,9 @@ class Parquet(Sink):
         pa.array([""])
         vector = pa.list_(pa.field("element", pa.float32(), nullable=False), dim)
         self._schema = pa.schema([pa.field("id", pa.string()), pa.field("vector", vector)])
-        self._writer: Any = pq.ParquetWriter(path, self._schema, compression="snappy")
+        self._writer: Any = pq.ParquetWriter(
+            path, self._schema, compression="snappy", write_page_checksum=True
+        )
         self._chunks: list[Vectors] = []
 
     def write(self, ids: Sequence[str], vectors: Vectors) -> None:
@@ -56,7 +58,7 @@ class Parquet(Sink):
         """Ids and vectors."""
         import pyarrow.parquet as pq
 
-        ids = pq.read_table(path, columns=["id"])["id"].to_pylist()
+        ids = pq.read_table(path, columns=["id"], page_checksum_verification=True)["id"].to_pylist()
         return ids, Parquet.read_vectors(path)
 
     @classmethod
@@ -64,7 +66,8 @@ class Parquet(Sink):
         """The column of vectors alone, which is a view of what was read."""
         import pyarrow.parquet as pq
 
-        column = pq.read_table(path, columns=["vector"])["vector"].combine_chunks()
+        table = pq.read_table(path, columns=["vector"], page_checksum_verification=True)
+        column = table["vector"].combine_chunks()
         flat = column.flatten().to_numpy(zero_copy_only=False)
         return np.asarray(flat, dtype=np.float32).reshape(-1, column.type.list_size)
 

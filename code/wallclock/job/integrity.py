@@ -1,0 +1,86 @@
+"""Are the parts of a dataset what was written?
+
+Each start of a job looks at sizes, footers and the number of rows, which costs no reading of
+vectors; `verify` reads every byte. What is copied out of a part is checked when it is read.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from wallclock.job.columns import CARRIES
+from wallclock.job.dataset import ROWS, DamagedPartError, Dataset
+
+#: Parts that are checked at once: a bucket answers late, a file of a bucket is in memory.
+_THREADS = 4
+
+
+def check_sizes(dataset: Dataset, number: int) -> None:
+    """Compare a part's sizes, columns and number of rows with what they must be.
+
+    Thumbnails that are gone are no damage: a user may remove them.
+
+    Raises DamagedPartError.
+    """
+    row_file, vector_file = dataset.row_file(number), dataset.vector_file(number)
+    recorded = dataset.recorded(number)
+    for name in recorded or {row_file, vector_file}:
+        size = dataset.store.size(row_file, name)
+        if size is None and name != dataset.tar(number):
+            raise dataset.damaged(number, name, "it is missing")
+        if recorded and size not in (recorded[name].bytes, None):
+            raise dataset.damaged(number, name, f"{size:,} of {recorded[name].bytes:,} bytes")
+    footer = dataset.footer(number)
+    if footer.num_rows and not dataset.store.size(row_file, vector_file):
+        raise dataset.damaged(number, vector_file, "it is empty")
+    columns = [*ROWS.names, *dataset.about["identity"].get(CARRIES, ())]
+    columns += ["vector"] if dataset.sink == "parquet" else []
+    if absent := set(columns) - set(footer.schema.to_arrow_schema().names):
+        raise dataset.damaged(number, row_file, f"it has no column {min(absent)}")
+    n = footer.num_rows + len(dataset.failures(number))
+    if n != _images_of(dataset, number):
+        raise dataset.damaged(number, row_file, f"it has {footer.num_rows:,} rows")
+
+
+def check_bytes(dataset: Dataset, number: int) -> None:
+    """Read every byte of a part. Raises DamagedPartError.
+
+    Of a part of an older version, whose checksums were not recorded, all columns and vectors are
+    read, with what checksums their pages have.
+    """
+    check_sizes(dataset, number)
+    row_file, recorded = dataset.row_file(number), dataset.recorded(number)
+    for name in recorded:
+        with dataset.store.piece(row_file, name) as path:
+            if path is None:
+                raise dataset.damaged(number, name, "it is missing")
+            dataset.check_file(number, name, path)
+    if not recorded:
+        dataset.rows(number, columns=None)
+        dataset.vectors(number)
+
+
+def faults(dataset: Dataset, check: Callable[[Dataset, int], None]) -> Iterator[DamagedPartError]:
+    """What a check finds, part by part."""
+
+    def fault_of(number: int) -> DamagedPartError | None:
+        try:
+            check(dataset, number)
+        except DamagedPartError as error:
+            return error
+        return None
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        yield from filter(None, pool.map(fault_of, dataset.committed()))
+
+
+def remove_damaged(dataset: Dataset) -> Iterator[str]:
+    """Remove the parts that are not whole, with a line for each; the job makes them again."""
+    for fault in faults(dataset, check_sizes):
+        dataset.store.remove(fault.row_file)
+        yield f"{fault.name} is damaged: {fault.reason}; the images of its part are embedded again"
+
+
+def _images_of(dataset: Dataset, number: int) -> int:
+    """How many images the part has: vectors and failures."""
+    n, shard = (int(dataset.about["identity"][name]) for name in ("n", "shard"))
+    return max(min(shard, n - number * shard), 0)

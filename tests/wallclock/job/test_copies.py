@@ -1,0 +1,170 @@
+"""Whose vector a row gets, where images have the same bytes, or an earlier dataset has them."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from tests import making
+from tests.wallclock.job.conftest import QUICK, Content, content
+from tests.wallclock.job.test_partial import Killed
+from tests.wallclock.job.test_partial import clock as clock
+from tests.wallclock.job.test_partial import killed_at as killed_at
+from wallclock.infer.network import open_embedder
+from wallclock.job import embed
+from wallclock.job.dataset import Dataset, Part, open_existing
+from wallclock.job.index import by_part
+from wallclock.job.listing import list_items
+from wallclock.job.plan import Job
+from wallclock.job.run import Run
+from wallclock.job.settings import JobSettings
+from wallclock.job.shard import Shard
+from wallclock.job.stores.folder import Folder
+
+PART = 1 << 32
+
+
+def write(folder: Path, seeds: Sequence[int]) -> Path:
+    """A folder whose i-th image is that of the i-th seed."""
+    folder.mkdir()
+    for at, seed in enumerate(seeds):
+        (folder / f"{at:03}.jpg").write_bytes(making.jpeg(64, 48, seed))
+    return folder
+
+
+def vectors(out: Path) -> dict[str, Any]:
+    return {name: row[0] for name, row in content(out).rows.items()}
+
+
+def expected(folder: Path, out: Path) -> dict[str, Any]:
+    """Each image embedded for itself, whatever another one's bytes are."""
+    embed(folder, out, deduplicate=False, **{**QUICK, "shard": 1000})
+    rows: dict[str, Any] = vectors(out)
+    return rows
+
+
+@pytest.mark.parametrize("across", [True, False])
+def test_a_copy_in_a_later_shard(across: bool, tmp_path: Path) -> None:
+    """In each shard at another row; on a cluster a shard knows nothing of the others."""
+    seeds = [0, 1, 2, 3, 3, 2, 1, 0, 9, 0, 8, 1]
+    folder, out = write(tmp_path / "in", seeds), tmp_path / "out"
+    out.mkdir()
+    settings = JobSettings(**{**QUICK, "shard": 4, "workers": 1})
+    recipe, model = settings.resolved_recipe("cpu"), settings.resolved_model()
+    dataset = Dataset(Folder(out))
+    job = Job(list_items(str(folder)), dataset, model, recipe, 4, across=across)
+    run = Run(job, job.plan())
+    with run.loader() as loader:
+        run.run(loader, open_embedder(recipe, model), lambda *_: None)
+    made: dict[str, bytes] = {}
+    for number in dataset.committed():
+        names = dataset.rows(number)["id"].to_pylist()
+        made |= zip(names, map(bytes, dataset.vectors(number)), strict=True)
+    assert made == expected(folder, tmp_path / "right")
+    assert run.tally.copied == (6 if across else 0)
+
+
+@pytest.mark.parametrize("options", [{}, {"batch": 3}, {"deduplicate": False}])
+def test_copies_between_new_images(options: dict[str, Any], tmp_path: Path) -> None:
+    """Those of an earlier dataset are not decoded: they come behind the others of their batch."""
+    write(tmp_path / "first", range(20, 30))
+    embed(tmp_path / "first", tmp_path / "earlier", **{**QUICK, **options})
+    seeds = [1, 20, 2, 21, 22, 3, 23, 4, 5, 6, 24, 25, 26, 27, 7, 28]
+    folder = write(tmp_path / "in", seeds)
+    for path in folder.iterdir():
+        path.rename(path.with_stem(f"new-{path.stem}"))
+    reuse = {"reuse": str(tmp_path / "earlier"), **QUICK, **options}
+    tally = embed(folder, tmp_path / "out", **reuse).tally
+    assert tally.copied == 9
+    assert content(tmp_path / "out") == as_new(folder, tmp_path, options)
+
+
+def as_new(folder: Path, base: Path, options: dict[str, Any]) -> Content:
+    embed(folder, base / "right", **{**QUICK, **options})
+    return content(base / "right")
+
+
+def test_a_copy_of_a_committed_shard(tmp_path: Path) -> None:
+    """Of one that an earlier start has made, between two that are missing."""
+    folder, out = write(tmp_path / "in", [0, 1, 2, 3, 4, 5, 6, 7, 4, 5, 0, 8]), tmp_path / "out"
+    options = {**QUICK, "batch": 2, "shard": 4}
+    embed(folder, out, **options)
+    before = content(out)
+    for number in (0, 2):
+        (out / f"part-{number:05d}.parquet").unlink()
+    tally = embed(folder, out, **options).tally
+    assert (tally.images, tally.copied) == (8, 3)
+    assert content(out) == before
+
+
+def test_a_shard_waits_for_its_vectors() -> None:
+    """Also once all its batches were loaded: an accelerator is late by some."""
+    shard = Shard(0, 0, 4, 2)
+    shard.waiting = 3
+    assert not shard.complete
+    shard.loaded = True
+    assert not shard.complete
+    shard.arrived([0, 3], np.ones((2, 2), np.float32))
+    assert not shard.complete
+    shard.arrived([1], np.full((1, 2), 2, np.float32))
+    assert shard.complete
+    assert shard.vectors[:, 0].tolist() == [1, 2, 0, 1]
+
+
+def test_without_deduplication_a_late_copy_is_embedded(tmp_path: Path) -> None:
+    """Also beside an earlier dataset; its first image was taken long before the copy is loaded."""
+    write(tmp_path / "first", range(50, 53))
+    options: dict[str, Any] = {**QUICK, "batch": 1, "shard": 100, "workers": 1}
+    embed(tmp_path / "first", tmp_path / "earlier", **options)
+    folder = write(tmp_path / "in", [*range(40), 0, 1, 2])
+    right = embed(folder, tmp_path / "right", **options).out
+    more: dict[str, Any] = {"reuse": str(tmp_path / "earlier"), "deduplicate": False}
+    tally = embed(folder, tmp_path / "out", **options, **more).tally
+    assert tally.copied == 0
+    assert content(tmp_path / "out") == content(right)
+
+
+def test_the_first_row_of_the_first_part_is_somewhere() -> None:
+    """Place 0, the only one without a bit."""
+    places = np.array([-1, 0, PART + 5, 1, -1, PART])
+    found = {n: (at.tolist(), rows.tolist()) for n, at, rows in by_part(places)}
+    assert found == {0: ([1, 3], [0, 1]), 1: ([2, 5], [5, 0])}
+    ((n, at, rows),) = by_part(np.array([-1, 0]))
+    assert (n, at.tolist(), rows.tolist()) == (0, [1], [0])
+    assert list(by_part(np.array([-1, -1]))) == []
+
+
+def test_the_first_image_is_reused(tmp_path: Path) -> None:
+    """Of place 0: its row is there, and is not read again."""
+    folder = write(tmp_path / "in", range(5))
+    embed(folder, tmp_path / "a", **QUICK)
+    again = embed(folder, tmp_path / "b", reuse=str(tmp_path / "a"), **QUICK).tally
+    assert (again.unread, again.images) == (5, 0)
+    assert content(tmp_path / "b") == content(tmp_path / "a")
+
+
+def test_a_checkpoint_whose_copies_have_changed(tmp_path: Path, clock: Any, killed_at: Any) -> None:
+    """Rows are copies of those of an earlier part, which was made again with others there."""
+    folder, out = write(tmp_path / "in", [0, 1, 2, 3, 7, 0, 8, 1, 9, 10, 11, 12]), tmp_path / "out"
+    options = {**QUICK, "batch": 2, "shard": 4, "checkpoint_minutes": 1, "workers": 1}
+    killed_at(4)
+    with pytest.raises(Killed):
+        embed(folder, out, **options)
+    assert list(out.glob(".partial-part-00001"))
+    killed_at(0)
+    dataset = open_existing(out)
+    assert dataset is not None
+    rows, reverse = dataset.rows(0), [3, 2, 1, 0]
+    columns = {name: rows[name].take(reverse) for name in rows.column_names}
+    made_again = Part(columns, dataset.vectors(0)[reverse])
+    (out / dataset.row_file(0)).unlink()
+    dataset.commit(0, made_again)
+    console = Console(file=io.StringIO(), width=200)
+    embed(folder, out, console=console, **options)
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "is left out: it has copies of images that have changed" in printed
+    assert vectors(out) == expected(folder, tmp_path / "right")

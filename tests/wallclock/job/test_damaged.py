@@ -1,0 +1,284 @@
+"""Damaged files of a dataset are found, named, and made again; nothing is silently different."""
+
+import io
+import pickle
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from tests.wallclock.job.conftest import QUICK, Content, content
+from tests.wallclock.job.test_layout import make_older
+from wallclock.__main__ import main
+from wallclock.errors import UserError
+from wallclock.job import embed
+from wallclock.job.dataset import DamagedPartError
+from wallclock.job.verify import verify
+from wallclock.recipe import SINKS
+
+Run = Callable[..., Any]
+Damage = Callable[[bytes], bytes]
+PART = "part-00001.parquet"
+
+
+def flip(data: bytes, bit: int) -> bytes:
+    """The data with one bit changed."""
+    changed = bytearray(data)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def flip_a_vector(data: bytes) -> bytes:
+    """Vectors are most of a part: its middle is one of theirs."""
+    return flip(data, len(data) * 4)
+
+
+CUT: dict[str, Damage] = {
+    "empty": lambda data: b"",
+    "half": lambda data: data[: len(data) // 2],
+    "longer": lambda data: data + b"x",
+    "another file": lambda data: b"PAR1" + bytes(len(data) - 8) + b"PAR1",
+}
+
+
+def change(path: Path, damage: Damage) -> None:
+    path.write_bytes(damage(path.read_bytes()))
+
+
+def lines_of(run: Run, **settings: Any) -> tuple[str, list[str]]:
+    """What a job says, at its end and before it."""
+    console = Console(record=True, quiet=False, width=500, file=io.StringIO())
+    said = str(run(console=console, **settings))
+    return said, console.export_text().splitlines()
+
+
+@pytest.mark.parametrize("how", CUT)
+def test_a_damaged_part_is_made_again(
+    how: str, run: Run, reference: Content, tmp_path: Path
+) -> None:
+    run()
+    out = tmp_path / "out"
+    before = {path: path.read_bytes() for path in out.rglob("*part-*") if path.is_file()}
+    change(out / PART, CUT[how])
+    said, lines = lines_of(run)
+    assert not said.startswith("complete already")
+    (line,) = (line for line in lines if "damaged" in line)
+    assert PART in line
+    assert {path: path.read_bytes() for path in before} == before
+    assert content(out) == reference
+    assert lines_of(run)[0].startswith("complete already")
+
+
+def test_a_damaged_part_of_an_older_version(
+    run: Run, reference: Content, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing was recorded: size, footer and rows are what they must be, and pages are read."""
+    run()
+    out = tmp_path / "out"
+    make_older(out)
+    for how in ("empty", "half", "another file"):
+        change(out / PART, CUT[how])
+        assert main(["verify", str(out)]) == 1
+        assert f"{PART} is damaged" in capsys.readouterr().out
+        assert not lines_of(run)[0].startswith("complete already")
+        assert content(out) == reference
+        shutil.rmtree(out / "checksums")
+    table = pq.read_table(out / PART)
+    pq.write_table(table.slice(1), out / PART)
+    assert not lines_of(run)[0].startswith("complete already")
+    assert content(out) == reference
+
+
+@pytest.mark.parametrize("sink", SINKS)
+def test_files_of_other_sinks(sink: str, run: Run, reference: Content, tmp_path: Path) -> None:
+    """Each file of a part, cut, and gone; a thumbnail's may be gone."""
+    settings = {"sink": sink, "keep": "thumbnails"}
+    run(**settings)
+    out = tmp_path / "out"
+    files = [path for path in out.rglob("part-00000.*") if path.is_file()]
+    before = {path: path.read_bytes() for path in files}
+    assert len(files) == {"parquet": 4, "npy": 6}.get(sink, 5)
+    for path in files:
+        change(path, CUT["half"])
+        assert [path.name in fault for fault in verify(out).faults] == [True]
+        run(**settings)
+        assert verify(out, n=4).faults == ()
+        assert {path: path.read_bytes() for path in files} == before
+        if path.parent.name != "_checksums":
+            path.unlink()
+            assert verify(out).faults
+            was_complete = lines_of(run, **settings)[0].startswith("complete already")
+            assert was_complete == (path.suffix == ".tar")
+            path.write_bytes(before[path])
+    assert content(out) == reference
+
+
+def test_verify_names_every_damaged_part(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(keep="thumbnails")
+    out = tmp_path / "out"
+    change(out / "part-00000.parquet", flip_a_vector)
+    change(out / "_thumbnails" / "part-00002.tar", flip_a_vector)
+    assert main(["verify", str(out)]) == 1
+    (line,) = capsys.readouterr().out.splitlines()
+    for name in ("part-00000.parquet", "_thumbnails/part-00002.tar"):
+        assert f"{out}/{name} is damaged: its sha256 is not the recorded one" in line
+    assert "remove part-00002.parquet, and run the job of" in line
+
+
+@pytest.mark.parametrize("how", [*CUT, "vector"])
+@pytest.mark.parametrize("sink", ["parquet", "npy"])
+def test_reuse_of_a_damaged_part_stops(
+    how: str, sink: str, run: Run, images: Path, tmp_path: Path
+) -> None:
+    run(sink=sink)
+    name = PART if sink == "parquet" else "part-00001.npy"
+    change(tmp_path / "out" / name, CUT.get(how, flip_a_vector))
+    options = {**QUICK, "sink": sink, "reuse": str(tmp_path / "out")}
+    with pytest.raises(
+        UserError, match=f"out/{name} is damaged: .*; remove .*{PART[:10]}"
+    ) as caught:
+        embed(images, tmp_path / "new", **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_reuse_of_damaged_thumbnails_stops(run: Run, images: Path, tmp_path: Path) -> None:
+    run(keep="thumbnails")
+    change(tmp_path / "out" / "_thumbnails" / "part-00001.tar", flip_a_vector)
+    options = {**QUICK, "keep": "thumbnails", "reuse": str(tmp_path / "out")}
+    with pytest.raises(UserError, match=r"part-00001\.tar is damaged: its sha256"):
+        embed(images, tmp_path / "new", **options)
+
+
+def test_a_page_of_an_earlier_part_in_a_resumed_job(run: Run, tmp_path: Path) -> None:
+    """A start looks at sizes only; what it copies out of a part it checks."""
+    run()
+    out = tmp_path / "out"
+    (out / "part-00002.parquet").unlink()  # has copies of images of part 0
+    change(out / "part-00000.parquet", flip_a_vector)
+    with pytest.raises(DamagedPartError, match=r"part-00000\.parquet is damaged"):
+        run()
+    (out / "part-00000.parquet").unlink()
+    run()
+    assert verify(out).faults == ()
+
+
+def test_the_error_can_be_pickled() -> None:
+    """It goes from an actor of a cluster to the driver."""
+    error = DamagedPartError("out", PART, PART, "it is empty")
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.row_file) == (str(error), PART)
+
+
+def test_pages_have_checksums(run: Run, tmp_path: Path) -> None:
+    """Any reader of Parquet that asks for them sees a changed page."""
+    run()
+    path = tmp_path / "out" / PART
+    change(path, flip_a_vector)
+    pq.read_table(path)
+    with pytest.raises(OSError, match="CRC checksum verification failed"):
+        pq.read_table(path, page_checksum_verification=True)
+
+
+DESCRIPTIONS = {
+    "nested": b"[" * 70_000,
+    "nested in it": b'{"format": 1, "identity": ' + b"[" * 70_000,
+    "binary": bytes(range(256)),
+    "empty": b"",
+    "a list": b"[]",
+    "a text": b'"x"',
+    "without identity": b'{"format": 1}',
+    "another format": b'{"format": 99}',
+    "identity is a list": b'{"format": 1, "identity": []}',
+}
+
+
+@pytest.mark.parametrize("how", DESCRIPTIONS)
+def test_a_damaged_description_is_one_line(
+    how: str, run: Run, images: Path, tmp_path: Path
+) -> None:
+    run()
+    (tmp_path / "out" / "_dataset.json").write_bytes(DESCRIPTIONS[how])
+    starts: list[Callable[[], object]] = [
+        run,
+        lambda: verify(tmp_path / "out"),
+        lambda: embed(images, tmp_path / "new", reuse=str(tmp_path / "out"), **QUICK),
+    ]
+    for start in starts:
+        with pytest.raises(
+            UserError, match=r"out/_dataset\.json (cannot be read|has format 99)"
+        ) as e:
+            start()
+        assert "\n" not in str(e.value)
+
+
+def test_a_description_of_which_a_field_is_damaged(run: Run, tmp_path: Path) -> None:
+    run()
+    path = tmp_path / "out" / "_dataset.json"
+    data = path.read_text("utf-8")
+    for name in ("identity", "sink", "n", "shard", "complete", "settings", "source", "dtype"):
+        assert f'"{name}":' in data
+        path.write_text(data.replace(f'"{name}":', '"other":'), "utf-8")
+        with pytest.raises(UserError, match=r"_dataset\.json cannot be read: ") as caught:
+            verify(tmp_path / "out")
+        assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def whole(run: Run, tmp_path: Path) -> Path:
+    run(keep="thumbnails")
+    return tmp_path / "out"
+
+
+def bits(out: Path, n: int) -> list[tuple[Path, int]]:
+    """Bits of files of parts, half of them of the row files."""
+    rng = random.Random(n)
+    rows = sorted(out.glob("part-*.parquet"))
+    others = sorted(path for path in out.glob("_*/part-*"))
+    paths = [rng.choice(rows if at % 2 else others) for at in range(n)]
+    sizes = [path.stat().st_size for path in paths]
+    # Of a row file every second bit is one of its last bytes: page headers and the footer.
+    tails = [min(size, 3000) if at % 4 == 1 else size for at, size in enumerate(sizes)]
+    return [
+        (path, 8 * size - 1 - rng.randrange(8 * tail))
+        for path, size, tail in zip(paths, sizes, tails, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("n", [40, pytest.param(400, marks=pytest.mark.slow)])
+def test_verify_finds_every_changed_bit(n: int, whole: Path) -> None:
+    for path, bit in bits(whole, n):
+        data = path.read_bytes()
+        path.write_bytes(flip(data, bit))
+        (fault,) = verify(whole).faults
+        assert path.stem in fault
+        path.write_bytes(data)
+    assert verify(whole, n=4).faults == ()
+
+
+@pytest.mark.parametrize("n", [12, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.timeout(600)
+def test_reuse_takes_no_changed_bit(
+    n: int, whole: Path, images: Path, reference: Content, tmp_path: Path
+) -> None:
+    """A job stops, or its dataset is that of an undamaged one."""
+    options = {**QUICK, "keep": "thumbnails", "reuse": str(whole)}
+    lines = []
+    for path, bit in bits(whole, n):
+        data = path.read_bytes()
+        path.write_bytes(flip(data, bit))
+        try:
+            embed(images, tmp_path / "new", **options)
+            assert content(tmp_path / "new") == reference, (path, bit)
+        except UserError as error:
+            lines.append((path.stem, str(error)))
+        shutil.rmtree(tmp_path / "new", ignore_errors=True)
+        path.write_bytes(data)
+    assert [name for name, line in lines if name not in line or "\n" in line] == []
+    assert len(lines) > n / 2
