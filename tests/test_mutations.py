@@ -157,6 +157,7 @@ def replaced(owner: Any, name: str, change: Callable[..., Any]) -> Mutation:
 def released_early(real: Any, loader: Any) -> Any:
     buffer, batch = real(loader)
     loader.release(buffer)
+    loader._dispatch()
     # What the workers overwrite now, they would overwrite at some time.
     deadline = time.monotonic() + 60
     while loader._results.qsize() < sum(loader._ring._pending.values()):

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +207,18 @@ class TestMachine:
         expected_ours = {WALL: 588, SHARE: 0.58, DECODE: 24.8 / 10.2}
         assert verdict.ours == pytest.approx(expected_ours.get(name, verdict.ours or 0))
 
+    @pytest.mark.parametrize(("cores", "expected"), [(15, NOT_APPLICABLE), (16, HELD), (64, HELD)])
+    def test_a_claim_with_a_cpu_in_it_needs_as_many_cores(
+        self, t4_copy: Copy, cores: int, expected: str
+    ) -> None:
+        path = t4_copy(SMALL) / Path(SMALL).with_suffix(".meta.json")
+        meta = json.loads(path.read_text(encoding="utf-8"))
+        meta["machine"]["cores"] = cores
+        path.write_text(json.dumps(meta), encoding="utf-8")
+        verdict = verdict_of(WALL, path.parent)
+        assert verdict.verdict == expected
+        assert (f"here: {cores} of them" in verdict.reason) == (expected == NOT_APPLICABLE)
+
 
 class TestTolerance:
     def test_difference_is_quantified(self, t4_copy: Copy) -> None:
@@ -304,6 +317,20 @@ class TestTolerance:
         verdict = verdict_of(DECODE, folder)
         assert (verdict.ours_min, verdict.ours_max) == pytest.approx((20 / 11, 26.4 / 9))
         assert verdict.verdict == CANNOT_TELL
+
+    @pytest.mark.parametrize("name", ["pil", "turbojpeg"])
+    def test_either_row_of_a_ratio_brings_its_caveat(self, t4_copy: Copy, name: str) -> None:
+        folder = t4_copy(decoders.CSV)
+        row = f"image_set=original decoder={name}"
+        assert verdict_of(DECODE, folder).verdict == HELD
+        edit(folder / decoders.CSV, row, origin="extrapolated", gate="not checked")
+        verdict = verdict_of(DECODE, folder)
+        assert verdict.verdict == HELD
+        assert verdict.reason.endswith("; extrapolated; pixels not compared")
+        edit(folder / decoders.CSV, row, repeats="1")
+        verdict = verdict_of(DECODE, folder)
+        assert verdict.verdict == CANNOT_TELL
+        assert "of one repeat" in verdict.reason
 
 
 class TestTable:

@@ -13,7 +13,8 @@ from PIL import Image, ImageOps
 
 from tests import making
 from wallclock.check import ImageInfo, Inspector
-from wallclock.orientation import orient, orientation_of, oriented_size
+from wallclock.orientation import orient, orientation_of, oriented_size, stored_placement
+from wallclock.preprocess import Placement
 from wallclock.recipe import Limits
 from wallclock.stages import decode
 
@@ -144,6 +145,26 @@ def test_orient_is_exif_transpose(value: int) -> None:
     np.testing.assert_array_equal(upright, expected)
     assert np.shares_memory(upright, pixels)
     assert oriented_size(5, 7, value) == upright.shape[:2]
+
+
+@given(
+    value=st.sampled_from(VALUES), height=st.integers(1, 9), width=st.integers(1, 9), data=st.data()
+)
+def test_a_crop_of_the_stored_image_is_that_of_the_upright_one(
+    value: int, height: int, width: int, data: st.DataObject
+) -> None:
+    stored = np.arange(height * width).reshape(height, width, 1)
+    upright = orient(stored, value)
+    rows, columns = upright.shape[:2]
+    top, left = data.draw(st.integers(0, rows - 1)), data.draw(st.integers(0, columns - 1))
+    window = data.draw(st.integers(1, rows - top)), data.draw(st.integers(1, columns - left))
+    placement = Placement((rows, columns), (top, left), window, (3, 5))
+    there = stored_placement(placement, value)
+    assert (there.resized, there.offset) == ((height, width), (3, 5))
+    (down, right), (n_rows, n_columns) = there.start, there.window
+    cropped = stored[down : down + n_rows, right : right + n_columns]
+    expected = upright[top : top + window[0], left : left + window[1]]
+    np.testing.assert_array_equal(orient(cropped, value), expected)
 
 
 def inspected(data: bytes, rotate: bool = True) -> ImageInfo:

@@ -92,3 +92,11 @@ def test_a_window_lies_inside(preprocess: Preprocess, height: int, width: int) -
         assert start[axis] + window[axis] <= resized[axis]
         assert offset[axis] + window[axis] <= preprocess.canvas[axis]
         assert 0 in (start[axis], offset[axis])
+
+
+@pytest.mark.parametrize("side", [1, 10])
+def test_no_side_vanishes(side: int) -> None:
+    """A thousandth of a pixel is a pixel."""
+    preprocess = Preprocess("longest", (side, side), (8, 8))
+    assert preprocess.resized(10_000, 1) == (side, 1)
+    assert preprocess.resized(1, 10_000) == (1, side)

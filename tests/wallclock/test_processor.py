@@ -157,6 +157,8 @@ def test_part_of_a_whole_processor(tmp_path: Path) -> None:
     FAMILIES["clip"](tmp_path)
     own = {"image_processor_type": "ViTImageProcessor", "size": {"height": 20, "width": 24}}
     (tmp_path / "processor_config.json").write_text(json.dumps({"image_processor": own}))
+    other = {**own, "size": {"height": 16, "width": 16}}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(other))
     assert read_processor(model_of(tmp_path)).preprocess.size == (20, 24)
     check_same(tmp_path)
 
@@ -217,10 +219,12 @@ VIT = {"image_processor_type": "ViTImageProcessor"}
         ({"image_processor_type": "DetrImageProcessor"}, "DetrImageProcessor"),
         ({"image_processor_type": "PerceiverImageProcessor"}, "PerceiverImageProcessor"),
         ({**VIT, "do_pad": True}, "do_pad"),
+        ({**VIT, "size_divisor": 32}, "size_divisor"),
         ({**CLIP, "size": {"shortest_edge": 30, "longest_edge": 60}}, "both the shortest"),
         ({**CLIP, "do_center_crop": False}, "does not crop"),
         ({**VIT, "do_resize": False}, "neither resizes nor crops"),
         ({**VIT, "resample": 5}, "resample=5"),
+        ({**VIT, "resample": None}, "resample=None"),  # transformers raises at the first image
         ({**VIT, "size": {"longest_edge": 64}}, "longest_edge"),
         ({**VIT, "image_std": [0.0, 1.0, 1.0]}, "image_std"),
         ({**VIT, "image_mean": [0.5]}, "three channels"),

@@ -26,6 +26,7 @@ TIMED = {
     "copies": (
         "harness.corpora.copies",
         "harness.measures",
+        "wallclock.jpeg",
         "wallclock.stages.decode",
         "wallclock.stages.resize",
         "wallclock.summary",

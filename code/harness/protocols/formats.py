@@ -38,6 +38,7 @@ TIMED = {
     "formats": (
         "harness.decoders",
         "harness.measures",
+        "wallclock.jpeg",
         "wallclock.stages.decode",
         "wallclock.summary",
     )

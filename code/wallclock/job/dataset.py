@@ -339,7 +339,7 @@ def open_existing(place: Store | str | Path) -> Dataset | None:
         if about["format"] != FORMAT:
             raise UserError(f"{where} has format {about['format']}; this version: {FORMAT}")
         identity = about["identity"]
-        if not all(type(identity.get(name, 0)) is int for name in ("n", "shard")):
+        if not all(type(identity[name]) is int for name in ("n", "shard")):
             raise ValueError("n and shard are no numbers")
         check_name(identity["sink"], sinks.SINKS, "sink")
         if absent := {"complete", "settings", "source"} - set(about):

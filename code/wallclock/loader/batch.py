@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wallclock.check import ImageInfo
-from wallclock.loader.items import label_of
+from wallclock.loader.given import label_of
 from wallclock.stages.augment import Augmentation
 
 #: One stretch of work: stage, start in ns, duration in ns.

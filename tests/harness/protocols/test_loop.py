@@ -126,6 +126,36 @@ def test_latency_includes_the_queue(live: bool) -> None:
     assert list(result.samples["latency"]) == [1050, 1043, 860, 853]
 
 
+def test_latency_includes_the_copy_to_the_host() -> None:
+    """Each of the device's stages takes time; the last one ends the latency, the sink does not."""
+    clock = FakeClock()
+
+    def taking(ns: int) -> Any:
+        def stage(value: Any) -> Any:
+            clock.now += ns
+            return value
+
+        return stage
+
+    step = HostInference(Embedder(taking(5), taking(20), taking(7)), Inline(clock, 1000), clock)
+    result = run_pass(FakeLoader(clock, 10), after(3), no_progress, inference=step, clock=clock)
+    assert list(result.samples["latency"]) == [10 + 5 + 20 + 7] * 6
+
+
+def test_the_wall_time_is_until_the_last_vector_is_written() -> None:
+    """Also where a queue has to empty, or a file to be closed, behind the last batch."""
+    clock = FakeClock()
+
+    class Late(Inline):
+        def finish(self) -> None:
+            clock.now += 500
+
+    same = inference(clock, 20, 5)
+    same.writer = Late(clock, 5)
+    result = run_pass(FakeLoader(clock, 10), after(3), no_progress, inference=same, clock=clock)
+    assert result.wall_ns == 3 * 35 + 500
+
+
 def test_clock_is_common_to_all_processes() -> None:
     assert time.get_clock_info("perf_counter").implementation == "clock_gettime(CLOCK_MONOTONIC)"
 

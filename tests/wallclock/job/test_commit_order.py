@@ -69,7 +69,7 @@ def events(out: Path, monkeypatch: pytest.MonkeyPatch) -> list[Event]:
 def part(n: int = 3, seed: int = 0) -> Part:
     """Vectors, failures and thumbnails."""
     names = [f"{at}.jpg" for at in range(n)]
-    rows = {
+    rows: dict[str, Any] = {
         "id": names,
         "sha256": ["0" * 64] * n,
         "width": [1] * n,

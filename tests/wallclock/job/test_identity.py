@@ -45,7 +45,6 @@ def test_a_field_at_its_default_refuses_no_older_dataset(
     [
         ("recipe", "engine", "recipe.engine was serial, is threads"),
         ("model", "weights", "model.weights was random, is none"),
-        ("", "shard", "shard was 10000, is 16"),
     ],
 )
 def test_a_field_at_another_value_refuses_it(

@@ -32,7 +32,7 @@ def turned(vectors: npt.NDArray[np.float32], cosine: float) -> npt.NDArray[np.fl
     beside -= (beside * units).sum(axis=1, keepdims=True) * units
     beside /= np.linalg.norm(beside, axis=1, keepdims=True)
     mixed = cosine * units + np.sqrt(1 - cosine**2) * beside
-    return (mixed * lengths).astype(np.float32)
+    return np.asarray(mixed * lengths, np.float32)
 
 
 @pytest.mark.parametrize(

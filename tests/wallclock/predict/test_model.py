@@ -3,13 +3,16 @@
 from dataclasses import replace
 from math import inf
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wallclock.predict import model
 from wallclock.predict.costs import BatchTransfer, JobSetup, Machine, StageCosts, StepTime
-from wallclock.predict.model import Pipeline
+from wallclock.predict.model import UNCERTAINTY, Pipeline
+from wallclock.predict.queueing import simulate
 
 #: 2 ms of loading an image; a step of 8 ms and 1 ms an image.
 COSTS = StageCosts(read_s=1e-4, decode_s=1e-3, resize_s=5e-4, normalize_s=3e-4, assemble_s=1e-4)
@@ -120,6 +123,25 @@ def test_zero_costs_are_not_predicted() -> None:
     with pytest.raises(ValueError, match="nothing sets the pace"):
         Pipeline(StageCosts(), StepTime(), BIG, JobSetup(1, 8)).predict()
     assert Pipeline(StageCosts(), STEP, BIG, JobSetup(1, 8)).predict().accelerator_bound == inf
+
+
+@pytest.mark.parametrize("setup", [JobSetup(0, 8), JobSetup(1, 64), JobSetup(8, 8)])
+def test_the_interval_is_of_the_costs(setup: JobSetup) -> None:
+    """Its ends are the rates with every cost higher, or lower, by the uncertainty."""
+    costs = StageCosts(decode_s=1e-3, resize_s=5e-4)
+    expected = Pipeline(costs, STEP, BIG, setup).predict()
+    for rate, factor in ((expected.low, 1 + UNCERTAINTY), (expected.high, 1 - UNCERTAINTY)):
+        changed = StageCosts(decode_s=1e-3 * factor, resize_s=5e-4 * factor)
+        step = StepTime(8e-3 * factor, 1e-3 * factor)
+        assert Pipeline(changed, step, BIG, setup).rate() == pytest.approx(rate)
+
+
+def test_a_batch_varies_less_than_an_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sum of B independent images has sqrt(B) times the deviation of one: 1/sqrt(B) of it."""
+    seen = Mock(side_effect=simulate)
+    monkeypatch.setattr(model, "simulate", seen)
+    Pipeline(replace(COSTS, variation=0.3), STEP, BIG, JobSetup(2, 64)).rate()
+    assert seen.call_args.args[4] == pytest.approx(0.3 / 8)
 
 
 @settings(deadline=None, max_examples=60)
