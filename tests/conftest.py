@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,6 +125,16 @@ def torture(shared_images: Path) -> list[tuple[Path, str]]:
 def photos(shared_images: Path) -> list[Path]:
     """Every ninth of the valid photos."""
     return sorted((shared_images / "photos").glob("*.jpg"))[::9]
+
+
+@pytest.fixture(autouse=True)
+def _signal_handlers() -> Iterator[None]:
+    """A command that runs in this process takes SIGINT and SIGTERM: give them back."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in handlers.items():
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)
