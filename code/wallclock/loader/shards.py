@@ -134,8 +134,14 @@ def _open(name: str) -> Any:
     if name.startswith(("http://", "https://")):
         return urlopen(name, timeout=_TIMEOUT_S)
     if "://" in name:
-        fsspec = import_extra("fsspec", name, "fsspec")
-        return fsspec.open(name, "rb").open()
+        try:
+            import fsspec  # type: ignore[import-untyped, unused-ignore]
+        except ImportError as error:
+            raise UserError(f"{name} needs fsspec: pip install fsspec") from error
+        try:
+            return fsspec.open(name, "rb").open()
+        except (ImportError, ValueError) as error:  # a protocol without its library, or unknown
+            raise UserError(f"{name}: {first_line(error)}") from error
     return open(name, "rb")
 
 
