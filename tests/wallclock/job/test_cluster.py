@@ -71,16 +71,17 @@ def embed_shard(job: Job, shard: int) -> Tally:
         return run.run(loader, open_network(job), lambda *_: None)
 
 
+IDENTITY: dict[str, Any] = {"sink": "parquet", "n": 1, "shard": 1}
 ABOUT: dict[str, Any] = {"complete": False, "settings": {}, "source": "images"}
 
 
 def test_a_node_has_the_same_folder_and_weights(job: Job) -> None:
     with pytest.raises(UserError, match="is not OUT: put it on a shared folder"):
         cluster._opened(job)
-    job.dataset.describe({**ABOUT, "identity": {"sink": "parquet", "weights": "another"}})
+    job.dataset.describe({**ABOUT, "identity": {**IDENTITY, "weights": "another"}})
     with pytest.raises(UserError, match=r"the weights of null on .* are others"):
         cluster._opened(job)
-    job.dataset.describe({**ABOUT, "identity": {"sink": "parquet", "weights": "none"}})
+    job.dataset.describe({**ABOUT, "identity": {**IDENTITY, "weights": "none"}})
     assert cluster._opened(job).weights_digest == "none"
 
 
@@ -105,7 +106,7 @@ class Lossy(cluster.Cluster):
 
 
 def test_what_is_lost_is_made_in_another_pass(job: Job, reference: Content) -> None:
-    job.dataset.describe({**ABOUT, "identity": {"sink": "parquet"}})
+    job.dataset.describe({**ABOUT, "identity": {**IDENTITY}})
     lossy = Lossy(job, 1)
     tally, _ = lossy.run(job, job.plan())
     assert lossy.passes == [[0, 1, 2], [1, 2], [2]]
@@ -141,7 +142,7 @@ def test_too_many_failures_over_all_shards(job: Job) -> None:
 
 
 def test_shards_in_any_order_make_the_same_rows(job: Job, reference: Content) -> None:
-    job.dataset.describe({**ABOUT, "identity": {"sink": "parquet"}})
+    job.dataset.describe({**ABOUT, "identity": {**IDENTITY}})
     copied = [embed_shard(job, shard).copied for shard in (2, 0, 1)]
     assert content(job.dataset.out) == reference
     assert 0 < sum(copied) < TWINS  # of two images in one shard, and not across shards

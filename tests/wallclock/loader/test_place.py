@@ -122,7 +122,8 @@ def test_pngs_are_exact_in_pillow(
 ) -> None:
     """With Pillow's resize nothing is left but rounding: no scale, no other library.
 
-    Of an image that lies on its side, rows are resized before columns.
+    Of an image that lies on its side, rows are resized before columns; and of an enlarged one,
+    Pillow's pixels in a box differ by up to two levels from those of the whole.
     """
     size = (224, 224) if resize == "none" else (edge, edge)
     preprocess = Preprocess(resize, size, crop, "bilinear", rotate=True)
@@ -133,7 +134,7 @@ def test_pngs_are_exact_in_pillow(
     data = making.encode(making.picture(width, height, seed=width), "PNG", exif=exif)
     recipe = FAST.__class__("pil", decoder="pil", resizer="pil", engine="threads", dct_scale="full")
     (array,), _ = load([data], str(preprocess), workers=Workers(1, recipe=recipe))
-    assert np.abs(array.astype(int) - by_pillow(data, preprocess)).max() <= 1
+    assert np.abs(array.astype(int) - by_pillow(data, preprocess)).max() <= 2
 
 
 @settings(max_examples=60, deadline=None)
