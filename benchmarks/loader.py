@@ -26,8 +26,8 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 import wallclock
-from benchmarks.fast import SEED, save
-from harness.corpora import render
+from benchmarks.fast import save
+from benchmarks.preprocess import image_sets
 from wallclock import Output, open_images
 from wallclock.clock import gc_disabled
 from wallclock.fetch.sources import Source
@@ -148,20 +148,10 @@ def main() -> None:
     rows: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as work:
         for name, paths in image_sets(choices, Path(work)):
-            rates = measure(paths, choices.rounds, choices.seconds)
+            files = [str(path) for path in paths]
+            rates = measure(files, choices.rounds, choices.seconds)
             rows += [make_row(name, loader, len(paths), rates) for loader in LOADERS]
     save("loader", rows, TIMED)
-
-
-def image_sets(choices: argparse.Namespace, work: Path) -> Iterator[tuple[str, Paths]]:
-    """Names, and paths."""
-    for kind in ("original", "small_256"):
-        paths = [work / f"{kind}-{index:04}.jpg" for index in range(choices.n)]
-        for index, path in enumerate(paths):
-            path.write_bytes(render.render(SEED, kind, index, 1.0))
-        yield f"synthetic {kind}", [str(path) for path in paths]
-    if choices.folder:
-        yield "folder", [str(path) for path in sorted(choices.folder.glob("*.jp*g"))]
 
 
 def measure(paths: Paths, rounds: int, seconds: float) -> dict[str, list[float]]:

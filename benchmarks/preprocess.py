@@ -49,13 +49,14 @@ def main() -> None:
     choices = parser.parse_args()
     rows: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory() as work:
-        for name, paths in _sets(choices, Path(work)):
+        for name, paths in image_sets(choices, Path(work)):
             rates = _rates(paths, choices.rounds, choices.seconds)
             rows += [_row(name, geometry, paths, rates) for geometry in GEOMETRIES]
     save("preprocess", rows, TIMED)
 
 
-def _sets(choices: argparse.Namespace, work: Path) -> Iterator[tuple[str, list[Path]]]:
+def image_sets(choices: argparse.Namespace, work: Path) -> Iterator[tuple[str, list[Path]]]:
+    """Names, and the paths of their images."""
     for kind in ("original", "small_256"):
         paths = []
         for index in range(choices.n):

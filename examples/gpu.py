@@ -20,7 +20,7 @@ def main(folder: str, device: str = "cuda") -> None:
     output = "torch,pin" if on_gpu else "torch"
     with wallclock.open_images(folder, 224, 64, output=output) as batches:
         for batch in batches:
-            # Not `non_blocking`: the memory goes back to the threads once nobody holds the batch.
+            # Not `non_blocking`: the memory goes back to the threads once the batch is dropped.
             pixels = normalize(batch.images.to(device), mean, std)
             print(len(batch.ids), tuple(network(pixels).mean((2, 3)).shape))
 

@@ -106,7 +106,7 @@ def open_images(
     recipe, side = _recipe(
         crew, kind, whole_number("batch", batch, 1), bool(augment), preprocess, size
     )
-    ranks = _ranks(shard)
+    rank, world_size = _ranks(shard)
     if kind.pin:
         machine.require_cuda("output=pin")
     options = LoaderOptions(
@@ -123,13 +123,13 @@ def open_images(
     if listed is not None:
         if kind.pin or listed.has_files():
             _check_processes(crew, "output=pin" if kind.pin else "an open file, with one position,")
-        order = Order(len(listed), batch, bool(shuffle), seed, *ranks, drop_last)
+        order = Order(len(listed), batch, bool(shuffle), seed, rank, world_size, drop_last)
         return Images(ListedPlan(listed, order, epochs, options, crew.processes), kind)
     _check_processes(crew, "a stream")
     n_held = _SHUFFLE_BUFFER if shuffle is True else whole_number("shuffle", int(shuffle), 0)
     is_sharded = _shard_names(items) is not None
-    stream_order = StreamOrder(batch, n_held, seed, *ranks, drop_last, divided=is_sharded)
-    open_epoch = _epochs_of(items, epochs, bool(shuffle), seed, ranks)
+    stream_order = StreamOrder(batch, n_held, seed, rank, world_size, drop_last, divided=is_sharded)
+    open_epoch = _epochs_of(items, epochs, bool(shuffle), seed, (rank, world_size))
     return Images(StreamedPlan(open_epoch, stream_order, epochs, options), kind)
 
 

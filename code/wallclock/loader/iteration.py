@@ -28,7 +28,7 @@ class Plan(Protocol):
     epoch: int
 
     def length(self) -> int | None:
-        """Batches of one iteration: of all its epochs; None: nobody knows."""
+        """Batches of one iteration: of all its epochs; None: unknown."""
 
     def open(self) -> ThreadLoader | ForkedLoader:
         """Start a loader behind the last batch that was taken."""
@@ -138,7 +138,7 @@ class StreamedPlan(Plan):
         return f"a stream, batches of {self._order.batch_size}"
 
     def length(self) -> int | None:
-        """Nobody knows."""
+        """Unknown."""
         return None
 
     def open(self) -> ThreadLoader | ForkedLoader:

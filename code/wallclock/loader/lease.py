@@ -15,7 +15,7 @@ from wallclock.errors import UserError
 
 
 class Lease:
-    """The owner of an array's memory; says when nobody uses it any more."""
+    """The owner of an array's memory; reports when it is no longer referenced."""
 
     __slots__ = ("__array_interface__", "_buffer", "_number", "_returned")
 

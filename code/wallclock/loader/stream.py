@@ -194,7 +194,7 @@ class StreamedBatches(BatchSource):
                     self._batches.put((StreamPlace(epoch, number), batch))
                 else:
                     self._permits.release(len(batch))
-            if self._admitted > n_batched:  # what is in no batch, nobody takes
+            if self._admitted > n_batched:  # items in no batch are never taken
                 self._permits.release(self._admitted - n_batched)
 
     def _admit(self, items: Iterable[Any]) -> Iterator[Any]:

@@ -33,7 +33,7 @@ class Sequence:
         return Image.fromarray(making.picture(48, 40, index)), index
 
 
-def one(item: Any, size: Any = 16, **options: Any) -> wallclock.Batch:
+def load_one(item: Any, size: Any = 16, **options: Any) -> wallclock.Batch:
     with open_images([item], size, **options) as batches:
         (batch,) = batches
     assert not batch.failures, batch.failures
@@ -79,9 +79,9 @@ def test_labels_of_processes_and_of_a_folder(tmp_path: Path) -> None:
 def test_pillow_images_and_arrays(mode: str) -> None:
     picture = Image.fromarray(making.picture(60, 50)).convert(mode)
     expected = np.asarray(picture.convert("RGB").resize((16, 16), Image.Resampling.BILINEAR))
-    images = [one(picture).images[0]]
+    images = [load_one(picture).images[0]]
     if mode in ("RGB", "L", "RGBA"):
-        images.append(one(np.asarray(picture)).images[0])
+        images.append(load_one(np.asarray(picture)).images[0])
     for image in images:
         assert np.abs(image.astype(int) - expected).max() <= 2
 
@@ -90,8 +90,8 @@ def test_a_pillow_image_keeps_its_orientation() -> None:
     data = making.oriented(6, width=60, height=30, seed=1, quality=95)
     stored = Image.open(io.BytesIO(data))
     geometry = "shortest:16,crop:16,bicubic,rotate"
-    of_file = one(data, None, preprocess=geometry).images.astype(int)
-    of_image = one(stored, None, preprocess=geometry).images.astype(int)
+    of_file = load_one(data, None, preprocess=geometry).images.astype(int)
+    of_image = load_one(stored, None, preprocess=geometry).images.astype(int)
     assert np.abs(of_file - of_image).max() <= 3
 
 
@@ -113,7 +113,7 @@ def test_a_dataset_of_hugging_face() -> None:
             first, *others = batches
         labels = [label for batch in (first, *others) for label in batch.labels]
         assert labels == list(range(9))
-        np.testing.assert_array_equal(first.images[3], one(FILES[3]).images[0])
+        np.testing.assert_array_equal(first.images[3], load_one(FILES[3]).images[0])
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_a_dataset_of_hugging_face() -> None:
 )
 def test_a_wrong_item_is_one_line(item: Any, words: str) -> None:
     with pytest.raises(UserError, match=words) as caught:
-        one(item)
+        load_one(item)
     assert "\n" not in str(caught.value)
 
 
@@ -140,7 +140,7 @@ def test_normalized_images(text: str, processes: int) -> None:
     mean, std = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
     parsed = Output.parse(text)
     output = Output(parsed.dtype, parsed.framework, mean, std)
-    plain = one(DATA).images[0]
+    plain = load_one(DATA).images[0]
     expected = normalize.make(mean, std)(plain)
     with open_images(FILES[:1] * 3, 16, 2, output=output, workers=Workers(2, processes)) as batches:
         image = next(batches).images[0]
@@ -154,9 +154,9 @@ def test_normalized_images(text: str, processes: int) -> None:
 
 
 def test_sizes_that_are_no_square() -> None:
-    assert one(DATA, (20, 30)).images.shape == (1, 20, 30, 3)
+    assert load_one(DATA, (20, 30)).images.shape == (1, 20, 30, 3)
     picture = Image.open(io.BytesIO(DATA)).resize((30, 20), Image.Resampling.BILINEAR)
-    assert np.abs(one(DATA, (20, 30)).images[0].astype(int) - np.asarray(picture)).max() <= 3
+    assert np.abs(load_one(DATA, (20, 30)).images[0].astype(int) - np.asarray(picture)).max() <= 3
 
 
 # --- ownership ----------------------------------------------------------------------------------
@@ -234,10 +234,10 @@ def test_its_repr_says_what_comes() -> None:
 
 def test_limits_of_the_augmentation() -> None:
     still = Augment(scale=(1.0, 1.0), ratio=(1.2, 1.2), flip=0.0, jitter=0.0)
-    whole = one(DATA, (16, 16), augment=still).images
-    assert np.abs(whole.astype(int) - one(DATA).images).max() <= 3
+    whole = load_one(DATA, (16, 16), augment=still).images
+    assert np.abs(whole.astype(int) - load_one(DATA).images).max() <= 3
     always = Augment(scale=(1.0, 1.0), ratio=(1.2, 1.2), flip=1.0, jitter=0.0)
-    flipped = one(DATA, augment=always).images
+    flipped = load_one(DATA, augment=always).images
     np.testing.assert_array_equal(flipped, whole[:, :, ::-1])
     for wrong in ({"scale": (0.0, 1.0)}, {"scale": (0.5, 2.0)}, {"ratio": (2, 1)}, {"flip": 2}):
         with pytest.raises(UserError, match="augment"):
