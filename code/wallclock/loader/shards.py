@@ -96,8 +96,13 @@ def read_tar(name: str) -> Iterator[dict[str, Any]]:
     try:
         with closing(_open(name)) as opened:
             file: Any = _Tail(opened)
+            is_empty = True
             with tarfile.open(fileobj=file, mode="r|*") as tar:
-                yield from _samples(_members(tar))
+                for sample in _samples(_members(tar)):
+                    is_empty = False
+                    yield sample
+            if is_empty:
+                raise UserError(f"{name}: no member has an image's extension")
             # tarfile takes a tar that was cut between two members for a whole one.
             if name.lower().endswith(".tar") and not file.ends_as_a_tar():
                 raise tarfile.ReadError("its end is missing")
