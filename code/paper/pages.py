@@ -25,11 +25,13 @@ def render_page(template: str, **context: Any) -> str:
     jinja.globals |= {"EMPTY": formats.EMPTY}
     for name in ("digits", "percent", "factor", "signed_percent"):
         jinja.filters[name] = getattr(formats, name)
-    assets = {
-        suffix: Markup((_TEMPLATES / f"report.{suffix}").read_text(encoding="utf-8"))
-        for suffix in ("css", "js")
-    }
+    assets = {suffix: read_asset(f"report.{suffix}") for suffix in ("css", "js")}
     return jinja.get_template(template).render(**assets, **context)
+
+
+def read_asset(name: str) -> Markup:
+    """A style sheet or a script beside the templates, as a page has it: not escaped."""
+    return Markup((_TEMPLATES / name).read_text(encoding="utf-8"))
 
 
 def segment(stage: str, share: float, href: str = "") -> dict[str, Any]:

@@ -12,7 +12,7 @@ import experiments
 from experiments import layers
 from harness import records
 from harness.records import Record
-from paper import claims, diagnosis, figures, perfetto, report, tables
+from paper import claims, diagnosis, figures, limits_page, perfetto, report, tables
 from paper.claims import Verdict
 from paper.csvfile import write_table
 from paper.rendering import Rendering
@@ -90,6 +90,7 @@ def _outputs() -> Iterator[tuple[str, tuple[str, ...], _Render]]:
         yield stem, (csv,), partial(perfetto.render, stem)
     yield perfetto.FORWARD_STEM, tuple(layers.TABLES), perfetto.render_forward
     yield diagnosis.STEM, diagnosis.CSVS, diagnosis.render
+    yield limits_page.STEM, limits_page.CSVS, limits_page.render
 
 
 def _contents(out: Path) -> dict[str, bytes]:

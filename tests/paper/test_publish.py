@@ -26,7 +26,8 @@ def test_every_output_has_files_or_a_reason(tmp_path: Path) -> None:
     published = publish(tmp_path, tmp_path / "figures")
     assert [path.name for path in published.tables] == [CSV]
     outputs = {output.stem: output for output in published.renderings}
-    assert list(outputs) == [*FIGURES, *TABLES, *TRACES, "trace-forward", "diagnosis", "report"]
+    pages = ["diagnosis", "what-limits-my-job", "report"]
+    assert list(outputs) == [*FIGURES, *TABLES, *TRACES, "trace-forward", *pages]
     written = {stem for stem, output in outputs.items() if output.paths}
     assert written == {"table-2-end-to-end", "table-4-reproducibility", "report"}
     assert all(output.paths or output.skipped for output in outputs.values())
