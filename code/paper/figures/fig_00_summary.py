@@ -1,0 +1,105 @@
+"""Figure 0: images per second of every loader, a dot per loader, for photos and for thumbnails."""
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments import frontier
+from experiments._sentences import passed
+from paper.csvfile import Row, join_distinct, number, ok_rows
+from paper.figures import style
+from paper.format import count_noun, digits, factor
+from paper.labels import SETS, SYSTEMS
+from paper.rendering import NothingToDrawError, Tables, output
+
+#: The fill of our own dot, as in figure 11.
+_OURS = "#D55E00"
+_OTHERS = "#3A4048"
+#: Inches of a loader's line, and of everything around the lines.
+_LINE_IN, _AROUND_IN = 0.235, 1.25
+
+
+@output("fig-00-summary", "Images per second of every loader", frontier.CSV)
+def draw(tables: Tables) -> Figure:
+    """A panel per image set; a dot is a loader's median, its line the slowest to fastest repeat."""
+    measured = [row for row in ok_rows(tables[frontier.CSV]) if number(row["img_per_s"])]
+    panels = _panels(measured)
+    shown = [row for rows in panels for row in rows]
+    names = _by_rate(panels[0], shown)
+    figure = style.new_figure(_AROUND_IN + _LINE_IN * len(names))
+    grid = figure.subplots(1, len(panels), squeeze=False, sharey=True).ravel()
+    for axes, rows in zip(grid, panels, strict=True):
+        _draw_panel(axes, rows, names)
+    # Names stand at the first panel only; ours is the first of them.
+    grid[0].get_yticklabels()[0].set(fontweight="bold", color=_OURS)
+    figure.suptitle(_finding(panels), x=0.01, ha="left", fontsize=9.5, fontweight="bold")
+    described = [dict(row) | {"n_images": "", "weights": ""} for row in shown]
+    style.place_caption(
+        figure,
+        described,
+        f"{join_distinct(shown, 'cores')} cores each, pages cached",
+        style.spread_remark(shown, "lines"),
+        "hollow: the pixels fail the check against Pillow",
+    )
+    return figure
+
+
+def _panels(measured: Sequence[Row]) -> list[list[Row]]:
+    """Photos of a folder, or else generated originals; then thumbnails. Each with our own row."""
+    everything = [row for row in measured if row["subset"] == "all"]
+    photos = [row for row in everything if row["corpus"] == "folder"]
+    generated = [row for row in everything if row["corpus"] != "folder"]
+    large = photos or [row for row in generated if row["image_set"] == "original"]
+    small = [row for row in generated if row["image_set"] == "small_256"]
+    panels = [rows for rows in (large, small) if any(row["system"] == "ours" for row in rows)]
+    if not panels:
+        raise NothingToDrawError(f"no rate of our loader in {frontier.CSV}")
+    return panels
+
+
+def _by_rate(first: Sequence[Row], rows: Sequence[Row]) -> list[str]:
+    """All loaders, ours first, then the fastest of the first panel first."""
+    rates = {row["system"]: float(row["img_per_s"]) for row in first}
+    systems = dict.fromkeys(row["system"] for row in rows)
+    return sorted(systems, key=lambda name: (name != "ours", -rates.get(name, 0.0)))
+
+
+def _draw_panel(axes: Axes, rows: Sequence[Row], names: Sequence[str]) -> None:
+    """Draw the dots of one image set, each loader on its line."""
+    axes.set_title(_title(rows[0]))
+    axes.grid(axis="y", color="#E4E4E4", linewidth=0.5)
+    axes.set_xlabel("images per second")
+    passing = {row["system"] for row in passed(rows)}
+    for row in rows:
+        name, rate = row["system"], float(row["img_per_s"])
+        y = names.index(name)
+        colour = _OURS if name == "ours" else _OTHERS
+        low, high = number(row["img_per_s_min"]) or rate, number(row["img_per_s_max"]) or rate
+        axes.plot([low, high], [y, y], color=colour, linewidth=1.2, alpha=0.6, zorder=2)
+        fill = colour if name in passing else "white"
+        axes.plot([rate], [y], marker="o", ms=6, color=fill, mec=colour, mew=1.2, zorder=3)
+        text = style.write_beside_bar(axes, max(rate, high), y, digits(rate))
+        text.set(fontsize=7.5, color=colour, fontweight="bold" if name == "ours" else "normal")
+    labels = ["wallclock" if name == "ours" else SYSTEMS[name] for name in names]
+    # Last: it ends the autoscaling of the rates' axis at zero.
+    style.prepare_bar_axes(axes, labels, 0.18)
+
+
+def _title(row: Row) -> str:
+    if row["corpus"] != "folder":
+        return SETS[row["image_set"]].capitalize()
+    return count_noun(int(float(row["n_unique"])), "photo") if row["n_unique"] else "Photos"
+
+
+def _finding(panels: Sequence[Sequence[Row]]) -> str:
+    """Ours over the next fastest loader that passes the pixel check, panel by panel."""
+    ratios = []
+    for rows in panels:
+        ours = next(row for row in rows if row["system"] == "ours")
+        if ours["speedup_vs_next"]:
+            images = "thumbnails" if ours["image_set"] == "small_256" else "photos"
+            ratios.append(f"{factor(ours['speedup_vs_next'])} on {images}")
+    if not ratios:
+        return "Images per second of every loader"
+    return f"{' and '.join(ratios)} over the next fastest loader"

@@ -1,0 +1,70 @@
+"""Figure 0: a dot per loader at its rate, hollow where the pixels fail the check."""
+
+from typing import Any
+
+import pytest
+from matplotlib.axes import Axes
+
+from experiments import frontier
+from harness import provenance
+from paper.csvfile import read_table
+from paper.rendering import NothingToDrawError
+from tests.paper.tables import Copy, drawn, edit, save
+
+SUMMARY = "fig-00-summary"
+REFERENCE = provenance.ROOT / "data" / "reference" / "amd-epyc-2-cores"
+
+
+def dots(axes: Axes) -> dict[float, str]:
+    """Rate of each dot and its fill."""
+    lines: list[Any] = [line for line in axes.lines if line.get_marker() == "o"]
+    return {float(line.get_xdata()[0]): str(line.get_markerfacecolor()) for line in lines}
+
+
+def test_every_loader_has_a_dot_on_photos_and_on_thumbnails() -> None:
+    photos, thumbnails = drawn(SUMMARY, REFERENCE).axes
+    rows = [
+        row
+        for row in read_table(REFERENCE / frontier.CSV)
+        if row["subset"] == "all" and row["status"] == "ok"
+    ]
+    on_photos = [row for row in rows if row["corpus"] == "folder"]
+    on_thumbnails = [row for row in rows if row["image_set"] == "small_256"]
+    for axes, expected in ((photos, on_photos), (thumbnails, on_thumbnails)):
+        fills = dots(axes)
+        assert sorted(fills) == sorted(float(row["img_per_s"]) for row in expected)
+        for row in expected:
+            is_hollow = fills[float(row["img_per_s"])] == "white"
+            assert is_hollow == (row["gate"] == "failed"), row["system"]
+
+
+def test_ours_is_first_then_by_rate() -> None:
+    photos = drawn(SUMMARY, REFERENCE).axes[0]
+    names = [label.get_text() for label in photos.get_yticklabels()]
+    assert names[0] == "wallclock"
+    lines: list[Any] = [line for line in photos.lines if line.get_marker() == "o"]
+    rates = {line.get_ydata()[0]: line.get_xdata()[0] for line in lines}
+    others = [rates[y] for y in sorted(rates) if y > 0]
+    assert others == sorted(others, reverse=True)
+
+
+def test_the_title_is_the_tables_ratio() -> None:
+    figure = drawn(SUMMARY, REFERENCE)
+    ratios = "1.33× on photos and 2.00× on thumbnails"
+    assert figure.get_suptitle() == f"{ratios} over the next fastest loader"
+
+
+def test_originals_stand_in_for_a_folder_that_was_not_measured(copy: Copy) -> None:
+    folder = copy(frontier.CSV)
+    rows = [row for row in read_table(folder / frontier.CSV) if row["corpus"] != "folder"]
+    save(folder / frontier.CSV, rows)
+    titles = [axes.get_title(loc="left") for axes in drawn(SUMMARY, folder).axes]
+    assert titles == ["Originals at full resolution", "Images of 256 px"]
+
+
+def test_without_our_loader_there_is_nothing_to_show(copy: Copy) -> None:
+    folder = copy(frontier.CSV)
+    for image_set in ("small_256", "original"):
+        edit(folder / frontier.CSV, f"system=ours image_set={image_set}", img_per_s="")
+    with pytest.raises(NothingToDrawError, match="no rate of our loader"):
+        drawn(SUMMARY, folder)
