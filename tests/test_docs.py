@@ -26,13 +26,19 @@ DOCUMENTS = (
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "docs/decisions.md",
+    "docs/diagnose.md",
     "docs/embed.md",
+    "docs/loader.md",
+    "docs/models.md",
+    "docs/profiler.md",
+    "docs/results.md",
+    "docs/search.md",
     "docs/service.md",
     "docs/cluster.md",
     "data/reference/amd-epyc-2-cores/README.md",
 )
 #: `<!--=expression-->1,234.5`, and `<!--=expression-->3.0 %` for a fraction of 0.03.
-MARKED = re.compile(r"<!--=(.+?)-->([+-]?[\d,]+(?:\.\d+)?)(\s%)?")
+MARKED = re.compile(r"<!--=(.+?)-->([+-]?\d(?:[\d,]*\d)?(?:\.\d+)?)(\s%)?")
 TERM = re.compile(r"(?:(max|median|count) )?(\w+)\[(.*?)\]\.(\w+)")
 
 
@@ -106,7 +112,8 @@ def test_links_resolve(name: str) -> None:
 
 @pytest.mark.slow
 def test_python_examples_run(tmp_path: Path) -> None:
-    examples = re.findall(r"```python\n(.*?)```", text_of("README.md"), flags=re.DOTALL)
+    texts = text_of("README.md") + text_of("docs/profiler.md")
+    examples = re.findall(r"```python\n(.*?)```", texts, flags=re.DOTALL)
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "a.jpg").write_bytes(making.jpeg(640, 480))
     printed = []
