@@ -11,6 +11,8 @@ try:
     from harness.spec import Settings
     from paper import settings
     from paper.session import run_session
+    from paper.usage import usage
+    from wallclock import __version__
     from wallclock.errors import UserError
 except ModuleNotFoundError as error:
     fix = f"type `make setup`, then `.venv/bin/python {shlex.join(sys.argv)}`"
@@ -37,6 +39,12 @@ def run(resolved: Settings) -> None:
 
 def main() -> None:
     """Compose the settings here, or leave that to Hydra where one of its flags is given."""
+    if {"--help", "-h"} & set(sys.argv[1:]):
+        print(usage(settings.CONF))
+        return
+    if "--version" in sys.argv[1:]:
+        print(f"wallclock {__version__}")
+        return
     try:
         overrides = settings.translate(sys.argv[1:])
         if overrides[0].startswith("-"):

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from experiments import ORDER
 from harness import decoders, provenance
+from harness.corpora.folder import require_path
 from harness.spec import CORPUS_SETTINGS, IMAGE_SETS, CorpusSpec, Repeats, Settings
 from wallclock import checkpoint, machine
 from wallclock import recipe as recipes
@@ -192,6 +193,8 @@ def _corpus(choices: Any) -> CorpusSpec:
     valid = ("kind", *CORPUS_SETTINGS[corpus.kind])
     for name in choices:
         check_name(name, valid, f"setting of corpus={corpus.kind}")
+    if corpus.kind == "folder":
+        require_path(corpus)
     for name in corpus.prefixes:
         check_name(name, IMAGE_SETS, "corpus.prefixes")
     if corpus.endpoint and not re.fullmatch(r"https?://[^/\s]+(/\S*)?", corpus.endpoint):

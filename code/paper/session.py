@@ -77,18 +77,18 @@ def closing_sentence(folder: Path, ran: Collection[str]) -> str:
 def _inputs(settings: Settings) -> str:
     """What a run is of, and the setting that changes each."""
     corpora = {
-        "synthetic": "generated images (`make data`: the paper's; corpus=folder corpus.path=DIR)",
-        "abo": "the paper's images, Amazon Berkeley Objects (corpus=synthetic: generated ones)",
-        "folder": f"the images under {settings.corpus.path} (corpus.path)",
+        "synthetic": "generated images (`make data` for the paper's; yours: corpus=folder)",
+        "abo": "the paper's images, Amazon Berkeley Objects (generated ones: corpus=synthetic)",
+        "folder": f"the images under {settings.corpus.path}",
     }
     weights = {
-        "random": "random weights (model.weights=pretrained)",
-        "pretrained": "pretrained weights (model.weights=random)",
-        "none": "a mock model (model=dinov2-small)",
+        "random": "random weights (pretrained ones: model.weights=pretrained)",
+        "pretrained": "pretrained weights (random ones: model.weights=random)",
+        "none": "a mock model (a real one: model=dinov2-small)",
     }
     parts = (corpora[settings.corpus.kind], weights[settings.model.weights])
-    other = {"cpu": "cuda", "cuda": "cpu"}[settings.device]
-    return f"{', '.join(parts)}, on the {settings.device.upper()} (device={other})"
+    device = {"cpu": "the CPU (a GPU: device=cuda)", "cuda": "the GPU (the CPU: device=cpu)"}
+    return f"{', '.join(parts)}, on {device[settings.device]}"
 
 
 def _make_writable(name: str, folder: Path) -> None:

@@ -41,12 +41,16 @@ def _value(word: str) -> str:
     return word
 
 
-#: The article's flags; all others are Hydra's.
+#: Those of Hydra's flags that a run may have; each is passed on.
+_HYDRA_FLAGS = ("--cfg", "--multirun", "--package", "--resolve", "--hydra-help", "--info", "-c", "-m")
+
+#: The article's flags.
 _FLAGS = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
 _FLAGS.add_argument("--quick", action="store_true")
 _FLAGS.add_argument("--n", type=_value)
 _FLAGS.add_argument("--experiment", type=_value)
 _FLAGS.add_argument("--export", type=_value)
+_OWN_FLAGS = ("--quick", "--n", "--experiment", "--export", "--help", "--version")
 
 
 def translate(arguments: Sequence[str]) -> list[str]:
@@ -57,12 +61,15 @@ def translate(arguments: Sequence[str]) -> list[str]:
     the short ones. Without a corpus, and not with profile=quick: the paper's images, where `make
     data` has brought them. `model=null` names the mock model; Hydra would take null for no model.
 
-    Raises UserError: a flag without its value.
+    Raises UserError: a flag without its value, or an unknown flag.
     """
     try:
         flags, rest = _FLAGS.parse_known_args(arguments)
     except argparse.ArgumentError as error:
         raise UserError(str(error)) from error
+    for word in rest:
+        if word.startswith("-"):
+            check_name(word.partition("=")[0], (*_OWN_FLAGS, *_HYDRA_FLAGS), "flag")
     sweeps = "--multirun" in rest or "-m" in rest
     # Hydra accepts its flags only before the overrides.
     hydra_flags = [word for word in rest if word.startswith("-") or "=" not in word]
@@ -148,7 +155,9 @@ def resolve(config: DictConfig, overrides: Sequence[str] = ()) -> Settings:
     try:
         plain: Any = OmegaConf.to_container(config, resolve=True)
     except OmegaConfBaseException as error:
-        raise UserError(str(error).splitlines()[0]) from error
+        # A resolver of ours may have refused a value: what it says is enough.
+        line = str(error).splitlines()[0]
+        raise UserError(line.rpartition("while resolving interpolation: ")[2]) from error
     defaults = {name: _option_defaults(name) for name in plain["experiment"]}
     settings = build_settings(plain, defaults)
     _check_recipe_used(settings, overrides)

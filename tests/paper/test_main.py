@@ -13,6 +13,7 @@ import yaml
 import experiments
 from paper.csvfile import read_columns, read_table
 from tests.conftest import ROOT, Run, RunMain
+from wallclock import __version__
 from wallclock.clock import STAGES
 
 RAN = ("serial", "cpu")
@@ -53,6 +54,12 @@ class TestWithoutRunning:
         assert done.returncode == 0
         for word in ("--quick", "--n N", "--experiment", "corpus=folder", *experiments.ORDER):
             assert word in done.stdout, word
+        lines = done.stdout.splitlines()
+        assert len(lines) <= 60
+        assert max(map(len, lines)) <= 100
+
+    def test_version(self, run_main: RunMain) -> None:
+        assert run_main("--version").stdout == f"wallclock {__version__}\n"
 
     @pytest.mark.parametrize(
         ("arguments", "words"),
@@ -61,6 +68,10 @@ class TestWithoutRunning:
             (["corpus=folder", "corpus.path=/nowhere/at all"], "/nowhere/at all does not exist"),
             (["out=/etc/passwd/data"], "out=/etc/passwd/data: cannot write there"),
             (["{"], "wallclock: "),
+            (["--experimnt", "serial"], "did you mean --experiment"),
+            (["--experiment"], "--experiment: expected one argument"),
+            (["device=cuda"], "wallclock: device=cuda, but there is no NVIDIA GPU"),
+            (["corpus=folder"], "add corpus.path=/path/to/images"),
         ],
     )
     def test_mistakes(

@@ -19,6 +19,13 @@ from wallclock.files import digest_of, sha256_bytes
 from wallclock.recipe import Limits
 
 
+def require_path(spec: CorpusSpec) -> str:
+    """The folder that the user named. Raises UserError: none."""
+    if not spec.path:
+        raise UserError("corpus=folder needs the folder: add corpus.path=/path/to/images")
+    return spec.path
+
+
 def prepare(spec: CorpusSpec, n: int | None, cache: Path, progress: ProgressHook) -> Slice:
     """List and validate the images under `spec.path`; return the first `n` of them (all if None).
 
@@ -31,9 +38,7 @@ def prepare(spec: CorpusSpec, n: int | None, cache: Path, progress: ProgressHook
     Raises:
         UserError: no such folder, or no image in it.
     """
-    root = Path(spec.path).expanduser().resolve()
-    if not spec.path:
-        raise UserError("corpus=folder needs the folder: add corpus.path=/path/to/images")
+    root = Path(require_path(spec)).expanduser().resolve()
     if not root.is_dir():
         problem = "is not a folder" if root.exists() else "does not exist"
         raise UserError(f"corpus.path: {root} {problem}; give the folder that holds the images")
