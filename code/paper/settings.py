@@ -42,7 +42,16 @@ def _value(word: str) -> str:
 
 
 #: Those of Hydra's flags that a run may have; each is passed on.
-_HYDRA_FLAGS = ("--cfg", "--multirun", "--package", "--resolve", "--hydra-help", "--info", "-c", "-m")
+_HYDRA_FLAGS = (
+    "--cfg",
+    "-c",
+    "--hydra-help",
+    "--info",
+    "--multirun",
+    "-m",
+    "--package",
+    "--resolve",
+)
 
 #: The article's flags.
 _FLAGS = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
