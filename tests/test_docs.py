@@ -28,6 +28,7 @@ DOCUMENTS = (
     "docs/decisions.md",
     "docs/diagnose.md",
     "docs/embed.md",
+    "docs/glossary.md",
     "docs/loader.md",
     "docs/models.md",
     "docs/profiler.md",
@@ -35,6 +36,7 @@ DOCUMENTS = (
     "docs/search.md",
     "docs/service.md",
     "docs/cluster.md",
+    "docs/troubleshooting.md",
     "data/reference/amd-epyc-2-cores/README.md",
 )
 #: `<!--=expression-->1,234.5`, and `<!--=expression-->3.0 %` for a fraction of 0.03.
