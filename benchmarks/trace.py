@@ -1,0 +1,206 @@
+"""Is `wallclock trace` right, and what does it cost? data/trace.csv and data/trace-shares.csv.
+
+Each program of `benchmarks.traced` runs in turn without a trace, under the trace, and with its
+stages timed by hand (`StageProfiler`), round by round. trace.csv has a row per program: the wall
+time that the trace adds (median of the rounds' ratios, least, greatest), the greatest difference of
+a stage's share, and the verdict. trace-shares.csv has a row per stage: its share of all compared
+stages, by hand and by the trace, each the median of the rounds.
+
+    python -m benchmarks.trace --folder DIR [--rounds N] [--program NAME]
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from benchmarks.fast import save
+from benchmarks.traced import unmarked
+from harness import provenance
+from harness.testbed.threaded import FileHandler, ThreadedServer
+from wallclock.summary import median
+
+TIMED = ("wallclock.trace", "wallclock.clock")
+_SOURCES = Path(__file__).with_name("traced")
+#: The server waits so many seconds before an image: far longer than a decode takes.
+_SLOW_S = 0.05
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program of `benchmarks.traced`, the words after its folder, and what binds it."""
+
+    name: str
+    source: str
+    words: tuple[str, ...] = ()
+    #: A word of the verdict of a program that is made to starve.
+    bound: str = ""
+
+
+PROGRAMS = (
+    Program("Pillow loop", "pillow_loop", bound="decod"),
+    Program("DataLoader, no worker", "dataloader", ("0", "1")),
+    Program("DataLoader, 2 workers, small model", "dataloader", ("2", "0"), "decod"),
+    Program("DataLoader, 2 workers, large model", "dataloader", ("2", "6"), "model"),
+    Program("DataLoader, 4 workers", "dataloader", ("4", "1")),
+    Program("training step", "training"),
+    Program("OpenCV in threads", "thread_pool", bound="decod"),
+    Program("slow web server", "download", ("{server}",), "read"),
+)
+
+
+@dataclass(frozen=True)
+class Round:
+    """Seconds of the program alone and under the trace; own seconds per (thread, stage)."""
+
+    plain_s: float
+    traced_s: float
+    by_hand: Mapping[tuple[str, str], float]
+    by_trace: Mapping[tuple[str, str], float]
+    verdict: str
+
+
+def main() -> None:
+    """Measure, write both tables, print them."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--folder", type=Path, required=True, help="JPEGs; all with suffix .jpg")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--program", help="only programs whose name has this in it")
+    choices = parser.parse_args()
+    folder = choices.folder.resolve()
+    chosen = [p for p in PROGRAMS if (choices.program or "") in p.name]
+    rows, shares = [], []
+    with tempfile.TemporaryDirectory() as work, _slow_server(folder) as server:
+        for program in chosen:
+            words = [str(folder), *(word.format(server=server.endpoint) for word in program.words)]
+            rounds = [_round(program, words, Path(work)) for _ in range(choices.rounds)]
+            of_program = _shares(program, rounds)
+            rows.append(_row(program, rounds, of_program))
+            shares += of_program
+    save("trace", rows, TIMED)
+    save("trace-shares", shares, TIMED)
+
+
+def _slow_server(folder: Path) -> ThreadedServer:
+    """A web server that waits before it sends a file of the folder."""
+
+    class SlowHandler(FileHandler):
+        def answer(self) -> None:
+            time.sleep(_SLOW_S)
+            data = (folder / Path(self.path).name).read_bytes()
+            self.reply(200, {"Content-Length": str(len(data))}, data)
+
+    return ThreadedServer(SlowHandler)
+
+
+def _round(program: Program, words: Sequence[str], work: Path) -> Round:
+    """One run of each kind, in turn."""
+    marked = (_SOURCES / f"{program.source}.py").read_text(encoding="utf-8")
+    plain, by_hand = work / "program.py", work / "marked.py"
+    plain.write_text(unmarked(marked), encoding="utf-8")
+    by_hand.write_text(marked, encoding="utf-8")
+    plain_s = _run([str(plain), *words], work)
+    report = work / "trace.json"
+    _run(["-m", "wallclock", "trace", "--json", str(report), str(plain), *words], work)
+    traced = json.loads(report.read_text(encoding="utf-8"))
+    seconds_by_hand = _time_by_hand([str(by_hand), *words], work)
+    return Round(
+        plain_s,
+        traced["wall_s"],
+        seconds_by_hand,
+        _as_by_hand(traced, {stage for _, stage in seconds_by_hand}),
+        traced["verdict"],
+    )
+
+
+def _run(words: Sequence[str], work: Path, **more: str) -> float:
+    """Seconds of `python words…`."""
+    paths = os.pathsep.join((str(provenance.ROOT / "code"), str(provenance.ROOT)))
+    environment = {**os.environ, "PYTHONPATH": paths, **more}
+    began = perf_counter()
+    subprocess.run(
+        [sys.executable, *words], cwd=work, env=environment, check=True, capture_output=True
+    )
+    return perf_counter() - began
+
+
+def _time_by_hand(words: Sequence[str], work: Path) -> dict[tuple[str, str], float]:
+    """Run the marked program; own seconds by (`main` or `workers`, stage)."""
+    totals: dict[tuple[str, str], float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        _run(words, work, BY_HAND=folder)
+        for path in Path(folder).iterdir():
+            for thread in json.loads(path.read_text(encoding="utf-8")):
+                where = "main" if thread["is_main"] else "workers"
+                for stage, seconds in thread["seconds"].items():
+                    totals[where, stage] = totals.get((where, stage), 0.0) + seconds
+    return totals
+
+
+def _as_by_hand(traced: Mapping[str, Any], stages: set[str]) -> dict[tuple[str, str], float]:
+    """The trace's seconds under the marks' names: `read+decode` is the sum of two stages."""
+    totals = {}
+    for where in ("main", "workers"):
+        for stage in stages:
+            seconds = sum(traced[where].get(part, 0.0) for part in stage.split("+"))
+            if seconds:
+                totals[where, stage] = seconds
+    return totals
+
+
+def _shares(program: Program, rounds: Sequence[Round]) -> list[dict[str, object]]:
+    """A row per stage that was marked: its share of them by hand and by the trace."""
+    rows: list[dict[str, object]] = []
+    for where, stage in rounds[0].by_hand:
+        by_hand = median([_share(each.by_hand, where, stage) for each in rounds])
+        by_trace = median([_share(each.by_trace, where, stage) for each in rounds])
+        rows.append(
+            {
+                "program": program.name,
+                "where": where,
+                "stage": stage,
+                "share_by_hand": by_hand,
+                "share_by_trace": by_trace,
+                "difference": by_trace - by_hand,
+                "rounds": len(rounds),
+                "origin": "measured",
+            }
+        )
+    return rows
+
+
+def _share(seconds: Mapping[tuple[str, str], float], where: str, stage: str) -> float:
+    total = sum(value for (group, _), value in seconds.items() if group == where)
+    return seconds.get((where, stage), 0.0) / total if total else 0.0
+
+
+def _row(
+    program: Program, rounds: Sequence[Round], shares: Sequence[Mapping[str, object]]
+) -> dict[str, object]:
+    ratios = [each.traced_s / each.plain_s - 1 for each in rounds]
+    verdict = rounds[-1].verdict
+    return {
+        "program": program.name,
+        "rounds": len(rounds),
+        "wall_s": median([each.plain_s for each in rounds]),
+        "overhead": median(ratios),
+        "overhead_min": min(ratios),
+        "overhead_max": max(ratios),
+        "greatest_difference": max(abs(float(str(row["difference"]))) for row in shares),
+        "bound": program.bound,
+        "is_named": "" if not program.bound else program.bound in verdict.lower(),
+        "verdict": verdict,
+        "origin": "measured",
+    }
+
+
+if __name__ == "__main__":
+    main()
