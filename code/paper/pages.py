@@ -1,5 +1,6 @@
 """What the report and the diagnosis share as HTML pages: templates, style, number formats."""
 
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,14 @@ def render_page(template: str, **context: Any) -> str:
     jinja.globals |= {"EMPTY": formats.EMPTY}
     for name in ("digits", "percent", "factor", "signed_percent"):
         jinja.filters[name] = getattr(formats, name)
-    assets = {suffix: read_asset(f"report.{suffix}") for suffix in ("css", "js")}
-    return jinja.get_template(template).render(**assets, **context)
+    # The page of `wallclock trace` has the same style, so that the product has the file.
+    style = resources.files("wallclock.trace") / "report.css"
+    css = Markup(style.read_text(encoding="utf-8"))
+    return jinja.get_template(template).render(css=css, js=read_asset("report.js"), **context)
 
 
 def read_asset(name: str) -> Markup:
-    """A style sheet or a script beside the templates, as a page has it: not escaped."""
+    """A script beside the templates, as a page has it: not escaped."""
     return Markup((_TEMPLATES / name).read_text(encoding="utf-8"))
 
 

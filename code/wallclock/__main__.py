@@ -1,4 +1,4 @@
-"""`wallclock embed SRC OUT …`, `wallclock verify OUT …`, `wallclock serve QUEUE_URL …`."""
+"""`wallclock embed SRC OUT …`, `wallclock verify OUT …`, `serve QUEUE_URL …`, `trace SCRIPT …`."""
 
 import os
 import signal
@@ -23,6 +23,10 @@ _WIDTH, _INDENT = 80, 27
 _GRACE_S = 4.0
 
 
+def _asks_for_help(words: Sequence[str]) -> bool:
+    return "--help" in words or "-h" in words
+
+
 @dataclass(frozen=True)
 class Command:
     """A command of `wallclock`. Both functions take the words after its name."""
@@ -37,6 +41,8 @@ class Command:
     explain: Callable[[Sequence[str]], str]
     #: What a signal's line says of the work.
     stopped: str
+    #: Whether the words ask for help.
+    wants_help: Callable[[Sequence[str]], bool] = _asks_for_help
 
 
 class _Stopped(BaseException):
@@ -50,7 +56,8 @@ class _Stopped(BaseException):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; 0 for success, 1 for a request that cannot be met.
 
-    2 for a wrong usage, and for a pretrained model that cannot be had.
+    2 for a wrong usage, for a source that is no list of images, and for a pretrained model that
+    cannot be had.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words:
@@ -70,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = COMMANDS[name]
     usage = f"usage: wallclock {name} {command.usage}"
     try:
-        if "--help" in rest or "-h" in rest:
+        if command.wants_help(rest):
             _print_help(f"{usage}\n{command.summary}\n\n{command.explain(rest)}")
             return 0
         if len(rest) < command.n_required:
@@ -156,6 +163,12 @@ def _serve(words: Sequence[str]) -> int:
     os._exit(status)
 
 
+def _trace(words: Sequence[str]) -> int:
+    from wallclock.trace.command import trace
+
+    return trace(words)
+
+
 # --- help ---------------------------------------------------------------------------------------
 
 
@@ -231,6 +244,18 @@ def _explain_serve(words: Sequence[str]) -> str:
     )
 
 
+def _explain_trace(words: Sequence[str]) -> str:
+    from wallclock.trace.command import explain
+
+    return explain(words)
+
+
+def _trace_wants_help(words: Sequence[str]) -> bool:
+    from wallclock.trace.command import wants_help
+
+    return wants_help(words)
+
+
 def _lines_of_module(name: str) -> str:
     """The settings that a module of the service adds; why not, where it cannot be imported."""
     from wallclock.service import settings
@@ -267,6 +292,15 @@ COMMANDS = {
         run=_serve,
         explain=_explain_serve,
         stopped="no message was taken yet",
+    ),
+    "trace": Command(
+        usage="[OPTION ...] SCRIPT.PY [ARG ...] | -m MODULE [ARG ...]",
+        summary="run a program of yours, say where its wall time goes and what to fix",
+        n_required=1,
+        run=_trace,
+        explain=_explain_trace,
+        stopped="the program has ended, its report is lost",
+        wants_help=_trace_wants_help,
     ),
 }
 

@@ -1,0 +1,231 @@
+"""From the counters that a program's processes left to a `Trace`."""
+
+import os
+import platform
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO
+
+from wallclock.trace.inside import layout
+from wallclock.trace.record import (
+    STAGES,
+    Function,
+    ImageKind,
+    LoaderUse,
+    Process,
+    Spent,
+    Thread,
+    Trace,
+)
+from wallclock.trace.run import Ended
+
+_DECODED_OR_RESIZED = ("decode", "resize")
+
+
+@dataclass
+class File:
+    """The counters of one process: the words of its head and of its regions, and its text."""
+
+    words: memoryview
+    #: Those that threads have used; the last one is of the threads without one.
+    regions: list[memoryview]
+    functions: dict[int, Function] = field(default_factory=dict)
+    formats: dict[int, str] = field(default_factory=lambda: {0: ""})
+    loaders: list[LoaderUse] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
+    device: str = ""
+
+    @property
+    def last_ns(self) -> int:
+        """The last moment that is known of the process."""
+        moments = [region[layout.SINCE] for region in self.regions]
+        return max(self.words[layout.STARTED], self.words[layout.ENDED], *moments)
+
+
+def collect(folder: Path, ended: Ended) -> Trace:
+    """Read all files of counters in a folder; a damaged one is left out."""
+    files = [file for path in sorted(folder.glob(f"*{layout.COUNTERS}")) if (file := read(path))]
+    files.sort(key=lambda file: file.words[layout.STARTED])
+    processes = _with_main([_process(file, ended) for file in files], ended.pid)
+    firsts = [file.words[layout.FIRST_IMAGE] for file in files if file.words[layout.FIRST_IMAGE]]
+    busy = [file.words[layout.DEVICE_BUSY_NS] for file in files if file.words[layout.HAS_DEVICE]]
+    devices = [file.device for file in files if file.device]
+    return Trace(
+        command=ended.command,
+        exit_code=ended.exit_code,
+        wall_s=(ended.ended_ns - ended.started_ns) / 1e9,
+        first_image_s=(min(firsts) - ended.started_ns) / 1e9 if firsts else None,
+        cores=len(os.sched_getaffinity(0)),
+        processes=processes,
+        images=_images(files),
+        loaders=_loaders(files, processes),
+        device=devices[0] if devices else "",
+        device_busy_s=sum(busy) / 1e9 if busy else None,
+        versions={
+            "python": platform.python_version(),
+            **{name: text for file in files for name, text in file.versions.items()},
+        },
+    )
+
+
+def read(path: Path) -> File | None:
+    """A file of counters; None where its process did not get as far as to write its head."""
+    if path.stat().st_size != layout.FILE_BYTES:
+        return None
+    with path.open("rb") as opened:  # sparse, and many times as large as what is in it
+        words = _words(opened, 0, layout.HEAD_WORDS)
+        if words[layout.MAGIC_WORD] != layout.MAGIC:
+            return None
+        text = opened.read(words[layout.TEXT_USED]).decode("utf-8", "replace")
+        used = (*range(words[layout.REGIONS_USED]), layout.OVERFLOW)
+        regions = [_words(opened, layout.region_at(at), layout.REGION_WORDS) for at in used]
+    file = File(words, [region for region in regions if region[layout.BEGAN]])
+    for line in text.splitlines():
+        _read_line(file, line.split("\t"))
+    return file
+
+
+def _words(opened: IO[bytes], start: int, count: int) -> memoryview:
+    opened.seek(start * layout.WORD)
+    return memoryview(opened.read(count * layout.WORD)).cast("q")
+
+
+def _read_line(file: File, fields: Sequence[str]) -> None:
+    kind, *values = fields
+    if kind == layout.FUNCTION:
+        slot, stage, name = values
+        file.functions[int(slot)] = Function(stage, name)
+    elif kind == layout.FORMAT:
+        file.formats[int(values[0])] = values[1]
+    elif kind == layout.LOADER:
+        settings = dict(zip(values[1::2], values[2::2], strict=True))
+        file.loaders.append(LoaderUse(values[0], settings))
+    elif kind == layout.VERSION:
+        file.versions[values[0]] = values[1]
+    elif kind == layout.DEVICE:
+        file.device = values[0]
+
+
+def _process(file: File, ended: Ended) -> Process:
+    words = file.words
+    pid = words[layout.PID]
+    is_first = pid == ended.pid
+    is_complete = words[layout.ENDED] != 0
+    # When a killed process ended, only its parent knows, and that is known of the first one alone.
+    last_ns = ended.ended_ns if is_first and not is_complete else file.last_ns
+    threads = [_thread(file, region, last_ns, ended.started_ns) for region in file.regions]
+    role = "worker" if _loads_images(file, threads) else "other"
+    return Process(
+        pid=pid,
+        parent=words[layout.PARENT],
+        role=role,
+        started_s=(words[layout.STARTED] - ended.started_ns) / 1e9,
+        ended_s=(last_ns - ended.started_ns) / 1e9,
+        cpu_s=words[layout.CPU_NS] / 1e9 if is_complete else None,
+        threads=tuple(threads),
+        is_complete=is_complete,
+    )
+
+
+def _with_main(processes: Sequence[Process], first: int) -> tuple[Process, ...]:
+    """The process that was started is `main`; or the first with a model, which it launched."""
+    with_models = [process for process in processes if _runs(process, "forward")]
+    main = first
+    if with_models and not any(
+        _runs(process, "forward", *_DECODED_OR_RESIZED)
+        for process in processes
+        if process.pid == first
+    ):
+        main = with_models[0].pid
+    return tuple(
+        replace(process, role="main") if process.pid == main else process for process in processes
+    )
+
+
+def _runs(process: Process, *stages: str) -> bool:
+    return any(function.stage in stages for thread in process.threads for function in thread.spent)
+
+
+def _loads_images(file: File, threads: Iterable[Thread]) -> bool:
+    return bool(file.words[layout.IS_WORKER]) or any(map(_loads, threads))
+
+
+def _loads(thread: Thread) -> bool:
+    return any(
+        function.stage in _DECODED_OR_RESIZED and spent.images
+        for function, spent in thread.spent.items()
+    )
+
+
+def _thread(file: File, region: memoryview, last_ns: int, zero_ns: int) -> Thread:
+    """What one thread spent; a call that is still open counts until the end of its process."""
+    spent = {}
+    open_slot, since = region[layout.OPEN], region[layout.SINCE]
+    is_open = not region[layout.HAS_ENDED] and open_slot in file.functions
+    for slot, function in file.functions.items():
+        ns, calls, images = region[slot : slot + layout.SLOT_WORDS]
+        if is_open and slot == open_slot:
+            ns, calls = ns + max(last_ns - since, 0), calls + 1
+        if calls or ns:
+            spent[function] = Spent(ns / 1e9, calls, images)
+    is_main = bool(region[layout.IS_MAIN])
+    if not is_main and not any(spent[function].images for function in spent):
+        # A thread that only moves messages waits nearly all the time; that is nobody's idleness.
+        spent = {f: total for f, total in spent.items() if f.stage not in ("wait", "idle")}
+    runs_on = is_open or (is_main and not region[layout.HAS_ENDED])
+    return Thread(
+        name=name_of(region),
+        is_main=is_main,
+        started_s=(region[layout.BEGAN] - zero_ns) / 1e9,
+        ended_s=((last_ns if runs_on else since) - zero_ns) / 1e9,
+        spent=dict(sorted(spent.items(), key=lambda entry: STAGES.index(entry[0].stage))),
+    )
+
+
+def name_of(region: memoryview) -> str:
+    """Name of a thread, as Python has it."""
+    start = layout.NAME * layout.WORD
+    name = region.cast("B")[start : start + layout.NAME_BYTES].tobytes().rstrip(b"\0")
+    return name.decode("utf-8", "replace") or "(others)"
+
+
+def _images(files: Iterable[File]) -> tuple[ImageKind, ...]:
+    """The sizes of all processes together, the most frequent first."""
+    counts: dict[tuple[Function, str, tuple[int, int], tuple[int, int]], list[int]]
+    counts = defaultdict(lambda: [0, 0])
+    for file in files:
+        for region in file.regions:
+            for row in range(region[layout.KINDS_USED]):
+                start = layout.KINDS + row * layout.KIND_WORDS
+                slot, form, *sizes, count, n_bytes = region[start : start + layout.KIND_WORDS]
+                function = file.functions.get(slot, Function("decode", "(others)"))
+                key = (
+                    function,
+                    file.formats.get(form, ""),
+                    (sizes[0], sizes[1]),
+                    (sizes[2], sizes[3]),
+                )
+                counts[key][0] += count
+                counts[key][1] += n_bytes
+    ordered = sorted(counts.items(), key=lambda entry: -entry[1][0])
+    return tuple(ImageKind(*key, count, n_bytes) for key, (count, n_bytes) in ordered)
+
+
+def _loaders(files: Iterable[File], processes: Iterable[Process]) -> tuple[LoaderUse, ...]:
+    """Each loader once: a forked worker has not made its parent's again. No idle pools."""
+    processes = list(processes)
+    loading = [thread.name for process in processes for thread in process.threads if _loads(thread)]
+    has_workers = any(process.role == "worker" for process in processes)
+    uses = {}
+    for loader in (loader for file in files for loader in file.loaders):
+        settings = dict(loader.settings)
+        prefix = settings.pop("thread_name_prefix", None)
+        if prefix is not None:
+            is_used = any(name.startswith(f"{prefix}_") for name in loading)
+        else:
+            is_used = has_workers or loader.name == "torch.utils.data.DataLoader"
+        if is_used:
+            uses[loader.name, *sorted(settings.items())] = LoaderUse(loader.name, settings)
+    return tuple(uses.values())

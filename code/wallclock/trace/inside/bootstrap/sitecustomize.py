@@ -1,0 +1,54 @@
+"""Imported by every Python process of a traced program, before its own code.
+
+Leaves no trace on the import path, and hands over to the `sitecustomize` of the environment.
+"""
+
+import importlib.util
+import os
+import sys
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+#: The package beside this folder, under a name that no program has.
+_PACKAGE = "_wallclock_trace"
+
+
+def _leave_the_path() -> None:
+    sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder or ".") != _HERE]
+    sys.path_importer_cache.pop(_HERE, None)
+
+
+def _hand_over() -> None:
+    """Run the environment's own `sitecustomize`, as if this one were not there."""
+    ours = sys.modules.pop("sitecustomize", None)
+    try:
+        importlib.import_module("sitecustomize")
+    except ImportError as error:
+        if error.name != "sitecustomize":
+            raise
+    finally:
+        if ours is not None:
+            sys.modules.setdefault("sitecustomize", ours)
+
+
+def _install() -> None:
+    package = os.path.dirname(_HERE)
+    path = os.path.join(package, "__init__.py")
+    spec = importlib.util.spec_from_file_location(
+        _PACKAGE, path, submodule_search_locations=[package]
+    )
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} cannot be loaded")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[_PACKAGE] = module
+    spec.loader.exec_module(module)
+    importlib.import_module(f"{_PACKAGE}.hook").install()
+
+
+_leave_the_path()
+try:
+    # Neither a process that outlives the program, nor one of an older Python.
+    if sys.version_info >= (3, 11) and os.path.isdir(os.environ.get("WALLCLOCK_TRACE", "")):
+        _install()
+except Exception as error:  # noqa: BLE001 - whatever it is, the user's program must run
+    os.write(2, f"wallclock trace: not traced: {type(error).__name__}: {error}\n".encode())
+_hand_over()

@@ -1,0 +1,141 @@
+"""The file of counters of one process; see `layout` for what stands where."""
+
+import mmap
+import os
+from collections.abc import Callable
+
+from . import layout
+
+
+class Counters:
+    """Creates the file, and hands out regions of it.
+
+    Not thread-safe: `Tracer` holds a lock around every method.
+
+    Raises OSError: the file cannot be made, or the disk is full.
+    """
+
+    def __init__(self, folder: str, now: int, records_events: bool) -> None:
+        self.pid = os.getpid()
+        self.path = os.path.join(folder, f"{self.pid}-{now}{layout.COUNTERS}")
+        self._memory = _map(self.path, layout.FILE_BYTES, layout.HEAD_BYTES)
+        self.words = memoryview(self._memory).cast("q")
+        self._events: memoryview | None = None
+        if records_events:
+            self._events_path = os.path.join(folder, f"{self.pid}-{now}{layout.EVENTS}")
+            events = _map(self._events_path, layout.EVENTS_BYTES, layout.WORD)
+            self._events = memoryview(events).cast("q")
+        self._free: list[int] = []
+        self.words[layout.PID] = self.pid
+        self.words[layout.PARENT] = os.getppid()
+        self.words[layout.STARTED] = now
+        self.words[layout.MAGIC_WORD] = layout.MAGIC
+
+    def write(self, *fields: str) -> None:
+        """Add a line to the text; nothing where the text is full."""
+        line = "\t".join(field.replace("\t", " ").replace("\n", " ") for field in fields)
+        data = (line + "\n").encode("utf-8", "replace")
+        used = self.words[layout.TEXT_USED]
+        if used + len(data) <= layout.TEXT_BYTES:
+            start = layout.HEAD_WORDS * layout.WORD + used
+            self._memory[start : start + len(data)] = data
+            # Last: a process may be killed between the two.
+            self.words[layout.TEXT_USED] = used + len(data)
+
+    def take(self) -> int | None:
+        """Index of a region that no thread uses; None where all are taken or the disk is full."""
+        used = self.words[layout.REGIONS_USED]
+        if used < layout.OVERFLOW and self._allocate(used):
+            self.words[layout.REGIONS_USED] = used + 1
+            return used
+        return self._free.pop() if self._free else None
+
+    def give_back(self, index: int) -> None:
+        """Let another thread go on in this region: its own one has ended."""
+        self._free.append(index)
+
+    def region(self, index: int) -> memoryview:
+        """The words of a region."""
+        start = layout.region_at(index)
+        return self.words[start : start + layout.REGION_WORDS]
+
+    def ring(self, index: int) -> memoryview | None:
+        """The words of a region's events; None where events are not recorded."""
+        if self._events is None:
+            return None
+        start = index * layout.RING_WORDS
+        if not _allocate(self._events_path, start * layout.WORD, layout.RING_WORDS * layout.WORD):
+            return None
+        return self._events[start : start + layout.RING_WORDS]
+
+    def overflow(self) -> memoryview | None:
+        """The region for the sums of threads without one."""
+        return self.region(layout.OVERFLOW) if self._allocate(layout.OVERFLOW) else None
+
+    def _allocate(self, index: int) -> bool:
+        return _allocate(self.path, layout.region_at(index) * layout.WORD, layout.REGION_BYTES)
+
+
+class NoCounters(Counters):
+    """Of a process that could not make its file: what it counts is lost."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.words = memoryview(bytearray(layout.HEAD_BYTES)).cast("q")
+
+    def write(self, *fields: str) -> None:
+        """Nothing."""
+
+    def take(self) -> int | None:
+        """No region."""
+        return None
+
+    def overflow(self) -> memoryview | None:
+        """None either."""
+        return None
+
+
+class Scratch:
+    """The words of a thread that got no region: summed up in the overflow when it ends."""
+
+    def __init__(self) -> None:
+        self.words = memoryview(bytearray(layout.REGION_BYTES)).cast("q")
+
+
+def add_up(total: memoryview, words: memoryview, row_of: Callable[[tuple[int, ...]], int]) -> None:
+    """Add a thread's slots and image sizes to those of another region.
+
+    `row_of`: from the six words that identify an image size to the first word of its row.
+    """
+    for at in range(layout.SLOTS, layout.KINDS):
+        total[at] += words[at]
+    for row in range(words[layout.KINDS_USED]):
+        start = layout.KINDS + row * layout.KIND_WORDS
+        to = row_of(tuple(words[start : start + 6]))
+        total[to + 6] += words[start + 6]
+        total[to + 7] += words[start + 7]
+
+
+def _map(path: str, length: int, allocated: int) -> mmap.mmap:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        os.ftruncate(descriptor, length)
+        os.posix_fallocate(descriptor, 0, allocated)
+        return mmap.mmap(descriptor, length)
+    finally:
+        os.close(descriptor)
+
+
+def _allocate(path: str, start: int, length: int) -> bool:
+    """Reserve space: a write to a mapped file on a full disk would kill the process."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        os.posix_fallocate(descriptor, start, length)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True

@@ -1,0 +1,118 @@
+"""Wraps the functions of `targets` as soon as their modules are imported."""
+
+import atexit
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import wraps
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from . import layout
+from .patch import Patcher
+from .targets import FUNCTIONS, PATCHES
+from .tracer import Tracer
+
+#: The tracer of this process, from `install` on.
+tracer: Tracer | None = None
+
+
+class Finder:
+    """First on `sys.meta_path`: has the loader of a traced module tell when it is done."""
+
+    def __init__(self, patch: Callable[[ModuleType], None]) -> None:
+        self._patch = patch
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """None for nearly every module; else the spec that the other finders give."""
+        if name not in FUNCTIONS and name not in PATCHES:
+            return None
+        for finder in list(sys.meta_path):
+            find = getattr(finder, "find_spec", None)
+            if finder is self or find is None:
+                continue
+            spec: ModuleSpec | None = find(name, path, target)
+            if spec is not None:
+                self._watch(spec)
+                return spec
+        return None
+
+    def _watch(self, spec: ModuleSpec) -> None:
+        """Patch the module when its loader has run it. The loader stays the module's own."""
+        loader: Any = spec.loader
+        original = getattr(loader, "exec_module", None)
+        if original is None or isinstance(loader, type):
+            return
+
+        def exec_module(module: ModuleType) -> None:
+            vars(loader).pop("exec_module", None)
+            original(module)
+            self._patch(module)
+
+        try:
+            loader.exec_module = exec_module
+        except AttributeError:  # a loader without attributes: this module stays as it is
+            return
+
+
+def install() -> None:
+    """Trace this process from now on, and the children that it forks."""
+    global tracer
+    made = tracer = Tracer(
+        os.environ[layout.FOLDER_VARIABLE],
+        records_events=bool(os.environ.get(layout.EVENTS_VARIABLE)),
+    )
+    patcher = Patcher(made)
+
+    def patch(module: ModuleType) -> None:
+        name = module.__name__
+        patcher.wrap(module, FUNCTIONS.get(name, ()))
+        if name in PATCHES:
+            patcher.apply(module, PATCHES[name])
+        _note_version(made, name)
+
+    sys.meta_path.insert(0, Finder(patch))
+    for name in (*FUNCTIONS, *PATCHES):
+        if name in sys.modules:
+            patch(sys.modules[name])
+    os.register_at_fork(after_in_child=made.after_fork)
+    atexit.register(made.finish)
+    _tell_exits(made)
+
+
+def _tell_exits(tracer: Tracer) -> None:
+    """Children of multiprocessing end by `os._exit`, which runs no `atexit`; others by `exec`."""
+    end = os._exit
+
+    @wraps(end)
+    def _exit(status: int) -> None:
+        tracer.finish()
+        end(status)
+
+    os._exit = _exit  # type: ignore[assignment]
+    for name in ("execv", "execve"):  # the other names call these
+        setattr(os, name, _replacing(tracer, getattr(os, name)))
+
+
+def _replacing(tracer: Tracer, original: Callable[..., Any]) -> Callable[..., Any]:
+    """A call that returns only if it fails: until then the process has ended."""
+
+    @wraps(original)
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        tracer.finish()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            tracer.counters.words[layout.ENDED] = 0
+
+    return traced
+
+
+def _note_version(tracer: Tracer, module: str) -> None:
+    root = module.partition(".")[0]
+    version = getattr(sys.modules.get(root), "__version__", None)
+    if version is not None and root not in sys.stdlib_module_names:
+        tracer.write_version(root, str(version))

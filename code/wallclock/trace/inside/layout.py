@@ -1,0 +1,81 @@
+"""Where each number stands in the counters of one process: words of eight bytes in a shared file.
+
+A head, a text, then a region per thread. Only its thread writes a region, without a lock. A file
+is sparse: what no thread uses takes no space.
+"""
+
+#: Ends of the names of files: counters, and the optional ring of events.
+COUNTERS = ".counters"
+EVENTS = ".events"
+#: Environment variables: the folder for the files; set to record events too.
+FOLDER_VARIABLE = "WALLCLOCK_TRACE"
+EVENTS_VARIABLE = "WALLCLOCK_TRACE_EVENTS"
+
+WORD = 8
+
+# --- words of the head: times in nanoseconds of the monotonic clock -----------------------------
+MAGIC_WORD = 0
+PID = 1
+PARENT = 2
+IS_WORKER = 3
+STARTED = 4
+#: 0 while the process runs, and where it was killed.
+ENDED = 5
+CPU_NS = 6
+#: Start of the first call that read or decoded an image; 0 before.
+FIRST_IMAGE = 7
+DEVICE_BUSY_NS = 8
+HAS_DEVICE = 9
+TEXT_USED = 10
+REGIONS_USED = 11
+HEAD_WORDS = 64
+MAGIC = 0x57434B54
+
+# --- text: lines of tab-separated fields --------------------------------------------------------
+TEXT_BYTES = 1 << 17
+#: First field of a line. function: its slot, stage, name. format: its number, name. loader: its
+#: name, then name and value of each setting. version: library, version. device: name.
+FUNCTION, FORMAT, LOADER, VERSION, DEVICE = "function", "format", "loader", "version", "device"
+
+# --- words of a region --------------------------------------------------------------------------
+#: Slot of the innermost open function, and since when its time is not yet in its slot.
+OPEN = 0
+SINCE = 1
+BEGAN = 2
+IS_MAIN = 3
+HAS_ENDED = 4
+KINDS_USED = 5
+NAME = 8
+NAME_BYTES = 128
+SLOTS = NAME + NAME_BYTES // WORD
+#: A slot is three words: own nanoseconds, calls, images. The first one stands for the program's
+#: own code and stays empty.
+SLOT_WORDS = 3
+N_FUNCTIONS = 512
+OUTSIDE = SLOTS
+#: A row of image sizes: slot, format, stored width and height, made width and height, count, bytes.
+KINDS = SLOTS + SLOT_WORDS * N_FUNCTIONS
+KIND_WORDS = 8
+N_KINDS = 512
+#: Once so many rows are taken, sizes are no longer told apart; the rest is for a row per function.
+N_EXACT_KINDS = 448
+REGION_WORDS = KINDS + KIND_WORDS * N_KINDS
+
+N_REGIONS = 256
+#: The region to which threads beyond the others add what they spent, when they end.
+OVERFLOW = N_REGIONS - 1
+
+HEAD_BYTES = HEAD_WORDS * WORD + TEXT_BYTES
+REGION_BYTES = REGION_WORDS * WORD
+FILE_BYTES = HEAD_BYTES + N_REGIONS * REGION_BYTES
+
+# --- events: a ring per region: how many there were, then slot, start, end of each --------------
+EVENT_WORDS = 3
+N_EVENTS = 1 << 14
+RING_WORDS = 1 + EVENT_WORDS * N_EVENTS
+EVENTS_BYTES = N_REGIONS * RING_WORDS * WORD
+
+
+def region_at(index: int) -> int:
+    """First word of a region in the file."""
+    return HEAD_BYTES // WORD + index * REGION_WORDS

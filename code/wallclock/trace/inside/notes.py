@@ -1,0 +1,171 @@
+"""What a call tells of its images: how many, their sizes and formats. Named by rows of `targets`.
+
+Each takes the tracer, the function's slot, when the call started, its arguments and its result.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from . import headers
+from .tracer import Size, Tracer
+
+Note = Callable[[Tracer, int, int, tuple[Any, ...], dict[str, Any], Any], None]
+Options = dict[str, Any]
+
+#: cv2.IMREAD_REDUCED_*: bits of the flags, and how often smaller they decode.
+_REDUCED = ((16, 2), (32, 4), (64, 8))
+
+
+def count_image(
+    tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
+) -> None:
+    """One image a call, or those of a batch."""
+    shape: Any = getattr(result, "shape", ())
+    tracer.count(slot, shape[0] if len(shape) == 4 else 1)
+
+
+def resized_image(
+    tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
+) -> None:
+    """A Pillow image that became another one."""
+    tracer.count(slot, 1)
+    tracer.count_kind(slot, "", args[0].size, result.size)
+
+
+def resized_array(
+    tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
+) -> None:
+    """An array that became another one, e.g. by `cv2.resize`."""
+    source = args[0] if args else kwargs["src"]
+    tracer.count(slot, 1)
+    tracer.count_kind(slot, "", size_of(source.shape), size_of(result.shape))
+
+
+def resized_batch(
+    tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
+) -> None:
+    """A tensor of images, channels first."""
+    source = args[0] if args else kwargs["input"]
+    if isinstance(source.shape, tuple) and len(source.shape) == 4:  # no proxy of torch.fx
+        images = source.shape[0]
+        tracer.count(slot, images)
+        sizes = (source.shape[3], source.shape[2]), (result.shape[3], result.shape[2])
+        tracer.count_kind(slot, "", *sizes, images=images)
+
+
+def resized_into(
+    tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
+) -> None:
+    """A method of `wallclock`: itself, the array for the result, the pixels."""
+    tracer.count(slot, 1)
+    tracer.count_kind(slot, "", size_of(args[2].shape), args[0]._size[::-1])
+
+
+def resized_window(
+    tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
+) -> None:
+    """A method of `wallclock`: itself and the pixels; it returns the window of a crop."""
+    tracer.count(slot, 1)
+    tracer.count_kind(slot, "", size_of(args[1].shape), size_of(result.shape))
+
+
+def decoded_data(
+    tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
+) -> None:
+    """An array that was decoded from bytes: the first argument that has any."""
+    if result is None:
+        return
+    data = next(filter(None, map(_bytes_of, (*args, *kwargs.values()))), None)
+    made = size_of(result.shape)
+    form, source = headers.read_header(data) if data is not None else ("", None)
+    tracer.count(slot, 1, started)
+    n_bytes = 0 if data is None else data.nbytes
+    tracer.count_kind(slot, form, source or made, made, n_bytes=n_bytes)
+
+
+def decoded_file(
+    tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
+) -> None:
+    """An array that was decoded from a path, which the library has read itself."""
+    if result is None:
+        return
+    path = args[0] if args else next(iter(kwargs.values()))
+    made = size_of(result.shape)
+    flags = args[1] if len(args) > 1 else kwargs.get("flags", 0)
+    scale = next(
+        (by for bit, by in _REDUCED if isinstance(flags, int) and flags > 0 and flags & bit), 1
+    )
+    tracer.count(slot, 1, started)
+    source = made[0] * scale, made[1] * scale
+    form = headers.format_by_name(path)
+    tracer.count_kind(slot, form, source, made, n_bytes=_length_of(path))
+
+
+def read_image(
+    tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
+) -> None:
+    """Bytes that a read gave: an image, if they begin as one and are no mere header."""
+    if isinstance(result, bytes) and len(result) > 64 and headers.format_of(result):
+        tracer.count(slot, 1, started)
+
+
+def collated_batch(
+    tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
+) -> None:
+    """A list of samples that became a batch."""
+    samples = args[0] if args else next(iter(kwargs.values()))
+    tracer.count(slot, len(samples))
+
+
+def fed_session(
+    tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
+) -> None:
+    """The inputs of an onnxruntime session, by name."""
+    feed = kwargs.get("input_feed", args[2] if len(args) > 2 else {})
+    tracer.count(slot, batch_of(feed.values()))
+
+
+def batch_of(values: Any) -> int:
+    """Images of the first argument that is a batch of them: four or five dimensions.
+
+    An argument may be a mapping of tensors.
+    """
+    try:
+        for value in values:
+            if hasattr(value, "values") and hasattr(value, "keys"):
+                images = batch_of(value.values())
+                if images:
+                    return images
+            shape: Any = getattr(value, "shape", ())
+            if len(shape) in (4, 5):
+                return int(shape[0])
+    except Exception:  # noqa: BLE001 - an argument that is nothing of the kind
+        return 0
+    return 0
+
+
+def size_of(shape: tuple[int, ...]) -> Size:
+    """Width and height of an array: channels last, or first where the last axis is long."""
+    if len(shape) >= 3 and shape[-1] > 4 and shape[-3] <= 4:
+        return int(shape[-1]), int(shape[-2])
+    if len(shape) >= 3:
+        return int(shape[-2]), int(shape[-3])
+    return int(shape[1]), int(shape[0])
+
+
+def _bytes_of(value: Any) -> memoryview | None:
+    if hasattr(value, "numpy") and not isinstance(value, (bytes, bytearray, memoryview)):
+        value = value.numpy()  # a tensor of bytes
+    try:
+        data = memoryview(value).cast("B")
+    except (TypeError, ValueError):
+        return None
+    return data if data.nbytes > 64 else None
+
+
+def _length_of(path: Any) -> int:
+    try:
+        return os.path.getsize(path)
+    except (OSError, TypeError, ValueError):
+        return 0

@@ -1,0 +1,381 @@
+"""Whose time it is: each thread's open function, and what the threads spent so far.
+
+At every entry and exit of a traced function the time since the last one goes to the function that
+was open until then. So no nanosecond counts twice. What the program does outside of all traced
+functions has no slot.
+"""
+
+import os
+import sys
+import time
+from _thread import RLock, _local, get_ident
+from collections.abc import Callable
+from functools import wraps
+from types import FunctionType
+from typing import Any
+
+from . import layout
+from .counters import Counters, NoCounters, Scratch, add_up
+
+Call = Callable[..., Any]
+Size = tuple[int, int]
+
+#: Slots that are kept for "(others)", one a stage, once there are too many functions.
+_KEPT = 24
+
+
+class _Held:
+    """Lies among a thread's locals, and is thrown away with them."""
+
+    def __init__(self, tracer: "Tracer", index: int | None, words: memoryview) -> None:
+        self._tracer, self._counters = tracer, tracer.counters
+        self._index, self._words = index, words
+
+    def __del__(self) -> None:
+        # After a fork the locals of the parent's threads go; their regions are the parent's.
+        if self._counters.pid == os.getpid() and self._counters is self._tracer.counters:
+            self._tracer.end_thread(self._index, self._words)
+
+
+class Tracer:
+    """Counts for one process; after a fork, for the child.
+
+    Attributes:
+        local: of the thread: `view`, the words of its region; `kinds`, rows by image size;
+            `in_model`, whether a model's forward pass is open.
+        counters: the process's file.
+        made: the wrapped functions by id, which are not wrapped again.
+        counting: slot → stage, of the functions that count images.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        *,
+        clock: Callable[[], int] = time.perf_counter_ns,
+        records_events: bool = False,
+    ) -> None:
+        self.clock = clock
+        self.local: Any = _local()
+        self.made: dict[int, Call] = {}
+        self.counting: dict[int, str] = {}
+        self._folder, self._records_events = folder, records_events
+        self._slots: dict[tuple[str, str], int] = {}
+        self._stages = {layout.OUTSIDE: ""}
+        self._formats: dict[str, int] = {}
+        self._versions: dict[str, str] = {}
+        self._complained = False
+        #: Called when the process ends by itself.
+        self.at_end: list[Callable[[], None]] = []
+        self._loaders: set[str] = set()
+        self._begin(Counters(folder, clock(), records_events))
+
+    def _begin(self, counters: Counters) -> None:
+        """Count in a new file; this thread is the main one."""
+        self._lock = RLock()
+        self._main = get_ident()
+        self._overflow: memoryview | None = None
+        self._overflow_rows: dict[tuple[int, ...], int] = {}
+        self._scratches: list[Scratch] = []
+        self.counters = counters
+        for (stage, name), slot in self._slots.items():
+            self.counters.write(layout.FUNCTION, str(slot), stage, name)
+        for name, number in self._formats.items():
+            self.counters.write(layout.FORMAT, str(number), name)
+        self.begin_thread()
+
+    def after_fork(self) -> None:
+        """In the child: its own file, and nothing open."""
+        self.local.__dict__.clear()
+        self.at_end.clear()  # a device cannot be used on both sides of a fork
+        try:
+            counters = Counters(self._folder, self.clock(), self._records_events)
+        except OSError as error:
+            self.complain("a forked process", error)
+            counters = NoCounters()
+        self._begin(counters)
+
+    # --- names ----------------------------------------------------------------------------------
+
+    def slot(self, stage: str, name: str) -> int:
+        """First word of a function's counters in every region."""
+        slot = self._slots.get((stage, name))
+        if slot is not None:
+            return slot
+        with self._lock:
+            index = len(self._slots) + 1
+            if index >= layout.N_FUNCTIONS - _KEPT and name != "(others)":
+                return self.slot(stage, "(others)")
+            slot = layout.SLOTS + layout.SLOT_WORDS * index
+            self._slots[stage, name] = slot
+            self._stages[slot] = stage
+            self.counters.write(layout.FUNCTION, str(slot), stage, name)
+        return slot
+
+    def stage_of(self, slot: int) -> str:
+        """Stage of a function; empty for the program's own code."""
+        return self._stages.get(slot, "")
+
+    def open_stage(self) -> str:
+        """Stage of the innermost open function of this thread; empty outside of all."""
+        return self.stage_of(self.view()[layout.OPEN])
+
+    def write(self, *fields: str) -> None:
+        """A line for the report: a loader, a version, a device."""
+        with self._lock:
+            self.counters.write(*fields)
+
+    def write_version(self, library: str, version: str) -> None:
+        """Note a library's version, once."""
+        if self._versions.get(library) != version:
+            self._versions[library] = version
+            self.write(layout.VERSION, library, version)
+
+    def write_loader(self, name: str, settings: dict[str, str]) -> None:
+        """Note a loader with its settings, once."""
+        line = f"{name} {settings}"
+        if line not in self._loaders:
+            self._loaders.add(line)
+            fields = (field for entry in settings.items() for field in entry)
+            self.write(layout.LOADER, name, *fields)
+
+    # --- threads --------------------------------------------------------------------------------
+
+    def view(self) -> memoryview:
+        """The words of this thread's region."""
+        try:
+            view: memoryview = self.local.view
+        except AttributeError:
+            return self.begin_thread()
+        return view
+
+    def begin_thread(self) -> memoryview:
+        """Give this thread a region: words that only it writes."""
+        now = self.clock()
+        with self._lock:
+            index = self.counters.take()
+            if index is None:
+                scratch = Scratch()
+                self._scratches.append(scratch)
+                view = scratch.words
+            else:
+                view = self.counters.region(index)
+            self.local.ring = None if index is None else self.counters.ring(index)
+        if not view[layout.BEGAN]:
+            view[layout.BEGAN] = now
+            _write_name(view, self.is_main())
+            view[layout.IS_MAIN] = int(self.is_main())
+        view[layout.HAS_ENDED] = 0
+        view[layout.SINCE] = now
+        view[layout.OPEN] = layout.OUTSIDE
+        self.local.kinds = _rows_of(view)
+        self.local.view = view
+        self.local.held = _Held(self, index, view)
+        return view
+
+    def end_thread(self, index: int | None, view: memoryview) -> None:
+        """The thread of that region is over."""
+        with self._lock:
+            view[layout.HAS_ENDED] = 1
+            if index is not None:
+                self.counters.give_back(index)
+                return
+            self._scratches = [scratch for scratch in self._scratches if scratch.words is not view]
+            self._add_to_overflow(view)
+
+    def is_main(self) -> bool:
+        """Whether this thread is the process's main one."""
+        return get_ident() == self._main
+
+    def _add_to_overflow(self, view: memoryview) -> None:
+        if self._overflow is None:
+            self._overflow = self.counters.overflow()
+        total = self._overflow
+        if total is None:
+            return
+        began = total[layout.BEGAN] or view[layout.BEGAN]
+        total[layout.BEGAN] = min(began, view[layout.BEGAN])
+        total[layout.SINCE] = max(total[layout.SINCE], view[layout.SINCE])
+        total[layout.OPEN] = layout.OUTSIDE
+        rows = self._overflow_rows
+        add_up(total, view, lambda key: _row(total, rows, key))
+
+    # --- time -----------------------------------------------------------------------------------
+
+    def enter(self, slot: int) -> tuple[int, int]:
+        """Open a function. Returns what `leave` needs: what was open before, and the time."""
+        view = self.view()
+        now = self.clock()
+        outer = view[0]
+        if outer != layout.OUTSIDE:
+            view[outer] += now - view[1]
+        view[1] = now
+        view[0] = slot
+        return outer, now
+
+    def leave(self, slot: int, entered: tuple[int, int]) -> None:
+        """Close it, as a call of `slot`, which need not be the one that was opened."""
+        view = self.view()
+        now = self.clock()
+        view[slot] += now - view[1]
+        view[slot + 1] += 1
+        view[1] = now
+        view[0] = entered[0]
+        if self._records_events:
+            self.record(slot, entered[1], now)
+
+    def drop(self, entered: tuple[int, int]) -> None:
+        """Close it as if it had not been opened: its time is that of the function around it."""
+        view = self.view()
+        now = self.clock()
+        outer = entered[0]
+        if outer != layout.OUTSIDE:
+            view[outer] += now - view[1]
+        view[1] = now
+        view[0] = outer
+
+    def record(self, slot: int, started: int, ended: int) -> None:
+        """Write an event to the thread's ring, over the oldest one."""
+        ring = self.local.ring
+        if ring is not None:
+            at = 1 + ring[0] % layout.N_EVENTS * layout.EVENT_WORDS
+            ring[at], ring[at + 1], ring[at + 2] = slot, started, ended
+            ring[0] += 1
+
+    def timed(self, function: Call, slot: int) -> Call:
+        """`function`, counted. `enter` and `leave` are written out: this is the common case."""
+        local, clock, begin_thread = self.local, self.clock, self.begin_thread
+        record = self.record if self._records_events else None
+        outside = layout.OUTSIDE
+
+        def traced(*args: Any, **kwargs: Any) -> Any:
+            try:
+                view = local.view
+            except AttributeError:
+                view = begin_thread()
+            started = clock()
+            outer = view[0]
+            if outer != outside:
+                view[outer] += started - view[1]
+            view[1] = started
+            view[0] = slot
+            try:
+                return function(*args, **kwargs)
+            finally:
+                view = local.view  # another one, if the call has forked and this is the child
+                now = clock()
+                view[slot] += now - view[1]
+                view[slot + 1] += 1
+                view[1] = now
+                view[0] = outer
+                if record is not None:
+                    record(slot, started, now)
+
+        wrapper = in_the_place_of(function, traced)
+        self.made[id(wrapper)] = wrapper
+        return wrapper
+
+    # --- images ---------------------------------------------------------------------------------
+
+    def count(self, slot: int, images: int, started: int = 0) -> None:
+        """Images that a call took; `started`: of the call, where it read or decoded them."""
+        self.view()[slot + 2] += images
+        words = self.counters.words
+        if started and not words[layout.FIRST_IMAGE]:
+            words[layout.FIRST_IMAGE] = started
+
+    def count_kind(
+        self, slot: int, form: str, source: Size, made: Size, *, n_bytes: int = 0, images: int = 1
+    ) -> None:
+        """Count the sizes of images, width first."""
+        number = self._formats.get(form) if form else 0
+        if number is None:
+            number = self._number(form)
+        key = (slot, number, *source, *made)
+        view = self.view()
+        kinds = self.local.kinds
+        row = kinds.get(key) or _row(view, kinds, key)
+        view[row + 6] += images
+        view[row + 7] += n_bytes
+
+    def _number(self, form: str) -> int:
+        with self._lock:
+            number = self._formats.setdefault(form, len(self._formats) + 1)
+            self.counters.write(layout.FORMAT, str(number), form)
+        return number
+
+    # --- the process ----------------------------------------------------------------------------
+
+    def call_worker(self) -> None:
+        """This process loads images for another one."""
+        self.counters.words[layout.IS_WORKER] = 1
+
+    def finish(self) -> None:
+        """The process ends by itself."""
+        for call in self.at_end:
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001 - a device that is gone
+                self.complain("the end", error)
+        with self._lock:
+            for scratch in self._scratches:
+                self._add_to_overflow(scratch.words)
+            self._scratches = []
+            words = self.counters.words
+            words[layout.CPU_NS] = time.process_time_ns()
+            words[layout.ENDED] = self.clock()
+
+    def complain(self, what: str, error: BaseException) -> None:
+        """One line, once: what is not traced, and why. The program goes on."""
+        if not self._complained and os.path.isdir(self._folder):
+            self._complained = True
+            line = f"wallclock trace: {what} not traced: {type(error).__name__}: {error}\n"
+            os.write(2, line.encode("utf-8", "replace"))
+
+
+def in_the_place_of(original: Call, wrapper: Call) -> Call:
+    """`wrapper` with name and globals of `original`; its code uses closures and builtins alone.
+
+    torch.jit compiles the source of the original, and looks up its names among those globals.
+    """
+    if isinstance(original, FunctionType) and isinstance(wrapper, FunctionType):
+        code, closure = wrapper.__code__, wrapper.__closure__
+        wrapper = FunctionType(code, original.__globals__, wrapper.__name__, None, closure)
+    return wraps(original)(wrapper)
+
+
+def _row(view: memoryview, rows: dict[tuple[int, ...], int], key: tuple[int, ...]) -> int:
+    """First word of the row of an image size, which is new; of a common one where they run out."""
+    used = view[layout.KINDS_USED]
+    if used >= layout.N_EXACT_KINDS:
+        key = (*key[:2], 0, 0, 0, 0)
+        if key in rows:
+            return rows[key]
+        if used >= layout.N_KINDS - 1:
+            key = (layout.OUTSIDE, 0, 0, 0, 0, 0)
+            if key in rows:
+                return rows[key]
+    row = layout.KINDS + used * layout.KIND_WORDS
+    for at, word in enumerate(key):
+        view[row + at] = word
+    view[layout.KINDS_USED] = used + 1
+    rows[key] = row
+    return row
+
+
+def _rows_of(view: memoryview) -> dict[tuple[int, ...], int]:
+    """The rows that an earlier thread left in a region."""
+    starts = (layout.KINDS + row * layout.KIND_WORDS for row in range(view[layout.KINDS_USED]))
+    return {tuple(view[start : start + 6]): start for start in starts}
+
+
+def _write_name(view: memoryview, is_main: bool) -> None:
+    # Importing threading here would make this thread its main thread.
+    threading = sys.modules.get("threading")
+    name = "MainThread" if is_main else "Thread"
+    if threading is not None:
+        thread = threading._active.get(get_ident())
+        name = name if thread is None else str(thread.name)
+    data = name.encode("utf-8", "replace")[: layout.NAME_BYTES]
+    start = layout.NAME * layout.WORD
+    view.cast("B")[start : start + len(data)] = data

@@ -1,0 +1,134 @@
+"""Where threads and processes wait for each other.
+
+The main thread of the program waits for data: `wait`. Any other thread, and a child of
+multiprocessing, waits for work or for a free slot: `idle`. One that waits inside another counts as
+the outer one.
+"""
+
+import _queue
+import sys
+from functools import partial, wraps
+from types import ModuleType
+from typing import Any
+
+from .patch import replace
+from .tracer import Call, Tracer
+
+_WAITS = ("wait", "idle")
+
+
+def waiting(tracer: Tracer, name: str, original: Call) -> Call:
+    """`original`, counted as `wait` or `idle` by who calls it."""
+    waits, idles = tracer.slot("wait", name), tracer.slot("idle", name)
+
+    @wraps(original)
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        if tracer.open_stage() in _WAITS:
+            return original(*args, **kwargs)
+        slot = waits if tracer.is_main() and not _is_child() else idles
+        entered = tracer.enter(slot)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            tracer.leave(slot, entered)
+
+    return traced
+
+
+def _is_child() -> bool:
+    """Whether multiprocessing started this process."""
+    process = sys.modules.get("multiprocessing.process")
+    return getattr(process, "_parent_process", None) is not None
+
+
+def _patch(tracer: Tracer, module: ModuleType, *paths: str) -> None:
+    for path in paths:
+        name = f"{module.__name__}.{path}".replace("._base.", ".")
+        replace(tracer, module, path, partial(waiting, tracer, name))
+
+
+def patch_threading(tracer: Tracer, module: ModuleType) -> None:
+    """Conditions are below events, queues, futures and pools of Python."""
+    _patch(tracer, module, "Condition.wait", "Thread.join")
+
+
+def patch_queue(tracer: Tracer, module: ModuleType) -> None:
+    """Queues between threads, as far as they are Python."""
+    _patch(tracer, module, "Queue.get", "Queue.put")
+
+
+def patch_multiprocessing(tracer: Tracer, module: ModuleType) -> None:
+    """Queues between processes: workers of pools and of DataLoaders get their work from them."""
+    _patch(tracer, module, "Queue.get", "SimpleQueue.get")
+
+
+def patch_process(tracer: Tracer, module: ModuleType) -> None:
+    """A parent that waits for the end of a child."""
+    _patch(tracer, module, "BaseProcess.join")
+
+
+def patch_pool(tracer: Tracer, module: ModuleType) -> None:
+    """A pool's size, and its results."""
+    _patch(tracer, module, "ApplyResult.get", "IMapIterator.next")
+    _note_size(tracer, module, "Pool", "_processes")
+
+
+def patch_process_pool(tracer: Tracer, module: ModuleType) -> None:
+    """An executor's size."""
+    _note_size(tracer, module, "ProcessPoolExecutor", "_max_workers")
+
+
+def _note_size(tracer: Tracer, module: ModuleType, cls: str, size: str) -> None:
+    def wrap(original: Call) -> Call:
+        @wraps(original)
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            original(self, *args, **kwargs)
+            settings = {"num_workers": str(getattr(self, size, ""))}
+            tracer.write_loader(f"{module.__name__}.{cls}", settings)
+
+        return __init__
+
+    replace(tracer, module, f"{cls}.__init__", wrap)
+
+
+def patch_futures(tracer: Tracer, module: ModuleType) -> None:
+    """Results of executors; their `map` takes them, too."""
+    _patch(tracer, module, "Future.result", "wait")
+
+
+def patch_subprocess(tracer: Tracer, module: ModuleType) -> None:
+    """Other programs."""
+    _patch(tracer, module, "Popen.wait", "Popen.communicate")
+
+
+def patch_selectors(tracer: Tracer, module: ModuleType) -> None:
+    """Event loops, and pipes between processes."""
+    _patch(
+        tracer, module, "EpollSelector.select", "_PollLikeSelector.select", "SelectSelector.select"
+    )
+
+
+def patch_thread_pool(tracer: Tracer, module: ModuleType) -> None:
+    """The threads of an executor get their work from a queue in C; give it one that counts."""
+
+    class SimpleQueue(_queue.SimpleQueue[Any]):
+        """As the class in C, with a clock around `get`."""
+
+    queue: Any = SimpleQueue
+    queue.get = waiting(tracer, "concurrent.futures.ThreadPoolExecutor", _queue.SimpleQueue.get)
+
+    def wrap(original: Call) -> Call:
+        @wraps(original)
+        def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+            original(self, *args, **kwargs)
+            if type(getattr(self, "_work_queue", None)) is _queue.SimpleQueue:
+                self._work_queue = queue()
+            settings = {
+                "num_workers": str(self._max_workers),
+                "thread_name_prefix": str(self._thread_name_prefix),
+            }
+            tracer.write_loader("concurrent.futures.ThreadPoolExecutor", settings)
+
+        return __init__
+
+    replace(tracer, module, "ThreadPoolExecutor.__init__", wrap)

@@ -1,0 +1,225 @@
+"""What a trace says: on the terminal, as JSON, and as a page."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+from wallclock.files import pretty_json, write_text
+from wallclock.trace.findings import Findings, image_cells, say_fix, say_interval, stage_cells
+from wallclock.trace.fixes import NOTICEABLE, Fix, Fixes
+from wallclock.trace.html_page import render
+from wallclock.trace.record import Trace
+from wallclock.trace.shares import Row, Table
+from wallclock.trace.sizes import Sizes
+from wallclock.trace.words import digits, keep_together, printable, times
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+#: Of the JSON: a number that grows with a change that a reader must know of.
+SCHEMA = 1
+#: Columns of the page on a terminal at most.
+_WIDTH = 100
+#: Of them between two columns of a table, and in a column that is not cut to fit.
+_GAP, _WIDEST = 2, 26
+#: Rows of stages, kinds of images and fixes on a terminal; the HTML page has all.
+_MOST_ROWS = 5
+#: Below this share a stage is not on the terminal.
+_LEAST_SHARE = 0.005
+_MOST_KINDS = 4
+_MOST_FIXES = 5
+
+
+# --- terminal -----------------------------------------------------------------------------------
+
+
+def report(trace: Trace, console: "Console") -> None:
+    """Print the verdict, where the time goes, the images, and what each change would bring."""
+    said = Findings(trace)
+    width = min(_WIDTH, console.width)
+    _print_text(said.verdict, console, width, "bold")
+    for note in said.notes:
+        _print_text(note, console, width)
+    console.print()
+    _print_text(f"{said.facts}.", console, width, "dim")
+    console.print()
+    rows = [row for table in said.tables for row in _stage_rows(said, table)]
+    _print_table(_HEADINGS, rows, console, width)
+    if said.sizes:
+        console.print()
+        images = [_image_row(sizes) for sizes in said.sizes[:_MOST_KINDS]]
+        _print_table(_IMAGE_HEADINGS, images, console, width)
+    if said.shares.n_images:
+        console.print()
+        _print_fixes(said.fixes, console, width)
+
+
+_HEADINGS = ("", "seconds", "share", "calls", "images", "ms/image", "functions")
+_IMAGE_HEADINGS = ("kind", "number", "stored", "made", "KB each", "by")
+_RIGHT = {"seconds", "share", "calls", "images", "ms/image", "number", "KB each", "gain"}
+
+
+def _stage_rows(said: Findings, table: Table) -> Iterator[Sequence[str]]:
+    title = said.title_of(table)
+    after = " after start-up" if said.shares.startup_s else ""
+    if said.shares.startup_s and table is said.shares.main:
+        yield ("start-up", digits(said.shares.startup_s), "", "", "", "", "before the first image")
+    whose = f"the time{after}" if table is said.shares.main else f"their time{after}, added up"
+    yield (title, digits(table.wall_s), "100 %", "", "", "", whose)
+    shown = [row for row in table.rows if row.share >= _LEAST_SHARE]
+    longest = sorted(shown, key=lambda row: -row.share)[:_MOST_ROWS]
+    for row in table.rows:
+        if row in longest:
+            yield (f"  {row.stage}", *stage_cells(row), _functions(row))
+
+
+def _functions(row: Row) -> str:
+    if len(row.functions) == 1:
+        return row.functions[0][0]
+    return ", ".join(f"{name} {digits(spent.seconds)} s" for name, spent in row.functions[:2])
+
+
+def _image_row(sizes: Sizes) -> Sequence[str]:
+    name, number, *rest = image_cells(sizes)
+    return (f"  {name}", number, *rest)
+
+
+def _print_fixes(fixes: Fixes, console: "Console", width: int) -> None:
+    from rich.text import Text
+
+    shown = fixes.recommended[:_MOST_FIXES]
+    if fixes.combined is not None:
+        shown.append(fixes.combined)
+    if shown:
+        rows = [(f"  {say_fix(fix)}", times(fix.gain), say_interval(fix)) for fix in shown]
+        _print_table(("what it would bring", "gain", "interval"), rows, console, width, 0)
+    for fix in fixes.to_write:
+        lines = (f"# {fix.title}", *fix.code.splitlines())
+        console.print(Text("\n".join(f"    {line}" for line in lines), style="green"), width=width)
+    nothing = [fix.name for fix in fixes.others if fix.gain <= NOTICEABLE]
+    unsure = sorted(fixes.others, key=lambda fix: -fix.gain)
+    perhaps = [f"{fix.name} ({times(fix.gain)})" for fix in unsure if fix.gain > NOTICEABLE]
+    if perhaps:
+        _print_text(f"Perhaps: {', '.join(perhaps)}.", console, width)
+    if nothing:
+        _print_text(f"Would bring nothing: {', '.join(nothing)}.", console, width)
+
+
+def _print_text(text: str, console: "Console", width: int, style: str = "") -> None:
+    """Print a paragraph; rich would part a number from its unit."""
+    from rich.text import Text
+
+    lines = wrap(keep_together(printable(text)), width, break_on_hyphens=False)
+    console.print(Text("\n".join(lines), style=style), width=width)
+
+
+def _print_table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    console: "Console",
+    width: int,
+    flexible: int = -1,
+) -> None:
+    """Print rows under headings; one column, by default the last, is cut to fit the width."""
+    from rich.text import Text
+
+    cells = [headings, *([printable(cell) for cell in row] for row in rows)]
+    columns = [list(column) for column in zip(*cells, strict=True)]
+    widths = [min(_WIDEST, max(map(len, column))) for column in columns]
+    widths[flexible] = max(map(len, columns[flexible]))
+    spare = width - sum(widths) - _GAP * (len(widths) - 1)
+    widths[flexible] = max(len(headings[flexible]), widths[flexible] + min(0, spare))
+    for index, row in enumerate(cells):
+        parts = []
+        for heading, cell, room in zip(headings, row, widths, strict=True):
+            text = cell if len(cell) <= room else f"{cell[: room - 1]}…"
+            parts.append(text.rjust(room) if heading in _RIGHT else text.ljust(room))
+        line = (" " * _GAP).join(parts).rstrip()
+        style = "" if index else "bold"
+        console.print(Text(line[:width], style=style), width=width, no_wrap=True)
+
+
+# --- files --------------------------------------------------------------------------------------
+
+
+def write_json(trace: Trace, path: Path) -> None:
+    """Write the numbers of a trace as JSON, in one step. Raises OSError: it cannot be written."""
+    text = pretty_json(as_json(trace))
+    # A path that is no UTF-8 is a lone surrogate in Python, and an escape in JSON.
+    write_text(Path(path), text.encode("utf-8", "backslashreplace").decode())
+
+
+def as_json(trace: Trace) -> Mapping[str, Any]:
+    """The numbers of a trace; docs/trace.md explains the keys.
+
+    `main` and `workers` map stages to seconds, with `other Python` for what was not traced, after
+    start-up where that can be told; `start_up_s` is on its own.
+    """
+    said = Findings(trace)
+    shares = said.shares
+    return {
+        "schema": SCHEMA,
+        "verdict": said.verdict,
+        "notes": said.notes,
+        "wall_s": trace.wall_s,
+        "start_up_s": shares.startup_s,
+        "main": _seconds_of(shares.main),
+        "workers": _seconds_of(shares.workers),
+        "n_workers": shares.n_workers,
+        "images": {
+            "number": shares.n_images,
+            "img_per_s": shares.img_per_s,
+            "kinds": [_kind_of(sizes) for sizes in said.sizes],
+        },
+        "fixes": [_fix_of(fix) for fix in said.fixes_in_order],
+        "model_error": said.fixes.model_error,
+        "program": {
+            "command": list(trace.command),
+            "exit_code": trace.exit_code,
+            "killed_processes": shares.killed,
+            "loaders": [{"name": use.name, **use.settings} for use in trace.loaders],
+        },
+        "machine": {
+            "cores": trace.cores,
+            "cpu_use": shares.cpu_use,
+            "device": trace.device,
+            "device_busy_s": trace.device_busy_s,
+            "versions": dict(trace.versions),
+        },
+    }
+
+
+def _seconds_of(table: Table) -> Mapping[str, float]:
+    return {row.stage: row.spent.seconds for row in table.rows}
+
+
+def _kind_of(sizes: Sizes) -> Mapping[str, Any]:
+    return {
+        "stage": sizes.function.stage,
+        "function": sizes.function.name,
+        "format": sizes.format,
+        "number": sizes.count,
+        "stored": list(sizes.source),
+        "made": list(sizes.made),
+        "is_median": not sizes.is_typical,
+        "kb": sizes.kb,
+    }
+
+
+def _fix_of(fix: Fix) -> Mapping[str, Any]:
+    return {
+        "name": fix.name,
+        "gain": fix.gain,
+        "low": fix.low,
+        "high": fix.high,
+        "is_recommended": fix.is_recommended,
+        "parts": list(fix.parts),
+        "code": fix.code,
+        "cost": fix.cost,
+    }
+
+
+def write_html(trace: Trace, path: Path) -> None:
+    """Write the page, one file that needs no network. Raises OSError: it cannot be written."""
+    write_text(Path(path), render(Findings(trace)))

@@ -1,0 +1,181 @@
+"""What a traced program did: processes, threads, the time of each function, the images' sizes.
+
+`collect` makes a `Trace` from the counters that the program's processes left; `verdict`, `fixes`
+and `page` read nothing else.
+
+Every second is exclusive: a function's own time, without the traced functions that it called. The
+seconds of a thread therefore add up to at most the thread's wall time.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+#: What a traced function does, in the order an image passes them. `wait`: a consumer waits for
+#: data. `idle`: a worker waits for work or for a free slot. `send`: a batch leaves its worker.
+#: `transform`: pixels to pixels, except the resize. `assemble`: collate. `d2h` includes the wait
+#: for the device where a copy waits for it. `serialize`: results to files.
+STAGES = (
+    "wait",
+    "idle",
+    "read",
+    "decode",
+    "resize",
+    "transform",
+    "normalize",
+    "assemble",
+    "send",
+    "h2d",
+    "forward",
+    "backward",
+    "optimizer",
+    "d2h",
+    "serialize",
+)
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Own time of a function or a stage, in seconds; its calls, and the images that they took."""
+
+    seconds: float = 0.0
+    calls: int = 0
+    images: int = 0
+
+    def __add__(self, other: "Spent") -> "Spent":
+        return Spent(
+            self.seconds + other.seconds, self.calls + other.calls, self.images + other.images
+        )
+
+
+@dataclass(frozen=True)
+class Function:
+    """A traced function: its stage, and the name that its users know, e.g. `PIL.Image.open`."""
+
+    stage: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Thread:
+    """One thread of a process. Times in seconds since the program's start."""
+
+    name: str
+    is_main: bool
+    started_s: float
+    ended_s: float
+    spent: Mapping[Function, Spent]
+
+    @property
+    def wall_s(self) -> float:
+        """Seconds between its first and its last traced moment."""
+        return self.ended_s - self.started_s
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of the program. Times in seconds since the program's start.
+
+    `role`: `main`, `worker` (loads images for another process) or `other`. `is_complete`: whether
+    it ended by itself; the counters of a killed process are as of its last traced call. `cpu_s`:
+    user and system time, None where it was not read.
+    """
+
+    pid: int
+    parent: int
+    role: str
+    started_s: float
+    ended_s: float
+    cpu_s: float | None
+    threads: tuple[Thread, ...]
+    is_complete: bool = True
+
+
+@dataclass(frozen=True)
+class ImageKind:
+    """Images of one size and format that a decoder gave or a resize made, and how many.
+
+    `source`: width and height as stored (decode) or as given to the resize; `made`: as decoded or
+    resized. `format`: `JPEG`, `progressive JPEG`, `PNG`, …, empty for a resize. `n_bytes`: of all
+    of them together, 0 where unknown.
+    """
+
+    function: Function
+    format: str
+    source: tuple[int, int]
+    made: tuple[int, int]
+    count: int
+    n_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class LoaderUse:
+    """A DataLoader, thread pool or pipeline that the program made, with its settings as text.
+
+    `settings` of a DataLoader: `num_workers`, `batch_size`, `prefetch_factor`, `pin_memory`.
+    """
+
+    name: str
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A traced program.
+
+    `exit_code`: as a shell reports it, 128 + n for signal n. `first_image_s`: when the first image
+    was read or decoded; before that the program imports and loads its model. None without images.
+    `device`: name of the accelerator, empty without one; `device_busy_s`: its time in forward and
+    backward passes by CUDA events, None without one. `versions`: Python and the traced libraries.
+    """
+
+    command: tuple[str, ...]
+    exit_code: int
+    wall_s: float
+    first_image_s: float | None
+    cores: int
+    processes: tuple[Process, ...]
+    images: tuple[ImageKind, ...] = ()
+    loaders: tuple[LoaderUse, ...] = ()
+    device: str = ""
+    device_busy_s: float | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def threads(self, *, of_workers: bool) -> list[Thread]:
+        """The main thread of the main process; or every thread that loads images beside it.
+
+        A thread of the main process counts as a worker if it took an image.
+        """
+        main, workers = [], []
+        for process in self.processes:
+            for thread in process.threads:
+                if process.role == "main" and thread.is_main:
+                    main.append(thread)
+                elif process.role == "worker" or _takes_images(thread):
+                    workers.append(thread)
+        return workers if of_workers else main
+
+
+def by_stage(threads: Iterable[Thread]) -> dict[str, Spent]:
+    """Stage → what those threads spent in it, stages in the order of `STAGES`."""
+    totals: dict[str, Spent] = defaultdict(Spent)
+    for thread in threads:
+        for function, spent in thread.spent.items():
+            totals[function.stage] += spent
+    return {stage: totals[stage] for stage in STAGES if stage in totals}
+
+
+def by_function(threads: Iterable[Thread]) -> dict[Function, Spent]:
+    """Function → what those threads spent in it, the most expensive first."""
+    totals: dict[Function, Spent] = defaultdict(Spent)
+    for thread in threads:
+        for function, spent in thread.spent.items():
+            totals[function] += spent
+    return dict(sorted(totals.items(), key=lambda entry: -entry[1].seconds))
+
+
+def _takes_images(thread: Thread) -> bool:
+    return any(
+        function.stage in ("read", "decode", "resize") and spent.images
+        for function, spent in thread.spent.items()
+    )

@@ -1,0 +1,102 @@
+"""Runs the traced program: same input, output and signals as without the trace."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from wallclock.trace.inside import layout
+
+#: Signals that are sent on to the program. Those of a terminal it gets by itself.
+FORWARDED = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
+    *(signal.SIGUSR1, signal.SIGUSR2),
+)
+#: What ends a program after `--seconds`: signal, and seconds until the next one.
+_ENDINGS = ((signal.SIGINT, 15.0), (signal.SIGTERM, 10.0), (signal.SIGKILL, 60.0))
+#: Python ignores these in itself; a program gets them as from a shell.
+_RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
+#: siginfo's code of a signal that the kernel sent, to the terminal's whole process group.
+_BY_KERNEL = 0x80
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the program ran, as its parent saw it; times of the monotonic clock.
+
+    `status`: as `os.waitstatus_to_exitcode` gives it, -n for signal n. `is_cut`: whether it was
+    still running after `--seconds`.
+    """
+
+    command: tuple[str, ...]
+    pid: int
+    status: int
+    started_ns: int
+    ended_ns: int
+    is_cut: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """As a shell reports it: 128 + n for signal n."""
+        return self.status if self.status >= 0 else 128 - self.status
+
+
+def run(words: Sequence[str], folder: Path, *, seconds: float, records_events: bool) -> Ended:
+    """Run `python words…` with counters in `folder` until it ends, or for so many seconds.
+
+    `seconds`: 0 for no limit. Then the program gets SIGINT, as by Ctrl-C; its children do not.
+    """
+    awaited = {signal.SIGCHLD, *FORWARDED}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
+    try:
+        started_ns = time.perf_counter_ns()
+        pid = os.posix_spawn(
+            sys.executable,
+            [sys.executable, *words],
+            _environment(folder, records_events),
+            setsigmask=before,
+            setsigdef=_RESTORED,
+        )
+        status, is_cut = _attend(pid, awaited, seconds)
+        ended_ns = time.perf_counter_ns()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return Ended(tuple(words), pid, status, started_ns, ended_ns, is_cut)
+
+
+def _environment(folder: Path, records_events: bool) -> dict[str, str]:
+    bootstrap = str(Path(layout.__file__).parent / "bootstrap")
+    # An empty entry would be the current folder.
+    paths = [bootstrap, os.environ.get("PYTHONPATH", "")]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        layout.FOLDER_VARIABLE: str(folder),
+        **({layout.EVENTS_VARIABLE: "1"} if records_events else {}),
+    }
+
+
+def _attend(pid: int, awaited: set[signal.Signals], seconds: float) -> tuple[int, bool]:
+    """Send signals on until the program ends; its status, and whether its time was over."""
+    endings = iter(_ENDINGS)
+    limit_s = seconds or float("inf")
+    deadline = time.monotonic() + limit_s
+    is_cut = False
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status), is_cut
+        # Woken once a minute in any case; a wait of infinite length is another call.
+        left_s = min(max(deadline - time.monotonic(), 0.0), 60.0)
+        arrived = signal.sigtimedwait(awaited, left_s)
+        if arrived is not None:
+            if arrived.si_signo != signal.SIGCHLD and arrived.si_code != _BY_KERNEL:
+                os.kill(pid, arrived.si_signo)
+        elif time.monotonic() >= deadline:
+            is_cut = True
+            number, limit_s = next(endings, _ENDINGS[-1])
+            deadline = time.monotonic() + limit_s
+            os.kill(pid, number)

@@ -1,0 +1,199 @@
+"""Where the wall time of a traced program goes: a table for the main thread and one for workers.
+
+A share is of the time from the first image to the program's end, of a worker from the first image
+or its own start to its own end; the workers' times are added up. Start-up, before the first image,
+is a number of its own. Seconds are not dated: what a traced function took before the first image
+counts as if it came after. Where the seconds exceed the time, the share is of their sum.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from wallclock.trace.record import Spent, Thread, Trace, by_function, by_stage
+
+#: What no traced function took: the program's Python code, and libraries that are not traced.
+OTHER = "other Python"
+#: The stages from a stored image to a batch.
+LOADING = ("read", "decode", "resize", "transform", "normalize", "assemble")
+#: What a model takes.
+MODEL = ("forward", "backward", "optimizer")
+#: Waits: for data, for work, and perhaps for the storage.
+WAITING = ("wait", "idle", "read")
+#: Functions that a row names.
+_MOST_FUNCTIONS = 3
+
+
+@dataclass(frozen=True)
+class Row:
+    """One stage: what it took, its share of the wall time, its functions, the longest first."""
+
+    stage: str
+    spent: Spent
+    share: float
+    functions: tuple[tuple[str, Spent], ...] = ()
+
+    @property
+    def ms_per_image(self) -> float | None:
+        """Milliseconds; None where no image was counted."""
+        return 1e3 * self.spent.seconds / self.spent.images if self.spent.images else None
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows of a set of threads. `wall_s`: their time after start-up, which shares are of."""
+
+    title: str
+    n_threads: int
+    wall_s: float
+    rows: tuple[Row, ...]
+
+    def share(self, *stages: str) -> float:
+        """The share of these stages together."""
+        return sum(row.share for row in self.rows if row.stage in stages)
+
+    def seconds(self, *stages: str) -> float:
+        """The seconds of these stages together."""
+        return sum(row.spent.seconds for row in self.rows if row.stage in stages)
+
+    def largest(self, *stages: str) -> Row | None:
+        """The longest of these stages; None without any of them."""
+        rows = [row for row in self.rows if row.stage in stages and row.spent.seconds]
+        return max(rows, key=lambda row: row.spent.seconds, default=None)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """The tables of a trace, and the numbers that are of all of it."""
+
+    trace: Trace
+
+    @cached_property
+    def startup_s(self) -> float:
+        """Seconds before the first image; without images there is no start-up to tell apart."""
+        first = self.trace.first_image_s
+        return 0.0 if first is None else min(max(first, 0.0), self.trace.wall_s)
+
+    @property
+    def steady_s(self) -> float:
+        """Seconds from the first image to the program's end."""
+        return self.trace.wall_s - self.startup_s
+
+    @cached_property
+    def main(self) -> Table:
+        """Of the main process's main thread."""
+        threads = self.trace.threads(of_workers=False)
+        return _table("main process", threads, self.steady_s * len(threads))
+
+    @cached_property
+    def workers(self) -> Table:
+        """Of all threads that load images beside it, of this process or another.
+
+        A thread of a worker that takes no image, as one that sends batches, counts with the seconds
+        in which it is at work.
+        """
+        threads = self.trace.threads(of_workers=True)
+        loaders = [thread for thread in threads if _loads(thread)] or threads
+        helpers = [_at_work(thread) for thread in threads if thread not in loaders]
+        wall_s = sum(_after(thread, self.startup_s) for thread in loaders)
+        wall_s += sum(spent.seconds for spent in by_stage(helpers).values())
+        return _table("workers", [*loaders, *helpers], wall_s)
+
+    @cached_property
+    def n_images(self) -> int:
+        """Images that were decoded; where no decoder was traced, that were read or resized."""
+        decoded = sum(kind.count for kind in self.trace.images if kind.function.stage == "decode")
+        stages = by_stage(t for process in self.trace.processes for t in process.threads)
+        others = (stages[stage].images for stage in ("decode", "read", "resize") if stage in stages)
+        return decoded or max(others, default=0)
+
+    @cached_property
+    def n_workers(self) -> int:
+        """The most threads that loaded images beside the main thread at a time."""
+        threads = [t for t in self.trace.threads(of_workers=True) if _loads(t)]
+        starts = sorted(thread.started_s for thread in threads)
+        ends = sorted(thread.ended_s for thread in threads)
+        most = 0
+        for index, start in enumerate(starts, start=1):
+            most = max(most, index - sum(end <= start for end in ends))
+        return most
+
+    @property
+    def img_per_s(self) -> float:
+        """Images a second after start-up; 0 without images."""
+        return self.n_images / self.steady_s if self.steady_s > 0 else 0.0
+
+    @cached_property
+    def cpu_use(self) -> float | None:
+        """The part of the cores' time that was used, 0 to 1; None if no process's was read."""
+        seconds = [p.cpu_s for p in self.trace.processes if p.cpu_s is not None]
+        available = self.trace.cores * self.trace.wall_s
+        return min(1.0, sum(seconds) / available) if seconds and available > 0 else None
+
+    @cached_property
+    def core_share(self) -> float | None:
+        """CPU time over the time that threads were at work, waits left out.
+
+        None where that tells nothing: CPU times are unknown, an accelerator may be waited for, or
+        more threads than cores took turns.
+        """
+        used = [process.cpu_s for process in self.trace.processes]
+        tables = [self.main, self.workers]
+        busy = sum(table.wall_s - table.seconds(*WAITING, "serialize") for table in tables)
+        complete = [value for value in used if value is not None]
+        if len(complete) < len(used) or not used or busy <= 0 or self.trace.device:
+            return None
+        threads = self.n_workers + (self.main.share("wait") < 1 / 2)
+        return None if threads > self.trace.cores else min(1.0, sum(complete) / busy)
+
+    @property
+    def killed(self) -> int:
+        """Processes that did not end by themselves."""
+        return sum(not process.is_complete for process in self.trace.processes)
+
+    @property
+    def device_waits(self) -> float:
+        """The share of the time in which the accelerator waits for data, 0 to 1.
+
+        The main thread then waits for a batch, or loads one; the device may still be at work on
+        the one before, so that it is idle at most for the rest of its busy time.
+        """
+        starving = self.main.share("wait", *LOADING)
+        busy_s = self.trace.device_busy_s
+        if busy_s is None or self.steady_s <= 0:
+            return starving
+        return min(starving, max(0.0, 1 - busy_s / self.steady_s))
+
+
+def _table(title: str, threads: Sequence[Thread], wall_s: float) -> Table:
+    stages, functions = by_stage(threads), by_function(threads)
+    traced_s = sum(spent.seconds for spent in stages.values())
+    wall_s = max(wall_s, traced_s)
+    rows = []
+    for stage, spent in stages.items():
+        of_stage = [(f.name, s) for f, s in functions.items() if f.stage == stage]
+        share = _share(spent.seconds, wall_s)
+        rows.append(Row(stage, spent, share, tuple(of_stage[:_MOST_FUNCTIONS])))
+    rest_s = max(0.0, wall_s - traced_s)
+    if threads:
+        rows.append(Row(OTHER, Spent(rest_s), _share(rest_s, wall_s)))
+    return Table(title, len(threads), wall_s, tuple(rows))
+
+
+def _share(seconds: float, wall_s: float) -> float:
+    return seconds / wall_s if wall_s > 0 else 0.0
+
+
+def _after(thread: Thread, start_s: float) -> float:
+    return max(0.0, thread.ended_s - max(thread.started_s, start_s))
+
+
+def _at_work(thread: Thread) -> Thread:
+    spent = {function: s for function, s in thread.spent.items() if function.stage not in WAITING}
+    return replace(thread, spent=spent)
+
+
+def _loads(thread: Thread) -> bool:
+    return any(
+        function.stage in LOADING and spent.images for function, spent in thread.spent.items()
+    )

@@ -1,0 +1,197 @@
+"""What sizes and formats a program decoded, and what it resized them to."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from wallclock.trace.decode_costs import denominator, is_jpeg
+from wallclock.trace.record import Function, ImageKind, Trace
+
+#: Rows of the table of images.
+MOST_ROWS = 5
+#: What most images share is said of all.
+_MOST = 0.5
+#: Decoded sides over the target's at least, as the loader has it: of a squash, and of a bilinear
+#: resize that keeps the aspect ratio.
+MARGIN, SHAPE_MARGIN = 1.25, 2.5
+
+Size = tuple[int, int]
+
+#: Mode of a resize → what its results have in common; of equals, the first.
+_SIDES: Mapping[str, Callable[[Size], Size]] = {
+    "squash": lambda size: size,
+    "shortest": lambda size: (min(size), min(size)),
+    "longest": lambda size: (max(size), max(size)),
+}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Images of one format that one function decoded or resized.
+
+    `source`, `made`: the median image's, by pixels of the source; `is_typical`: whether more than
+    half of them have exactly these. `n_bytes`: of all together, 0 where unknown.
+    """
+
+    function: Function
+    format: str
+    source: Size
+    made: Size
+    count: int
+    n_bytes: int
+    is_typical: bool
+
+    @property
+    def kb(self) -> float | None:
+        """Mean kilobytes (1,000 bytes) of an image; None where unknown."""
+        return self.n_bytes / self.count / 1e3 if self.n_bytes and self.count else None
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the program resizes its images to.
+
+    `mode`: `squash`, to exactly this size; `shortest`, that side to the smaller number; `longest`;
+    `crop`, of windows cut out before. Without `crop` it is `size` of the whole image.
+    """
+
+    size: Size
+    mode: str
+
+    @property
+    def px(self) -> int:
+        """The side that a user thinks of: of both, or of the one that is set."""
+        return max(self.size) if self.mode == "longest" else min(self.size)
+
+    @property
+    def text(self) -> str:
+        """`224 px`, `640 × 480 px`."""
+        if self.mode == "squash" and self.size[0] != self.size[1]:
+            return f"{say_size(self.size)} px"
+        return f"{self.px} px"
+
+    @property
+    def code(self) -> str:
+        """The arguments of `open_images`, `loader_for` and `decode`."""
+        if self.mode == "squash":
+            width, height = self.size
+            return f"{width}" if width == height else f"({height}, {width})"
+        crop = self.px
+        return f'preprocess="{self.mode}:{self.px},crop:{crop}x{crop}"'
+
+    @property
+    def least(self) -> Size:
+        """Width and height to decode to at least, for `Image.draft`."""
+        if self.mode == "squash":
+            return ceil(MARGIN * self.size[0]), ceil(MARGIN * self.size[1])
+        return ceil(SHAPE_MARGIN * self.px), ceil(SHAPE_MARGIN * self.px)
+
+    @property
+    def thumbnail_px(self) -> int:
+        """The shorter side of a copy to keep in the place of the image."""
+        return ceil(MARGIN * (max(self.size) if self.mode == "squash" else self.px))
+
+    def scale(self, source: Size) -> int:
+        """8, 4, 2 or 1: the most by which a JPEG of this size may shrink while it is decoded."""
+        if self.mode == "crop" or min(source) < 1:
+            return 1
+        if self.mode == "squash":
+            return denominator(source, self.least)
+        side = max(source) if self.mode == "longest" else min(source)
+        factor = SHAPE_MARGIN * self.px / side
+        return denominator(source, (factor * source[0], factor * source[1]))
+
+
+def target_of(trace: Trace) -> Target | None:
+    """From the program's resizes; None if it has none, or no size that most of them share."""
+    resized = [kind for kind in trace.images if kind.function.stage == "resize" and kind.count]
+    if not resized:
+        return None
+    total = sum(kind.count for kind in resized)
+    decoded = {tuple(sorted(kind.made)) for kind in _decoded(trace)}
+    from_decoded = sum(k.count for k in resized if tuple(sorted(k.source)) in decoded)
+    is_cut = bool(decoded) and from_decoded < _MOST * total
+    # Images of one shape only have all of it in common: of equal modes the first is right for them.
+    counts = {mode: _most_common(resized, side) for mode, side in _SIDES.items()}
+    mode, (size, count) = max(counts.items(), key=lambda entry: entry[1][1])
+    return Target(size, "crop" if is_cut else mode) if count > _MOST * total else None
+
+
+def _most_common(kinds: Sequence[ImageKind], side: Callable[[Size], Size]) -> tuple[Size, int]:
+    counts: Counter[Size] = Counter()
+    for kind in kinds:
+        counts[side(kind.made)] += kind.count
+    return counts.most_common(1)[0]
+
+
+def tabulate_sizes(trace: Trace) -> list[Sizes]:
+    """What was decoded by function and format, then what was resized; the most frequent first."""
+    groups: dict[tuple[Function, str], list[ImageKind]] = defaultdict(list)
+    for kind in trace.images:
+        if kind.function.stage in ("decode", "resize") and kind.count:
+            groups[kind.function, kind.format].append(kind)
+    rows = [_summarize(function, format, kinds) for (function, format), kinds in groups.items()]
+    rows.sort(key=lambda row: (row.function.stage != "decode", -row.count))
+    return rows[:MOST_ROWS]
+
+
+def full_size_share(trace: Trace, target: Target | None) -> float:
+    """Of the decoded pixels, the part in JPEGs that could have been decoded smaller."""
+    if target is None:
+        return 0.0
+    kinds = _decoded(trace)
+    total = sum(_pixels(kind) for kind in kinds)
+    shrinkable = sum(
+        _pixels(kind)
+        for kind in kinds
+        if is_jpeg(kind.format) and target.scale(kind.source) > scale_of(kind)
+    )
+    return shrinkable / total if total else 0.0
+
+
+def scale_of(kind: ImageKind) -> int:
+    """1, 2, 4 or 8: by how much a decoder has shrunk these images already."""
+    for scale in (8, 4, 2):
+        if max(kind.made) <= ceil(max(kind.source) / scale):
+            return scale
+    return 1
+
+
+def say_size(size: Sequence[int]) -> str:
+    """`2560 × 1920`."""
+    return f"{size[0]} × {size[1]}"
+
+
+def _pixels(kind: ImageKind) -> int:
+    return kind.count * kind.source[0] * kind.source[1]
+
+
+def _decoded(trace: Trace) -> list[ImageKind]:
+    return [kind for kind in trace.images if kind.function.stage == "decode" and kind.count]
+
+
+def _summarize(function: Function, format: str, kinds: Iterable[ImageKind]) -> Sizes:
+    by_size = sorted(kinds, key=lambda kind: (kind.source[0] * kind.source[1], kind.source))
+    count = sum(kind.count for kind in by_size)
+    counts: Counter[tuple[Size, Size]] = Counter()
+    for kind in by_size:
+        counts[kind.source, kind.made] += kind.count
+    (source, made), most = counts.most_common(1)[0]
+    is_typical = most > _MOST * count
+    if not is_typical:
+        source = _median([kind.source for kind in by_size], [kind.count for kind in by_size])
+        ordered = sorted(by_size, key=lambda kind: (kind.made[0] * kind.made[1], kind.made))
+        made = _median([kind.made for kind in ordered], [kind.count for kind in ordered])
+    n_bytes = sum(kind.n_bytes for kind in by_size)
+    return Sizes(function, format, source, made, count, n_bytes, is_typical)
+
+
+def _median(sizes: Sequence[Size], counts: Sequence[int]) -> Size:
+    """The size at the middle of so many of each, in this order."""
+    left = sum(counts) / 2
+    for size, count in zip(sizes, counts, strict=True):
+        left -= count
+        if left <= 0:
+            return size
+    return sizes[-1]

@@ -1,0 +1,216 @@
+"""`wallclock trace …` as a user gives it: words, streams, exit status, files, signals."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import making
+from tests.wallclock.trace.programs import ENVIRONMENT, write
+from wallclock.__main__ import main
+from wallclock.trace.command import OPTIONS, UsageError, parse, wants_help
+
+PROGRAM = """
+import os, signal, sys, time
+from PIL import Image
+
+how, *words = sys.argv[1:]
+for _ in range(3):
+    Image.open("photo.jpg").convert("RGB").resize((8, 8))
+if how == "stubborn":
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(9))
+print("ready", words, sys.stdin.readline() if how == "read" else "", flush=True)
+if how in ("sleep", "stubborn"):
+    time.sleep(60)
+if how == "abort":
+    os.abort()
+sys.exit(5 if how == "fail" else 0)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The program, a photo, and a folder for temporary files."""
+    write(tmp_path, PROGRAM)
+    (tmp_path / "photo.jpg").write_bytes(making.jpeg(64, 48))
+    (tmp_path / "temporary").mkdir()
+    return tmp_path
+
+
+def start(folder: Path, *words: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "wallclock", "trace", *words],
+        cwd=folder,
+        env={**ENVIRONMENT, "TMPDIR": str(folder / "temporary"), "COLUMNS": "100"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A group of its own, as a shell's job has.
+        process_group=0,
+    )
+
+
+def finish(running: "subprocess.Popen[str]", given: str = "") -> tuple[int, str, str]:
+    """Its status, output and errors."""
+    stdout, stderr = running.communicate(given, timeout=60)
+    return running.returncode, stdout, stderr
+
+
+def test_the_report_and_the_files(folder: Path) -> None:
+    words = (
+        "--json",
+        "t.json",
+        "--html=t.html",
+        "--perfetto",
+        "p.json",
+        "program.py",
+        "read",
+        "--json",
+    )
+    status, stdout, stderr = finish(start(folder, *words), "a line\n")
+    assert (status, stdout) == (0, "ready ['--json'] a line\n\n")
+    assert "PIL" in stderr
+    assert json.loads((folder / "t.json").read_text(encoding="utf-8"))
+    assert "<html" in (folder / "t.html").read_text(encoding="utf-8")
+    events = json.loads((folder / "p.json").read_text(encoding="utf-8"))["traceEvents"]
+    resizes = [event for event in events if event["name"] == "PIL.Image.resize"]
+    assert [(event["ph"], event["cat"]) for event in resizes] == [("X", "resize")] * 3
+    assert resizes[0]["ts"] > 0
+    assert resizes[0]["ts"] + resizes[0]["dur"] <= resizes[1]["ts"]
+    assert {"ph": "M", "name": "thread_name"}.items() <= events[0].items()
+    assert not list((folder / "temporary").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("how", "status"), [("fail", 5), ("abort", -signal.SIGABRT)], ids=["status", "signal"]
+)
+def test_the_exit_status_is_the_programs(how: str, status: int, folder: Path) -> None:
+    ended, stdout, stderr = finish(start(folder, "program.py", how))
+    assert ended == status
+    assert stdout == "ready [] \n"
+    assert "PIL" in stderr
+    assert not list((folder / "temporary").iterdir())
+    assert not list(folder.glob("core*"))
+
+
+@pytest.mark.parametrize(
+    ("how", "number", "status"),
+    [
+        ("sleep", signal.SIGTERM, -signal.SIGTERM),
+        ("sleep", signal.SIGINT, -signal.SIGINT),
+        ("stubborn", signal.SIGTERM, 9),
+    ],
+)
+def test_a_signal_goes_to_the_program(how: str, number: int, status: int, folder: Path) -> None:
+    running = start(folder, "program.py", how)
+    assert running.stdout is not None
+    assert running.stdout.readline() == "ready [] \n"
+    running.send_signal(number)
+    ended, _, stderr = finish(running)
+    assert ended == status
+    assert "3 images" in stderr
+    assert stderr.count("Traceback") == (1 if number == signal.SIGINT else 0)
+    assert not list((folder / "temporary").iterdir())
+
+
+def test_seconds(folder: Path) -> None:
+    """The program is interrupted as by Ctrl-C, and the request was met."""
+    status, _, stderr = finish(start(folder, "--seconds", "1.5", "program.py", "sleep"))
+    assert status == 0
+    assert "KeyboardInterrupt" in stderr
+    assert not list((folder / "temporary").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--jsn", "a", "program.py"], "no option --jsn; valid before the script: --json"),
+        (["--json"], "--json needs a value: --json FILE"),
+        (["--seconds", "x", "program.py"], "a positive number, not x"),
+        (["--seconds=-1", "program.py"], "a positive number, not -1"),
+        (["--html", "x"], "a program: script.py args, or -m module args"),
+        (["-m"], "a program: script.py args, or -m module args"),
+        (["absent.py"], "no script absent.py"),
+        (["--json", "absent/t.json", "program.py"], "absent/t.json cannot be written"),
+    ],
+)
+def test_mistakes(
+    words: list[str],
+    says: str,
+    folder: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One line, before anything runs."""
+    monkeypatch.chdir(folder)
+    assert main(["trace", *words]) in (1, 2)
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    (line,) = printed.err.splitlines()
+    assert line.startswith("wallclock: ")
+    assert says in line
+
+
+def test_help_lists_the_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "--json", "x", "--help"]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"{name} {value}" in printed for name, (value, _) in OPTIONS.items())
+
+
+def test_words_behind_the_script_are_the_scripts(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    request = parse(["--seconds=2", "program.py", "--json", "x", "-h"])
+    assert request.program == ("program.py", "--json", "x", "-h")
+    assert (request.seconds, request.json) == (2.0, None)
+    assert parse(["-m", "package.module", "--help"]).program == ("-m", "package.module", "--help")
+    assert not wants_help(["--json", "--help", "program.py", "--help"])
+    assert wants_help(["--json", "t.json", "--help", "program.py"])
+    with pytest.raises(UsageError):
+        parse(["-x"])
+
+
+CTRL_C = """
+import signal, time
+arrived = []
+signal.signal(signal.SIGINT, lambda number, frame: arrived.append(number))
+print("ready", flush=True)
+while not arrived:
+    time.sleep(0.01)
+time.sleep(0.3)  # a second one would have come by now
+print("arrived", len(arrived), flush=True)
+"""
+
+
+def test_ctrl_c_arrives_once(tmp_path: Path) -> None:
+    """A terminal sends it to the command and to the program."""
+    write(tmp_path, CTRL_C)
+    ours, theirs = pty.openpty()
+    lines = ["import fcntl, os, sys, termios"]
+    lines += ["fcntl.ioctl(0, termios.TIOCSCTTY, 0)"]
+    lines += ["os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"]
+    command = ["-m", "wallclock", "trace", "program.py"]
+    with subprocess.Popen(
+        [sys.executable, "-c", "\n".join(lines), *command],
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    ) as running:
+        os.close(theirs)
+        assert running.stdout is not None
+        assert running.stdout.readline() == "ready\n"
+        os.write(ours, b"\x03")
+        assert running.stdout.readline() == "arrived 1\n"
+    os.close(ours)
+    assert running.returncode == 0

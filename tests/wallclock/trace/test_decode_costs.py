@@ -1,0 +1,130 @@
+"""The costs of decoding and resizing against the reference run that they were fitted to."""
+
+import csv
+import math
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from wallclock.trace import decode_costs
+from wallclock.trace.decode_costs import SLOWER_THAN_JPEG, denominator, jpeg_ns, resize_ns
+
+REFERENCE = ROOT / "data" / "reference"
+FORMATS = REFERENCE / "amd-epyc-2-cores" / "formats.csv"
+PARTS = REFERENCE / "fast-parts" / "amd-epyc-2-cores.csv"
+DECODERS = REFERENCE / "amd-epyc-2-cores" / "decoder-comparison.csv"
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def jpegs(*decoders: str) -> list[dict[str, str]]:
+    variants = ("baseline", "progressive")
+    return [
+        row for row in rows(FORMATS) if row["variant"] in variants and row["decoder"] in decoders
+    ]
+
+
+def predicted_ms(row: dict[str, str]) -> float:
+    name = "JPEG" if row["variant"] == "baseline" else "progressive JPEG"
+    pixels = 1e6 * float(row["median_megapixels"])
+    density = 1e3 * float(row["median_kb"]) / pixels
+    scale = 1 if row["dct_scale"] == "full" else 8
+    with_pillow = row["decoder"] == "pil"
+    return jpeg_ns(name, density, scale, with_pillow=with_pillow) * pixels / 1e6
+
+
+@pytest.mark.parametrize("decoder", ["pil", "simplejpeg"])
+def test_jpegs_of_three_qualities_at_two_scales(decoder: str) -> None:
+    errors = [abs(math.log(predicted_ms(r) / float(r["mean_ms"]))) for r in jpegs(decoder)]
+    assert len(errors) == 12
+    assert sorted(errors)[len(errors) // 2] < math.log(1.1)
+    assert max(errors) < math.log(1.35)
+
+
+@pytest.mark.parametrize("decoder", ["pil", "simplejpeg", "turbojpeg"])
+def test_what_a_reduced_scale_leaves(decoder: str) -> None:
+    """The fraction of the full decode's time, which is what predictions use."""
+    by_name = {row["what"]: row for row in jpegs(decoder)}
+    fractions = []
+    for name, full in by_name.items():
+        if f"{name} reduced" in by_name:
+            reduced = by_name[f"{name} reduced"]
+            measured = float(reduced["mean_ms"]) / float(full["mean_ms"])
+            fractions.append(measured / (predicted_ms(reduced) / predicted_ms(full)))
+    assert len(fractions) == 6
+    within = 1 + decode_costs.FRACTION_ERROR
+    assert sum(1 / within <= fraction <= within for fraction in fractions) >= 4
+
+
+def test_scales_between() -> None:
+    """Of libjpeg-turbo's own interface, relative to 1/8, on the images of fast-parts."""
+    measured = {
+        row["choice"]: float(row["ms"])
+        for row in rows(PARTS)
+        if row["part"] == "scale" and row["images"] == "original"
+    }
+    (original,) = (
+        row
+        for row in rows(DECODERS)
+        if (row["image_set"], row["decoder"], row["context"]) == ("original", "simplejpeg", "loop")
+    )
+    density = float(original["median_kb"]) * 1e3 / (float(original["median_megapixels"]) * 1e6)
+    for scale, choice in ((1, "8/8"), (2, "4/8"), (4, "2/8")):
+        ratio = jpeg_ns("JPEG", density, scale, with_pillow=False) / jpeg_ns(
+            "JPEG", density, 8, with_pillow=False
+        )
+        assert ratio == pytest.approx(measured[choice] / measured["1/8"], rel=0.2)
+
+
+def test_other_formats_lie_within_their_ranges() -> None:
+    """Of Pillow and OpenCV, over the baseline JPEG of the nearest quality."""
+    ratios: dict[str, list[float]] = {name: [] for name in SLOWER_THAN_JPEG}
+    names = {"png": "PNG", "webp": "WEBP", "avif": "AVIF"}
+    for row in rows(FORMATS):
+        if row["decoder"] in ("pil", "opencv") and row["dct_scale"] == "full":
+            name = (
+                "progressive JPEG" if row["variant"] == "progressive" else names.get(row["format"])
+            )
+            if name:
+                ratios[name].append(float(row["time_vs_baseline"]))
+    for name, measured in ratios.items():
+        low, high = SLOWER_THAN_JPEG[name]
+        assert measured
+        assert low * 0.9 <= min(measured), name
+        assert max(measured) <= high * 1.1, name
+
+
+def test_resizes() -> None:
+    measured = {
+        (row["choice"], row["images"]): float(row["ms"])
+        for row in rows(PARTS)
+        if row["part"] == "resize"
+    }
+    sizes = {"original": 5.476e6, "small_256": 256 * 256}
+    for library, choice in (("pillow", "pil bilinear"), ("torch", "torch bilinear")):
+        for images, pixels in sizes.items():
+            predicted = resize_ns(library, pixels, 224 * 224) / 1e6
+            assert predicted == pytest.approx(measured[choice, images], rel=0.1)
+
+
+def test_unknown_bytes_are_the_usual_ones() -> None:
+    usual = decode_costs.USUAL_BYTES_PER_PIXEL
+    assert jpeg_ns("JPEG", None, 2, with_pillow=True) == jpeg_ns("JPEG", usual, 2, with_pillow=True)
+
+
+@pytest.mark.parametrize(
+    ("size", "needed", "scale"),
+    [
+        ((2560, 1920), (280, 280), 4),
+        ((2240, 2240), (280, 280), 8),
+        ((2239, 2240), (280, 280), 8),  # sides are rounded up
+        ((2232, 2240), (280, 280), 4),
+        ((500, 4000), (280, 280), 1),
+    ],
+)
+def test_denominator(size: tuple[int, int], needed: tuple[float, float], scale: int) -> None:
+    assert denominator(size, needed) == scale

@@ -1,0 +1,268 @@
+"""What each change is predicted to bring."""
+
+import ast
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+
+import wallclock
+from tests.wallclock.trace import traces
+from tests.wallclock.trace.traces import (
+    dataloader,
+    decoded,
+    process,
+    resized,
+    serial,
+    thread,
+    trace,
+)
+from wallclock.trace.changes import CHANGES, FILES
+from wallclock.trace.fixes import NOTICEABLE, Fix, Fixes, fixes_of
+from wallclock.trace.record import Trace
+from wallclock.trace.shares import Shares
+from wallclock.trace.work import work_of
+
+
+def fixes(made: Trace) -> Fixes:
+    return fixes_of(Shares(made))
+
+
+def named(made: Trace, name: str) -> Fix:
+    return next(fix for fix in fixes(made).alone if fix.name == name)
+
+
+def names(made: Trace) -> set[str]:
+    return {fix.name for fix in fixes(made).alone}
+
+
+def recommended(made: Trace) -> set[str]:
+    return {fix.name for fix in fixes(made).recommended}
+
+
+def test_the_model_of_a_serial_program_is_its_sum() -> None:
+    assert fixes(traces.SERIAL_DECODE).model_error == pytest.approx(0, abs=1e-9)
+    work = work_of(Shares(traces.SERIAL_DECODE))
+    assert work is not None
+    assert work.workers == 0
+    assert work.decode_s == pytest.approx(6.0 / 200)
+    assert work.img_per_s() == pytest.approx(25.0)
+
+
+def test_the_model_of_busy_workers_is_near() -> None:
+    """Workers that are never idle load as fast as they did."""
+    assert fixes(traces.STARVING_DECODE).model_error < 0.1
+    assert fixes(traces.STARVING_READ).model_error < 0.1
+    assert fixes(traces.MODEL_BOUND).model_error < 0.1
+    assert fixes(traces.THREADS).model_error < 0.1
+
+
+def test_scaled_decode_from_the_sizes() -> None:
+    """2560 × 1920 for 224 px is 1/4: what is left of decode and resize is the gain."""
+    fix = named(traces.SERIAL_DECODE, "scaled decode")
+    work = work_of(Shares(traces.SERIAL_DECODE))
+    assert work is not None
+    # 900 KB over 4.9 megapixels is 0.183 bytes per pixel.
+    density = 9e5 / (2560 * 1920)
+    left = (7 * density + 0.38 + 3.15 / 16) / (7 * density + 1.0 + 3.15)
+    resize_left = (2.5 * 640 * 480 + 4.8 * 224**2) / (2.5 * 2560 * 1920 + 4.8 * 224**2)
+    time = 8.0 - 6.0 * (1 - left) - 1.5 * (1 - resize_left)
+    assert fix.gain == pytest.approx(8.0 / time)
+    assert fix.code == 'image.draft("RGB", (280, 280))  # right after Image.open'
+
+
+def test_a_scale_that_is_used_already_brings_nothing() -> None:
+    images = (decoded(200, made=(640, 480)), resized(200, (640, 480)))
+    made = replace(traces.SERIAL_DECODE, images=images)
+    assert "scaled decode" not in names(made)
+
+
+def test_small_images_cannot_be_decoded_smaller() -> None:
+    small = (256, 256)
+    images = (decoded(200, source=small, kb=10), resized(200, small))
+    made = replace(traces.SERIAL_DECODE, images=images)
+    assert not names(made) & {"scaled decode", "thumbnails"}
+    assert named(made, "loader_for").gain > 1.5, "libjpeg-turbo without Pillow's copy"
+
+
+def test_png_is_slower_than_jpeg() -> None:
+    made = replace(traces.SERIAL_DECODE, images=(decoded(200, "PNG", kb=4000), resized(200)))
+    assert "scaled decode" not in names(made)
+    fix = named(made, "another format")
+    assert fix.is_recommended
+    assert 8 / (8 - 6 * (1 - 1 / 3.2)) * 0.8 < fix.gain < 8 / (8 - 6 * (1 - 1 / 6.5)) * 1.2
+    combined = fixes(made).combined
+    assert combined is not None
+
+
+def test_an_unknown_format_promises_nothing() -> None:
+    made = replace(traces.SERIAL_DECODE, images=(decoded(200, "GIF"), resized(200)))
+    assert not names(made) & {"scaled decode", "another format", "loader_for"}
+
+
+@pytest.mark.parametrize("made", [traces.MODEL_BOUND, traces.SERIAL_MODEL])
+def test_nothing_is_recommended_where_the_model_binds(made: Trace) -> None:
+    assert recommended(made) == set()
+    assert fixes(made).combined is None
+
+
+def test_workers_where_there_are_cores() -> None:
+    more = named(traces.STARVING_DECODE, "more workers")
+    assert 1.4 < more.low < more.gain < 2
+    assert "num_workers=8" in more.code
+    full = dataloader({"wait": 7.0}, {"decode": 7.5}, n_workers=8, worker_cpu_s=7.5)
+    assert "more workers" not in names(full)
+    one_core = serial({"decode": 7.5}, cores=1)
+    assert "more workers" not in recommended(one_core)
+    assert named(one_core, "open_images").is_recommended, "but decoding less is"
+
+
+def test_workers_that_take_turns_are_not_increased() -> None:
+    """Eight on two cores: their wall seconds are four times the core's."""
+    made = dataloader(
+        {"wait": 7.5}, {"decode": 6.5, "resize": 1.0}, n_workers=8, worker_cpu_s=2.0, cores=2
+    )
+    work = work_of(Shares(made))
+    assert work is not None
+    assert work.decode_s == pytest.approx(8 * 6.5 / 400 / 4, rel=0.1)
+    assert fixes(made).model_error < 0.1
+    assert "more workers" not in names(made)
+
+
+def test_another_programs_load_is_not_taken_for_turns() -> None:
+    """Two workers had a core for a quarter of the time: another program has them with a fix too."""
+    made = dataloader(
+        {"wait": 7.5}, {"decode": 6.5, "resize": 1.0}, n_workers=2, worker_cpu_s=1.9, cores=4
+    )
+    work = work_of(Shares(made))
+    assert work is not None
+    assert work.decode_s == pytest.approx(2 * 6.5 / 400)
+    assert fixes(made).model_error < 0.1
+
+
+def test_a_storage_that_binds() -> None:
+    fix = named(traces.STARVING_READ, "faster storage")
+    assert fix.is_recommended
+    assert fix.low < 4 < fix.high, "reading is 81 % of the workers' time, then the main process"
+    assert "faster storage" not in names(traces.SERIAL_DECODE)
+    more = named(traces.STARVING_READ, "more workers")
+    assert more.low < 1.3, "the storage may be as fast as it is"
+    assert "num_workers=32" in more.code
+
+
+def test_a_program_that_only_reads() -> None:
+    """Four workers that wait for the storage and do nothing else."""
+    made = dataloader({"wait": 8.0}, {"read": 8.0}, worker_cpu_s=0.0, images=[])
+    predicted = fixes(made)
+    assert predicted.model_error < 0.01
+    assert named(made, "faster storage").gain == pytest.approx(10)
+    assert named(made, "more workers").low < 1
+
+
+def test_files_are_never_written_over() -> None:
+    """A progressive JPEG is a .jpg already."""
+    images = (decoded(200, "progressive JPEG"), resized(200))
+    made = replace(traces.SERIAL_DECODE, images=images)
+    for name in ("another format", "thumbnails"):
+        assert '.save(f"' in named(made, name).code
+        assert "/{path.stem}.jpg" in named(made, name).code
+
+
+def test_uint8_needs_a_device() -> None:
+    seconds = {"read": 0.2, "decode": 2.0, "normalize": 4.0, "assemble": 0.6, "send": 0.6}
+    on_gpu = dataloader(
+        {"wait": 6.0, "h2d": 0.5, "forward": 1.0}, seconds, device="GPU", device_busy_s=1.2
+    )
+    assert named(on_gpu, "uint8").is_recommended
+    assert "uint8" not in names(dataloader({"wait": 6.0, "forward": 1.0}, seconds))
+
+
+def test_a_larger_batch_where_calls_take_longer_than_the_device() -> None:
+    def looped(busy_s: float) -> Trace:
+        seconds = {"decode": 0.2, "forward": 6.0, "h2d": 0.2}
+        return serial(seconds, device="GPU", device_busy_s=busy_s)
+
+    fix = named(looped(1.0), "larger batch")
+    assert fix.is_recommended
+    assert fix.high < 8 / 1.4 * 1.5
+    assert "larger batch" not in names(looped(6.5))
+    assert "larger batch" not in names(traces.SERIAL_MODEL)
+
+
+def test_random_crops_are_not_decoded_smaller() -> None:
+    crops = [resized(1, (900 + i, 700 + i)) for i in range(200)]
+    made = replace(traces.SERIAL_DECODE, images=(decoded(200), *crops))
+    assert not names(made) & {"scaled decode", "thumbnails", "loader_for"}
+    assert "augment=True" in named(made, "open_images").code
+
+
+def test_no_images_no_fixes() -> None:
+    assert fixes(traces.NO_IMAGES) == Fixes((), None, 0.0)
+
+
+def test_few_images_widen_the_interval() -> None:
+    many, few = (
+        named(serial({"decode": 6.0, "resize": 1.5}, n=n), "scaled decode") for n in (2000, 20)
+    )
+    assert few.gain == pytest.approx(many.gain)
+    assert few.low < many.low
+    assert few.high > many.high
+
+
+def test_a_combination_holds_changes_that_fit_together() -> None:
+    combined = fixes(traces.THREADS).combined
+    assert combined is not None
+    assert combined.gain > max(fix.gain for fix in fixes(traces.THREADS).alone)
+    groups = {change.name: change.group for change in CHANGES}
+    chosen = [groups[name] for name in combined.parts if groups[name]]
+    assert len(chosen) == len(set(chosen))
+    assert not {"open_images", "more workers"} <= {*combined.parts}
+    assert combined.rewrites_files == (FILES in chosen)
+
+
+EVERY = [getattr(traces, name) for name in dir(traces) if isinstance(getattr(traces, name), Trace)]
+
+
+@pytest.mark.parametrize("made", EVERY)
+def test_the_code_is_python_of_the_public_interface(made: Trace) -> None:
+    for fix in fixes(made).alone:
+        if fix.code.startswith("cp "):
+            continue
+        tree = ast.parse(fix.code)
+        used = {
+            node.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "wallclock"
+        }
+        assert used <= set(wallclock.__all__)
+        assert max(map(len, fix.code.splitlines())) <= 96
+
+
+@settings(max_examples=60, deadline=None)
+@given(traces.any_traces())
+def test_intervals_hold_the_gain(made: Trace) -> None:
+    predicted = fixes(made)
+    everything = [*predicted.alone, *([predicted.combined] if predicted.combined else [])]
+    for fix in everything:
+        assert 0 < fix.low <= fix.gain <= fix.high
+        assert math.isfinite(fix.high)
+        assert fix.is_recommended == (fix.low > NOTICEABLE)
+    assert all(fix.low > NOTICEABLE for fix in predicted.recommended)
+    assert predicted.combined is None or predicted.combined.low > NOTICEABLE
+    assert predicted.model_error >= 0
+
+
+def test_a_pool_beside_a_model_on_the_cpu() -> None:
+    """The model uses all cores: loading beside it takes cores from it."""
+    seconds = {"decode": 3.0, "idle": 5.0}
+    pool = [thread(seconds, 100, is_main=False, started_s=2.0) for _ in range(2)]
+    main = thread({"wait": 0.5, "forward": 7.0})
+    made = trace(
+        [process([main, *pool], cpu_s=2 + 6 + 4 * 7.0)], [decoded(200), resized(200)], cores=4
+    )
+    work = work_of(Shares(made))
+    assert work is not None
+    assert (work.engine, work.on_cpu, work.forward_cores) == ("threads", True, 4)

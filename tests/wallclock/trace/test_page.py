@@ -1,0 +1,271 @@
+"""The page on the terminal, as JSON and as HTML."""
+
+import io
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from rich.console import Console
+
+from tests.wallclock.trace import traces
+from tests.wallclock.trace.traces import decoded, function, process, resized, thread, trace
+from wallclock.trace.page import report, write_html, write_json
+from wallclock.trace.record import LoaderUse, Spent, Thread, Trace
+
+NBSP = "\N{NO-BREAK SPACE}"
+EVERY = [getattr(traces, name) for name in dir(traces) if isinstance(getattr(traces, name), Trace)]
+#: What a program may be called, and what would be markup.
+NASTY = "<script>alert(1)</script>&\"'[red]\x1b[31m\udcff\u202e.py"
+
+
+def printed(made: Trace, width: int = 100) -> str:
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    report(made, console)
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    return "\n".join(line.rstrip() for line in text.replace(NBSP, " ").splitlines())
+
+
+def nasty() -> Trace:
+    """A program all of whose names are markup, control characters and bad bytes."""
+    spent = {function("decode", NASTY): Spent(6.0, 10, 10), function("resize", NASTY): Spent(1.0)}
+    main = Thread(NASTY, True, 0.0, 10.0, spent)
+    return trace(
+        [process([main])],
+        [decoded(10, NASTY, name=NASTY), resized(10, name=NASTY)],
+        command=(NASTY, "--name", NASTY),
+        loaders=[LoaderUse(NASTY, {NASTY: NASTY})],
+        device=NASTY,
+        device_busy_s=1.0,
+        versions={NASTY: NASTY},
+    )
+
+
+def crowded() -> Trace:
+    """All stages, many kinds of images, all notes: as long as a page gets."""
+    stages = dict.fromkeys(traces.NAMES, 0.5)
+    kinds = [decoded(9, form) for form in ("JPEG", "progressive JPEG", "PNG", "WEBP", "AVIF")]
+    main = process([thread(stages, 45)], cpu_s=2.0)
+    worker = process([thread(stages, 45, started_s=2.0)], "worker", cpu_s=1.0, is_complete=False)
+    return trace([main, worker], [*kinds, resized(45)], exit_code=137, first_image_s=6.0, device="")
+
+
+def test_a_starving_gpu_on_the_terminal() -> None:
+    assert printed(traces.STARVING_DECODE) == STARVING_GPU
+
+
+def test_a_loop_on_a_narrow_terminal() -> None:
+    assert printed(traces.SERIAL_DECODE, 80) == NARROW_LOOP
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 200])
+@pytest.mark.parametrize("made", [*EVERY, nasty(), crowded()])
+def test_the_terminal_page_is_short_and_narrow(made: Trace, width: int) -> None:
+    lines = printed(made, width).splitlines()
+    assert len(lines) <= 40 + (width < 80) * 10
+    assert max(map(len, lines)) <= min(width, 100)
+
+
+def test_a_terminal_sees_no_control_characters_and_no_markup() -> None:
+    text = printed(nasty())
+    assert "\x1b" not in text
+    assert r"\x1b[31m" in text
+    assert "[red]" in text
+
+
+def test_json_has_the_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    write_json(traces.STARVING_DECODE, path)
+    numbers = json.loads(path.read_text(encoding="utf-8"))
+    assert numbers["schema"] == 1
+    assert (numbers["wall_s"], numbers["start_up_s"]) == (10.0, 2.0)
+    assert numbers["main"]["wait"] == pytest.approx(5.7)
+    assert sum(numbers["main"].values()) == pytest.approx(8.0)
+    assert numbers["workers"]["decode"] == pytest.approx(24.8)
+    assert numbers["images"]["number"] == 400
+    assert numbers["images"]["kinds"][0]["stored"] == [2560, 1920]
+    assert numbers["verdict"].startswith("The GPU waits for data 71 % of the time;")
+    assert numbers["program"] == {
+        "command": ["embed.py", "photos"],
+        "exit_code": 0,
+        "killed_processes": 0,
+        "loaders": [
+            {"name": "torch.utils.data.DataLoader", "batch_size": "32", "num_workers": "4"}
+        ],
+    }
+    assert numbers["machine"]["device_busy_s"] == 1.6
+    first = numbers["fixes"][0]
+    assert first["name"] == "open_images"
+    assert first["low"] <= first["gain"] <= first["high"]
+    assert first["is_recommended"]
+    assert "wallclock.open_images(" in first["code"]
+
+
+def test_json_holds_a_path_that_is_no_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    write_json(nasty(), path)
+    assert json.loads(path.read_text(encoding="utf-8"))["program"]["command"][0] == NASTY
+
+
+class Checker(HTMLParser):
+    """Tags in balance, what the page would load, and its text."""
+
+    VOID = frozenset({"meta", "link", "br", "hr", "img"})
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.loaded: list[str] = []
+        self.ids: list[str] = []
+        self.targets: list[str] = []
+        self.words: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        values = dict(attrs)
+        assert len(values) == len(attrs), "an attribute twice"
+        assert not any(name.startswith("on") for name in values)
+        self.ids += filter(None, [values.get("id")])
+        target = values.get("href") or ""
+        if target.startswith("#"):
+            self.targets.append(target[1:])
+        elif target or values.get("src"):
+            self.loaded.append(f"{target}{values.get('src') or ''}")
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] not in ("style", "title"):
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.words)).replace(NBSP, " ")
+
+
+def page_of(made: Trace, folder: Path) -> Checker:
+    path = folder / "trace.html"
+    write_html(made, path)
+    checker = Checker()
+    checker.feed(path.read_text(encoding="utf-8"))
+    checker.close()
+    assert checker.open == []
+    assert checker.loaded == ["data:,"], "it opens offline"
+    assert len(checker.ids) == len(set(checker.ids))
+    assert set(checker.targets) <= set(checker.ids)
+    return checker
+
+
+@pytest.mark.parametrize("made", [*EVERY, crowded()])
+def test_html_is_whole(made: Trace, tmp_path: Path) -> None:
+    assert "script" not in page_of(made, tmp_path).text
+
+
+def test_html_says_what_the_terminal_says(tmp_path: Path) -> None:
+    text = page_of(traces.STARVING_DECODE, tmp_path).text
+    assert "decoding takes 78 % of the workers' time: full-size 2560 × 1920 JPEGs" in text
+    assert "Start-up, before the first image: 2 s" in text
+    assert "PIL.ImageFile.load 24.8 s" in text
+    assert 'image.draft("RGB", (280, 280))' in text
+    assert "num_workers=4" in text
+
+
+def test_html_escapes_what_the_program_is_called(tmp_path: Path) -> None:
+    checker = page_of(nasty(), tmp_path)
+    source = (tmp_path / "trace.html").read_text(encoding="utf-8")
+    assert "<script" not in source
+    assert "\x1b" not in source
+    assert "\u202e" not in source, "text that turns what follows around"
+    assert checker.text.count("<script>alert(1)</script>") >= 8
+
+
+@settings(max_examples=25, deadline=None)
+@given(traces.any_traces())
+def test_any_trace_has_a_page(tmp_path_factory: pytest.TempPathFactory, made: Trace) -> None:
+    folder = tmp_path_factory.mktemp("page")
+    page_of(made, folder)
+    write_json(made, folder / "trace.json")
+    lines = printed(made).splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 100
+
+
+def test_a_program_that_failed_has_the_same_page() -> None:
+    text = printed(replace(traces.STARVING_DECODE, exit_code=1, wall_s=10.0))
+    assert text.splitlines()[0].startswith("The GPU waits for data 71 % of the time;")
+    assert "The program ended with exit code 1 after 10 s; the times are until then." in text
+
+
+STARVING_GPU = """\
+The GPU waits for data 71 % of the time; decoding takes 78 % of the workers' time: full-size
+2560 × 1920 JPEGs for 224 px.
+
+10 s in all; 400 images, 50 a second; 8 cores, 49 % of them used; NVIDIA T4, busy 1.6 s.
+
+                seconds  share  calls  images  ms/image  functions
+start-up              2                                  before the first image
+main process          8  100 %                           the time after start-up
+  wait              5.7   71 %    400     400      14.2  DataLoader wait
+  h2d               0.1    1 %    400     400      0.25  Tensor.to
+  forward           1.4   18 %    400     400       3.5  ResNet
+  d2h               0.3    4 %    400     400      0.75  Tensor.cpu
+  other Python      0.5    6 %
+4 workers            32  100 %                           their time after start-up, added up
+  idle              0.8    2 %    400     400         2  DataLoader worker
+  read              0.8    2 %    400     400         2  file read
+  decode           24.8   78 %    400     400        62  PIL.ImageFile.load
+  resize              4   12 %    400     400        10  PIL.Image.resize
+  assemble          0.8    2 %    400     400         2  torch default_collate
+
+kind       number  stored       made       KB each  by
+  JPEG        400  2560 × 1920  in full        900  PIL.ImageFile.load
+  resized     400  2560 × 1920  224 × 224           PIL.Image.resize
+
+what it would bring                                 gain  interval
+  wallclock.open_images (threads, scaled decode)   3.5 ×  2.9 × to 4.2 ×
+  thumbnails of 280 px, kept for the next runs     3.4 ×  2.8 × to 4.1 ×
+  wallclock.loader_for in your own dataset         3.1 ×  2.4 × to 3.8 ×
+  JPEGs decoded at a reduced scale                 2.8 ×  2.1 × to 3.7 ×
+  8 workers instead of 4                          1.78 ×  1.42 × to 2.2 ×
+    # wallclock.open_images (threads, scaled decode)
+    with wallclock.open_images(paths, size=224, batch=32) as batches:
+        for batch in batches:
+            batch.ids, batch.images  # uint8 (n, height, width, 3)
+    # wallclock.loader_for in your own dataset
+    load = wallclock.loader_for(224)  # path → Pillow image, in your dataset"""
+NARROW_LOOP = """\
+Decoding takes 75 % of the main process's time: full-size 2560 × 1920 JPEGs for
+224 px.
+
+10 s in all; 200 images, 25 a second; 8 cores, 12 % of them used.
+
+                seconds  share  calls  images  ms/image  functions
+start-up              2                                  before the first image
+main process          8  100 %                           the time after start-up
+  read              0.1    1 %    200     200       0.5  file read
+  decode              6   75 %    200     200        30  PIL.ImageFile.load
+  resize            1.5   19 %    200     200       7.5  PIL.Image.resize
+  serialize         0.1    1 %    200     200       0.5  numpy.save
+  other Python      0.3    4 %
+
+kind       number  stored       made       KB each  by
+  JPEG        200  2560 × 1920  in full        900  PIL.ImageFile.load
+  resized     200  2560 × 1920  224 × 224           PIL.Image.resize
+
+what it would bring                                gain  interval
+  wallclock.open_images (threads, scaled decode)   20 ×  11 × to 24 ×
+  thumbnails of 280 px, kept for the next runs     12 ×  9.5 × to 15 ×
+  8 workers instead of none                       5.9 ×  3.9 × to 8.6 ×
+  wallclock.loader_for in your own dataset        3.3 ×  2.5 × to 4.4 ×
+  JPEGs decoded at a reduced scale                3.0 ×  2.3 × to 4.0 ×
+    # wallclock.open_images (threads, scaled decode)
+    with wallclock.open_images(paths, size=224, batch=32) as batches:
+        for batch in batches:
+            batch.ids, batch.images  # uint8 (n, height, width, 3)
+    # 8 workers instead of none
+    images = ThreadPoolExecutor(max_workers=8).map(load, paths)"""

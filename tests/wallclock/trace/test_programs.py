@@ -1,0 +1,450 @@
+"""Programs of every kind under the trace: what is counted, and that nothing else changes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import making
+from tests.wallclock.trace.programs import ENVIRONMENT, Done, run_plainly, trace, write
+from wallclock.trace.record import Function
+
+LOOP = """
+import io, json, sys
+from pathlib import Path
+from PIL import Image, ImageOps
+from wallclock.clock import StageProfiler
+
+profiler = StageProfiler()
+for path in sorted(Path(sys.argv[1]).glob("*.*")):
+    with profiler.stage("read"):
+        data = path.read_bytes() if path.suffix == ".webp" else path
+    with profiler.stage("decode"):
+        image = Image.open(io.BytesIO(data) if path.suffix == ".webp" else data)
+        if path.stem == "draft":
+            image.draft("RGB", (100, 75))
+        image = image.convert("RGB")
+    image = ImageOps.exif_transpose(image)
+    with profiler.stage("resize"):
+        image = image.resize((32, 24))
+image.thumbnail((8, 8))
+image.convert("L").save(sys.argv[2])
+print(json.dumps(profiler.counts))
+"""
+
+
+def write_images(folder: Path) -> Path:
+    folder.mkdir()
+    for name in ("a", "b"):
+        (folder / f"{name}.jpg").write_bytes(making.jpeg(400, 300))
+    (folder / "draft.jpg").write_bytes(making.jpeg(400, 300))
+    (folder / "progressive.jpg").write_bytes(making.jpeg(80, 60, progressive=True))
+    (folder / "png.png").write_bytes(making.encode(making.picture(64, 48), "PNG"))
+    (folder / "webp.webp").write_bytes(making.encode(making.picture(64, 48), "WEBP"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def loop(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    folder = tmp_path_factory.mktemp("loop")
+    images = write_images(folder / "images")
+    return trace(write(folder, LOOP), images, folder / "out.png", cwd=folder)
+
+
+def test_counts_are_those_by_hand(loop: Done) -> None:
+    counts = json.loads(loop.stdout)
+    assert loop.images("read") == counts["read"] == 6
+    assert loop.images("decode") == counts["decode"] == 6
+    assert loop.images("resize") == counts["resize"] + 1  # and the thumbnail
+    assert loop.calls("decode", "PIL.Image.open") == 6
+    assert loop.calls("transform", "PIL.ImageOps.exif_transpose") == 6
+
+
+def test_convert_is_decode_right_after_open_only(loop: Done) -> None:
+    assert loop.calls("decode", "PIL.Image.convert") == 6
+    assert loop.calls("transform", "PIL.Image.convert") == 1
+    assert loop.calls("serialize", "PIL.Image.save") == 1
+
+
+def test_times_of_the_main_thread(loop: Done) -> None:
+    (thread,) = loop.trace.threads(of_workers=False)
+    assert 0 < sum(spent.seconds for spent in thread.spent.values()) <= thread.wall_s
+    assert 0 <= thread.started_s < thread.ended_s <= loop.trace.wall_s
+    first = loop.trace.first_image_s
+    assert first is not None
+    assert thread.started_s < first < thread.ended_s
+
+
+def test_sizes_of_images(loop: Done, tmp_path: Path) -> None:
+    sizes = {
+        (kind.format, kind.source, kind.made): (kind.count, kind.n_bytes)
+        for kind in loop.trace.images
+    }
+    photo = len(making.jpeg(400, 300))
+    assert sizes["JPEG", (400, 300), (400, 300)] == (2, 2 * photo)
+    assert sizes["JPEG", (400, 300), (100, 75)] == (1, photo)
+    assert sizes["progressive JPEG", (80, 60), (80, 60)][0] == 1
+    assert sizes["PNG", (64, 48), (64, 48)][0] == 1
+    assert sizes["WEBP", (64, 48), (64, 48)][0] == 1
+    assert sizes["", (400, 300), (32, 24)] == (2, 0)
+    assert sizes["", (32, 24), (8, 6)] == (1, 0)
+    assert sum(count for count, _ in sizes.values()) == 13
+
+
+def test_the_process(loop: Done) -> None:
+    (process,) = loop.trace.processes
+    assert (process.role, process.is_complete) == ("main", True)
+    assert process.cpu_s is not None
+    assert loop.trace.exit_code == 0
+    assert loop.trace.versions.keys() >= {"python", "PIL"}
+
+
+SAME = """
+import builtins, inspect, io, json, os, pickle, sys, sitecustomize, warnings
+import neighbour
+from pathlib import Path
+
+def error_of(call):
+    try:
+        return repr(call())
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+with open(__file__, "rb") as opened:
+    facts = {
+        "argv": sys.argv[1:],
+        "name": __name__,
+        "path": sys.path,
+        "stdin": sys.stdin.read(),
+        "neighbour": neighbour.VALUE,
+        "sitecustomize": sitecustomize.__file__,
+        "marks": os.environ.get("MARK"),
+        "reader": [isinstance(opened, cls) for cls in (io.BufferedReader, io.IOBase)],
+        "name of the class": f"{type(opened).__module__}.{type(opened).__qualname__}",
+        "repr": repr(opened),
+        "mode": [opened.mode, opened.closed, opened.raw.mode, opened.seekable()],
+        "reads": [opened.read(3).hex(), opened.peek(1)[:1].hex(), opened.tell()],
+        "line": next(opened).hex(),
+        "into": opened.readinto(bytearray(5)),
+        "file": opened.fileno() > 2,
+        "pickled": error_of(lambda: pickle.dumps(opened)),
+        "the rest": opened.read().hex(),
+        "end": opened.read().hex(),
+    }
+facts |= {
+    "closed": [opened.closed, error_of(lambda: opened.read())],
+    "absent": error_of(lambda: open("absent", "rb")),
+    "folder": error_of(lambda: open(".", "rb")),
+    "text": error_of(lambda: open(__file__, "rb", encoding="utf-8")),
+    "negative buffer": error_of(lambda: open(__file__, "rb", buffering=-2)),
+    "signature": str(inspect.signature(open)),
+    "open": [open is io.open, pickle.loads(pickle.dumps(open)) is open],
+    "path's": Path(__file__).read_bytes() == Path(__file__).open("rb").read(),
+    "number": open(os.open(__file__, os.O_RDONLY), "rb").read(2).hex(),
+    "filters": [str(entry) for entry in warnings.filters],
+    "threads": "threading" in sys.modules,
+}
+from PIL import Image
+facts |= {
+    "loader": type(Image.__spec__.loader).__name__,
+    "signature of resize": str(inspect.signature(Image.Image.resize)),
+    "source": inspect.getsource(Image.Image.resize)[:20],
+}
+print(json.dumps(facts, indent=1))
+"""
+
+
+def test_a_program_sees_nothing_of_the_trace(tmp_path: Path) -> None:
+    """The same facts as without it."""
+    program = write(tmp_path, SAME)
+    write(tmp_path, "VALUE = 5", "neighbour.py")
+    (tmp_path / "site").mkdir()
+    write(tmp_path / "site", "import os; os.environ['MARK'] = 'theirs'", "sitecustomize.py")
+    env = {"PYTHONPATH": str(tmp_path / "site") + os.pathsep + str(Path.cwd() / "code")}
+    env["PYTHONPATH"] += os.pathsep + str(Path.cwd())
+    words = ("program.py", "--help", "a b", "")
+    plain = run_plainly(*words, cwd=tmp_path, given="a line\n", env=env)
+    traced = trace(*words, cwd=tmp_path, given="a line\n", env=env)
+    assert json.loads(traced.stdout) == json.loads(plain.stdout), plain.stderr
+    assert traced.stderr == plain.stderr == ""
+    assert json.loads(plain.stdout)["marks"] == "theirs"
+    assert program.exists()
+
+
+FAILS = """
+import sys
+from PIL import Image
+def fail():
+    Image.new("RGB", (4, 4)).resize((2, 2))
+    raise KeyError("a user's mistake")
+if sys.argv[1] == "error":
+    fail()
+if sys.argv[1] == "exit":
+    sys.exit(3)
+if sys.argv[1] == "text":
+    sys.exit("a reason")
+"""
+
+
+@pytest.mark.parametrize(("how", "code"), [("error", 1), ("exit", 3), ("text", 1)])
+def test_a_program_that_fails(how: str, code: int, tmp_path: Path) -> None:
+    write(tmp_path, FAILS)
+    plain = run_plainly("program.py", how, cwd=tmp_path)
+    traced = trace("program.py", how, cwd=tmp_path)
+    assert traced.stderr == plain.stderr
+    assert traced.trace.exit_code == plain.returncode == code
+    assert traced.trace.processes[0].is_complete
+    assert traced.images("resize") == (1 if how == "error" else 0)
+
+
+def test_a_module_of_a_package(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    write(package, "", "__init__.py")
+    write(package, "import sys; print(__name__, __package__, sys.argv[1:])", "__main__.py")
+    traced = trace("-m", "package", "x", cwd=tmp_path)
+    assert traced.stdout == "__main__ package ['x']\n"
+    assert traced.trace.images == ()
+    assert traced.trace.first_image_s is None
+
+
+CHILDREN = """
+import multiprocessing, os, signal, subprocess, sys, threading
+from concurrent.futures import ThreadPoolExecutor
+from PIL import Image
+
+path, kind = sys.argv[1:]
+
+def load(number=0):
+    return Image.open(path).convert("RGB").resize((8, 8)).size
+
+def serve(inbox, outbox):
+    for _ in iter(inbox.get, None):
+        outbox.put(load())
+
+if __name__ == "__main__":
+    if kind == "threads":
+        with ThreadPoolExecutor(2, thread_name_prefix="loaders") as pool:
+            assert len(list(pool.map(load, range(6)))) == 6
+        idle = ThreadPoolExecutor(3, thread_name_prefix="others")
+        assert idle.submit(abs, -1).result() == 1
+        thread = threading.Thread(target=load, name="by hand")
+        thread.start()
+        thread.join()
+    elif kind == "fork alone":
+        if os.fork() == 0:
+            load()
+            os._exit(0)
+        os.wait()
+        subprocess.run([sys.executable, "-c", "from PIL import Image"], check=True)
+    else:
+        context = multiprocessing.get_context(kind.partition(" ")[0])
+        boxes = context.Queue(), context.Queue()
+        child = context.Process(target=serve, args=boxes)
+        child.start()
+        for _ in range(2):
+            boxes[0].put(1)
+            boxes[1].get()
+        if kind.endswith("killed"):
+            os.kill(child.pid, signal.SIGKILL)
+        else:
+            boxes[0].put(None)
+        child.join()
+    load()
+"""
+
+
+def children(folder: Path, kind: str) -> Done:
+    (folder / "photo.jpg").write_bytes(making.jpeg(64, 48))
+    done = trace(write(folder, CHILDREN), "photo.jpg", kind, cwd=folder)
+    assert (done.stdout, done.stderr) == ("", "")
+    assert done.trace.exit_code == 0
+    assert not [process for process in done.trace.processes[1:] if process.role == "main"]
+    assert done.main()[Function("decode", "PIL.Image.open")].calls == 1
+    return done
+
+
+def test_threads(tmp_path: Path) -> None:
+    done = children(tmp_path, "threads")
+    workers = done.trace.threads(of_workers=True)
+    images = {
+        thread.name: thread.spent[Function("decode", "PIL.ImageFile.load")].images
+        for thread in workers
+    }
+    assert images.pop("by hand") == 1
+    assert sum(images.values()) == 6
+    assert all(name.startswith("loaders_") for name in images)
+    for thread in workers:
+        assert sum(spent.seconds for spent in thread.spent.values()) <= thread.wall_s
+        stages = {function.stage for function in thread.spent}
+        assert ("idle" in stages) == thread.name.startswith("loaders_")
+    assert Function("wait", "concurrent.futures.Future.result") in done.main()
+    assert Function("wait", "threading.Thread.join") in done.main()
+    (use,) = done.trace.loaders
+    assert use.settings == {"num_workers": "2"}
+
+
+def test_fork(tmp_path: Path) -> None:
+    done = children(tmp_path, "fork alone")
+    assert [process.role for process in done.trace.processes] == ["main", "worker", "other"]
+    assert [process.is_complete for process in done.trace.processes] == [True, True, True]
+    assert done.trace.processes[1].parent == done.trace.processes[0].pid
+    assert done.images("decode") == 2
+
+
+@pytest.mark.parametrize("kind", ["fork", "spawn", "fork killed"])
+def test_multiprocessing(kind: str, tmp_path: Path) -> None:
+    done = children(tmp_path, kind)
+    (worker,) = [process for process in done.trace.processes if process.role == "worker"]
+    assert worker.is_complete == (not kind.endswith("killed"))
+    assert (worker.cpu_s is None) == kind.endswith("killed")
+    (thread,) = [thread for thread in worker.threads if thread.is_main]
+    assert thread.spent[Function("decode", "PIL.ImageFile.load")].images == 2
+    idle = thread.spent[Function("idle", "multiprocessing.queues.Queue.get")]
+    assert idle.calls == 3  # the last one is open when it is killed
+    assert Function("wait", "multiprocessing.queues.Queue.get") in done.main()
+    assert done.calls("send", "multiprocessing pickle") >= 4
+
+
+KILLED = """
+import os, signal, sys, time
+from PIL import Image
+class Slow(Image.Image):
+    def load(self):
+        os.kill(os.getpid(), int(sys.argv[1]))
+        time.sleep(5)
+Image.new("RGB", (8, 8)).resize((4, 4))
+image = Slow()
+image._size = (8, 8)
+image._mode = "RGB"
+Image.Image.resize(image, (4, 4))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_program_tells_what_it_was_doing(number: int, tmp_path: Path) -> None:
+    done = trace(write(tmp_path, KILLED), str(int(number)), cwd=tmp_path)
+    assert done.trace.exit_code == 128 + number
+    (process,) = done.trace.processes
+    assert not process.is_complete
+    spent = done.main()[Function("resize", "PIL.Image.resize")]
+    assert (spent.calls, spent.images) == (2, 1)
+
+
+def test_a_hook_that_fails_leaves_the_program_alone(tmp_path: Path) -> None:
+    """A library that is another than it seems; and a folder that cannot be written."""
+    write(tmp_path, "class TurboJPEG:\n    decode = property()", "turbojpeg.py")
+    write(tmp_path, "open = 5", "simplejpeg.py")
+    write(tmp_path, "import turbojpeg, simplejpeg\nprint('runs')")
+    done = trace("program.py", cwd=tmp_path)
+    assert done.stdout == "runs\n"
+    program = write(tmp_path, "import sys; print('runs', '_wallclock_trace' in sys.modules)")
+    bootstrap = Path.cwd() / "code" / "wallclock" / "trace" / "inside" / "bootstrap"
+    env = {"PYTHONPATH": str(bootstrap), "WALLCLOCK_TRACE": str(tmp_path / "absent")}
+    plain = run_plainly(program, cwd=tmp_path, env=env)
+    assert (plain.stdout, plain.stderr) == ("runs False\n", "")
+    env["WALLCLOCK_TRACE"] = "/proc"
+    plain = run_plainly(program, cwd=tmp_path, env=env)
+    assert plain.stdout == "runs True\n"
+    (line,) = plain.stderr.splitlines()
+    assert line.startswith("wallclock trace: not traced: ")
+
+
+def test_the_hook_needs_the_standard_library_alone(tmp_path: Path) -> None:
+    program = write(tmp_path, "import sys; print(*sorted(sys.modules))")
+    done = trace(program, cwd=tmp_path)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert "_wallclock_trace" in loaded
+    assert not loaded & {"wallclock", "numpy", "torch", "PIL", "threading"}
+    assert isinstance(done.stderr, str)
+
+
+def test_signals_are_sent_on(tmp_path: Path) -> None:
+    """To the process that runs the trace; the program's own handler decides."""
+    source = """
+    import signal, sys
+    def stop(number, frame):
+        print("stopped by", number, flush=True)
+        sys.exit(7)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, stop)
+    print("ready", flush=True)
+    while True:
+        signal.pause()
+    """
+    program = write(tmp_path, source)
+    command = [sys.executable, "-m", "tests.wallclock.trace.programs", str(program)]
+    with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "ready\n"
+        running.send_signal(signal.SIGUSR1)
+        assert running.stdout.readline() == f"stopped by {int(signal.SIGUSR1)}\n"
+        assert running.stdout.readline() == "7\n"
+
+
+EXEC = """
+import os, sys
+from PIL import Image
+Image.new("RGB", (8, 8)).resize((4, 4))
+try:
+    os.execv("/absent/python", ["python"])
+except FileNotFoundError:
+    print("goes on", flush=True)
+if len(sys.argv) == 1:
+    os.execv(sys.executable, [sys.executable, __file__, "again"])
+"""
+
+
+def test_a_program_that_replaces_itself(tmp_path: Path) -> None:
+    done = trace(write(tmp_path, EXEC), cwd=tmp_path)
+    assert done.stdout == "goes on\n" * 2
+    assert [process.role for process in done.trace.processes] == ["main", "main"]
+    assert all(process.is_complete for process in done.trace.processes)
+    assert done.images("resize") == 2
+
+
+def test_a_fork_that_cannot_count(tmp_path: Path) -> None:
+    """Its folder is gone or full; the parent's counts are as before."""
+    source = """
+    import os
+    from PIL import Image
+    folder = os.environ["WALLCLOCK_TRACE"]
+    os.rename(folder, folder + ".moved")
+    if os.fork() == 0:
+        Image.new("RGB", (8, 8)).resize((4, 4))
+        os._exit(0)
+    os.wait()
+    os.rename(folder + ".moved", folder)
+    Image.new("RGB", (8, 8)).resize((4, 4))
+    """
+    done = trace(write(tmp_path, source), cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("", "")
+    (process,) = done.trace.processes
+    assert process.is_complete
+    assert done.images("resize") == 1
+
+
+def test_a_launched_program_is_the_main_one(tmp_path: Path) -> None:
+    """As torchrun launches the processes that train: onnxruntime stands in for the model."""
+    write(tmp_path, "", "__init__.py")
+    package = tmp_path / "onnxruntime" / "capi"
+    package.mkdir(parents=True)
+    write(
+        package,
+        "class Session:\n    def run(self, names, feed):\n        return []",
+        "onnxruntime_inference_collection.py",
+    )
+    write(
+        tmp_path,
+        "from onnxruntime.capi.onnxruntime_inference_collection import Session\n"
+        "Session().run(None, {})",
+        "model.py",
+    )
+    source = "import subprocess, sys; subprocess.run([sys.executable, 'model.py'], check=True)"
+    done = trace(write(tmp_path, source), cwd=tmp_path)
+    assert [process.role for process in done.trace.processes] == ["other", "main"]
+    assert done.main()[Function("forward", "onnxruntime.InferenceSession.run")].calls == 1

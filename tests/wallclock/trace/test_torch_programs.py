@@ -1,0 +1,212 @@
+"""Programs with torch under the trace: DataLoaders, models, training, compiled models.
+
+torchvision and albumentations cannot be had here: modules of the same names stand in for them.
+"""
+
+import pytest
+
+from tests import making
+from tests.wallclock.trace.programs import Done, trace, write
+from wallclock.trace.record import Function, by_stage
+
+TORCHVISION = """
+import torch
+
+class Compose:
+    def __init__(self, steps):
+        self.steps = steps
+    def __call__(self, image):
+        for step in self.steps:
+            image = step(image)
+        return image
+
+class ToTensor:
+    def __call__(self, image):
+        data = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
+        return data.view(image.height, image.width, 3).permute(2, 0, 1) / 255
+
+class Resize(torch.nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.size = size
+    def forward(self, image):
+        return image.resize(self.size)
+
+class Normalize(torch.nn.Module):
+    def forward(self, tensor):
+        return (tensor - 0.5) / 0.25
+"""
+
+ALBUMENTATIONS = """
+class BasicTransform:
+    def __call__(self, *, image):
+        return {"image": image}
+class Normalize(BasicTransform):
+    pass
+class HorizontalFlip(BasicTransform):
+    pass
+"""
+
+TRAIN = """
+import inspect, os, pickle, signal, sys
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+from torchvision.transforms.transforms import Compose, Normalize, Resize, ToTensor
+from albumentations.core import transforms_interface as albumentations
+
+class Photos(Dataset):
+    def __init__(self):
+        self.prepare = Compose(
+            [torch.nn.Sequential(Resize((16, 16))), ToTensor(), Normalize()]
+        )
+    def __len__(self):
+        return 8
+    def __getitem__(self, index):
+        return self.prepare(Image.open(sys.argv[1]).convert("RGB")), index
+
+class Killed(Photos):
+    def __getitem__(self, index):
+        size = Image.open(sys.argv[1]).convert("RGB").size
+        if index == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return size
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten())
+        self.head = torch.nn.Linear(4 * 14 * 14, 2)
+    def forward(self, images):
+        images = torch.nn.functional.interpolate(images, scale_factor=1.0)
+        return self.head(self.body(images))
+
+class Doubled(torch.nn.Module):
+    def forward(self, images):
+        return torch.nn.functional.interpolate(images, scale_factor=2.0, mode="nearest")
+
+def collate(samples):
+    return torch.stack([image for image, _ in samples]), torch.tensor([n for _, n in samples])
+
+if __name__ == "__main__":
+    model = Model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    for workers in (0, 2):
+        loader = DataLoader(
+            Photos(), batch_size=4, num_workers=workers, collate_fn=collate if workers else None
+        )
+        for images, numbers in loader:
+            output = (compiled if workers else model)(images)
+            torch.nn.functional.cross_entropy(output, numbers % 2).backward()
+            optimizer.step()
+    assert list(inspect.signature(model).parameters) == ["args", "kwargs"]
+    assert pickle.loads(pickle.dumps(model)).head.out_features == 2
+    example = torch.zeros(1, 3, 16, 16)
+    assert torch.equal(torch.jit.trace(model, example)(example), model(example))
+    torch.nn.functional.interpolate(example, size=(8, 4))
+    scripted = torch.jit.script(Doubled())
+    assert scripted(example).shape == (1, 3, 32, 32)
+    assert torch.fx.symbolic_trace(Doubled())(example).shape == (1, 3, 32, 32)
+    for transform in (albumentations.Normalize(), albumentations.HorizontalFlip()):
+        assert transform(image=5) == {"image": 5}
+    try:
+        list(DataLoader(Killed(), batch_size=2, num_workers=1, collate_fn=len))
+    except RuntimeError as error:
+        print(type(error).__name__)
+    torch.save(model.state_dict(), "weights.pt")
+"""
+
+
+@pytest.fixture(scope="module")
+def training(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    folder = tmp_path_factory.mktemp("training")
+    for package in ("torchvision/transforms", "albumentations/core"):
+        (folder / package).mkdir(parents=True)
+    write(folder / "torchvision" / "transforms", TORCHVISION, "transforms.py")
+    write(folder / "albumentations" / "core", ALBUMENTATIONS, "transforms_interface.py")
+    (folder / "photo.jpg").write_bytes(making.jpeg(64, 48))
+    done = trace(write(folder, TRAIN), "photo.jpg", cwd=folder)
+    assert done.stderr == ""
+    assert done.trace.exit_code == 0
+    return done
+
+
+def test_images_of_all_processes(training: Done) -> None:
+    assert training.images("decode") == 16 + 6
+    # By Pillow, not by the class around it; and one by interpolate.
+    assert training.images("resize") == 17
+    assert training.images("assemble") == 16 + 4
+
+
+def test_workers_and_their_consumer(training: Done) -> None:
+    roles = [process.role for process in training.trace.processes]
+    assert roles == ["main", "worker", "worker", "worker"]
+    assert [process.is_complete for process in training.trace.processes[1:]] == [True, True, False]
+    wait = training.main()[Function("wait", "torch.utils.data.DataLoader")]
+    assert wait.calls == 6  # two batches and the end; two, and the error
+    for process in training.trace.processes[1:3]:
+        (thread,) = [thread for thread in process.threads if thread.is_main]
+        stages = by_stage([thread])
+        assert stages.keys() >= {"idle", "read", "decode", "resize", "normalize", "assemble"}
+        assert stages["decode"].images == 4
+        assert "forward" not in stages
+        assert "wait" not in stages
+    assert training.calls("send", "multiprocessing pickle") >= 2
+    assert training.calls("assemble", "collate_fn") == 4
+    assert training.calls("assemble", "torch.utils.data.default_collate") >= 2
+
+
+def test_settings_of_the_loaders(training: Done) -> None:
+    uses = [loader for loader in training.trace.loaders if "DataLoader" in loader.name]
+    assert [(use.settings["num_workers"], use.settings["batch_size"]) for use in uses] == [
+        ("0", "4"),
+        ("2", "4"),
+        ("1", "2"),
+    ]
+    assert uses[1].settings["prefetch_factor"] == "2"
+    assert uses[0].settings["pin_memory"] == "False"
+
+
+def test_only_the_outermost_module_is_the_model(training: Done) -> None:
+    main = training.main()
+    plain = main[Function("forward", "Model.forward")]
+    compiled = main[Function("forward", "OptimizedModule.forward")]
+    assert (compiled.calls, compiled.images) == (2, 8)
+    assert plain.calls >= 3
+    assert plain.images >= 9
+    names = {function.name for function in main if function.stage == "forward"}
+    assert not names & {"Conv2d.forward", "Linear.forward", "Sequential.forward", "Resize.forward"}
+
+
+def test_training(training: Done) -> None:
+    main = training.main()
+    assert main[Function("backward", "torch.autograd.backward")].calls == 4
+    assert main[Function("optimizer", "SGD.step")].calls == 4
+    # Once by the program; a pickled model saves its four tensors by the same function.
+    assert main[Function("serialize", "torch.save")].calls == 5
+
+
+def test_transforms_by_the_names_of_their_classes(training: Done) -> None:
+    name = "torchvision.transforms"
+    assert training.calls("resize", f"{name}.Resize") == 16
+    assert training.calls("normalize", f"{name}.Normalize") == 16
+    assert training.calls("transform", f"{name}.ToTensor") == 16
+    assert training.calls("normalize", "albumentations.Normalize") == 1
+    assert training.calls("transform", "albumentations.HorizontalFlip") == 1
+
+
+def test_interpolate_counts_outside_models_alone(training: Done) -> None:
+    name = "torch.nn.functional.interpolate"
+    assert training.calls("resize", name) == 2  # one of torch.fx, which has no sizes
+    (kind,) = [kind for kind in training.trace.images if kind.function.name == name]
+    assert (kind.source, kind.made, kind.count) == ((16, 16), (4, 8), 1)
+
+
+def test_a_worker_that_is_killed(training: Done) -> None:
+    """It decodes six images, and is killed in the last one."""
+    main, *_, worker = training.trace.processes
+    assert (main.is_complete, worker.is_complete) == (True, False)
+    assert by_stage(worker.threads)["decode"].images == 6
+    assert worker.ended_s <= main.ended_s
+    assert training.stdout == "RuntimeError\n"

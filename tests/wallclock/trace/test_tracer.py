@@ -1,0 +1,306 @@
+"""What the counters count: nested calls, threads, image sizes, on a clock that the test turns."""
+
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.wallclock.test_clock import NODES, FakeClock, Node
+from wallclock.clock import STAGES, StageProfiler
+from wallclock.trace.collect import collect
+from wallclock.trace.inside import layout
+from wallclock.trace.inside.counters import Counters
+from wallclock.trace.inside.patch import noted, replace
+from wallclock.trace.inside.tracer import Tracer
+from wallclock.trace.record import Function, Spent, Thread, Trace, by_stage
+from wallclock.trace.run import Ended
+
+
+class Traced:
+    """A tracer of this process on a fake clock, and the trace that its file gives."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.clock = FakeClock()
+        self.started_ns = self.clock.now
+        self.tracer = Tracer(str(folder), clock=self.clock)
+
+    def call(self, name: str, ns: int, stage: str = "decode") -> None:
+        """Call a function that takes so long."""
+        self.tracer.timed(lambda: self.spend(ns), self.tracer.slot(stage, name))()
+
+    def spend(self, ns: int) -> None:
+        self.clock.now += ns
+
+    def trace(self, status: int = 0) -> Trace:
+        ended = Ended(("script.py",), os.getpid(), status, self.started_ns, self.clock.now)
+        return collect(self.folder, ended)
+
+    def main(self) -> Thread:
+        (thread,) = self.trace().threads(of_workers=False)
+        return thread
+
+
+@pytest.fixture
+def traced(tmp_path: Path) -> Iterator[Traced]:
+    made = Traced(tmp_path)
+    yield made
+    # Threads of later tests end elsewhere.
+    made.tracer.local.__dict__.clear()
+
+
+def play(nodes: list[Node], profiler: StageProfiler, traced: Traced) -> None:
+    """The same calls, counted by hand and by wrappers."""
+    for node in nodes:
+
+        def body(node: Node = node) -> None:
+            with profiler.stage(node.name):
+                traced.spend(node.own // 2)
+                play(node.inside, profiler, traced)
+                traced.spend(node.own - node.own // 2)
+                if node.raises:
+                    raise KeyError
+
+        with suppress(KeyError):
+            traced.tracer.timed(body, traced.tracer.slot(node.name, "f"))()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(NODES, max_size=3))
+def test_nested_calls_are_counted_as_the_profiler_counts_them(nodes: list[Node]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        check_nesting(Traced(Path(folder)), nodes)
+
+
+def check_nesting(traced: Traced, nodes: list[Node]) -> None:
+    profiler = StageProfiler(clock=traced.clock)
+    traced.spend(5)
+    play(nodes, profiler, traced)
+    traced.spend(5)
+    main = traced.main()
+    spent = by_stage([main])
+    samples = profiler.samples()
+    assert {stage: total.calls for stage, total in spent.items()} == {
+        stage: len(samples[stage]) for stage in STAGES if stage in samples
+    }
+    for stage, total in spent.items():
+        assert total.seconds == sum(samples[stage]) / 1e9
+    assert sum(total.seconds for total in spent.values()) <= main.wall_s * (1 + 1e-12)
+
+
+def test_results_errors_and_names_pass_through(traced: Traced) -> None:
+    def divide(a: int, b: int = 1) -> float:
+        """Divide."""
+        return a / b
+
+    wrapped = traced.tracer.timed(divide, traced.tracer.slot("decode", "divide"))
+    assert wrapped(6, b=3) == 2
+    with pytest.raises(ZeroDivisionError):
+        wrapped(1, 0)
+    assert (wrapped.__name__, wrapped.__doc__) == ("divide", "Divide.")
+    assert traced.main().spent[Function("decode", "divide")].calls == 2
+
+
+def test_a_call_that_is_open_when_its_process_is_killed(traced: Traced) -> None:
+    traced.spend(10)
+    entered = traced.tracer.enter(traced.tracer.slot("decode", "slow"))
+    traced.spend(700)
+    thread = traced.main()
+    assert thread.spent == {Function("decode", "slow"): Spent(700e-9, 1)}
+    assert thread.ended_s == 710e-9
+    traced.tracer.leave(traced.tracer.slot("decode", "slow"), entered)
+    assert traced.main().spent == thread.spent
+
+
+def test_a_process_is_complete_once_it_has_ended_by_itself(traced: Traced) -> None:
+    (before,) = traced.trace().processes
+    traced.spend(90)
+    traced.tracer.finish()
+    (after,) = traced.trace().processes
+    assert (before.is_complete, before.cpu_s) == (False, None)
+    assert after.is_complete
+    assert after.ended_s == 90e-9
+    assert after.cpu_s is not None
+
+
+def test_a_dropped_call_is_its_callers(traced: Traced) -> None:
+    tracer = traced.tracer
+    outer, inner = tracer.slot("forward", "model"), tracer.slot("h2d", "to")
+    first = tracer.enter(outer)
+    traced.spend(1)
+    second = tracer.enter(inner)
+    traced.spend(10)
+    tracer.drop(second)
+    traced.spend(100)
+    tracer.leave(outer, first)
+    assert traced.main().spent == {Function("forward", "model"): Spent(111e-9, 1)}
+
+
+def in_thread(function: Any) -> None:
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join()
+
+
+def test_threads_have_regions_of_their_own(traced: Traced) -> None:
+    traced.call("a", 1)
+    in_thread(lambda: traced.call("a", 10))
+    threads = traced.trace().processes[0].threads
+    assert [(thread.is_main, thread.spent[Function("decode", "a")]) for thread in threads] == [
+        (True, Spent(1e-9, 1)),
+        (False, Spent(10e-9, 1)),
+    ]
+    assert threads[0].name == "MainThread"
+
+
+def test_a_region_is_used_again_and_no_call_is_lost(
+    traced: Traced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More threads one after the other than there are regions."""
+    traced.tracer.counters.words[layout.REGIONS_USED] = layout.OVERFLOW - 2
+    for _ in range(5):
+        in_thread(lambda: traced.call("a", 10))
+    assert by_stage(traced.trace().processes[0].threads)["decode"] == Spent(50e-9, 5)
+    assert traced.tracer.counters.words[layout.REGIONS_USED] == layout.OVERFLOW
+
+
+def test_more_threads_at_a_time_than_regions(traced: Traced) -> None:
+    """Their sums are in one region together, image sizes too."""
+    tracer = traced.tracer
+    tracer.counters.words[layout.REGIONS_USED] = layout.OVERFLOW
+
+    def work() -> None:
+        traced.call("a", 10)
+        tracer.count_kind(tracer.slot("decode", "a"), "JPEG", (8, 6), (4, 3), n_bytes=5)
+
+    for _ in range(3):
+        in_thread(work)
+    trace = traced.trace()
+    (_, others) = trace.processes[0].threads
+    assert others.spent == {Function("decode", "a"): Spent(30e-9, 3)}
+    (kind,) = trace.images
+    assert (kind.format, kind.source, kind.made) == ("JPEG", (8, 6), (4, 3))
+    assert (kind.count, kind.n_bytes) == (3, 15)
+
+
+def test_more_functions_than_slots(traced: Traced) -> None:
+    for number in range(layout.N_FUNCTIONS + 50):
+        traced.call(f"f{number}", 1, "read" if number % 2 else "decode")
+    spent = by_stage([traced.main()])
+    half = (layout.N_FUNCTIONS + 50) // 2
+    assert [spent[stage].calls for stage in ("read", "decode")] == [half, half]
+    assert traced.main().spent[Function("read", "(others)")].calls > 20
+
+
+def test_more_sizes_than_rows(traced: Traced) -> None:
+    """Beyond, the sizes are no longer told apart; function and format are."""
+    slot = traced.tracer.slot("decode", "a")
+    n_sizes = layout.N_KINDS + 100
+    for width in range(1, n_sizes + 1):
+        traced.tracer.count_kind(slot, "PNG", (width, 1), (width, 1), n_bytes=2)
+        traced.tracer.count_kind(slot, "PNG", (width, 1), (width, 1), n_bytes=2)
+    images = traced.trace().images
+    assert sum(kind.count for kind in images) == 2 * n_sizes
+    assert sum(kind.n_bytes for kind in images) == 4 * n_sizes
+    others = images[0]
+    assert (others.function.name, others.format, others.source) == ("a", "PNG", (0, 0))
+    assert others.count == 2 * (n_sizes - layout.N_EXACT_KINDS)
+
+
+def test_an_image_counts_once_within_a_stage(traced: Traced) -> None:
+    """A resize that calls a reduce is one image; a decode that calls a read is one of each."""
+    tracer = traced.tracer
+
+    def note(tracer: Tracer, slot: int, started: int, *_: Any) -> None:
+        tracer.count(slot, 1, started)
+
+    def wrap(stage: str, name: str, function: Any) -> Any:
+        return noted(tracer, function, tracer.slot(stage, name), note)
+
+    reduce = wrap("resize", "reduce", lambda: traced.spend(1))
+    read = wrap("read", "read", lambda: traced.spend(1))
+
+    def resize() -> None:
+        traced.spend(3)
+        reduce()
+        read()
+
+    wrap("resize", "resize", resize)()
+    spent = by_stage([traced.main()])
+    assert spent["resize"] == Spent(4e-9, 2, 1)
+    assert spent["read"] == Spent(1e-9, 1, 1)
+
+
+def test_a_note_that_fails_is_one_line(traced: Traced, capfd: pytest.CaptureFixture[str]) -> None:
+    def note(*_: Any) -> None:
+        raise ValueError("no shape")
+
+    wrapped = noted(traced.tracer, abs, traced.tracer.slot("decode", "abs"), note)
+    assert [wrapped(-1), wrapped(-2)] == [1, 2]
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("wallclock trace: images of")
+    assert line.endswith("ValueError: no shape")
+
+
+def test_the_first_image(traced: Traced) -> None:
+    assert traced.trace().first_image_s is None
+    for started in (30, 50):
+        now = traced.started_ns + started
+        traced.tracer.count(traced.tracer.slot("decode", "a"), 1, now)
+    assert traced.trace().first_image_s == 30e-9
+
+
+def test_a_function_is_wrapped_once(traced: Traced) -> None:
+    """A module that a reload or a second import patches again."""
+
+    class Module:
+        class Image:
+            @staticmethod
+            def open(path: str) -> str:
+                return path
+
+    slot = traced.tracer.slot("decode", "open")
+    for _ in range(2):
+        replace(traced.tracer, Module, "Image.open", lambda call: traced.tracer.timed(call, slot))
+    replace(traced.tracer, Module, "Image.absent", lambda call: call)
+    replace(traced.tracer, Module, "Absent.open", lambda call: call)
+    assert Module.Image().open("x") == "x"
+    assert traced.main().spent[Function("decode", "open")].calls == 1
+    assert not hasattr(Module.Image, "absent")
+
+
+def test_a_full_disk_loses_counts_and_nothing_else(
+    traced: Traced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write to a mapped page that the disk cannot hold would kill the process."""
+
+    def full(*_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    in_thread(lambda: traced.call("a", 10))
+    assert len(traced.trace().processes[0].threads) == 1
+    with pytest.raises(OSError, match="No space left"):
+        Counters(str(traced.folder), 5, records_events=False)
+
+
+def test_a_file_that_was_cut_is_left_out(traced: Traced) -> None:
+    (traced.folder / f"1-1{layout.COUNTERS}").write_bytes(b"\0" * 100)
+    assert len(traced.trace().processes) == 1
+
+
+def test_idleness_of_a_thread_that_takes_no_image_is_not_told(traced: Traced) -> None:
+    def feed() -> None:
+        traced.call("get", 900, "idle")
+        traced.call("pickle", 10, "send")
+
+    in_thread(feed)
+    (_, feeder) = traced.trace().processes[0].threads
+    assert {function.stage for function in feeder.spent} == {"send"}
