@@ -19,12 +19,20 @@ FLAGS := $(if $(filter quick,$(PROFILE)),--quick,corpus=abo) --experiment all
 FULL := $(if $(filter quick,$(PROFILE)),,profile=long)
 # MODEL is a folder if there is one of that name, else a model on the hub.
 MODEL_IS = $(if $(MODEL),model=any model.$(if $(wildcard $(MODEL)/.),path,hub_id)=$(MODEL))
-.PHONY: help setup quick data run figures diff report check all diagnose embed verify serve drift compare frontier ladder cluster gpu-reference setup-peers setup-cluster test test-slow lint lock clean
+# Modules whose slow tests .ci/run has: what is killed, fails or fills up, and what a user installs or adds.
+FAULTS := $(addprefix tests/,test_killing.py test_disk_full.py test_wheel.py test_contributing.py \
+  harness/test_killed.py harness/corpora/abo/test_killed.py wallclock/loader/test_threads.py \
+  $(addprefix wallclock/job/test_,killed.py stopped.py s3_out.py damaged.py) wallclock/service/test_service_faults.py)
+.PHONY: help setup quick data run figures diff report check all diagnose embed verify serve drift compare frontier ladder cluster gpu-reference setup-peers setup-cluster test test-faults test-slow test-install lint lock clean
+
+##@ set-up
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@awk 'sub(/^##@ /, "") {print "\n" $$0; next} /^[a-z-]+:.* ## / {split($$0, a, ":"); text = $$0; sub(/.* ## /, "", text); \
+	  n = split(text, parts, " \\| "); printf "  make %-14s%s\n", a[1], parts[1]; \
+	  if (n > 1) printf "%21s%s\n", "", parts[2]}' $(MAKEFILE_LIST)
 
-setup: $(READY) ## .venv from requirements.lock (LOCK=paper: the paper's versions), and libturbojpeg; PYTHON=/path/to/python3.11
+setup: $(READY) ## .venv from the lock, and libturbojpeg | LOCK=paper: the paper's versions; PYTHON=/path/to/python3.11
 
 ifdef READY
 $(READY): $(LOCKED) pyproject.toml scripts/setup.sh
@@ -32,85 +40,97 @@ $(READY): $(LOCKED) pyproject.toml scripts/setup.sh
 	@touch $@
 endif
 
-quick: $(READY) ## smoke test: tables, figures, verdicts in minutes on a CPU
-	@$(PY) code/main.py --quick $(ARGS)
+setup-peers: $(READY) ## install the third-party loaders; changes no other package
+	@bash scripts/setup-peers.sh
 
-data: $(READY) ## download the paper's images; ARGS=corpus=synthetic or PROFILE=quick generates images instead
-	@$(PY) code/main.py $(FLAGS) $(FULL) only=data $(ARGS)
+setup-cluster: $(READY) ## install Ray and Daft; changes no other package
+	@bash scripts/setup-cluster.sh
 
-run: $(READY) ## run every experiment, then publish; REPEATS=5: the long run; ARGS="corpus=folder corpus.path=DIR"
-	@$(PY) code/main.py $(FLAGS) $(if $(REPEATS),$(FULL) repeats=$(REPEATS)) $(ARGS)
+##@ your images
 
-figures: $(READY) ## rebuild tables, figures and verdicts from the records
-	@$(PY) -m paper figures
-
-diff: $(READY) ## compare with the paper's numbers; or two folders of tables: A=old/ B=new/ [TOLERANCE=0.25]
-	@$(PY) -m paper diff $(if $(A),--a $(A)) $(if $(B),--b $(B)) $(if $(TOLERANCE),--tolerance $(TOLERANCE))
-
-report: $(READY) ## rebuild figures/report.html from the tables and figures
-	@$(PY) -m paper report
-
-check: $(READY) ## rebuild the reference runs' tables and figures from their records; compare byte for byte
-	@$(PY) -m paper check
-
-all: data run ## the complete paper: data and run; REPEATS=5: the long run; PROFILE=quick: few, generated images
-
-diagnose: $(READY) ## where your job spends its time, what to fix: IMAGES=dir/ [MODEL=hub-id|dir/] [FOR=T4|L4|A100|H100|H200 [CORES=n] [USD=x]] [PROVE=1]
+diagnose: $(READY) ## where your job spends its time, what to fix | IMAGES=dir/ [MODEL=hub-id|dir/] [PROVE=1] [FOR=T4|L4|A100|H100|H200 [CORES=n] [USD=x]]
 	@$(if $(IMAGES),,echo "make diagnose needs the folder with your images: make diagnose IMAGES=/path/to/images" >&2; exit 2)
 	@$(PY) code/main.py --experiment diagnose corpus=folder "corpus.path=$(IMAGES)" $(MODEL_IS) \
 	  $(if $(DEVICE),device=$(DEVICE)) $(if $(PROVE),experiment.diagnose.prove=true) \
 	  $(if $(FOR),experiment.diagnose.accelerator=$(FOR)) $(if $(CORES),experiment.diagnose.accelerator_cores=$(CORES)) \
 	  $(if $(USD),experiment.diagnose.accelerator_usd_per_hour=$(USD)) $(ARGS)
 
-embed: $(READY) ## images to vectors, resumed after any kill: IMAGES=dir/|list.csv|s3://bucket/prefix OUT=dir/ [MODEL=hub-id|dir/] [ARGS="shard=5000"]
+embed: $(READY) ## images to vectors, resumed after any kill | IMAGES=dir/|list.csv|s3://… OUT=dir/ [MODEL=hub-id|dir/] [ARGS="shard=5000"]
 	@$(if $(and $(IMAGES),$(OUT)),,echo "make embed needs images and a folder: make embed IMAGES=/path/to/images OUT=/path/to/vectors" >&2; exit 2)
 	@$(PY) -m wallclock embed "$(IMAGES)" "$(OUT)" $(if $(MODEL),"model=$(MODEL)") $(ARGS)
 
-verify: $(READY) ## embed a random sample of a job's vectors again with Pillow in FP32 and compare: OUT=dir/ [ARGS="n=64"]
+verify: $(READY) ## check every byte of OUT, and a sample by the model's own loop | OUT=dir/ [ARGS="n=64"]
 	@$(if $(OUT),,echo "make verify needs the folder of vectors: make verify OUT=/path/to/vectors" >&2; exit 2)
 	@$(PY) -m wallclock verify "$(OUT)" $(ARGS)
 
-serve: $(READY) ## take image URLs from a queue, send results to callbacks: QUEUE=URL [MODULE=package.module:Class] [ARGS="batch=64"]
+serve: $(READY) ## take image URLs from a queue, send results to callbacks | QUEUE=URL [MODULE=package.module:Class] [ARGS="batch=64"]
 	@$(if $(QUEUE),,echo "make serve needs the queue's URL: make serve QUEUE=https://sqs.REGION.amazonaws.com/ACCOUNT/NAME" >&2; exit 2)
 	@exec $(PY) -m wallclock serve "$(QUEUE)" $(if $(MODULE),"module=$(MODULE)") $(ARGS)
 
-drift: $(READY) ## compare two folders of images (size, format, brightness): A=old/ B=new/
+drift: $(READY) ## compare two folders of images (size, format, brightness) | A=old/ B=new/
 	@$(if $(and $(A),$(B)),,echo "make drift compares two folders: make drift A=old/ B=new/" >&2; exit 2)
 	@$(PY) -m paper.drift --a "$(A)" --b "$(B)" $(ARGS)
 
-compare: $(READY) ## compare two files of vectors by id: A=old.parquet B=new.parquet [ARGS="--cosine-p1 0.99"]
+compare: $(READY) ## compare two files of vectors by id | A=old.parquet B=new.parquet [ARGS="--cosine-p1 0.99"]
 	@$(if $(and $(A),$(B)),,echo "make compare compares two files of vectors: make compare A=old.parquet B=new.parquet" >&2; exit 2)
 	@$(PY) -m paper.compare --a "$(A)" --b "$(B)" $(ARGS)
 
-frontier: $(READY) ## throughput against fidelity of every loader; IMAGES=dir/ adds a folder of yours
+##@ the study
+
+quick: $(READY) ## smoke test: tables, figures, verdicts in minutes on a CPU
+	@$(PY) code/main.py --quick $(ARGS)
+
+all: data run ## the complete paper: data and run | REPEATS=5: the long run; PROFILE=quick: few, generated images
+
+data: $(READY) ## download the paper's images | PROFILE=quick: generate images instead
+	@$(PY) code/main.py $(FLAGS) $(FULL) only=data $(ARGS)
+
+run: $(READY) ## run every experiment, then publish | REPEATS=5: the long run; ARGS="corpus=folder corpus.path=DIR"
+	@$(PY) code/main.py $(FLAGS) $(if $(REPEATS),$(FULL) repeats=$(REPEATS)) $(ARGS)
+
+figures: $(READY) ## rebuild tables, figures and verdicts from the records
+	@$(PY) -m paper figures
+
+diff: $(READY) ## compare with the paper's numbers | A=old/ B=new/ [TOLERANCE=0.25]: two folders of tables
+	@$(PY) -m paper diff $(if $(A),--a $(A)) $(if $(B),--b $(B)) $(if $(TOLERANCE),--tolerance $(TOLERANCE))
+
+report: $(READY) ## rebuild figures/report.html from tables and figures
+	@$(PY) -m paper report
+
+check: $(READY) ## rebuild the reference runs, compare byte for byte
+	@$(PY) -m paper check
+
+frontier: $(READY) ## throughput against fidelity of every loader | IMAGES=dir/: also a folder of yours; after make setup-peers
 	@$(PY) code/main.py --experiment frontier repeats=$(or $(REPEATS),3) $(if $(IMAGES),"experiment.frontier.folder='$(IMAGES)'") $(ARGS)
 
-ladder: $(READY) ## a queue-driven service, rung by rung: requests a second, latency against rate; REPEATS=1: in a third of the time
+ladder: $(READY) ## a queue-driven service, rung by rung | REPEATS=1: in a third of the time
 	@$(PY) code/main.py --experiment ladder repeats=$(or $(REPEATS),3) $(ARGS)
 
-cluster: $(READY) ## the same job on Ray Data, Daft and this suite, whole and killed; after make setup-cluster; REPEATS=1: in half the time
+cluster: $(READY) ## the same job on Ray Data, Daft and this suite | REPEATS=1: in half the time; after make setup-cluster
 	@$(PY) code/main.py --experiment cluster repeats=$(or $(REPEATS),3) $(ARGS)
 
-gpu-reference: $(READY) ## measure a machine with a GPU, in calls of LIMIT=540 seconds each; WHEELS=dir without a network
+gpu-reference: $(READY) ## measure a machine with a GPU, in calls of nine minutes | LIMIT=540 [WHEELS=dir/]: seconds; wheels without a network
 	@bash scripts/gpu-reference.sh
 
-setup-peers: $(READY) ## install the third-party loaders for `make frontier`; changes no other package
-	@bash scripts/setup-peers.sh
-
-setup-cluster: $(READY) ## install Ray for `wallclock embed … cluster=`, and Daft for `make cluster`; changes no other package
-	@bash scripts/setup-cluster.sh
-
-test: $(READY) ## fast tests
-	@$(PY) -m pytest -n 2 --dist loadfile -m "not slow and not network"
-
-test-slow: $(READY) ## tests that take minutes
-	@$(PY) -m pytest -m "slow and not network" --timeout 1200
+##@ development
 
 lint: $(READY) ## ruff, mypy --strict
 	@$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy
 
-lock: ## rebuild requirements.lock and requirements-peers.lock from the .in files
+test: $(READY) ## fast tests
+	@$(PY) -m pytest -n 2 --dist loadfile -m "not slow and not network"
+
+test-faults: $(READY) ## kills, faults, the wheel: the slow tests that .ci/run has
+	@$(PY) -m pytest -m "slow and not network" --timeout 1200 $(FAULTS)
+
+test-install: $(READY) ## the wheel in new environments; needs the package index
+	@$(PY) -m pytest -m network --timeout 1200
+
+test-slow: $(READY) ## all tests that take minutes
+	@$(PY) -m pytest -m "slow and not network" --timeout 1200
+
+lock: ## rebuild the locks from the .in files
 	@bash scripts/lock.sh $(PYTHON)
 
-clean: ## delete everything that a command regenerates: tables, figures, records, corpora, caches
+clean: ## delete everything that a command regenerates
 	@git clean -fdXq data figures && rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -118,7 +118,9 @@ def test_help_lists_every_target() -> None:
     # Run by `make test`, a second make would also print the folder that it enters.
     command = ["make", "--no-print-directory", "help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    listed = [line.split()[1] for line in done.stdout.splitlines()]
+    lines = done.stdout.splitlines()
+    assert max(map(len, lines)) <= 110
+    listed = [line.split()[1] for line in lines if line.startswith("  make ")]
     assert sorted(listed) == sorted(rule(".PHONY").split()[1:])
     for target in listed:
         dry = ["make", "--dry-run", target]
@@ -128,7 +130,10 @@ def test_help_lists_every_target() -> None:
 
 @pytest.mark.parametrize(
     "target",
-    ["setup", "quick", "data", "run", "figures", "diff", "check", "test", "test-slow", "lint"],
+    [
+        *("setup", "quick", "data", "run", "figures", "diff", "check", "lint"),
+        *("test", "test-faults", "test-slow"),
+    ],
 )
 def test_targets_set_up_first(target: str) -> None:
     assert "$(READY)" in rule(target)
@@ -137,7 +142,22 @@ def test_targets_set_up_first(target: str) -> None:
 def test_ci_runs_every_check() -> None:
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     commands = re.findall(r"^make (\S+)$", script, flags=re.MULTILINE)
-    assert commands == ["setup", "lint", "test", "quick", "check"]
+    assert commands == ["setup", "lint", "test", "quick", "check", "test-faults"]
+
+
+def test_kills_and_faults_are_part_of_ci() -> None:
+    """The modules that are about them, of those that have slow tests; each one listed is there."""
+    dry = ["make", "--dry-run", "--no-print-directory", "PY=python", "test-faults"]
+    done = subprocess.run(dry, cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = {word for word in done.stdout.split() if word.endswith(".py")}
+    assert [name for name in listed if not (ROOT / name).is_file()] == []
+    about = re.compile(r"kill|fault|disk_full|stopped|damaged|wheel|contributing")
+    slow = {
+        path.relative_to(ROOT).as_posix()
+        for path in ROOT.glob("tests/**/test_*.py")
+        if about.search(path.name) and "mark.slow" in path.read_text(encoding="utf-8")
+    }
+    assert slow <= listed
 
 
 @pytest.mark.parametrize(
