@@ -1,8 +1,9 @@
 """What each feature of the loader costs: data/loader.csv, with its provenance.
 
 `open_images` over a list is 1. Beside it: the loader that reuses its batches (no ownership), items
-with labels, a stream of the same items, float32 normalized by the workers, and DataLoaders with as
-many workers as cores: Pillow (decoded in full), `wallclock.decode`, and the same libraries by hand
+with labels, a stream of the same items, float32 normalized by the workers, grey, a transform that
+returns what it gets (as an array, and with a generator), and DataLoaders with as many workers as
+cores: Pillow (decoded in full), `wallclock.decode`, and the same libraries by hand
 (simplejpeg at reduced scale, torch's antialiased resize). Every DataLoader copies a batch of uint8
 from shared memory. Files lie in the page cache. In each round every loader takes one pass, in turn
 and backwards in turn; a pass is timed from its first batch on. A row has the images per second
@@ -28,7 +29,7 @@ from torch.utils.data import DataLoader, Dataset
 import wallclock
 from benchmarks.fast import save
 from benchmarks.preprocess import image_sets
-from wallclock import Output, open_images
+from wallclock import Augment, Output, open_images
 from wallclock.clock import gc_disabled
 from wallclock.fetch.sources import Source
 from wallclock.loader.opener import LoaderOptions, open_loader
@@ -124,12 +125,23 @@ def labelled(paths: Paths) -> Iterator[Any]:
         yield batch
 
 
+def unchanged_with_rng(pixels: Any, rng: np.random.Generator) -> Any:
+    """What a transform costs that draws one number."""
+    rng.random()
+    return pixels
+
+
+UNCHANGED = Augment(transform=lambda pixels: pixels, random=False)
+UNCHANGED_WITH_RNG = Augment(transform=unchanged_with_rng)
 LOADERS: dict[str, Callable[[Paths], Iterable[Any]]] = {
     "open_images, a list": opened,
     "the same, batches reused": reused,
     "dicts with labels": labelled,
     "a stream of the same items": lambda paths: opened(iter(paths)),
     "float32, normalized by the workers": lambda paths: opened(paths, output=Output("float32")),
+    "grey": lambda paths: opened(paths, output="L"),
+    "a transform": lambda paths: opened(paths, augment=UNCHANGED),
+    "a transform with a generator": lambda paths: opened(paths, augment=UNCHANGED_WITH_RNG),
     "DataLoader, Pillow": lambda paths: dataloader(by_pillow, paths),
     "DataLoader, wallclock.decode": lambda paths: dataloader(by_wallclock, paths),
     "DataLoader, the same libraries by hand": lambda paths: dataloader(by_hand, paths),

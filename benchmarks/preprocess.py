@@ -23,6 +23,7 @@ from PIL import Image, ImageOps
 from benchmarks.fast import SEED, save
 from harness.corpora import render
 from harness.measures import psnr_db
+from harness.protocols.references import resize_whole
 from wallclock import Preprocess, open_images
 from wallclock.clock import gc_disabled
 from wallclock.summary import median, quantile
@@ -130,11 +131,7 @@ def _by_pillow(data: bytes, preprocess: Preprocess) -> npt.NDArray[np.uint8]:
     """Decoded in full, resized whole, then cut."""
     stored = Image.open(io.BytesIO(data))
     image = (ImageOps.exif_transpose(stored) if preprocess.rotate else stored).convert("RGB")
-    rows, columns = preprocess.resized(image.height, image.width)
-    resized = image.resize((columns, rows), Image.Resampling[preprocess.interpolation.upper()])
-    height, width = preprocess.canvas
-    top, left = (rows - height) // 2, (columns - width) // 2
-    return np.asarray(resized.crop((left, top, left + width, top + height)))
+    return resize_whole(np.asarray(image), preprocess, "pil", preprocess.interpolation)
 
 
 if __name__ == "__main__":

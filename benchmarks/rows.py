@@ -13,16 +13,19 @@ seconds and CPU seconds without the imports, and the peak memory of the process 
     list, reuse        read the list, compare it with the dataset, plan the batches
     resume             `wallclock embed` makes the last part
     complete           the same command again
+    list s3            `--s3`: list so many keys of a bucket, whose server makes them when asked;
+                       `requests` that it answered
 
 `slope` is of log CPU seconds over log n: 1 is proportional. Wall seconds of a shared machine say
 what else it did.
 
-    python -m benchmarks.rows [--millions N …]
+    python -m benchmarks.rows [--millions N …] [--s3 N …] [--delay-ms MS]
 """
 
 import argparse
 import json
 import math
+import os
 import subprocess
 import sys
 import tempfile
@@ -45,6 +48,7 @@ from benchmarks.fast import SEED, save
 from harness import provenance
 from harness.corpora import render
 from harness.measures import linear_fit
+from harness.testbed.listing import NumberedKeys
 from wallclock.job import embed
 from wallclock.job.dataset import Dataset, Part, open_existing
 from wallclock.job.index import Earlier, HashIndex
@@ -60,6 +64,9 @@ _CHUNK = 1_000_000
 #: Rows above which no files are looked up.
 _MOST_FILES = 6_000_000
 _SETTINGS: Mapping[str, Any] = {"model": "null", "device": "cpu", "shard": _SHARD}
+#: The step that needs no list: its `work` is the number of keys.
+_S3 = "list s3"
+_NONE: Mapping[str, str] = {}
 #: The code that the table depends on.
 TIMED = ("wallclock.job", "wallclock.fetch", "wallclock.loader")
 
@@ -67,22 +74,27 @@ TIMED = ("wallclock.job", "wallclock.fetch", "wallclock.loader")
 def main() -> None:
     """Measure, write the table, print it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--millions", type=float, nargs="+", default=[1, 5, 20])
-    parser.add_argument("--step", choices=_STEPS, help="only this one, in this process")
+    parser.add_argument("--millions", type=float, nargs="*", default=[1, 5, 20])
+    parser.add_argument("--s3", type=float, nargs="*", default=[], help="millions of keys, too")
+    parser.add_argument("--delay-ms", type=float, default=0.0, help="of each answer of the server")
+    parser.add_argument("--step", choices=(*_STEPS, _S3), help="only this one, in this process")
     parser.add_argument("--work", type=Path, help="the folder of a list and its dataset")
     choices = parser.parse_args()
     if choices.step:
-        print(json.dumps(_measured(_STEPS[choices.step], choices.work)))
+        step = _list_s3 if choices.step == _S3 else _STEPS[choices.step]
+        print(json.dumps(_measured(step, choices.work)))
         return
-    rows = []
+    rows: list[dict[str, object]] = []
     for millions in choices.millions:
         with tempfile.TemporaryDirectory(dir=provenance.ROOT / "data") as work:
             n = round(millions * 1e6) + _LAST
             _generate(Path(work), n)
             steps = [step for step in _STEPS if step != "list of files" or n < _MOST_FILES]
             rows += [{"step": step, "n_rows": n, **_in_process(step, work)} for step in steps]
-    rows.sort(key=lambda row: [*_STEPS].index(str(row["step"])))
+    rows += [_bucket(round(millions * 1e6), choices.delay_ms) for millions in choices.s3]
+    rows.sort(key=lambda row: [*_STEPS, _S3].index(str(row["step"])))
     for row in rows:
+        row.setdefault("requests", None)
         row["cpu_ns_per_row"] = float(str(row["cpu_s"])) / int(str(row["n_rows"])) * 1e9
         row["slope"] = _slope([other for other in rows if other["step"] == row["step"]])
         row["origin"] = "measured"
@@ -96,9 +108,23 @@ def _slope(rows: Sequence[Mapping[str, object]]) -> float | None:
     return linear_fit(n, seconds, [1.0] * len(n))[1]
 
 
-def _in_process(step: str, work: str) -> dict[str, object]:
+def _bucket(n: int, delay_ms: float) -> dict[str, object]:
+    """List n keys of a server in a process of its own."""
+    command = [sys.executable, "-m", "harness.testbed.listing", str(n), str(delay_ms / 1e3)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as s3:
+        assert s3.stdin is not None
+        assert s3.stdout is not None
+        store = {"AWS_ENDPOINT_URL": s3.stdout.readline().strip()}
+        store |= dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "test")
+        measured = _in_process(_S3, str(n), store)
+        s3.stdin.close()
+        return {"step": _S3, "n_rows": n, **measured, "requests": int(s3.stdout.read())}
+
+
+def _in_process(step: str, work: str, variables: Mapping[str, str] = _NONE) -> dict[str, object]:
     command = [sys.executable, "-m", "benchmarks.rows", "--step", step, "--work", work]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    env = os.environ | dict(variables)
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env)
     measured: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
     print(step, measured, file=sys.stderr)
     return measured
@@ -181,6 +207,15 @@ def _list(work: Path) -> None:
 
 def _list_files(work: Path) -> None:
     list_items(str(work / "files.parquet")).digest()
+
+
+def _list_s3(n: Path) -> None:
+    """As many keys as the argument says."""
+    items = list_items("s3://bucket")
+    items.digest()
+    keys = NumberedKeys(int(str(n)))
+    assert len(items) == len(keys)
+    assert items.ids[len(keys) - 1].as_py() == keys[len(keys) - 1]
 
 
 def _index_together(work: Path) -> None:

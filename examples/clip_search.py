@@ -9,6 +9,7 @@ import torch
 from transformers import AutoModel, CLIPModel
 
 import wallclock
+from examples import arguments
 from examples.replace_dataloader import normalize
 
 #: Of OpenAI's CLIP models: image_mean and image_std in their preprocessor_config.json.
@@ -41,4 +42,4 @@ def main(folder: str, query: str, model: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*arguments(__doc__, 3))

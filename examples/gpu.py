@@ -3,11 +3,10 @@
 python -m examples.gpu FOLDER
 """
 
-import sys
-
 import torch
 
 import wallclock
+from examples import arguments
 from examples.replace_dataloader import MEAN, STD, normalize
 
 
@@ -26,4 +25,4 @@ def main(folder: str, device: str = "cuda") -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*arguments(__doc__, 1))

@@ -3,7 +3,6 @@
 python -m examples.replace_dataloader FOLDER
 """
 
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 import wallclock
+from examples import arguments
 
 MEAN, STD = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
 
@@ -77,4 +77,4 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*arguments(__doc__, 1))

@@ -5,7 +5,6 @@ torchrun --nproc-per-node 2 -m examples.train FOLDER
 """
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 import wallclock
+from examples import arguments
 from examples.replace_dataloader import normalize
 from wallclock import Workers
 from wallclock.stages import augment
@@ -89,4 +89,4 @@ def main(folder: str, stop_after: int = 0) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(arguments(__doc__, 1)[0])

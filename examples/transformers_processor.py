@@ -6,7 +6,6 @@ The processor resizes one image at a time in the main thread. `open_images` squa
 that the network takes; a processor that crops the centre sees less of the image.
 """
 
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from PIL import Image
 from transformers import AutoImageProcessor, AutoModel
 
 import wallclock
+from examples import arguments
 from examples.replace_dataloader import normalize
 
 
@@ -47,4 +47,4 @@ def main(folder: str, model: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*arguments(__doc__, 2))

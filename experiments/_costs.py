@@ -1,9 +1,10 @@
 """From records of small, separate measurements to the pipelines of `wallclock.predict`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import log2
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,8 +13,13 @@ from experiments._common import Cell, Recipe, Record, Records, Row
 from wallclock.clock import LOADING_STAGES
 from wallclock.predict import JobSetup, Machine, Pipeline, StageCosts, StepTime
 from wallclock.predict.costs import BatchTransfer
+from wallclock.predict.intervals import Gain, gain, spread_of
 from wallclock.predict.model import Prediction
 from wallclock.recipe import ENGINES, ModelSpec
+from wallclock.summary import median
+
+#: Passes over the costs, apart in time, that say how far they spread.
+LEAST_PASSES = 3
 
 #: The choices of a recipe that the cost of loading an image depends on.
 LOADER_FIELDS = (
@@ -33,14 +39,46 @@ class NoCostsError(Exception):
     """A cost that a prediction needs was not measured. The message says which."""
 
 
+class Passes(NamedTuple):
+    """A job's pipeline from each pass over the costs, by the repeat of their cells."""
+
+    pipelines: Mapping[int, Pipeline]
+
+    @property
+    def middle(self) -> Pipeline:
+        """Of the pass with the median rate; of an even number, the slower of the middle two."""
+        ordered = sorted(self.pipelines.values(), key=Pipeline.rate)
+        return ordered[(len(ordered) - 1) // 2]
+
+    @property
+    def spread(self) -> float:
+        """How far the passes' rates lie apart, relative; 0 of a single one."""
+        return spread_of([pipeline.rate() for pipeline in self.pipelines.values()])
+
+    def gain_over(self, base: "Passes") -> Gain:
+        """The speedup over another job, pass by pass."""
+        both = sorted(self.pipelines.keys() & base.pipelines)
+        before, after = ([job.pipelines[repeat].rate() for repeat in both] for job in (base, self))
+        return gain(before, after)
+
+
 @dataclass(frozen=True)
 class Costs:
     """The costs of a run: records of the protocols `contention`, `batch_transfer` and `step`.
 
-    Of a training, `train_step` instead of the last.
+    Of a training, `train_step` instead of the last. `repeat`: the pass that is taken, where a cost
+    was measured in several passes apart in time; None: the first. `n_images`: of how many images,
+    the first ones; None: all that were loaded.
     """
 
     records: Records
+    repeat: int | None = None
+    n_images: int | None = None
+
+    def by_pass(self) -> dict[int, "Costs"]:
+        """The costs of each pass, by the repeat of its cells."""
+        repeats = sorted({record.cell.repeat for record in self.records if is_cost(record)})
+        return {repeat: replace(self, repeat=repeat) for repeat in repeats}
 
     def pipeline(self, cell: Cell) -> Pipeline:
         """The pipeline of an end-to-end cell, or of one that only loads (protocol `loading`).
@@ -51,7 +89,7 @@ class Costs:
         recipe, model = cell.recipe, cell.model
         loading = self._loading(cell)
         cores = int(loading.environment["machine"]["cores"])
-        costs, contention = _loading_costs(loading)
+        costs, contention = _loading_costs(loading, self.n_images), self._contention(loading)
         step_time = StepTime()
         forward_cores = 0
         if cell.params.get("finish") == "device":
@@ -75,6 +113,21 @@ class Costs:
             costs, machine = self._cold(cell, costs, machine, readers)
         return Pipeline(costs, step_time, machine, setup, batch_transfer)
 
+    def _contention(self, loading: Record) -> tuple[tuple[int, float], ...]:
+        """By the number of processes, how much more core time an image costs than in one alone.
+
+        The median over the passes of this loader. A single pass's factor is off by as much as it
+        says: with fewer than three, all loaders' passes count, since caches, bandwidth and switches
+        are the machine's.
+        """
+        measured = _common.measured([r for r in self.records if r.cell.protocol == "contention"])
+        same = [r for r in measured if replace(r.cell, repeat=0) == replace(loading.cell, repeat=0)]
+        factors: dict[int, list[float]] = {}
+        for record in same if len(same) >= LEAST_PASSES else measured:
+            for count, factor in _slowdowns(record):
+                factors.setdefault(count, []).append(factor)
+        return tuple((count, median(factors[count])) for count in sorted(factors))
+
     def _loading(self, cell: Cell) -> Record:
         """The loading costs of this loader on these images, at the nearest batch size."""
         recipe, images = cell.recipe, cell.images
@@ -84,7 +137,10 @@ class Costs:
             )
         if cell.params.get("subset", "all") != "all":
             raise NoCostsError(f"no cost of the {cell.params['subset']} images alone was measured")
+        if recipe.preprocess != Recipe.preprocess:
+            raise NoCostsError(f"no cost of preprocess={recipe.preprocess} was measured")
         loader = [getattr(recipe, name) for name in LOADER_FIELDS]
+        allocator = cell.params.get("allocator")
         # With larger batches the heap of a process gives its pages back and faults them in again.
         same = [
             record
@@ -92,8 +148,11 @@ class Costs:
             if (images.kind, images.image_set, images.storage)
             == (record.cell.images.kind, record.cell.images.image_set, record.cell.images.storage)
             and loader == [getattr(record.cell.recipe, name) for name in LOADER_FIELDS]
+            and allocator == record.cell.params.get("allocator", allocator)
         ]
         missing = f"no cost of loading {images.image_set} with {'/'.join(loader)} was measured"
+        if allocator not in (None, "default"):
+            missing += f", allocator={allocator}"
         size = recipe.batch_size
         return min(
             _measured(same, missing), key=lambda r: abs(log2(r.cell.recipe.batch_size / size))
@@ -152,12 +211,18 @@ class Costs:
         return BatchTransfer(StepTime(sent), StepTime(received)), assembled / size
 
     def _records_of(self, *protocols: str) -> list[Record]:
-        return [
-            record
-            for protocol in protocols
-            for record in self.records
-            if record.cell.protocol == protocol
-        ]
+        """Those of the pass; of a protocol that was measured once, these."""
+        taken = []
+        for protocol in protocols:
+            same = [record for record in self.records if record.cell.protocol == protocol]
+            of_pass = [record for record in same if record.cell.repeat == self.repeat]
+            taken += of_pass or same
+        return taken
+
+
+def is_cost(record: Record) -> bool:
+    """Whether a record is of a cost that predictions are made from."""
+    return record.cell.protocol in ("contention", "batch_transfer", "step", "train_step")
 
 
 def worker_count(recipe: Recipe, cores: int) -> int:
@@ -190,20 +255,48 @@ def _sizes(record: Record) -> list[int]:
     return sorted(record.cell.params["batch_sizes"])
 
 
-def _loading_costs(record: Record) -> tuple[StageCosts, tuple[tuple[int, float], ...]]:
-    """An image's stages in one process alone, and the slowdown with several.
+def _loading_costs(record: Record, n: int | None) -> StageCosts:
+    """An image's stages in one process alone, each image counted once: of all, or of the first `n`.
 
     With a warm page cache nothing waits but for a core: the stages then share out the CPU time
     instead of the wall time, in which other processes' work would count.
     """
-    values = record.values
-    costs = StageCosts.from_samples(record.samples, int(values["n_embedded"]), values["mean_bytes"])
-    cpu_s = {int(count): float(seconds) for count, seconds in values["cpu_s"].items()}
+    values, samples = record.values, record.samples
+    n_calls = int(values["n_embedded"])
+    per_image = {name: samples[name] for name in LOADING_STAGES[:-1] if len(samples.get(name, ()))}
+    each = {name: _by_image(times, record.cell.images.n)[:n] for name, times in per_image.items()}
+    seconds = {f"{name}_s": float(times.mean()) for name, times in each.items()}
+    seconds["assemble_s"] = record.seconds_in("assemble") / n_calls
+    share = 1.0
     if values["page_cache"] == "warm":
-        share = cpu_s[1] / costs.load_s
-        names = [f"{stage}_s" for stage in LOADING_STAGES]
-        costs = replace(costs, **{name: getattr(costs, name) * share for name in names})
-    return costs, tuple((count, seconds / cpu_s[1]) for count, seconds in sorted(cpu_s.items()))
+        spent = sum(record.seconds_in(name) for name in LOADING_STAGES)
+        share = float(values["cpu_s"]["1"]) * n_calls / spent
+    costs = StageCosts(
+        **{name: share * taken for name, taken in seconds.items()}, image_bytes=values["mean_bytes"]
+    )
+    loads = np.sum([*each.values()], axis=0)
+    return replace(costs, variation=float(loads.std() / loads.mean()))
+
+
+def _slowdowns(record: Record) -> list[tuple[int, float]]:
+    """By the number of processes, an image's core time over that in one process alone.
+
+    In old records, which do not say what other programs took, more processes loaded fewer images
+    each: beyond the cores, where no more of them run at once, the time of their start is all that
+    the ratio shows.
+    """
+    cores = int(record.environment["machine"]["cores"])
+    alone_s = record.values["cpu_s"]["1"]
+    ratios = [(int(n), seconds / alone_s) for n, seconds in record.values["cpu_s"].items()]
+    if "other_cores" in record.values:
+        return ratios
+    return [(n, ratio) for n, ratio in ratios if n <= cores]
+
+
+def _by_image(times: Sequence[int], n: int) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    """Mean seconds of each image, from nanoseconds of the calls over `n` images in turn."""
+    positions = np.arange(len(times)) % n
+    return np.bincount(positions, np.asarray(times, float)) / np.bincount(positions) / 1e9
 
 
 def _between(points: Sequence[tuple[int, float]], size: int) -> float:

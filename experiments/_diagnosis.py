@@ -1,6 +1,6 @@
 """What a diagnosis says first, from rows of its tables: on its page and in the closing sentence."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from experiments._sentences import TableRow
 from experiments._words import number_in, percent
@@ -9,21 +9,55 @@ from experiments._words import number_in, percent
 ELSEWHERE = ", not here"
 #: A smaller predicted speedup is not noticeable.
 NOTICEABLE = 1.05
+#: Other programs disturb what is measured from so many cores on.
+BUSY_CORES = 0.2
+#: Passes over the costs that lie farther apart, relative, say that something else ran.
+BUSY_SPREAD = 0.3
+
+
+def gain_of(row: TableRow) -> float:
+    """The speedup of a row: as measured, if it and the present recipe ran; else as predicted."""
+    return number_in(row["measured_speedup"]) or number_in(row["predicted_speedup"]) or 0.0
 
 
 def alone_by_speedup(predictions: Iterable[TableRow]) -> list[TableRow]:
-    """Fixes alone, the largest predicted speedup first; those not predicted last."""
+    """Fixes alone, the largest speedup first; those not predicted last."""
     alone = [row for row in predictions if row["kind"] == "alone"]
-    return sorted(alone, key=lambda row: -(number_in(row["predicted_speedup"]) or 0))
+    return sorted(alone, key=lambda row: -gain_of(row))
+
+
+def is_recommended(row: TableRow) -> bool:
+    """Whether a row's gain is noticeable, leaves the images as they are, and can be relied on.
+
+    Measured or predicted, the machine must have been calm. Of what is only predicted, all of the
+    interval must be a gain.
+    """
+    if row["status"] != "ok" or row["faithful"] != "yes" or gain_of(row) < NOTICEABLE:
+        return False
+    if was_busy(row):
+        return False
+    low = number_in(row["low_speedup"]) or 0.0
+    return bool(row["measured_speedup"]) or (row["needs_proof"] != "yes" and low > 1)
+
+
+def was_busy(row: TableRow) -> bool:
+    """Whether something else ran while what a row says was measured: end to end, or its costs."""
+    if row["measured_img_per_s"]:
+        return (number_in(row["other_cores"]) or 0.0) >= BUSY_CORES
+    cores, spread = number_in(row["cost_other_cores"]), number_in(row["cost_spread"])
+    return (cores or 0.0) >= BUSY_CORES or (spread or 0.0) >= BUSY_SPREAD
 
 
 def first_fix(predictions: Iterable[TableRow]) -> TableRow | None:
-    """The fix to begin with: the most noticeable one that leaves the images as they are."""
-    for row in alone_by_speedup(predictions):
-        is_noticeable = (number_in(row["predicted_speedup"]) or 0) >= NOTICEABLE
-        if row["status"] == "ok" and row["faithful"] == "yes" and is_noticeable:
-            return row
-    return None
+    """The fix to begin with: the one that gains most of those that are recommended."""
+    return next((row for row in alone_by_speedup(predictions) if is_recommended(row)), None)
+
+
+def fastest(predictions: Sequence[TableRow]) -> TableRow | None:
+    """The setup that gains most, stacked fixes included; None where none is recommended."""
+    rows = [row for row in predictions if row["kind"] in ("alone", "stacked")]
+    rows = [row for row in rows if is_recommended(row)]
+    return max(rows, key=gain_of, default=None)
 
 
 def is_elsewhere(row: TableRow) -> bool:
@@ -50,10 +84,29 @@ def bottleneck_of(stages: Iterable[TableRow]) -> TableRow:
     return next(row for row in stages if row["is_bottleneck"] == "yes")
 
 
-def without_fix(bottleneck: TableRow) -> str:
-    """What is said where no fix is noticeable."""
-    takes = f"takes {percent(bottleneck['share'], 0)} of the time"
+def without_fix(stages: Sequence[TableRow], predictions: Sequence[TableRow]) -> str:
+    """What is said first where no fix is recommended: why, and what would help."""
+    present = next(row for row in predictions if row["kind"] == "present")
+    if was_busy(present):
+        return "No advice: something else ran while this was measured."
+    bottleneck = bottleneck_of(stages)
     if bottleneck["stage"] == "forward":
-        network = f"The network on this {device_name(bottleneck)}"
-        return f"{network} {takes}; no change of the loader helps."
-    return f"{bottleneck['stage']} {takes}, and none of the fixes here shortens it noticeably."
+        takes = percent(present["accelerator_utilization"], 0)
+        return f"The model takes {takes} of the time; {_no_loader(present)}"
+    possible = next((r for r in alone_by_speedup(predictions) if r["faithful"] == "yes"), None)
+    if possible and gain_of(possible) >= NOTICEABLE and not possible["measured_speedup"]:
+        return f"No fix is certain to gain: {possible['fix']} may. PROVE=1 measures it."
+    takes = f"{bottleneck['stage']} takes {percent(bottleneck['share'], 0)} of the time"
+    return f"{takes}, and none of the fixes here shortens it noticeably."
+
+
+def _no_loader(present: TableRow) -> str:
+    """What could help where the model takes the time."""
+    bound = number_in(present["faster_accelerator_speedup"]) or 1.0
+    text = "no loader will help"
+    if bound < NOTICEABLE:
+        return f"{text}."
+    if is_on_cpu(present):
+        return f"{text}; a GPU could."
+    faster = "device" if present["weights"] == "none" else device_name(present)
+    return f"{text}; a faster {faster} could."

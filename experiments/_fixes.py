@@ -1,30 +1,50 @@
 """The fixes of a diagnosis: what each changes in the recipe, which stages it relieves, its cost.
 
-One table, `fixes`. A fix that this version cannot run is not in it.
+One table, `fixes`. A fix that this version cannot run is not in it, nor one that changes nothing
+for these images: a folder without a JPEG has no DCT scale.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
 from experiments._common import Options, Recipe
 from experiments._costs import LOADER_FIELDS, worker_count
+from experiments._diagnosis import NOTICEABLE
+from harness import provenance
 from harness.decoders import DECODERS
 from wallclock.clock import LOADING_STAGES, STAGES
 from wallclock.recipe import ENGINES
 
 #: Not taken over from the recipe `fast`: its own fixes, or the user's business.
 _NOT_A_FIX = ("name", "device", "sink", "dtype")
+#: Of a loader, what matters for JPEGs alone: Pillow decodes every other format in every recipe.
+_OF_JPEGS = ("decoder", "dct_scale", "progressive")
 #: Times as many workers where they wait for the storage.
 _WAITING = 4
+#: CPU flags of arithmetic in half precision; without one, a CPU emulates it.
+_BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "asimdbf16", "svebf16"})
+
+
+@dataclass(frozen=True)
+class Folder:
+    """What the images are: how many of each format, and the kinds of copies that are worth it."""
+
+    formats: Mapping[str, int]
+    copies: Sequence[str] = ()
+
+    def has(self, *formats: str, share: float = 0.0) -> bool:
+        """Whether more than that share of the images are of these formats."""
+        count = sum(self.formats.get(name, 0) for name in formats)
+        return count > share * sum(self.formats.values())
 
 
 @dataclass(frozen=True)
 class Fix:
     """A change of the recipe. `stages`: whose time it shortens. `cost`: what it takes, in words.
 
-    `order`: its place when fixes are stacked, 0 for none. `faithful`: the network's input stays the
-    same up to rounding. `copies`: the kind of copies that are loaded (`harness.corpora.copies`).
+    `faithful`: the model's input stays the same up to rounding. `copies`: the kind of copies that
+    are loaded (`harness.corpora.copies`). `needs_proof`: a prediction does not suffice to name it.
     """
 
     name: str
@@ -32,9 +52,9 @@ class Fix:
     stages: tuple[str, ...]
     changes: Mapping[str, Any]
     cost: str
-    order: int = 0
     faithful: bool = True
     copies: str = ""
+    needs_proof: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,6 +73,7 @@ class Scenario:
     copies: str = ""
     #: Whether no image is in memory, as of a folder larger than that.
     cold: bool = False
+    needs_proof: bool = False
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
@@ -64,82 +85,79 @@ class Scenario:
 
 
 #: Stage → what to do where no measured fix shortens it, and what that costs.
-ADVICE: Mapping[str, tuple[str, str]] = {
+_ADVICE: Mapping[str, tuple[str, str]] = {
     "read": ("local disk; tar or LMDB shards; more reads ahead", "a copy of the images"),
     "decode": ("libjpeg-turbo at a reduced DCT scale", "a native library; pixels round otherwise"),
     "resize": ("torch's antialiased resize instead of PIL", "pixels differ by rounding"),
     "normalize": ("send uint8, normalize on the device", "a custom collate; the same numbers"),
     "assemble": ("write into one preallocated batch", "a custom collate"),
     "h2d": ("pinned memory; send uint8 instead of float32", "locked host memory"),
-    "forward": ("half precision; a smaller network; a faster device", "check your own task"),
+    "forward": ("half precision; a smaller model; a faster device", "check your own task"),
     "d2h": ("pool on the device; copy once a batch", "nothing"),
     "serialize": ("append to .npy, or write in a thread", "no schema, no compression"),
 }
+_WITHOUT_JPEGS = ("smaller copies, as JPEG", "a copy of the images; pixels differ slightly")
 
 
 #: Kind of copies → the fix, and the stages that it relieves. What it costs is measured.
 _COPIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "thumbnails": ("keep 256 px thumbnails and load those", ("read", "decode", "resize")),
     "baseline": ("re-encode progressive files as baseline JPEGs", ("decode",)),
-    "jpeg": ("keep PNGs as JPEGs", ("read", "decode")),
+    "jpeg": ("re-encode {} files as JPEGs of quality 95", ("read", "decode")),
 }
+_NAMES = {"png": "PNG", "webp": "WebP", "tiff": "TIFF", "bmp": "BMP"}
 
 
-def fixes(options: Options, recipe: Recipe, cores: int, copies: Collection[str] = ()) -> list[Fix]:
-    """Every fix that changes this recipe or its images, in the order of the checklist."""
-    better = options["better"]
-    workers = better["workers"] or cores
-    batch_size = better["batch_size"][recipe.device]
-    dtype = better["dtype"][recipe.device]
-    offered = [_loader_fix(choice, options["stack"]) for choice in options["loaders"]]
+def advice(stage: str, has_jpegs: bool) -> tuple[str, str]:
+    """What to do about a stage that no fix here shortens, and what that costs."""
+    if stage == "decode" and not has_jpegs:
+        return _WITHOUT_JPEGS
+    return _ADVICE[stage]
+
+
+def fixes(
+    options: Options, recipe: Recipe, cores: int, folder: Folder, weights: str = "pretrained"
+) -> list[Fix]:
+    """Every fix that changes this recipe or its images, in the order of the checklist.
+
+    `weights`: of the model; a mock model has no precision.
+    """
+    has_jpegs = folder.has("jpeg", share=options["least_jpegs"])
+    offered = [_loader_fix(choice, has_jpegs) for choice in options["loaders"]]
     fast = options.get("fast")
     if fast is not None and fast.engine in ENGINES:
-        offered.append(_fast_fix(fast, recipe, cores))
-    offered += [
-        Fix(
-            "workers",
-            f"{workers} DataLoader workers",
-            LOADING_STAGES,
-            {"workers": workers},
-            "memory of a process each",
-            order=2,
-        ),
-        Fix(
-            "batch",
-            f"batches of {batch_size}",
-            ("forward",),
-            {"batch_size": batch_size},
-            "memory on the device",
-            order=3,
-        ),
-        Fix(
-            "dtype",
-            f"{dtype} forward pass",
-            ("forward",),
-            {"dtype": dtype},
-            "check the vectors on your task",
-            order=4,
-        ),
-    ]
-    for kind, (title, stages) in _COPIES.items():
-        if kind in copies:
-            offered.append(Fix(kind, title, stages, {}, "", copies=kind))
-    return [fix for fix in offered if fix.copies or replace(recipe, **fix.changes) != recipe]
+        offered.append(_fast_fix(fast, recipe, cores, has_jpegs))
+    offered += _size_fixes(options["better"], recipe, cores)
+    if weights != "none":
+        offered.append(_dtype_fix(options["better"]["dtype"][recipe.device], recipe.device))
+    for kind in folder.copies:
+        title, stages = _COPIES[kind]
+        formats = ", ".join(name for key, name in _NAMES.items() if folder.has(key))
+        offered.append(Fix(kind, title.format(formats), stages, {}, "", copies=kind))
+    distinct: dict[Recipe | str, Fix] = {}
+    for fix in offered:
+        changed = replace(recipe, **fix.changes)
+        if fix.copies or changed != recipe:
+            distinct.setdefault(fix.copies or changed, fix)
+    return list(distinct.values())
 
 
-def _loader_fix(choice: Mapping[str, Any], stacked: str) -> Fix:
+def _loader_fix(choice: Mapping[str, Any], has_jpegs: bool) -> Fix:
     faithful = choice["interpolation"] != "linear"
-    decoder = _label(choice["decoder"])
-    resizer = _label(choice["resizer"])
-    scaled = " to a reduced DCT scale" if choice.get("dct_scale") == "auto" else ""
-    how = f"decode{scaled} with {decoder}, resize with {resizer} ({choice['interpolation']})"
-    changes = {name: choice[name] for name in LOADER_FIELDS if name in choice}
-    if faithful:
-        cost = "a dependency; pixels differ slightly"
+    how = f"resize with {_label(choice['resizer'])} ({choice['interpolation']})"
+    names = [name for name in LOADER_FIELDS if name in choice]
+    stages: tuple[str, ...] = ("resize",)
+    if has_jpegs:
+        scaled = " to a reduced DCT scale" if choice.get("dct_scale") == "auto" else ""
+        how = f"decode{scaled} with {_label(choice['decoder'])}, {how}"
+        stages = ("decode", "resize")
     else:
+        names = [name for name in names if name not in _OF_JPEGS]
+    cost = "a dependency; pixels differ slightly"
+    if not faithful:
         cost = "different pixels: no antialiasing; check on your task"
-    order = 1 if choice["name"] == stacked else 0
-    return Fix(choice["name"], how, ("decode", "resize"), changes, cost, order, faithful)
+    changes = {name: choice[name] for name in names}
+    return Fix(choice["name"], how, stages, changes, cost, faithful)
 
 
 def _label(library: str) -> str:
@@ -147,44 +165,122 @@ def _label(library: str) -> str:
     return DECODERS[library].label if library in DECODERS else library
 
 
-def _fast_fix(fast: Recipe, recipe: Recipe, cores: int) -> Fix:
+def _fast_fix(fast: Recipe, recipe: Recipe, cores: int, has_jpegs: bool) -> Fix:
     # Without a number, the threads engine takes one worker for each core; a prediction needs it.
     choices = {**asdict(fast), "workers": fast.workers or cores}
+    left_out = _NOT_A_FIX if has_jpegs else (*_NOT_A_FIX, *_OF_JPEGS)
     changes = {
         name: value
         for name, value in choices.items()
-        if name not in _NOT_A_FIX and value != getattr(recipe, name)
+        if name not in left_out and value != getattr(recipe, name)
     }
-    title = "this suite's threaded engine, recipe=fast"
-    return Fix("fast", title, (*LOADING_STAGES, "h2d"), changes, "another loader")
+    scaled = "decode at a reduced scale, " if has_jpegs else ""
+    title = f"{scaled}resize with {_label(fast.resizer)}, in threads (recipe=fast)"
+    return Fix("fast", title, (*LOADING_STAGES, "h2d"), changes, "another loader: wallclock's own")
+
+
+def _size_fixes(better: Mapping[str, Any], recipe: Recipe, cores: int) -> list[Fix]:
+    workers = better["workers"] or cores
+    batch_size = better["batch_size"][recipe.device]
+    return [
+        Fix(
+            "workers",
+            f"{workers} DataLoader workers",
+            LOADING_STAGES,
+            {"workers": workers},
+            "memory of a process each",
+        ),
+        Fix(
+            "batch",
+            f"batches of {batch_size}",
+            ("forward",),
+            {"batch_size": batch_size},
+            "memory on the device",
+        ),
+    ]
+
+
+def _dtype_fix(dtype: str, device: str) -> Fix:
+    emulated = device == "cpu" and dtype == "bf16" and not computes_bf16()
+    cost = "check the vectors on your task"
+    if emulated:
+        cost = f"this CPU emulates {dtype}: only a proof counts; {cost}"
+    changes = {"dtype": dtype}
+    return Fix("dtype", f"{dtype} forward pass", ("forward",), changes, cost, needs_proof=emulated)
+
+
+def computes_bf16() -> bool:
+    """Whether this machine's CPU has instructions for bf16, by the flags that the kernel lists."""
+    flags = str(provenance.machine()["topology"].get("flags", ""))
+    return not _BF16_FLAGS.isdisjoint(flags.split())
 
 
 def scenarios(
-    options: Options, recipe: Recipe, cores: int, copies: Collection[str] = ()
+    options: Options, recipe: Recipe, cores: int, folder: Folder, weights: str = "pretrained"
 ) -> list[Scenario]:
-    """The present recipe, every fix alone, the fixes stacked in order, and the checks."""
-    offered = fixes(options, recipe, cores, copies)
+    """The present recipe, every fix alone, and the checks."""
     planned = [Scenario("present", "your recipe as it is", replace(recipe, name="now"))]
-    for fix in offered:
-        changed = replace(recipe, name=f"alone-{fix.name}", **fix.changes)
-        scenario = Scenario(
-            "alone", fix.title, changed, fix.stages, fix.cost, fix.faithful, fix.copies
+    for fix in fixes(options, recipe, cores, folder, weights):
+        planned.append(
+            Scenario(
+                "alone",
+                fix.title,
+                replace(recipe, name=f"alone-{fix.name}", **fix.changes),
+                fix.stages,
+                fix.cost,
+                fix.faithful,
+                fix.copies,
+                needs_proof=fix.needs_proof,
+            )
         )
-        planned.append(scenario)
-    current = recipe
-    relieved: set[str] = set()
-    stacked = sorted((fix for fix in offered if fix.order), key=lambda fix: fix.order)
-    for count, fix in enumerate(stacked, start=1):
-        current = replace(current, name=f"stacked-{count}-{fix.name}", **fix.changes)
-        relieved |= {*fix.stages}
-        title = fix.title if count == 1 else f"+ {fix.title}"
-        stages = tuple(stage for stage in STAGES if stage in relieved)
-        planned.append(Scenario("stacked", title, current, stages, fix.cost))
     checks = options["checks"] if options["prove"] else []
     for index, changes in enumerate(checks, start=1):
         title = ", ".join(f"{name}={value}" for name, value in changes.items())
         planned.append(Scenario("check", title, replace(recipe, name=f"check-{index}", **changes)))
     return planned
+
+
+def stacked(
+    planned: Sequence[Scenario], rate: Callable[[Scenario], float | None]
+) -> list[Scenario]:
+    """Fixes added one by one, each time the one that then brings most; none that brings nothing.
+
+    Args:
+        planned: the present recipe and the fixes alone.
+        rate: the predicted images a second of a scenario; None where a cost is missing.
+
+    Returns:
+        The stack after each addition; empty where fewer than two fixes bring something together.
+    """
+    present = planned[0]
+    left = [s for s in planned if s.kind == "alone" and s.faithful]
+    left = [s for s in left if not s.copies and not s.needs_proof]
+    current, stack = present, list[Scenario]()
+    while left:
+        candidates = [(_added(current, fix, present, len(stack) + 1), fix) for fix in left]
+        rated = [(rate(new) or 0.0, new, fix) for new, fix in candidates]
+        best_rate, best, chosen = max(rated, key=lambda entry: entry[0])
+        if best_rate < NOTICEABLE * (rate(current) or 0.0) or not best_rate:
+            break
+        stack.append(best)
+        left.remove(chosen)
+        current = best
+    return stack if len(stack) > 1 else []
+
+
+def _added(current: Scenario, fix: Scenario, present: Scenario, count: int) -> Scenario:
+    """A stack with one fix more."""
+    changes = {
+        field.name: getattr(fix.recipe, field.name)
+        for field in fields(Recipe)
+        if getattr(fix.recipe, field.name) != getattr(present.recipe, field.name)
+    }
+    name = f"stacked-{count}-{fix.recipe.name.removeprefix('alone-')}"
+    recipe = replace(current.recipe, **{**changes, "name": name})
+    relieved = {*current.stages, *fix.stages}
+    stages = tuple(stage for stage in STAGES if stage in relieved)
+    title = fix.title if count == 1 else f"+ {fix.title}"
+    return Scenario("stacked", title, recipe, stages, fix.cost)
 
 
 def cold(recipe: Recipe, cores: int) -> list[Scenario]:
@@ -205,10 +301,11 @@ def cold(recipe: Recipe, cores: int) -> list[Scenario]:
 def loaders(planned: Sequence[Scenario]) -> list[Scenario]:
     """Those whose loading is measured: each loader at the batch sizes predicted with it.
 
-    A batch size within a factor of two of one measured takes that, and so does every check.
+    A fix may be stacked with larger batches. A batch size within a factor of two of one measured
+    takes that, and so does every check.
     """
     measured: dict[tuple[Any, ...], list[Scenario]] = {}
-    for scenario in sorted(planned, key=lambda scenario: scenario.kind == "check"):
+    for scenario in sorted(_at_each_size(planned), key=lambda scenario: scenario.kind == "check"):
         recipe, size = scenario.recipe, scenario.recipe.batch_size
         loader = (scenario.copies, *(getattr(recipe, name) for name in LOADER_FIELDS))
         same_loader = measured.setdefault(loader, [])
@@ -217,3 +314,20 @@ def loaders(planned: Sequence[Scenario]) -> list[Scenario]:
             continue
         same_loader.append(scenario)
     return [scenario for same_loader in measured.values() for scenario in same_loader]
+
+
+def _at_each_size(planned: Sequence[Scenario]) -> list[Scenario]:
+    """The scenarios, then each fix that can be stacked at every other fix's batch size."""
+    stackable = [s for s in planned if s.kind == "alone" and s.faithful and not s.copies]
+    sizes = dict.fromkeys(scenario.recipe.batch_size for scenario in stackable)
+    resized = [
+        replace(scenario, recipe=_resized(scenario.recipe, size))
+        for scenario in stackable
+        for size in sizes
+        if size != scenario.recipe.batch_size
+    ]
+    return [*planned, *resized]
+
+
+def _resized(recipe: Recipe, size: int) -> Recipe:
+    return replace(recipe, batch_size=size, name=f"{recipe.name}-b{size}")

@@ -10,18 +10,18 @@ whose accelerator is a mock model that sleeps. No end-to-end time enters a predi
 The paper's own end-to-end numbers follow, predicted from the paper's own serial ones.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from experiments import _common, _end_to_end, _paper_values
-from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell, mock_model
+from experiments import _accuracy, _common, _end_to_end, _paper_values
+from experiments._accuracy import Outcome, measured_bottleneck
+from experiments._common import Cell, Options, Plan, Records, Row, Tables, cell, mock_model
 from experiments._costs import Costs, NoCostsError, prediction_columns, step_recipes
 from experiments._sentences import MeasuredRows, TableRow
 from experiments._words import digits, percent, signed_percent
-from wallclock.clock import LOADING_STAGES
 from wallclock.summary import median
 
 RANK = 160
@@ -34,16 +34,16 @@ COLUMNS = _common.columns(
     "img_per_s img_per_s_low img_per_s_high measured_img_per_s measured_origin error",
     "bottleneck measured_bottleneck accelerator_utilization accelerator_bound",
     "workers_to_saturate storage_img_per_s transform_img_per_s h2d_img_per_s",
-    "accelerator_img_per_s main_img_per_s cores_img_per_s origin status reason",
+    "accelerator_img_per_s main_img_per_s cores_img_per_s ceiling_img_per_s origin status reason",
 )
 SUMMARY_CSV = "prediction-summary.csv"
 SUMMARY_COLUMNS = _common.columns(
     "experiment n error_median error_worst bias n_changes skill origin status reason"
 )
-TABLES = {CSV: COLUMNS, SUMMARY_CSV: SUMMARY_COLUMNS}
-
-#: Share of the wall time that a device may wait and still be the bottleneck.
-_WAITS = 0.2
+ACCURACY_CSV = "prediction-accuracy.csv"
+TABLES = {CSV: COLUMNS, SUMMARY_CSV: SUMMARY_COLUMNS, ACCURACY_CSV: _accuracy.COLUMNS}
+#: What cells of an experiment have in common whose rates are compared.
+_OF_A_KIND = ("experiment", "image_set", "weights", "service_ms")
 
 
 def cells(plan: Plan, options: Options) -> list[Cell]:
@@ -68,7 +68,16 @@ def tables(records: Records) -> Tables:
             for repeats in _common.groups(same, protocol).values():
                 rows.append(_row(costs, repeats, same))
     papers = [dict.fromkeys(COLUMNS) | row for row in _paper_values.rows()]
-    return {CSV: [*rows, *papers], SUMMARY_CSV: _summary(rows)}
+    made = {CSV: [*rows, *papers], SUMMARY_CSV: _summary(rows)}
+    if judged := outcomes(rows):
+        made[ACCURACY_CSV] = _accuracy.rows(judged)
+    return made
+
+
+def outcomes(rows: Iterable[Mapping[str, Any]]) -> list[Outcome]:
+    """Of rows of `prediction.csv`: the cells that were predicted and measured here."""
+    ours = [row for row in rows if row["measured_origin"] == "measured"]
+    return _accuracy.outcomes(ours, "img_per_s", "experiment", _OF_A_KIND)
 
 
 def _summary(rows: Sequence[Row]) -> list[Row]:
@@ -82,7 +91,7 @@ def _summary(rows: Sequence[Row]) -> list[Row]:
     errors: list[_Error] = []
     for row in judged:
         rate = float(str(row["measured_img_per_s"]))
-        kind = tuple(row[name] for name in ("experiment", "image_set", "weights", "service_ms"))
+        kind = tuple(row[name] for name in _OF_A_KIND)
         unchanged = abs(first[kind] / rate - 1) if kind in first else None
         first.setdefault(kind, rate)
         errors.append(_Error(str(row["experiment"]), float(str(row["error"])), unchanged))
@@ -187,7 +196,8 @@ def _row(costs: Costs, repeats: Records, records: Records) -> Row:
         return row | {"status": "not predicted", "reason": str(error)}
     expected = pipeline.predict()
     row |= prediction_columns(expected)
-    row["workers_to_saturate"] = pipeline.workers_to_saturate()
+    row |= {"workers_to_saturate": pipeline.workers_to_saturate()}
+    row["ceiling_img_per_s"] = pipeline.ceiling()
     if isinstance(rate, int | float):
         row["error"] = expected.img_per_s / rate - 1
     return row
@@ -197,25 +207,6 @@ def _loads(repeats: Records) -> Row:
     """What a loader without a consumer measured."""
     n_images = _common.count(_common.measured(repeats)[0])
     return _common.spread_columns(repeats) | {"n_images": n_images}
-
-
-def measured_bottleneck(record: Record) -> str:
-    """The bottleneck as the main process saw it: waiting for batches, or one of its own stages.
-
-    With workers a busy device hardly waits: a wait of more than a fifth of the wall time means that
-    loading is the bottleneck. Without workers it is what took longest. Of loading, it is the
-    storage where reading took most.
-    """
-    wall = _common.wall_s(record)
-    wait = record.seconds_in("wait")
-    busy = {name: record.seconds_in(name) for name in ("h2d", "forward")}
-    busy["main"] = wall - wait - sum(busy.values())
-    longest = max(busy, key=busy.__getitem__)
-    waits = wait > _WAITS * wall if record.cell.recipe.workers else wait >= busy[longest]
-    if not waits:
-        return "accelerator" if longest == "forward" else longest
-    loading = sum(record.seconds_in(name) for name in LOADING_STAGES)
-    return "storage" if record.seconds_in("read") > loading / 2 else "transform"
 
 
 def sentence(rows: MeasuredRows) -> str:

@@ -6,7 +6,11 @@ are loaded. The line is fitted by least squares to the medians over repeats, wit
 shares of a run's time, to which its noise is proportional; R² is of seconds.
 
 `what=job` is `wallclock embed` of as many ids, up to a million, with the mock model at 0 ms and
-Parquet files: the process from its start to its end. `vs_line` is how much longer it took than the
+Parquet files: the process from its start to its end. With `files=distinct` each id has a file of
+its own bytes, of `n_unique` pictures, and `deduplicate` looks for equal bytes; with `repeated` each
+picture is one file, under many ids. `main_ms_per_image`: CPU of the main process's two threads,
+which add up under one interpreter's lock. `what=predicted` is computed from it and from the loader
+alone, for more cores (`_many_cores`). `vs_line` is how much longer it took than the
 line through the runs up to 100,000 images says; `of_loader`, the rate of its loop, parts committed,
 in that of the loader alone on as many images, both without their start; `rss_growth`, by how much
 its memory later exceeded what it was when 100,000 were done. `scaling-over-time.csv` has the
@@ -17,7 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from experiments import _common
+from experiments import _common, _many_cores
 from experiments._common import Cell, Options, Plan, Recipe, Record, Records, Row, Tables, cell
 from experiments._sentences import MeasuredRows
 from experiments._sentences import rate as rate_in_words
@@ -31,8 +35,9 @@ RANK = 150
 CSV = "scaling.csv"
 COLUMNS = _common.columns(
     "what image_set corpus device device_kind cores threads batch_size settings",
-    "n_images n_unique repeats wall_s wall_s_min wall_s_max img_per_s peak_memory_mib",
-    "startup_share fit_startup_s fit_ms_per_image fit_r2 vs_line of_loader rss_growth",
+    "n_images n_unique files deduplicate repeats wall_s wall_s_min wall_s_max img_per_s",
+    "peak_memory_mib startup_share fit_startup_s fit_ms_per_image fit_r2 vs_line of_loader",
+    "rss_growth main_ms_per_image limited_by",
     "speedup_vs_one_thread median_kb median_megapixels origin status reason",
 )
 OVER_TIME_CSV = "scaling-over-time.csv"
@@ -79,6 +84,7 @@ def _jobs(
         if n <= longest:
             settings = {"shard": options["job"]["shard"], "device": "cpu"}
             params = {**plan.params, "what": "job", "n": n, "settings": settings}
+            params["files"] = options["job"]["files"]
             new = cell(plan, "scaling", "job", f"job-{n}", recipe, corpus, repeat=repeat)
             yield replace(new, model=_common.mock_model(plan), params=params)
 
@@ -98,6 +104,7 @@ def tables(records: Records) -> Tables:
             _fit([row for row in series if row["what"] == what])
         _compare([row for row in series if row["what"] == "threads"])
         _compare_with_loader(series)
+        rows += [dict.fromkeys(COLUMNS) | row for row in _many_cores.predicted(series)]
     longest = max(jobs, key=_common.count, default=None)
     filled: Tables = {CSV: rows}
     if longest:
@@ -118,6 +125,7 @@ def _measured(repeats: Records) -> Row:
         "wall_s": wall,
         "img_per_s": n / wall,
         "peak_memory_mib": max(record.values["peak_memory_mib"] for record in measured),
+        "files": "repeated",
     }
     if median_repeat.cell.protocol == "job":
         row |= _job_columns(median_repeat)
@@ -129,7 +137,15 @@ def _job_columns(record: Record) -> Row:
     later = [
         mib for mib, n in zip(sampled["rss_mib"], sampled["n_done"], strict=True) if n >= _UP_TO
     ]
-    row: Row = {"startup_share": record.values["startup_s"] / _common.wall_s(record)}
+    values, n = record.values, _common.count(record)
+    row: Row = {
+        "startup_share": values["startup_s"] / _common.wall_s(record),
+        # Older records have neither: their files were repeated, and nothing was deduplicated.
+        "files": "distinct" if values.get("n_files") == n else "repeated",
+        "deduplicate": values.get("deduplicate", False),
+    }
+    if "main_cpu_s" in values:
+        row["main_ms_per_image"] = (values["main_cpu_s"] + values["commit_cpu_s"]) / n * 1e3
     if len(later) > 1:
         row["rss_growth"] = max(later) / later[0] - 1
     return row

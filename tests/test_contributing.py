@@ -96,7 +96,7 @@ def printed(tree: Path) -> dict[str, str]:
     command += [f"experiment.toy.recipe.{name}={value}" for name, value in recipe.items()]
     processes = {"tests": start(tree, "tests", *tests), "run": start(tree, "run", *command)}
     try:
-        codes = {name: process.wait(timeout=100) for name, process in processes.items()}
+        codes = {name: process.wait(timeout=300) for name, process in processes.items()}
     finally:
         for process in processes.values():
             process.kill()
@@ -113,6 +113,7 @@ def test_every_section_has_its_files() -> None:
     assert sum(name.endswith("toy.py") for name in names) == 5
 
 
+@pytest.mark.slow
 def test_structure_and_tests(printed: dict[str, str]) -> None:
     """The layers, the registries, and the project's own tests of what was added."""
     passed = re.findall(r"^(\S+) PASSED", printed["tests"], re.MULTILINE)
@@ -129,6 +130,7 @@ def test_structure_and_tests(printed: dict[str, str]) -> None:
         assert any(test.endswith(f"::{name}") for test in passed), name
 
 
+@pytest.mark.slow
 def test_the_experiment_runs(tree: Path, printed: dict[str, str]) -> None:
     """With the decoder, the sink and the field; its table, figure, sentence and verdict."""
     rows = read_table(tree / "data" / "toy.csv")

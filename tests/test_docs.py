@@ -36,6 +36,7 @@ DOCUMENTS = (
     "docs/search.md",
     "docs/service.md",
     "docs/cluster.md",
+    "docs/trace.md",
     "docs/troubleshooting.md",
     "data/reference/amd-epyc-2-cores/README.md",
 )
@@ -129,6 +130,20 @@ def test_python_examples_run(tmp_path: Path) -> None:
     seconds = ast.literal_eval(profiled)
     assert list(seconds) == ["decode", "resize"]
     assert min(seconds.values()) > 0
+
+
+@pytest.mark.slow
+def test_the_examples_of_the_loaders_page(tmp_path: Path) -> None:
+    for name in ("photos", "images"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.jpg").write_bytes(making.jpeg(64, 48))
+    printed = []
+    for example in re.findall(r"```python\n(.*?)```", text_of("docs/loader.md"), flags=re.DOTALL):
+        done = run(sys.executable, "-W", "error", "-c", example, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        printed.append(done.stdout)
+    assert printed[0] == ""
+    assert "1 tensor([3])\n" in printed
 
 
 # --- numbers ------------------------------------------------------------------------------------

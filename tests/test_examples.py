@@ -1,17 +1,21 @@
 """The examples run, on tiny inputs; their committed measurement holds what is claimed of it."""
 
 import csv
+import inspect
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from examples import gpu, replace_dataloader, train
+from examples import arguments, gpu, replace_dataloader, train, trainers
+from harness import provenance
 from tests import making
 from tests.conftest import ROOT
+from wallclock import Batch
 
 N = 20
+REFERENCE = ROOT / "data" / "reference" / "examples" / "intel-xeon-2-cores.csv"
 
 
 @pytest.fixture
@@ -85,10 +89,58 @@ def test_networks_of_transformers(folder: Path, tmp_path_factory: Any, capsys: A
     assert len(others) == 4
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # the trainers' own
+@pytest.mark.parametrize("name", [*trainers.TRAINERS])
+def test_trainers(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """Each image once in every epoch of training, and again in every validation."""
+    pytest.importorskip("accelerate" if name == "transformers" else name)  # Trainer needs it
+    for index, path in enumerate(sorted(folder.glob("*.jpg"))):
+        (folder / str(index % 3)).mkdir(exist_ok=True)
+        path.rename(folder / str(index % 3) / path.name)
+    seen: list[int] = []
+    take: Any = inspect.getattr_static(Batch, "labels")
+
+    def labels(batch: Any) -> Any:
+        seen.extend(batch.positions)
+        return take.fget(batch)
+
+    monkeypatch.setattr(Batch, "labels", property(labels))
+    trainers.main(str(folder), name)
+    assert f"{name}: loss " in capsys.readouterr().out
+    looked_at_first = 8 if name == "lightning" else 0  # its sanity check: two batches
+    passes = {"lightning": 4, "accelerate": 2, "transformers": 3}[name]
+    assert len(seen) == looked_at_first + passes * N
+    for first in range(looked_at_first, len(seen), N):
+        assert sorted(position % N for position in seen[first : first + N]) == [*range(N)]
+
+
+@pytest.mark.slow
+def test_the_measurement_of_the_examples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """On few images; the table is that of the committed one."""
+    pytest.importorskip("transformers")
+    from examples import measure
+
+    monkeypatch.setattr(measure, "_SETS", {"small_256": (96, 1)})
+    monkeypatch.setattr(provenance, "ROOT", tmp_path)
+    monkeypatch.setattr(provenance, "identity", lambda timed: {"timed": timed})
+    monkeypatch.setattr("sys.argv", ["measure", "--rounds", "1"])
+    measure.main()
+    capsys.readouterr()
+    ours, committed = (
+        path.read_text(encoding="utf-8").splitlines()
+        for path in (tmp_path / "data" / "examples.csv", REFERENCE)
+    )
+    assert ours[0] == committed[0]
+    names = [line.split(",")[:2] for line in ours[1:]]
+    assert names == [line.split(",")[:2] for line in committed[1:]][: len(names)]
+
+
 def test_the_committed_measurement() -> None:
     """Every loop is faster, on both image sets; that of DataLoader by as much as is claimed."""
-    path = ROOT / "data" / "reference" / "examples" / "intel-xeon-2-cores.csv"
-    with path.open(encoding="utf-8", newline="") as file:
+    with REFERENCE.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     least = {"small_256": 3, "original": 5}
     assert len(rows) == 6
@@ -96,3 +148,16 @@ def test_the_committed_measurement() -> None:
         replaced = row["example"] == "replace_dataloader"
         assert float(row["speedup"]) >= (least[row["images"]] if replaced else 1)
         assert not row["psnr_p5_db"] or float(row["psnr_p5_db"]) >= 40
+
+
+def test_wrong_words_print_the_usage(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    doc = "python -m examples.train FOLDER"
+    monkeypatch.setattr("sys.argv", ["train", "--help"])
+    with pytest.raises(SystemExit, match=r"^0$"):
+        arguments(doc, 1)
+    assert capsys.readouterr().out == f"{doc}\n"
+    monkeypatch.setattr("sys.argv", ["train"])
+    with pytest.raises(SystemExit, match=doc):
+        arguments(doc, 1)
+    monkeypatch.setattr("sys.argv", ["train", "photos"])
+    assert arguments(doc, 1) == ["photos"]

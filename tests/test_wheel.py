@@ -19,13 +19,12 @@ from tests import making
 from tests.conftest import ROOT
 from wallclock.errors import DISTRIBUTION
 
+pytestmark = pytest.mark.slow
 SITE = Path(sysconfig.get_path("purelib"))
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def build_wheel(folder: Path) -> Path:
     """Built from a copy: setuptools would take what an earlier build has left in the checkout."""
-    folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     shutil.copytree(ROOT / "code", source / "code", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
@@ -35,6 +34,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(command, check=True, cwd=folder, capture_output=True)
     (path,) = folder.glob("*.whl")
     return path
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 class Environment:
@@ -120,7 +124,9 @@ def images(tmp_path: Path) -> Path:
 
 def test_the_wheel_is_the_product(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        tops = {name.partition("/")[0] for name in archive.namelist()}
+        names = set(archive.namelist())
+    tops = {name.partition("/")[0] for name in names}
+    assert "wallclock/trace/inside/bootstrap/sitecustomize.py" in names
     name, version = wheel.name.split("-")[:2]
     assert tops == {"wallclock", f"{name}-{version}.dist-info"}
     assert name == DISTRIBUTION.replace("-", "_")
@@ -203,6 +209,36 @@ def test_what_an_extra_lacks_is_one_line(
     assert f"pip install '{DISTRIBUTION}[{extra}]'" in printed
     assert printed.count("\n") == 1
     assert printed.startswith("wallclock: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fix"),
+    [
+        ("'images', output='torch,float32'", f"pip install '{DISTRIBUTION}[torch]'"),
+        ("'images', augment=True", f"pip install '{DISTRIBUTION}[augment]'"),
+        ("['http://127.0.0.1:1/a.jpg']", f"pip install '{DISTRIBUTION}[s3]'"),
+        ("['s3://bucket/a.jpg']", f"pip install '{DISTRIBUTION}[s3]'"),
+        ("'s3://bucket/prefix'", f"pip install '{DISTRIBUTION}[s3]'"),
+        ("['gs://bucket/a.jpg']", "pip install fsspec"),
+        ("'gs://bucket/a.tar'", "pip install fsspec"),
+        ("'a.parquet'", f"pip install '{DISTRIBUTION}[embed]'"),
+    ],
+)
+def test_what_a_loop_lacks_is_one_line(
+    base: Environment, images: Path, arguments: str, fix: str
+) -> None:
+    program = f"""
+import wallclock
+from wallclock.errors import Unavailable, UserError
+try:
+    with wallclock.open_images({arguments}) as batches:
+        next(batches)
+except (Unavailable, UserError) as error:
+    print(error)
+"""
+    printed = base.run("-c", program, cwd=images.parent)
+    assert printed.endswith(f": {fix}\n")
+    assert printed.count("\n") == 1
 
 
 def test_help_needs_no_extra(base: Environment, tmp_path: Path) -> None:

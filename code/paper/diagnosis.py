@@ -9,24 +9,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from experiments import _diagnosis
-from experiments.diagnose import IMAGES_CSV, PREDICTIONS_CSV, STAGES_CSV, is_slow
+from experiments import _accuracy, _diagnosis
+from experiments.diagnose import ACCURACY_CSV, IMAGES_CSV, PREDICTIONS_CSV, STAGES_CSV, is_slow
 from harness import provenance
 from paper.csvfile import Row, number, ok_rows, read_table
-from paper.format import count_noun, digits, factor, percent, signed_percent
+from paper.format import count_noun, digits, factor, percent
 from paper.labels import SETS
 from paper.pages import render_page, segment
 from paper.rendering import Rendering
 from paper.terminal import print_line, print_table
-from wallclock.files import write_text
-from wallclock.predict.model import UNCERTAINTY
+from wallclock.files import pretty_json, write_text
+from wallclock.job.recipe_file import FORMAT, can_run
+from wallclock.predict.intervals import GAIN_ERROR, RATE_ERROR
 from wallclock.summary import median
 
 STEM = "diagnosis"
+#: The file that `wallclock embed … recipe=` takes, beside the tables.
+RECIPE = "recipe.json"
 #: The tables that a diagnosis is made from.
 CSVS = (STAGES_CSV, IMAGES_CSV, PREDICTIONS_CSV)
 _PAPERS_SETS = provenance.ROOT / "data" / "paper" / "image-sets.csv"
@@ -42,6 +46,7 @@ class Diagnosis:
     stages: Sequence[Row]
     images: Sequence[Row]
     predictions: Sequence[Row]
+    accuracy: Sequence[Row] = ()
 
     @property
     def present(self) -> Row:
@@ -65,7 +70,7 @@ class Diagnosis:
 
     @property
     def fixes(self) -> list[Row]:
-        """Fixes alone, the largest predicted speedup first; those not predicted last."""
+        """Fixes alone, the largest speedup first, measured if it was; those not predicted last."""
         return _diagnosis.alone_by_speedup(self.predictions)
 
     @property
@@ -100,9 +105,35 @@ class Diagnosis:
         return sorted(self.stages, key=_falling_share)
 
     @property
-    def checklist(self) -> list[Row]:
-        """The nine stages, the one with the largest predicted speedup first."""
-        return sorted(self.by_share, key=_falling_speedup)
+    def checklist(self) -> list["Advice"]:
+        """Each fix or piece of advice once, with its stages; what gains most first."""
+        by_fix: dict[str, list[Row]] = {}
+        for row in self.by_share:
+            by_fix.setdefault(row["fix"], []).append(row)
+        listed = [Advice(rows) for rows in by_fix.values()]
+        return sorted(listed, key=lambda advice: _falling_speedup(advice.rows[0]))
+
+    @property
+    def harmful(self) -> list[Row]:
+        """Fixes that are expected to slow the job down noticeably, or were measured to."""
+        rows = [row for row in ok_rows(self.fixes) if not _diagnosis.was_busy(row)]
+        return [row for row in rows if _diagnosis.gain_of(row) < 1 / _diagnosis.NOTICEABLE]
+
+    @property
+    def busy(self) -> bool:
+        """Whether something else ran while the costs, or all proofs, were measured."""
+        return _diagnosis.was_busy(self.present)
+
+    @property
+    def unproved(self) -> list[Row]:
+        """Fixes that only a measurement can recommend, and that were not measured."""
+        rows = ok_rows(self.fixes)
+        return [row for row in rows if row["needs_proof"] == "yes" and not row["measured_speedup"]]
+
+    @property
+    def fastest(self) -> Row | None:
+        """The setup that gains most, of those that are recommended."""
+        return _diagnosis.fastest(self.predictions)
 
     @property
     def bottleneck(self) -> Row:
@@ -119,15 +150,28 @@ class Diagnosis:
         text = render_page(
             "diagnosis_words.jinja",
             diagnosis=self,
-            errors=[abs(float(row["error"])) for row in self.proved],
+            accuracy=_accuracy.describe(self.accuracy[0]) if self.accuracy else "",
             busy_cores=[number(row["other_cores"]) or 0.0 for row in self.proved],
+            busy_from=_diagnosis.BUSY_CORES,
             count_noun=count_noun,
             median=median,
             noticeable=_diagnosis.NOTICEABLE,
-            without_fix=_diagnosis.without_fix(self.bottleneck),
+            without_fix=_diagnosis.without_fix(self.stages, self.predictions),
         )
         headline, *verdict, proof = text.split("\n")
         return headline, [line for line in verdict if line], proof
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A fix, or advice without a prediction, and the stages that it is for."""
+
+    rows: Sequence[Row]
+
+    @property
+    def share(self) -> float:
+        """Of the time that these stages take together."""
+        return sum(float(row["share"]) for row in self.rows)
 
 
 def load(folder: Path) -> Diagnosis | None:
@@ -138,21 +182,32 @@ def load(folder: Path) -> Diagnosis | None:
     if not all((folder / name).is_file() for name in CSVS):
         return None
     stages, images, predictions = (read_table(folder / name) for name in CSVS)
-    return Diagnosis(stages, images, predictions) if ok_rows(stages) else None
+    path = folder / ACCURACY_CSV
+    accuracy = ok_rows(read_table(path)) if path.is_file() else []
+    return Diagnosis(stages, images, predictions, accuracy) if ok_rows(stages) else None
 
 
 def render(tables_dir: Path, figures_dir: Path) -> Rendering:
-    """Write `diagnosis.html` from the diagnosis in `tables_dir`. Equal tables give equal bytes.
+    """Write `diagnosis.html` from the diagnosis in `tables_dir`, and there `recipe.json`.
+
+    Equal tables give equal bytes. Without a setup to recommend there is no `recipe.json`.
 
     Raises UserError if a CSV is damaged.
     """
     diagnosis = load(tables_dir)
+    chosen = recommended_recipe(diagnosis) if diagnosis else None
+    if chosen:
+        write_text(tables_dir / RECIPE, pretty_json(chosen))
+    else:
+        (tables_dir / RECIPE).unlink(missing_ok=True)
     if diagnosis is None:
         return Rendering(STEM, (), f"no {STAGES_CSV}")
     meta = (tables_dir / STAGES_CSV).with_suffix(".meta.json").read_text(encoding="utf-8")
     alone = [diagnosis.present, *diagnosis.fixes]
     stacked = diagnosis.stacked
-    groups = {"Each alone": alone, "Added cumulatively": stacked}
+    groups = {"Each alone": alone}
+    if stacked:
+        groups["Together, one added to another"] = stacked
     if diagnosis.slow_storage:
         groups["Images not in memory"] = diagnosis.slow_storage
     headline, verdict, proof = diagnosis.words
@@ -167,7 +222,9 @@ def render(tables_dir: Path, figures_dir: Path) -> Rendering:
         groups=groups,
         fastest=max(number(row["high_img_per_s"]) or 0.0 for row in (*alone, *stacked)),
         first=diagnosis.first(),
-        uncertainty=percent(UNCERTAINTY, 0),
+        errors=(percent(RATE_ERROR, 0), percent(GAIN_ERROR, 0)),
+        chosen=chosen,
+        recipe_path=RECIPE,
         about=json.loads(meta),
         csvs=CSVS,
     )
@@ -175,14 +232,44 @@ def render(tables_dir: Path, figures_dir: Path) -> Rendering:
     return Rendering(STEM, (figures_dir / f"{STEM}.html",))
 
 
-def print_diagnosis(diagnosis: Diagnosis, page: Path, console: Console) -> None:
+def recommended_recipe(diagnosis: Diagnosis) -> dict[str, Any] | None:
+    """The fastest recommended setup that a job can run, as `recipe=FILE` takes it; None: none."""
+    candidates = []
+    for row in diagnosis.predictions:
+        fields = _job_fields(row)
+        kind = row["kind"] in ("alone", "stacked")
+        if kind and not row["copies"] and can_run(fields) and _diagnosis.is_recommended(row):
+            candidates.append((_diagnosis.gain_of(row), row, fields))
+    if not candidates:
+        return None
+    gain, row, fields = max(candidates, key=lambda candidate: candidate[0])
+    together = "all before it, " if row["kind"] == "stacked" else ""
+    return {
+        "format": FORMAT,
+        "device": row["device_kind"],
+        "fix": f"{together}{row['fix'].removeprefix('+ ')}",
+        "speedup": round(gain, 3),
+        "measured": bool(row["measured_speedup"]),
+        "recipe": fields,
+    }
+
+
+def _job_fields(row: Row) -> dict[str, Any]:
+    """A row's choices as fields of a job's recipe."""
+    texts = ("decoder", "resizer", "interpolation", "dct_scale", "normalize_on", "engine", "dtype")
+    numbers = ("workers", "batch_size")
+    return {name: row[name] for name in texts} | {name: int(row[name]) for name in numbers}
+
+
+def print_diagnosis(diagnosis: Diagnosis, page: Path, recipe: Path, console: Console) -> None:
     """Print where the time goes, what to fix first, what each fix will bring, and the proof."""
     headline, verdict, proof = diagnosis.words
     total = sum(number(row["ms_per_image"]) or 0 for row in diagnosis.stages)
     longest = [row for row in diagnosis.by_share if float(row["share"]) >= _NAMED_SHARE]
     shares = ", ".join(f"{row['stage']} {percent(row['share'], 0)}" for row in longest)
-    time = f"Where the time of an image goes ({digits(total)} ms): {shares}."
-    console.print(Text(f"\n{headline}", style="bold green"))
+    time = f"Where the time goes, {digits(total)} ms per image: {shares}."
+    style = "bold green" if diagnosis.first() else "bold yellow"
+    console.print(Text(f"\n{headline}", style=style))
     for line in (time, *verdict):
         print_line(f"· {line}", console)
     console.print()
@@ -192,29 +279,36 @@ def print_diagnosis(diagnosis: Diagnosis, page: Path, console: Console) -> None:
     if diagnosis.elsewhere:
         unproved = f"Predicted, not measured: run it with PROVE=1 on the {diagnosis.device} itself."
     console.print(Text(proof or unproved, style="bold"))
+    if recipe.is_file():
+        print_line(f"The fastest setup: python -m wallclock embed SRC OUT recipe={recipe}", console)
     print_line(f"Every stage, image statistic, check and library version: {page}", console)
 
 
 def _print_fixes(diagnosis: Diagnosis, console: Console) -> None:
-    """The present recipe, each fix alone by its predicted speedup, then all fixes together."""
-    numbers = ["gain", "img/s", "interval"]
+    """The present recipe, each fix alone by its speedup, then all fixes together."""
+    numbers = ["gain", "interval", "img/s"]
     if diagnosis.proved:
-        numbers += ["measured", "error"]
+        numbers = ["measured", "predicted", "img/s"]
     rows: list[list[str]] = []
     all_fixes = diagnosis.stacked[-1:]
     for row in (diagnosis.present, *diagnosis.fixes, *all_fixes, *diagnosis.slow_storage):
         is_all = row["kind"] == "stacked"
-        title = "all of them" if is_all else row["fix"]
+        title = "together" if is_all else row["fix"]
         if row["status"] != "ok":
             empty = [""] * len(numbers)
             rows.append([title, *empty, f"{row['status']}: {row['reason']}"])
             continue
+        gain = factor(row["predicted_speedup"])
+        rate = row["measured_img_per_s"] or row["predicted_img_per_s"]
+        between = ""
+        if row["low_speedup"]:
+            between = f"{factor(row['low_speedup'])} to {factor(row['high_speedup'])}"
         cells = {
-            "gain": factor(row["predicted_speedup"]),
-            "img/s": digits(row["predicted_img_per_s"]),
-            "interval": f"{digits(row['low_img_per_s'])} to {digits(row['high_img_per_s'])}",
-            "measured": digits(row["measured_img_per_s"]),
-            "error": signed_percent(row["error"]),
+            "gain": gain,
+            "predicted": gain,
+            "interval": between,
+            "img/s": digits(rate),
+            "measured": factor(row["measured_speedup"]),
         }
         cost = "each fix on top of the last" if is_all else row["fix_cost"]
         rows.append([title, *(cells[name] for name in numbers), cost])

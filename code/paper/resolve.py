@@ -117,7 +117,9 @@ def _recipe(choices: Mapping[str, Any], device: str, key: str, notes: list[str])
         raise UserError(f"{key}.dct_margin={recipe.dct_margin}: needs dct_scale=auto")
     if recipe.dct_scale == "full" and recipe.progressive != "full":
         raise UserError(f"{key}.progressive={recipe.progressive}: needs dct_scale=auto")
-    preprocess_of(recipe, 224)  # raises
+    if preprocess_of(recipe, 224).rotate:
+        as_stored = "experiments take images as they are stored; leave out rotate"
+        raise UserError(f"{key}.preprocess={recipe.preprocess}: {as_stored}")
     if recipe.runtime == "tensorrt" and recipe.device == "cpu":
         raise UserError(f"{key}.runtime=tensorrt: needs an NVIDIA GPU; this run is on the CPU")
     if recipe.engine == "serial" and recipe.workers:

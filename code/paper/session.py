@@ -27,7 +27,8 @@ def run_session(settings: Settings, command: str) -> int:
     Raises UserError: a request that cannot be met.
     """
     console = Console()
-    _print_lines([_inputs(settings), *settings.notes], console)
+    warnings = random_weights(settings)
+    _print_lines([_inputs(settings), *warnings, *settings.notes], console)
     for name in ("out", "figures"):
         _make_writable(name, getattr(settings, name))
     cells = []
@@ -56,6 +57,7 @@ def run_session(settings: Settings, command: str) -> int:
     sentence = closing_sentence(settings.out, settings.experiments)
     if sentence:
         _print_lines(["", sentence], console)
+    _print_lines(warnings, console)
     for name, stderr in report.crashed:
         print(f"\n{name} crashed:\n{stderr}", file=sys.stderr)
     return 1 if report.crashed else 0
@@ -91,6 +93,18 @@ def _inputs(settings: Settings) -> str:
     return f"{', '.join(parts)}, on {device[settings.device]}"
 
 
+def random_weights(settings: Settings) -> list[str]:
+    """What a diagnosis says first and last where no model was given; nothing otherwise."""
+    model = settings.model
+    if "diagnose" not in settings.experiments or model.weights != "random":
+        return []
+    return [
+        f"RANDOM WEIGHTS: the network is {model.name} without training. Times are as with trained "
+        "weights; for those of your model add MODEL=hub-id or MODEL=dir/ (model=any "
+        "model.hub_id=ID or model.path=DIR)"
+    ]
+
+
 def _make_writable(name: str, folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -111,7 +125,8 @@ def _print_results(published: Published, settings: Settings, console: Console) -
             reasons = [record.reason for record in diagnose if record.reason]
             reason = reasons[0] if reasons else "no cell was measured"
             raise UserError(f"nothing to diagnose: {reason}")
-        diagnosis.print_diagnosis(job, settings.figures / "diagnosis.html", console)
+        page, recipe = settings.figures / "diagnosis.html", settings.out / diagnosis.RECIPE
+        diagnosis.print_diagnosis(job, page, recipe, console)
 
 
 def _print_corpora(plan: Plan, console: Console) -> None:

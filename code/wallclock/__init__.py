@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from wallclock.clock import StageProfiler as StageProfiler
     from wallclock.job import embed as embed
     from wallclock.loader.batch import Batch as Batch
+    from wallclock.loader.batch import Failure as Failure
     from wallclock.loader.decoding import decode as decode
     from wallclock.loader.decoding import loader_for as loader_for
+    from wallclock.loader.epochs import as_dataloader as as_dataloader
     from wallclock.loader.images import ImageSources as ImageSources
     from wallclock.loader.images import open_images as open_images
     from wallclock.loader.iteration import Images as Images
@@ -31,12 +33,14 @@ __version__ = "0.1.0"
 _HOMES = {
     "Augment": "wallclock.stages.augment",
     "Batch": "wallclock.loader.batch",
+    "Failure": "wallclock.loader.batch",
     "ImageSources": "wallclock.loader.images",
     "Images": "wallclock.loader.iteration",
     "Output": "wallclock.loader.output",
     "Preprocess": "wallclock.preprocess",
     "StageProfiler": "wallclock.clock",
     "Workers": "wallclock.loader.output",
+    "as_dataloader": "wallclock.loader.epochs",
     "decode": "wallclock.loader.decoding",
     "embed": "wallclock.job",
     "loader_for": "wallclock.loader.decoding",
@@ -45,12 +49,14 @@ _HOMES = {
 __all__ = [
     "Augment",
     "Batch",
+    "Failure",
     "ImageSources",
     "Images",
     "Output",
     "Preprocess",
     "StageProfiler",
     "Workers",
+    "as_dataloader",
     "decode",
     "embed",
     "loader_for",
@@ -59,12 +65,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "predict":
-        return import_module("wallclock.predict")
-    return getattr(import_module(_HOMES[name]), name)
+if not TYPE_CHECKING:  # a type checker would take any name for one of these
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name == "predict":
+            return import_module("wallclock.predict")
+        value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        return value
 
 
 def __dir__() -> list[str]:

@@ -16,7 +16,7 @@ generator a call; experiment `profiler` measures both and writes `profiler-overh
 import gc
 import os
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -167,7 +167,7 @@ class StageProfiler:
         self._entered[name] = entered
         return entered
 
-    def samples(self) -> dict[str, "array[int]"]:
+    def samples(self) -> dict[str, Sequence[int]]:
         """Every duration of every stage so far, in nanoseconds, in call order."""
         return {name: stage.samples for name, stage in self._copied()}
 

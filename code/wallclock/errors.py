@@ -29,6 +29,12 @@ class UserError(Exception):
     status = 1
 
 
+class SourceError(UserError):
+    """What is to be embedded is not there, or is no list of images."""
+
+    status = 2
+
+
 class NoWeightsError(UserError):
     """The files of a pretrained model cannot be had, neither from the disk nor from a hub."""
 

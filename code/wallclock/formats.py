@@ -6,11 +6,11 @@ the memory of an image when they open it, before anyone can ask them for its siz
 
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from wallclock import av1, tiff
+from wallclock import av1, isobmff, tiff
 from wallclock.errors import ImageError
 
 #: What is read, in words.
@@ -22,7 +22,6 @@ _PNG_COLOUR, _CHANNELS = 25, {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 _LEAST_CHUNK = 1024
 #: Components of the JPEG 2000 files that Pillow reads.
 _MOST_COMPONENTS = 4
-T = TypeVar("T")
 #: Width and height in pixels.
 Size = tuple[int, int]
 
@@ -38,7 +37,6 @@ _MAGIC = re.compile(
 _AVIF = frozenset({b"avif", b"avis"})
 _HEIC = frozenset({b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"hevm", b"hevs"})
 _HEIF = frozenset({b"mif1", b"msf1"})
-_FULL_BOXES = frozenset({b"meta", b"ispe", b"iloc", b"stco", b"co64"})
 
 
 def sniff(head: bytes) -> str | None:
@@ -107,11 +105,11 @@ def declared_sizes(format: str, data: bytes, most: int = 10_000) -> Iterator[Siz
     """Each width and height for which opening or decoding the file would take memory.
 
     Of a GIF the screen and the first frame; of a TIFF the first page and its tiles; of AVIF and
-    HEIC every item, of AVIF its AV1 frames as well. None for a JPEG, and where the header is cut
-    off: no library opens that.
+    HEIC every item, of AVIF its AV1 frames as well, of HEIC its grids. None for a JPEG, and where
+    the header is cut off: no library opens that.
 
-    Raises ImageError: a header of more than `most` parts, a camera's raw file, or a JPEG 2000 of
-    more than four components.
+    Raises ImageError: a header of more than `most` parts, a camera's raw file, a JPEG 2000 of more
+    than four components, or a HEIC made of pictures that are made of others.
     """
     find = _SIZES.get(format)
     if find is None:
@@ -226,38 +224,15 @@ def _tiff(data: bytes, most: int) -> Iterator[Size]:
             yield width, length
 
 
-def _boxes(data: bytes, at: int, end: int) -> Iterator[tuple[bytes, int, int]]:
-    """The boxes of an ISO file between two positions: kind, start and end of what each holds."""
-    while at + 8 <= end:
-        size, kind = struct.unpack_from(">I4s", data, at)
-        start = at + 8
-        if size == 1:
-            (size,) = struct.unpack_from(">Q", data, start)
-            start += 8
-        stop = at + size if size else end
-        if stop < start:
-            return
-        yield kind, start, min(stop, end)
-        at = stop
-
-
-def _limited(parts: Iterable[T], most: int) -> Iterator[T]:
-    """Those parts; raises `ImageError` where there are more than `most`."""
-    for number, part in enumerate(parts):
-        if number == most:
-            raise ImageError("decode", f"more parts of a header than the limit of {most:,}")
-        yield part
-
-
 def _jp2(data: bytes, most: int) -> Iterator[Size]:
     if data[:1] == b"\xff":
         yield _codestream(data, 0, most)
         return
-    for kind, start, end in _limited(_boxes(data, 0, len(data)), most):
+    for kind, start, end in isobmff.limited(isobmff.boxes(data, 0, len(data)), most):
         if kind == b"jp2c":
             yield _codestream(data, start, most)
         elif kind == b"jp2h":
-            for inner, at, _ in _limited(_boxes(data, start, end), most):
+            for inner, at, _ in isobmff.limited(isobmff.boxes(data, start, end), most):
                 if inner == b"ihdr":
                     height, width = struct.unpack_from(">II", data, at)
                     yield width, height
@@ -273,16 +248,10 @@ def _codestream(data: bytes, at: int, most: int) -> Size:
     return right - left, bottom - top
 
 
-def _iso_items(data: bytes, most: int) -> Iterator[Size]:
-    """Of `meta`, `iprp`, `ipco` the `ispe`: pictures, their tiles, thumbnails, alpha planes."""
-    for start, _ in _at_path(data, (b"meta", b"iprp", b"ipco", b"ispe"), most):
-        yield struct.unpack_from(">II", data, start)
-
-
 def _avif(data: bytes, most: int) -> Iterator[Size]:
     """Also of the frames that are decoded: of every item, and the first of every track."""
-    yield from _iso_items(data, most)
-    for start in _limited(_av1_streams(data, most), most):
+    yield from isobmff.item_sizes(data, most)
+    for start in isobmff.limited(isobmff.first_streams(data, most), most):
         try:
             size = av1.frame_size(data, start)
         except av1.NotReadError as error:
@@ -293,49 +262,14 @@ def _avif(data: bytes, most: int) -> Iterator[Size]:
             yield size
 
 
-def _at_path(data: bytes, path: tuple[bytes, ...], most: int) -> list[tuple[int, int]]:
-    """Where the boxes at the end of a path of kinds hold what they hold: starts and ends."""
-    spans = [(0, len(data))]
-    for wanted in path:
-        # These begin with a version and flags.
-        skipped = 4 if wanted in _FULL_BOXES else 0
-        boxes = (box for span in spans for box in _boxes(data, *span))
-        spans = [
-            (start + skipped, end) for kind, start, end in _limited(boxes, most) if kind == wanted
-        ]
-    return spans
-
-
-def _av1_streams(data: bytes, most: int) -> Iterator[int]:
-    """Where items and the first samples of tracks begin."""
-    payloads = [start for start, _ in _at_path(data, (b"meta", b"idat"), most)]
-    for start, _ in _at_path(data, (b"meta", b"iloc"), most):
-        for in_idat, offset in _limited(_item_offsets(data, start), most):
-            yield from (payload + offset for payload in payloads) if in_idat else (offset,)
-    tables = (b"moov", b"trak", b"mdia", b"minf", b"stbl")
-    for kind, word in ((b"stco", ">I"), (b"co64", ">Q")):
-        for start, _ in _at_path(data, (*tables, kind), most):
-            yield struct.unpack_from(word, data, start + 4)[0]
-
-
-def _item_offsets(data: bytes, at: int) -> Iterator[tuple[bool, int]]:
-    """Of an `iloc`: whether an item lies in `idat`, and the offset of its first extent."""
-    version, sizes = data[at - 4], int.from_bytes(data[at : at + 2], "big")
-    n_offset, n_length, n_base, n_index = (sizes >> shift & 15 for shift in (12, 8, 4, 0))
-    of_id = 4 if version == 2 else 2
-    (count,) = struct.unpack_from(">I" if version == 2 else ">H", data, at + 2)
-    at += 2 + of_id
-    for _ in range(count):
-        at += of_id
-        method = 0
-        if version:
-            method, at = data[at + 1] & 15, at + 2
-        base = int.from_bytes(data[at + 2 : at + 2 + n_base], "big")
-        at += 2 + n_base
-        (extents,) = struct.unpack_from(">H", data, at)
-        first = at + 2 + (n_index if version else 0)
-        yield method == 1, base + int.from_bytes(data[first : first + n_offset], "big")
-        at += 2 + extents * ((n_index if version else 0) + n_offset + n_length)
+def _heic(data: bytes, most: int) -> Iterator[Size]:
+    """Also of grids, which are made as large as their own item says."""
+    yield from isobmff.item_sizes(data, most)
+    try:
+        yield from isobmff.grid_sizes(data, most)
+    except (struct.error, IndexError) as error:
+        # A decoder may be content with what is left.
+        raise ImageError("decode", "a HEIC that ends within its description") from error
 
 
 _SIZES: dict[str, Callable[[bytes, int], Iterator[Size]]] = {
@@ -346,5 +280,5 @@ _SIZES: dict[str, Callable[[bytes, int], Iterator[Size]]] = {
     "tiff": _tiff,
     "jp2": _jp2,
     "avif": _avif,
-    "heic": _iso_items,
+    "heic": _heic,
 }

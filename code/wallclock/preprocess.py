@@ -17,9 +17,13 @@ Size: TypeAlias = tuple[int, int]
 #: squash: to `size`, whatever the aspect ratio. shortest, longest: that side to `size`, the other
 #: one in proportion. none: as it is.
 RESIZES = ("squash", "shortest", "longest", "none")
+#: The text of `none` without a crop.
+ORIGINAL = "original"
 #: Pillow's names of the filters.
 FILTERS = ("nearest", "box", "bilinear", "bicubic", "lanczos")
 _MOST_PX = 8192
+#: What makes images of one size.
+ADD_CROP = "add crop:HEIGHTxWIDTH"
 
 
 class Placement(NamedTuple):
@@ -41,9 +45,9 @@ class Preprocess:
 
     `size`: height and width; of `shortest` and `longest`, which have one number, both are that.
     `crop`: height and width of the result; None: no crop. `rotate`: as the EXIF orientation says,
-    before anything else.
+    before anything else. Without a crop, only `squash` makes images of one size.
 
-    Written as text: `shortest:256,crop:224x224,bicubic,rotate`.
+    Written as text: `shortest:256,crop:224x224,bicubic,rotate`; `original`: as the image is.
     """
 
     resize: Annotated[str, OneOf(RESIZES)] = "squash"
@@ -53,26 +57,25 @@ class Preprocess:
     rotate: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "size", _pair(self.size, "size"))
+        object.__setattr__(self, "size", size_pair(self.size, "size"))
         if self.crop is not None:
-            object.__setattr__(self, "crop", _pair(self.crop, "crop"))
-        if self.resize != "squash" and self.crop is None:
-            raise UserError(
-                f"preprocess={self.resize}: images would differ in size; add crop:HEIGHTxWIDTH"
-            )
+            object.__setattr__(self, "crop", size_pair(self.crop, "crop"))
         if self.resize in ("shortest", "longest") and self.size[0] != self.size[1]:
             raise UserError(f"preprocess={self.resize}: give one number, as in {self.resize}:256")
 
     @classmethod
-    def parse(cls, text: str, default_px: int = 224) -> "Preprocess":
+    def parse(cls, text: str, default_px: int = 224, *, sizes_differ: bool = False) -> "Preprocess":
         """From its text. What is left out is the default; `squash` alone is to `default_px`.
 
-        Raises UserError: it is not understood; one line that says what it may be.
+        Raises UserError: it is not understood; one line that says what it may be. Or the images
+        would differ in size, which only `sizes_differ` allows.
         """
         values: dict[str, object] = {"size": (default_px, default_px)}
         for word in text.split(","):
             name, _, number = word.strip().partition(":")
-            if name in RESIZES:
+            if name == ORIGINAL:
+                values["resize"] = "none"
+            elif name in RESIZES:
                 values["resize"] = name
                 if number:
                     values["size"] = _size_of(number, text)
@@ -83,12 +86,16 @@ class Preprocess:
             elif name == "rotate":
                 values["rotate"] = True
             else:
-                check_name(name, (*RESIZES, "crop", *FILTERS, "rotate"), "preprocess")
-        return build(cls, values, "preprocess")
+                names = (*RESIZES, ORIGINAL, "crop", *FILTERS, "rotate")
+                check_name(name, names, "preprocess")
+        preprocess = build(cls, values, "preprocess")
+        if not (sizes_differ or preprocess.one_size):
+            raise UserError(f"preprocess={text}: images would differ in size; {ADD_CROP}")
+        return preprocess
 
     def __str__(self) -> str:
         height, width = self.size
-        words = [self.resize]
+        words = [self.resize if self.one_size else ORIGINAL]
         if self.resize == "squash":
             words = [f"squash:{height}x{width}"]
         elif self.resize != "none":
@@ -99,8 +106,15 @@ class Preprocess:
         return ",".join([*words, "rotate"] if self.rotate else words)
 
     @property
+    def one_size(self) -> bool:
+        """Whether it makes images of one size of all."""
+        return self.resize == "squash" or self.crop is not None
+
+    @property
     def canvas(self) -> Size:
-        """Height and width of the result."""
+        """Height and width of the result. Raises UserError: results differ in size."""
+        if not self.one_size:
+            raise UserError(f"preprocess={self}: images differ in size; {ADD_CROP}")
         return self.size if self.crop is None else self.crop
 
     def resized(self, height: int, width: int) -> Size:
@@ -119,17 +133,18 @@ class Preprocess:
     def place(self, height: int, width: int) -> Placement:
         """Where an image of this (rotated) size comes to lie."""
         resized = self.resized(height, width)
-        canvas = self.canvas
+        canvas = self.canvas if self.one_size else resized
         row_start, rows, row_offset = _centered(resized[0], canvas[0])
         column_start, columns, column_offset = _centered(resized[1], canvas[1])
         start, window = (row_start, column_start), (rows, columns)
         return Placement(resized, start, window, (row_offset, column_offset))
 
 
-def preprocess_of(recipe: Recipe, px: int) -> Preprocess:
+def preprocess_of(recipe: Recipe, px: int, *, sizes_differ: bool = False) -> Preprocess:
     """What a recipe does to the geometry of an image for a network of `px` × `px` pixels.
 
-    Raises UserError: `recipe.preprocess` is not understood, or does not go with its other settings.
+    Raises UserError: `recipe.preprocess` is not understood, does not go with its other settings, or
+    makes images that differ in size, which only `sizes_differ` allows.
     """
     if recipe.preprocess == "squash":
         return Preprocess("squash", (px, px), None, "bilinear")
@@ -143,7 +158,7 @@ def preprocess_of(recipe: Recipe, px: int) -> Preprocess:
             f"recipe.preprocess={recipe.preprocess} goes without augmentation, "
             "which crops by itself; set recipe.augment=none or recipe.preprocess=squash"
         )
-    return Preprocess.parse(recipe.preprocess, px)
+    return Preprocess.parse(recipe.preprocess, px, sizes_differ=sizes_differ)
 
 
 def _centered(resized: int, canvas: int) -> tuple[int, int, int]:
@@ -162,7 +177,7 @@ def _size_of(text: str, whole: str) -> Size:
         raise UserError(f"preprocess={whole}: give sizes as in {example}") from None
 
 
-def _pair(size: Any, name: str) -> Size:
+def size_pair(size: Any, name: str) -> Size:
     """A height and a width, of which one number is both. Raises UserError."""
     sides = (size, size) if isinstance(size, int) else size
     is_pair = isinstance(sides, tuple | list) and len(sides) == 2

@@ -151,7 +151,10 @@ def stage_fixes() -> list[Record]:
 
 
 def scaling_jobs() -> list[Record]:
-    """The job on 1,000 to a million images: 0.5 s and 2 ms each, the longest 1 % more."""
+    """The job on 1,000 to a million distinct files: 0.5 s and 2 ms each, the longest 1 % more.
+
+    The main process takes 16 µs of CPU for each image.
+    """
     records = []
     for n in (1000, 10_000, 100_000, 1_000_000):
         wall_s = (0.5 + 0.002 * n) * (1.01 if n == 1_000_000 else 1)
@@ -172,6 +175,8 @@ def scaling_jobs() -> list[Record]:
             "n_unique": 10,
         }
         values |= {"settings": "wallclock embed", "peak_memory_mib": 600.0}
+        values |= {"n_files": n, "deduplicate": True}
+        values |= {"main_cpu_s": 12e-6 * n, "commit_cpu_s": 4e-6 * n}
         made = record("scaling", "job", f"job-{n}", values, {"what": "job", "n": n})
         records.append(replace(made, samples={"wall": [round(wall_s * S)]}))
     return records

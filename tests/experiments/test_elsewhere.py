@@ -8,6 +8,7 @@ import pytest
 
 from experiments import _accelerators, _fixes, diagnose
 from experiments._costs import NoCostsError
+from experiments._fixes import Folder
 from harness.protocols.costs import step
 from harness.protocols.protocol import no_progress
 from harness.records import Record
@@ -25,7 +26,8 @@ def diagnosed(cores: int = 16, usd: float | None = 3.6, **model: Any) -> list[Re
     """Loading takes 10 ms an image here, beside four cores; serializing 1 ms."""
     options = made.resolved("experiment=[diagnose]", "device=cpu").experiments["diagnose"]
     recipe = replace(options["recipe"], device="cuda")
-    planned = _fixes.scenarios({**options, "loaders": []}, recipe, cores)
+    folder = Folder({"jpeg": 1})
+    planned = _fixes.scenarios({**options, "loaders": []}, recipe, cores, folder)
     there = {"accelerator": "T4", "cores": cores, "usd_per_hour": usd}
     params = {"setups": [asdict(scenario) for scenario in planned], "elsewhere": there}
     stats = {"image_stats": {}, "formats": {}, "n_sound": 10}

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from experiments import frontier
+from experiments._sentences import MeasuredRows
 from harness import provenance
 from harness.plan import Plan
 from harness.records import Record
@@ -128,6 +129,28 @@ def test_ratios_are_of_medians() -> None:
     assert pil["speedup_vs_next"] is None
     assert (ours["speedup_vs_pil"], ours["speedup_vs_paper"]) == (10.0, 2.5)
     assert (ours["gate"], ours["status"], ours["img_per_s"]) == ("failed", "ok", 500.0)
+
+
+def test_our_crop_is_nobodys_rival(mixed: Plan) -> None:
+    """Its geometry is another one; the row has it as the loader named it."""
+    options = mixed.settings.experiments["frontier"]
+    options = {**options, "systems": ["ours", "ours-crop"], "all_variants": False}
+    geometry = "shortest:256,crop:224x224,bicubic"
+    planned = {cell.recipe.name: cell.recipe for cell in frontier.cells(mixed, options)}
+    assert planned["ours-crop"] == replace(planned["ours"], name="ours-crop", preprocess=geometry)
+    crop = loaded("ours-crop", 900.0, cosine=1.0)
+    ran = {**crop.values, "ran": {"preprocess": geometry}}
+    records = [loaded("ours", 500.0, cosine=1.0), replace(crop, values=ran)]
+    records.append(loaded("pil", 50.0, cosine=1.0))
+    ours, crop_row, pil = frontier.tables(records)[frontier.CSV]
+    assert [row["preprocess"] for row in (ours, crop_row, pil)] == ["squash", geometry, "squash"]
+    assert (ours["speedup_vs_next"], pil["speedup_vs_next"]) == (10.0, 0.1)
+    assert crop_row["gate"] == "passed"
+    assert crop_row["speedup_vs_next"] is crop_row["speedup_vs_pil"] is None
+    rows = [{name: str(cell) for name, cell in row.items()} for row in (ours, crop_row, pil)]
+    text = frontier.sentence(MeasuredRows(lambda _: rows))
+    assert "10.0× the next fastest whose pixels pass (DataLoader + PIL)" in text
+    assert "with DINOv2's crop 1.80× its rate without" in text
 
 
 def test_the_row_is_the_fastest_variant_that_passes() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from experiments import _paper_values, predict
-from experiments._costs import Costs, step_recipes
+from experiments._accuracy import measured_bottleneck
+from experiments._costs import Costs, Passes, step_recipes
 from experiments._paper_values import OVERLAPPED, SEQUENTIAL
 from harness.records import Record
 from tests.experiments import made
@@ -134,6 +135,65 @@ def test_a_cell_that_decodes_other_scans_takes_no_cost_of_this_one() -> None:
     assert rows_of(loading, *others, full)[0]["status"] == "ok"
 
 
+def test_one_pass_says_nothing_of_one_loader_alone() -> None:
+    """With fewer than three passes of a loader, the slowdown is the median over all loaders."""
+    loading, transfer, step = costs()
+    others = []
+    for decoder, slow_s in (("a", 1e-3), ("b", 1.05e-3)):
+        other = costs(cpu_s={"1": 1e-3, "2": slow_s})[0]
+        recipe = replace(LOADER, decoder=decoder)
+        others.append(replace(other, cell=replace(other.cell, recipe=recipe)))
+    job = end_to_end("predict", 1500, workers=2)
+    (together,) = rates("img_per_s", loading, transfer, step, *others, job)
+    assert together == pytest.approx(2000 / 1.05)
+    passes = [
+        replace(costs(cpu_s={"1": 1e-3, "2": slow})[0], cell=replace(loading.cell, repeat=repeat))
+        for repeat, slow in enumerate((1.3e-3, 1.2e-3, 1.9e-3))
+    ]
+    (own,) = rates("img_per_s", *passes, transfer, step, *others, job)
+    assert own == pytest.approx(2000 / 1.3)
+
+
+def test_old_records_say_nothing_of_processes_beyond_the_cores() -> None:
+    """More processes loaded fewer images each; now each loads the same ones."""
+    slow = {"cpu_s": {"1": 1e-3, "4": 1e-3, "8": 2e-3}}
+    job = end_to_end("predict", 1500, workers=8)
+    assert rates("img_per_s", *costs(**slow), job) == pytest.approx([4000], rel=0.01)
+    (counted,) = rates("img_per_s", *costs(**slow, other_cores=0.0), job)
+    assert counted == pytest.approx(2000, rel=0.01)
+
+
+def test_each_pass_gives_a_pipeline_of_its_own() -> None:
+    loading, transfer, step = costs()
+    passes = [
+        replace(
+            costs(cpu_s={"1": seconds, "2": seconds})[0], cell=replace(loading.cell, repeat=repeat)
+        )
+        for repeat, seconds in enumerate((1e-3, 2e-3, 1.25e-3))
+    ]
+    job = end_to_end("predict", workers=2).cell
+    by_pass = Costs([*passes, transfer, step]).by_pass()
+    pipelines = Passes({repeat: costs.pipeline(job) for repeat, costs in by_pass.items()})
+    # Assembling, 0.1 ms an image, was measured once.
+    expected = [2 / (0.9 * cost + 0.1e-3) for cost in (1e-3, 2e-3, 1.25e-3)]
+    measured = [pipeline.rate() for pipeline in pipelines.pipelines.values()]
+    assert measured == pytest.approx(expected, rel=1e-3)
+    assert pipelines.middle.rate() == measured[2]
+    assert pipelines.spread == pytest.approx(expected[2] / expected[1] - 1, rel=1e-2)
+    gained = pipelines.gain_over(Passes({1: pipelines.pipelines[1]}))
+    assert gained.speedup == pytest.approx(1), "of the passes that both have"
+
+
+def test_costs_of_another_allocator_are_none_of_this_one() -> None:
+    kept = end_to_end("predict", 1500, workers=2)
+    kept = replace(kept, cell=replace(kept.cell, params={"allocator": "keep"}))
+    loading, *others = costs()
+    loading = replace(loading, cell=replace(loading.cell, params={"allocator": "default"}))
+    (row,) = rows_of(loading, *others, kept)
+    assert (row["status"], row["error"]) == ("not predicted", None)
+    assert str(row["reason"]).endswith("was measured, allocator=keep")
+
+
 def test_a_pass_whose_vectors_are_wrong_judges_no_prediction() -> None:
     job = end_to_end("predict", 1500, workers=2)
     wrong = replace(job, values={**job.values, "sink_faults": ["3 missing"]})
@@ -244,7 +304,7 @@ def test_a_networks_step_is_the_one_measured_at_the_batch() -> None:
 def test_measured_bottleneck(workers: int, wait: float, read_ms: int, expected: str) -> None:
     record = end_to_end("t4", 100, wait=wait, workers=workers)
     record = replace(record, samples={**record.samples, "read": [read_ms * MS]})
-    assert predict.measured_bottleneck(record) == expected
+    assert measured_bottleneck(record) == expected
 
 
 def test_papers_bottleneck_and_its_two_ends() -> None:

@@ -104,6 +104,7 @@ def test_settings_are_the_columns_without_a_measured_value() -> None:
         frontier.CSV: [
             "system",
             "variant",
+            "preprocess",
             "image_set",
             "subset",
             "corpus",

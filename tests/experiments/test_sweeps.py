@@ -245,6 +245,69 @@ def test_the_loop_of_a_job_beside_the_loader_alone() -> None:
     assert shares == pytest.approx([0.8] * 3)
 
 
+def jobs_and_loads(loop_ms: float) -> list[Record]:
+    """Three jobs on 4 cores, and the loader alone on as many images."""
+    records = list[Record]()
+    for job in made.scaling_jobs()[:3]:
+        n = job.values["n_loaded"]
+        alone = replace(job.cell, label=f"images-{n}", protocol="load_n")
+        alone = replace(alone, params={"what": "images", "n": n})
+        samples = {"wall": [round((0.3 + loop_ms / 1e3 * n) * S)]}
+        records += [replace(job, cell=alone, samples=samples), job]
+    return records
+
+
+@pytest.mark.parametrize(
+    ("loop_ms", "limit", "rates"),
+    [
+        # 250 µs of a core: 64 of them load 256,000 a second, and the main process takes 62,500.
+        (0.0625, "main", (16 / 0.266e-3, 1 / 16e-6)),
+        # 4 ms: 16 cores have room for the main process's 0.4 %.
+        (1.0, "transform", (16 / 4.016e-3, 64 / 4.016e-3)),
+    ],
+)
+def test_more_cores_are_predicted_from_the_main_process(
+    loop_ms: float, limit: str, rates: tuple[float, float]
+) -> None:
+    """Of 100,000 images, 1.2 s in its main thread and 0.4 s in its commits: 16 µs an image."""
+    rows = scaling.tables(jobs_and_loads(loop_ms))[scaling.CSV]
+    jobs = [row for row in rows if row["what"] == "job"]
+    assert {(row["files"], row["deduplicate"]) for row in jobs} == {("distinct", True)}
+    assert jobs[-1]["main_ms_per_image"] == pytest.approx(0.016)
+    more = [row for row in rows if row["what"] == "predicted"]
+    assert [(row["cores"], row["origin"]) for row in more] == [(16, "predicted"), (64, "predicted")]
+    assert [row["img_per_s"] for row in more] == pytest.approx(rates, rel=0.03)
+    assert more[-1]["limited_by"] == limit
+    assert {row["n_images"] for row in more} == {100_000}
+    assert {tuple(row) for row in more} == {scaling.COLUMNS}
+
+
+def test_nothing_is_predicted_of_a_loader_whose_start_is_not_known() -> None:
+    """Two runs have no line."""
+    rows = scaling.tables(jobs_and_loads(1.0)[:4])[scaling.CSV]
+    assert {row["what"] for row in rows} == {"images", "job"}
+
+
+def test_older_jobs_repeated_their_files() -> None:
+    """Their records say neither this nor what the main process took; nothing is predicted."""
+    newer = {"n_files", "deduplicate", "main_cpu_s", "commit_cpu_s"}
+    records = [
+        replace(record, values={k: v for k, v in record.values.items() if k not in newer})
+        for record in jobs_and_loads(1.0)
+    ]
+    rows = scaling.tables(records)[scaling.CSV]
+    jobs = [row for row in rows if row["what"] == "job"]
+    assert {(row["files"], row["deduplicate"]) for row in jobs} == {("repeated", False)}
+    assert {row["what"] for row in rows} == {"images", "job"}
+
+
+def test_a_job_of_few_files_says_so() -> None:
+    records = jobs_and_loads(1.0)
+    few = [replace(record, values={**record.values, "n_files": 512}) for record in records]
+    rows = scaling.tables(few)[scaling.CSV]
+    assert {row["files"] for row in rows if row["what"] == "job"} == {"repeated"}
+
+
 @pytest.mark.parametrize(("longest", "runs"), [(100_000, 5), (1_000_000, 6)])
 def test_the_million_is_run_on_request(grid: Grid, longest: int, runs: int) -> None:
     small = "corpus.image_set=small_256"
@@ -253,6 +316,7 @@ def test_the_million_is_run_on_request(grid: Grid, longest: int, runs: int) -> N
     assert [cell.params["n"] for cell in jobs][-1] == longest
     assert len(jobs) == runs
     assert {cell.model.weights for cell in jobs} == {"none"}
+    assert {cell.params["files"] for cell in jobs} == {"distinct"}
 
 
 def test_scaling_grid_stops_at_the_longest_run(grid: Grid) -> None:

@@ -134,7 +134,8 @@ def test_scaling_shows_the_job_and_its_line(tmp_path: Path) -> None:
     assert [x for x, _ in markers(runs.lines, "o")] == [1e3, 1e4, 1e5, 1e6]
     assert list(np.asarray(rate.lines[0].get_ydata())) == pytest.approx([500, 500, 400, 500])
     assert list(np.asarray(memory.lines[0].get_ydata())) == [600, 500, 510, 500]
-    for expected in ("R² = 0.99", "+1.0 % from the line", "+2.0 % at most", "n = 1,000,000"):
+    files = "each file of other bytes, 10 pictures, deduplicate=yes"
+    for expected in ("R² = 0.99", "+1.0 % from the line", "+2.0 % at most", "n = 1,000,000", files):
         assert expected in words(figure)
     save(tmp_path / "scaling.csv", read_table(tmp_path / "scaling.csv")[:0])
     with pytest.raises(NothingToDrawError, match="no row"):

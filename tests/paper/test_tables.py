@@ -41,12 +41,14 @@ class TestForms:
         assert r"\caption{A \& B. About 100 \%.}" in source
         assert "because" not in text + source
 
-    def test_three_forms_agree(self, t4_run: Path, tmp_path: Path) -> None:
+    def test_three_forms_agree(self, t4_tables: Path, t4_copy: Copy, tmp_path: Path) -> None:
+        copied = t4_copy()
         for stem in TABLES:
-            paths = render(stem, t4_run / "data", tmp_path).paths
+            paths = render(stem, t4_tables, tmp_path / "first").paths
+            render(stem, copied, tmp_path / "again")
             assert [path.suffix for path in paths] == [".csv", ".md", ".tex"]
             for path in paths:
-                assert path.read_bytes() == (t4_run / "figures" / path.name).read_bytes()
+                assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
             rows = len(read_table(paths[0]))
             assert paths[1].read_text(encoding="utf-8").count("\n| ") == rows + 2
             latex = paths[2].read_text(encoding="utf-8")

@@ -29,6 +29,8 @@ CLASSES: dict[str, tuple[Any, ...]] = {
     "embed": (JobSettings,),
     "verify": (VerifySettings,),
     "serve": (ServiceSettings, ClientSettings, DownloadSettings, CallbackSettings),
+    # Its options are covered in trace/test_command.py.
+    "trace": (),
 }
 #: Libraries that are not among the wheel's own dependencies.
 OF_EXTRAS = (
@@ -108,7 +110,7 @@ def test_version(capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("words", "status", "line"),
     [
-        (["foo"], 2, "wallclock: no command is called 'foo'; valid: embed, serve, verify"),
+        (["foo"], 2, "wallclock: no command is called 'foo'; valid: embed, serve, trace, verify"),
         (["embd", "a", "b"], 2, "wallclock: no command is called 'embd'; did you mean embed? (all"),
         (["embed", "a"], 2, "usage: wallclock embed SRC OUT [key=value ...]; wallclock embed --h"),
         (["verify"], 2, "usage: wallclock verify OUT"),
@@ -205,6 +207,7 @@ def test_help_needs_no_extra(words: list[str]) -> None:
         (OF_EXTRAS, ["embed", "a", "b"], "wallclock embed needs pyarrow, {}[embed]'"),
         (("rich",), ["embed", "a", "b"], "wallclock embed needs rich, {}[embed]'"),
         (OF_EXTRAS, ["verify", "a"], "wallclock verify needs pyarrow, {}[embed]'"),
+        (("rich",), ["trace", __file__], "wallclock trace needs rich, {}[embed]'"),
         (("aiohttp",), ["serve", "u"], "wallclock serve needs aiohttp, {}[queue]'"),
         (("yaml",), ["serve", "u", "config=a.yaml"], "config=FILE needs yaml, {}[queue]'"),
         (

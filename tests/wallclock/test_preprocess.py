@@ -31,6 +31,16 @@ def test_its_text_reads_back(preprocess: Preprocess) -> None:
     assert Preprocess.parse(str(preprocess)) == preprocess
 
 
+@pytest.mark.parametrize("text", ["original,bilinear,rotate", "shortest:256,bicubic"])
+def test_without_a_crop_images_differ_in_size(text: str) -> None:
+    preprocess = Preprocess.parse(text, sizes_differ=True)
+    assert (str(preprocess), preprocess.one_size) == (text, False)
+    with pytest.raises(UserError, match="images differ in size; add crop"):
+        _ = preprocess.canvas
+    resized = preprocess.resized(300, 400)
+    assert preprocess.place(300, 400) == (resized, (0, 0), resized, (0, 0))
+
+
 def test_what_is_left_out() -> None:
     assert Preprocess.parse("squash", 518).canvas == (518, 518)
     assert str(Preprocess.parse("shortest:256,crop:224")) == ("shortest:256,crop:224x224,bilinear")
@@ -45,6 +55,8 @@ def test_what_is_left_out() -> None:
         ("shortest:256", "add crop"),
         ("longest:256", "add crop"),
         ("none", "add crop"),
+        ("original,rotate", "add crop"),
+        ("orignal", "did you mean original"),
         ("shortest:256x224,crop:224", "one number"),
         ("squash:0", "1 to 8192"),
         ("squash:99999", "1 to 8192"),

@@ -1,7 +1,8 @@
 """Copies of images that load faster: what a diagnosis proposes to keep beside the originals.
 
 thumbnails: scaled to a shorter side of 256 px. baseline: a progressive JPEG with the same
-quantization as a baseline one. jpeg: a PNG as a JPEG of quality 95 without chroma subsampling.
+quantization as a baseline one. jpeg: a PNG, WebP, TIFF or BMP as a JPEG of quality 95 without
+chroma subsampling; alpha is dropped, as `stages.decode` drops it.
 """
 
 import io
@@ -58,6 +59,8 @@ _ENCODERS: Mapping[str, Callable[[bytes], bytes]] = {
     "baseline": _baseline,
     "jpeg": _jpeg,
 }
+#: The formats that a JPEG takes the place of.
+RE_ENCODED = ("png", "webp", "tiff", "bmp")
 #: The kinds of copies.
 KINDS = tuple(_ENCODERS)
 
@@ -66,7 +69,9 @@ def is_replaced(kind: str, item: Item) -> bool:
     """Whether a copy of that kind takes this image's place."""
     if kind == "thumbnails":
         return is_worth_a_thumbnail(item.width, item.height)
-    return item.process == "progressive" if kind == "baseline" else item.format == "png"
+    if kind == "baseline":
+        return item.format == "jpeg" and item.process == "progressive"
+    return item.format in RE_ENCODED
 
 
 def encode(kind: str, data: bytes) -> bytes:

@@ -55,7 +55,7 @@ class ImageDataset(Dataset[Batch]):
         n = len(self._items)
         loaded: list[int] = []
         augmentations: list[Augmentation] = []
-        batch = Batch([], loaded, None)
+        batch: Batch = Batch([], loaded, None)
         images: list[Any] = []
         times: list[int] = []
         items = [self._item_at(position) for position in positions]

@@ -119,7 +119,7 @@ def load_stages(recipe: Recipe, model: ModelSpec, manifest: Manifest) -> LoadSta
     """Bind the stages before the device. Raises as `in_place_stages` does."""
     px = loaded_px(recipe, model)
     decode_image = DecodeImage(recipe, px)
-    resizer, resize_image = _resize_stage(recipe, px)
+    labels, resize_image = _resize_stage(recipe, px)
     reader = readers.make(manifest)
     on_host = recipe.normalize_on == "host"
     stages = LoadStages(
@@ -130,17 +130,19 @@ def load_stages(recipe: Recipe, model: ModelSpec, manifest: Manifest) -> LoadSta
         # Left to the device, pixels pass unchanged.
         normalize=normalize.make(*model.statistics) if on_host else lambda pixels: pixels,
         assemble=np.stack,
-        labels={"decoder": decode_image.decoder, "resizer": resizer, "layout": reader.layout},
+        labels={"decoder": decode_image.decoder, "layout": reader.layout} | labels,
     )
     # Those of engine `serial` are ranges already: its stage profiler sees to that.
     return stages if recipe.engine == "serial" else in_ranges(stages, _LOADING)
 
 
-def _resize_stage(recipe: Recipe, px: int) -> tuple[str, Callable[[Item, PixelArray], PixelArray]]:
-    """The resizer's name, and what makes a new array (px, px, 3) of decoded pixels."""
+def _resize_stage(
+    recipe: Recipe, px: int
+) -> tuple[dict[str, str], Callable[[Item, PixelArray], PixelArray]]:
+    """Labels of what resizes, and what makes a new array (px, px, 3) of decoded pixels."""
     if recipe.preprocess != "squash":
         place = PlaceImage(preprocess_of(recipe, px), recipe.resizer)
-        return place.name, place.resize
+        return place.labels, place.resize
     resizer = resize.make(recipe.resizer, recipe.interpolation, px)
     crops = recipe.augment == "cpu"
 
@@ -151,7 +153,8 @@ def _resize_stage(recipe: Recipe, px: int) -> tuple[str, Callable[[Item, PixelAr
             return augment.finish(resizer.resize(cropped), augmentation)
         return resizer.resize(pixels, (item.height, item.width))
 
-    return resizer.name, image_errors("resize", resizer.name, resize_image)
+    labels = resizer.labels | {"preprocess": recipe.preprocess}
+    return labels, image_errors("resize", resizer.name, resize_image)
 
 
 def free_stages(recipe: Recipe, model: ModelSpec, reader: Reader) -> InPlaceStages:

@@ -67,18 +67,24 @@ TIMED = {
 }
 
 _WARM_UP_BATCHES = 8
+#: Times `params.seconds` after which a pass over costly images ends before all are loaded.
+_MOST = 4
 
 #: One process's pass: images loaded, wall and CPU nanoseconds, each call of each stage.
 _Pass: TypeAlias = tuple[int, int, int, dict[str, list[int]]]
 
 
 def contention(cell: Cell, work: Path, progress: Progress) -> Measurement:
-    """Load for `params.seconds` with 1, 2, 4 … processes up to the cores, and with twice the cores.
+    """Load in 1, 2, 4 … processes up to the cores, and in twice the cores, the same images in each.
 
-    No model, no transfer: each process reads, decodes, resizes, normalizes and assembles the cell's
-    images again and again. Samples: each stage's calls of one process alone. Values, by the number
-    of processes: `rates`, images a second of all together, and `cpu_s`, CPU seconds of an image,
-    which a competing process does not lengthen; `mean_bytes` of an image.
+    No model, no transfer: each process reads, decodes, resizes, normalizes and assembles. One alone
+    loads all images for `params.seconds` at least, again and again until they are complete, or a
+    part of them within `_MOST` times that. Each of several then loads what that one did, from
+    another image on: images differ in cost by more than processes slow each other down.
+
+    Samples: each stage's calls of one process alone. Values, by the number of processes: `rates`,
+    images a second of all together, and `cpu_s`, CPU seconds of an image, which a competing process
+    does not lengthen; `mean_bytes` of an image; `other_cores` that other programs kept busy.
     """
     manifest = protocol.open_corpus(cell)
     if not manifest.valid:
@@ -88,15 +94,19 @@ def contention(cell: Cell, work: Path, progress: Progress) -> Measurement:
     rates: dict[str, float] = {}
     cpu_s: dict[str, float] = {}
     samples: dict[str, list[int]] = {}
-    for n in process_counts(usable_cores()):
-        passes = protocol.in_processes([partial(_loading, cell, manifest, i / n) for i in range(n)])
-        images = sum(loaded for loaded, *_ in passes)
-        rates[str(n)] = sum(loaded / wall * 1e9 for loaded, wall, *_ in passes)
-        cpu_s[str(n)] = sum(cpu for _, _, cpu, _ in passes) / 1e9 / images
-        if n == 1:
-            values["n_embedded"] = images
-            samples = passes[0][-1]
-        progress(images)
+    n_batches = 0
+    with protocol.competing(values):
+        for n in process_counts(usable_cores()):
+            tasks = [partial(_loading, cell, manifest, i / n, n_batches) for i in range(n)]
+            passes = protocol.in_processes(tasks)
+            images = sum(loaded for loaded, *_ in passes)
+            rates[str(n)] = sum(loaded / wall * 1e9 for loaded, wall, *_ in passes)
+            cpu_s[str(n)] = sum(cpu for _, _, cpu, _ in passes) / 1e9 / images
+            if n == 1:
+                values["n_embedded"] = images
+                samples = passes[0][-1]
+                n_batches = len(samples["assemble"])
+            progress(images)
     return Measurement(samples, values | {"rates": rates, "cpu_s": cpu_s})
 
 
@@ -107,19 +117,21 @@ def process_counts(cores: int) -> list[int]:
     return [*below, cores, 2 * cores]
 
 
-def _loading(cell: Cell, manifest: Manifest, offset: float) -> Callable[[], _Pass]:
-    """A pass over the images, from another one in each process."""
+def _loading(cell: Cell, manifest: Manifest, offset: float, n_batches: int) -> Callable[[], _Pass]:
+    """A pass over the images: of `n_batches`, from another one in each process; 0: see above."""
     set_threads(cell.recipe, uses_torch=False)
     dataset = ImageDataset(manifest, cell.recipe, cell.model)
-    size = cell.recipe.batch_size
-    first = int(offset * len(dataset))
-    starts = count(first, size)
+    size, n = cell.recipe.batch_size, len(dataset)
+    batches = [range(start, min(start + size, n)) for start in range(0, n, size)]
+    order = [batches[number % len(batches)] for number in range(n_batches)] or batches
+    first = int(offset * len(order))
+    order = order[first:] + order[:first]
+    seconds = float(cell.params["seconds"])
     samples: dict[str, list[int]] = {name: [] for name in LOADING_STAGES}
-    dataset[range(first, first + size)]
+    dataset[order[0]]
 
-    def load() -> int:
-        start = next(starts)
-        batch = dataset[range(start, start + size)]
+    def load(positions: range) -> int:
+        batch = dataset[positions]
         for marks in batch.extras.marks:
             durations = np.diff(marks.times, axis=1)
             for stage, column in zip(marks.stages, durations.T, strict=True):
@@ -128,9 +140,16 @@ def _loading(cell: Cell, manifest: Manifest, offset: float) -> Callable[[], _Pas
 
     def run() -> _Pass:
         with gc_disabled():
-            cpu = process_time_ns()
-            images, wall = protocol.repeat_for(float(cell.params["seconds"]), load)
-            return images, wall, process_time_ns() - cpu, samples
+            cpu, began = process_time_ns(), perf_counter_ns()
+            images = 0
+            for number in count():
+                images += load(order[number % len(order)])
+                elapsed_s = (perf_counter_ns() - began) / 1e9
+                done = number + 1
+                complete = done % len(order) == 0 and (n_batches or elapsed_s >= seconds)
+                if complete or (not n_batches and elapsed_s >= _MOST * seconds):
+                    break
+            return images, perf_counter_ns() - began, process_time_ns() - cpu, samples
 
     return run
 
@@ -193,15 +212,16 @@ def step(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
     As the recipe's loader delivers it: uint8 where the device normalizes, pinned where it pins.
     Each of `params.batch_sizes` runs once before it is timed, and for at most `params.seconds`.
-    Samples: `<stage>-<size>`, nanoseconds of each batch. Value, with `params.count_flops`:
-    `flops_per_image`.
+    Samples: `<stage>-<size>`, nanoseconds of each batch. Values: `other_cores` that other programs
+    kept busy; with `params.count_flops`, `flops_per_image`.
     """
     threads = set_threads(cell.recipe, uses_torch=cell.model.weights != "none")
     stages = device_stages(cell.recipe, cell.model, work)
     embed = partial(_embed, stages)
-    samples = timed_by_size(cell, embed, partial(StageProfiler, stages.synchronize), progress)
-    stages.finish()
     values: dict[str, Any] = dict(threads)
+    with protocol.competing(values):
+        samples = timed_by_size(cell, embed, partial(StageProfiler, stages.synchronize), progress)
+    stages.finish()
     values["weights_digest"] = stages.weights_digest
     values["peak_memory_mib"] = protocol.peak_memory_mib()
     if cell.params.get("count_flops"):

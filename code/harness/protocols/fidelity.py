@@ -1,9 +1,10 @@
 """Protocols `fidelity`, `agreement` and `image_stats`: what pixels are like; nothing is timed.
 
-The reference of `fidelity` is Pillow's decode and Pillow's antialiased bilinear resize. PSNR and
+The reference of `fidelity` is Pillow's decode and Pillow's antialiased bilinear resize, of a loader
+that crops Pillow's resize of all of the image with the crop's filter, cut out afterwards. PSNR and
 the largest difference of a channel are taken after the resize, image by image. A second PSNR is
-against Pillow's antialiased bicubic resize to the same square: the filter of DINOv2's own processor
-without its crop, which the paper's jobs do not make. The cosine is between pretrained models'
+against Pillow's antialiased bicubic resize to the same size: the filter of DINOv2's own processor,
+whose crop the paper's jobs do not make. The cosine is between pretrained models'
 vectors: random weights give different pictures vectors of nearly one direction.
 
 Some photos are hard for every filter, so each image has two baselines of its own: what full decode
@@ -31,13 +32,14 @@ from harness.corpora.manifest import Item, Manifest, failure_rows
 from harness.engines.pipeline import load_stages
 from harness.measures import psnr_db
 from harness.protocols.protocol import Measurement, Progress, all_failed, open_corpus, plain_jpegs
-from harness.protocols.references import References
+from harness.protocols.references import References, resize_whole
 from harness.spec import Cell
 from wallclock.errors import ImageError, Unavailable, UserError, describe, image_errors
 from wallclock.fetch import Reader
+from wallclock.loader import Preprocess, preprocess_of
 from wallclock.machine import set_threads
 from wallclock.recipe import ModelSpec, Recipe
-from wallclock.stages import decode, forward, normalize, resize, transfer
+from wallclock.stages import decode, forward, normalize, transfer
 from wallclock.stages.decode import PixelArray
 from wallclock.summary import cosine, median, quantile
 
@@ -194,22 +196,26 @@ def compare_loader_output(
     device: str,
     n_vectors: int,
     folder: Path,
+    preprocess: str = Recipe.preprocess,
 ) -> dict[str, float]:
     """The same measures of images that a loader delivered, which are not made again.
 
     `images`: uint8 (px, px, 3) by position in `manifest.valid`, of which `n_vectors` go through the
-    network. `folder`: of the references, which all cells share. Raises `UserError` where Pillow
-    cannot read an image that passed validation.
+    network. `folder`: of the references, which all cells share. `preprocess`: the loader's
+    geometry, which the references have too. Raises `UserError` where Pillow cannot read an image
+    that passed validation.
     """
     items = [manifest.valid[position] for position in sorted(images)]
     ours = {manifest.valid[position].id: images[position] for position in sorted(images)}
-    reference = Recipe("reference", device=device, batch_size=max(n_vectors, 1))
+    size = max(n_vectors, 1)
+    reference = Recipe("reference", device=device, batch_size=size, preprocess=preprocess)
     chosen = replace(manifest, items=tuple(items))
     made_by = [
         model.input_px,
         reference.decoder,
         reference.resizer,
         reference.interpolation,
+        reference.preprocess,
         _OTHERS,
     ]
     references = References(folder, chosen, made_by)
@@ -272,14 +278,15 @@ def _truths(reference: Recipe, model: ModelSpec, manifest: Manifest, failures: F
     An image that a resizer of `_OTHERS` refuses (OpenCV, for a side above 32,767) lacks that one.
     """
     stages = load_stages(reference, model, manifest)
-    others = {
-        name: image_errors("resize", name, resize.make(*how, model.input_px).resize)
-        for name, how in _OTHERS.items()
-    }
+    geometry = preprocess_of(reference, model.input_px)
+    squashes = reference.preprocess == Recipe.preprocess
+    interpolation = reference.interpolation if squashes else geometry.interpolation
+    resize_truth = _resizing("truth", geometry, reference.resizer, interpolation)
+    others = {name: _resizing(name, geometry, *how) for name, how in _OTHERS.items()}
 
     def resize_in_all_ways(item: Item) -> dict[str, PixelArray]:
         pixels = stages.decode(item, stages.read(item))
-        pictures = {"truth": stages.resize(item, pixels)}
+        pictures = {"truth": resize_truth(pixels)}
         for name, resize_picture in others.items():
             with suppress(ImageError):
                 pictures[name] = resize_picture(pixels)
@@ -292,6 +299,16 @@ def _truths(reference: Recipe, model: ModelSpec, manifest: Manifest, failures: F
         kind: {name: pictures[kind] for name, pictures in made.items() if kind in pictures}
         for kind in ("truth", *_OTHERS)
     }
+
+
+def _resizing(
+    name: str, geometry: Preprocess, resizer: str, interpolation: str
+) -> Callable[[PixelArray], PixelArray]:
+    """`resize_whole` in this way; an error names it."""
+    resize_picture = partial(
+        resize_whole, preprocess=geometry, resizer=resizer, interpolation=interpolation
+    )
+    return image_errors("resize", name, resize_picture)
 
 
 def resized(

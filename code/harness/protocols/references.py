@@ -1,4 +1,7 @@
-"""Reference pictures in a file, so that cells that compare the same images make them once."""
+"""Reference pictures: how they are resized, and a file of them.
+
+Cells that compare the same images make them once.
+"""
 
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -7,17 +10,43 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import PIL
+from PIL import Image
 
 from harness import provenance
 from harness.corpora.manifest import Manifest
 from harness.protocols import registry
 from wallclock.files import atomic_open, digest_of
+from wallclock.loader import Preprocess
+from wallclock.stages import resize
 from wallclock.stages.decode import PixelArray
 
 #: Kind of reference → pictures by image id.
 Pictures: TypeAlias = Mapping[str, Mapping[str, PixelArray]]
 
 _KEY = "key"
+
+
+def resize_whole(
+    pixels: PixelArray, preprocess: Preprocess, resizer: str, interpolation: str
+) -> PixelArray:
+    """All of an image resized, then cut out or padded with black: no window, no reduced scale.
+
+    Args:
+        pixels: decoded in full and upright, uint8 (h, w, 3).
+        preprocess: of which the sizes matter.
+        interpolation: of the resizer, in the place of that of `preprocess`.
+
+    Returns:
+        uint8 (*preprocess.canvas, 3).
+
+    Raises ImageError: the resizer refuses the image.
+    """
+    rows, columns = preprocess.resized(*pixels.shape[:2])
+    resized = resize.make(resizer, interpolation, (rows, columns)).resize(pixels)
+    height, width = preprocess.canvas
+    top, left = (rows - height) // 2, (columns - width) // 2
+    window = Image.fromarray(resized).crop((left, top, left + width, top + height))
+    return np.asarray(window)
 
 
 class References:

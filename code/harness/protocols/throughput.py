@@ -272,10 +272,12 @@ def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:
         with protocol.competing(values):
             result = run_pass(loader, until, progress, add_marks="stages" in cell.params)
         values |= _described(loader, result.images)
+    if "preprocess" in result.labels:  # third-party loaders have no such choice
+        values["ran"] = {"preprocess": result.labels["preprocess"]}
     if check:
         folder = Path(cell.images.manifest).parent
         values["fidelity"] = fidelity.compare_loader_output(
-            pixels, manifest, model, recipe.device, int(check["vectors"]), folder
+            pixels, manifest, model, recipe.device, int(check["vectors"]), folder, recipe.preprocess
         )
     samples: dict[str, Sequence[int]] = {
         name: result.samples[name][:_KEPT_CALLS] for name in cell.params.get("stages", ())

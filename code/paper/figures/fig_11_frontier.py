@@ -14,8 +14,12 @@ from paper.rendering import NothingToDrawError, Tables, output
 
 #: From here on images count as equal: a rounding error in every tenth value.
 _SAME_DB = 66.0
-#: Fill, marker and size: the two systems that the text is about, and all others.
-_MARKS = {"ours": ("#D55E00", "*", 13.0), "paper": ("#00568C", "D", 7.0)}
+#: Fill, marker and size: the systems that the text is about, and all others.
+_MARKS = {
+    "ours": ("#D55E00", "*", 13.0),
+    "ours-crop": ("#F2B48A", "*", 13.0),
+    "paper": ("#00568C", "D", 7.0),
+}
 _OTHER = ("#FFFFFF", "o", 5.5)
 _PER_ROW = 2
 #: Approximate width of a letter and height of a line of a name, in points.
@@ -78,11 +82,14 @@ def _remarks(rows: Sequence[Row], measured: Sequence[Row]) -> list[str]:
         if row["system"] == "ours" and row["speedup_vs_next"]
     ]
     absent = {row["system"]: row for row in rows if row["status"] != "ok"}
+    cropped = any(row["system"] == "ours-crop" for row in measured)
+    crops = "the crop's PSNR: against Pillow's crop" if cropped else ""
     return [
         f"ours over the next fastest whose pixels pass: {', '.join(versus) or 'none'}",
         f"n = {min(counts):,} to {max(counts):,} images a repeat",
         f"{join_distinct(measured, 'cores')} cores each, pages cached",
         f"all: batches of 224 × 224 RGB in host memory; PSNR: {median}",
+        crops,
         style.spread_remark(measured),
         style.omission_remark(absent.values(), _system_name),
     ]

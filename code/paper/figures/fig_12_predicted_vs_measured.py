@@ -11,7 +11,7 @@ from paper.figures import style
 from paper.format import count_noun, digits, percent
 from paper.labels import CORPORA
 from paper.rendering import NothingToDrawError, Tables, output
-from wallclock.predict.model import UNCERTAINTY
+from wallclock.predict.intervals import RATE_ERROR
 
 #: Label, fill and marker by experiment; told apart by shape and lightness.
 _STYLES: Mapping[str, tuple[str, str, str]] = {
@@ -26,7 +26,7 @@ _STYLES: Mapping[str, tuple[str, str, str]] = {
 }
 _OTHER = ("other engines", "#AAAFB6", "X")
 #: Reach of the two bands from the diagonal, relative, and their fills.
-_BANDS = ((0.35, "#F1F1F1"), (UNCERTAINTY, "#DDDDDD"))
+_BANDS = ((RATE_ERROR, "#F1F1F1"), (0.1, "#DDDDDD"))
 
 
 @output(

@@ -40,7 +40,7 @@ def draw(tables: Tables) -> Figure:
         _over_time(panels[column], samples, column, title, unit)
     panels["rss_mib"].set_xlabel("seconds")
     panels["img_per_s"].tick_params(labelbottom=False)
-    remarks = [longest["settings"], "mock model at 0 ms", f"{longest['n_unique']} files, in turn"]
+    remarks = [longest["settings"], "mock model at 0 ms", _files(longest)]
     if longest["vs_line"]:
         error = 100 * float(longest["vs_line"])
         growth = 100 * float(longest["rss_growth"])
@@ -50,6 +50,14 @@ def draw(tables: Tables) -> Figure:
         ]
     style.place_caption(figure, [longest], *remarks)
     return figure
+
+
+def _files(row: Row) -> str:
+    """What the job read."""
+    if row["files"] == "distinct":
+        pictures = f"each file of other bytes, {row['n_unique']} pictures"
+        return f"{pictures}, deduplicate={row['deduplicate']}"
+    return f"{row['n_unique']} files, in turn"
 
 
 def _n_images(row: Row) -> int:

@@ -14,6 +14,7 @@ from functools import cache, partial
 from typing import Any
 
 from wallclock.errors import UserError, first_line, install_hint
+from wallclock.fetch import s3_pages
 from wallclock.fetch.retries import PermanentError, TransientError, is_transient, retry
 
 #: Bytes of a body that are read, and kept in memory, at once.
@@ -202,6 +203,7 @@ def connect(
     except (BotoCoreError, ValueError) as error:
         fix = "give http://host:port" if endpoint else "check AWS_…"
         raise UserError(f"{purpose}: {first_line(error)}; {fix}") from error
+    boto.meta.events.register_first(s3_pages.EVENT, s3_pages.read_page)
     return Client(boto, signed)
 
 

@@ -20,8 +20,8 @@ _Call = Callable[..., Any]
 THREADS = 16
 #: Ranges at most, about, and so many that they are cut no further. Characters that are looked at.
 _RANGES, _ENOUGH, _CHARACTERS = 64, 16, 24
-#: Behind all keys that begin with what is before it.
-_LAST = "\U0010fffd"
+#: The last character, and those between which UTF-8 has none.
+_LAST, _BEFORE_GAP, _BEHIND_GAP = 0x10FFFF, 0xD7FF, 0xE000
 #: How the names of S3's directory buckets end, which list their keys in no order.
 _UNSORTED = "--x-s3"
 
@@ -66,7 +66,7 @@ def _common(call: _Call, below: Mapping[str, str], keys: Sequence[str]) -> str:
     folder = parent + slash
     if len(folder) <= len(below["Prefix"]):
         return below["Prefix"]
-    page = call("list_objects_v2", **below, StartAfter=folder + _LAST, MaxKeys=1)
+    page = call("list_objects_v2", **below, StartAfter=_behind(folder), MaxKeys=1)
     return below["Prefix"] if page.get("Contents") else folder
 
 
@@ -96,7 +96,18 @@ def _longer(call: _Call, bucket: str, beginning: str) -> list[str]:
         if key.encode() <= after.encode():
             raise _UnsortedError
         longer.append(key[: len(beginning) + 1])
-        after = longer[-1] + _LAST
+        if ord(longer[-1][-1]) == _LAST:
+            return longer
+        after = _behind(longer[-1])
+
+
+def _behind(beginning: str) -> str:
+    """The first text behind all that have this beginning, whose last character is not the last one.
+
+    A listing after it lacks the key that is this text; only what is cut depends on it.
+    """
+    last = ord(beginning[-1])
+    return beginning[:-1] + chr(_BEHIND_GAP if last == _BEFORE_GAP else last + 1)
 
 
 def _between(

@@ -12,12 +12,12 @@ from functools import cached_property
 from typing import Any, BinaryIO
 
 from wallclock.errors import ImageError, UserError, first_line, import_extra
+from wallclock.fetch.filesystems import is_url, read_url
 from wallclock.fetch.reader import PrefetchingReader, failure
 from wallclock.fetch.retries import PermanentError, TransientError, is_transient
 from wallclock.fetch.s3 import Bucket, NoBucketError, connect
 from wallclock.recipe import Limits
 
-_REMOTE = ("http://", "https://", "s3://")
 #: Concurrent GETs, tries per object; seconds until a connection or a silent body is given up.
 _THREADS, _ATTEMPTS = 32, 4
 _CONNECT_TIMEOUT_S, _READ_TIMEOUT_S = 5.0, 10.0
@@ -30,8 +30,8 @@ _END_OF_JPEG = b"\xff\xd9"
 class Source:
     """One image: an id, and where its bytes are.
 
-    `where`: a path, a URL (http, https, s3), the bytes themselves, or a binary file, which is read
-    from its start if it can seek. `given`: the item that the user gave.
+    `where`: a path, a URL (http, https, s3, or fsspec's), the bytes themselves, or a binary file,
+    which is read from its start if it can seek. `given`: the item that the user gave.
     """
 
     id: str
@@ -41,7 +41,7 @@ class Source:
     @property
     def remote(self) -> bool:
         """Whether it is a URL."""
-        return isinstance(self.where, str) and self.where.startswith(_REMOTE)
+        return isinstance(self.where, str) and is_url(self.where)
 
 
 class SourceReader(PrefetchingReader):
@@ -142,7 +142,11 @@ class SourceReader(PrefetchingReader):
 
     def _get_once(self, item: Source) -> bytes:
         url = str(item.where)
-        return self._get_s3(url) if url.startswith("s3://") else self._get_http(url)
+        if url.startswith("s3://"):
+            return self._get_s3(url)
+        if url.startswith(("http://", "https://")):
+            return self._get_http(url)
+        return self._within_limit(read_url(url, self._limit + 1))
 
     def _get_s3(self, url: str) -> bytes:
         bucket, _, key = url.removeprefix("s3://").partition("/")
@@ -193,9 +197,12 @@ class SourceReader(PrefetchingReader):
             raise TransientError(f"HTTP {response.status}")
         if response.status != 200:
             raise PermanentError(f"HTTP {response.status}")
-        data: bytes = response.read(self._limit + 1)
-        if len(data) > self._limit:
-            raise PermanentError(f"more bytes than the limit of {self._limit:,}")
+        data = self._within_limit(response.read(self._limit + 1))
         if self._closing.is_set():  # what was cut off may look complete
             raise TransientError("the loader was closed")
+        return data
+
+    def _within_limit(self, data: bytes) -> bytes:
+        if len(data) > self._limit:
+            raise PermanentError(f"more bytes than the limit of {self._limit:,}")
         return data

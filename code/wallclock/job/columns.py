@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from wallclock.errors import UserError, first_line
+from wallclock.errors import SourceError, first_line
 from wallclock.job.dataset import ROWS
 from wallclock.job.listing import Items
 from wallclock.job.texts import CHUNK, repr_of
@@ -24,19 +24,19 @@ def names(items: Items) -> list[str]:
 
 
 def check(items: Items) -> None:
-    """Raise UserError, in one line, where a column is called as another one of the dataset."""
+    """Raise SourceError, in one line, where a column is called as another one of the dataset."""
     for name, times in Counter(name.lower() for name in names(items)).items():
         if name in _OWN:
             why = f"the list's column {name} has the name of a column of the dataset"
-            raise UserError(f"{why}; rename it in the list, or leave it out")
+            raise SourceError(f"{why}; rename it in the list, or leave it out")
         if times > 1:
-            raise UserError(f"the list has the column {name} {times} times; rename one of them")
+            raise SourceError(f"the list has the column {name} {times} times; rename one of them")
 
 
 def identity_of(items: Items) -> dict[str, Any]:
     """What a dataset's identity says of them: their names, and a digest of types and values.
 
-    Raises UserError: a column has values that cannot be carried along.
+    Raises SourceError: a column has values that cannot be carried along.
     """
     digest = sha256()
     for name in names(items):
@@ -50,7 +50,7 @@ def identity_of(items: Items) -> dict[str, Any]:
             # Arrow takes no rows of some types; Python has no such date, or no such time zone.
             why = f"the list's column {name} ({column.type}) cannot be carried along"
             fix = "store it as text, or leave it out"
-            raise UserError(f"{why}: {first_line(error)}; {fix}") from error
+            raise SourceError(f"{why}: {first_line(error)}; {fix}") from error
     return {CARRIES: names(items), CARRIED: digest.hexdigest() if names(items) else ""}
 
 

@@ -1,5 +1,6 @@
 """Which vectors there are already: by the hash of an image's bytes, or by its id and version."""
 
+import sys
 from binascii import unhexlify
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ import pyarrow as pa
 from wallclock.errors import first_line
 from wallclock.job.dataset import Dataset
 from wallclock.job.listing import Items
+from wallclock.job.texts import CHUNK
 from wallclock.job.unchanged import Places, Unchanged
 
 _Words: TypeAlias = npt.NDArray[np.uint64]
@@ -22,8 +24,11 @@ _ROW_BITS = 32
 #: cannot be made.
 _WORDS, _KEY_WORDS = 4, 2
 _DIGITS = 64
-#: A run is so many times as long as the next one, at least: few runs to search, few merges.
-_FACTOR = 8
+#: A run is so many times as long as the next one, at least: few runs to search, few merges. One of
+#: so many rows is merged no more: it no longer fits into a processor's cache.
+_FACTOR, _LONGEST = 2, 1 << 20
+#: Bits of the filter for a row, at least: one of as many questions as this goes on to the runs.
+_FILTER_BITS = 16
 #: Parts that are read at once, and parts that are sorted together.
 _THREADS, _PARTS = 16, 64
 
@@ -36,18 +41,47 @@ class _Run(NamedTuple):
     places: Places
 
 
+class _Filter:
+    """A bit for each beginning that a hash may have: where it is not set, no row has that hash.
+
+    Bloom, "Space/time trade-offs in hash coding with allowable errors", 1970, with one function:
+    the first bits of a sha256 are as good as any. A row takes 2 to 4 bytes.
+    """
+
+    def __init__(self, rows: int) -> None:
+        slots = max(3, (_FILTER_BITS * rows - 1).bit_length())
+        self._bits = np.zeros(1 << slots - 3, np.uint8)
+        self._view = self._bits.data  # its elements are numbers of Python
+        self._shift = 64 - slots
+        #: Rows that it has room for.
+        self.room = (1 << slots) // _FILTER_BITS
+
+    def add(self, first: _Words) -> None:
+        """Set the bits of the first words of hashes."""
+        for at in range(0, len(first), CHUNK):
+            slots = first[at : at + CHUNK] >> np.uint64(self._shift)
+            bits = np.left_shift(1, slots & np.uint64(7)).astype(np.uint8)
+            np.bitwise_or.at(self._bits, (slots >> np.uint64(3)).astype(np.intp), bits)
+
+    def may_have(self, first: int) -> bool:
+        """Whether a row may have a hash with this first word."""
+        slot = first >> self._shift
+        return bool(self._view[slot >> 3] >> (slot & 7) & 1)
+
+
 class HashIndex:
     """sha256 → place of the first vector of such bytes.
 
-    Sorted runs, each at least eight times as long as the next (O'Neil et al., "The log-structured
-    merge-tree", 1996): n rows, added b at a time, cost O(n log(n / b)). A row takes 24 bytes, a
-    million 24 MB, and as much again while the longest runs are merged. One thread adds, others may
-    ask meanwhile.
+    Sorted runs, each at least twice as long as the next (O'Neil et al., "The log-structured
+    merge-tree", 1996), until they are long: n rows cost O(n). A row takes 26 to 28 bytes. Most
+    images are new, and a filter in front of the runs says so; a copy is looked for in all runs, of
+    which there are 20 for 20 million rows. One thread adds, others may ask meanwhile.
     """
 
     def __init__(self) -> None:
         # From the oldest on. Replaced as one: a reader has all runs from before or from after.
         self._runs: tuple[_Run, ...] = ()
+        self._filter = _Filter(0)
 
     def add(self, number: int, hexadecimal: Any) -> None:
         """Add the rows of a part, in order; what is there already keeps its place.
@@ -63,13 +97,27 @@ class HashIndex:
         """Add several parts, each as `add` does, in one step; their hashes as `hash_words`."""
         words = [part for _, part in parts]
         places = [places_of(number, len(part)) for number, part in parts]
-        if not sum(map(len, words)):
+        together = np.concatenate(words) if words else np.empty((0, _KEY_WORDS), np.uint64)
+        if not len(together):
             return
-        runs = [*self._runs, _sorted(np.concatenate(words), np.concatenate(places))]
-        while len(runs) > 1 and len(runs[-2].first) < _FACTOR * len(runs[-1].first):
-            newer, older = runs.pop(), runs.pop()
-            runs.append(_merged(older, newer))
+        new = _Run(together[:, 0], together[:, 1], np.concatenate(places))
+        runs, merged = [*self._runs], [new]
+        while runs and len(runs[-1].first) < min(_FACTOR * _rows(merged), _LONGEST):
+            merged.insert(0, runs.pop())
+        runs.append(_merged(merged))
+        self._add_to_filter(new.first, runs)
         self._runs = tuple(runs)
+
+    def _add_to_filter(self, first: _Words, runs: Sequence[_Run]) -> None:
+        """Set the bits of new rows before they can be found; `runs` has them and all others."""
+        rows = _rows(runs)
+        if rows <= self._filter.room:
+            self._filter.add(first)
+            return
+        larger = _Filter(rows)
+        for run in runs:
+            larger.add(run.first)
+        self._filter = larger
 
     def add_parts(self, dataset: Dataset, numbers: Sequence[int]) -> None:
         """Add parts of a dataset, in this order. Raises DamagedPartError."""
@@ -78,6 +126,8 @@ class HashIndex:
 
     def find(self, digest: bytes) -> int | None:
         """The place of the first vector of an image with this sha256 (32 bytes)."""
+        if not self._filter.may_have(int.from_bytes(digest[:8], sys.byteorder)):
+            return None
         first, second = np.frombuffer(digest, np.uint64, _KEY_WORDS)
         for firsts, seconds, places in self._runs:
             at = int(firsts.searchsorted(first))
@@ -174,24 +224,18 @@ def hash_words(hexadecimal: Any) -> _Words:
     return words
 
 
-def _sorted(words: _Words, places: Places) -> _Run:
-    order = np.argsort(words[:, 0], kind="stable")
-    return _distinct(_Run(words[order, 0], words[order, 1], places[order]))
+def _rows(runs: Sequence[_Run]) -> int:
+    return sum(len(run.first) for run in runs)
 
 
-def _merged(older: _Run, newer: _Run) -> _Run:
-    """Both runs as one; of equal words the older row comes first."""
-    at = older.first.searchsorted(newer.first, side="right") + np.arange(len(newer.first))
-    is_older = np.ones(len(older.first) + len(newer.first), bool)
-    is_older[at] = False
-
-    def merged(old: npt.NDArray[Any], new: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        both = np.empty(len(is_older), old.dtype)
-        both[at], both[is_older] = new, old
-        return both
-
-    first, second = merged(older.first, newer.first), merged(older.second, newer.second)
-    return _distinct(_Run(first, second, merged(older.places, newer.places)))
+def _merged(runs: Sequence[_Run]) -> _Run:
+    """All runs as one, the last of them unsorted; of equal words the oldest row comes first."""
+    first = np.concatenate([run.first for run in runs])
+    # Timsort, which finds the runs. A column at a time: less memory.
+    order = np.argsort(first, kind="stable")
+    first = first[order]
+    second = np.concatenate([run.second for run in runs])[order]
+    return _distinct(_Run(first, second, np.concatenate([run.places for run in runs])[order]))
 
 
 def _distinct(run: _Run) -> _Run:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from wallclock.errors import UserError, first_line
+from wallclock.errors import SourceError, UserError, first_line
 from wallclock.fetch import folder, s3_ranges
 from wallclock.fetch.s3 import S3Error, connect, list_objects
 from wallclock.fetch.s3_ranges import map_ranges
@@ -33,6 +33,8 @@ from wallclock.job.texts import CHUNK, repeated, repr_of
 WHERE = ("path", "url", "uri", "where", "file")
 #: Seconds without a byte of a list behind a URL, and its most bytes.
 _LIST_TIMEOUT_S, _LIST_BYTES = 30.0, 1 << 30
+#: Keys of a bucket that each of its threads holds as texts of Python.
+_KEYS = 1 << 14
 T = TypeVar("T")
 
 
@@ -83,7 +85,8 @@ class Items(Sequence[Source]):
 def list_items(src: str, limit: int | None = None) -> Items:
     """List the images of a source, or the first `limit` of them; see the README for what it can be.
 
-    Raises UserError: there is none, it cannot be read, or an id is there twice.
+    Raises SourceError: there is none, it cannot be read, or an id is there twice; UserError: a URL
+    or a bucket that does not answer.
     """
     scheme = urlsplit(src).scheme
     if scheme == "s3":
@@ -94,27 +97,30 @@ def list_items(src: str, limit: int | None = None) -> Items:
     else:
         path = Path(src).expanduser().resolve()
         if not path.exists():
-            raise UserError(f"{src} does not exist; give a folder, a list, s3://… or http://…")
+            raise SourceError(f"{src} does not exist; give a folder, a list, s3://… or http://…")
         if path.is_dir():
             items = _folder(path, limit)
         else:
             with _open_list(src, path) as file:
                 items = _table(src, file, os.fsencode(path.parent) + b"/", limit)
     if not len(items):
-        raise UserError(f"no image in {src}: no {KINDS} file, no line of a list")
+        raise SourceError(f"no image in {src}: no {KINDS} file, no line of a list")
     if twice := repeated(items.ids):
-        raise UserError(f"{src} has the id {twice[0]!r} {twice[1]} times")
+        times = f"{src} has the id {twice[0]!r} {twice[1]} times"
+        raise SourceError(f"{times}; give each image an id of its own")
     return items
 
 
-def _chunks(rows: Iterable[T]) -> Iterator[list[T]]:
+def _chunks(rows: Iterable[T], most: int) -> Iterator[list[T]]:
     waiting = iter(rows)
-    while some := list(islice(waiting, CHUNK)):
+    while some := list(islice(waiting, most)):
         yield some
 
 
 def _thumbnails(tars: Iterable[Path], root: bytes, limit: int | None) -> Items:
-    parts = [tuple(zip(*rows, strict=True)) for rows in _chunks(islice(members(tars), limit))]
+    parts = [
+        tuple(zip(*rows, strict=True)) for rows in _chunks(islice(members(tars), limit), CHUNK)
+    ]
     ids = pa.chunked_array([ids for ids, _, _ in parts], pa.string())
     where = pa.chunked_array([places for _, places, _ in parts], pa.binary())
     hashes = pa.chunked_array([hashes for _, _, hashes in parts], pa.string())
@@ -126,7 +132,7 @@ def _folder(path: Path, limit: int | None) -> Items:
     if _is_of_a_dataset(path) and (tars := sorted(path.glob("part-*.tar"))):
         return _thumbnails(tars, root, limit)
     listing = folder.FolderListing(path)
-    chunks = [pa.array(map(os.fsencode, names), pa.binary()) for names in _chunks(listing)]
+    chunks = [pa.array(map(os.fsencode, names), pa.binary()) for names in _chunks(listing, CHUNK)]
     if listing.unreadable:  # they have their places among the names
         chunks.append(pa.array(map(os.fsencode, listing.unreadable), pa.binary()))
         unsorted = pa.chunked_array(chunks, pa.binary())
@@ -174,14 +180,14 @@ def _is_of_a_dataset(root: Path) -> bool:
 def _open_list(src: str, path: Path) -> BinaryIO:
     """The file of a list.
 
-    Raises UserError: it is a device or a pipe, which may have no end, or it cannot be read.
+    Raises SourceError: it is a device or a pipe, which may have no end, or it cannot be read.
     """
     if not path.is_file():
-        raise UserError(f"{src} is neither a folder nor a regular file; give a list as a file")
+        raise SourceError(f"{src} is neither a folder nor a regular file; give a list as a file")
     try:
         return path.open("rb")
     except OSError as error:
-        raise UserError(f"{src} cannot be read: {error.strerror}") from error
+        raise SourceError(f"{src} cannot be read: {error.strerror}") from error
 
 
 def _is_text(kind: Any) -> bool:
@@ -195,7 +201,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _as_text(src: str, table: Any, name: str) -> Any:
-    """A column of a list as text. Raises UserError: its type, or a value of it, cannot be text."""
+    """A column as text. Raises SourceError: its type, or a value of it, cannot be text."""
     column = table[name]
     kind = column.type
     try:
@@ -203,7 +209,7 @@ def _as_text(src: str, table: Any, name: str) -> Any:
         return values.cast(pa.string())
     except pa.ArrowException as error:
         why = f"{src}: the column {name} is no text ({kind}): {first_line(error)}"
-        raise UserError(why) from error
+        raise SourceError(why) from error
 
 
 def _table(src: str, file: BinaryIO, root: bytes, limit: int | None) -> Items:
@@ -224,21 +230,22 @@ def _table(src: str, file: BinaryIO, root: bytes, limit: int | None) -> Items:
         else:
             table = pa.table({"path": _lines(file)})
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{src} cannot be read as a list: {first_line(error)}") from error
+        raise SourceError(f"{src} cannot be read as a list: {first_line(error)}") from error
     name = next((name for name in WHERE if name in table.column_names), None)
     if name is None:
-        raise UserError(f"{src}: no column of {', '.join(WHERE)}; it has {table.column_names}")
+        columns = f"no column of {', '.join(WHERE)}; it has {table.column_names}"
+        raise SourceError(f"{src}: {columns}; call the one of the places path")
     for column in ("id", name):
         if table.column_names.count(column) > 1:
-            raise UserError(f"{src} has the column {column} twice; rename one of them")
+            raise SourceError(f"{src} has the column {column} twice; rename one of them")
     if not _is_text(table[name].type):
-        raise UserError(f"{src}: the column {name} has the type {table[name].type}; give text")
+        raise SourceError(f"{src}: the column {name} has the type {table[name].type}; give text")
     table = table[:limit]
     where = _as_text(src, table, name)
     ids = _as_text(src, table, "id") if "id" in table.column_names else where
     for column, values in (("id", ids), (name, where)):
         if values.null_count or pc.any(pc.equal(values, "")).as_py():
-            raise UserError(f"{src}: a row without {column}")
+            raise SourceError(f"{src}: a row without {column}")
     places = _places(where, root)
     others = [at for at, column in enumerate(table.column_names) if column not in ("id", name)]
     carried = _without_views(table.select(others)) if others else None
@@ -256,7 +263,7 @@ def _lines(file: BinaryIO) -> Any:
     """The lines of a text file that are not empty, without the blanks around them."""
     chunks = []
     with io.TextIOWrapper(file, "utf-8") as text:
-        for some in _chunks(text):
+        for some in _chunks(text, CHUNK):
             lines = [line.strip() for line in "".join(some).splitlines()]
             chunks.append(pa.array([line for line in lines if line], pa.string()))
     return pa.chunked_array(chunks, pa.string())
@@ -266,6 +273,8 @@ def _places(where: Any, root: bytes) -> Any:
     """The places of a list, in the system's bytes; a relative one is below the list's folder."""
     # A list from elsewhere names no file of this machine.
     absolute = r"^[a-z0-9]+://" if b"://" in root else r"^(/|[a-z0-9]+://)"
+    if pc.all(pc.match_substring_regex(where, absolute)).as_py():
+        return where.cast(pa.binary())  # the same memory
     chunks = []
     for at in range(0, len(where), CHUNK):
         part = where[at : at + CHUNK].combine_chunks()
@@ -300,7 +309,7 @@ def _bucket(src: str, limit: int | None) -> Items:
     """
     parts = urlsplit(src)
     if not parts.netloc:
-        raise UserError(f"{src} names no bucket; give s3://bucket/prefix")
+        raise SourceError(f"{src} names no bucket; give s3://bucket/prefix")
     bucket, prefix = parts.netloc, parts.path.lstrip("/")
 
     def columns(objects: Iterable[Mapping[str, Any]]) -> tuple[Any, Any, list[str]]:
@@ -308,10 +317,14 @@ def _bucket(src: str, limit: int | None) -> Items:
         ids: list[Any] = []
         etags: list[Any] = []
         others: list[str] = []
-        images = (item for item in objects if _is_image_key(item["Key"], others))
-        for some in _chunks(islice(images, limit)):
-            ids.append(pa.array([item["Key"] for item in some], pa.string()))
-            etags.append(pa.array([item["ETag"].strip('"') for item in some], pa.string()))
+        images = (
+            (item["Key"], item["ETag"].strip('"'))
+            for item in objects
+            if _is_image_key(item["Key"], others)
+        )
+        for some in _chunks(islice(images, limit), _KEYS):
+            ids.append(pa.array([key for key, _ in some], pa.string()))
+            etags.append(pa.array([etag for _, etag in some], pa.string()))
         return ids, etags, others
 
     try:

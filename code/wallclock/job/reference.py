@@ -1,10 +1,10 @@
 """Vectors as a plain loop makes them: Pillow, the model's own processor, the model's own class.
 
-Nothing of the loader, of the stages and of the network's wrapping takes part, so that a mistake of
-theirs cannot stand on both sides of `verify`.
+Nothing of the loader, of the stages and of the network's wrapping makes a pixel or a vector, so
+that a mistake of theirs cannot stand on both sides of `verify`. Which files Pillow gets, and
+without which metadata, is the loader's judgement: an image may have changed since it was embedded.
 """
 
-import io
 import json
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -13,11 +13,16 @@ import numpy as np
 import numpy.typing as npt
 
 from wallclock import checkpoint
+from wallclock.check import read_header
 from wallclock.errors import first_line, import_extra
+from wallclock.orientation import orientation_of
 from wallclock.preprocess import Preprocess
-from wallclock.recipe import ModelSpec
+from wallclock.recipe import Limits, ModelSpec
+from wallclock.stages.decode.pil import load_stored, open_image, without_metadata
 from wallclock.stages.forward.networks import load_network
 
+#: EXIF's tag.
+_ORIENTATION = 0x0112
 #: An image to the network's input, float32 (1, 3, h, w).
 _Prepare: TypeAlias = Callable[[Any], Any]
 
@@ -48,7 +53,10 @@ class Reference:
         self._embed = _features(model, self._geometry)
 
     def open(self, data: bytes) -> Any:
-        """An image file as Pillow's RGB image, upright. Raises whatever Pillow raises about it."""
+        """An image file as Pillow's RGB image, upright if the geometry says so.
+
+        Raises ImageError: it is over the limits. Also raises whatever Pillow raises about it.
+        """
         return _open(data, rotate=self._geometry.rotate)
 
     def vector(self, image: Any) -> npt.NDArray[np.float32]:
@@ -96,9 +104,15 @@ def _open(data: bytes, *, rotate: bool) -> Any:
     """As transformers' `load_image` does; of 16-bit samples the high byte, as our policy has it."""
     from PIL import Image, ImageOps
 
-    with Image.open(io.BytesIO(data)) as image:
-        image.load()
-        upright = ImageOps.exif_transpose(image) if rotate else image
+    header = read_header(data, Limits())
+    with open_image(data, header.format) as image:
+        if not rotate:
+            upright = load_stored(image)
+        else:
+            image.load()
+            if header.format == "jpeg" and without_metadata(data) is not data:
+                image.getexif()[_ORIENTATION] = orientation_of(data)
+            upright = ImageOps.exif_transpose(image)
         if upright.mode.startswith("I"):
             high = np.asarray(upright).astype(np.uint32) >> 8
             upright = Image.fromarray(high.astype(np.uint8))

@@ -48,6 +48,9 @@ class Tally:
     n_failed: int = 0
     wait_s: dict[str, float] = field(default_factory=lambda: {"loader": 0.0, "sink": 0.0})
     wall_s: float = 0.0
+    #: CPU seconds of the main thread and of the thread that commits.
+    main_cpu_s: float = 0.0
+    commit_cpu_s: float = 0.0
 
     @property
     def limited_by(self) -> str:
@@ -101,7 +104,7 @@ class Run:
 
         Raises UserError: more images failed than may, or the disk is full.
         """
-        tally, began = self.tally, time.perf_counter()
+        tally, began, cpu_began = self.tally, time.perf_counter(), time.thread_time()
         committed = set(self._dataset.committed()) if self._across else set()
         n, shard_of = len(self._items), self._plan.bounds
         done = n - sum(last - first for first, last in map(shard_of, self._plan.missing))
@@ -135,6 +138,7 @@ class Run:
             while self._commits:
                 self._commits.popleft().result()
         tally.wall_s = time.perf_counter() - began
+        tally.main_cpu_s = time.thread_time() - cpu_began
         progress(n, n, tally.limited_by)
         return tally
 
@@ -263,6 +267,7 @@ class Run:
             self._commits.popleft().result()
 
     def _commit(self, shard: Shard) -> None:
+        began = time.thread_time()
         earlier = self._earlier.dataset if self._earlier else self._dataset
         part = shard.part(self._items, self._dataset, earlier)
         if self._keeps_thumbnails:
@@ -270,3 +275,4 @@ class Run:
         self._dataset.commit(shard.number, part)
         if self._checkpoints:
             self._checkpoints.committed(shard.number)
+        self.tally.commit_cpu_s += time.thread_time() - began

@@ -1,6 +1,5 @@
 """The settings of a job and of its check: `key=value` words, or keyword arguments in Python."""
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Annotated
 from wallclock import checkpoint, machine
 from wallclock.constraints import Help, OneOf, Range
 from wallclock.errors import UserError, check_name
+from wallclock.job.recipe_file import ChosenRecipe, read_recipe
 from wallclock.preprocess import Preprocess
 from wallclock.processor import read_processor
 from wallclock.recipe import (
@@ -27,7 +27,6 @@ from wallclock.recipe import (
 #: Pillow: the reference of `verify`.
 RECIPES: Mapping[str, Recipe] = {
     "fast": FAST,
-    "diagnosed": replace(FAST, name="diagnosed"),
     "pillow": replace(FAST, name="pillow", decoder="pil", resizer="pil", dct_scale="full"),
 }
 #: The mock model: it copies pixels, and takes as long as `service_ms` says.
@@ -70,14 +69,13 @@ class JobSettings:
         Help("the vector; auto: projection if it has that, else tower"),
     ] = "auto"
     normalize: Annotated[bool, Help("scale vectors to length 1")] = False
-    recipe: Annotated[
-        str, OneOf(RECIPES), Help("pillow: the slow reference; diagnosed: see diagnosis")
-    ] = "fast"
+    recipe: Annotated[str, Help("fast; pillow, the slow reference; or a file of make diagnose")] = (
+        "fast"
+    )
     progressive: Annotated[
         str, OneOf(PROGRESSIVE), Help("scans of a progressive JPEG that are decoded")
     ] = "full"
-    diagnosis: Annotated[str, Help("folder of the diagnosis that recipe=diagnosed uses")] = "data"
-    batch: Annotated[int, Range(0, 65_536), Help("images of a batch; 0: 64, or as diagnosed")] = 0
+    batch: Annotated[int, Range(0, 65_536), Help("images of a batch; 0: as recipe says, or 64")] = 0
     device: Annotated[
         str,
         OneOf(("auto", "cpu", "cuda")),
@@ -137,23 +135,27 @@ class JobSettings:
     def resolved_recipe(self, device: str) -> Recipe:
         """The recipe with its device, batch and precision.
 
-        Raises UserError: a diagnosis that is not here.
+        Raises UserError: there is no such recipe, or its file is not one that this job can run.
         """
-        advice = _diagnosed(Path(self.diagnosis)) if self.recipe == "diagnosed" else {}
+        recipe = RECIPES.get(self.recipe) or self._chosen(device).recipe
         # A CPU emulates FP16.
         auto = "fp16" if device == "cuda" and self.recipe == "fast" else "fp32"
-        dtype = advice.get("dtype", auto) if self.dtype == "auto" else self.dtype
-        batch = self.batch or int(advice.get("batch_size", FAST.batch_size))
+        if self.recipe not in RECIPES:
+            auto = recipe.dtype
         recipe = replace(
-            RECIPES[self.recipe],
+            recipe,
             device=device,
-            dtype=dtype,
-            batch_size=batch,
-            workers=self.workers,
+            dtype=auto if self.dtype == "auto" else self.dtype,
+            batch_size=self.batch or recipe.batch_size,
+            workers=self.workers or recipe.workers,
             sink=self.sink,
         )
         scales = recipe.dct_scale == "auto"
         return replace(recipe, progressive=self.progressive if scales else "full")
+
+    def _chosen(self, device: str) -> ChosenRecipe:
+        """The recipe in a file. Raises UserError as `resolved_recipe`."""
+        return read_recipe(self.recipe, device, RECIPES)
 
     def resolved(self, device: str) -> Resolved:
         """The recipe and the model, with what the model's own image processor says.
@@ -162,7 +164,8 @@ class JobSettings:
         """
         recipe, model = self.resolved_recipe(device), self.resolved_model()
         is_auto = self.preprocess == "auto"
-        processor, notes = None, []
+        processor = None
+        notes = [] if self.recipe in RECIPES else [self._chosen(device).note]
         if model.weights != "none":
             try:
                 processor = read_processor(model)
@@ -254,18 +257,3 @@ class VerifySettings:
 
     n: Annotated[int, Range(1, 1_000_000), Help("images of the sample")] = 64
     seed: Annotated[int, Range(0), Help("of the sample's random choice")] = 0
-
-
-def _diagnosed(folder: Path) -> dict[str, str]:
-    """All that the last diagnosis recommends together: the last row of its stack of fixes.
-
-    Raises UserError: there is none.
-    """
-    path = folder.expanduser() / "diagnosis-predictions.csv"
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = {row["kind"]: row for row in csv.DictReader(file)}  # the last row of each kind
-    except FileNotFoundError as error:
-        fix = "make diagnose IMAGES=… writes it; or set diagnosis=FOLDER"
-        raise UserError(f"recipe=diagnosed: there is no {path}; {fix}") from error
-    return rows.get("stacked") or rows["present"]

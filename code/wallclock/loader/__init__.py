@@ -14,7 +14,7 @@ from wallclock.loader.prepare import (
     loaded_px,
 )
 from wallclock.loader.threads import Feed, ThreadLoader, ring_size
-from wallclock.preprocess import preprocess_of
+from wallclock.preprocess import Preprocess, preprocess_of
 
 __all__ = [
     "Arrays",
@@ -29,6 +29,7 @@ __all__ = [
     "Loader",
     "Marks",
     "PlaceImage",
+    "Preprocess",
     "ThreadLoader",
     "augmentation_of",
     "in_place_stages",

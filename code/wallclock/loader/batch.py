@@ -1,15 +1,26 @@
 """What a loader delivers: one batch of images, and what its makers add to it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from wallclock.check import ImageInfo
+from wallclock.errors import UserError
 from wallclock.loader.given import label_of
 from wallclock.stages.augment import Augmentation
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    #: A numpy array or a torch tensor; a `Batch` that does not say is of either.
+    ImagesT = TypeVar("ImagesT", default=Any)
+else:  # the type checker knows typing_extensions, where it is not installed too
+    from typing import TypeVar
+
+    ImagesT = TypeVar("ImagesT")
 
 #: One stretch of work: stage, start in ns, duration in ns.
 Span: TypeAlias = tuple[str, int, int]
@@ -58,19 +69,19 @@ class Extras:
 
 
 @dataclass
-class Batch:
+class Batch(Generic[ImagesT]):
     """n images in host memory.
 
     `images`: uint8 (n, h, w, 3), or (n, 3, h, w) where the host normalizes; a numpy array or a
-    torch tensor. Of `open_images` it stays valid as long as anyone holds it; of other loaders until
-    the next batch is requested. `positions`: of the images in what is loaded. `failures` lists the
-    images that were requested and could not be loaded: id, stage, reason. `items`: what the user
-    gave, one for each row.
+    torch tensor. Of `open_images` it may have other channels, or be a list of arrays, and stays
+    valid as long as anyone holds it; of other loaders until the next batch is requested.
+    `positions`: of the images in what is loaded. `failures` lists the images that were requested
+    and could not be loaded: id, stage, reason. `items`: what the user gave, one for each row.
     """
 
     ids: list[str]
     positions: Sequence[int]
-    images: Any
+    images: ImagesT
     failures: list[Failure] = field(default_factory=list)
     extras: Extras = field(default_factory=Extras)
     items: Sequence[Any] = ()
@@ -80,7 +91,20 @@ class Batch:
         """The label of each row's item; None where it has none."""
         return [label_of(item) for item in self.items]
 
-    def pin_memory(self) -> "Batch":
+    def to(self, device: Any) -> "Batch[ImagesT]":
+        """The batch with its images on a device of torch's, which they have reached on return.
+
+        Called by Lightning and Accelerate. Raises UserError: the images are numpy arrays.
+        """
+        images: Any = self.images
+        tensors = images if isinstance(images, list) else [images]  # a list: of their own sizes
+        if not all(hasattr(tensor, "to") for tensor in tensors):
+            raise UserError("a batch of numpy arrays stays on the host: ask for output=torch")
+        moved: Any = [tensor.to(device) for tensor in tensors]
+        return replace(self, images=moved if tensors is images else moved[0])
+
+    def pin_memory(self) -> "Batch[ImagesT]":
         """Called by torch's DataLoader under `pin_memory=True`: page-locked, for queued copies."""
-        self.images = self.images.pin_memory()
+        images: Any = self.images
+        self.images = images.pin_memory()
         return self

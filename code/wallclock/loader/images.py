@@ -3,20 +3,27 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.util import find_spec
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, Unpack, overload
+
+import numpy as np
+import numpy.typing as npt
 
 from wallclock import machine
 from wallclock.constraints import build
 from wallclock.errors import UserError, check_name
+from wallclock.fetch.filesystems import is_url
 from wallclock.loader.items import FolderItems, ListedItems, iterate, undecoded
-from wallclock.loader.iteration import Images, ListedPlan, StreamedPlan
+from wallclock.loader.iteration import Images, ListedPlan, Plan, StreamedPlan
 from wallclock.loader.opener import LoaderOptions
+from wallclock.loader.options import BytesOutput, GeometryOptions, OpenOptions, Size, TorchOutput
 from wallclock.loader.order import Order
 from wallclock.loader.output import Output, Workers, whole_number
+from wallclock.loader.rows import check_rows, lender_of, makes_lists
 from wallclock.loader.shards import (
-    BucketItems,
     Shards,
+    UrlItems,
     expand,
     is_parquet,
     is_tar,
@@ -27,6 +34,10 @@ from wallclock.loader.stream import StreamOrder
 from wallclock.preprocess import Preprocess, preprocess_of
 from wallclock.recipe import FAST, Recipe
 from wallclock.stages.augment import Augment
+from wallclock.stages.transfer import in_current_stream
+
+if TYPE_CHECKING:
+    import torch
 
 #: Names of recipes.
 RECIPES = ("fast",)
@@ -46,6 +57,51 @@ ImageSources: TypeAlias = str | os.PathLike[str] | Iterable[Any] | RandomAccess
 _SHUFFLE_BUFFER = 1000
 
 
+@overload
+def open_images(
+    items: ImageSources,
+    size: Size = None,
+    batch: int = 32,
+    *,
+    output: BytesOutput = "uint8",
+    **options: Unpack[OpenOptions],
+) -> Images[npt.NDArray[np.uint8]]: ...
+@overload
+def open_images(
+    items: ImageSources,
+    size: Size = None,
+    batch: int = 32,
+    *,
+    output: Literal["float32"],
+    **options: Unpack[GeometryOptions],
+) -> Images[npt.NDArray[np.float32]]: ...
+@overload
+def open_images(
+    items: ImageSources,
+    size: Size = None,
+    batch: int = 32,
+    *,
+    output: Literal["torch"],
+    **options: Unpack[OpenOptions],
+) -> "Images[torch.Tensor]": ...
+@overload
+def open_images(
+    items: ImageSources,
+    size: Size = None,
+    batch: int = 32,
+    *,
+    output: TorchOutput,
+    **options: Unpack[GeometryOptions],
+) -> "Images[torch.Tensor]": ...
+@overload
+def open_images(
+    items: ImageSources,
+    size: Size = None,
+    batch: int = 32,
+    *,
+    output: str | Output = "uint8",
+    **options: Unpack[GeometryOptions],
+) -> Images[Any]: ...
 def open_images(
     items: ImageSources,
     size: int | tuple[int, int] | None = None,
@@ -60,25 +116,27 @@ def open_images(
     shard: tuple[int, int] = (0, 1),
     drop_last: bool = False,
     workers: int | Workers = 0,
-) -> Images:
+) -> Images[Any]:
     """Batches of images from anything that holds images, decoded and resized by threads.
 
     Args:
-        items: a folder or `s3://bucket/prefix`, whose images are listed at any depth; tars as
-            webdataset writes them (`train-{000..127}.tar`; paths, http, s3) or a Parquet table,
-            which are streamed; a list, a dataset of Hugging Face, or any other sequence; any other
-            iterable, which is streamed. An item is a path, a URL, bytes, a binary file, a Pillow
-            image or an array; a pair of an id and one of these, or of one of these and a label; or
-            a dict with `image`, perhaps `id` and `label`. Without an id, a path or URL is its own,
-            in a folder the path below it; else the position is.
-        size: height and width to which images are squashed, or the side of a square; None: 224.
+        items: a folder, `s3://bucket/prefix` or a URL of fsspec's (`gs://`), whose images are
+            listed at any depth; tars as webdataset writes them (`train-{000..127}.tar`; paths and
+            URLs) or a Parquet table, which are streamed; a list, a dataset of Hugging Face, or any
+            other sequence; any other iterable, which is streamed. An item is a path, a URL, bytes,
+            a binary file, a Pillow image or an array; a pair of an id and one of these, or of one
+            of these and a label; or a dict with `image`, perhaps `id` and `label`. Without an id, a
+            path or URL is its own, in a folder the path below it; else the position is.
+        size: height and width to which images are squashed, or the side of a square; None: 224, or
+            what `preprocess` says.
         batch: images per batch; the last one of an epoch may have fewer.
         preprocess: another geometry, a `Preprocess` or its text: `shortest:256,crop:224,bicubic`;
-            it has its own sizes.
-        output: dtype, framework and memory of the images, an `Output` or its text:
-            `torch,float32`.
+            it has its own sizes. Without a crop (`original`, `shortest:512`) every image keeps a
+            size of its own.
+        output: dtype, channels, framework, memory and device of the images, an `Output` or its
+            text: `torch,float32`, `L`, `cuda`.
         augment: random resized crop, flip and colour jitter of training images, with the settings
-            of an `Augment`; needs OpenCV.
+            of an `Augment`, which needs OpenCV; and a function of your own (`Augment.transform`).
         shuffle: every epoch in another order, which only `seed` and its number determine. Of a
             stream, from a buffer of so many items (True: 1000), and shards in another order.
         seed: of the order, and of the crops and colours of `augment`.
@@ -94,50 +152,60 @@ def open_images(
         An iterator of `Batch` that is also a context manager, which ends its threads. A batch has
         `ids`, `positions`, `images` uint8 (n, height, width, 3) or as `output` says, `items` as
         given, `labels`, and `failures` (id, stage, reason) of images that cannot be read or are
-        damaged: they have no row. It stays valid as long as anyone holds it.
+        damaged: they have no row. It stays valid as long as anyone holds it. Of images that keep
+        their sizes, `images` is a list of arrays, uint8 (height, width, 3).
 
     Raises:
         Unavailable: the recipe needs a library that is not installed.
         UserError: there is no such folder, a setting is out of range, `size` and `preprocess`
-            differ, or processes are to share open files, a stream or page-locked memory.
+            differ, or processes are to share open files, a stream or page-locked memory; or what a
+            transform draws could not be drawn again. While iterating: what it returns does not fit.
     """
     kind = Output.parse(output) if isinstance(output, str) else output
     crew = workers if isinstance(workers, Workers) else Workers(workers)
-    recipe, side = _recipe(
-        crew, kind, whole_number("batch", batch, 1), bool(augment), preprocess, size
-    )
+    recipe, side = _recipe(crew, kind, augment, whole_number("batch", batch, 1), preprocess, size)
+    options = _options(crew, kind, augment, whole_number("seed", seed, 0), recipe, side)
     rank, world_size = _ranks(shard)
-    if kind.pin:
-        machine.require_cuda("output=pin")
-    options = LoaderOptions(
-        side,
-        recipe,
-        crew.limits,
-        whole_number("seed", seed, 0),
-        augment=augment if isinstance(augment, Augment) else Augment(),
-        spare=kind.hold,
-        output=kind,
-    )
     epochs = whole_number("epochs", epochs, 1)
     listed = _listed(items)
     if listed is not None:
-        if kind.pin or listed.has_files():
-            _check_processes(crew, "output=pin" if kind.pin else "an open file, with one position,")
+        if kind.pins or listed.has_files():
+            _check_processes(crew, kind.pins or "an open file, with one position,")
         order = Order(len(listed), batch, bool(shuffle), seed, rank, world_size, drop_last)
-        return Images(ListedPlan(listed, order, epochs, options, crew.processes), kind)
+        return _images(ListedPlan(listed, order, epochs, options, crew.processes), options)
     _check_processes(crew, "a stream")
     n_held = _SHUFFLE_BUFFER if shuffle is True else whole_number("shuffle", int(shuffle), 0)
     is_sharded = _shard_names(items) is not None
     stream_order = StreamOrder(batch, n_held, seed, rank, world_size, drop_last, divided=is_sharded)
     open_epoch = _epochs_of(items, epochs, bool(shuffle), seed, (rank, world_size))
-    return Images(StreamedPlan(open_epoch, stream_order, epochs, options), kind)
+    return _images(StreamedPlan(open_epoch, stream_order, epochs, options), options)
+
+
+def _images(plan: Plan, options: LoaderOptions) -> Images[Any]:
+    lists = makes_lists(options.recipe, options.size, options.augment)
+    make_lender = partial(lender_of, options.output, options.recipe, lists=lists)
+    is_copied = options.output.device == "cuda"
+    return Images(plan, make_lender, in_current_stream if is_copied else None)
+
+
+def _options(
+    crew: Workers, output: Output, augment: bool | Augment, seed: int, recipe: Recipe, side: int
+) -> LoaderOptions:
+    """What the loader is opened with. Raises as `open_images`."""
+    drawn = augment if isinstance(augment, Augment) else Augment()
+    check_rows(recipe, side, output, drawn, crew)
+    if output.pins:
+        machine.require_cuda(output.pins)
+    is_lent = output.device == "cpu" and not makes_lists(recipe, side, drawn)
+    spare = output.hold if is_lent else 0
+    return LoaderOptions(side, recipe, crew.limits, seed, augment=drawn, spare=spare, output=output)
 
 
 def _recipe(
     crew: Workers,
     output: Output,
+    augment: bool | Augment,
     batch: int,
-    augments: bool,
     preprocess: str | Preprocess,
     size: int | tuple[int, int] | None,
 ) -> tuple[Recipe, int]:
@@ -146,17 +214,21 @@ def _recipe(
     if isinstance(recipe, str):
         check_name(recipe, RECIPES, "recipe")
         recipe = fast_recipe()
+    transform, augments = None, augment
+    if isinstance(augment, Augment):
+        transform, augments = augment.transform, augment.draws_pixels
     changes: dict[str, Any] = {
         "batch_size": batch,
         "workers": crew.threads,
-        "device": "cuda" if output.pin else "cpu",
+        "device": "cuda" if output.pins else "cpu",
         "augment": "cpu" if augments else "none",
-        "normalize_on": "device" if output.dtype == "uint8" else "host",
+        "normalize_on": "host" if output.floats_on_host(transform) else "device",
         "engine": "threads",
-        "pin_memory": output.pin,
+        "pin_memory": bool(output.pins),
     }
     # Checked as a configuration's settings are.
-    return geometry_of(build(Recipe, asdict(recipe) | changes, ""), size, preprocess)
+    recipe = build(Recipe, asdict(recipe) | changes, "")
+    return geometry_of(recipe, size, preprocess, sizes_differ=True)
 
 
 def fast_recipe() -> Recipe:
@@ -168,16 +240,21 @@ def fast_recipe() -> Recipe:
 
 
 def geometry_of(
-    recipe: Recipe, size: int | tuple[int, int] | None, preprocess: str | Preprocess
+    recipe: Recipe,
+    size: int | tuple[int, int] | None,
+    preprocess: str | Preprocess,
+    *,
+    sizes_differ: bool = False,
 ) -> tuple[Recipe, int]:
     """The recipe with this geometry, and the side that `squash` alone means.
 
-    Raises UserError: one of them is not understood, or they differ.
+    Raises UserError: one of them is not understood, or they differ; or images would differ in size,
+    which only `sizes_differ` allows.
     """
     height, width = (224, 224) if size is None else _pair("size", size)
     text = _geometry(preprocess, recipe, None if size is None else (height, width))
     recipe = replace(recipe, preprocess=text)
-    preprocess_of(recipe, height)  # raises here, not at the first image
+    preprocess_of(recipe, height, sizes_differ=sizes_differ)  # raises here, not at the first image
     return recipe, height
 
 
@@ -191,13 +268,13 @@ def _geometry(preprocess: str | Preprocess, recipe: Recipe, size: tuple[int, int
         if size is None or size[0] == size[1]:
             return text
         text = f"squash:{size[0]}x{size[1]},bilinear"
-    geometry = Preprocess.parse(text)
-    if size is not None and geometry.canvas != size:
-        height, width = geometry.canvas
-        raise UserError(
-            f"size={size}, but preprocess={geometry} makes {height} × {width} pixels; leave out "
-            "size"
-        )
+    geometry = Preprocess.parse(text, sizes_differ=True)
+    if size is not None and not (geometry.one_size and geometry.canvas == size):
+        made = "each image's own size"
+        if geometry.one_size:
+            height, width = geometry.canvas
+            made = f"{height} × {width} pixels"
+        raise UserError(f"size={size}, but preprocess={geometry} makes {made}; leave out size")
     return str(geometry)
 
 
@@ -227,13 +304,13 @@ def _listed(items: Any) -> ListedItems | None:
     """Items with random access; None: they are a stream. Raises UserError."""
     if _shard_names(items) is not None:
         return None
-    if isinstance(items, str) and items.startswith("s3://"):
-        return BucketItems(items)
+    if isinstance(items, str) and is_url(items):
+        return UrlItems(items)
     if isinstance(items, str | os.PathLike):
         return FolderItems(items)
+    items = undecoded(items)
     if isinstance(items, bytes | Mapping):
         raise UserError(f"a {type(items).__name__} is one item: give a list of them")
-    items = undecoded(items)
     if not (hasattr(items, "__len__") and hasattr(items, "__getitem__")):
         return None
     # Of a list, an item is looked up again when its batch is there; elsewhere that may cost.
@@ -261,7 +338,7 @@ def _epochs_of(
     items = undecoded(items)
     first: Iterator[Any] = iterate(items)
     if first is not items:
-        return lambda epoch: iterate(items)
+        return lambda epoch: iterate(items, epoch)
     if epochs > 1:
         raise UserError(f"epochs={epochs}: an iterator has one; give what can be iterated again")
     begun: list[int] = []

@@ -114,9 +114,18 @@ class FolderItems(ListedItems):
 
 
 def undecoded(dataset: Any) -> Any:
-    """A dataset of Hugging Face whose image columns give bytes and paths, not decoded images."""
+    """A dataset of Hugging Face whose image columns give bytes and paths, not decoded images.
+
+    One with a transform of the user's own is as it was: that takes decoded images.
+    Raises UserError: it is all splits of a dataset.
+    """
+    if isinstance(dataset, Mapping) and hasattr(dataset, "cast_column"):
+        names = ", ".join(map(repr, dataset))
+        raise UserError(f"a {type(dataset).__name__} has splits: give one of {names}")
     features = getattr(dataset, "features", None)
     if not features or not hasattr(dataset, "cast_column"):
+        return dataset
+    if (getattr(dataset, "format", None) or {}).get("type") == "custom":
         return dataset
     from datasets import Image  # type: ignore[import-not-found]
 
@@ -126,8 +135,13 @@ def undecoded(dataset: Any) -> Any:
     return dataset
 
 
-def iterate(items: Any) -> Iterator[Any]:
-    """The items of a stream, from its start. Raises UserError: it cannot be iterated."""
+def iterate(items: Any, epoch: int = 0) -> Iterator[Any]:
+    """The items of a stream, from its start; of one that is told its epoch, as datasets' is, that.
+
+    Raises UserError: it cannot be iterated.
+    """
+    if hasattr(items, "set_epoch"):
+        items.set_epoch(epoch)
     try:
         return iter(items)
     except TypeError:

@@ -6,15 +6,14 @@ import threading
 import warnings
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol
 
 from wallclock.errors import UserError
-from wallclock.loader.batch import Batch
+from wallclock.loader.batch import Batch, ImagesT
 from wallclock.loader.items import ListedItems
-from wallclock.loader.lease import Leases
+from wallclock.loader.lease import Lender
 from wallclock.loader.opener import LoaderOptions, open_loader
 from wallclock.loader.order import Order, OrderedBatches
-from wallclock.loader.output import Output
 from wallclock.loader.processes import ForkedLoader
 from wallclock.loader.ring import buffers_for
 from wallclock.loader.stream import StreamedBatches, StreamOrder, StreamPlace
@@ -210,7 +209,7 @@ def _check_same_order(state: Mapping[str, Any], here: Mapping[str, Any]) -> None
         raise UserError(f"this state is of another iteration: there {was}")
 
 
-class Images:
+class Images(Generic[ImagesT]):
     """What `open_images` returns: an iterator of batches, also an asynchronous one.
 
     Threads may share it: each batch goes to one of them. `state_dict` and `load_state_dict` take up
@@ -218,10 +217,16 @@ class Images:
     that would have followed.
     """
 
-    def __init__(self, plan: Plan, output: Output) -> None:
-        self._plan, self._output = plan, output
+    def __init__(
+        self,
+        plan: Plan,
+        make_lender: Callable[[], Lender],
+        bind_to_thread: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
+    ) -> None:
+        self._plan, self._make_lender = plan, make_lender
+        self._bind_to_thread = bind_to_thread
         self._loader: ForkedLoader | ThreadLoader | None = None
-        self._leases = Leases(0)
+        self._lender: Lender | None = None
         self._exhausted = False
         self._lock = threading.Lock()
 
@@ -246,18 +251,18 @@ class Images:
         self._plan.set_epoch(epoch)
         self._exhausted = False
 
-    def __enter__(self) -> "Images":
+    def __enter__(self) -> "Images[ImagesT]":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __iter__(self) -> "Images":
+    def __iter__(self) -> "Images[ImagesT]":
         """Go on: mid-epoch where the last iteration was left there, else with the next epochs."""
         self._exhausted = False
         return self
 
-    def __next__(self) -> Batch:
+    def __next__(self) -> Batch[ImagesT]:
         """The next batch; starts the threads or processes if none run.
 
         Raises UserError: more batches are held than `Output.hold` allows.
@@ -274,19 +279,23 @@ class Images:
                     self._plan.finish()
                 raise
 
-    def _take(self, loader: ForkedLoader | ThreadLoader) -> Batch:
-        for number in self._leases.returned():
+    def _take(self, loader: ForkedLoader | ThreadLoader) -> Batch[ImagesT]:
+        assert self._lender is not None
+        for number in self._lender.returned():
             loader.release(number)
         number, batch = loader.take()
-        batch.images = self._output.convert(self._leases.lend(batch.images, number))
+        batch.images = self._lender.lend(batch.images, number)
         self._plan.take(batch)
         return batch
 
-    async def __aiter__(self) -> AsyncIterator[Batch]:
+    async def __aiter__(self) -> AsyncIterator[Batch[ImagesT]]:
         """The batches, each waited for in another thread."""
         nothing = object()
         batches = iter(self)
-        while (batch := await asyncio.to_thread(next, batches, nothing)) is not nothing:
+        take: Callable[..., Any] = next
+        if self._bind_to_thread is not None:
+            take = self._bind_to_thread(next)
+        while (batch := await asyncio.to_thread(take, batches, nothing)) is not nothing:
             assert isinstance(batch, Batch)
             yield batch
 
@@ -296,6 +305,8 @@ class Images:
             loader, self._loader = self._loader, None
             self._unclosed.detach()
             if self._process == os.getpid():
+                if self._lender is not None:
+                    self._lender.close()
                 loader.close()
                 self._plan.close()
 
@@ -314,7 +325,7 @@ class Images:
         self._exhausted = False
 
     def _open(self) -> ForkedLoader | ThreadLoader:
-        self._leases = Leases(self._output.hold)
+        self._lender = self._make_lender()
         self._loader = self._plan.open()
         self._process = os.getpid()
         self._unclosed = weakref.finalize(self, _abandoned, self._loader, self._plan, self._process)

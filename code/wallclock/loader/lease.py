@@ -1,17 +1,33 @@
-"""Batches that stay valid as long as somebody holds them: their memory is lent, not copied.
+"""How the images of a batch leave a buffer of the ring, and when the buffer goes back.
 
-The images of a batch are an array over a buffer of the ring. numpy keeps the owner of an array's
-memory alive for the array, for its views, and for what torch or DLPack make of it; the owner is a
-`Lease`, and once the last of them is gone, the buffer goes back.
+On the host, batches stay valid as long as somebody holds them: their memory is lent, not copied.
+The images are an array over the buffer. numpy keeps the owner of an array's memory alive for the
+array, for its views, and for what torch or DLPack make of it; the owner is a `Lease`, and once the
+last of them is gone, the buffer goes back. A batch that is copied to a device, or whose images are
+arrays of their own, is the consumer's anyway.
 """
 
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from wallclock.errors import UserError
+
+
+class Lender(Protocol):
+    """Makes `batch.images` of the rows in a buffer."""
+
+    def lend(self, rows: npt.NDArray[Any], number: int) -> Any:
+        """The images in the first rows of buffer `number`, as the consumer has them."""
+
+    def returned(self) -> list[int]:
+        """The buffers that came back since the last call. Raises UserError: too few of them."""
+
+    def close(self) -> None:
+        """Called before the buffers end."""
 
 
 class Lease:
@@ -28,28 +44,26 @@ class Lease:
         self._returned.append(self._number)
 
 
-class Leases:
+class Leases(Lender):
     """The buffers of one loader that are lent.
 
     Args:
         hold: batches that may be held when the next one is requested.
+        convert: an array to what the consumer gets, over the same memory.
     """
 
-    def __init__(self, hold: int) -> None:
-        self._hold = hold
+    def __init__(self, hold: int, convert: Callable[[npt.NDArray[Any]], Any]) -> None:
+        self._hold, self._convert = hold, convert
         self._lent = 0
         self._returned: deque[int] = deque()
 
-    def lend(self, rows: npt.NDArray[Any], number: int) -> npt.NDArray[Any]:
-        """The rows of buffer `number` as an array that lends them."""
+    def lend(self, rows: npt.NDArray[Any], number: int) -> Any:
+        """See `Lender`."""
         self._lent += 1
-        return np.asarray(Lease(rows, number, self._returned))
+        return self._convert(np.asarray(Lease(rows, number, self._returned)))
 
     def returned(self) -> list[int]:
-        """The buffers that came back since the last call.
-
-        Raises UserError: the consumer holds too many of the others.
-        """
+        """See `Lender`. Raises UserError: the consumer holds too many of the others."""
         numbers = [self._returned.popleft() for _ in range(len(self._returned))]
         self._lent -= len(numbers)
         if self._lent > self._hold:
@@ -58,3 +72,65 @@ class Leases:
                 f"allow more: output=Output(hold={2 * self._lent})"
             )
         return numbers
+
+    def close(self) -> None:
+        """What is lent stays valid."""
+
+
+class OwnArrays(Lender):
+    """Rows that hold an array each: the consumer gets a list of them, the buffer comes back.
+
+    Args:
+        convert: an array to what the consumer gets.
+    """
+
+    def __init__(self, convert: Callable[[npt.NDArray[Any]], Any]) -> None:
+        self._convert = convert
+        self._returned: list[int] = []
+
+    def lend(self, rows: npt.NDArray[Any], number: int) -> Any:
+        """See `Lender`."""
+        images = [self._convert(row[0]) for row in rows]
+        # A buffer would keep them in memory until its rows are filled again.
+        buffer = rows if rows.base is None else rows.base
+        buffer[...] = None
+        self._returned.append(number)
+        return images
+
+    def returned(self) -> list[int]:
+        """See `Lender`."""
+        numbers, self._returned = self._returned, []
+        return numbers
+
+    def close(self) -> None:
+        """Nothing waits."""
+
+
+class DeviceCopies(Lender):
+    """Each batch is copied to a device; its buffer comes back once that is done.
+
+    Args:
+        copy: queues the copy of an array (`stages.transfer.StreamCopy`).
+    """
+
+    def __init__(self, copy: Callable[[Any], tuple[Any, Any]]) -> None:
+        self._copy = copy
+        self._queued: deque[tuple[int, Any]] = deque()
+
+    def lend(self, rows: npt.NDArray[Any], number: int) -> Any:
+        """See `Lender`. Returns before the copy has ended."""
+        images, copied = self._copy(rows)
+        self._queued.append((number, copied))
+        return images
+
+    def returned(self) -> list[int]:
+        """See `Lender`. Waits for the copy of the latest batch, not for what computes on it."""
+        self.close()
+        numbers = [number for number, _ in self._queued]
+        self._queued.clear()
+        return numbers
+
+    def close(self) -> None:
+        """See `Lender`."""
+        for _, copied in self._queued:
+            copied.synchronize()

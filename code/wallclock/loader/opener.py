@@ -5,16 +5,15 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from wallclock.check import ImageInfo, Inspector
 from wallclock.errors import Unavailable, install_hint
 from wallclock.fetch.sources import Source, SourceReader
+from wallclock.loader.order import largest_batch
 from wallclock.loader.output import Output
-from wallclock.loader.prepare import loaded_size
 from wallclock.loader.processes import ForkedLoader
+from wallclock.loader.rows import rows_of
 from wallclock.loader.stream import EPOCH, StreamedBatches
-from wallclock.loader.threads import Feed, ThreadLoader, buffer_shape, worker_count
+from wallclock.loader.threads import Feed, ThreadLoader, worker_count
 from wallclock.machine import set_threads
 from wallclock.preprocess import preprocess_of
 from wallclock.recipe import FAST, Limits, ModelSpec, Recipe
@@ -95,19 +94,21 @@ def open_loader(
     feed = SourceFeed(sources, options)
     output = options.output
     model = ModelSpec("sources", "none", input_px=options.size, mean=output.mean, std=output.std)
-    dtype = output.storage if recipe.normalize_on == "host" else np.uint8
+    rows = rows_of(recipe, model, options.limits, options.augment, output)
 
     def open_threads(batches: Any, workers: int, **shared: Any) -> ThreadLoader:
-        shared = {"spare": options.spare, "dtype": dtype} | shared
+        shared = {"spare": options.spare, "dtype": rows.dtype, "row": rows.shape} | shared
+        of_thread = replace(recipe, workers=workers)
         with _outside_inference_mode(recipe):
-            return ThreadLoader(feed, replace(recipe, workers=workers), model, batches, **shared)
+            return ThreadLoader(feed, of_thread, model, batches, rows.build, **shared)
 
     if processes == 1 or not isinstance(batches, Sequence):
-        return open_threads(batches, recipe.workers)
-    shape = buffer_shape(recipe, loaded_size(recipe, model), recipe.batch_size)
+        buffers = rows.buffers(worker_count(recipe), largest_batch(batches))
+        return open_threads(batches, recipe.workers, buffers=buffers)
+    shape = (recipe.batch_size, *rows.shape)
     threads = max(worker_count(recipe), processes)
-    spare = options.spare
-    return ForkedLoader(open_threads, batches, shape, processes, threads, dtype=dtype, spare=spare)
+    memory: dict[str, Any] = {"dtype": rows.dtype, "spare": options.spare}
+    return ForkedLoader(open_threads, batches, shape, processes, threads, **memory)
 
 
 class SourceFeed(Feed):
@@ -130,10 +131,10 @@ class SourceFeed(Feed):
         self._inspector = Inspector(
             options.limits,
             options.recipe.decoder,
-            draw=_draws(n, options) if options.recipe.augment != "none" else None,
+            draw=_draws(n, options) if _needs_draws(options) else None,
             skip=options.hook.skip,
             hashes=options.hashes,
-            rotate=preprocess_of(options.recipe, options.size).rotate,
+            rotate=preprocess_of(options.recipe, options.size, sizes_differ=True).rotate,
         )
 
     def item_at(self, position: int) -> Source:
@@ -143,6 +144,10 @@ class SourceFeed(Feed):
     def inspect(self, position: int, item: Source, data: bytes) -> tuple[ImageInfo, bool]:
         """See `Inspector`."""
         return self._inspector(position, item.id, data)
+
+
+def _needs_draws(options: LoaderOptions) -> bool:
+    return options.recipe.augment != "none" or options.augment.transform is not None
 
 
 def _draws(n: int, options: LoaderOptions) -> Callable[[int, int, int], Augmentation]:

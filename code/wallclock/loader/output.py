@@ -9,22 +9,28 @@ import numpy.typing as npt
 from wallclock.constraints import OneOf, build
 from wallclock.errors import UserError, check_name, import_extra
 from wallclock.recipe import IMAGENET_MEAN, IMAGENET_STD, Limits, Recipe
+from wallclock.stages.decode import MODES
 
 DTYPES = ("uint8", "float32", "float16", "bfloat16")
 FRAMEWORKS = ("numpy", "torch")
+DEVICES = ("cpu", "cuda")
 
 
 @dataclass(frozen=True)
 class Output:
     """What `batch.images` is.
 
-    `dtype`: uint8 is (n, height, width, 3); the others are (n, 3, height, width), normalized in the
+    `dtype`: uint8 is (n, height, width, c); the others are (n, c, height, width), normalized in the
     workers: (pixel / 255 - `mean`) / `std` for each channel, by default ImageNet's. `framework`:
     numpy arrays, or torch tensors over the same memory; bfloat16 is torch's alone. `pin`:
     page-locked memory, from which a copy to a GPU is fast. `hold`: batches beside the latest that
     may be held at a time.
 
-    Written as text: `torch,float32,pin`.
+    `channels`: RGB, L (grey, c is 1) or RGBA (c is 4), as Pillow converts to them. `device`: cuda
+    copies a batch to torch's current GPU, in a stream of its own, and normalizes there. The batch
+    is a tensor of yours, ready for the stream that is current when the batch is taken.
+
+    Written as text: `torch,float32,pin`, `L`, `cuda,float16`.
     """
 
     dtype: Annotated[str, OneOf(DTYPES)] = "uint8"
@@ -33,11 +39,17 @@ class Output:
     std: tuple[float, ...] = IMAGENET_STD
     pin: bool = False
     hold: int = 8
+    channels: Annotated[str, OneOf(tuple(MODES))] = "RGB"
+    device: Annotated[str, OneOf(DEVICES)] = "cpu"
 
     def __post_init__(self) -> None:
         check_name(self.dtype, DTYPES, "output.dtype")
         check_name(self.framework, FRAMEWORKS, "output.framework")
+        check_name(self.channels, MODES, "output.channels")
+        check_name(self.device, DEVICES, "output.device")
         whole_number("output.hold", self.hold, 0)
+        if self.device == "cuda":
+            object.__setattr__(self, "framework", "torch")
         if self.dtype == "bfloat16" and self.framework != "torch":
             raise UserError("output=bfloat16: numpy has no such type; use output=torch,bfloat16")
         if self.framework == "torch" or self.pin:
@@ -48,11 +60,15 @@ class Output:
         """From its text. Raises UserError: it is not understood."""
         values: dict[str, Any] = {}
         for word in filter(None, (word.strip() for word in text.split(","))):
-            check_name(word, (*DTYPES, *FRAMEWORKS, "pin"), "output")
+            check_name(word, (*DTYPES, *FRAMEWORKS, *MODES, *DEVICES, "pin"), "output")
             if word in DTYPES:
                 values["dtype"] = word
             elif word in FRAMEWORKS:
                 values["framework"] = word
+            elif word in MODES:
+                values["channels"] = word
+            elif word in DEVICES:
+                values["device"] = word
             else:
                 values["pin"] = True
         return build(cls, values, "output")
@@ -61,6 +77,27 @@ class Output:
     def storage(self) -> npt.DTypeLike:
         """The numpy type of its memory: bfloat16 lies in uint16."""
         return np.uint16 if self.dtype == "bfloat16" else self.dtype
+
+    @property
+    def pins(self) -> str:
+        """What has the workers fill page-locked memory; empty: nothing does."""
+        if self.device == "cuda":
+            return "output=cuda"
+        return "output=pin" if self.pin else ""
+
+    def floats_on_host(self, transform: Any) -> bool:
+        """Whether the workers make floats: a GPU normalizes by itself what no transform made."""
+        return self.dtype != "uint8" and (self.device == "cpu" or transform is not None)
+
+    def check_statistics(self) -> None:
+        """Raise UserError: there is no mean, or no deviation, for each channel."""
+        n = MODES[self.channels]
+        if len(self.mean) != n or len(self.std) != n:
+            values = "0.5," if n == 1 else ", ".join(["0.5"] * n)
+            raise UserError(
+                f"output.channels={self.channels}, {self.dtype}: give mean and std with {n} each, "
+                f"as in Output(mean=({values}), std=({values}))"
+            )
 
     def convert(self, images: npt.NDArray[Any]) -> Any:
         """The images as the framework has them, over the same memory."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,9 +11,9 @@ import numpy.typing as npt
 
 from wallclock.check import LARGE_PIXELS, Image
 from wallclock.clock import in_ranges
-from wallclock.errors import UserError, image_errors
+from wallclock.errors import Unavailable, UserError, image_errors
 from wallclock.fetch.reader import Reader
-from wallclock.loader.place import ChooseScale, PlaceImage
+from wallclock.loader.place import ChooseScale, KeepShape, PlaceImage
 from wallclock.preprocess import Size, preprocess_of
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import augment, decode, normalize, resize
@@ -58,6 +59,10 @@ class InPlaceStages:
 
 #: Binds the stages of one thread; all threads share the reader.
 BuildInPlace: TypeAlias = Callable[[Recipe, ModelSpec, Reader], InPlaceStages]
+#: Writes an image's pixels, uint8 (h, w, c), into its row.
+Store: TypeAlias = Callable[[Image, PixelArray, Arrays], None]
+#: Resizes a decoded image into a destination, which is made of a row.
+_FillRow: TypeAlias = Callable[[Image, PixelArray, Any], None]
 
 
 def augmentation_of(image: Any) -> Augmentation | None:
@@ -83,61 +88,184 @@ def loaded_size(recipe: Recipe, model: ModelSpec) -> Size:
     return preprocess_of(recipe, model.input_px).canvas
 
 
-def in_place_stages(recipe: Recipe, model: ModelSpec, reader: Reader) -> InPlaceStages:
+def in_place_stages(
+    recipe: Recipe,
+    model: ModelSpec,
+    reader: Reader,
+    mode: str = "RGB",
+    transform: Store | None = None,
+) -> InPlaceStages:
     """Bind the stages before the device for one thread; all threads share `reader`.
 
-    Rows are uint8 (h, w, 3), or float32 (3, h, w) where the recipe normalizes on the host.
+    Rows are uint8 (h, w, c), or float32 (c, h, w) where the recipe normalizes on the host.
+
+    Args:
+        mode: of `decode.MODES`.
+        transform: what writes into a row in the place of the recipe's normalization.
 
     Raises:
         UserError: an unknown decoder, resizer or interpolation.
-        Unavailable: a library that the recipe needs is not installed.
+        Unavailable: a library that the recipe needs is not installed, or has no such mode.
     """
     size, crops = loaded_size(recipe, model), recipe.augment == "cpu"
-    decode_image = DecodeImage(recipe, size[0], reuse=True)
-    name, as_destination, fill_row = _resize_stage(recipe, size)
-    on_host = recipe.normalize_on == "host"
-    if on_host or crops:
-        resize_row = fill_row
-        scratch = np.empty((*size, 3), dtype=np.uint8)
+    decode_image = DecodeImage(recipe, size[0], reuse=True, mode=mode)
+    labels, as_destination, fill_row = _resize_stage(recipe, size, mode)
+    store = transform
+    if store is None and recipe.normalize_on == "host":
+        store = _store_normalized(model)
+    if store or crops:
+        scratch = np.empty((*size, decode.MODES[mode]), dtype=np.uint8)
+        finish = None
+        if crops:
+            finish = augment.finish if mode == "RGB" else augment.mirror
         destination = as_destination(scratch)
-        to_float_chw = normalize.make(*model.statistics)
-
-        def resize_and_finish(image: Image, pixels: PixelArray, row: Arrays) -> None:
-            drawn = augmentation_of(image) if crops else None
-            resize_row(image, augment.crop(pixels, drawn) if drawn else pixels, destination)
-            finished = augment.finish(scratch, drawn) if drawn else scratch
-            if on_host:
-                normalize.store(to_float_chw(finished), row)
-            else:
-                row[...] = finished
-
-        as_destination, fill_row = _unchanged, resize_and_finish
+        fill_row = _fill_through(fill_row, destination, scratch, finish, store or _copy)
+        as_destination = _unchanged
     stages = InPlaceStages(
         read=image_errors("read", reader.layout, reader.__call__),
         decode=decode_image.__call__,
         as_destination=as_destination,
         resize_into=fill_row,
-        labels={"decoder": decode_image.decoder, "resizer": name, "layout": reader.layout},
+        labels={"decoder": decode_image.decoder, "layout": reader.layout} | labels,
     )
     return in_ranges(stages, {"read": "read", "decode": "decode", "resize_into": "resize"})
 
 
+def own_shape_stages(
+    recipe: Recipe,
+    model: ModelSpec,
+    reader: Reader,
+    most_pixels: int,
+    mode: str = "RGB",
+    transform: Store | None = None,
+) -> InPlaceStages:
+    """The same for images of which each keeps a size of its own; a row is an array of one object.
+
+    Args:
+        most_pixels: of a result.
+        transform: what writes into a row; None: it becomes a new array, uint8 (h, w, c).
+
+    Raises as `in_place_stages`.
+    """
+    preprocess = preprocess_of(recipe, model.input_px, sizes_differ=True)
+    decode_image = DecodeImage(recipe, model.input_px, reuse=True, mode=mode)
+    of_plain, of_others = (
+        KeepShape(preprocess, resizer, most_pixels) for resizer in _resizers(recipe, mode)
+    )
+    store = transform or _store_array
+    labels = {"decoder": decode_image.decoder, "layout": reader.layout}
+
+    def resize_and_store(image: Image, pixels: PixelArray, row: Arrays) -> None:
+        resize_own = of_plain if image.plain_jpeg else of_others
+        store(image, resize_own(image, pixels), row)
+
+    stages = InPlaceStages(
+        read=image_errors("read", reader.layout, reader.__call__),
+        decode=decode_image.__call__,
+        as_destination=_unchanged,
+        resize_into=resize_and_store,
+        labels=labels | {"resizer": of_plain.name, "preprocess": str(preprocess)},
+    )
+    return in_ranges(stages, {"read": "read", "decode": "decode", "resize_into": "resize"})
+
+
+def _resizers(recipe: Recipe, mode: str) -> tuple[str, str]:
+    """The resizers of plain JPEGs and of other images.
+
+    Pillow weights colours by their alpha. Raises Unavailable: there is none.
+    """
+    if mode != "RGB" and recipe.resizer == "opencv":
+        raise Unavailable(f"resizer=opencv is for RGB, not for {mode}; set resizer=torch or pil")
+    return recipe.resizer, "pil" if mode == "RGBA" else recipe.resizer
+
+
+def _fill_through(
+    resize_row: _FillRow,
+    destination: Any,
+    scratch: PixelArray,
+    finish: Callable[[PixelArray, Augmentation], PixelArray] | None,
+    store: Store,
+) -> _FillRow:
+    """By way of a scratch image: crop, resize, `finish` what was drawn, and store it in the row."""
+    if finish is None:
+
+        def resize_and_store(image: Image, pixels: PixelArray, row: Arrays) -> None:
+            resize_row(image, pixels, destination)
+            store(image, scratch, row)
+
+        return resize_and_store
+
+    def resize_and_finish(image: Image, pixels: PixelArray, row: Arrays) -> None:
+        drawn = augmentation_of(image)
+        resize_row(image, augment.crop(pixels, drawn) if drawn else pixels, destination)
+        store(image, finish(scratch, drawn) if drawn else scratch, row)
+
+    return resize_and_finish
+
+
+def _store_normalized(model: ModelSpec) -> Store:
+    to_float_chw = normalize.make(*model.statistics)
+
+    def store(image: Image, pixels: PixelArray, row: Arrays) -> None:
+        normalize.store(to_float_chw(pixels), row)
+
+    return store
+
+
+def _store_array(image: Image, pixels: PixelArray, row: Arrays) -> None:
+    # The decoder's buffer is used again, and Pillow's arrays are read-only.
+    row[0] = np.array(pixels, order="C")
+
+
+def _copy(image: Image, pixels: PixelArray, row: Arrays) -> None:
+    row[...] = pixels
+
+
 def _resize_stage(
-    recipe: Recipe, size: Size
-) -> tuple[str, Callable[[Any], Any], Callable[[Image, PixelArray, Any], None]]:
-    """The resizer's name, what makes a destination of a row, and what fills that."""
+    recipe: Recipe, size: Size, mode: str
+) -> tuple[dict[str, str], Callable[[Any], Any], _FillRow]:
+    """Labels of what resizes, what makes a destination of a row, and what fills that."""
+    of_plain, of_others = _resizers(recipe, mode)
+    if of_others == of_plain:
+        return _resize_by(recipe, size, of_plain)
+    labels, plain_destination, fill_plain = _resize_by(recipe, size, of_plain)
+    _, other_destination, fill_other = _resize_by(recipe, size, of_others)
+
+    def as_destination(row: Any) -> Any:
+        return plain_destination(row), other_destination(row)
+
+    def fill(image: Image, pixels: PixelArray, destination: Any) -> None:
+        plain, other = destination
+        if image.plain_jpeg:
+            fill_plain(image, pixels, plain)
+        else:
+            fill_other(image, pixels, other)
+
+    return labels, as_destination, fill
+
+
+def _resize_by(
+    recipe: Recipe, size: Size, resizer_name: str
+) -> tuple[dict[str, str], Callable[[Any], Any], _FillRow]:
     if recipe.preprocess != "squash":
-        place = PlaceImage(preprocess_of(recipe, size[0]), recipe.resizer)
-        return place.name, place.as_destination, place.resize_into
-    resizer = resize.make(recipe.resizer, recipe.interpolation, size)
+        place = PlaceImage(preprocess_of(recipe, size[0]), resizer_name)
+        return place.labels, place.as_destination, place.resize_into
+    resizer = resize.make(resizer_name, recipe.interpolation, size)
     crops = recipe.augment == "cpu"
 
     def resize_into(image: Image, pixels: PixelArray, row: Any) -> None:
         # A crop has no size in the file that would bound it.
-        resizer.resize_into(row, pixels, None if crops else (image.height, image.width))
+        is_cut = crops and _is_cut(image)
+        resizer.resize_into(row, pixels, None if is_cut else (image.height, image.width))
 
     fill_row = image_errors("resize", resizer.name, resize_into)
-    return resizer.name, resizer.as_destination, fill_row
+    labels = resizer.labels | {"preprocess": recipe.preprocess}
+    return labels, resizer.as_destination, fill_row
+
+
+def _is_cut(image: Image) -> bool:
+    drawn = augmentation_of(image)
+    return drawn is not None and not drawn.is_whole
 
 
 def _unchanged(row: Any) -> Any:
@@ -150,29 +278,34 @@ class DecodeImage:
     Args:
         px: side of the square that the pixels will be resized to, if the recipe squashes.
         reuse: into a buffer of the decoder's own, valid until the next call.
+        mode: of `decode.MODES`.
 
     Raises as `decode.make` does.
     """
 
-    def __init__(self, recipe: Recipe, px: int, *, reuse: bool = False) -> None:
+    def __init__(self, recipe: Recipe, px: int, *, reuse: bool = False, mode: str = "RGB") -> None:
         scales, self._crops = recipe.dct_scale == "auto", recipe.augment == "cpu"
         # The decomposition times arrays between its stages, and a crop is cut from one; a job has
         # no need of them.
         needs_array = recipe.engine == "serial" or self._crops
         resizer = "" if needs_array else recipe.resizer
-        self._decode = decode.make(recipe.decoder, scales=scales, reuse=reuse, resizer=resizer)
+        self._decode = decode.make(
+            recipe.decoder, scales=scales, reuse=reuse, resizer=resizer, mode=mode
+        )
+        self._decode_other = partial(decode.decode_other, mode=mode)
         self._scaling = decode.Scaling(px, recipe.dct_margin) if scales else None
         self._choose_scale: Callable[[Image], int] = self._scale
         if recipe.preprocess != "squash":
-            self._choose_scale = ChooseScale(preprocess_of(recipe, px), recipe.dct_margin)
+            preprocess = preprocess_of(recipe, px, sizes_differ=True)
+            self._choose_scale = ChooseScale(preprocess, recipe.dct_margin)
         self._cuts = recipe.progressive == "exact"
         #: The name of the decoder, read back.
         self.decoder = decode.name_of(self._decode)
 
     def __call__(self, image: Image, data: bytes) -> PixelArray:
-        """Uint8 (h, w, 3), or Pillow's image where Pillow resizes. Raises ImageError."""
+        """Uint8 (h, w, c), or Pillow's image where Pillow resizes. Raises ImageError."""
         if not image.plain_jpeg:
-            return decode.decode_other(data)
+            return self._decode_other(data)
         if self._scaling is None:
             return self._decode(data)
         scale = self._choose_scale(image)

@@ -11,6 +11,7 @@ import multiprocessing
 import pickle
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from math import prod
@@ -20,7 +21,7 @@ from multiprocessing.context import ForkProcess
 import numpy as np
 import numpy.typing as npt
 
-from wallclock.errors import UserError
+from wallclock.errors import Unavailable, UserError
 from wallclock.loader.batch import Batch
 from wallclock.loader.interface import Loader
 from wallclock.loader.order import EveryNth
@@ -191,7 +192,21 @@ class ForkedLoader(Loader):
             except (EOFError, ConnectionError):
                 raise
             except BaseException as error:  # noqa: BLE001 - the consumer raises it
-                pipe.send(error)
+                pipe.send(_portable(error))
+
+
+def _portable(error: BaseException) -> BaseException:
+    """The error as a pipe takes it: its traceback in a note, and of a type that can be pickled."""
+    if isinstance(error, UserError | Unavailable):
+        return error
+    text = "".join(traceback.format_exception(error))
+    try:
+        if type(pickle.loads(pickle.dumps(error))) is not type(error):
+            raise TypeError
+    except Exception:  # noqa: BLE001 - whatever a class of the user's raises
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    error.add_note(f"In a process of the loader:\n{text}")
+    return error
 
 
 def _send_all(loader: ThreadLoader, n: int, pipe: Connection) -> None:

@@ -10,13 +10,14 @@ import os
 import re
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import PurePosixPath
 from random import Random
 from typing import Any
 from urllib.request import urlopen
 
 from wallclock.errors import UserError, first_line, import_extra
+from wallclock.fetch.filesystems import filesystem_of, is_url
 from wallclock.fetch.folder import EXTENSIONS, is_image_name
 from wallclock.fetch.s3 import S3Error, connect, list_objects
 from wallclock.fetch.sources import Source
@@ -138,15 +139,9 @@ def _open(name: str) -> Any:
             raise OSError(first_line(error)) from error
     if name.startswith(("http://", "https://")):
         return urlopen(name, timeout=_TIMEOUT_S)
-    if "://" in name:
-        try:
-            import fsspec  # type: ignore[import-untyped, unused-ignore]
-        except ImportError as error:
-            raise UserError(f"{name} needs fsspec: pip install fsspec") from error
-        try:
-            return fsspec.open(name, "rb").open()
-        except (ImportError, ValueError) as error:  # a protocol without its library, or unknown
-            raise UserError(f"{name}: {first_line(error)}") from error
+    if is_url(name):
+        filesystem, path = filesystem_of(name)
+        return filesystem.open(path, "rb")
     return open(name, "rb")
 
 
@@ -197,7 +192,7 @@ def read_parquet(name: str) -> Iterator[dict[str, Any]]:
     """
     parquet = import_extra("pyarrow.parquet", name, "embed")
     try:
-        with parquet.ParquetFile(name) as table:
+        with _table_file(name) as file, parquet.ParquetFile(file) as table:
             names = table.schema_arrow.names
             if not set(names) & set(_COLUMNS):
                 columns = ", ".join(names)
@@ -208,25 +203,25 @@ def read_parquet(name: str) -> Iterator[dict[str, Any]]:
         raise UserError(f"{name}: {first_line(error)}") from error
 
 
-class BucketItems(ListedItems):
-    """The images below a prefix of a bucket, by their extensions; their ids are their URLs.
+def _table_file(name: str) -> AbstractContextManager[Any]:
+    """What pyarrow opens: a path, which it reads by itself, or a file behind a URL, by fsspec."""
+    if not is_url(name):
+        return nullcontext(name)
+    filesystem, path = filesystem_of(name)
+    return closing(filesystem.open(path, "rb"))
 
-    Raises UserError: the bucket cannot be listed, or has no image there.
+
+class UrlItems(ListedItems):
+    """The images below a URL, by their extensions; their ids are their URLs.
+
+    Raises UserError: it cannot be listed, or has no image there.
     """
 
     def __init__(self, url: str) -> None:
-        bucket, _, prefix = url.removeprefix("s3://").partition("/")
-        client = connect(url)
-        try:
-            objects = list_objects(client.call, Bucket=bucket, Prefix=prefix)
-            keys = [item["Key"] for item in objects if is_image_name(item["Key"])]
-        except S3Error as error:
-            raise UserError(f"{url}: {error}; check AWS_…") from error
-        finally:
-            client.close()
-        if not keys:
+        names = _list_bucket(url) if url.startswith("s3://") else _list_filesystem(url)
+        if not names:
             raise UserError(f"no image under {url}")
-        super().__init__([f"s3://{bucket}/{key}" for key in keys])
+        super().__init__(names)
 
     def has_files(self) -> bool:
         """See `ListedItems`."""
@@ -235,3 +230,26 @@ class BucketItems(ListedItems):
     def __getitem__(self, index: Any) -> Any:
         url = self.given[index]
         return Source(url, url, url)
+
+
+def _list_bucket(url: str) -> list[str]:
+    bucket, _, prefix = url.removeprefix("s3://").partition("/")
+    client = connect(url)
+    try:
+        objects = list_objects(client.call, Bucket=bucket, Prefix=prefix)
+        return [f"s3://{bucket}/{item['Key']}" for item in objects if is_image_name(item["Key"])]
+    except S3Error as error:
+        raise UserError(f"{url}: {error}; check AWS_…") from error
+    finally:
+        client.close()
+
+
+def _list_filesystem(url: str) -> list[str]:
+    if url.startswith(("http://", "https://")):
+        raise UserError(f"{url}: http cannot be listed; give a list of URLs, or a .tar")
+    filesystem, path = filesystem_of(url)
+    try:
+        names = sorted(filesystem.find(path))
+    except OSError as error:
+        raise UserError(f"{url}: {first_line(error)}") from error
+    return [str(filesystem.unstrip_protocol(name)) for name in names if is_image_name(name)]

@@ -5,7 +5,7 @@ a batch is never pickled, moved or collated. Queues written in C are all that th
 and a lock around pictures so large that two of them decoded would matter.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,7 +35,6 @@ from wallclock.loader.prepare import (
 )
 from wallclock.loader.ring import Chunk, Ring, buffers_for, compact
 from wallclock.machine import usable_cores
-from wallclock.preprocess import Size
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages.pixels import PixelArray
 
@@ -98,6 +97,13 @@ def ring_size(recipe: Recipe) -> int:
     return buffers_for(worker_count(recipe), recipe.batch_size)
 
 
+def _described(labels: Mapping[str, str]) -> str:
+    """What decodes and what resizes; the filter is in the text of a geometry."""
+    geometry = labels["preprocess"]
+    how = labels["interpolation"] if geometry == Recipe.preprocess else geometry
+    return f"{labels['decoder']}, {labels['resizer']} {how}"
+
+
 class ThreadLoader(Loader):
     """The threads, the ring, and the two queues between them.
 
@@ -110,6 +116,7 @@ class ThreadLoader(Loader):
         spare: batches that the consumer may hold beside the latest; of `buffers`, so many are for
             that, the loader's own memory grows by them once they are needed.
         dtype: of the images; None: float32 where the host normalizes, else uint8.
+        row: shape of an image in the ring; None: as the recipe has it.
 
     Iterating raises whatever a worker raised, with the worker's traceback.
     """
@@ -130,12 +137,14 @@ class ThreadLoader(Loader):
         *,
         spare: int = 0,
         dtype: npt.DTypeLike | None = None,
+        row: tuple[int, ...] | None = None,
     ) -> None:
         self._feed, self._reader = feed, feed.reader
         self._augments = recipe.augment != "none"
         size = largest_batch(batches)
         dtype = dtype or (np.float32 if recipe.normalize_on == "host" else np.uint8)
-        make_buffers = partial(_buffers, recipe, loaded_size(recipe, model), size, dtype)
+        shape = (size, *(row or row_shape(recipe, model)))
+        make_buffers = partial(_buffers, recipe, shape, dtype)
         shared = bool(buffers)
         buffers = buffers or make_buffers(buffers_for(worker_count(recipe), size))
         stages = [build(recipe, model, self._reader) for _ in range(worker_count(recipe))]
@@ -163,8 +172,7 @@ class ThreadLoader(Loader):
         self.workers = len(self._workers)
         self.prefetched = len(self._ring.buffers)
         self.settings = (
-            f"{self.workers} threads; {recipe.decoder}, {recipe.resizer} {recipe.interpolation}, "
-            f"{self._ring.buffers[0].dtype}"
+            f"{self.workers} threads; {_described(self._labels)}, {self._ring.buffers[0].dtype}"
         )
 
     def __enter__(self) -> "ThreadLoader":
@@ -306,6 +314,8 @@ class _Worker:
                 self._fill(chunk)
                 times.count(chunk)
                 self._results.put(chunk)
+        except StopIteration as error:  # would end the consumer's loop without a word
+            self._results.put(_as_runtime_error(error))
         except BaseException as error:  # noqa: BLE001 - the consumer raises it, traceback included
             self._results.put(error)
 
@@ -350,23 +360,28 @@ class _Worker:
             row += 1
 
 
+def _as_runtime_error(error: StopIteration) -> RuntimeError:
+    raised = RuntimeError(f"a worker raised StopIteration: {error}")
+    raised.__cause__ = error
+    return raised
+
+
 def _plain(times: WorkerTimes) -> dict[str, float]:
     by_stage = zip(IMAGE_STAGES, times.stage_ns, strict=True)
     seconds = {f"{name}_s": float(spent) / 1e9 for name, spent in by_stage}
     return {**seconds, "wait_s": times.wait_ns / 1e9, "images": times.images}
 
 
-def buffer_shape(recipe: Recipe, px: Size, batch_size: int) -> tuple[int, ...]:
-    """Of a batch: (n, 3, h, w) where the host normalizes, else (n, h, w, 3)."""
-    on_host = recipe.normalize_on == "host"
-    return (batch_size, 3, *px) if on_host else (batch_size, *px, 3)
+def row_shape(recipe: Recipe, model: ModelSpec) -> tuple[int, ...]:
+    """Of an image: (3, h, w) where the host normalizes, else (h, w, 3)."""
+    px = loaded_size(recipe, model)
+    return (3, *px) if recipe.normalize_on == "host" else (*px, 3)
 
 
 def _buffers(
-    recipe: Recipe, px: Size, batch_size: int, dtype: npt.DTypeLike, count: int
+    recipe: Recipe, shape: tuple[int, ...], dtype: npt.DTypeLike, count: int
 ) -> list[npt.NDArray[Any]]:
     """The ring's memory: written once, so that no page fault is timed; pinned for CUDA."""
-    shape = buffer_shape(recipe, px, batch_size)
     if not recipe.pins:
         return [np.full(shape, 0, dtype=dtype) for _ in range(count)]
     import torch

@@ -5,15 +5,19 @@
     pipeline = Pipeline(costs, step, Machine(cores=16), JobSetup(workers=4, batch_size=64))
     pipeline.predict().img_per_s, pipeline.bottleneck()          # 264, "accelerator"
 
-`costs` defines the inputs, `analytic` the textbook's formulas for a batch of bytes, `queueing` a
-queue of finite depth under variance, `model` the prediction for a complete pipeline.
+`costs` defines the inputs, `queueing` a queue of finite depth under variance, `model` the
+prediction for a complete pipeline, `intervals` how far it, or a change's gain, may be off.
 """
 
 from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime, check
+from wallclock.predict.intervals import GAIN_ERROR, RATE_ERROR, Gain, gain
 from wallclock.predict.model import Pipeline
 from wallclock.predict.pool import Node, actor_cpus
 
 __all__ = [
+    "GAIN_ERROR",
+    "RATE_ERROR",
+    "Gain",
     "JobSetup",
     "Machine",
     "Node",
@@ -22,4 +26,5 @@ __all__ = [
     "StepTime",
     "actor_cpus",
     "check",
+    "gain",
 ]

@@ -15,10 +15,8 @@ from math import inf
 
 from wallclock.clock import LOADING_STAGES, STAGES
 from wallclock.predict.costs import BatchTransfer, JobSetup, Machine, StageCosts, StepTime
+from wallclock.predict.intervals import RATE_ERROR, reach
 from wallclock.predict.queueing import simulate
-
-#: Of the costs, relative: about the difference between two runs of the same cell.
-UNCERTAINTY = 0.15
 
 #: The possible bottlenecks, each with its stages; ties resolve in this order.
 RESOURCES = {
@@ -34,10 +32,10 @@ RESOURCES = {
 class Prediction:
     """The expected throughput of a pipeline in the steady state.
 
-    `low` and `high`: with every cost higher, or lower, by the uncertainty. `bottleneck`: one of
-    RESOURCES; `transform` is CPU work before the device, `main` the main process's own work.
-    `accelerator_utilization`: 0 to 1. `supply`: images a second of each resource alone.
-    `accelerator_bound`: the speedup of an accelerator that took no time.
+    `low` and `high`: as far as the costs' spread and earlier errors reach (`intervals`).
+    `bottleneck`: one of RESOURCES; `transform` is CPU work before the device, `main` the main
+    process's own work. `accelerator_utilization`: 0 to 1. `supply`: images a second of each
+    resource alone. `accelerator_bound`: the speedup of an accelerator that took no time.
     """
 
     img_per_s: float
@@ -61,17 +59,21 @@ class Pipeline:
     setup: JobSetup
     batch_transfer: BatchTransfer = field(default_factory=BatchTransfer)
 
-    def predict(self) -> Prediction:
+    def predict(self, spread: float = 0.0) -> Prediction:
         """Throughput in the steady state.
 
+        Args:
+            spread: how far the measured costs' passes lie apart, relative: 0.1 for a tenth.
+
         Raises:
-            ValueError: nothing costs anything.
+            ValueError: nothing costs anything, or a negative spread.
         """
         rate = self.rate()
+        factor = reach(RATE_ERROR, spread)
         return Prediction(
             img_per_s=rate,
-            low=rate / (1 + UNCERTAINTY),
-            high=rate / (1 - UNCERTAINTY),
+            low=rate / factor,
+            high=rate * factor,
             bottleneck=self.bottleneck(),
             accelerator_utilization=min(1.0, rate * self._forward_s),
             supply=self._supply(),
@@ -134,9 +136,11 @@ class Pipeline:
             waits = 1 / self._storage_supply() - self.costs.read_s
             return 1 / (self._load_s + self._main_s + max(self.costs.wait_s, waits))
         size, workers = self.setup.batch_size, self.setup.workers
+        # A worker alone on a core. More of them than cores take turns: while one waits for its
+        # place in the order, the others have its share, so that the cores bound all together.
         # Sums of B images vary less than one: by the square root of B, as independent ones do.
         batches = simulate(
-            size * workers / self._transform_supply(),
+            size * self._worker_s,
             size * self._main_s,
             workers,
             self.setup.depth,
@@ -144,6 +148,16 @@ class Pipeline:
             self.step.variation,
         )
         return min(batches * size, self._cores_supply(), self._storage_supply())
+
+    def ceiling(self) -> float:
+        """Images a second of the slowest resource alone: no contention, variance or shared cores.
+
+        What a plain calculation gives, with which `rate` is compared.
+        """
+        loaders = max(1, self.setup.workers) if self.setup.overlaps else 1
+        loading = _inverse(self.costs.load_s / min(loaders, self.machine.cores))
+        slowest = min(loading, self._storage_supply(), _inverse(self.costs.h2d_s))
+        return min(slowest, _inverse(self._forward_s))
 
     def bottleneck(self) -> str:
         """The resource that sets the pace; within one process, what takes it longest."""
@@ -233,14 +247,18 @@ class Pipeline:
         A DataLoader worker sends a finished batch in a thread of its own, while it loads the next
         one: the longer of the two sets its pace, both use cores.
         """
-        load_and_wait_s = self._load_s + self.costs.wait_s
         if not self.setup.overlaps:
-            return _inverse(load_and_wait_s)
-        longer = max(load_and_wait_s, self._send_s)
+            return _inverse(self._load_s + self.costs.wait_s)
+        longer = self._worker_s
         if not longer:
             return inf
         cpu_s = self._load_s + self._send_s
         return min(self.setup.workers / longer, self.machine.cores / cpu_s)
+
+    @property
+    def _worker_s(self) -> float:
+        """Seconds in which a worker with a core of its own has an image ready."""
+        return max(self._load_s + self.costs.wait_s, self._send_s)
 
     def _cores_supply(self) -> float:
         """CPU-bound rate: work conservation, reduced when the forward pass shares the cores.

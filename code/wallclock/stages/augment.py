@@ -22,12 +22,17 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from wallclock.errors import UserError
+from wallclock.errors import UserError, check_name, import_extra
+from wallclock.preprocess import size_pair
 from wallclock.stages.pixels import PixelArray
 
 #: Side of the square images that a device crops from.
 CANVAS_PX = 256
 _TRIES = 10
+#: Of `Augment`, where nothing else is said; the crop's are torchvision's.
+_SCALE, _RATIO, _FLIP, _JITTER = (0.08, 1.0), (3 / 4, 4 / 3), 0.5, 0.4
+#: What a function of the user's own may take.
+TAKES = ("numpy", "torch", "pil")
 #: Grey by ITU-R BT.601, as Pillow and torchvision weight RGB.
 _GREY = np.array([0.299, 0.587, 0.114])
 
@@ -37,29 +42,84 @@ Box: TypeAlias = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Augment:
-    """From what the parameters are drawn; the crop's defaults are torchvision's.
+    """What the workers do to training images.
 
-    `scale`: share of the image's area; `ratio`: width over height of the crop; `flip`: probability
-    of a horizontal flip; `jitter`: a factor of brightness, contrast or saturation is uniform in
-    1 ± this.
+    `scale`: share of the image's area that a crop has; `ratio`: width over height of the crop;
+    `flip`: probability of a horizontal flip; `jitter`: a factor of brightness, contrast or
+    saturation is uniform in 1 ± this. By default as torchvision's RandomResizedCrop, a flip with
+    probability 0.5, and 0.4; beside a `transform` they are off, unless set.
+
+    `transform`: a function of your own, which takes the image's pixels after all of that.
+    `takes`: what it takes, `numpy` (h, w, c), `torch` (c, h, w) or `pil`, each of uint8, valid
+    until it returns. It returns an array, a tensor or a Pillow image: uint8 of the layout that it
+    takes, or floats (c, h, w) where `Output.dtype` is one of floats, which are stored as they are.
+    `size`: height and width of what it returns, or the side of a square; None: of what it takes.
+    What it raises ends the iteration, except an `ImageError`: that image is listed as a failure.
+
+    `random`: whether it draws anything. A parameter `rng` of it gets a numpy Generator that
+    depends on seed, epoch and position only. Without one, the global generators of random, numpy
+    and torch are seeded likewise, which needs processes of one thread each.
     """
 
-    scale: tuple[float, float] = (0.08, 1.0)
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    flip: float = 0.5
-    jitter: float = 0.4
+    scale: tuple[float, float] | None = None
+    ratio: tuple[float, float] | None = None
+    flip: float | None = None
+    jitter: float | None = None
+    transform: Callable[..., Any] | None = None
+    takes: str = "numpy"
+    size: int | tuple[int, int] | None = None
+    random: bool = True
 
     def __post_init__(self) -> None:
+        self._check_transform()
+        is_alone = self.transform is None
+        crops = is_alone or self.scale is not None or self.ratio is not None
+        self._set_default("scale", _SCALE if crops else None)
+        self._set_default("ratio", _RATIO if crops else None)
+        self._set_default("flip", _FLIP if is_alone else 0.0)
+        self._set_default("jitter", _JITTER if is_alone else 0.0)
         for name in ("scale", "ratio"):
             limits = getattr(self, name)
-            if len(limits) != 2 or not 0 < limits[0] <= limits[1]:
+            if limits is not None and (len(limits) != 2 or not 0 < limits[0] <= limits[1]):
                 raise UserError(f"augment.{name}={limits}: give a least and a greatest, above 0")
-        if self.scale[1] > 1 or not 0 <= self.flip <= 1 or not 0 <= self.jitter <= 1:
+        greatest = self.scale[1] if self.scale else 1.0
+        if greatest > 1 or not all(0 <= (share or 0.0) <= 1 for share in (self.flip, self.jitter)):
             raise UserError("augment: scale, flip and jitter are at most 1")
+
+    def _set_default(self, name: str, value: Any) -> None:
+        if getattr(self, name) is None:
+            object.__setattr__(self, name, value)
+
+    def _check_transform(self) -> None:
+        check_name(self.takes, TAKES, "augment.takes")
+        if self.transform is None:
+            if self.size is not None:
+                raise UserError(f"augment.size={self.size} is of a transform, and there is none")
+            return
+        if not callable(self.transform):
+            raise UserError(f"augment.transform={self.transform!r}: give a function")
+        if self.size is not None:
+            size_pair(self.size, "augment.size")
+        if self.takes == "torch":
+            import_extra("torch", "augment.takes=torch", "torch")
+        library = str(getattr(self.transform, "__module__", "")).partition(".")[0]
+        if library in ("torch", "torchvision") and self.takes == "numpy":
+            raise UserError(
+                f"augment.transform is {library}'s, which takes no numpy array: add takes='torch', "
+                "or takes='pil' for torchvision's first version"
+            )
+
+    @property
+    def draws_pixels(self) -> bool:
+        """Whether it crops, flips or jitters."""
+        return self.scale is not None or bool(self.flip) or bool(self.jitter)
 
 
 class Augmentation(NamedTuple):
-    """What happens to one image. The crop is in shares of its width and height."""
+    """What happens to one image. The crop is in shares of its width and height.
+
+    `key`: of run, epoch and image, from which a transform's generators are seeded.
+    """
 
     left: float
     top: float
@@ -69,6 +129,12 @@ class Augmentation(NamedTuple):
     brightness: float
     contrast: float
     saturation: float
+    key: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is cut off."""
+        return self.width == self.height == 1
 
 
 def draw(
@@ -81,19 +147,26 @@ def draw(
         limits: from what they are drawn.
     """
     # The three in bits of their own: no two images of a run share a generator's state.
-    rng = Random((seed << 80) | (epoch << 40) | index)
+    key = (seed << 80) | (epoch << 40) | index
+    if not limits.draws_pixels:
+        return Augmentation(0, 0, 1, 1, False, 1, 1, 1, key)
+    rng = Random(key)
     left, top, w, h = draw_box(width, height, rng, limits)
-    jitter = limits.jitter
-    factors = [rng.uniform(1 - jitter, 1 + jitter) for _ in range(3)]
+    jitter = limits.jitter or 0.0
+    brightness, contrast, saturation = (rng.uniform(1 - jitter, 1 + jitter) for _ in range(3))
     crop = left / width, top / height, w / width, h / height
-    return Augmentation(*crop, rng.random() < limits.flip, *factors)
+    flip = rng.random() < (limits.flip or 0.0)
+    return Augmentation(*crop, flip, brightness, contrast, saturation, key)
 
 
 def draw_box(width: int, height: int, rng: Random, limits: Augment = Augment()) -> Box:
     """A random resized crop: area and log ratio uniform; after ten misses the largest central one.
 
-    Of an image whose own ratio lies within the limits, the central crop is the whole image.
+    Of an image whose own ratio lies within the limits, the central crop is the whole image. Without
+    a scale, all crops are.
     """
+    if limits.scale is None or limits.ratio is None:
+        return 0, 0, width, height
     low, high = (math.log(ratio) for ratio in limits.ratio)
     for _ in range(_TRIES):
         area = width * height * rng.uniform(*limits.scale)
@@ -133,6 +206,11 @@ def finish(pixels: PixelArray, augmentation: Augmentation) -> PixelArray:
     return np.asarray(cv2.transform(flipped, affine), dtype=np.uint8)
 
 
+def mirror(pixels: PixelArray, augmentation: Augmentation) -> PixelArray:
+    """Flip alone, of any channels: uint8 (h, w, c) → a view of the same shape."""
+    return pixels[:, ::-1] if augmentation.flip else pixels
+
+
 def _jitter(
     augmentations: Sequence[Augmentation], means: npt.NDArray[np.float64]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -142,7 +220,7 @@ def _jitter(
     c x + (1 - c) b m, because the mean was scaled too; saturation s x + (1 - s) g. In that order
     b c (s x + (1 - s) g) + (1 - c) b m: the offset is grey, which saturation leaves alone.
     """
-    b, c, s = np.array([augmentation[5:] for augmentation in augmentations]).T[..., None, None]
+    b, c, s = np.array([augmentation[5:8] for augmentation in augmentations]).T[..., None, None]
     matrices = b * c * (s * np.eye(3) + (1 - s) * _GREY)
     return matrices, ((1 - c) * b)[:, 0, 0] * (means @ _GREY)
 

@@ -12,7 +12,7 @@ _SCALE = np.float32(1 / 255)
 
 
 def make(mean: Sequence[float], std: Sequence[float]) -> Callable[[PixelArray], FloatArray]:
-    """A model's normalizer: uint8 (h, w, 3) → contiguous float32 (3, h, w).
+    """A model's normalizer: uint8 (h, w, c) → contiguous float32 (c, h, w).
 
     (pixel / 255 - mean) / std, for each channel.
     """
@@ -38,11 +38,11 @@ def store(values: FloatArray, row: npt.NDArray[Any]) -> None:
 
 
 def on_device(mean: Sequence[float], std: Sequence[float], device: str) -> Callable[[Any], Any]:
-    """The same for a batch on a device: uint8 (n, h, w, 3) → float32 (n, 3, h, w)."""
+    """The same for a batch on a device: uint8 (n, h, w, c) → float32 (n, c, h, w)."""
     import torch
 
     def by_channel(values: Any) -> Any:
-        return torch.tensor(values, dtype=torch.float32, device=device).view(1, 3, 1, 1)
+        return torch.tensor(values, dtype=torch.float32, device=device).view(1, -1, 1, 1)
 
     shift = by_channel([-255 * value for value in mean])
     scale = by_channel([1 / (255 * value) for value in std])

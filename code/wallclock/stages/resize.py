@@ -7,6 +7,9 @@ full-resolution image without antialiasing; only `area` averages. That is why th
 compute the same pixels, and why every table has the PSNR. torch has Pillow's filters in vector code
 (`resizer=torch`): the same pixels but for rounding, in less time than OpenCV's `area` takes.
 
+Grey and RGBA are resized as RGB is, by Pillow and torch. Pillow weights the colours of a pixel by
+its alpha, torch does not: to torch go opaque pixels alone.
+
 An image that was decoded to 1/n rarely has whole pixels at its right and lower edge: 1873 px at 1/4
 are 468.25, in 469. Given the size in the file, `pil` and `torch` resize the 468.25 alone; taking
 all 469 would shift the image by up to half a pixel of the result. OpenCV cannot.
@@ -39,21 +42,26 @@ class Resizer:
         self.interpolation = interpolation
         self._size = size
 
+    @property
+    def labels(self) -> dict[str, str]:
+        """What resizes, read back."""
+        return {"resizer": self.name, "interpolation": self.interpolation}
+
     def resize(self, pixels: PixelArray, full: Full = None) -> PixelArray:
-        """Uint8 (h, w, 3) → uint8 (*size, 3); raises `ImageError`."""
-        resized = np.empty((*self._size, 3), dtype=np.uint8)
+        """Uint8 (h, w, c) → uint8 (*size, c); raises `ImageError`."""
+        resized = np.empty((*self._size, pixels.shape[2]), dtype=np.uint8)
         self.resize_into(self.as_destination(resized), pixels, full)
         return resized
 
     def as_destination(self, row: PixelArray) -> Any:
-        """A row (*size, 3) as `resize_into` takes it: once for a row, not for each image."""
+        """A row (*size, c) as `resize_into` takes it: once for a row, not for each image."""
         return row
 
     def resize_into(self, destination: Any, pixels: PixelArray, full: Full = None) -> None:
         """Like `resize`, into a destination."""
 
     def resize_window(self, pixels: PixelArray, placement: Placement, full: Full) -> PixelArray:
-        """The window of an image that is resized to `placement.resized`; uint8 (*window, 3).
+        """The window of an image that is resized to `placement.resized`; uint8 (*window, c).
 
         Its pixels are those of the whole result; it may be valid until the next call only.
         Raises ImageError.
@@ -80,7 +88,7 @@ def is_worth_a_thumbnail(width: int, height: int) -> bool:
 
 
 def channels_first(pixels: PixelArray) -> PixelArray:
-    """Shape (1, 3, h, w) over the memory of (h, w, 3): the layout that torch's vector code is for.
+    """Shape (1, c, h, w) over the memory of (h, w, c): the layout that torch's vector code is for.
 
     By numpy, because each method of a tensor releases the GIL and waits to have it back.
     """
@@ -103,17 +111,17 @@ class _Pillow(Resizer):
     name = "pil"
 
     def resize(self, pixels: PixelArray, full: Full = None) -> PixelArray:
-        image = pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels)
+        image = _as_image(pixels)
         size = (image.height, image.width)
         height, width = extent(size, full) if full else size
         resample = Image.Resampling[self.interpolation.upper()]
-        return np.asarray(image.resize(self._size[::-1], resample, (0, 0, width, height)))
+        return _as_array(image.resize(self._size[::-1], resample, (0, 0, width, height)))
 
     def resize_into(self, destination: PixelArray, pixels: PixelArray, full: Full = None) -> None:
         destination[...] = self.resize(pixels, full)
 
     def resize_window(self, pixels: PixelArray, placement: Placement, full: Full) -> PixelArray:
-        image = pixels if isinstance(pixels, Image.Image) else Image.fromarray(pixels)
+        image = _as_image(pixels)
         height, width = extent((image.height, image.width), full) if full else image.size[::-1]
         # Where the window lies in the source; Pillow's filters also see the pixels around it.
         down, across = height / placement.resized[0], width / placement.resized[1]
@@ -126,8 +134,19 @@ class _Pillow(Resizer):
         if resample in (Image.Resampling.NEAREST, Image.Resampling.BOX):
             # They take whole pixels, others where a box begins between two.
             whole = image.resize(placement.resized[::-1], resample, (0, 0, width, height))
-            return np.asarray(whole)[top : top + rows, left : left + columns]
-        return np.asarray(image.resize((columns, rows), resample, box))
+            return _as_array(whole)[top : top + rows, left : left + columns]
+        return _as_array(image.resize((columns, rows), resample, box))
+
+
+def _as_image(pixels: Any) -> Image.Image:
+    if isinstance(pixels, Image.Image):
+        return pixels
+    return Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels)
+
+
+def _as_array(image: Image.Image) -> PixelArray:
+    pixels = np.asarray(image)
+    return pixels if pixels.ndim == 3 else pixels[..., None]
 
 
 class _OpenCV(Resizer):
@@ -182,14 +201,16 @@ class _Torch(Resizer):
     def resize_window(self, pixels: PixelArray, placement: Placement, full: Full) -> PixelArray:
         view = self.as_destination(pixels if pixels.flags.writeable else pixels.copy())
         height, width = extent(pixels.shape[:2], full) if full else pixels.shape[:2]
-        # The function has no offset: what lies above and left of the window is made, too.
+        # The function has no offset: what lies above and left of the window is made, too. The
+        # source could be cut only where whole pixels of it make whole pixels of the result; and
+        # torch copies a view that lacks columns, which takes as long as making them.
         (top, left), (rows, columns) = placement.start, placement.window
         size = (
             _never_skipped(top + rows, pixels.shape[0], placement.resized[0]),
             _never_skipped(left + columns, pixels.shape[1], placement.resized[1]),
         )
         if self._whole.shape[:2] != size:  # kept for the next image, which is often of that size
-            self._whole = np.empty((*size, 3), np.uint8)
+            self._whole = np.empty((*size, pixels.shape[2]), np.uint8)
             self._into_whole = self.as_destination(self._whole)
         scales = placement.resized[0] / height, placement.resized[1] / width
         self._function(view, size, False, *scales, out=self._into_whole)

@@ -49,3 +49,53 @@ def make(device: str) -> Transfer:
         return host
 
     return Transfer(h2d, d2h, torch.cuda.synchronize if device == "cuda" else None)
+
+
+class StreamCopy:
+    """Copies batches to a GPU in a stream of its own, while other streams compute.
+
+    Args:
+        h2d: of the `Transfer`; the copy is queued where the batch is in page-locked memory.
+        convert: what is done with the copy on the device, in the same stream.
+    """
+
+    def __init__(self, h2d: Callable[[Any], Any], convert: Callable[[Any], Any]) -> None:
+        import torch
+
+        self._cuda: Any = torch.cuda
+        self._stream = self._cuda.Stream()
+        self._h2d, self._convert = h2d, convert
+
+    def __call__(self, images: Any) -> tuple[Any, Any]:
+        """Queue a batch.
+
+        Returns:
+            The result, which the caller's current stream may use from now on; and an event: once it
+            is reached, the memory of `images` may be overwritten.
+        """
+        cuda = self._cuda
+        copied, converted = cuda.Event(blocking=True), cuda.Event()
+        with cuda.stream(self._stream):
+            on_device = self._h2d(images)
+            copied.record()
+            result = self._convert(on_device)
+            converted.record()
+        current = cuda.current_stream()
+        current.wait_event(converted)
+        # The allocator must not reuse its memory while the other stream reads it.
+        result.record_stream(current)
+        return result, copied
+
+
+def in_current_stream(call: Callable[..., Any]) -> Callable[..., Any]:
+    """`call` for another thread, where the stream that is current here is then current too."""
+    import torch
+
+    cuda: Any = torch.cuda
+    stream = cuda.current_stream()
+
+    def call_there(*arguments: Any) -> Any:
+        with cuda.stream(stream):
+            return call(*arguments)
+
+    return call_there

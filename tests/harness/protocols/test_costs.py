@@ -1,6 +1,7 @@
 """The protocols that measure costs apart: contention, batch transfer, the step by batch size."""
 
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 
 from harness.protocols import costs
 from harness.protocols.costs import batch_transfer, contention, process_counts, step
-from harness.protocols.protocol import no_progress
+from harness.protocols.protocol import no_progress, open_corpus
 from harness.spec import Cell, Slice
 from tests.harness.protocols.conftest import FORKS
 from wallclock.errors import UserError
@@ -31,12 +32,27 @@ def test_contention_rates(corpus: Slice, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(costs, "process_counts", lambda cores: [1, 2])
     result = contention(cell_of("contention", corpus, seconds=0.2), tmp_path, no_progress)
     n, values = result.values["n_embedded"], result.values
+    assert n % corpus.n == 0, "whole passes over the images"
     per_image = dict.fromkeys(("read", "decode", "resize", "normalize"), n)
     calls = {name: len(samples) for name, samples in result.samples.items()}
-    assert calls == per_image | {"assemble": n / 4}
+    assert calls == per_image | {"assemble": n / corpus.n * ceil(corpus.n / 4)}
     assert set(values["rates"]) == set(values["cpu_s"]) == {"1", "2"}
     assert values["cpu_s"]["1"] > 0
     assert values["mean_bytes"] > 100
+    assert values["other_cores"] >= 0
+
+
+def test_every_process_loads_the_same_images(corpus: Slice) -> None:
+    """As many as one alone loaded, from another one on."""
+    cell = cell_of("contention", corpus, seconds=1e-9)
+    manifest = open_corpus(cell)
+    whole = ceil(corpus.n / 4)
+    assert costs._loading(cell, manifest, 0.0, 0)()[0] == 4, "a part where images are costly"
+    for offset in (0.0, 0.5):
+        images, wall, cpu, samples = costs._loading(cell, manifest, offset, 2 * whole)()
+        assert (images, len(samples["assemble"])) == (2 * corpus.n, 2 * whole)
+        assert wall > 0
+        assert cpu > 0
 
 
 def test_process_counts_end_at_twice_the_cores() -> None:

@@ -17,6 +17,7 @@ from harness.protocols.fidelity import compare_loader_output, resized
 from harness.protocols.protocol import no_progress
 from harness.spec import Cell, Slice
 from tests.harness.engines.conftest import manifest_in
+from wallclock.preprocess import Preprocess
 from wallclock.recipe import ModelSpec, Recipe
 
 MODEL = ModelSpec("null", weights="none", input_px=32)
@@ -31,6 +32,28 @@ def test_bicubic_pictures_equal_the_second_reference_only(tmp_path: Path) -> Non
     assert values["n_compared"] == 20
     assert values["psnr_db_bicubic"] == PSNR_CEILING_DB
     assert values["psnr_db_min"] <= values["psnr_db_p5"] <= values["psnr_db"] < PSNR_CEILING_DB
+
+
+@pytest.mark.parametrize(
+    "geometry",
+    ["shortest:36,crop:32x32,bicubic", "longest:32,crop:32x32,bilinear", "none,crop:32x32,bicubic"],
+)
+def test_pictures_that_were_cropped_have_references_that_are(tmp_path: Path, geometry: str) -> None:
+    """Resized whole by Pillow, then cut: of the squashed pictures they are far."""
+    manifest = manifest_in(tmp_path, 6)
+    preprocess = Preprocess.parse(geometry)
+    resample = Image.Resampling[preprocess.interpolation.upper()]
+    images = {}
+    for at, item in enumerate(manifest.valid):
+        picture = Image.open(manifest.root / item.path).convert("RGB")
+        height, width = preprocess.resized(picture.height, picture.width)
+        left, top = (width - 32) // 2, (height - 32) // 2
+        whole = picture.resize((width, height), resample)
+        images[at] = np.asarray(whole.crop((left, top, left + 32, top + 32)))
+    values = compare_loader_output(images, manifest, MODEL, "cpu", 0, tmp_path, geometry)
+    assert values["psnr_db_min"] == PSNR_CEILING_DB
+    squashed = compare_loader_output(images, manifest, MODEL, "cpu", 0, tmp_path)
+    assert squashed["psnr_db"] < 30
 
 
 @pytest.mark.parametrize(("engine", "kind"), [("serial", np.ndarray), ("dataloader", Image.Image)])

@@ -51,6 +51,20 @@ def test_images_are_compared_as_they_cross_the_finish_line(corpus: Slice) -> Non
     assert device.values["fidelity"] == host.values["fidelity"], "normalized and back"
 
 
+def test_a_crop_is_compared_with_pillows(corpus: Slice) -> None:
+    """Its geometry is read back from what made the pictures."""
+    text = "shortest:36,crop:32x32,bicubic"
+    crop = run(loading, corpus, replace(OURS, preprocess=text), seconds=0.01, fidelity=FIDELITY)
+    assert crop.values["ran"] == {"preprocess": text}
+    assert f"torch {text}, uint8" in crop.values["settings"]
+    fidelity = crop.values["fidelity"]
+    assert fidelity["psnr_db_bicubic"] == fidelity["psnr_db"] > 40
+    assert fidelity["psnr_gain_vs_paper_db"] > 0
+    squash = run(loading, corpus, OURS, seconds=0.01)
+    assert squash.values["ran"] == {"preprocess": "squash"}
+    assert "torch bilinear, uint8" in squash.values["settings"]
+
+
 def test_later_repeats_skip_the_images(corpus: Slice) -> None:
     result = run(loading, corpus, OURS, 1, seconds=0.01, fidelity=FIDELITY, subset="progressive")
     assert "fidelity" not in result.values

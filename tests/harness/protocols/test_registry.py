@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -81,7 +82,8 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
             yield from statements(child)
 
 
-def imported(module: str) -> set[str]:
+@cache
+def imported(module: str) -> frozenset[str]:
     """The modules of this checkout that a module imports, anywhere in it, and their packages."""
     path, names = path_of(module), set[str]()
     assert path is not None
@@ -94,7 +96,7 @@ def imported(module: str) -> set[str]:
             names |= {node.module, *members}
     parts = [name.split(".") for name in names if name.split(".")[0] in ("wallclock", "harness")]
     ancestors = {".".join(words[:n]) for words in parts for n in range(1, len(words) + 1)}
-    return {name for name in ancestors if path_of(name)}
+    return frozenset(name for name in ancestors if path_of(name))
 
 
 def reached(module: str) -> set[str]:

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from wallclock.fetch import s3_ranges
 from wallclock.fetch.s3_ranges import map_ranges
 
-_NAMES = st.text("ab-./Aé😀~", min_size=1, max_size=6)
+#: Few characters, so that keys share beginnings; or any, the last ones of Unicode often.
+_FEW = st.text("ab-./Aé😀~", min_size=1, max_size=6)
+_ANY = st.text(
+    st.characters(exclude_categories=["Cs"]) | st.sampled_from("a\0\U0010fffd\U0010fffe\U0010ffff"),
+    min_size=1,
+    max_size=5,
+)
+_NAMES = _FEW | _ANY
 
 
 class Pages:
@@ -48,7 +55,12 @@ def listed(pages: Any, prefix: str = "", bucket: str = "b") -> list[str]:
 
 
 @settings(deadline=None, max_examples=150)
-@given(st.sets(_NAMES, max_size=40), st.integers(1, 5), _NAMES | st.just(""), st.integers(1, 8))
+@given(
+    st.sets(_NAMES, max_size=40),
+    st.integers(1, 5) | st.integers(1, 1000),
+    _NAMES | st.just(""),
+    st.integers(1, 8),
+)
 def test_all_keys_in_the_order_of_their_bytes(
     keys: set[str], size: int, prefix: str, ranges: int
 ) -> None:
@@ -77,6 +89,13 @@ def test_ranges_are_listed_at_once_and_cost_few_requests(keys: list[str]) -> Non
     assert longest <= len(keys) / 2
     whole = [call for call in pages.calls if "MaxKeys" not in call]
     assert len(whole) <= len(keys) / 10 + s3_ranges._RANGES + 1
+
+
+@pytest.mark.parametrize("last", ["\ud7ff", "\U0010fffd", "\U0010ffff", "/", "0"])
+def test_characters_without_a_next_one(last: str) -> None:
+    """A range that ends with them; and the key that is the beginning of the next range."""
+    keys = [f"a{last}{name}" for name in "wxyz"] + ["a", "a0", "a0/1", f"b{last}", "c", "\ue000"]
+    assert listed(Pages(keys, 2)) == sorted(keys, key=str.encode)
 
 
 def test_a_small_bucket_is_one_request() -> None:

@@ -20,7 +20,7 @@ from wallclock.loader.batch import Batch, Span
 from wallclock.recipe import Recipe
 from wallclock.stages import transfer
 
-BATCH = Batch(["a"], [0], np.zeros((1, 3, 2, 2), np.float32))
+BATCH: Batch = Batch(["a"], [0], np.zeros((1, 3, 2, 2), np.float32))
 
 
 def sleeping(clock: Any, times_ms: tuple[int, int, int]) -> DeviceStages:

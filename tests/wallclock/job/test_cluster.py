@@ -312,3 +312,55 @@ def test_the_same_bytes_as_one_process(tmp_path: Path) -> None:
     assert on_cluster == in_one_process
     assert "actors of 1 CPUs: a core prepares" in outputs["cluster"]
     assert "of the estimate; actors worked" in outputs["cluster"]
+
+
+def turned_and_wide(src: Path, seeds: Sequence[int]) -> Path:
+    """Images that a crop cuts, some of which lie on their side; thumbnails are made of all."""
+    src.mkdir()
+    for seed in seeds:
+        sides = {"width": 640 + seed % 40, "height": 400 + seed % 100}
+        data = making.oriented(1 + seed % 8, seed=seed, quality=90, **sides)
+        (src / f"{seed:04}.jpg").write_bytes(data)
+    return src
+
+
+def files_of(out: Path) -> dict[str, bytes]:
+    """Of all parts: vectors, failures and thumbnails."""
+    paths = [path for path in out.rglob("part-*") if path.is_file()]
+    return {str(path.relative_to(out)): path.read_bytes() for path in paths}
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_model_that_crops(nodes: Nodes, tmp_path: Path) -> None:
+    """Its driver killed, then with `reuse=`: the files of one process, thumbnails too."""
+    families = pytest.importorskip("tests.families")
+    (tmp_path / "model").mkdir()
+    families.FAMILIES["dinov2"](tmp_path / "model")
+    settings = {"model": tmp_path / "model", "shard": 10, "device": "cpu", "dtype": "fp32"}
+    settings["keep"] = "thumbnails"
+    on_cluster = {**settings, "cluster": nodes.address, "workers": 1}
+    src, alone, together = tmp_path / "images", tmp_path / "alone", tmp_path / "together"
+    turned_and_wide(src, range(200))
+    finish(start(src, alone, settings))
+    about = json.loads((alone / "_dataset.json").read_text(encoding="utf-8"))
+    geometry = "shortest:256,crop:224x224,bicubic,rotate"
+    assert about["identity"]["recipe"]["preprocess"] == geometry
+    process = start(src, together, on_cluster)
+    while process.poll() is None and not list(together.glob("part-*")):
+        time.sleep(0.005)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert 0 < len(list(together.glob("part-*"))) < 20, "killed in between"
+    finish(start(src, together, on_cluster))
+    made = files_of(alone)
+    assert len([name for name in made if name.startswith("_thumbnails/")]) == 20
+    assert files_of(together) == made
+    # Of the next folder five images are other ones, and every part begins elsewhere.
+    newer = turned_and_wide(tmp_path / "newer", range(5, 205))
+    again, fresh = tmp_path / "again", tmp_path / "fresh"
+    output = finish(start(newer, again, {**on_cluster, "reuse": together}))
+    finish(start(newer, fresh, settings))
+    assert files_of(again) == files_of(fresh)
+    assert "195 with equal bytes" in output

@@ -1,17 +1,17 @@
 """The index of hashes: which row of which part has the same bytes."""
 
+import sys
 import threading
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wallclock.files import sha256_bytes
-from wallclock.job.index import HashIndex, hash_words, places_of
+from wallclock.job.index import HashIndex, _merged, _rows, hash_words, places_of
 
 #: Few words, so that hashes agree in the first 64 bits, in the first 128, or in all.
 _HASHES = st.tuples(st.integers(0, 4), st.integers(0, 2), st.integers(0, 1)).map(
@@ -81,24 +81,36 @@ def test_what_is_no_hash_is_refused(wrong: str | None) -> None:
 
 
 def test_a_row_is_moved_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """n log n: from 64 to 512 parts of a size, three doublings, a row moves a few times more."""
+    """Twice as many parts move a row half a time more, until runs are long; then no more."""
     moved = 0
-    empty: Any = np.empty
 
-    def count(shape: int, dtype: object) -> Any:
+    def count(runs: Any) -> Any:
         nonlocal moved
-        moved += shape if isinstance(shape, int) else 0
-        return empty(shape, dtype)
+        moved += _rows(runs)
+        return _merged(runs)
 
-    monkeypatch.setattr("wallclock.job.index.np.empty", count)
-    per_row = []
-    for n_parts in (64, 512):
-        index, moved = HashIndex(), 0
+    monkeypatch.setattr("wallclock.job.index._merged", count)
+    monkeypatch.setattr("wallclock.job.index._LONGEST", 64 * 8)
+    per_row, n_runs = {}, {}
+    for n_parts in (16, 64, 512):
+        hashes, moved = HashIndex(), 0
         for number in range(n_parts):
-            index.add(number, [hash_of(number * 8 + row) for row in range(8)])
-        per_row.append(moved / 3 / (8 * n_parts))
-    assert per_row[1] < per_row[0] + 3 * 4
-    assert len(index._runs) <= 4
+            hashes.add(number, [hash_of(number * 8 + row) for row in range(8)])
+        per_row[n_parts], n_runs[n_parts] = moved / (8 * n_parts), len(hashes._runs)
+    assert per_row[16] + 1 == per_row[64] == per_row[512] == 4
+    assert n_runs == {16: 1, 64: 1, 512: 8}
+
+
+def test_what_is_new_is_not_looked_for_in_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The filter says so of 15 in 16, at any size."""
+    for n in (1, 100, 3000):
+        hashes = HashIndex()
+        for first in range(0, n, 700):
+            hashes.add(first, [hash_of(value) for value in range(first, min(first + 700, n))])
+        others = (bytes.fromhex(hash_of(value)) for value in range(10_000, 14_000))
+        words = (int.from_bytes(digest[:8], sys.byteorder) for digest in others)
+        assert sum(map(hashes._filter.may_have, words)) < 4000 / 12
+        assert all(hashes.find(bytes.fromhex(hash_of(value))) is not None for value in range(n))
 
 
 def test_others_ask_while_one_thread_adds() -> None:

@@ -66,8 +66,8 @@ def kill_some(rng: random.Random) -> Callable[[int], None]:
 
     def kill(pid: int) -> None:
         victim = rng.choice(("group", "group", "parent", "child"))
-        children = psutil.Process(pid).children(recursive=True)
         with suppress(ProcessLookupError, psutil.NoSuchProcess):  # it has ended meanwhile
+            children = psutil.Process(pid).children(recursive=True)
             if victim == "group":
                 os.killpg(pid, signal.SIGKILL)
             elif victim == "child" and children:

@@ -18,6 +18,7 @@ from moto.server import ThreadedMotoServer
 from tests.harness.corpora.abo.conftest import fill
 from tests.harness.corpora.abo.faulty_store import FaultyStore
 from tests.wallclock.job.conftest import QUICK, N, content
+from wallclock.__main__ import main
 from wallclock.errors import UserError
 from wallclock.fetch import folder
 from wallclock.job import embed, versions
@@ -102,6 +103,38 @@ def test_bad_lists_are_one_line(text: str, reason: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=reason) as caught:
         list_items(str(tmp_path / "list.csv"))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("none.csv", None, "none.csv does not exist; give a folder, a list"),
+        ("list.csv", "id,place\na,1\n", "it has ['id', 'place']; call the one of the places path"),
+        ("list.csv", "id,path\n", "no image in"),
+        ("list.txt", "", "no image in"),
+        ("list.csv", "id,path\na,1\na,3\n", "'a' 2 times; give each image an id of its own"),
+        ("list.csv", "id,path,vector\na,1,2\n", "has the name of a column of the dataset; rename"),
+        ("list.parquet", "PAR1 and nothing else", "cannot be read as a list"),
+        ("", None, "names no bucket; give s3://bucket/prefix"),
+    ],
+)
+def test_a_mistake_with_a_list_is_one_line_and_status_2(
+    name: str,
+    text: str | None,
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    source = str(tmp_path / name) if name else "s3:///key"
+    if text is not None:
+        Path(source).write_text(text)
+    assert main(["embed", source, str(tmp_path / "out"), "model=null", "device=cpu"]) == 2
+    printed = capsys.readouterr()
+    assert line in printed.err
+    assert (printed.out, printed.err.count("\n")) == ("", 1)
+    assert not list(tmp_path.glob("out/[!.]*")), "no more than a lock"
 
 
 #: Columns that are no text; their names in Arrow.

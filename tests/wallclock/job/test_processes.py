@@ -2,13 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from tests.wallclock.job.conftest import TWINS, Content, content
+from tests.wallclock.job.conftest import QUICK, TWINS, Content, content
+from wallclock.job import embed
 from wallclock.job.estimate import loading_processes
 from wallclock.job.place.here import processes_for
 from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
@@ -31,6 +34,16 @@ def test_several_processes_load(
     outcome = run(processes=processes, workers=workers)
     assert content(tmp_path / "out") == reference
     assert outcome.tally.copied == TWINS
+
+
+@pytest.mark.parametrize("given", [0, 2])
+def test_a_job_says_what_nobody_asked_for(
+    given: int, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wallclock.job.place.here.processes_for", lambda *_: 2)
+    said = StringIO()
+    embed(images, tmp_path / "out", processes=given, console=Console(file=said), **QUICK)
+    assert ("wallclock: 2 processes load the images\n" in said.getvalue()) == (given == 0)
 
 
 def pipeline(load_ms: float, cores: int, forward_ms: float) -> Pipeline:

@@ -405,4 +405,5 @@ def test_on_a_cluster(out: str, images: Path, reference: Content) -> None:
             actors[0].kill()
             assert "are made again" in on_cluster.finish(process)
     assert content(out) == reference
-    assert len({name.split(".")[0] for name in names(out)}) == len(names(out))
+    written = [name.split(".")[0] for name in names(out) if "part-" in name]
+    assert len({*written}) == len(written)

@@ -102,18 +102,52 @@ def test_a_sequence_of_pairs() -> None:
         assert labels != list(range(9))
 
 
-def test_a_dataset_of_hugging_face() -> None:
-    """Its images stay undecoded until a worker has them."""
+@pytest.fixture
+def rows() -> Any:
+    """A dataset of Hugging Face, its images as bytes."""
     datasets = pytest.importorskip("datasets")
-    rows = {"img": [{"bytes": data, "path": None} for data in FILES], "label": list(range(9))}
+    columns = {"img": [{"bytes": data, "path": None} for data in FILES], "label": [*range(9)]}
     features = datasets.Features({"img": datasets.Image(), "label": datasets.Value("int64")})
-    dataset = datasets.Dataset.from_dict(rows, features=features)
-    for items in (dataset, dataset.to_iterable_dataset()):
-        with open_images(items, 16, 4) as batches:
-            first, *others = batches
-        labels = [label for batch in (first, *others) for label in batch.labels]
-        assert labels == list(range(9))
-        np.testing.assert_array_equal(first.images[3], load_one(FILES[3]).images[0])
+    return datasets.Dataset.from_dict(columns, features=features)
+
+
+def test_a_dataset_of_hugging_face(rows: Any) -> None:
+    """Its images stay undecoded until a worker has them."""
+    expected = [load_one(data).images[0] for data in FILES]
+    backwards = rows.select(range(8, -1, -1))
+    for items, step in ((rows, 1), (rows.to_iterable_dataset(), 1), (backwards, -1)):
+        with open_images(items, 16, 9) as batches:
+            (batch,) = batches
+        assert batch.labels == [*range(9)][::step]
+        np.testing.assert_array_equal(batch.images, expected[::step])
+
+
+def test_a_transform_of_a_dataset_takes_decoded_images(rows: Any) -> None:
+    def turn(columns: Any) -> Any:
+        turned = [image.transpose(Image.Transpose.ROTATE_180) for image in columns["img"]]
+        return {**columns, "img": turned}
+
+    with open_images(rows.with_transform(turn), (40, 48)) as batches:
+        turned = next(batches).images.astype(int)
+    plain = np.stack([load_one(data, (40, 48)).images[0] for data in FILES])
+    assert np.abs(turned - plain[:, ::-1, ::-1]).max() <= 3
+
+
+def test_a_shuffled_stream_of_a_dataset_knows_its_epoch(rows: Any) -> None:
+    stream = rows.to_iterable_dataset().shuffle(seed=1, buffer_size=9)
+    with open_images(stream, 16, 9, epochs=2) as batches:
+        first, second = (batch.labels for batch in batches)
+        assert sorted(first) == sorted(second) == [*range(9)]
+        assert first != second
+        batches.set_epoch(0)
+        assert next(iter(batches)).labels == first
+
+
+def test_all_splits_of_a_dataset_are_refused(rows: Any) -> None:
+    datasets = pytest.importorskip("datasets")
+    splits = datasets.DatasetDict({"train": rows, "test": rows})
+    with pytest.raises(UserError, match=r"has splits: give one of 'train', 'test'"):
+        open_images(splits)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -32,6 +32,7 @@ class Recorder:
     """A resizer, and a decoder, that note what they are asked for."""
 
     name = "recorder"
+    labels: ClassVar = {"resizer": name}
 
     def __init__(self) -> None:
         self.asked: list[Any] = []

@@ -37,12 +37,15 @@ OPTIONS = LoaderOptions(SIZE)
 #: A loader in a process that is killed; it prints the numbers of those that it has started.
 SCRIPT = """
 import multiprocessing, sys, time
+from dataclasses import replace
 from wallclock.fetch.sources import Source
 from wallclock.loader.opener import LoaderOptions, open_loader
+from wallclock.recipe import FAST
 
 sources = [Source(path, path) for path in sys.argv[1:]]
 batches = [range(len(sources))] * 100_000
-with open_loader(sources, batches, LoaderOptions(24), 3) as loader:
+recipe = replace(FAST, resizer="pil")  # torch takes seconds to import
+with open_loader(sources, batches, LoaderOptions(24, recipe), 3) as loader:
     for _ in range(5):
         next(loader)
     print(*(child.pid for child in multiprocessing.active_children()), flush=True)

@@ -143,6 +143,23 @@ def test_an_iteration_goes_on_with_the_next_epoch() -> None:
     assert len({str(epoch) for epoch in epochs}) == 3
 
 
+def test_a_stream_is_told_its_epoch() -> None:
+    class Told(Items):
+        epoch = 0
+
+        def set_epoch(self, epoch: int) -> None:
+            self.epoch = epoch
+
+        def __iter__(self) -> Iterator[Any]:
+            for item in super().__iter__():
+                yield item | {"label": self.epoch}
+
+    with open_images(Told(3), 8, epochs=2) as batches:
+        assert labels_of(batches) == [[0] * 3, [1] * 3]
+        batches.set_epoch(5)
+        assert next(batches).labels == [5] * 3
+
+
 def test_an_iterator_has_one_epoch() -> None:
     with open_images(iter(Items(3)), 8) as batches:
         assert labels_of(batches) == [[0, 1, 2]]

@@ -327,6 +327,7 @@ def test_an_interrupt_ends_the_pass(tiny: Manifest) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_interrupts_at_random_moments(tiny: Manifest) -> None:
     rng = random.Random(0)
     for seed in range(60):

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from wallclock.predict import model
 from wallclock.predict.costs import BatchTransfer, JobSetup, Machine, StageCosts, StepTime
-from wallclock.predict.model import UNCERTAINTY, Pipeline
+from wallclock.predict.intervals import RATE_ERROR, reach
+from wallclock.predict.model import Pipeline
 from wallclock.predict.queueing import simulate
 
 #: 2 ms of loading an image; a step of 8 ms and 1 ms an image.
@@ -126,14 +127,41 @@ def test_zero_costs_are_not_predicted() -> None:
 
 
 @pytest.mark.parametrize("setup", [JobSetup(0, 8), JobSetup(1, 64), JobSetup(8, 8)])
-def test_the_interval_is_of_the_costs(setup: JobSetup) -> None:
-    """Its ends are the rates with every cost higher, or lower, by the uncertainty."""
-    costs = StageCosts(decode_s=1e-3, resize_s=5e-4)
-    expected = Pipeline(costs, STEP, BIG, setup).predict()
-    for rate, factor in ((expected.low, 1 + UNCERTAINTY), (expected.high, 1 - UNCERTAINTY)):
-        changed = StageCosts(decode_s=1e-3 * factor, resize_s=5e-4 * factor)
-        step = StepTime(8e-3 * factor, 1e-3 * factor)
-        assert Pipeline(changed, step, BIG, setup).rate() == pytest.approx(rate)
+def test_the_interval_is_of_earlier_errors_and_of_the_spread(setup: JobSetup) -> None:
+    pipeline = Pipeline(COSTS, STEP, BIG, setup)
+    rate = pipeline.rate()
+    calm, restless = pipeline.predict(), pipeline.predict(spread=0.5)
+    assert (calm.low, calm.high) == pytest.approx(
+        (rate / (1 + RATE_ERROR), rate * (1 + RATE_ERROR))
+    )
+    factor = reach(RATE_ERROR, 0.5)
+    assert (restless.low, restless.high) == pytest.approx((rate / factor, rate * factor))
+
+
+def test_workers_beyond_the_cores_lose_nothing_to_variance() -> None:
+    """Two loaders in order wait for each other; of four on two cores, another one has the core."""
+    varied, two_cores = replace(COSTS, variation=2.0), Machine(2)
+    rates = [
+        Pipeline(varied, FAST, two_cores, JobSetup(workers, 8)).rate() for workers in (1, 2, 4)
+    ]
+    assert rates == sorted(rates)
+    assert rates[1] < 0.97 * 1000
+    assert rates[2] == pytest.approx(1000, rel=0.01)
+
+
+def test_processes_beyond_the_cores_cost_what_was_measured_of_them() -> None:
+    slowed = Machine(2, contention=((1, 1.0), (2, 1.0), (4, 1.25)))
+    two, four = (Pipeline(COSTS, FAST, slowed, JobSetup(n, 64)).rate() for n in (2, 4))
+    assert two == pytest.approx(1000)
+    assert four == pytest.approx(800)
+
+
+def test_the_ceiling_knows_no_contention() -> None:
+    slowed = Machine(2, contention=((4, 1.25),))
+    pipeline = Pipeline(replace(COSTS, variation=2.0), StepTime(0, 1e-4), slowed, JobSetup(4, 64))
+    assert pipeline.ceiling() == pytest.approx(1000)
+    assert pipeline.rate() == pytest.approx(800, rel=0.01)
+    assert Pipeline(COSTS, StepTime(0, 1e-2), BIG, JobSetup(8, 8)).ceiling() == pytest.approx(100)
 
 
 def test_a_batch_varies_less_than_an_image(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,19 @@ def test_failures(query: str, reason: str, permanent: bool, requests: int) -> No
     assert receiver.counts["requests"] == requests
 
 
+def test_redirects_are_not_followed() -> None:
+    paths = list[str]()
+
+    def handle(request: Request) -> Response:
+        paths.append(request.path)
+        return Response(307, headers={"Location": "/other"})
+
+    error = send(handle)
+    assert error is not None
+    assert error.reason == "HTTP 307: redirects are not followed"
+    assert paths == ["/done"] * 4
+
+
 @pytest.mark.parametrize(
     ("length", "sent", "connections"), [(0, 0, 1), (2, 2, 1), (1 << 20, 1 << 17, 3), (9, 2, 3)]
 )

@@ -281,6 +281,40 @@ def test_what_arrives_after_the_stop_is_returned() -> None:
     assert case.metrics.redelivered._value.get() == 1
 
 
+def test_a_pull_that_is_cut_off_returns_what_its_receive_brings() -> None:
+    case = Case([Message("a", "a1", BODY)])
+
+    async def session() -> int:
+        case.queue.answers = asyncio.Event()
+        pull = asyncio.create_task(case.intake.pull(case.items.append, lambda: False))
+        await asyncio.sleep(0.01)
+        pull.cancel()
+        await asyncio.wait([pull])
+        asyncio.get_running_loop().call_later(0.01, case.queue.answers.set)
+        return await case.intake.give_back(5)
+
+    assert asyncio.run(session()) == 0
+    assert (case.items, case.queue.calls) == ([], [("hide", ("a1", 0))])
+
+
+def test_a_deadline_counts_from_before_the_receive() -> None:
+    """The queue hides a message from some moment of the call on."""
+    case = Case([Message("a", "a1", BODY)])
+
+    async def session() -> None:
+        case.queue.answers = asyncio.Event()
+        pull = asyncio.create_task(case.intake.pull(case.items.append, lambda: False))
+        await asyncio.sleep(0.01)
+        case.now = 7
+        case.queue.answers.set()
+        await asyncio.sleep(0.01)
+        case.intake.stop()
+        await pull
+
+    asyncio.run(session())
+    assert [item.lease.deadline_s for item in case.items] == [30]
+
+
 # --- what becomes of a message ------------------------------------------------------------------
 
 
@@ -328,14 +362,21 @@ def test_a_delete_is_tried_until_it_is_answered(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(intake, "_LONGEST_PAUSE_S", 0.001)
     case = Case([Message("a", "a1", BODY), Message("b", "b1", BODY)])
     case.queue.outcomes = [None, True, None, None, None]
+    answer, held = case.queue._answer, list[int]()
+
+    def answer_counting(action: str, entries: list[Any]) -> list[bool | None]:
+        held.append(len(case.intake.leases))
+        return answer(action, entries)
 
     async def finished() -> None:
         async with asyncio.timeout(5):
             await case.intake.finish()
 
+    case.queue._answer = answer_counting  # type: ignore[method-assign]
     assert case.run(case.intake.delivered, finished) == 0
     deletes = [("delete", "a1"), ("delete", "b1")]
     assert case.queue.calls == [*deletes, *[deletes[0]] * 4]
+    assert held == [2, 1, 1, 1, 1]
 
 
 def test_a_return_is_tried_three_times(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,10 +411,17 @@ def test_a_dead_letter_whose_lease_is_over_is_not_sent() -> None:
 
 
 def test_an_accepted_heartbeat_counts_from_before_its_call() -> None:
+    """Its answer takes 5 seconds."""
     case = Case([Message("a", "a1", BODY)])
+    answer = case.queue._answer
+
+    def answer_late(action: str, entries: list[Any]) -> list[bool | None]:
+        case.now += 5
+        return answer(action, entries)
 
     async def later() -> None:
         case.now = 10
+        case.queue._answer = answer_late  # type: ignore[method-assign]
         beat = asyncio.create_task(case.intake.heartbeat())
         await asyncio.sleep(0.02)
         beat.cancel()

@@ -11,9 +11,11 @@ import pytest
 from botocore.credentials import ReadOnlyCredentials
 
 from harness.testbed.api import ACCOUNT
+from harness.testbed.server import Request, Response
 from harness.testbed.serving import listening
 from harness.testbed.sqs import SqsServer
 from wallclock.errors import UserError
+from wallclock.service.leases import Message
 from wallclock.service.module import ItemError
 from wallclock.service.sqs import Grouped, Queue, QueueError
 
@@ -158,3 +160,26 @@ def test_grouped_in_tens_and_after_a_while() -> None:
         assert groups[3:] == [[23]]
 
     asyncio.run(calls())
+
+
+def test_what_an_answer_says_of_each_entry() -> None:
+    """What it does not name, and what failed by the server's fault, is to be tried again."""
+    received = list[Any]()
+    failed = [{"Id": "1", "SenderFault": False}, {"Id": "2", "SenderFault": True}]
+
+    def handle(request: Request) -> Response:
+        received.append(json.loads(request.body))
+        return Response(body=json.dumps({"Successful": [{"Id": "0"}], "Failed": failed}).encode())
+
+    async def calls() -> None:
+        async with listening(handle) as url:
+            queue = Queue(f"{url}/0/work", 30, "dead", 5)
+            assert await queue.delete(["a", "b", "c", "d"]) == [True, None, False, None]
+            kept = {f"{n}": {"DataType": "String", "StringValue": "x"} for n in range(10)}
+            await queue.bury(Message("m", "h", "text", 1, kept), ItemError("decode", "x" * 2000))
+            await queue.close()
+
+    asyncio.run(calls())
+    attributes = received[1]["MessageAttributes"]
+    assert [*attributes] == [*map(str, range(8)), "wallclock.stage", "wallclock.reason"]
+    assert attributes["wallclock.reason"]["StringValue"] == "x" * 1000

@@ -62,7 +62,7 @@ def test_narrow_image_gets_the_central_crop() -> None:
 def test_distribution_over_images_and_epochs() -> None:
     drawn = [augment.draw(400, 400, 7, epoch, index) for epoch in range(40) for index in range(50)]
     assert len(set(drawn)) == 2000
-    flips, *factors = np.array([augmentation[4:] for augmentation in drawn]).T
+    flips, *factors = np.array([augmentation[4:8] for augmentation in drawn]).T
     assert 0.45 < flips.mean() < 0.55
     for factor in factors:
         assert abs(factor.mean() - 1) < 0.02

@@ -57,7 +57,10 @@ class Here:
             vector = job.model.dim * np.dtype(job.dataset.dtype).itemsize
             planned = _planned(plan, expected, vector, self._settings.usd_per_hour)
             say(self._console, planned)
-        run = Run(job, plan, processes_for(self._settings.processes, job, measured))
+        processes = processes_for(self._settings.processes, job, measured)
+        if processes > 1 and not self._settings.processes:  # which nobody asked for
+            say(self._console, f"{processes} processes load the images")
+        run = Run(job, plan, processes)
         with (
             run.loader() as loader,
             export_metrics(self._settings.export, run.tally, {"loaded": loader.ready}),

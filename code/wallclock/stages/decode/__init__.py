@@ -3,7 +3,8 @@
 One policy for all of them:
 - The result is an array, as in the paper's comparison, so that the stage means the same in every
   recipe.
-- RGB order, 8 bits; grayscale becomes RGB.
+- RGB order, 8 bits; grayscale becomes RGB. Two more modes on request: `L` is grey, of a JPEG its
+  luma, which Pillow's `convert("L")` has within rounding; `RGBA` keeps alpha, a JPEG is opaque.
 - EXIF orientation is ignored: pixels come as they are stored. (Pillow and libjpeg-turbo do so by
   default; OpenCV rotates unless a flag forbids it.)
 - The accurate integer DCT and smooth ("fancy") chroma upsampling, libjpeg-turbo's defaults.
@@ -38,12 +39,13 @@ from typing import Any
 
 from wallclock.errors import Unavailable, check_name, image_errors
 from wallclock.stages.decode import pil, simplejpeg
-from wallclock.stages.decode.decoder import Decode, Decoder, Scaling
+from wallclock.stages.decode.decoder import MODES, Decode, Decoder, Scaling
 from wallclock.stages.decode.pil import admit_pixels, make_image
 from wallclock.stages.pixels import PixelArray
 
 __all__ = [
     "DECODERS",
+    "MODES",
     "Decode",
     "Decoder",
     "PixelArray",
@@ -68,7 +70,9 @@ def register(decoder: Decoder) -> None:
         raise ValueError(f"two decoders are called {decoder.name}")
 
 
-def make(name: str, *, scales: bool = False, reuse: bool = False, resizer: str = "") -> Decode:
+def make(
+    name: str, *, scales: bool = False, reuse: bool = False, resizer: str = "", mode: str = "RGB"
+) -> Decode:
     """Return the decoder called `name`, of 1- or 3-component JPEGs.
 
     Args:
@@ -77,19 +81,23 @@ def make(name: str, *, scales: bool = False, reuse: bool = False, resizer: str =
             valid until the next call, and the decoder belongs to one thread.
         resizer: what takes the pixels next; Pillow's resize takes Pillow's image, without two
             copies through an array.
+        mode: one of `MODES`.
 
     Raises:
         UserError: an unknown name.
-        Unavailable: the library is not installed, or cannot scale.
+        Unavailable: the library is not installed, cannot scale, or has no such mode.
     """
     decoder = DECODERS[check_name(name, DECODERS, "decoder")]
     if scales and not decoder.scales:
         able = ", ".join(name for name in DECODERS if DECODERS[name].scales)
         raise Unavailable(f"decoder={name} decodes to full size only; dct_scale=auto is for {able}")
+    if mode not in decoder.modes:
+        able = ", ".join(name for name in DECODERS if mode in DECODERS[name].modes)
+        raise Unavailable(f"decoder={name} decodes to RGB only; {mode} is for {able}")
     if name == resizer == "pil":
-        return image_errors("decode", decoder.label, pil.make_image())
+        return image_errors("decode", decoder.label, pil.make_image(mode))
     try:
-        decode = decoder.make(reuse)
+        decode = decoder.make(reuse) if mode == "RGB" else decoder.make(reuse, mode)
     except ImportError as error:
         raise Unavailable(f"decoder={name}: {error}") from error
     return image_errors("decode", decoder.label, decode)
@@ -100,6 +108,6 @@ def name_of(decode: Any) -> str:
     return str(decode.__module__.rpartition(".")[2])
 
 
-def decode_other(data: bytes) -> PixelArray:
-    """Decode any format's bytes to uint8 (h, w, 3), as they are stored; raises `ImageError`."""
-    return make("pil")(data)
+def decode_other(data: bytes, mode: str = "RGB") -> PixelArray:
+    """Decode any format's bytes to uint8 (h, w, c), as they are stored; raises `ImageError`."""
+    return make("pil", mode=mode)(data)

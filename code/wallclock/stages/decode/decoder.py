@@ -1,14 +1,19 @@
 """What a decoder is. See the package for the policy that all of them follow."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from wallclock.stages.pixels import PixelArray
 
+#: What pixels may be, as Pillow calls it, and their channels.
+MODES: Mapping[str, int] = {"RGB": 3, "L": 1, "RGBA": 4}
+
 
 class Decode(Protocol):
     """Bytes of a file to uint8 (h, w, 3) at 1/`scale` of its size; raises `ImageError` for damage.
+
+    In another of `MODES`, (h, w, 1) or (h, w, 4).
 
     `scale`: 1, 2, 4 or 8; sides are rounded up. `size`: width and height of the file, where its
     header was parsed before; a decoder may then leave that out.
@@ -54,18 +59,19 @@ class Decoder:
 
     `name`: of `recipe.decoder`; `label`: in figures and prose. `libraries`: the distributions that
     it runs; `codec`: the codec's entry of the record's library versions, `libraries[0]` if empty.
-    `make` takes whether to decode into a buffer of the decoder's own; it imports the library and
-    raises `Unavailable` where that is not installed. `scales`: whether it supports
-    `dct_scale=auto`. `strict`: whether every warning of libjpeg-turbo about a plain JPEG is an
-    error, so that no check of the body need come before. `optional`: its libraries are not in
-    requirements.lock.
+    `make` takes whether to decode into a buffer of the decoder's own, and the mode where that is
+    not RGB; it imports the library and raises `Unavailable` where that is not installed. `modes`:
+    those of `MODES` that it decodes to. `scales`: whether it supports `dct_scale=auto`. `strict`:
+    whether every warning of libjpeg-turbo about a plain JPEG is an error, so that no check of the
+    body need come before. `optional`: its libraries are not in requirements.lock.
     """
 
     name: str
     label: str
     libraries: tuple[str, ...]
-    make: Callable[[bool], Decode]
+    make: Callable[..., Decode]
     scales: bool = False
     strict: bool = False
     codec: str = ""
     optional: bool = False
+    modes: tuple[str, ...] = ("RGB",)

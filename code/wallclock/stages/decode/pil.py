@@ -15,7 +15,7 @@ from wallclock import jpeg
 from wallclock.errors import ImageError
 from wallclock.formats import HEAD_BYTES, sniff
 from wallclock.recipe import Limits
-from wallclock.stages.decode.decoder import Decode, Decoder
+from wallclock.stages.decode.decoder import MODES, Decode, Decoder
 from wallclock.stages.pixels import PixelArray
 
 #: Format → what Pillow calls it; an MPO is a JPEG with more pictures behind it.
@@ -116,28 +116,29 @@ def load_stored(image: Any) -> Any:
     return image if back is None else image.transpose(back)
 
 
-def _make(reuse: bool) -> Decode:
+def _make(reuse: bool, mode: str = "RGB") -> Decode:
     import numpy as np
 
     admit_pixels(Limits.max_pixels)
 
     def decode(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> PixelArray:
         with _stored(data, scale) as image:
-            if image.width * image.height <= _AT_ONCE:
-                return np.asarray(_to_rgb(image))
-            return _rgb_by_strips(image)
+            if image.width * image.height > _AT_ONCE:
+                return _by_strips(image, mode)
+            pixels = np.asarray(_convert(image, mode))
+            return pixels if pixels.ndim == 3 else pixels[..., None]
 
     return decode
 
 
-def make_image() -> Callable[..., Any]:
+def make_image(mode: str = "RGB") -> Callable[..., Any]:
     """A decoder that leaves the pixels in Pillow's own image, for Pillow's own resize."""
     # Validation has checked sizes against our limits, of which an inspector tells Pillow.
     admit_pixels(Limits.max_pixels)
 
     def decode_image(data: bytes, scale: int = 1, size: tuple[int, int] | None = None) -> Any:
         with _stored(data, scale) as image:
-            return _to_rgb(image)
+            return _convert(image, mode)
 
     return decode_image
 
@@ -154,16 +155,17 @@ def _stored(data: bytes, scale: int) -> Iterator[Any]:
         yield load_stored(image)
 
 
-def _rgb_by_strips(image: Any) -> PixelArray:
+def _by_strips(image: Any, mode: str) -> PixelArray:
     """The same pixels as of the whole image, without a second copy of it in Pillow's memory."""
     import numpy as np
 
-    pixels = np.empty((image.height, image.width, 3), dtype=np.uint8)
+    channels = MODES[mode]
+    pixels = np.empty((image.height, image.width, channels), dtype=np.uint8)
     rows = max(1, _STRIP // image.width)
     for top in range(0, image.height, rows):
         bottom = min(top + rows, image.height)
         strip = image.crop((0, top, image.width, bottom))
-        pixels[top:bottom] = np.asarray(_to_rgb(strip))
+        pixels[top:bottom] = np.asarray(_convert(strip, mode)).reshape(-1, image.width, channels)
     return pixels
 
 
@@ -178,15 +180,25 @@ def _check_samples(image: Any) -> None:
         raise ImageError("decode", f"{kind} samples in a TIFF; convert it to 8 or 16 bits a sample")
 
 
-def _to_rgb(image: Any) -> Any:
+def _convert(image: Any, mode: str) -> Any:
+    if image.mode == "LAB" and mode == "L":
+        image = image.convert("RGB")
     if not image.mode.startswith("I"):
-        return image.convert("RGB")
+        return image.convert(mode)
     import numpy as np
     from PIL import Image
 
     # Pillow clips 16-bit samples to 255 on conversion; the high byte is the image.
     high = (np.asarray(image).astype(np.uint32) >> 8).astype(np.uint8)
-    return Image.fromarray(high).convert("RGB")
+    return Image.fromarray(high).convert(mode)
 
 
-DECODER = Decoder("pil", "PIL", ("pillow",), _make, scales=True, codec="libjpeg-turbo in pillow")
+DECODER = Decoder(
+    "pil",
+    "PIL",
+    ("pillow",),
+    _make,
+    scales=True,
+    codec="libjpeg-turbo in pillow",
+    modes=tuple(MODES),
+)

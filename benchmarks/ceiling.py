@@ -1,0 +1,221 @@
+"""How near `open_images` is to a loader of nothing but C: data/ceiling.csv, with its provenance.
+
+`ceiling.c` does the same arithmetic on the same files: read, decode at the same DCT scale, resize
+with the same filter, into a batch buffer; and no more: no checks, no ids, no failures, no order. It
+calls the libjpeg-turbo that this machine has, whose version a row names. In each round either side
+takes the same passes over the images, in turn and backwards in turn. A row has the CPU time per
+image, user and system, of all threads (median of the rounds), and `share`: that of C over ours in
+the same round. It is 1 where the loader costs nothing of its own, and `least` is what is aimed at.
+Both sides' pixels are compared with Pillow's of the whole picture. Without a C compiler,
+libturbojpeg or AVX2 the rows say so.
+
+    python -m benchmarks.ceiling [--folder DIR] [--n N] [--rounds N] [--seconds S]
+"""
+
+import argparse
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter, process_time
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from benchmarks.fast import PX, save
+from benchmarks.preprocess import LEAST_DB, image_sets
+from harness import native, provenance
+from harness.measures import psnr_db
+from wallclock import open_images
+from wallclock.clock import gc_disabled
+from wallclock.recipe import FAST
+from wallclock.summary import median
+
+#: CPU time of C over ours that is aimed at, by image set.
+LEAST = {"synthetic small_256": 0.9, "synthetic original": 0.94, "folder": 0.94}
+THREADS = (1, 2)
+#: Columns that a row without a compiler leaves empty.
+MEASURED = (
+    "c_cpu_us",
+    "our_cpu_us",
+    "share",
+    "share_min",
+    "share_max",
+    "c_psnr_db_min",
+    "our_psnr_db_min",
+)
+TIMED = ("wallclock.loader", "wallclock.stages", "wallclock.fetch", "wallclock.check")
+SOURCE = Path(__file__).with_suffix(".c")
+Pixels = npt.NDArray[np.uint8]
+
+
+class NoCeilingError(Exception):
+    """C cannot be measured here; the text says why."""
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """`ceiling.c`, compiled, with the library that it calls."""
+
+    program: Path
+    library: str
+
+    def cpu_us(self, paths: Sequence[Path], threads: int, passes: int) -> float:
+        """CPU time per image. Raises NoCeilingError: an image cannot be decoded by it."""
+        n, cpu_s, _ = map(float, self._run(paths, threads, passes).split())
+        return cpu_s / n * 1e6
+
+    def pixels(self, paths: Sequence[Path], out: Path) -> Pixels:
+        """Uint8 (n, 224, 224, 3). Raises as `cpu_us`."""
+        self._run(paths, 1, 1, str(out))
+        return np.fromfile(out, np.uint8).reshape(-1, PX, PX, 3)
+
+    def _run(self, paths: Sequence[Path], threads: int, passes: int, *out: str) -> str:
+        words = (self.library, f"{threads}", f"{passes}", f"{FAST.dct_margin}", *out)
+        names = "".join(f"{path}\n" for path in paths)
+        done = subprocess.run(
+            [self.program, *words], input=names, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise NoCeilingError(done.stderr.strip() or f"ceiling: exit status {done.returncode}")
+        return done.stdout
+
+
+def compile_ceiling(work: Path) -> Ceiling:
+    """Compile `ceiling.c` into a folder. Raises NoCeilingError: something is missing."""
+    compiler, library = shutil.which("cc"), native.find_libturbojpeg()
+    if platform.machine() != "x86_64":
+        raise NoCeilingError(f"ceiling.c is for AVX2, this is {platform.machine()}")
+    if compiler is None:
+        raise NoCeilingError("no C compiler: sudo apt-get install -y gcc libc6-dev")
+    if library is None:
+        raise NoCeilingError(f"no libturbojpeg: {native.INSTALL_HINT}")
+    program = work / "ceiling"
+    options = ("-std=gnu11", "-O3", "-mavx2", "-pthread", "-Wall", "-Wextra", "-Werror")
+    command = [compiler, *options, "-o", str(program), str(SOURCE), "-ldl", "-lm"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NoCeilingError(done.stderr.strip().splitlines()[0])
+    return Ceiling(program, library)
+
+
+def main() -> None:
+    """Measure, write the table, print it."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--folder", type=Path, help="photos of your own, in addition")
+    parser.add_argument("--n", type=int, default=100, help="synthetic images of each set")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of a measurement, at least")
+    choices = parser.parse_args()
+    with tempfile.TemporaryDirectory() as work:
+        sets = list(image_sets(choices, Path(work)))
+        table = [row for name, paths in sets for row in rows(name, paths, choices, Path(work))]
+    save("ceiling", table, TIMED)
+
+
+def rows(
+    name: str, paths: Sequence[Path], choices: argparse.Namespace, work: Path
+) -> Iterator[dict[str, object]]:
+    """A row for each number of threads; `choices` has `rounds` and `seconds`."""
+    paths, versions = [path for path in paths if _is_plain(path)], provenance.versions()
+    for threads in THREADS:
+        row: dict[str, object] = {
+            "images": name,
+            "threads": threads,
+            "n_images": len(paths),
+            "rounds": choices.rounds,
+            "c_library": versions["libturbojpeg"],
+            "our_library": versions["libjpeg-turbo in simplejpeg"],
+            "origin": "measured",
+            "least": LEAST[name],
+        }
+        try:
+            measured = _measured(compile_ceiling(work), paths, threads, choices, work)
+        except NoCeilingError as error:
+            measured = {**dict.fromkeys(MEASURED), "status": str(error)}
+        yield row | measured
+
+
+def _is_plain(path: Path) -> bool:
+    """Whether it has colours that the C decodes."""
+    with Image.open(path) as image:
+        return image.mode in ("RGB", "L")
+
+
+def _measured(
+    ceiling: Ceiling, paths: Sequence[Path], threads: int, choices: argparse.Namespace, work: Path
+) -> dict[str, object]:
+    truth = [_by_pillow(path) for path in paths]
+    c_db = _least_db(ceiling.pixels(paths, work / "pixels"), truth)
+    our_db = _least_db(_our_pixels(paths), truth)
+    passes = _passes(paths, threads, choices.seconds)
+    c_us, our_us = _cpu_us(ceiling, paths, threads, passes, choices.rounds)
+    shares = sorted(c / ours for c, ours in zip(c_us, our_us, strict=True))
+    return {
+        "c_cpu_us": median(c_us),
+        "our_cpu_us": median(our_us),
+        "share": median(shares),
+        "share_min": shares[0],
+        "share_max": shares[-1],
+        "c_psnr_db_min": c_db,
+        "our_psnr_db_min": our_db,
+        "status": "ok" if min(c_db, our_db) >= LEAST_DB else f"pixels below {LEAST_DB:g} dB",
+    }
+
+
+def _passes(paths: Sequence[Path], threads: int, seconds: float) -> int:
+    """As many as take so long in our loader; also its warm-up."""
+    _our_cpu_us(paths, threads, 1)
+    began = perf_counter()
+    _our_cpu_us(paths, threads, 1)
+    return max(1, round(seconds / (perf_counter() - began)))
+
+
+def _cpu_us(
+    ceiling: Ceiling, paths: Sequence[Path], threads: int, passes: int, rounds: int
+) -> tuple[list[float], list[float]]:
+    """CPU time per image of C and of ours, by round."""
+    c_us, our_us = [], []
+    with gc_disabled():
+        for number in range(rounds):
+            if number % 2:
+                c_us.append(ceiling.cpu_us(paths, threads, passes))
+            our_us.append(_our_cpu_us(paths, threads, passes))
+            if not number % 2:
+                c_us.append(ceiling.cpu_us(paths, threads, passes))
+    return c_us, our_us
+
+
+def _our_cpu_us(paths: Sequence[Path], threads: int, passes: int) -> float:
+    """CPU time per image of all threads, with their start and their end."""
+    began, n = process_time(), 0
+    with open_images(paths, PX, epochs=passes, workers=threads) as batches:
+        for batch in batches:
+            n += len(batch.ids)
+    return (process_time() - began) / n * 1e6
+
+
+def _our_pixels(paths: Sequence[Path]) -> Iterator[Pixels]:
+    with open_images(paths, PX) as batches:
+        for batch in batches:
+            yield from batch.images
+
+
+def _least_db(images: Pixels | Iterator[Pixels], truth: Sequence[Pixels]) -> float:
+    pairs = zip(images, truth, strict=True)
+    return min(psnr_db(image, expected) for image, expected in pairs)
+
+
+def _by_pillow(path: Path) -> Pixels:
+    """Decoded in full, then resized."""
+    with Image.open(path) as stored:
+        image = stored.convert("RGB")
+    return np.asarray(image.resize((PX, PX), Image.Resampling.BILINEAR))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""A store that answers ListObjectsV2 over keys that are made when they are asked for.
+
+It holds no objects: twenty million keys take no memory. A sequence of keys need only be sorted by
+the bytes of UTF-8, as S3 sorts.
+"""
+
+import sys
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
+from xml.sax.saxutils import escape
+
+from harness.testbed.threaded import FileHandler, ThreadedServer
+
+#: Keys of a page at most, as S3 has it; keys of a folder of `NumberedKeys`.
+PAGE, _FOLDER = 1000, 10_000
+_XML = {"Content-Type": "application/xml"}
+_OBJECT = (
+    "<Contents><Key>{}</Key><LastModified>2026-01-02T03:04:05.000Z</LastModified>"
+    "<ETag>&quot;{:032x}&quot;</ETag><Size>12345</Size><StorageClass>STANDARD</StorageClass>"
+    "</Contents>"
+)
+
+
+class NumberedKeys(Sequence[str]):
+    """n keys of images in folders: `00000/000000000.jpg`, made from their number."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(self._n))]
+        if not 0 <= index < self._n:
+            raise IndexError(index)
+        return f"{index // _FOLDER:05}/{index:09}.jpg"
+
+
+class ListingServer(ThreadedServer):
+    """Every bucket has the same keys.
+
+    Args:
+        keys: sorted by their bytes, each once.
+        page: keys of a page at most.
+        delay_s: seconds before each answer, as a store far away has them.
+    """
+
+    def __init__(self, keys: Sequence[str], page: int = PAGE, delay_s: float = 0.0) -> None:
+        super().__init__(_Handler)
+        self.keys, self.page, self.delay_s = keys, page, delay_s
+        #: Pages that were sent.
+        self.pages = 0
+
+
+class _Handler(FileHandler):
+    server: ListingServer
+
+    def answer(self) -> None:
+        """A page, or 404 for anything else."""
+        query = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
+        time.sleep(self.server.delay_s)
+        if query.get("list-type") != "2":
+            self.reply(404, {"Content-Length": "0"}, b"")
+            return
+        self.server.pages += 1
+        body = _page(self.server.keys, query, self.server.page).encode()
+        self.reply(200, {**_XML, "Content-Length": str(len(body))}, body)
+
+
+def _page(keys: Sequence[str], query: dict[str, str], most: int) -> str:
+    """The answer to a request, as S3's reference of ListObjectsV2 has it."""
+    prefix = query.get("prefix", "").encode()
+
+    def beginning(key: str) -> bytes:
+        return key.encode()[: len(prefix)]
+
+    token = query.get("continuation-token")
+    after = bytes.fromhex(token) if token else query.get("start-after", "").encode()
+    first = bisect_left(keys, prefix, key=beginning)
+    last = bisect_right(keys, prefix, first, key=beginning)
+    if after:
+        first = bisect_right(keys, after, first, last, key=str.encode)
+    end = min(last, first + min(most, int(query.get("max-keys", most))))
+    listed = [(at, keys[at]) for at in range(first, end)]
+    is_url = query.get("encoding-type") == "url"
+    parts = ["<EncodingType>url</EncodingType>"] if is_url else []
+    parts += [_OBJECT.format(quote(key) if is_url else escape(key), at) for at, key in listed]
+    if end < last:
+        token = listed[-1][1].encode().hex()
+        parts.append(f"<NextContinuationToken>{token}</NextContinuationToken>")
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>'
+        '<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+        f"<IsTruncated>{str(end < last).lower()}</IsTruncated>{''.join(parts)}"
+        "</ListBucketResult>"
+    )
+
+
+def main() -> None:
+    """Serve n keys until standard input ends; the first line of the output is the endpoint."""
+    n, delay_s = int(sys.argv[1]), float(sys.argv[2])
+    with ListingServer(NumberedKeys(n), delay_s=delay_s) as server:
+        print(server.endpoint, flush=True)
+        sys.stdin.read()
+        print(server.pages, flush=True)
+
+
+if __name__ == "__main__":
+    main()

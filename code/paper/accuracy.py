@@ -1,0 +1,53 @@
+"""How good the predictions of all reference runs were, pooled: what intervals are made from.
+
+    python -m paper.accuracy [--write]
+
+It reads the reference runs' tables, which `make check` rebuilds from their records, and says how
+good the predictions were; with --write it writes data/reference/predictions/accuracy.csv. The
+errors within which nine of ten lay are constants of `wallclock.predict.intervals`: a test compares.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from experiments import _accuracy, diagnose, predict
+from harness import provenance
+from paper.csvfile import read_table, write_table
+from wallclock.errors import UserError
+
+REFERENCES = provenance.ROOT / "data" / "reference"
+PATH = REFERENCES / "predictions" / "accuracy.csv"
+#: Table → what reads its outcomes.
+_READERS = {predict.CSV: predict.outcomes, diagnose.PREDICTIONS_CSV: diagnose.outcomes}
+
+
+def pooled() -> list[dict[str, object]]:
+    """A row for all predictions of the reference runs, then one for each experiment or kind.
+
+    Raises UserError if a table is damaged.
+    """
+    outcomes: list[_accuracy.Outcome] = []
+    for name, read in _READERS.items():
+        for path in sorted(REFERENCES.glob(f"*/{name}")):
+            outcomes += read(read_table(path))
+    return _accuracy.rows(outcomes)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status: 0, or 1 for a table that is damaged, or a full disk."""
+    parser = argparse.ArgumentParser(prog="python -m paper.accuracy")
+    parser.add_argument("--write", action="store_true", help=f"write {PATH}")
+    try:
+        if parser.parse_args(arguments).write:
+            PATH.parent.mkdir(parents=True, exist_ok=True)
+            write_table(PATH, _accuracy.COLUMNS, pooled())
+        print(_accuracy.describe(read_table(PATH)[0]))
+    except UserError as error:
+        print(f"paper.accuracy: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

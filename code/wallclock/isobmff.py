@@ -1,0 +1,225 @@
+"""Boxes of ISO files (AVIF, HEIC): the sizes that they declare, and where their streams begin.
+
+ISO/IEC 14496-12 (boxes), 23008-12 (items of pictures). A picture of HEIC may be a grid: an item of
+a few bytes that names rows, columns, its own width and height, and the items that are its tiles,
+one of them any number of times. libheif (1.23) takes the memory of the grid, and decodes its tiles,
+before it compares the size with the file's other claim, `ispe`. Of a coded picture it takes no more
+than `ispe` and 64 pixels a side.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, TypeVar
+
+from wallclock.errors import ImageError
+
+T = TypeVar("T")
+#: Width and height in pixels.
+Size = tuple[int, int]
+
+#: These begin with a version and flags.
+_FULL_BOXES = frozenset({b"meta", b"ispe", b"iloc", b"stco", b"co64", b"iinf", b"iref"})
+#: Items that are made of others.
+_GRID, _SAME, _OVERLAY = b"grid", b"iden", b"iovl"
+_MADE = frozenset({_GRID, _SAME, _OVERLAY})
+
+
+class _Place(NamedTuple):
+    """Where an item's first extent begins; `method`: 0 in the file, 1 in `idat`, 2 in an item."""
+
+    item: int
+    method: int
+    offset: int
+    extents: int
+
+
+def boxes(data: bytes, at: int, end: int) -> Iterator[tuple[bytes, int, int]]:
+    """The boxes of an ISO file between two positions: kind, start and end of what each holds."""
+    while at + 8 <= end:
+        size, kind = struct.unpack_from(">I4s", data, at)
+        start = at + 8
+        if size == 1:
+            (size,) = struct.unpack_from(">Q", data, start)
+            start += 8
+        stop = at + size if size else end
+        if stop < start:
+            return
+        yield kind, start, min(stop, end)
+        at = stop
+
+
+def limited(parts: Iterable[T], most: int) -> Iterator[T]:
+    """Those parts; raises `ImageError` where there are more than `most`."""
+    for number, part in enumerate(parts):
+        if number == most:
+            raise ImageError("decode", f"more parts of a header than the limit of {most:,}")
+        yield part
+
+
+def item_sizes(data: bytes, most: int) -> Iterator[Size]:
+    """What `ispe` says of pictures, their tiles, thumbnails and alpha planes."""
+    for start, _ in _at_path(data, (b"meta", b"iprp", b"ipco", b"ispe"), most):
+        yield struct.unpack_from(">II", data, start)
+
+
+def first_streams(data: bytes, most: int) -> Iterator[int]:
+    """Where items and the first samples of tracks begin."""
+    payloads = _payloads(data, most)
+    for place in _places(data, most):
+        yield from _positions(place, payloads)
+    tables = (b"moov", b"trak", b"mdia", b"minf", b"stbl")
+    for kind, word in ((b"stco", ">I"), (b"co64", ">Q")):
+        for start, _ in _at_path(data, (*tables, kind), most):
+            yield struct.unpack_from(word, data, start + 4)[0]
+
+
+def grid_sizes(data: bytes, most: int) -> Iterator[Size]:
+    """Of each grid its own size, and that of its tiles side by side, all of which are decoded.
+
+    Raises:
+        ImageError: pictures laid over one another, which may be any number of large ones; or a
+            picture made of others that are made of others, each of which multiplies the work.
+        struct.error, IndexError: the data ends.
+    """
+    kinds = _item_kinds(data, most)
+    if _OVERLAY in kinds.values():
+        raise ImageError("decode", "a HEIC of pictures laid over one another; convert it")
+    sizes, parts = _sizes_by_item(data, most), _parts_by_item(data, most)
+    for item, kind in kinds.items():
+        of_parts = {kinds.get(part) for part in parts.get(item, ())}
+        if of_parts & _MADE and (kind == _GRID or (kind == _SAME and _SAME in of_parts)):
+            raise ImageError("decode", "a HEIC of grids within grids; convert it")
+    payloads = _payloads(data, most)
+    for place in _places(data, most):
+        if kinds.get(place.item) == _GRID:
+            if place.method > 1 or place.extents != 1:
+                raise ImageError("decode", "a HEIC whose grid is described in pieces; convert it")
+            tiles = [sizes.get(part, (0, 0)) for part in parts.get(place.item, ())]
+            width = max((tile[0] for tile in tiles), default=0)
+            height = max((tile[1] for tile in tiles), default=0)
+            for at in _positions(place, payloads):
+                (rows, columns), picture = _grid_at(data, at)
+                yield picture
+                yield columns * width, rows * height
+
+
+def _grid_at(data: bytes, at: int) -> tuple[tuple[int, int], Size]:
+    """Rows and columns, and the size, of the grid whose description begins there."""
+    flags, rows, columns = data[at + 1], data[at + 2] + 1, data[at + 3] + 1
+    width, height = struct.unpack_from(">II" if flags & 1 else ">HH", data, at + 4)
+    return (rows, columns), (width, height)
+
+
+def _item_kinds(data: bytes, most: int) -> dict[int, bytes]:
+    """Item → its kind, as `hvc1` or `grid`."""
+    kinds: dict[int, bytes] = {}
+    for start, end in _at_path(data, (b"meta", b"iinf"), most):
+        first = start + (4 if data[start - 4] else 2)  # behind the number of entries
+        for kind, at, _ in limited(boxes(data, first, end), most):
+            if kind == b"infe":
+                wide = data[at] > 2
+                item, _, name = struct.unpack_from(">IH4s" if wide else ">HH4s", data, at + 4)
+                kinds[item] = name
+    return kinds
+
+
+def _sizes_by_item(data: bytes, most: int) -> dict[int, Size]:
+    """Item → the larger one of the sizes that are said of it."""
+    sizes: dict[int, Size] = {}
+    for start, end in _at_path(data, (b"meta", b"iprp"), most):
+        properties: list[Size | None] = []
+        for first, last in _spans(data, start, end, b"ipco", most):
+            for kind, at, _ in limited(boxes(data, first, last), most):
+                is_size = kind == b"ispe"
+                properties.append(struct.unpack_from(">II", data, at + 4) if is_size else None)
+        for at, _ in _spans(data, start, end, b"ipma", most):
+            for item, number in _associations(data, at, most):
+                said = properties[number - 1] if 0 < number <= len(properties) else None
+                before = sizes.get(item, (0, 0))
+                if said is not None:
+                    sizes[item] = max(before[0], said[0]), max(before[1], said[1])
+    return sizes
+
+
+def _associations(data: bytes, at: int, most: int) -> Iterator[tuple[int, int]]:
+    """Of an `ipma`: items, and the number of each one's properties, counted from 1."""
+    version, is_wide = data[at], data[at + 3] & 1
+    (count,) = struct.unpack_from(">I", data, at + 4)
+    at += 8
+    for _ in limited(range(count), most):
+        (item,) = struct.unpack_from(">I" if version else ">H", data, at)
+        at += 4 if version else 2
+        n = data[at]
+        numbers = struct.unpack_from(f">{n}H" if is_wide else f">{n}B", data, at + 1)
+        at += 1 + (2 * n if is_wide else n)
+        yield from ((item, number & (0x7FFF if is_wide else 0x7F)) for number in numbers)
+
+
+def _parts_by_item(data: bytes, most: int) -> dict[int, set[int]]:
+    """Item → the items that it is made of."""
+    parts: dict[int, set[int]] = {}
+    for start, end in _at_path(data, (b"meta", b"iref"), most):
+        word, size = ("I", 4) if data[start - 4] else ("H", 2)
+        for kind, at, _ in limited(boxes(data, start, end), most):
+            if kind == b"dimg":
+                item, count = struct.unpack_from(f">{word}H", data, at)
+                named = struct.unpack_from(f">{count}{word}", data, at + size + 2)
+                parts.setdefault(item, set()).update(named)
+    return parts
+
+
+def _spans(data: bytes, at: int, end: int, wanted: bytes, most: int) -> list[tuple[int, int]]:
+    """Where the boxes of a kind hold what they hold, versions and flags too."""
+    inside = limited(boxes(data, at, end), most)
+    return [(start, stop) for kind, start, stop in inside if kind == wanted]
+
+
+def _at_path(data: bytes, path: tuple[bytes, ...], most: int) -> list[tuple[int, int]]:
+    """Where the boxes at the end of a path of kinds hold what they hold: starts and ends."""
+    spans = [(0, len(data))]
+    for wanted in path:
+        skipped = 4 if wanted in _FULL_BOXES else 0
+        inner = (box for span in spans for box in boxes(data, *span))
+        spans = [
+            (start + skipped, end) for kind, start, end in limited(inner, most) if kind == wanted
+        ]
+    return spans
+
+
+def _payloads(data: bytes, most: int) -> list[int]:
+    """Where `idat` begins; a file has one at most."""
+    return [start for start, _ in _at_path(data, (b"meta", b"idat"), most)]
+
+
+def _positions(place: _Place, payloads: list[int]) -> list[int]:
+    """Where in the file it is: in each of the payloads, where it lies in one."""
+    if place.method == 1:
+        return [start + place.offset for start in payloads]
+    return [place.offset]
+
+
+def _places(data: bytes, most: int) -> Iterator[_Place]:
+    for start, _ in _at_path(data, (b"meta", b"iloc"), most):
+        yield from limited(_places_of(data, start), most)
+
+
+def _places_of(data: bytes, at: int) -> Iterator[_Place]:
+    """Of an `iloc`: where each item's first extent begins."""
+    version, sizes = data[at - 4], int.from_bytes(data[at : at + 2], "big")
+    n_offset, n_length, n_base, n_index = (sizes >> shift & 15 for shift in (12, 8, 4, 0))
+    of_id = 4 if version == 2 else 2
+    (count,) = struct.unpack_from(">I" if version == 2 else ">H", data, at + 2)
+    at += 2 + of_id
+    for _ in range(count):
+        item = int.from_bytes(data[at : at + of_id], "big")
+        at += of_id
+        method = 0
+        if version:
+            method, at = data[at + 1] & 15, at + 2
+        base = int.from_bytes(data[at + 2 : at + 2 + n_base], "big")
+        at += 2 + n_base
+        (extents,) = struct.unpack_from(">H", data, at)
+        first = at + 2 + (n_index if version else 0)
+        offset = base + int.from_bytes(data[first : first + n_offset], "big")
+        yield _Place(item, method, offset, extents)
+        at += 2 + extents * ((n_index if version else 0) + n_offset + n_length)

@@ -1,0 +1,167 @@
+"""A function of the user's own, called in a worker for each image, between resize and row.
+
+What it draws belongs to (seed, epoch, position), whichever worker calls it. A parameter `rng` gets
+a generator of the image's own. A function without one may use the global generators of random,
+numpy and torch. Those belong to a process, not to a thread: they are seeded for each image where
+one thread is all that loads in a process, and refused elsewhere.
+"""
+
+import inspect
+import random
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image as PillowImage
+
+from wallclock.check import Image
+from wallclock.errors import ImageError, UserError
+from wallclock.stages import normalize
+from wallclock.stages.augment import Augment, Augmentation
+from wallclock.stages.decode import MODES
+from wallclock.stages.pixels import PixelArray
+
+
+class Transform:
+    """Calls the function, and writes what it returns into a row.
+
+    Args:
+        augment: the function, and what it takes.
+        size: height and width of what it has to return.
+        mode: of `decode.MODES`, of what it takes and returns.
+        floats: whether it returns floats (c, h, w), and not uint8.
+    """
+
+    def __init__(self, augment: Augment, size: tuple[int, int], mode: str, floats: bool) -> None:
+        assert augment.transform is not None
+        channels = MODES[mode]
+        self._call = _bind_draws(augment.transform, augment.random)
+        self._adapt = _ADAPTERS[augment.takes]
+        self._mode, self._floats, self.size = mode, floats, size
+        self._array_shape = (channels, *size) if floats else (*size, channels)
+        self._tensor_shape = (channels, *size)
+
+    def __call__(self, image: Any, pixels: PixelArray, row: npt.NDArray[Any]) -> None:
+        """Transform pixels, uint8 (h, w, c), into a row.
+
+        Raises whatever the function raises, with the image's id; UserError: what it returns has
+        another type or shape.
+        """
+        try:
+            made = self._call(self._adapt(pixels), image.augmentation)
+        except ImageError:
+            raise
+        except Exception as error:
+            error.add_note(f"raised by augment.transform, for the image {image.id}")
+            raise
+        values = self._values(image, made)
+        if self._floats:
+            normalize.store(values.astype(np.float32, copy=False), row)
+        else:
+            row[...] = values
+
+    def _values(self, image: Image, made: Any) -> npt.NDArray[Any]:
+        """What it returned, as the row has it."""
+        is_tensor = hasattr(made, "detach")
+        shape = self._tensor_shape if is_tensor else self._array_shape
+        if isinstance(made, PillowImage.Image) and made.mode != self._mode:
+            self._refuse(image, f"an image of mode {made.mode}", f"mode {self._mode}")
+        values: Any = made.detach().numpy() if is_tensor else made
+        if isinstance(made, PillowImage.Image):
+            values = np.asarray(made)
+        if not isinstance(values, np.ndarray):
+            needs = "an array, a tensor or a Pillow image"
+            self._refuse(image, f"an object of type {type(made).__name__}", needs)
+        if values.ndim == 2 and shape[-1] == 1:  # OpenCV and Pillow leave out a single channel
+            values = values[..., None]
+        kind, name = (np.floating, "float32") if self._floats else (np.uint8, "uint8")
+        if not np.issubdtype(values.dtype, kind) or values.shape != shape:
+            self._refuse(image, f"{values.dtype} {values.shape}", f"{name} {shape}")
+        rows: npt.NDArray[Any] = values
+        return rows.transpose(1, 2, 0) if is_tensor and not self._floats else rows
+
+    def _refuse(self, image: Image, returned: str, expected: str) -> None:
+        fix = "see augment.size for the size, output for dtype and channels"
+        raise UserError(f"{image.id}: transform returned {returned}, not {expected}; {fix}")
+
+
+def takes_rng(transform: Callable[..., Any]) -> bool:
+    """Whether it has a parameter `rng`."""
+    try:
+        parameters = inspect.signature(transform).parameters
+    except (TypeError, ValueError):  # of C code
+        return False
+    return "rng" in parameters
+
+
+def check_draws(augment: Augment, threads: int, processes: int) -> None:
+    """Raise UserError where what the function draws would differ from run to run."""
+    transform = augment.transform
+    if transform is None or not augment.random or takes_rng(transform):
+        return
+    if processes == 1 or threads > processes:
+        raise UserError(
+            "augment.transform has no parameter rng, and threads share the global generators: add "
+            "one, or say random=False if it draws nothing, or give each thread a process: "
+            f"workers=Workers({max(threads, 2)}, processes={max(threads, 2)})"
+        )
+
+
+def _bind_draws(
+    transform: Callable[..., Any], draws: bool
+) -> Callable[[Any, Augmentation | None], Any]:
+    """The function, of an image and of what was drawn for it."""
+    if takes_rng(transform):
+
+        def call_with_rng(pixels: Any, drawn: Augmentation | None) -> Any:
+            return transform(pixels, rng=np.random.default_rng(_key_of(drawn)))
+
+        return call_with_rng
+    if not draws:
+        return lambda pixels, drawn: transform(pixels)
+
+    def call_seeded(pixels: Any, drawn: Augmentation | None) -> Any:
+        _seed_global(_key_of(drawn))
+        return transform(pixels)
+
+    return call_seeded
+
+
+def _key_of(drawn: Augmentation | None) -> int:
+    assert drawn is not None
+    return drawn.key
+
+
+def _seed_global(key: int) -> None:
+    # From other bits than the crop's generator, which has the key itself.
+    words = np.random.SeedSequence(key).generate_state(4)
+    random.seed(words.tobytes())
+    np.random.seed(words)
+    if torch := sys.modules.get("torch"):
+        # `torch.manual_seed` would also ask for a GPU, which a forked process cannot have.
+        torch.default_generator.manual_seed(int.from_bytes(words[:2].tobytes(), "little"))
+
+
+def _to_numpy(pixels: PixelArray) -> PixelArray:
+    """An array that may be written to; a view that is upright, or a decoder's, may not."""
+    flags = pixels.flags
+    return pixels if flags.c_contiguous and flags.writeable else np.array(pixels, order="C")
+
+
+def _to_torch(pixels: PixelArray) -> Any:
+    import torch
+
+    return torch.from_numpy(_to_numpy(pixels)).permute(2, 0, 1)
+
+
+def _to_pillow(pixels: PixelArray) -> PillowImage.Image:
+    return PillowImage.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+
+
+_ADAPTERS: dict[str, Callable[[PixelArray], Any]] = {
+    "numpy": _to_numpy,
+    "torch": _to_torch,
+    "pil": _to_pillow,
+}

@@ -1,0 +1,75 @@
+"""How far a prediction may be off: what earlier ones were, and how far measured costs lie apart.
+
+The errors are those of predictions that were measured afterwards, in the suite's reference runs
+(data/reference/predictions/accuracy.csv, made by `python -m paper.accuracy`): nine of ten lay
+within them. A test compares the two. They are of one kind of machine, with two cores.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import exp, hypot, log, log1p
+from statistics import median
+
+from wallclock.predict.costs import check
+
+#: Nine of ten predicted rates were within this factor of the measured one, less 1.
+RATE_ERROR = 0.26
+#: The same of predicted gains: a rate over another one, both measured.
+GAIN_ERROR = 0.20
+
+
+def reach(*parts: float) -> float:
+    """The factor by which independent relative errors reach up and down together; 1 for none.
+
+    The logarithms of factors add up like independent errors, by the root of their squares' sum.
+
+    Raises:
+        ValueError: an error that is negative, infinite or NaN.
+    """
+    for part in parts:
+        check("relative error", part)
+    return exp(hypot(*(log1p(part) for part in parts)))
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A rate over another one. `low`, `high`: the interval.
+
+    `is_clear`: whether all of the interval is above 1.
+    """
+
+    speedup: float
+    low: float
+    high: float
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the whole interval is a gain."""
+        return self.low > 1
+
+
+def gain(before: Sequence[float], after: Sequence[float], error: float = GAIN_ERROR) -> Gain:
+    """What a change gains, from rates that passes apart in time predict without and with it.
+
+    Pass by pass: what slows a whole pass down, as another process does, is in both of its rates.
+
+    Args:
+        before: images a second of each pass.
+        after: of the same passes.
+        error: relative, of the model.
+
+    Raises:
+        ValueError: no pass, or not as many of both.
+    """
+    ratios = [new / old for old, new in zip(before, after, strict=True)]
+    if not ratios:
+        raise ValueError("no pass to compare")
+    middle = median(ratios)
+    below, above = (exp(abs(log(end / middle))) - 1 for end in (min(ratios), max(ratios)))
+    return Gain(middle, middle / reach(error, below), middle * reach(error, above))
+
+
+def spread_of(rates: Sequence[float]) -> float:
+    """How far the farthest of the passes' rates is from the median, as a factor less 1."""
+    middle = median(rates)
+    return max(exp(abs(log(rate / middle))) - 1 for rate in rates)

@@ -1,0 +1,261 @@
+"""How good predictions were, judged by what was measured afterwards: rates, gains, bottlenecks.
+
+A gain is a rate over that of the recipe without the change, both ends measured. What a mock model's
+sleep decides is left out: the model was given that time, and its prediction returns it. Skill is
+1 - the median error over that of a simpler predictor (1 is perfect, 0 no better): that nothing
+changes, or the slowest resource alone without contention, variance or shared cores.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from experiments._common import Record, Row, columns
+from experiments._sentences import TableRow
+from experiments._words import number_in, percent
+from wallclock.clock import LOADING_STAGES
+from wallclock.predict.intervals import reach
+from wallclock.summary import median, quantile
+
+COLUMNS = columns(
+    "predictions n_rates rate_error_median rate_error_p90 rate_error_worst rate_bias",
+    "rate_coverage n_gains gain_error_median gain_error_p90 gain_error_worst gain_coverage",
+    "n_changes changes_right_share n_bottlenecks bottleneck_right_share",
+    "skill_unchanged skill_unchanged_low skill_unchanged_high",
+    "skill_ceilings skill_ceilings_low skill_ceilings_high n_decided_by_sleep",
+    "origin status reason",
+)
+#: A measured gain, or loss, that is no noise.
+_CHANGED = 1.05
+#: Share of earlier errors that an interval covers.
+_COVERED = 0.9
+#: Fewer errors than that say nothing about a share of them.
+_LEAST_ERRORS = 5
+#: Resamples of the bootstrap, and the tails that its interval leaves out (Efron, 1979).
+_RESAMPLES, _TAIL = 2000, 0.05
+#: Share of the wall time that a device may wait and still be the bottleneck.
+_WAITS = 0.2
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A prediction and what was measured: images a second.
+
+    `ceiling`: what the slowest resource alone allows. `spread`: of the costs. `base`: the outcome
+    of the recipe without the change; None for that one itself.
+    """
+
+    group: str
+    predicted: float
+    measured: float
+    ceiling: float
+    spread: float = 0.0
+    bottleneck: str = ""
+    measured_bottleneck: str = ""
+    mock: bool = False
+    base: "Outcome | None" = None
+
+    @property
+    def by_sleep(self) -> bool:
+        """Whether a mock model's sleep decides the rate."""
+        return self.mock and "accelerator" in (self.bottleneck, self.measured_bottleneck)
+
+
+def outcomes(
+    rows: Iterable[Mapping[str, Any]], rate: str, group: str, kind: Sequence[str] = ()
+) -> list[Outcome]:
+    """Those rows of a table of predictions that were predicted and measured.
+
+    Args:
+        rows: as they are made, or as text from a CSV.
+        rate: the column of the predicted rate.
+        group: the column that the accuracy's rows are of.
+        kind: columns that are equal in rows that are compared: a gain is over the first of them.
+    """
+    first: dict[tuple[str, ...], Outcome] = {}
+    judged = []
+    for row in rows:
+        names = (rate, "measured_img_per_s", "ceiling_img_per_s")
+        numbers = [number_in(row[name]) for name in names]
+        if row["status"] != "ok" or None in numbers:
+            continue
+        predicted, measured, ceiling = (number or 0.0 for number in numbers)
+        alike = tuple(str(row[name]) for name in kind)
+        outcome = Outcome(
+            str(row[group]),
+            predicted,
+            measured,
+            ceiling,
+            number_in(row.get("cost_spread")) or 0.0,
+            str(row["bottleneck"]),
+            str(row["measured_bottleneck"] or ""),
+            row["weights"] == "none" or number_in(row.get("service_ms")) is not None,
+            first.get(alike),
+        )
+        first.setdefault(alike, outcome)
+        judged.append(outcome)
+    return judged
+
+
+@dataclass(frozen=True)
+class _Gain:
+    """A change: predicted, measured, and by the slowest resource alone."""
+
+    predicted: float
+    measured: float
+    ceiling: float
+    spread: float
+
+
+def rows(outcomes: Sequence[Outcome]) -> list[Row]:
+    """A row for all outcomes, then one for each group."""
+    groups = dict.fromkeys(outcome.group for outcome in outcomes)
+    made = [_row("all", outcomes)]
+    return made + [_row(name, [o for o in outcomes if o.group == name]) for name in groups]
+
+
+def _row(name: str, outcomes: Sequence[Outcome]) -> Row:
+    judged = [outcome for outcome in outcomes if not outcome.by_sleep]
+    row: Row = dict.fromkeys(COLUMNS) | {"predictions": name, "origin": "computed"}
+    row |= {"n_decided_by_sleep": len(outcomes) - len(judged), "n_rates": len(judged)}
+    row["status"] = "ok" if judged else "not judged"
+    if not judged:
+        return row | {"reason": "nothing was measured that no sleep decides"}
+    rates = [outcome.predicted / outcome.measured for outcome in judged]
+    row |= _error_columns("rate", rates, [outcome.spread for outcome in judged])
+    row["rate_bias"] = median(rates) - 1
+    named = [outcome for outcome in judged if outcome.measured_bottleneck]
+    right = [outcome.bottleneck == outcome.measured_bottleneck for outcome in named]
+    row |= {"n_bottlenecks": len(named), "bottleneck_right_share": _share(right)}
+    gains = [_gain_of(outcome, outcome.base) for outcome in judged if outcome.base]
+    row["n_gains"] = len(gains)
+    return row | _gain_columns(gains) if gains else row
+
+
+def _gain_of(outcome: Outcome, base: Outcome) -> _Gain:
+    return _Gain(
+        outcome.predicted / base.predicted,
+        outcome.measured / base.measured,
+        outcome.ceiling / base.ceiling,
+        max(outcome.spread, base.spread),
+    )
+
+
+def _gain_columns(gains: Sequence[_Gain]) -> Row:
+    ratios = [gain.predicted / gain.measured for gain in gains]
+    row = _error_columns("gain", ratios, [gain.spread for gain in gains])
+    changes = [gain for gain in gains if _reach(gain.measured) >= _CHANGED]
+    right = [(gain.predicted > 1) == (gain.measured > 1) for gain in changes]
+    row |= {"n_changes": len(changes), "changes_right_share": _share(right)}
+    row |= _skill_columns("skill_unchanged", gains, _unchanged)
+    return row | _skill_columns("skill_ceilings", gains, _ceiling)
+
+
+def _error_columns(what: str, ratios: Sequence[float], spreads: Sequence[float]) -> Row:
+    errors = [abs(ratio - 1) for ratio in ratios]
+    row: Row = {f"{what}_error_median": median(errors), f"{what}_error_worst": max(errors)}
+    row[f"{what}_error_p90"] = quantile([_reach(ratio) - 1 for ratio in ratios], _COVERED)
+    row[f"{what}_coverage"] = _coverage(ratios, spreads)
+    return row
+
+
+def _coverage(ratios: Sequence[float], spreads: Sequence[float]) -> float | None:
+    """The share inside an interval that the others' errors and one's own spread give."""
+    if len(ratios) < _LEAST_ERRORS:
+        return None
+    inside = []
+    for index, (ratio, spread) in enumerate(zip(ratios, spreads, strict=True)):
+        others = [_reach(other) - 1 for other in (*ratios[:index], *ratios[index + 1 :])]
+        inside.append(_reach(ratio) <= reach(quantile(others, _COVERED), spread))
+    return _share(inside)
+
+
+def _reach(ratio: float) -> float:
+    """How far a ratio is from 1, up or down, as a factor."""
+    return max(ratio, 1 / ratio)
+
+
+def _share(right: Sequence[bool]) -> float | None:
+    return sum(right) / len(right) if right else None
+
+
+def _unchanged(gain: _Gain) -> float:
+    return 1.0
+
+
+def _ceiling(gain: _Gain) -> float:
+    return gain.ceiling
+
+
+def _skill_columns(name: str, gains: Sequence[_Gain], simpler: Callable[[_Gain], float]) -> Row:
+    """Skill over a simpler predictor, and the bootstrap's interval; empty where that is perfect."""
+    pairs = [
+        (abs(gain.predicted / gain.measured - 1), abs(simpler(gain) / gain.measured - 1))
+        for gain in gains
+    ]
+    row: Row = {name: _skill(pairs)}
+    if len(pairs) < _LEAST_ERRORS:
+        return row
+    rng = random.Random(0)
+    drawn = [_skill(rng.choices(pairs, k=len(pairs))) for _ in range(_RESAMPLES)]
+    skills = [skill for skill in drawn if skill is not None]
+    if skills:
+        row[f"{name}_low"] = quantile(skills, _TAIL)
+        row[f"{name}_high"] = quantile(skills, 1 - _TAIL)
+    return row
+
+
+def _skill(pairs: Sequence[tuple[float, float]]) -> float | None:
+    ours, simpler = (median([pair[side] for pair in pairs]) for side in (0, 1))
+    return 1 - ours / simpler if simpler else None
+
+
+def measured_bottleneck(record: Record) -> str:
+    """The bottleneck as the main process saw it: waiting for batches, or one of its own stages.
+
+    With workers a busy device hardly waits: a wait of more than a fifth of the wall time means that
+    loading is the bottleneck. Without workers it is what took longest. Of loading, it is the
+    storage where reading took most.
+    """
+    wall = record.seconds_in("wall")
+    wait = record.seconds_in("wait")
+    busy = {name: record.seconds_in(name) for name in ("h2d", "forward")}
+    busy["main"] = wall - wait - sum(busy.values())
+    longest = max(busy, key=busy.__getitem__)
+    waits = wait > _WAITS * wall if record.cell.recipe.workers else wait >= busy[longest]
+    if not waits:
+        return "accelerator" if longest == "forward" else longest
+    loading = sum(record.seconds_in(name) for name in LOADING_STAGES)
+    return "storage" if record.seconds_in("read") > loading / 2 else "transform"
+
+
+def describe(row: TableRow) -> str:
+    """A row of an accuracy table in words, for a page or a document; empty without a gain."""
+    if not row["gain_error_median"]:
+        return ""
+    n = f"n = {row['n_gains']}"
+    if row["n_decided_by_sleep"] != "0":
+        n += f", without {row['n_decided_by_sleep']} that the mock's sleep decides"
+    parts = [
+        f"predicted gains were off by {percent(row['gain_error_median'])} in the median and "
+        f"{percent(row['gain_error_worst'])} at worst ({n})"
+    ]
+    if row["gain_coverage"]:
+        parts.append(f"{percent(row['gain_coverage'], 0)} were within what the others were off by")
+    for what, noun in (("changes", "direction"), ("bottlenecks", "bottleneck")):
+        name = "changes_right_share" if what == "changes" else "bottleneck_right_share"
+        if row[name]:
+            parts.append(f"the {noun} was right in {percent(row[name], 0)} of {row[f'n_{what}']}")
+    for name, other in (("unchanged", "nothing changes"), ("ceilings", "the slowest part alone")):
+        if row[f"skill_{name}"]:
+            parts.append(f"skill over '{other}' {_with_interval(row, f'skill_{name}')}")
+    return "; ".join(parts)
+
+
+def _with_interval(row: TableRow, name: str) -> str:
+    text = f"{float(row[name]):.2f}"
+    if not row[f"{name}_low"]:
+        return text
+    low, high = (float(row[f"{name}_{end}"]) for end in ("low", "high"))
+    return f"{text} [{low:.2f}, {high:.2f}]"

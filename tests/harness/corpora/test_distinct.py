@@ -1,0 +1,78 @@
+"""Files of distinct bytes: other hashes, the same pixels, and only where they fit."""
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from harness.corpora.distinct import EXTRA, lay_out, numbered
+from tests.making import jpeg
+from wallclock.errors import UserError
+from wallclock.files import sha256_bytes
+from wallclock.stages.decode import make
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> list[Path]:
+    paths = [tmp_path / f"{at}.jpg" for at in range(3)]
+    for at, path in enumerate(paths):
+        path.write_bytes(jpeg(40 + at, 30, progressive=at == 2))
+    return paths
+
+
+def test_every_file_has_its_bytes_and_its_picture(pictures: list[Path], tmp_path: Path) -> None:
+    decode = make("simplejpeg")
+    paths = lay_out(pictures, tmp_path / "new", 8)
+    assert len({sha256_bytes(path.read_bytes()) for path in paths}) == 8
+    for at, path in enumerate(paths):
+        data, original = path.read_bytes(), pictures[at % 3].read_bytes()
+        assert len(data) == len(original) + EXTRA
+        assert np.array_equal(decode(data), decode(original))
+        with Image.open(path) as image, Image.open(pictures[at % 3]) as first:
+            image.load()
+            assert image.tobytes() == first.tobytes()
+            assert image.info["comment"] == at.to_bytes(8, "big")
+
+
+def test_a_thousand_to_a_folder(
+    pictures: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.corpora.distinct._FOLDER", 2)
+    paths = lay_out(pictures, tmp_path / "new", 5)
+    assert [path.parent.name for path in paths] == ["000000"] * 2 + ["000001"] * 2 + ["000002"]
+    assert paths == sorted((tmp_path / "new").rglob("*.jpg"))
+
+
+def test_what_does_not_fit_is_refused_in_one_line(
+    pictures: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One block for each of three files, and a gigabyte that stays free."""
+    block = 4096
+    assert all(path.stat().st_size + EXTRA <= block for path in pictures)
+    blocks = (1 << 30) // block + 3
+    disk = SimpleNamespace(f_bsize=block, f_frsize=block, f_bavail=blocks, f_files=0)
+    monkeypatch.setattr(os, "statvfs", lambda _: disk)
+    assert len(lay_out(pictures, tmp_path / "three", 3)) == 3
+    with pytest.raises(UserError, match=r"4 distinct files take 0.0 GB, and 1.1 GB are free") as e:
+        lay_out(pictures, tmp_path / "four", 4)
+    assert "\n" not in str(e.value)
+    assert not list((tmp_path / "four").iterdir())
+
+
+def test_as_many_files_as_the_disk_counts(
+    pictures: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SimpleNamespace(f_bsize=4096, f_frsize=4096, f_bavail=1 << 30, f_files=9, f_favail=2)
+    monkeypatch.setattr(os, "statvfs", lambda _: disk)
+    with pytest.raises(UserError, match=r"2 files fit in .*, 3 are needed"):
+        lay_out(pictures, tmp_path / "new", 3)
+    disk.f_files = 0
+    assert len(lay_out(pictures, tmp_path / "other", 3)) == 3
+
+
+def test_only_a_jpeg_has_comments() -> None:
+    with pytest.raises(ValueError, match="no JPEG"):
+        numbered(b"\x89PNG", 0)

@@ -1,0 +1,105 @@
+"""Pages as they come from a server, read by our parser and by botocore's: the same objects."""
+
+from collections.abc import Iterator
+from xml.sax.saxutils import escape
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from harness.testbed.listing import ListingServer, NumberedKeys
+from tests.wallclock.fetch.test_s3_ranges import listed
+from wallclock.fetch import s3_pages
+from wallclock.fetch.s3 import Client, connect, list_objects
+from wallclock.job.listing import list_items
+
+#: As S3 takes them: any characters, also those that XML cannot hold.
+_KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ListingServer]:
+    with ListingServer([]) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(server: ListingServer) -> Iterator[Client]:
+    client = connect("test", endpoint=server.endpoint, isolated=True, connections=16)
+    yield client
+    client.close()
+
+
+@settings(deadline=None, max_examples=15)
+@example({f"a\U0010ffff/{at}&<\x01+ %2F" for at in range(9)}, 2, "a\U0010ffff")
+@given(st.sets(_KEYS, max_size=12), st.integers(1, 4) | st.integers(1, 1000), _KEYS | st.just(""))
+def test_every_key_once_in_order(
+    server: ListingServer, client: Client, keys: set[str], page: int, prefix: str
+) -> None:
+    server.keys, server.page = sorted(keys, key=str.encode), page
+    expected = [key for key in server.keys if key.startswith(prefix)]
+    assert listed(client.call, prefix) == expected
+
+
+def test_the_fields_are_those_of_botocore(
+    server: ListingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for dates and numbers, which are texts."""
+    server.keys, server.page = NumberedKeys(30), 8
+    pages = []
+    for is_ours in (True, False):
+        if not is_ours:
+            monkeypatch.setattr(s3_pages, "EVENT", "before-parse.s3.Nothing")
+        client = connect("test", endpoint=server.endpoint, isolated=True)
+        items = list_objects(client.call, Bucket="b")
+        pages.append([(item["Key"], item["ETag"], str(item["Size"])) for item in items])
+        page = client.call("list_objects_v2", Bucket="b", Prefix="x")
+        assert (page["IsTruncated"], list(page.get("Contents", ()))) == (False, [])
+        client.close()
+    assert pages[0] == pages[1]
+    assert len(pages[0]) == 30
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, b"<Error><Code>SlowDown</Code></Error>"),
+        (200, b"<ListBucketResult><Contents>"),
+        (200, b""),
+        (503, b"<ListBucketResult/>"),
+    ],
+)
+def test_what_is_no_page_is_left_to_botocore(status: int, body: bytes) -> None:
+    answer, customized = {"status_code": status, "body": body}, dict[str, object]()
+    s3_pages.read_page(answer, customized, operation_model=None)
+    assert (answer["body"], customized) == (body, {})
+
+
+def test_names_with_and_without_a_namespace() -> None:
+    key = escape("a&b<c>")
+    for space in ("", ' xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'):
+        text = f"<ListBucketResult{space}><IsTruncated>true</IsTruncated><Contents><Key>{key}</Key>"
+        text += (
+            "<ETag>&quot;1&quot;</ETag></Contents><NextContinuationToken>n</NextContinuationToken>"
+        )
+        answer = {"status_code": 200, "body": f"{text}<Name>b</Name></ListBucketResult>".encode()}
+        page = dict[str, object]()
+        s3_pages.read_page(answer, page)
+        assert page == {
+            "IsTruncated": True,
+            "NextContinuationToken": "n",
+            "Contents": [{"Key": "a&b<c>", "ETag": '"1"'}],
+        }
+
+
+def test_a_bucket_of_thousands(server: ListingServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranges and pages meet in a listing that is a job's."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.endpoint)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setattr("wallclock.job.listing._KEYS", 64)
+    monkeypatch.setattr("wallclock.fetch.s3_ranges._ENOUGH", 4)
+    server.keys, server.page = NumberedKeys(23_000), 1000
+    items = list_items("s3://bucket/00002")
+    assert items.ids.to_pylist() == server.keys[20_000:]
+    assert items.versions[7].as_py() == f"{20_007:032x}"

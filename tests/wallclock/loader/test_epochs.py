@@ -1,0 +1,100 @@
+"""`as_dataloader`: every `iter` is an epoch from its start."""
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import pytest
+import torch
+
+from tests import making
+from wallclock import as_dataloader, open_images
+from wallclock.errors import UserError
+from wallclock.loader.stream import EPOCH
+
+FILES = [making.jpeg(48, 40, seed) for seed in range(5)] * 2
+
+
+def positions_of(batches: Any) -> list[list[int]]:
+    """In the epoch, of which a stream's positions have the number too."""
+    return [[position % EPOCH % 10 for position in batch.positions] for batch in batches]
+
+
+def test_an_iteration_that_is_left_is_not_continued() -> None:
+    with open_images(FILES, 8, 4) as batches:
+        loader = as_dataloader(batches)
+        assert len(loader) == 3
+        for n in (2, 1, 3):
+            assert positions_of(islice(loader, n)) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]][:n]
+
+
+def test_epochs_follow_one_another() -> None:
+    with open_images(FILES, 8, 4, shuffle=True, epochs=4) as batches:
+        everything = positions_of(batches)
+    with open_images(FILES, 8, 4, shuffle=True) as batches:
+        loader = as_dataloader(batches)
+        assert positions_of(loader) == everything[:3]
+        assert positions_of(islice(loader, 1)) == everything[3:4]
+        assert positions_of(loader) == everything[6:9]
+        loader.set_epoch(3)
+        assert positions_of(loader) == everything[9:]
+
+
+def test_a_checkpoint_in_the_middle() -> None:
+    options: dict[str, Any] = {"size": 8, "batch": 4, "shuffle": True, "seed": 3}
+    with open_images(FILES, **options) as batches:
+        loader = as_dataloader(batches)
+        uninterrupted = [positions_of(loader) for _ in range(3)]
+    with open_images(FILES, **options) as batches:
+        loader = as_dataloader(batches)
+        assert positions_of(loader) == uninterrupted[0]
+        assert positions_of(islice(loader, 2)) == uninterrupted[1][:2]
+        state = json.loads(json.dumps(loader.state_dict()))
+    with open_images(FILES, **options) as batches:
+        loader = as_dataloader(batches)
+        loader.load_state_dict(state)
+        assert [positions_of(loader) for _ in range(2)] == [uninterrupted[1][2:], uninterrupted[2]]
+
+
+class Stream:
+    """Can be iterated again, has no length."""
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from FILES
+
+
+def test_a_stream_begins_again() -> None:
+    with open_images(Stream(), 8, 4) as batches:
+        loader = as_dataloader(batches)
+        with pytest.raises(TypeError, match="a stream has no length"):
+            len(loader)
+        for n in (2, 3, 3):
+            assert positions_of(islice(loader, n)) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]][:n]
+
+
+def test_what_a_trainer_gets() -> None:
+    def convert(batch: Any) -> Any:
+        return {"pixel_values": batch.images, "labels": torch.tensor(batch.labels)}
+
+    items = [(data, number) for number, data in enumerate(FILES)]
+    with open_images(items, 8, 10, output="torch,float32") as batches:
+        for _ in range(2):
+            (inputs,) = as_dataloader(batches, convert)
+            assert inputs["pixel_values"].shape == (10, 3, 8, 8)
+            assert inputs["labels"].tolist() == [*range(10)]
+
+
+def test_a_batch_goes_to_a_device() -> None:
+    with open_images(FILES, 8, 10, output="torch") as batches:
+        batch = next(batches)
+        moved = batch.to("meta")
+        assert (moved.images.device.type, batch.images.device.type) == ("meta", "cpu")
+        assert moved.ids == batch.ids
+    with open_images(FILES, output="torch", preprocess="original") as batches:
+        moved = next(batches).to("meta")
+        assert {(image.device.type, *image.shape) for image in moved.images} == {
+            ("meta", 40, 48, 3)
+        }
+    with open_images(FILES, 8) as arrays, pytest.raises(UserError, match="ask for output=torch"):
+        next(arrays).to("cpu")
