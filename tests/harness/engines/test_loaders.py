@@ -85,7 +85,9 @@ def test_images_match_their_positions(images: Manifest, name: str, variant: str)
                 pixels = to_pixels(batch.images, MODEL.statistics)
                 assert pixels.shape == (3, PX, PX, 3)
                 if name in OWN:
-                    ran = {"decoder": recipe.decoder, "resizer": recipe.resizer, "layout": "files"}
+                    chosen = ("decoder", "resizer", "interpolation", "preprocess")
+                    ran = {choice: getattr(recipe, choice) for choice in chosen}
+                    ran["layout"] = "files"
                     assert (loader.workers, batch.extras.labels) == (recipe.workers, ran)
                 assert batch.ids == [images.items[position].id for position in batch.positions]
                 for position, image in zip(batch.positions, pixels, strict=True):

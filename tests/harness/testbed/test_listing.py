@@ -12,6 +12,8 @@ from tests.harness.corpora.abo.conftest import fill
 from wallclock.fetch.s3 import Client, connect
 
 KEYS = sorted(["a/1.jpg", "a/2.jpg", "a/é.jpg", "a+b", "b", "b/<1>&.jpg", "😀"], key=str.encode)
+#: moto keeps the buckets of other tests of this process.
+BUCKET = "listed-here"
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +22,7 @@ def clients() -> Iterator[tuple[Client, Client]]:
     moto = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     moto.start()
     endpoint = f"http://127.0.0.1:{moto.get_host_and_port()[1]}"
-    fill(endpoint, "bucket", dict.fromkeys(KEYS, b"x"))
+    fill(endpoint, BUCKET, dict.fromkeys(KEYS, b"x"))
     with ListingServer(KEYS) as ours:
         theirs = connect("test", endpoint=endpoint, isolated=True)
         yield theirs, connect("test", endpoint=ours.endpoint, isolated=True)
@@ -31,7 +33,7 @@ def pages(client: Client, **parameters: Any) -> list[list[str]]:
     """The keys of each page."""
     listed, token = [], dict[str, str]()
     while True:
-        page = client.call("list_objects_v2", Bucket="bucket", **parameters, **token)
+        page = client.call("list_objects_v2", Bucket=BUCKET, **parameters, **token)
         listed.append([item["Key"] for item in page.get("Contents", ())])
         if not page["IsTruncated"]:
             return listed
