@@ -1,0 +1,160 @@
+"""Which files `--try` loads again: the paths that a program's decodes leave."""
+
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests import making
+from tests.wallclock.trace.programs import ENVIRONMENT, write
+from wallclock.trace.collect import image_paths
+from wallclock.trace.inside import layout
+from wallclock.trace.inside.paths import Paths
+from wallclock.trace.run import run
+
+PRELUDE = """
+import io, os, sys
+from pathlib import Path
+from PIL import Image
+"""
+#: A way to open `a.jpg` → whether its path is kept.
+OPENINGS = {
+    "Image.open('a.jpg').load()": True,
+    "Image.open(Path('a.jpg')).convert('RGB')": True,
+    "Image.open(b'a.jpg').load()": True,
+    "Image.open(open('a.jpg', 'rb')).load()": True,
+    "Image.open(open(Path('a.jpg'), 'rb')).load()": True,
+    "Image.open(io.BytesIO(open('a.jpg', 'rb').read())).load()": True,
+    "Image.open(io.BytesIO(Path('a.jpg').read_bytes())).load()": True,
+    "os.chdir('folder'); Image.open('../a.jpg').load()": True,
+    "import cv2; cv2.imread('a.jpg')": True,
+    "import cv2, numpy; cv2.imdecode(numpy.frombuffer(open('a.jpg','rb').read(), 'u1'), 1)": True,
+    "import simplejpeg; simplejpeg.decode_jpeg(Path('a.jpg').read_bytes())": True,
+    "import tvision; tvision.decode_jpeg(tvision.read_file('a.jpg'))": True,
+    # Neither decoded nor of a file.
+    "Image.open('a.jpg').size": False,
+    "open('a.jpg', 'rb').read()": False,
+    "Image.open(io.BytesIO(DATA)).load()": False,
+    "open('b.jpg', 'rb').read(); Image.open(io.BytesIO(DATA)).load()": False,
+    "import tarfile; Image.open(tarfile.open('t.tar').extractfile('a.jpg')).load()": False,
+    "Image.open(open(os.open('a.jpg', os.O_RDONLY), 'rb')).load()": False,
+}
+#: Stands in for torchvision's reader: a module of its name among the program's files.
+READER = """
+import numpy, simplejpeg
+
+def read_file(path):
+    return numpy.fromfile(path, numpy.uint8)
+
+def decode_jpeg(data):
+    return simplejpeg.decode_jpeg(data.tobytes())
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two photos of different lengths, a tar with one of them, and a folder."""
+    (tmp_path / "a.jpg").write_bytes(making.jpeg(64, 48))
+    (tmp_path / "b.jpg").write_bytes(making.jpeg(128, 96, seed=1))
+    with tarfile.open(tmp_path / "t.tar", "w") as tar:
+        tar.add(tmp_path / "a.jpg", "a.jpg")
+    (tmp_path / "folder").mkdir()
+    return tmp_path
+
+
+def paths_of(
+    folder: Path, source: str, monkeypatch: pytest.MonkeyPatch, *, records: bool = True
+) -> list[str]:
+    """What a program leaves that runs in this folder."""
+    counters = folder / "counters"
+    counters.mkdir(exist_ok=True)
+    monkeypatch.chdir(folder)
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    program = write(folder, PRELUDE + source)
+    ended = run([str(program)], counters, seconds=0, records_paths=records)
+    assert ended.status == 0
+    return image_paths(counters)
+
+
+def test_each_way_to_open_an_image(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each in a process of its own, forked from one program: a way in a process, by its number."""
+    vision = folder / "torchvision" / "io"
+    vision.mkdir(parents=True)
+    (vision / "__init__.py").write_text("")
+    (vision.parent / "__init__.py").write_text("")
+    (vision / "image.py").write_text(READER)
+    source = [
+        "import cv2, numpy, simplejpeg, torchvision.io.image as tvision",
+        "sys.modules['tvision'] = tvision",
+        f"DATA = {making.jpeg(64, 48)!r}",
+        f"for number, way in enumerate({list(OPENINGS)!r}):",
+        "    child = os.fork()",
+        "    if not child:",
+        "        exec(way)",
+        "        Path(f'{os.environ[\"HERE\"]}/pid-{os.getpid()}').write_text(str(number))",
+        "        os._exit(0)",
+        "    assert os.waitpid(child, 0)[1] == 0, way",
+    ]
+    monkeypatch.setenv("HERE", str(folder))
+    assert paths_of(folder, "\n".join(source), monkeypatch) == [str(folder / "a.jpg")]
+    kept = {}
+    for number in folder.glob("pid-*"):
+        pid = number.name.removeprefix("pid-")
+        kept[int(number.read_text())] = bool(
+            list((folder / "counters").glob(f"{pid}-*{layout.PATHS}"))
+        )
+    assert {way: kept[number] for number, way in enumerate(OPENINGS)} == OPENINGS
+
+
+def test_nothing_is_kept_unless_asked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "Image.open('a.jpg').load()"
+    assert paths_of(folder, source, monkeypatch, records=False) == []
+    assert not list((folder / "counters").glob(f"*{layout.PATHS}"))
+
+
+def test_a_webp_of_an_open_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torchvision's folders open images; Pillow has read the file before it decodes."""
+    (folder / "a.webp").write_bytes(making.encode(making.picture(), "WEBP"))
+    source = "with open('a.webp', 'rb') as file: Image.open(file).convert('RGB')"
+    assert paths_of(folder, source, monkeypatch) == [str(folder / "a.webp")]
+
+
+def test_the_first_ones_of_a_process_each_once(tmp_path: Path) -> None:
+    paths = Paths(str(tmp_path / f"1{layout.PATHS}"))
+    for _ in range(2):
+        for number in range(layout.N_PATHS + 10):
+            paths.add(f"/photos/{number}.jpg")
+    expected = [f"/photos/{number}.jpg" for number in range(layout.N_PATHS)]
+    assert image_paths(tmp_path) == expected
+
+
+def test_processes_take_turns(tmp_path: Path) -> None:
+    """Names of any bytes; what a killed process had not finished is left out."""
+    odd = os.fsdecode(b"/c\xff\n.jpg")
+    (tmp_path / f"1{layout.PATHS}").write_bytes(b"/a.jpg\0" + os.fsencode(odd) + b"\0/hal")
+    (tmp_path / f"2{layout.PATHS}").write_bytes(b"/b.jpg\0/a.jpg\0/d.jpg\0")
+    assert image_paths(tmp_path) == ["/a.jpg", "/b.jpg", odd, "/d.jpg"]
+
+
+def test_a_disk_that_is_full_ends_the_recording(tmp_path: Path) -> None:
+    paths = Paths(str(tmp_path / "absent" / f"1{layout.PATHS}"))
+    paths.add("/a.jpg")
+    (tmp_path / "absent").mkdir()
+    paths.add("/b.jpg")
+    assert image_paths(tmp_path / "absent") == []
+
+
+def test_bytes_are_a_file_only_if_as_long(tmp_path: Path) -> None:
+    paths = Paths(str(tmp_path / f"1{layout.PATHS}"))
+    paths.add_bytes(10)
+    paths.add_read("/a.jpg", 10)
+    paths.add_bytes(11)
+    assert image_paths(tmp_path) == []
+    paths.add_bytes(10)
+    paths.add_read("/b.jpg", 10)
+    paths.add_read(7, 10)  # a descriptor: which file it is, is not known
+    paths.add_image("", io.BytesIO(b"0123456789"), 10)
+    assert image_paths(tmp_path) == ["/a.jpg"]
