@@ -16,7 +16,7 @@ from experiments._sentences import is_comparable, passed
 from experiments.frontier import CSV, LABELS
 from paper.csvfile import Row
 from paper.format import digits
-from paper.labels import CORPORA, SHORT_SETS
+from paper.labels import SHORT_SETS
 from paper.pages import read_asset, render_page
 from paper.rendering import NothingToDrawError, Rendering, read_measured_sources
 from wallclock.files import canonical_json, write_text
@@ -31,6 +31,8 @@ _DEFAULTS = {
     "usd_per_hour": 1.2,
     "accelerator": "T4, FP16",
 }
+#: Where images are from, in a word.
+_SOURCES = {"abo": "the paper's", "synthetic": "generated", "folder": "photos"}
 #: Per image of DINOv2-small at 224 px.
 _GFLOPS = _accelerators.DINOV2_SMALL_FLOPS / 1e9
 
@@ -85,9 +87,9 @@ def _kind(ours: Row, rows: Sequence[Row]) -> dict[str, Any]:
         return {"loaders": []}
     fastest = max(passing, key=lambda row: float(row["img_per_s"]))
     chosen = {row["system"]: row for row in (*pillow, fastest, ours)}
-    images = f"{SHORT_SETS[ours['image_set']]}, {CORPORA[ours['corpus']]}"
+    source = _SOURCES[ours["corpus"]]
     return {
-        "name": f"{images} ({digits(ours['median_kb'])} kB)",
+        "name": f"{SHORT_SETS[ours['image_set']]} ({source}, {digits(ours['median_kb'])} kB)",
         "kb": float(ours["median_kb"]),
         "megapixels": float(ours["median_megapixels"]),
         "loaders": [_loader(row) for row in chosen.values()],

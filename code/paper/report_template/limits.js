@@ -20,7 +20,7 @@ function predict(job) {
   if (!shared && bottleneck === "main") bottleneck = "accelerator";
   const supply = { storage, transform, accelerator: 1 / job.forward_s, cores };
   // `limit`: what the page names. Where all parts share the cores, no part alone is the limit.
-  return { img_per_s, bottleneck, limit: shared ? "cores" : bottleneck, supply };
+  return { img_per_s, bottleneck, limit: shared ? "cores" : bottleneck, supply, on_cpu: job.on_cpu };
 }
 
 // Core seconds of an image by resource. A DataLoader's host spins while it waits for a GPU.
@@ -54,7 +54,8 @@ const NAMES = {
   storage: "the storage or link",
   transform: "the loader on the CPU: read, decode, resize",
   accelerator: "the model",
-  cores: "the cores, which loader and model share",
+  cores_on_cpu: "the CPU cores, for loader and model",
+  cores_with_gpu: "the CPU cores, for loader and main process",
 };
 
 function start(document) {
@@ -107,12 +108,17 @@ function jobOf(data, form, kind, loader) {
 }
 
 function verdict(form, result, chosen, faster) {
-  const first = `Limited by ${NAMES[result.limit]}: ${rate(result)}, ${bill(form, result)}.`;
+  const first = `Limited by ${nameOf(result.limit, result)}: ${rate(result)}, ${bill(form, result)}.`;
   if (chosen.ours) return first;
   const gain = faster.img_per_s / result.img_per_s;
   if (gain < 1.03) return `${first} A faster loader would not help.`;
   const then = `${first} With wallclock’s loader ${digits(gain)} × as fast: ${bill(form, faster)}`;
-  return faster.limit === result.limit ? `${then}.` : `${then}, limited by ${NAMES[faster.limit]}.`;
+  return faster.limit === result.limit ? `${then}.` : `${then}, limited by ${nameOf(faster.limit, faster)}.`;
+}
+
+function nameOf(name, result) {
+  if (name !== "cores") return NAMES[name];
+  return result.on_cpu ? NAMES.cores_on_cpu : NAMES.cores_with_gpu;
 }
 
 function say(document, text) {
@@ -129,7 +135,7 @@ function drawBars(document, result) {
     const row = document.createElement("div");
     row.className = binds ? "supply binds" : "supply";
     const label = document.createElement("b");
-    label.textContent = NAMES[name];
+    label.textContent = nameOf(name, result);
     const track = document.createElement("div");
     const fill = document.createElement("i");
     // Logarithmic, three decades below the fastest part.
@@ -146,7 +152,7 @@ function drawBars(document, result) {
 function drawCompared(document, form, kind, predicted) {
   const rows = kind.loaders.map((loader) => {
     const result = predicted(loader);
-    const cells = [loader.name, digits(result.img_per_s), duration(form, result), dollars(form, result), NAMES[result.limit]];
+    const cells = [loader.name, digits(result.img_per_s), duration(form, result), dollars(form, result), nameOf(result.limit, result)];
     const row = document.createElement("tr");
     row.append(...cells.map((text, index) => {
       const cell = document.createElement(index ? "td" : "th");
