@@ -34,6 +34,8 @@ def _begin_process() -> None:
     global _pid
     _pid = os.getpid()
     _profilers.clear()
+    if "BY_HAND" not in os.environ:
+        return
     # A forked worker of multiprocessing runs finalizers and no atexit.
     util.Finalize(None, _write, exitpriority=1)
     atexit.register(_write)
