@@ -1,4 +1,4 @@
-"""What `benchmarks.trace` compares: programs with and without marks, shares by hand and by trace."""
+"""What `benchmarks.trace` compares: programs without their marks, shares by hand and by trace."""
 
 import ast
 import json
