@@ -31,7 +31,7 @@ PRODUCT = {
     "infer": ("stages", "loader"),
     "job": ("stages", "fetch", "check", "loader", "infer", "predict"),
     "service": ("stages", "fetch", "check", "loader", "infer", "job"),
-    "trace": ("predict", "loader"),
+    "trace": ("predict", "stages", "loader"),
 }
 #: Modules of the product that belong to no part: they import each other and nothing else.
 GROUND = {

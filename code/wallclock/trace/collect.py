@@ -5,6 +5,7 @@ import platform
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import IO
 
@@ -85,6 +86,20 @@ def read(path: Path) -> File | None:
     for line in text.splitlines():
         _read_line(file, line.split("\t"))
     return file
+
+
+def image_paths(folder: Path) -> list[str]:
+    """The files that the processes decoded, each once: the first of every process, then the second.
+
+    Data loaders' workers have the program's files in turn.
+    """
+    lists = []
+    for path in sorted(folder.glob(f"*{layout.PATHS}")):
+        # What has no zero byte behind it was being written when its process was killed.
+        *names, _ = path.read_bytes().split(b"\0")
+        lists.append([os.fsdecode(name) for name in names])
+    turns = chain.from_iterable(zip_longest(*lists))
+    return list(dict.fromkeys(name for name in turns if name is not None))
 
 
 def _words(opened: IO[bytes], start: int, count: int) -> memoryview:

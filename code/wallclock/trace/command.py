@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from wallclock.errors import UserError, import_extra
-from wallclock.trace.collect import collect
+from wallclock.trace.collect import collect, image_paths
 from wallclock.trace.run import Ended, run
 
-#: Options of the command with what they take; all come before the program.
+#: Options of the command with what they take, empty for nothing; all come before the program.
 OPTIONS = {
     "--json": ("FILE", "write the trace and the verdict as JSON"),
     "--html": ("FILE", "write the report as a page of HTML"),
     "--perfetto": ("FILE", "write every call as trace events, for ui.perfetto.dev"),
     "--seconds": ("N", "interrupt the program after N seconds, as Ctrl-C does"),
+    "--try": ("", "then measure open_images on the program's own images"),
 }
 
 
@@ -39,6 +40,7 @@ class Request:
     html: Path | None = None
     perfetto: Path | None = None
     seconds: float = 0.0
+    tries: bool = False
 
 
 def parse(words: Sequence[str]) -> Request:
@@ -53,6 +55,11 @@ def parse(words: Sequence[str]) -> Request:
         if name not in OPTIONS:
             listed = ", ".join((*OPTIONS, "-m"))
             raise UsageError(f"trace has no option {name}; valid before the script: {listed}")
+        if not OPTIONS[name][0]:
+            if has_value:
+                raise UsageError(f"{name} takes no value")
+            request = replace(request, tries=True)
+            continue
         if not has_value:
             if not rest:
                 raise UsageError(f"{name} needs a value: {name} {OPTIONS[name][0]}")
@@ -86,7 +93,7 @@ def wants_help(words: Sequence[str]) -> bool:
         word = rest.pop(0)
         if word in ("-h", "--help"):
             return True
-        if word in OPTIONS and rest:
+        if word in OPTIONS and OPTIONS[word][0] and rest:
             rest.pop(0)
     return False
 
@@ -105,9 +112,14 @@ def trace(words: Sequence[str]) -> int:
     console = import_extra("rich.console", "wallclock trace", "embed").Console(stderr=True)
     folder = Path(tempfile.mkdtemp(prefix="wallclock-trace-"))
     try:
-        records_events = request.perfetto is not None
-        ended = run(request.program, folder, seconds=request.seconds, records_events=records_events)
-        traced = collect(folder, ended)
+        ended = run(
+            request.program,
+            folder,
+            seconds=request.seconds,
+            records_events=request.perfetto is not None,
+            records_paths=request.tries,
+        )
+        traced, paths = collect(folder, ended), image_paths(folder)
         if request.perfetto is not None:
             from wallclock.trace.events import write_events
 
@@ -115,10 +127,16 @@ def trace(words: Sequence[str]) -> int:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     page.report(traced, console)
+    trial = None
+    if request.tries:
+        from wallclock.trace.trial import try_loader
+
+        trial = try_loader(traced, paths)
+        page.report_trial(trial, console)
     if request.json is not None:
-        page.write_json(traced, request.json)
+        page.write_json(traced, request.json, trial)
     if request.html is not None:
-        page.write_html(traced, request.html)
+        page.write_html(traced, request.html, trial)
     return _end_alike(ended)
 
 

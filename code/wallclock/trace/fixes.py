@@ -82,8 +82,7 @@ def fixes_of(shares: Shares) -> Fixes:
         return Fixes((), None, 0.0)
     ratio = shares.img_per_s / rate
     error = max(ratio, 1 / ratio) - 1
-    # The times of single images vary about as much as they are long.
-    errors = (GAIN_ERROR, error, shares.n_images**-0.5)
+    errors = errors_of(shares, error)
     offered = [change for change in CHANGES if change.applies(work)]
     alone = tuple(_predict(work, [change], errors) for change in offered)
     worth = [change for change, fix in zip(offered, alone, strict=True) if fix.is_recommended]
@@ -92,10 +91,8 @@ def fixes_of(shares: Shares) -> Fixes:
 
 def _predict(work: Work, changes: Sequence[Change], errors: Sequence[float]) -> Fix:
     now = work.img_per_s()
-    rates = (_changed(work, changes, luck).img_per_s() for luck in (-1, 0, 1))
-    worst, gain, best = (min(rate / now, _MOST_GAIN) for rate in rates)
-    low = gain / reach(*errors, max(0.0, gain / worst - 1))
-    high = gain * reach(*errors, max(0.0, best / gain - 1))
+    worst, middle, best = (_changed(work, changes, luck).img_per_s() for luck in (-1, 0, 1))
+    low, gain, high = gain_of(now, (worst, middle, best), errors)
     if len(changes) == 1:
         (change,) = changes
         code, title = change.code(work), change.title(work)
@@ -107,6 +104,21 @@ def _predict(work: Work, changes: Sequence[Change], errors: Sequence[float]) -> 
     cost = "; ".join(dict.fromkeys(change.cost for change in changes))
     rewrites = any(change.group == FILES for change in changes)
     return Fix("combined", title, gain, low, high, code, cost, rewrites, names)
+
+
+def errors_of(shares: Shares, model_error: float) -> tuple[float, ...]:
+    """The relative errors that every gain has, whatever the change."""
+    # The times of single images vary about as much as they are long.
+    return GAIN_ERROR, model_error, shares.n_images**-0.5
+
+
+def gain_of(
+    now: float, rates: tuple[float, float, float], errors: Sequence[float]
+) -> tuple[float, float, float]:
+    """Least, expected and greatest gain from the rate now and the three rates of the change."""
+    worst, gain, best = (min(rate / now, _MOST_GAIN) for rate in rates)
+    low = gain / reach(*errors, max(0.0, gain / worst - 1))
+    return low, gain, gain * reach(*errors, max(0.0, best / gain - 1))
 
 
 def _changed(work: Work, changes: Sequence[Change], luck: float) -> Work:

@@ -8,6 +8,7 @@ from string import Template
 from wallclock.trace.findings import Findings, image_cells, say_fix, say_interval, stage_cells
 from wallclock.trace.fixes import Fix
 from wallclock.trace.shares import OTHER, Table
+from wallclock.trace.trial import Trial, Untried
 from wallclock.trace.words import count, digits, keep_together, percent, printable, seconds, times
 
 #: Fill of each stage: dark and light alternate, so that neighbours differ in grey too.
@@ -86,8 +87,8 @@ $environment
 """)
 
 
-def render(said: Findings) -> str:
-    """The page's text."""
+def render(said: Findings, trial: Trial | Untried | None = None) -> str:
+    """The page's text; with what `--try` measured below the changes."""
     trace = said.trace
     program = next((word for word in trace.command if word.endswith(".py")), "a program")
     return _PAGE.substitute(
@@ -100,7 +101,7 @@ def render(said: Findings) -> str:
         where="\n".join(_fact(name, value) for name, value in _where(said)),
         time="\n".join(_time(said)),
         images=_images(said),
-        changes="\n".join(_changes(said)),
+        changes="\n".join([*_changes(said), *_trial(trial)]),
         environment="\n".join(_environment(said)),
     )
 
@@ -257,6 +258,13 @@ def _changes(said: Findings) -> Iterator[str]:
     for fix in fixes:
         if fix.is_recommended and not fix.parts:
             yield f"  <h3>{_text(fix.title)}</h3>\n  <pre>{_code(fix.code)}</pre>"
+
+
+def _trial(trial: Trial | Untried | None) -> Iterator[str]:
+    if trial is not None:
+        yield '  <h3 id="try">Tried on the program’s own images</h3>'
+        for sentence in trial.sentences:
+            yield f"  <p>{keep_together(_text(sentence))}</p>"
 
 
 def _change(fix: Fix, highest: float, *, is_first: bool) -> str:

@@ -12,6 +12,7 @@ from wallclock.trace.html_page import render
 from wallclock.trace.record import Trace
 from wallclock.trace.shares import Row, Table
 from wallclock.trace.sizes import Sizes
+from wallclock.trace.trial import Trial, Untried
 from wallclock.trace.words import digits, keep_together, printable, times
 
 if TYPE_CHECKING:
@@ -106,6 +107,13 @@ def _print_fixes(fixes: Fixes, console: "Console", width: int) -> None:
         _print_text(f"Would bring nothing: {', '.join(nothing)}.", console, width)
 
 
+def report_trial(trial: Trial | Untried, console: "Console") -> None:
+    """Print what `--try` measured and what follows, below the report."""
+    console.print()
+    for sentence in trial.sentences:
+        _print_text(sentence, console, min(_WIDTH, console.width))
+
+
 def _print_text(text: str, console: "Console", width: int, style: str = "") -> None:
     """Print a paragraph; rich would part a number from its unit."""
     from rich.text import Text
@@ -143,9 +151,10 @@ def _print_table(
 # --- files --------------------------------------------------------------------------------------
 
 
-def write_json(trace: Trace, path: Path) -> None:
+def write_json(trace: Trace, path: Path, trial: Trial | Untried | None = None) -> None:
     """Write the numbers of a trace as JSON, in one step. Raises OSError: it cannot be written."""
-    text = pretty_json(as_json(trace))
+    tried = {} if trial is None else {"try": trial.as_json()}
+    text = pretty_json({**as_json(trace), **tried})
     # A path that is no UTF-8 is a lone surrogate in Python, and an escape in JSON.
     write_text(Path(path), text.encode("utf-8", "backslashreplace").decode())
 
@@ -220,6 +229,6 @@ def _fix_of(fix: Fix) -> Mapping[str, Any]:
     }
 
 
-def write_html(trace: Trace, path: Path) -> None:
+def write_html(trace: Trace, path: Path, trial: Trial | Untried | None = None) -> None:
     """Write the page, one file that needs no network. Raises OSError: it cannot be written."""
-    write_text(Path(path), render(Findings(trace)))
+    write_text(Path(path), render(Findings(trace), trial))

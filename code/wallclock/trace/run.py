@@ -44,7 +44,14 @@ class Ended:
         return self.status if self.status >= 0 else 128 - self.status
 
 
-def run(words: Sequence[str], folder: Path, *, seconds: float, records_events: bool) -> Ended:
+def run(
+    words: Sequence[str],
+    folder: Path,
+    *,
+    seconds: float,
+    records_events: bool = False,
+    records_paths: bool = False,
+) -> Ended:
     """Run `python words…` with counters in `folder` until it ends, or for so many seconds.
 
     `seconds`: 0 for no limit. Then the program gets SIGINT, as by Ctrl-C; its children do not.
@@ -56,7 +63,7 @@ def run(words: Sequence[str], folder: Path, *, seconds: float, records_events: b
         pid = os.posix_spawn(
             sys.executable,
             [sys.executable, *words],
-            _environment(folder, records_events),
+            _environment(folder, records_events=records_events, records_paths=records_paths),
             setsigmask=before,
             setsigdef=_RESTORED,
         )
@@ -67,7 +74,7 @@ def run(words: Sequence[str], folder: Path, *, seconds: float, records_events: b
     return Ended(tuple(words), pid, status, started_ns, ended_ns, is_cut)
 
 
-def _environment(folder: Path, records_events: bool) -> dict[str, str]:
+def _environment(folder: Path, *, records_events: bool, records_paths: bool) -> dict[str, str]:
     bootstrap = str(Path(layout.__file__).parent / "bootstrap")
     # An empty entry would be the current folder.
     paths = [bootstrap, os.environ.get("PYTHONPATH", "")]
@@ -76,6 +83,7 @@ def _environment(folder: Path, records_events: bool) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         layout.FOLDER_VARIABLE: str(folder),
         **({layout.EVENTS_VARIABLE: "1"} if records_events else {}),
+        **({layout.PATHS_VARIABLE: "1"} if records_paths else {}),
     }
 
 

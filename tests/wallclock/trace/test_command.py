@@ -134,6 +134,7 @@ def test_seconds(folder: Path) -> None:
         (["--json"], "--json needs a value: --json FILE"),
         (["--seconds", "x", "program.py"], "a positive number, not x"),
         (["--seconds=-1", "program.py"], "a positive number, not -1"),
+        (["--try=1", "program.py"], "--try takes no value"),
         (["--html", "x"], "a program: script.py args, or -m module args"),
         (["-m"], "a program: script.py args, or -m module args"),
         (["absent.py"], "no script absent.py"),
@@ -171,6 +172,9 @@ def test_words_behind_the_script_are_the_scripts(
     assert request.program == ("program.py", "--json", "x", "-h")
     assert (request.seconds, request.json) == (2.0, None)
     assert parse(["-m", "package.module", "--help"]).program == ("-m", "package.module", "--help")
+    assert parse(["--try", "--json", "t.json", "program.py", "--try"]).tries
+    assert not parse(["program.py", "--try"]).tries
+    assert wants_help(["--try", "--help"])
     assert not wants_help(["--json", "--help", "program.py", "--help"])
     assert wants_help(["--json", "t.json", "--help", "program.py"])
     with pytest.raises(UsageError):

@@ -1,6 +1,5 @@
 """Which files `--try` loads again: the paths that a program's decodes leave."""
 
-import io
 import os
 import tarfile
 from pathlib import Path
@@ -122,6 +121,16 @@ def test_a_webp_of_an_open_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     assert paths_of(folder, source, monkeypatch) == [str(folder / "a.webp")]
 
 
+def test_a_webp_of_bytes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "a.webp").write_bytes(making.encode(making.picture(), "WEBP"))
+    source = """
+data = open('a.jpg', 'rb').read()
+Image.open(io.BytesIO(open('a.webp', 'rb').read())).load()
+Image.open(io.BytesIO(data)).load()
+"""
+    assert paths_of(folder, source, monkeypatch) == [str(folder / "a.webp")]
+
+
 def test_the_first_ones_of_a_process_each_once(tmp_path: Path) -> None:
     paths = Paths(str(tmp_path / f"1{layout.PATHS}"))
     for _ in range(2):
@@ -156,5 +165,5 @@ def test_bytes_are_a_file_only_if_as_long(tmp_path: Path) -> None:
     paths.add_bytes(10)
     paths.add_read("/b.jpg", 10)
     paths.add_read(7, 10)  # a descriptor: which file it is, is not known
-    paths.add_image("", io.BytesIO(b"0123456789"), 10)
+    paths.add_bytes(10)
     assert image_paths(tmp_path) == ["/a.jpg"]

@@ -31,6 +31,10 @@ class Counters:
         self.words[layout.STARTED] = now
         self.words[layout.MAGIC_WORD] = layout.MAGIC
 
+    def beside(self, suffix: str) -> str | None:
+        """Path of another file of this process; None where it has none."""
+        return self.path.removesuffix(layout.COUNTERS) + suffix
+
     def write(self, *fields: str) -> None:
         """Add a line to the text; nothing where the text is full."""
         line = "\t".join(field.replace("\t", " ").replace("\n", " ") for field in fields)
@@ -82,6 +86,10 @@ class NoCounters(Counters):
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.words = memoryview(bytearray(layout.HEAD_BYTES)).cast("q")
+
+    def beside(self, suffix: str) -> str | None:
+        """No file."""
+        return None
 
     def write(self, *fields: str) -> None:
         """Nothing."""

@@ -46,7 +46,9 @@ def _open(tracer: Tracer, original: Call, reader: Any) -> Call:
 
 def _buffered(reader: Any, file: Any, buffering: int, closefd: bool, opener: Any) -> Any:
     """What `open` does for the mode "rb"."""
-    raw = io.FileIO(file, "rb", closefd, opener)
+    # `open` gives a file the path's text as its name.
+    name = os.fspath(file) if hasattr(file, "__fspath__") else file
+    raw = io.FileIO(name, "rb", closefd, opener)
     try:
         size = buffering
         if size < 0:
@@ -81,6 +83,7 @@ def _reader(tracer: Tracer) -> Any:
         data: bytes = timed_read(self, size)
         if (size is None or size < 0) and len(data) > 64 and headers.format_of(data):
             count(slot, 1, tracer.clock())
+            tracer.paths.add_read(getattr(self, "name", None), len(data))
         return data
 
     inner = io.BufferedReader

@@ -4,12 +4,16 @@ A head, a text, then a region per thread. Only its thread writes a region, witho
 is sparse: what no thread uses takes no space.
 """
 
-#: Ends of the names of files: counters, and the optional ring of events.
+#: Ends of the names of files: counters, the optional ring of events, the optional paths of images.
 COUNTERS = ".counters"
 EVENTS = ".events"
-#: Environment variables: the folder for the files; set to record events too.
+PATHS = ".paths"
+#: Environment variables: the folder for the files; set to record events, or paths, too.
 FOLDER_VARIABLE = "WALLCLOCK_TRACE"
 EVENTS_VARIABLE = "WALLCLOCK_TRACE_EVENTS"
+PATHS_VARIABLE = "WALLCLOCK_TRACE_PATHS"
+#: Paths that a process records at most.
+N_PATHS = 512
 
 WORD = 8
 

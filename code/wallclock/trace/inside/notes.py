@@ -25,6 +25,13 @@ def count_image(
     tracer.count(slot, shape[0] if len(shape) == 4 else 1)
 
 
+def opened_image(
+    tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
+) -> None:
+    """A Pillow image: no pixels yet, but what it is of."""
+    tracer.paths.note_source(result, args[0] if args else kwargs["fp"])
+
+
 def resized_image(
     tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
 ) -> None:
@@ -82,6 +89,7 @@ def decoded_data(
     tracer.count(slot, 1, started)
     n_bytes = 0 if data is None else data.nbytes
     tracer.count_kind(slot, form, source or made, made, n_bytes=n_bytes)
+    tracer.paths.add_bytes(n_bytes)
 
 
 def decoded_file(
@@ -100,6 +108,14 @@ def decoded_file(
     source = made[0] * scale, made[1] * scale
     form = headers.format_by_name(path)
     tracer.count_kind(slot, form, source, made, n_bytes=_length_of(path))
+    tracer.paths.add(path)
+
+
+def read_file(
+    tracer: Tracer, slot: int, started: int, args: tuple[Any, ...], kwargs: Options, result: Any
+) -> None:
+    """A tensor of a file's bytes, by its path."""
+    tracer.paths.add_read(args[0] if args else kwargs["path"], len(result))
 
 
 def read_image(

@@ -17,7 +17,7 @@ class Row(NamedTuple):
 
 
 _PILLOW = (
-    Row("open", "decode"),
+    Row("open", "decode", "opened_image"),
     Row("Image.draft", "decode", name="PIL.Image.draft"),
     Row("Image.resize", "resize", "resized_image", "PIL.Image.resize"),
     Row("Image.reduce", "resize", "resized_image", "PIL.Image.reduce"),
@@ -53,7 +53,7 @@ _CV2 = (
 )
 
 _TORCHVISION_IO = (
-    Row("read_file", "read", name="torchvision.io.read_file"),
+    Row("read_file", "read", "read_file", "torchvision.io.read_file"),
     *(
         Row(name, "decode", "decoded_data", f"torchvision.io.{name}")
         for name in ("decode_image", "decode_jpeg", "decode_png", "decode_webp", "decode_gif")

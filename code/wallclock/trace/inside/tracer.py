@@ -16,6 +16,7 @@ from typing import Any
 
 from . import layout
 from .counters import Counters, NoCounters, Scratch, add_up
+from .paths import Paths
 
 Call = Callable[..., Any]
 Size = tuple[int, int]
@@ -44,6 +45,7 @@ class Tracer:
         local: of the thread: `view`, the words of its region; `kinds`, rows by image size;
             `in_model`, whether a model's forward pass is open.
         counters: the process's file.
+        paths: the files that it decoded.
         made: the wrapped functions by id, which are not wrapped again.
         counting: slot → stage, of the functions that count images.
     """
@@ -54,12 +56,14 @@ class Tracer:
         *,
         clock: Callable[[], int] = time.perf_counter_ns,
         records_events: bool = False,
+        records_paths: bool = False,
     ) -> None:
         self.clock = clock
         self.local: Any = _local()
         self.made: dict[int, Call] = {}
         self.counting: dict[int, str] = {}
         self._folder, self._records_events = folder, records_events
+        self._records_paths = records_paths
         self._slots: dict[tuple[str, str], int] = {}
         self._stages = {layout.OUTSIDE: ""}
         self._formats: dict[str, int] = {}
@@ -78,6 +82,7 @@ class Tracer:
         self._overflow_rows: dict[tuple[int, ...], int] = {}
         self._scratches: list[Scratch] = []
         self.counters = counters
+        self.paths = Paths(counters.beside(layout.PATHS) if self._records_paths else None)
         for (stage, name), slot in self._slots.items():
             self.counters.write(layout.FUNCTION, str(slot), stage, name)
         for name, number in self._formats.items():

@@ -1,0 +1,328 @@
+"""`--try`: `open_images` on the program's own files, and the gain that follows."""
+
+import json
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests import making
+from tests.wallclock.trace import traces
+from tests.wallclock.trace.programs import write
+from tests.wallclock.trace.test_command import finish, start
+from wallclock.loader.images import open_images
+from wallclock.trace import trial
+from wallclock.trace.loader_rate import Measured, Pass, Request, measure
+from wallclock.trace.record import Trace
+from wallclock.trace.shares import Shares
+from wallclock.trace.sizes import Target
+from wallclock.trace.trial import Range, Trial, Untried, conclude, geometry_of, try_loader
+from wallclock.trace.work import work_of
+
+N = 80
+
+
+def program(**seconds: float) -> Trace:
+    """Of one thread, ten images a second for eight seconds after start-up, on eight cores."""
+    images = [traces.decoded(N), traces.resized(N)]
+    device = "GPU" if "forward" in seconds else ""
+    return traces.trace([traces.process([traces.thread(seconds, N)])], images, device=device)
+
+
+def measured(*rates: float) -> Measured:
+    """Passes of a second each, in which the loader used all of eight cores."""
+    return Measured(tuple(Pass(round(rate), 1.0, 8.0) for rate in rates), N, 0, "")
+
+
+def concluded(trace: Trace, passes: Measured) -> Trial:
+    shares = Shares(trace)
+    work = work_of(shares)
+    assert work is not None
+    done = conclude(shares, work, passes)
+    assert isinstance(done, Trial)
+    return done
+
+
+# --- what follows -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rate", "gain", "only_loads"),
+    [
+        ({"read": 0.1, "decode": 7.9}, 200, 20.0, True),
+        ({"read": 0.1, "decode": 7.9}, 50, 5.0, True),
+        ({"read": 0.1, "decode": 3.9, "forward": 4.0}, 200, 2.0, False),
+        ({"read": 0.1, "decode": 3.9, "forward": 4.0}, 15, 1.5, True),
+        ({"read": 0.1, "decode": 5.9, "serialize": 2.0}, 200, 4.0, False),
+        ({"read": 0.1, "decode": 7.9}, 5, 0.5, True),
+    ],
+)
+def test_the_gain_that_follows(
+    seconds: dict[str, float], rate: float, gain: float, only_loads: bool
+) -> None:
+    """Ten images a second become the loader's rate, or that of what is left of the program."""
+    done = concluded(program(**seconds), measured(rate, rate, rate))
+    assert done.gain.value == pytest.approx(gain, rel=1e-3)
+    assert done.gain.low < done.gain.value < done.gain.high
+    assert done.only_loads is only_loads
+    assert done.core_ms.value == pytest.approx(8 / rate * 1e3)
+    assert done.predicted_core_ms.low < done.predicted_core_ms.value < done.predicted_core_ms.high
+
+
+def test_the_interval_has_the_passes() -> None:
+    narrow = concluded(program(read=0.1, decode=7.9), measured(100, 100, 100))
+    wide = concluded(program(read=0.1, decode=7.9), measured(200, 50, 100))
+    assert wide.rate == Range(50, 100, 200)
+    assert wide.core_ms == Range(40, 80, 160)
+    assert wide.gain.value == narrow.gain.value
+    assert wide.gain.low < narrow.gain.low
+    assert wide.gain.high > narrow.gain.high
+    assert wide.predicted_gain == narrow.predicted_gain
+
+
+def test_sentences_and_json() -> None:
+    done = concluded(program(read=0.1, decode=7.9), measured(200, 190, 210))
+    first, second, third = done.sentences
+    assert "80 files of the program, in memory, with 8 cores: 200 images a second" in first
+    assert "190 to 210 in 3 passes." in first
+    assert "40 ms of a core measured (38.1 to 42.1)" in second
+    assert "20 × (" in third
+    assert "its loader alone" in third
+    given = done.as_json()
+    assert (given["img_per_s"], given["low"], given["high"]) == (200, 190, 210)
+    assert given["measured_gain"] == done.gain.value
+    assert given["predicted_gain_low"] == done.predicted_gain.low
+    assert given["cpu_use"] == 1.0
+
+
+def test_cores_that_others_used_and_failures_are_named() -> None:
+    passes = (Pass(100, 1.0, 4.0),) * 3
+    done = concluded(program(read=0.1, decode=7.9), Measured(passes, 10, 1, "x"))
+    assert "8 cores, 50 % of them used:" in done.sentences[0]
+    assert "3 passes; 1 file could not be loaded." in done.sentences[0]
+
+
+# --- what is asked for --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("target", "options"),
+    [
+        (Target((224, 224), "squash"), {"size": (224, 224)}),
+        (Target((640, 480), "squash"), {"size": (480, 640)}),
+        (Target((256, 256), "shortest"), {"preprocess": "shortest:256,crop:256x256"}),
+        (Target((224, 224), "crop"), {"size": 224, "augment": {"flip": 0.0, "jitter": 0.0}}),
+    ],
+)
+def test_the_size_is_the_programs(target: Target, options: dict[str, Any]) -> None:
+    assert geometry_of(target) == options
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """What would be measured."""
+    made: list[Request] = []
+
+    def measure_apart(request: Request) -> Measured:
+        made.append(request)
+        return measured(200, 200, 200)
+
+    monkeypatch.setattr(trial, "measure_apart", measure_apart)
+    return made
+
+
+def test_files_that_exist_in_order_and_not_too_many(
+    tmp_path: Path, requests: list[Request], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial, "_MOST_FILES", 3)
+    paths = [str(tmp_path / f"{name}.jpg") for name in "fbdac"]
+    for path in paths:
+        Path(path).touch()
+    done = try_loader(program(read=0.1, decode=7.9), [str(tmp_path / "gone.jpg"), *paths])
+    assert isinstance(done, Trial)
+    (request,) = requests
+    assert request.paths == paths[:3]
+    assert request.options == {"size": (224, 224), "batch": 32, "workers": 8}
+
+
+@pytest.mark.parametrize(
+    ("trace", "says"),
+    [
+        (program(decode=7.9), "no file of the program's images is known here"),
+        (traces.trace([traces.process([traces.thread({"decode": 5}, N)])], []), "no size"),
+        (traces.trace([traces.process([traces.thread({"decode": 5})])], []), "no image"),
+    ],
+)
+def test_nothing_to_try(trace: Trace, says: str, requests: list[Request]) -> None:
+    done = try_loader(trace, ["/absent/a.jpg"])
+    assert isinstance(done, Untried)
+    assert says in done.reason
+    assert done.sentences == [done.reason]
+    assert not requests
+
+
+# --- the measurement ----------------------------------------------------------------------------
+
+
+@dataclass
+class FakeLoader:
+    """Batches of two, each of which takes so many seconds of a clock; `opened`: what was asked."""
+
+    batch_s: float
+    now: float = 0.0
+    opened: list[tuple[list[str], int]] = field(default_factory=list)
+
+    def clock(self) -> float:
+        return self.now
+
+    @contextmanager
+    def open(self, paths: Sequence[str], epochs: int = 1, **options: Any) -> Iterator[Any]:
+        assert options == {"size": 8}
+        self.opened.append((list(paths), epochs))
+        yield self.batches(list(paths) * epochs)
+
+    def batches(self, paths: list[str]) -> Iterator[Any]:
+        for at in range(0, len(paths), 2):
+            self.now += self.batch_s
+            yield SimpleNamespace(ids=paths[at : at + 2], failures=[])
+
+
+@pytest.mark.parametrize(
+    ("batch_s", "n_files", "epochs", "n_passes"),
+    [
+        (1.5, 6, 1, 3),  # the third batch ends two seconds after the first
+        (0.01, 20, 7, 3),  # 0.1 s for all: seven times in a pass
+        (0.001, 20, 70, 3),
+        (0.0, 20, 1, 12),  # a clock that stands still ends
+    ],
+)
+def test_how_often_and_how_many(batch_s: float, n_files: int, epochs: int, n_passes: int) -> None:
+    loader = FakeLoader(batch_s)
+    paths = [f"{number}.jpg" for number in range(20)]
+    request = Request(paths, {"size": 8})
+    done = measure(request, loader.open, loader.clock, lambda: 2 * loader.now)
+    assert done.n_files == n_files
+    assert len(done.passes) == n_passes
+    first, rehearsal, *passes = loader.opened
+    assert first == (paths, 1)
+    assert rehearsal == (paths[:n_files], 1)
+    assert passes == [(paths[:n_files], epochs)] * n_passes
+    for each in done.passes:
+        assert each.images == n_files * epochs
+        assert each.seconds == pytest.approx(batch_s * each.images / 2)
+        assert each.cpu_s == pytest.approx(2 * each.seconds)
+
+
+def test_the_loader_itself(tmp_path: Path) -> None:
+    """Real files, on a clock of a second a look; a damaged one is counted, and left out."""
+    for number in range(5):
+        (tmp_path / f"{number}.jpg").write_bytes(making.jpeg(64, 48, seed=number))
+    (tmp_path / "2.jpg").write_bytes(b"no image")
+    paths = [str(tmp_path / f"{number}.jpg") for number in range(5)]
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += 1.0
+        return now
+
+    options = {"size": (8, 8), "batch": 5, "workers": 2}
+    done = measure(Request(paths, options), open_images, clock, clock)
+    assert (done.n_files, done.failures) == (4, 1)
+    assert done.reason.startswith(paths[2])
+    assert [each.images for each in done.passes] == [4, 4, 4]
+    bad = measure(Request(paths[2:3], options), open_images, clock, clock)
+    assert (bad.passes, bad.n_files, bad.failures) == ((), 0, 1)
+
+
+def test_a_mistake_in_its_process_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(making.jpeg())
+    done = trial.measure_apart(Request([str(tmp_path / "a.jpg")], {"size": 0}))
+    assert isinstance(done, Untried)
+    assert done.reason.startswith("Tried open_images: ")
+    assert "size" in done.reason
+
+
+@pytest.mark.parametrize(
+    ("ends", "says"),
+    [
+        (KeyboardInterrupt(), "interrupted, no measurement"),
+        (subprocess.TimeoutExpired("python", 180), "not done after 180 s"),
+        (subprocess.CompletedProcess("python", 1, "", "Traceback\nMemoryError\n"), "MemoryError"),
+        (subprocess.CompletedProcess("python", -9, "", ""), "status -9"),
+        (subprocess.CompletedProcess("python", 0, 'noise\n{"error": "no cv2"}\n', ""), "no cv2"),
+    ],
+    ids=["Ctrl-C", "slow", "failed", "killed", "refused"],
+)
+def test_no_measurement(
+    ends: BaseException | subprocess.CompletedProcess[str],
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A sentence each: the report that is printed already stays."""
+
+    def run(*words: Any, **options: Any) -> subprocess.CompletedProcess[str]:
+        if isinstance(ends, BaseException):
+            raise ends
+        return ends
+
+    monkeypatch.setattr(subprocess, "run", run)
+    done = trial.measure_apart(Request(["a.jpg"], {"size": 8}))
+    assert isinstance(done, Untried)
+    assert done.reason.startswith("Tried open_images: ")
+    assert says in done.reason
+
+
+# --- the command --------------------------------------------------------------------------------
+
+PROGRAM = """
+import glob, io, sys
+from PIL import Image
+
+for path in sorted(glob.glob("*.jpg")):
+    data = open(path, "rb").read()
+    file = io.BytesIO(data + b"0") if sys.argv[1:] == ["from the network"] else path
+    Image.open(file).convert("RGB").resize((32, 32))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(tmp_path, PROGRAM)
+    (tmp_path / "temporary").mkdir()
+    for number in range(24):
+        (tmp_path / f"{number:02}.jpg").write_bytes(making.jpeg(320, 240, seed=number))
+    return tmp_path
+
+
+def test_a_program_is_tried(folder: Path) -> None:
+    words = ("--try", "--json", "t.json", "--html", "t.html", "program.py")
+    status, stdout, stderr = finish(start(folder, *words))
+    assert (status, stdout) == (0, "")
+    assert "Tried wallclock.open_images on 24 files of the program" in stderr
+    assert stderr.count("The program was not run again") == 1
+    given = json.loads((folder / "t.json").read_text(encoding="utf-8"))
+    tried = given["try"]
+    assert (tried["files"], tried["failures"]) == (24, 0)
+    assert tried["passes"] >= 3
+    assert 0 < tried["low"] <= tried["img_per_s"] <= tried["high"]
+    (fix,) = [fix for fix in given["fixes"] if fix["name"] == "open_images"]
+    assert (tried["predicted_gain"], tried["predicted_gain_low"]) == (fix["gain"], fix["low"])
+    assert tried["measured_gain_low"] < tried["measured_gain"] < tried["measured_gain_high"]
+    page = (folder / "t.html").read_text(encoding="utf-8")
+    assert page.count('id="try"') == 1
+    assert not list((folder / "temporary").iterdir())
+
+
+def test_images_without_files_are_one_line(folder: Path) -> None:
+    words = ("--try", "--json", "t.json", "program.py", "from the network")
+    status, _, stderr = finish(start(folder, *words))
+    assert status == 0
+    assert " ".join(stderr.split()).count("Nothing to try: no file of the program's images") == 1
+    tried = json.loads((folder / "t.json").read_text(encoding="utf-8"))["try"]
+    assert list(tried) == ["reason"]
