@@ -121,7 +121,7 @@ test: $(READY) ## fast tests
 	@$(PY) -m pytest -n 2 --dist loadfile -m "not slow and not network"
 
 test-faults: $(READY) ## kills, faults, the wheel: the slow tests that .ci/run has
-	@$(PY) -m pytest -m "slow and not network" --timeout 1200 $(FAULTS)
+	@WALLCLOCK_KILLS=$${WALLCLOCK_KILLS:-5} $(PY) -m pytest -m "slow and not network" --timeout 1200 $(FAULTS)
 
 test-install: $(READY) ## the wheel in new environments; needs the package index
 	@$(PY) -m pytest -m network --timeout 1200
