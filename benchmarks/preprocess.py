@@ -62,7 +62,7 @@ def image_sets(choices: argparse.Namespace, work: Path) -> Iterator[tuple[str, l
         paths = []
         for index in range(choices.n):
             path = work / f"{kind}-{index:04}.jpg"
-            path.write_bytes(render.render(SEED, kind, index, 1.0))
+            path.write_bytes(render.render(SEED, kind, index))
             paths.append(path)
         yield f"synthetic {kind}", paths
     if choices.folder:
