@@ -1,10 +1,12 @@
 """Is `wallclock trace` right, and what does it cost? data/trace.csv and data/trace-shares.csv.
 
 Each program of `benchmarks.traced` runs in turn without a trace, under the trace, and with its
-stages timed by hand (`StageProfiler`), round by round. trace.csv has a row per program: the wall
-time that the trace adds (median of the rounds' ratios, least, greatest), the greatest difference of
-a stage's share, and the verdict. trace-shares.csv has a row per stage: its share of all compared
-stages, by hand and by the trace, each the median of the rounds.
+stages timed by hand (`StageProfiler`), round by round. trace.csv has a row per program. `overhead`
+is the time per image that the trace adds once the program runs: the ratio of the rates that the
+program prints, in the same round, less 1 (median, least, greatest). `added_start_s` is what it adds
+to the rest of the wall time: the start. Then the greatest difference of a stage's share, and the
+verdict. trace-shares.csv has a row per stage: its share of all compared stages, by hand and by the
+trace, each the median of the rounds. The folder's files are linked under as many names as needed.
 
     python -m benchmarks.trace --folder DIR [--rounds N] [--program NAME]
 """
@@ -43,26 +45,42 @@ class Program:
     words: tuple[str, ...] = ()
     #: A word of the verdict of a program that is made to starve.
     bound: str = ""
+    #: Images, so many that a run takes seconds.
+    images: int = 300
 
 
 PROGRAMS = (
     Program("Pillow loop", "pillow_loop", bound="decod"),
-    Program("DataLoader, no worker", "dataloader", ("0", "1")),
-    Program("DataLoader, 2 workers, small model", "dataloader", ("2", "0"), "decod"),
-    Program("DataLoader, 2 workers, large model", "dataloader", ("2", "6"), "model"),
-    Program("DataLoader, 4 workers", "dataloader", ("4", "1")),
-    Program("training step", "training"),
-    Program("OpenCV in threads", "thread_pool", bound="decod"),
-    Program("slow web server", "download", ("{server}",), "read"),
+    Program("DataLoader, no worker", "dataloader", ("0", "2")),
+    Program("DataLoader, 2 workers, small model", "dataloader", ("2", "0"), "decod", 600),
+    Program("DataLoader, 2 workers, large model", "dataloader", ("2", "12"), "model"),
+    Program("DataLoader, 4 workers", "dataloader", ("4", "2")),
+    Program("training step", "training", images=100),
+    Program("OpenCV in threads", "thread_pool", bound="decod", images=900),
+    Program("slow web server", "download", ("{server}",), "read", 400),
 )
 
 
 @dataclass(frozen=True)
-class Round:
-    """Seconds of the program alone and under the trace; own seconds per (thread, stage)."""
+class Run:
+    """Wall seconds of a program, its start included; the images per second that it printed."""
 
-    plain_s: float
-    traced_s: float
+    wall_s: float
+    rate: float
+    images: int
+
+    @property
+    def start_s(self) -> float:
+        """Seconds beside the images."""
+        return self.wall_s - self.images / self.rate
+
+
+@dataclass(frozen=True)
+class Round:
+    """The program alone and under the trace; own seconds per (thread, stage)."""
+
+    plain: "Run"
+    traced: "Run"
     by_hand: Mapping[tuple[str, str], float]
     by_trace: Mapping[tuple[str, str], float]
     verdict: str
@@ -80,7 +98,8 @@ def main() -> None:
     rows, shares = [], []
     with tempfile.TemporaryDirectory() as work, _slow_server(folder) as server:
         for program in chosen:
-            words = [str(folder), *(word.format(server=server.endpoint) for word in program.words)]
+            linked = link_images(folder, program.images, Path(work) / f"{program.images}")
+            words = [str(linked), *(word.format(server=server.endpoint) for word in program.words)]
             rounds = [_round(program, words, Path(work)) for _ in range(choices.rounds)]
             of_program = _shares(program, rounds)
             rows.append(_row(program, rounds, of_program))
@@ -89,13 +108,24 @@ def main() -> None:
     save("trace-shares", shares, TIMED)
 
 
+def link_images(folder: Path, n: int, to: Path) -> Path:
+    """A folder of `n` names for a folder's JPEGs, which come round again."""
+    if not to.exists():
+        to.mkdir(parents=True)
+        files = sorted(folder.glob("*.jpg"))
+        for index in range(n):
+            (to / f"{index:05}.jpg").symlink_to(files[index % len(files)])
+    return to
+
+
 def _slow_server(folder: Path) -> ThreadedServer:
-    """A web server that waits before it sends a file of the folder."""
+    """A web server that waits before it sends a file of the folder, by number."""
+    files = sorted(folder.glob("*.jpg"))
 
     class SlowHandler(FileHandler):
         def answer(self) -> None:
             time.sleep(_SLOW_S)
-            data = (folder / Path(self.path).name).read_bytes()
+            data = files[int(Path(self.path).stem) % len(files)].read_bytes()
             self.reply(200, {"Content-Length": str(len(data))}, data)
 
     return ThreadedServer(SlowHandler)
@@ -107,36 +137,56 @@ def _round(program: Program, words: Sequence[str], work: Path) -> Round:
     plain, by_hand = work / "program.py", work / "marked.py"
     plain.write_text(unmarked(marked), encoding="utf-8")
     by_hand.write_text(marked, encoding="utf-8")
-    plain_s = _run([str(plain), *words], work)
+    alone = _run([str(plain), *words], program.images, work)
     report = work / "trace.json"
-    _run(["-m", "wallclock", "trace", "--json", str(report), str(plain), *words], work)
+    tracing = ["-m", "wallclock", "trace", "--json", str(report)]
+    under_trace = _run([*tracing, str(plain), *words], program.images, work)
     traced = json.loads(report.read_text(encoding="utf-8"))
     seconds_by_hand = _time_by_hand([str(by_hand), *words], work)
     return Round(
-        plain_s,
-        traced["wall_s"],
+        alone,
+        under_trace,
         seconds_by_hand,
         _as_by_hand(traced, {stage for _, stage in seconds_by_hand}),
         traced["verdict"],
     )
 
 
-def _run(words: Sequence[str], work: Path, **more: str) -> float:
-    """Seconds of `python words…`."""
+def run_program(
+    words: Sequence[str], work: Path, **more: str
+) -> "subprocess.CompletedProcess[str]":
+    """`python words…` in a folder, with this checkout's packages."""
     paths = os.pathsep.join((str(provenance.ROOT / "code"), str(provenance.ROOT)))
     environment = {**os.environ, "PYTHONPATH": paths, **more}
-    began = perf_counter()
-    subprocess.run(
-        [sys.executable, *words], cwd=work, env=environment, check=True, capture_output=True
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=work,
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
     )
-    return perf_counter() - began
+
+
+def _run(words: Sequence[str], images: int, work: Path) -> Run:
+    """`python words…`, which prints its rate last."""
+    began = perf_counter()
+    done = run_program(words, work)
+    return Run(perf_counter() - began, printed_rate(done.stdout), images)
+
+
+def printed_rate(printed: str) -> float:
+    """Images per second, of a program's last line."""
+    rate, unit = printed.splitlines()[-1].split()
+    assert unit == "images/s"
+    return float(rate)
 
 
 def _time_by_hand(words: Sequence[str], work: Path) -> dict[tuple[str, str], float]:
     """Run the marked program; own seconds by (`main` or `workers`, stage)."""
     totals: dict[tuple[str, str], float] = {}
     with tempfile.TemporaryDirectory() as folder:
-        _run(words, work, BY_HAND=folder)
+        run_program(words, work, BY_HAND=folder)
         for path in Path(folder).iterdir():
             for thread in json.loads(path.read_text(encoding="utf-8")):
                 where = "main" if thread["is_main"] else "workers"
@@ -185,15 +235,17 @@ def _share(seconds: Mapping[tuple[str, str], float], where: str, stage: str) -> 
 def _row(
     program: Program, rounds: Sequence[Round], shares: Sequence[Mapping[str, object]]
 ) -> dict[str, object]:
-    ratios = [each.traced_s / each.plain_s - 1 for each in rounds]
+    ratios = [each.plain.rate / each.traced.rate - 1 for each in rounds]
     verdict = rounds[-1].verdict
     return {
         "program": program.name,
+        "n_images": program.images,
         "rounds": len(rounds),
-        "wall_s": median([each.plain_s for each in rounds]),
+        "wall_s": median([each.plain.wall_s for each in rounds]),
         "overhead": median(ratios),
         "overhead_min": min(ratios),
         "overhead_max": max(ratios),
+        "added_start_s": median([each.traced.start_s - each.plain.start_s for each in rounds]),
         "greatest_difference": max(abs(float(str(row["difference"]))) for row in shares),
         "bound": program.bound,
         "is_named": "" if not program.bound else program.bound in verdict.lower(),

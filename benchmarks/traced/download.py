@@ -5,6 +5,7 @@ import sys
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import perf_counter
 
 import numpy as np
 from PIL import Image
@@ -23,6 +24,8 @@ def load(name):
 
 
 names = sorted(path.name for path in Path(sys.argv[1]).glob("*.jpg"))
+began = perf_counter()
 with ThreadPoolExecutor(4) as pool:
     images = list(pool.map(load, names))
 print(np.stack(images).mean())
+print(len(images) / (perf_counter() - began), "images/s")

@@ -3,6 +3,7 @@
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import perf_counter
 
 import cv2
 import numpy as np
@@ -20,6 +21,8 @@ def load(path):
     return image
 
 
+began = perf_counter()
 with ThreadPoolExecutor(2) as pool:
     images = list(pool.map(load, sorted(Path(sys.argv[1]).glob("*.jpg"))))
 print(np.stack(images).mean())
+print(len(images) / (perf_counter() - began), "images/s")

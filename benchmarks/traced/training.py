@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from time import perf_counter
 
 import numpy as np
 import torch
@@ -35,6 +36,7 @@ head = torch.nn.Sequential(
 network = torch.nn.Sequential(model, head)
 optimizer = torch.optim.SGD(network.parameters(), 0.01)
 loader = torch.utils.data.DataLoader(Photos(sys.argv[1]), 16, num_workers=2)
+began = perf_counter()
 batches = iter(loader)
 for _ in range(len(loader)):
     with stage("wait"):
@@ -48,3 +50,4 @@ for _ in range(len(loader)):
         optimizer.step()
     optimizer.zero_grad()
 print(float(loss))
+print(len(loader.dataset) / (perf_counter() - began), "images/s")
