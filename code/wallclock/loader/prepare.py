@@ -204,10 +204,10 @@ def _fill_through(
 
 
 def _store_normalized(model: ModelSpec) -> Store:
-    to_float_chw = normalize.make(*model.statistics)
+    write = normalize.make_lookup(*model.statistics)
 
     def store(image: Image, pixels: PixelArray, row: Arrays) -> None:
-        normalize.store(to_float_chw(pixels), row)
+        write(pixels, row)
 
     return store
 

@@ -39,3 +39,19 @@ def test_every_level_of_every_channel() -> None:
 def test_constants_are_dinov2s() -> None:
     assert IMAGENET_MEAN == (0.485, 0.456, 0.406)
     assert IMAGENET_STD == (0.229, 0.224, 0.225)
+
+
+@given(IMAGES, st.sampled_from([np.float32, np.float16, np.uint16]))
+def test_looked_up_values_are_the_computed_ones(pixels: PixelArray, dtype: Any) -> None:
+    computed = np.empty((3, *pixels.shape[:2]), dtype)
+    normalize.store(to_float_chw(pixels), computed)
+    looked_up = np.zeros_like(computed)
+    normalize.make_lookup(*IMAGENET)(pixels, looked_up)
+    np.testing.assert_array_equal(looked_up, computed)
+
+
+def test_lookup_of_one_channel_and_of_a_view() -> None:
+    pixels = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)[::-1, ::2, :1]
+    row = np.empty((1, 4, 2), np.float32)
+    normalize.make_lookup((0.5,), (0.25,))(pixels, row)
+    np.testing.assert_array_equal(row, normalize.make((0.5,), (0.25,))(pixels))
