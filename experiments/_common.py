@@ -57,6 +57,11 @@ def columns(*parts: str | Sequence[str]) -> tuple[str, ...]:
     )
 
 
+def with_limits(*parts: str | Sequence[str]) -> tuple[str, ...]:
+    """Column names, each followed by those of its lowest and its highest repeat."""
+    return tuple(f"{name}{end}" for name in columns(*parts) for end in ("", "_min", "_max"))
+
+
 #: Columns of every table whose rows are serial or end-to-end passes.
 STAGE_COLUMNS = tuple(column for name in STAGES for column in (f"{name}_s", f"{name}_share"))
 
@@ -273,20 +278,47 @@ def fidelity_gate(records: Records, timed: Cell) -> Row:
     return {"gate": "not checked"}
 
 
+def limits(passes: Sequence[Row], names: Sequence[str]) -> Row:
+    """The lowest and the highest repeat: `<name>_min` and `<name>_max` of each name.
+
+    Args:
+        passes: a row for each repeat that measured, so that a rate or a share is computed in it.
+        names: columns of these rows; one that a repeat has no number in has no limits.
+    """
+    row: Row = {}
+    for name in names:
+        values = [each.get(name) for each in passes]
+        numbers = [value for value in values if isinstance(value, int | float)]
+        in_all = bool(numbers) and len(numbers) == len(values)
+        row[f"{name}_min"] = min(numbers) if in_all else None
+        row[f"{name}_max"] = max(numbers) if in_all else None
+    return row
+
+
+#: Columns of `stage_columns` that have limits; the wall time has them from `wall_columns`.
+LIMITED = columns(STAGE_COLUMNS, "decode_resize_share img_per_s seconds_per_100k")
+
+
 def stage_columns(repeats: Records) -> Row:
-    """Seconds and shares of each stage, wall time with its spread, and rates: the median pass."""
-    middle = median_repeat(repeats)
-    wall = wall_s(middle)
-    stages = {name: middle.seconds_in(name) for name in STAGES}
+    """Seconds and shares of each stage, wall time and rates of the median pass; their limits."""
+    row = _stages_of_pass(median_repeat(repeats))
+    passes = [_stages_of_pass(record) for record in measured(repeats)]
+    return {**row, **wall_columns(repeats), **limits(passes, LIMITED)}
+
+
+def _stages_of_pass(record: Record) -> Row:
+    wall = wall_s(record)
+    stages = {name: record.seconds_in(name) for name in STAGES}
     row: Row = {f"{name}_s": seconds for name, seconds in stages.items()}
     row |= {f"{name}_share": seconds / wall for name, seconds in stages.items()}
     loads = any(stages[name] for name in LOADING_STAGES)
-    share = (stages["decode"] + stages["resize"]) / (wall - stages["forward"])
+    decode_resize = stages["decode"] + stages["resize"]
+    without_forward = decode_resize / (wall - stages["forward"])
     return row | {
         "unattributed_s": wall - sum(stages.values()),
-        **wall_columns(repeats),
-        **rate_columns(count(middle), wall),
-        "decode_resize_share_without_forward": share if loads else None,
-        "n_failed": len(middle.failures),
-        **value_columns(middle),
+        **rate_columns(count(record), wall),
+        "decode_resize_share": decode_resize / wall if loads else None,
+        "decode_resize_share_without_forward": without_forward if loads else None,
+        "n_failed": len(record.failures),
+        **value_columns(record),
     }

@@ -18,10 +18,11 @@ COLUMNS = _common.columns(
     "image_set corpus weights service_ms device device_kind n_images n_unique steady repeats",
     _common.STAGE_COLUMNS,
     "wait_s wait_share startup_s",
-    "wall_s wall_s_min wall_s_max img_per_s img_per_s_min img_per_s_max",
-    "seconds_per_100k seconds_per_100k_origin batch_p50_ms batch_p95_ms batch_p99_ms",
+    _common.with_limits("model_load_s wall_s img_per_s seconds_per_100k"),
+    "seconds_per_100k_origin batch_p50_ms batch_p95_ms batch_p99_ms",
     _common.LATENCY_COLUMNS,
-    "peak_gpu_mem_gib peak_gpu_reserved_gib gpu_used_gib gpu_util_mean gpu_power_w sm_clock_mhz",
+    _common.with_limits("peak_gpu_mem_gib gpu_util_mean"),
+    "peak_gpu_reserved_gib gpu_used_gib gpu_power_w sm_clock_mhz",
     "throttle_reasons cpu_cores_used limited_by usd_per_million",
     _common.FIDELITY_COLUMNS,
     _SINK_COLUMNS,
@@ -34,6 +35,7 @@ TIMELINE_COLUMNS = _common.columns(
 #: Values of a record that are columns as they are.
 _VALUES = (
     "startup_s",
+    "model_load_s",
     "n_unique",
     "steady",
     "limited_by",
@@ -41,6 +43,8 @@ _VALUES = (
     "peak_gpu_reserved_gib",
     "gpu_used_gib",
 )
+#: Columns of one pass that have limits.
+_LIMITED = _common.columns("model_load_s img_per_s seconds_per_100k peak_gpu_mem_gib gpu_util_mean")
 #: Column → series of the record's telemetry, whose mean it shows.
 _TELEMETRY = {
     "gpu_util_mean": "gpu_util",
@@ -52,6 +56,8 @@ _TELEMETRY = {
 #: dtype → the least cosine of a vector that a pass wrote with the FP32 vector of the same pixels.
 #: Under random weights, another image's vector reaches 0.998.
 SINK_MIN_COSINE = {"fp32": 0.99999, "fp16": 0.9999, "bf16": 0.999, "int8": 0.98}
+#: Share of the best rate of a sweep that counts as reaching it.
+NEAR_BEST = 0.98
 WRONG_VECTORS = "the vectors that the pass wrote are wrong"
 
 #: Table of one recipe → what that recipe is called in a sentence.
@@ -201,23 +207,28 @@ def timeline(records: Records) -> list[Row]:
 
 
 def _measured(repeats: Records) -> Row:
-    median_repeat = _common.median_repeat(repeats)
-    wall = _common.wall_s(median_repeat)
-    n_images = _common.count(median_repeat)
-    busy = {name: median_repeat.seconds_in(name) for name in STAGES}
-    wait = median_repeat.seconds_in("wait")
+    """The median pass, and the limits of all: each quantity is computed in every repeat."""
+    passes = [_of_pass(record) for record in _common.measured(repeats)]
+    row = _of_pass(_common.median_repeat(repeats))
+    row |= _common.limits(passes, _LIMITED)
+    return row | _common.wall_columns(repeats)
+
+
+def _of_pass(record: Record) -> Row:
+    wall = _common.wall_s(record)
+    n_images = _common.count(record)
+    busy = {name: record.seconds_in(name) for name in STAGES}
+    wait = record.seconds_in("wait")
     row: Row = {f"{name}_s": seconds for name, seconds in busy.items()}
     row |= {f"{name}_share": seconds / sum(busy.values()) for name, seconds in busy.items()}
     row |= {"wait_s": wait, "wait_share": wait / wall}
-    row |= _common.spread_columns(repeats)
-    row |= _common.wall_columns(repeats)
     row |= _common.rate_columns(n_images, wall)
-    row |= _telemetry(median_repeat)
-    row |= _common.percentile_columns(median_repeat, "batch")
-    row |= _common.percentile_columns(median_repeat, "latency")
-    row |= _common.value_columns(median_repeat, *_VALUES)
-    row["n_failed"] = len(median_repeat.failures)
-    price = _usd_per_hour(median_repeat)
+    row |= _telemetry(record)
+    row |= _common.percentile_columns(record, "batch")
+    row |= _common.percentile_columns(record, "latency")
+    row |= _common.value_columns(record, *_VALUES)
+    row["n_failed"] = len(record.failures)
+    price = _usd_per_hour(record)
     if price is not None:
         row["usd_per_million"] = 1e6 / n_images * wall / 3600 * price
     return row

@@ -40,7 +40,7 @@ _REMARKS = frozenset(
     columns(
         "origin status reason note gate repeats steady library settings provider attention",
         "limited_by throttle_reasons other_variants other_cores read_back sink_checked",
-        "neighbours_kept knee largest_in_bound",
+        "neighbours_kept knee largest_in_bound workers_needed",
     )
 )
 #: Columns that can name a row, the most telling first.

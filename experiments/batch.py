@@ -19,9 +19,6 @@ CSV = "batch-sweep.csv"
 COLUMNS = _common.columns(_end_to_end.COLUMNS, "knee latency_bound_ms largest_in_bound")
 TABLES = {CSV: COLUMNS}
 
-#: Share of the best rate that the knee must reach.
-_NEAR_BEST = 0.98
-
 _sweep = _end_to_end.sweep("batch", "batch_size", "batch_sizes")
 
 
@@ -46,7 +43,7 @@ def tables(records: Records) -> Tables:
     measured = [row for row in rows if row["status"] == "ok"]
     measured.sort(key=lambda row: _number(row, "batch_size"))
     if len(measured) > 1:
-        near_best = _NEAR_BEST * max(_number(row, "img_per_s") for row in measured)
+        near_best = _end_to_end.NEAR_BEST * max(_number(row, "img_per_s") for row in measured)
         _mark(measured, "knee", [r for r in measured if _number(r, "img_per_s") >= near_best][:1])
     timed = [row for row in measured if row["latency_p99_ms"] is not None]
     if bound is not None:

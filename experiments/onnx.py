@@ -30,7 +30,7 @@ from functools import partial
 from typing import Any
 
 from experiments import _common
-from experiments._common import Cell, Options, Plan, Records, Row, Tables, cell
+from experiments._common import Cell, Options, Plan, Record, Records, Row, Tables, cell
 from experiments._sentences import MeasuredRows, best_versus_first
 from experiments._words import Labels
 from wallclock.recipe import ModelSpec
@@ -39,7 +39,8 @@ RANK = 60
 CSV = "onnx-vs-pytorch.csv"
 COLUMNS = _common.columns(
     "model pruned runtime dtype opset attention provider device device_kind corpus weights",
-    "batch_size n_batches repeats mean_ms p50_ms p95_ms p99_ms mean_ms_min mean_ms_max img_per_s",
+    "batch_size n_batches repeats mean_ms p50_ms p95_ms p99_ms mean_ms_min mean_ms_max",
+    _common.with_limits("img_per_s"),
     "warmup_batches warmup_s compile_s export_s cosine_min cosine max_rel_error gate",
     "n_neighbours neighbours_kept",
     "peak_gpu_mem_gib origin status reason",
@@ -160,8 +161,13 @@ def _measured(repeats: Records) -> Row:
     names = ("warmup_batches", "warmup_s", "compile_s", "peak_gpu_mem_gib")
     row: Row = {name: median_repeat.values[name] for name in names}
     row["n_batches"] = len(median_repeat.samples["batch"])
-    row["img_per_s"] = median_repeat.cell.recipe.batch_size / _mean_ms(median_repeat) * 1e3
+    row |= _rate(median_repeat)
+    row |= _common.limits([_rate(record) for record in _common.measured(repeats)], ("img_per_s",))
     return row | _common.timing_columns(repeats, "batch", (50, 95, 99))
+
+
+def _rate(record: Record) -> Row:
+    return {"img_per_s": record.cell.recipe.batch_size / _mean_ms(record) * 1e3}
 
 
 def _gate(measured: Records) -> tuple[Row, str]:

@@ -16,7 +16,8 @@ QUICK = True
 CSV = "profiler-overhead.csv"
 COLUMNS = _common.columns(
     "what ns_per_call ns_per_call_min ns_per_call_max ratio_to_contextlib",
-    "max_relative_difference n_calls repeats corpus device device_kind origin status reason",
+    _common.with_limits("max_relative_difference"),
+    "n_calls repeats corpus device device_kind origin status reason",
 )
 TABLES = {CSV: COLUMNS}
 
@@ -65,12 +66,21 @@ def _costs(records: Records) -> list[Row]:
 
 
 def _agreement(records: Records) -> list[Row]:
+    """The worst stage of each repeat: against each profiler, and against both."""
     worst = {
-        name: median([max(record.values["differences"][name].values()) for record in records])
+        name: [max(record.values["differences"][name].values()) for record in records]
         for name in _PROFILERS
     }
-    worst[" and ".join(_PROFILERS)] = max(worst.values())
-    return [{"what": name, "max_relative_difference": worst[name]} for name in worst]
+    worst[" and ".join(_PROFILERS)] = [max(pair) for pair in zip(*worst.values(), strict=True)]
+    return [
+        {
+            "what": what,
+            "max_relative_difference": median(differences),
+            "max_relative_difference_min": min(differences),
+            "max_relative_difference_max": max(differences),
+        }
+        for what, differences in worst.items()
+    ]
 
 
 def _ns_per_call(record: Record, name: str) -> float:

@@ -3,8 +3,8 @@
 Method. Every image passes the nine stages sequentially in one thread (`num_workers=0`): workers
 would hide CPU work behind the GPU. Three recipes on both image sets: Pillow; OpenCV; and
 libjpeg-turbo with OpenCV's resize. A stage's time is the sum of its calls; the wall time is of the
-complete pass; both are of the median repeat. Seconds per 100,000 images are scaled from the images
-that ran, and say so.
+complete pass; both are of the median repeat. `_min` and `_max` are of the same quantity, computed
+in every repeat. Seconds per 100,000 images are scaled from the images that ran, and say so.
 
 A floor row is the same loop with stages that do nothing: what the harness itself costs. And because
 OpenCV's bilinear resize does not antialias while Pillow's does, the pixels and vectors of each
@@ -26,9 +26,10 @@ CSVS = {"small_256": "t4-serial-stages.csv", "original": "t4-serial-stages-origi
 COLUMNS = _common.columns(
     "recipe decoder resizer interpolation image_set corpus weights device device_kind",
     "n_images repeats batch_size",
-    _common.STAGE_COLUMNS,
-    "unattributed_s wall_s wall_s_min wall_s_max img_per_s",
-    "seconds_per_100k seconds_per_100k_origin decode_resize_share_without_forward",
+    _common.with_limits(_common.STAGE_COLUMNS),
+    "unattributed_s",
+    _common.with_limits("decode_resize_share wall_s img_per_s seconds_per_100k"),
+    "seconds_per_100k_origin decode_resize_share_without_forward",
     _common.FIDELITY_COLUMNS,
     "n_failed median_kb median_megapixels origin status reason",
 )

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from harness import provenance
-from paper import claims, settings
+from paper import settings
 from paper.__main__ import main as paper
-from paper.claims import CLAIMS
 from tests import making
 
 ROOT = provenance.ROOT
@@ -25,6 +24,7 @@ DOCUMENTS = (
     "REPRODUCE.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "docs/claims.md",
     "docs/decisions.md",
     "docs/diagnose.md",
     "docs/embed.md",
@@ -219,35 +219,6 @@ def test_expressions() -> None:
     assert format_value(rate, "169", "") == "168"
     assert format_value(share, "99.4", " %") == "99.5"
     assert format_value(f"{rate} / claims[id=cpu-rate].paper_value", "129", "") == "129"
-    assert value_of("count claims[experiment=cpu; unit!=fraction].id") == 3
+    assert value_of("count claims[experiment=cpu; unit!=fraction].id") == 4
     with pytest.raises(AssertionError, match="rows match"):
         value_of("claims[experiment=cpu].paper_value")
-
-
-# --- the claims in REPRODUCE.md -----------------------------------------------------------------
-
-
-def claim_line(claim: claims.Claim) -> str:
-    """A claim's row in REPRODUCE.md."""
-    allowed = "at most" if claim.tolerance is None else f"± {claim.tolerance:.0%}"
-    where = {
-        "any": "anywhere",
-        "cuda": "any CUDA GPU",
-        "t4-gpu": "a Tesla T4",
-        "t4": "a Tesla T4 beside 16 cores",
-        "abo": "the paper's images",
-    }
-    paper = f"{claim.paper_value:g} {claim.unit}"
-    parts = (claim.id, claim.experiment, claim.csv, paper, allowed, where[claim.needs])
-    return f"| {' | '.join(parts)} |"
-
-
-def test_reproduce_lists_every_claim() -> None:
-    rows = re.search(r"\| claim \|.*\n\|[-|]+\n((?:\|.*\n)+)", text_of("REPRODUCE.md"))
-    assert rows
-    assert rows[1].splitlines() == [claim_line(claim) for claim in claims.load(CLAIMS)]
-
-
-if __name__ == "__main__":
-    # The table to paste into REPRODUCE.md after claims.csv changed.
-    print(*(claim_line(claim) for claim in claims.load(CLAIMS)), sep="\n")

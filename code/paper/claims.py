@@ -1,12 +1,15 @@
 """The numbers the paper cites, and what our tables say of each.
 
-A claim names a table, a row of it and a column; a claim of kind `ratio` names a second row to
-divide by. A number is judged with the interval of its repeats, from the lowest to the highest. Its
-verdict is one of five words:
+A claim names a table, a row of it and a column; one of kind `ratio` or `difference` names a second
+cell, which it divides by or subtracts. A number is judged with the interval of its repeats, from
+the lowest to the highest. The claimed quantity is computed in every repeat: the interval is in the
+columns `<column>_min` and `<column>_max`, or the column is one of `EXACT`. Of two cells the
+interval is over all pairs of repeats. A verdict is one of six:
 
     held             the interval lies within the claim's tolerance of the paper's number
     differs          it lies outside
-    cannot tell      it reaches across the limit, or is of one repeat: more repeats would decide
+    cannot tell      it reaches across the limit, is of one repeat, or is not known
+    calibration      we have a number, but of a mock that was made from the source's own numbers
     not applicable   we have a number, but of a machine that the claim is not about
     not run          we have no number
 """
@@ -15,6 +18,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,10 +35,13 @@ CSV = "claims.csv"
 HELD = "held"
 DIFFERS = "differs"
 CANNOT_TELL = "cannot tell"
+CALIBRATION = "calibration"
 NOT_APPLICABLE = "not applicable"
 NOT_RUN = "not run"
 #: In the order in which they are counted and printed.
-VERDICTS = (HELD, DIFFERS, CANNOT_TELL, NOT_APPLICABLE, NOT_RUN)
+VERDICTS = (HELD, DIFFERS, CANNOT_TELL, CALIBRATION, NOT_APPLICABLE, NOT_RUN)
+#: Those that compare our number with the paper's.
+JUDGED = (HELD, DIFFERS, CANNOT_TELL)
 #: Columns of the table of verdicts.
 COLUMNS = (
     "id",
@@ -42,6 +49,7 @@ COLUMNS = (
     "csv",
     "row",
     "column",
+    "kind",
     "paper_value",
     "unit",
     "ours",
@@ -51,8 +59,13 @@ COLUMNS = (
     "verdict",
     "reason",
     "statement",
+    "where",
+    "other_value",
+    "other_where",
     "note",
 )
+#: Columns of which one repeat is as good as many: sizes and counts, which do not vary.
+EXACT = frozenset({"median_kb", "median_megapixels", "size_mib", "parameters", "rows_once_share"})
 
 #: A tolerance includes its end: 0.63 is within 0.05 of 0.58, though not in binary fractions.
 _ROUNDING = 1e-9
@@ -62,10 +75,8 @@ _PAIR = re.compile(r"(\w+)=(.*?)(?=\s+\w+=|$)")
 _T4 = re.compile(r"\bT4\b")
 #: Cores of the paper's machine: a claim in which the CPU works is about one with as many.
 _PAPER_CORES = 16
-#: Units of numbers that one repeat settles: sizes in bytes.
-_EXACT = ("KB", "MiB", "GiB")
-#: Unit → factor from its column: minutes for a million images, from seconds for 100,000.
-SCALES = {"min": 10 / 60}
+#: `device_kind` of a row whose device and network sleep as long as the source says.
+_MOCK = "mock"
 
 
 @dataclass(frozen=True)
@@ -76,13 +87,16 @@ class Claim:
     experiment: str
     csv: str
     row: str
-    #: kind=ratio only: the table and the row of the denominator.
-    over_csv: str
-    over_row: str
     column: str
+    #: kind=ratio and kind=difference: the second cell; without a column, the first one's.
+    base_csv: str
+    base_row: str
+    base_column: str
+    #: The paper's unit from the table's: 1/6 for minutes for a million from seconds for 100,000.
+    scale: float
     paper_value: float
     unit: str
-    #: absolute, share, ratio, or bound (ours is at most the paper's)
+    #: absolute, share, ratio, difference, or bound (ours is at most the paper's)
     kind: str
     #: any; abo: the paper's images; cuda; t4-gpu: a T4 beside any CPU; t4: a T4 beside
     #: `_PAPER_CORES` cores
@@ -90,7 +104,20 @@ class Claim:
     #: Relative to the paper's number, of a share to its smaller part; None for bound.
     tolerance: float | None
     statement: str
+    #: Where the source has the number: heading and sentence, table and cell, or figure.
+    where: str
+    #: What the source says of the same quantity elsewhere, or what follows from its other numbers;
+    #: None where it does not contradict itself.
+    other_value: float | None
+    other_where: str
     note: str
+
+    def cells(self) -> list[tuple[str, str, str]]:
+        """Table, row and column of the cell, and of the second one where there is one."""
+        first = (self.csv, self.row, self.column)
+        if not self.base_csv:
+            return [first]
+        return [first, (self.base_csv, self.base_row, self.base_column or self.column)]
 
 
 @dataclass(frozen=True)
@@ -114,13 +141,31 @@ class _NoNumberError(Exception):
     """There is no number to judge; the message is the reason."""
 
 
+@dataclass(frozen=True)
+class _Cell:
+    """A cell that a claim names; `limits`: its lowest and highest repeat, None if not known."""
+
+    csv: str
+    column: str
+    row: Row
+    value: float
+    limits: tuple[float, float] | None
+
+    @property
+    def of_one_repeat(self) -> bool:
+        """Whether more repeats could have changed it."""
+        return self.row.get("repeats") == "1" and self.column not in EXACT
+
+
 def load(path: Path) -> list[Claim]:
     """Read the claims; the tests hold that none contradicts itself."""
     claims = []
     for row in read_table(path):
         values: dict[str, Any] = dict(row)
-        values["tolerance"] = number(row["tolerance"])
+        values["scale"] = float(Fraction(row["scale"] or "1"))
         values["paper_value"] = float(row["paper_value"])
+        for name in ("tolerance", "other_value"):
+            values[name] = number(row[name])
         claims.append(Claim(**values))
     return claims
 
@@ -170,7 +215,23 @@ class _MeasuredTables:
         self._experiments = experiments
         self._read = cache(read_table)
 
-    def row(self, csv: str, selector: str, default: str) -> Row:
+    def cell(self, claim: Claim, csv: str, selector: str, column: str) -> _Cell:
+        """A cell that a claim names, in a measured row."""
+        row = self._row(csv, selector, claim.experiment)
+        try:
+            value = number(row[column])
+        except (KeyError, ValueError) as error:
+            cited = f"column {column}, which the claim {claim.id} cites"
+            raise UserError(f"{csv}: no number in the {cited}: {error}") from error
+        if value is None:
+            raise _NoNumberError(f"the cell {column} is empty")
+        low, high = (number(row.get(f"{column}_{end}") or "") for end in ("min", "max"))
+        if column in EXACT:
+            low = high = value
+        limits = None if low is None or high is None else (low, high)
+        return _Cell(csv, column, row, value, limits)
+
+    def _row(self, csv: str, selector: str, default: str) -> Row:
         """The measured row of a claim; `default`: the experiment of a table that no claim owns."""
         command = f"python code/main.py --experiment {self._experiments.get(csv, default)}"
         path = self._folder / csv
@@ -189,102 +250,108 @@ class _MeasuredTables:
             raise _NoNumberError(f"the row is the paper's, not a measurement; run {command}")
         return row
 
-    def cores(self, csv: str) -> int:
-        """Cores of the machine that measured a table; 0 where its companion does not say."""
+    def machine(self, csv: str) -> dict[str, Any]:
+        """The machine that measured a table; empty where its companion does not say."""
         path = (self._folder / csv).with_suffix(".meta.json")
         if not path.is_file():
-            return 0
-        return int(json.loads(path.read_text(encoding="utf-8"))["machine"]["cores"])
+            return {}
+        machine: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["machine"]
+        return machine
 
 
 def _judge(claim: Claim, tables: _MeasuredTables) -> Verdict:
     try:
-        rows = [tables.row(claim.csv, claim.row, claim.experiment)]
-        if claim.kind == "ratio":
-            rows.append(tables.row(claim.over_csv, claim.over_row, claim.experiment))
-            _check_alike(claim, *rows)
-        ours = _ours(claim, rows)
+        cells = [tables.cell(claim, *cell) for cell in claim.cells()]
+        _check_alike(cells, tables)
+        ours = _combine(claim, cells)
     except _NoNumberError as missing:
         return Verdict(claim, None, NOT_RUN, str(missing))
-    obstacle = _obstacle(claim, rows[0], tables.cores(claim.csv))
-    if obstacle:
+    if any(cell.row.get("device_kind") == _MOCK for cell in cells):
+        reason = "a mock that sleeps what the source's own numbers say: its test, not the claim's"
+        return Verdict(claim, ours, CALIBRATION, reason)
+    if obstacle := _obstacle(claim, cells, tables):
         return Verdict(claim, ours, NOT_APPLICABLE, obstacle)
-    low, high = _interval(claim, ours, rows)
+    low, high = _interval(claim, cells) or (ours, ours)
     verdict, difference = _compare(claim, ours, low, high)
-    if claim.unit not in _EXACT and any(row.get("repeats") == "1" for row in rows):
+    caveats = _caveats(cells)
+    unlimited = [cell.column for cell in cells if cell.limits is None]
+    if unlimited:
+        difference += f", but the repeats' limits of {unlimited[0]} are not known"
+        return Verdict(claim, ours, CANNOT_TELL, "; ".join([difference, *caveats]))
+    if any(cell.of_one_repeat for cell in cells):
         verdict, difference = CANNOT_TELL, f"{difference}, but of one repeat"
-    reason = "; ".join([difference, *_caveats(claim, rows)])
-    return Verdict(claim, ours, verdict, reason, low, high)
+    return Verdict(claim, ours, verdict, "; ".join([difference, *caveats]), low, high)
 
 
-def _interval(claim: Claim, ours: float, rows: Sequence[Row]) -> tuple[float, float]:
-    """The lowest and highest that the repeats allow; of a ratio, of all pairs of repeats.
+def _combine(claim: Claim, cells: Sequence[_Cell]) -> float:
+    """Our number, in the paper's unit: the first cell, over the second or less it."""
+    value = cells[0].value
+    for base in cells[1:]:
+        if claim.kind == "difference":
+            value -= base.value
+        elif base.value == 0:
+            raise _NoNumberError(f"cannot divide by a {base.column} of 0")
+        else:
+            value /= base.value
+    return claim.scale * value
 
-    A column without limits of its own, such as seconds for 100,000 images, has the wall time's.
+
+def _interval(claim: Claim, cells: Sequence[_Cell]) -> tuple[float, float] | None:
+    """The lowest and highest that the repeats allow, of two cells over all pairs of repeats."""
+    limits = [cell.limits for cell in cells if cell.limits is not None]
+    if len(limits) < len(cells):
+        return None
+    low, high = limits[0]
+    for base_low, base_high in limits[1:]:
+        if claim.kind == "difference":
+            low, high = low - base_high, high - base_low
+        else:
+            low, high = low / base_high, high / base_low if base_low else float("inf")
+    return claim.scale * low, claim.scale * high
+
+
+def _check_alike(cells: Sequence[_Cell], tables: _MeasuredTables) -> None:
+    """Two cells of unlike runs say nothing about either.
+
+    Of one kind of device they must be of the same device; a CPU's and a GPU's, of one machine.
     """
-    below, above = _spread(claim.column, rows[0])
-    for denominator in rows[1:]:
-        low, high = _spread(claim.column, denominator)
-        below, above = below / high, above / low
-    return ours * below, ours * above
+    first = cells[0]
+    for base in cells[1:]:
+        columns = ["corpus", "image_set"]
+        if first.row.get("device_kind", "") == base.row.get("device_kind", ""):
+            columns.insert(0, "device")
+        elif _hardware(tables.machine(first.csv)) != _hardware(tables.machine(base.csv)):
+            raise _NoNumberError("the two rows are of unlike runs: two machines")
+        for column in columns:
+            above, below = first.row.get(column, ""), base.row.get(column, "")
+            if above and below and above != below:
+                raise _NoNumberError(
+                    f"the two rows are of unlike runs: {column} {above} and {below}"
+                )
 
 
-def _spread(column: str, row: Row) -> tuple[float, float]:
-    """The lowest and the highest repeat over the value that the row shows; 1, 1 for one repeat."""
-    for name in (column, "wall_s"):
-        value = number(row.get(name) or "")
-        low, high = (number(row.get(f"{name}_{end}") or "") for end in ("min", "max"))
-        if value and low and high and not column.endswith("_share"):
-            return low / value, high / value
-    return 1.0, 1.0
+def _hardware(machine: Mapping[str, Any]) -> tuple[Any, ...]:
+    gpus = [gpu["name"] for gpu in machine.get("gpus", ())]
+    return machine.get("cpu"), machine.get("cores"), gpus
 
 
-def _check_alike(claim: Claim, numerator: Row, denominator: Row) -> None:
-    """A ratio of unlike runs says nothing about either; the CPU's baseline is over the GPU's."""
-    columns = ["corpus", "image_set"]
-    if claim.experiment != "cpu":
-        columns.insert(0, "device")
-    for column in columns:
-        above, below = numerator.get(column, ""), denominator.get(column, "")
-        if above and below and above != below:
-            raise _NoNumberError(f"the two rows are of unlike runs: {column} {above} and {below}")
-
-
-def _ours(claim: Claim, rows: Sequence[Row]) -> float:
-    """Our number: the cell of the first row, of a ratio over that of the second."""
-    cells = []
-    for csv, row in zip((claim.csv, claim.over_csv), rows, strict=False):
-        try:
-            cells.append(number(row[claim.column]))
-        except (KeyError, ValueError) as error:
-            cited = f"column {claim.column}, which the claim {claim.id} cites"
-            raise UserError(f"{csv}: no number in the {cited}: {error}") from error
-    scale = SCALES.get(claim.unit, 1.0)
-    values = [scale * cell for cell in cells if cell is not None]
-    if len(values) < len(cells):
-        raise _NoNumberError(f"the cell {claim.column} is empty")
-    if len(values) == 1:
-        return values[0]
-    numerator, denominator = values
-    if denominator == 0:
-        raise _NoNumberError(f"cannot divide by a {claim.column} of 0")
-    return numerator / denominator
-
-
-def _obstacle(claim: Claim, row: Row, cores: int) -> str:
-    """Why the claim is not about this row's machine; empty if it is."""
-    device = row.get("device") or "an unnamed device"
-    if claim.needs in ("t4", "t4-gpu") and not _T4.search(device):
-        return f"an absolute figure: binds on a Tesla T4 only; here: {device}"
-    if claim.needs == "t4" and cores < _PAPER_CORES:
-        here = f"here: {cores} of them"
-        return f"an absolute figure: binds beside {_PAPER_CORES} cores only; {here}"
-    if claim.needs == "abo" and not row.get("corpus", "").startswith("abo"):
-        return f"about the paper's images; here: {row.get('corpus')} images"
-    if claim.needs == "cuda" and row.get("device_kind") != "cuda":
-        return f"needs a CUDA GPU; here: {device}"
-    if row.get("weights") == "none":
-        return "the forward pass is a mock model without a network (weights=none)"
+def _obstacle(claim: Claim, cells: Sequence[_Cell], tables: _MeasuredTables) -> str:
+    """Why the claim is not about these rows' machine; empty if it is."""
+    for cell in cells:
+        row = cell.row
+        device = row.get("device") or "an unnamed device"
+        cores = int(tables.machine(cell.csv).get("cores", 0))
+        if claim.needs in ("t4", "t4-gpu") and not _T4.search(device):
+            return f"an absolute figure: binds on a Tesla T4 only; here: {device}"
+        if claim.needs == "t4" and cores < _PAPER_CORES:
+            here = f"here: {cores} of them"
+            return f"an absolute figure: binds beside {_PAPER_CORES} cores only; {here}"
+        if claim.needs == "abo" and not row.get("corpus", "").startswith("abo"):
+            return f"about the paper's images; here: {row.get('corpus')} images"
+        if claim.needs == "cuda" and row.get("device_kind") != "cuda":
+            return f"needs a CUDA GPU; here: {device}"
+        if row.get("weights") == "none":
+            return "the forward pass is a mock model without a network (weights=none)"
     return ""
 
 
@@ -310,30 +377,30 @@ def _compare(claim: Claim, ours: float, low: float, high: float) -> tuple[str, s
     return CANNOT_TELL, f"{text}; repeats reach from {low:.4g} to {high:.4g}"
 
 
-def _caveats(claim: Claim, rows: Sequence[Row]) -> list[str]:
+def _caveats(cells: Sequence[_Cell]) -> list[str]:
     """Conditions that a reader must know with the number."""
-    corpus = rows[0].get("corpus", "")
-    origins = [row.get(f"{claim.column}_origin", row.get("origin")) for row in rows]
+    corpus = cells[0].row.get("corpus", "")
+    origins = [cell.row.get(f"{cell.column}_origin", cell.row.get("origin")) for cell in cells]
     caveats = []
     if corpus not in ("", "abo"):
         caveats.append(f"on {corpus} images")
     if "extrapolated" in origins:
         caveats.append("extrapolated")
-    if any(row.get("gate") == "not checked" for row in rows):
+    if any(cell.row.get("gate") == "not checked" for cell in cells):
         caveats.append("pixels not compared")
     return caveats
 
 
 def _as_row(verdict: Verdict) -> dict[str, object]:
     claim = verdict.claim
-    csvs = dict.fromkeys(csv for csv in (claim.csv, claim.over_csv) if csv)
-    selectors = [selector for selector in (claim.row, claim.over_row) if selector]
+    csvs, selectors, columns = zip(*claim.cells(), strict=True)
     return {
         "id": claim.id,
         "experiment": claim.experiment,
-        "csv": " / ".join(csvs),
+        "csv": " / ".join(dict.fromkeys(csvs)),
         "row": " / ".join(selectors),
-        "column": claim.column,
+        "column": " / ".join(dict.fromkeys(columns)),
+        "kind": claim.kind,
         "paper_value": claim.paper_value,
         "unit": claim.unit,
         "ours": verdict.ours,
@@ -343,5 +410,8 @@ def _as_row(verdict: Verdict) -> dict[str, object]:
         "verdict": verdict.verdict,
         "reason": verdict.reason,
         "statement": claim.statement,
+        "where": claim.where,
+        "other_value": claim.other_value,
+        "other_where": claim.other_where,
         "note": claim.note,
     }

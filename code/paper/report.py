@@ -39,7 +39,8 @@ _HEADLINES = (
 _VERDICT_MEANS = {
     claims.HELD: "all repeats lie within the claim’s tolerance of the paper’s number",
     claims.DIFFERS: "all repeats lie outside the claim’s tolerance",
-    claims.CANNOT_TELL: "the repeats reach across the limit",
+    claims.CANNOT_TELL: "the repeats reach across the limit, or are too few to say",
+    claims.CALIBRATION: "the number is of a mock that was made from the source’s own numbers",
     claims.NOT_APPLICABLE: "we have a number, but of a machine that the claim is not about",
     claims.NOT_RUN: "we have no number",
 }
@@ -105,17 +106,18 @@ class Evidence:
         return links
 
     def cells_cited_by(self, verdict: Row) -> Iterator[Source]:
-        """The cells that a verdict names: `a.csv / b.csv`, `row / row`, column; absent ones not."""
+        """The cells that a verdict names, two of them divided by ` / `; absent ones not."""
         if not verdict["ours"]:
             return
-        names = verdict["csv"].split(" / ")
+        names, columns = verdict["csv"].split(" / "), verdict["column"].split(" / ")
         for index, selector in enumerate(verdict["row"].split(" / ")):
             csv = self.csvs.get(names[min(index, len(names) - 1)])
             if csv is None:
                 continue
             row = claims.select(csv.rows, selector)
             if row is not None:
-                yield Source(csv.name, csv.rows.index(dict(row)) + 1, verdict["column"])
+                column = columns[min(index, len(columns) - 1)]
+                yield Source(csv.name, csv.rows.index(dict(row)) + 1, column)
 
 
 def collect(tables_dir: Path) -> Evidence:
@@ -267,7 +269,26 @@ def _versions(metas: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
 
 
 def _notes(verdicts: Sequence[Row]) -> list[tuple[str, list[str]]]:
-    """Inconsistencies of the paper, each once, with the ids of the claims that it touches."""
+    """Inconsistencies of the paper, each once, with the ids of the claims that it touches.
+
+    First those of two values, then those that need words.
+    """
+    sides = [(_two_values(verdict), [verdict["id"]]) for verdict in verdicts]
+    return [side for side in sides if side[0]] + _remarks(verdicts)
+
+
+def _two_values(verdict: Row) -> str:
+    """A number of the paper and what the paper says of it elsewhere; empty without one."""
+    if not verdict["other_value"]:
+        return ""
+    unit = verdict["unit"]
+    values = (formats.with_unit(verdict[name], unit) for name in ("paper_value", "other_value"))
+    places = (verdict["where"], verdict["other_where"])
+    texts = [f"{value} ({place})" for value, place in zip(values, places, strict=True)]
+    return f"{verdict['statement']}: {', but '.join(texts)}"
+
+
+def _remarks(verdicts: Sequence[Row]) -> list[tuple[str, list[str]]]:
     noted = [verdict for verdict in verdicts if verdict["note"]]
     notes = dict.fromkeys(verdict["note"] for verdict in noted)
     ids = []

@@ -10,7 +10,17 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from experiments._sentences import RESULTS
-from paper.claims import CANNOT_TELL, DIFFERS, HELD, NOT_APPLICABLE, NOT_RUN, VERDICTS, Verdict
+from paper.claims import (
+    CALIBRATION,
+    CANNOT_TELL,
+    DIFFERS,
+    HELD,
+    JUDGED,
+    NOT_APPLICABLE,
+    NOT_RUN,
+    VERDICTS,
+    Verdict,
+)
 from paper.csvfile import Row, number, read_table
 from paper.diff import Difference
 from paper.format import count_noun, digits, factor, percent, with_unit
@@ -20,6 +30,7 @@ _STYLES = {
     HELD: "green",
     DIFFERS: "bold red",
     CANNOT_TELL: "yellow",
+    CALIBRATION: "yellow",
     NOT_APPLICABLE: "yellow",
     NOT_RUN: "dim",
 }
@@ -80,9 +91,14 @@ def print_results(paths: Sequence[Path], console: Console) -> None:
 
 
 def print_verdicts(verdicts: Sequence[Verdict], console: Console) -> None:
-    """Print a line for each verdict, grouped by experiment; below, the reasons and the counts."""
+    """Print a line for each verdict, grouped by experiment.
+
+    Below: the reasons, where the judged numbers stand, and the counts.
+    """
     numbers = ("paper", "ours", "ratio")
-    reasons = list(dict.fromkeys(verdict.reason for verdict in verdicts if verdict.reason))
+    # The longest word has the shortest marks: a terminal of 80 characters has no room for more.
+    by_length = sorted(verdicts, key=lambda verdict: verdict.verdict != NOT_APPLICABLE)
+    reasons = list(dict.fromkeys(verdict.reason for verdict in by_length if verdict.reason))
     rows: list[list[Text]] = []
     for _, group in groupby(verdicts, key=_experiment_of):
         rows += [_cells(verdict, reasons) for verdict in group]
@@ -90,9 +106,28 @@ def print_verdicts(verdicts: Sequence[Verdict], console: Console) -> None:
     print_table(("claim", *numbers, "verdict"), rows, console, numbers, gap=1)
     for mark, reason in enumerate(reasons, start=1):
         console.print(Text(f"{mark}: {reason}"))
+    places = _places(verdicts)
+    if places:
+        console.print(Text("\nWhere the judged numbers stand:"))
+    for place, ids in places.items():
+        console.print(Text(f"[{', '.join(ids)}] {place}"))
     counts = Counter(verdict.verdict for verdict in verdicts)
     parts = [Text(f"{counts[word]} {word}", style=_STYLES[word]) for word in VERDICTS]
     console.print(Text(f"\n{len(verdicts)} claims: ") + Text(" · ").join(parts))
+
+
+def _places(verdicts: Sequence[Verdict]) -> dict[str, list[str]]:
+    """Where in the source, and what it says elsewhere → the ids of the judged claims."""
+    places: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        claim = verdict.claim
+        if verdict.verdict in JUDGED:
+            place = claim.where
+            if claim.other_value is not None:
+                other = with_unit(claim.other_value, claim.unit)
+                place += f"; elsewhere {other}: {claim.other_where}"
+            places.setdefault(place, []).append(claim.id)
+    return places
 
 
 def print_differences(differences: Sequence[Difference], console: Console) -> None:

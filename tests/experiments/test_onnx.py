@@ -94,9 +94,9 @@ def test_every_row_has_a_runtime_and_a_gate_and_every_claim_a_row(plan: Plan, de
         row |= {"model": cell.model.name, "pruned": f"{cell.model.pruned:g}"}
         rows.append(row | {"opset": str(cell.params["opset"])})
     mine = [claim for claim in claims.load(CLAIMS) if claim.experiment == "onnx"]
-    assert len(mine) == 8
+    assert len(mine) == 9
     for claim in mine:
-        for selector in filter(None, (claim.row, claim.over_row)):
+        for _, selector, _ in claim.cells():
             assert claims.select(rows, selector) is not None, selector
 
 
@@ -131,6 +131,15 @@ def test_reference_must_agree_with_itself() -> None:
     assert (row["gate"], row["opset"], row["attention"]) == ("passed", 23, "fused")
     eager = row_of("onnxruntime-cpu-fp32", {"operators": {"MatMul": 2}})
     assert eager["attention"] == "eager"
+
+
+def test_a_rate_has_the_limits_of_the_repeats() -> None:
+    (record,) = (r for r in fixture_records("onnx") if r.cell.label == "pytorch-fp32")
+    size = record.cell.recipe.batch_size
+    passes = [replace(record, samples={"batch": [ms * 1_000_000] * 2}) for ms in (100, 50, 80)]
+    (row,) = onnx.tables(passes)[onnx.CSV]
+    limits = [row[f"img_per_s{end}"] for end in ("", "_min", "_max")]
+    assert limits == pytest.approx([size / 0.08, size / 0.1, size / 0.05])
 
 
 def test_neighbours_are_the_worst_repeats() -> None:

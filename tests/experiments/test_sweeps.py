@@ -1,5 +1,6 @@
 """The experiments with one recipe or one varying choice: their grids, ladder, timeline and fit."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pytest
 
 import experiments
-from experiments import batch, scaling, steps
+from experiments import batch, scaling, steps, workers
 from harness.records import Record
 from harness.spec import IMAGE_SETS, Cell
 from tests.experiments import made
@@ -46,11 +47,70 @@ def test_batch_grid(overrides: list[str], sizes: list[int], grid: Grid) -> None:
 
 
 def test_workers_grid(grid: Grid) -> None:
+    """The paper's curve first, under the names that older records have; Pillow's beside it."""
     fidelity, *cells = grid("workers", "repeats=1")
-    assert [cell.recipe.workers for cell in cells] == [0, 2, 4, 8, 16]
-    assert {cell.recipe.decoder for cell in cells} == {"turbojpeg"}
+    ours, pillow = cells[:5], cells[5:]
+    for half, decoder, resizer in ((ours, "turbojpeg", "opencv"), (pillow, "pil", "pil")):
+        assert [cell.recipe.workers for cell in half] == [0, 2, 4, 8, 16]
+        choices = {(cell.recipe.decoder, cell.recipe.resizer) for cell in half}
+        assert choices == {(decoder, resizer)}
+    assert [cell.label for cell in ours] == [f"workers-{n}" for n in (0, 2, 4, 8, 16)]
+    assert len({cell.label for cell in cells}) == 10
+    assert {cell.recipe.batch_size for cell in cells} == {64}
     names = [recipe["name"] for recipe in fidelity.params["recipes"]]
-    assert names == [cell.recipe.name for cell in cells]
+    assert names == [cell.recipe.name for cell in ours], "Pillow is what they are compared with"
+
+
+def test_a_quick_worker_sweep_is_the_papers_curve(grid: Grid) -> None:
+    cells = grid("workers", "profile=quick")
+    assert {cell.recipe.decoder for cell in cells if cell.protocol == "throughput"} == {"turbojpeg"}
+
+
+#: By decoder and workers: the rates of three blocks.
+WORKER_RATES = {
+    ("turbojpeg", 0): (100, 100, 100),
+    ("turbojpeg", 2): (196, 200, 150),
+    ("turbojpeg", 4): (200, 190, 200),
+    ("pil", 0): (50, 50, 50),
+    ("pil", 2): (90, 97, 90),
+    ("pil", 4): (100, 100, 100),
+}
+
+
+def worker_records(rates: Mapping[tuple[str, int], Sequence[int]]) -> list[Record]:
+    records = []
+    for (decoder, count), blocks in rates.items():
+        recipe = replace(made.RECIPE, name=f"{decoder}-{count}", decoder=decoder, workers=count)
+        for repeat, rate in enumerate(blocks):
+            samples = {"wall": [round(10 / rate * S)], "batch": [S], "forward": [S]}
+            values = {"n_embedded": 10, "telemetry": {"throttle_reasons": []}}
+            new = made.record("workers", "throughput", recipe.name, values, {}, samples, recipe)
+            records.append(replace(new, cell=replace(new.cell, repeat=repeat)))
+    return records
+
+
+def needed(records: list[Record]) -> dict[object, tuple[object, ...]]:
+    """By decoder: `workers_needed` and its limits, the same in each of its measured rows."""
+    by_decoder: dict[object, set[tuple[object, ...]]] = {}
+    for row in workers.tables(records)[workers.CSV]:
+        if row["status"] == "ok":
+            cells = tuple(row[f"workers_needed{end}"] for end in ("", "_min", "_max"))
+            by_decoder.setdefault(row["decoder"], set()).add(cells)
+    return {decoder: cells for decoder, (cells,) in by_decoder.items()}
+
+
+def test_workers_needed_in_each_block() -> None:
+    """196 of 200 is within 2 %, 190 of 200 is not."""
+    records = worker_records(WORKER_RATES)
+    assert needed(records) == {"turbojpeg": (2, 2, 4), "pil": (4, 4, 4)}
+    failed = [
+        replace(record, status="error", samples={}) if record.cell.label == "pil-4" else record
+        for record in records
+    ]
+    assert needed(failed) == {"turbojpeg": (2, 2, 4), "pil": (2, 2, 2)}
+    single = [record for record in records if record.cell.recipe.workers == 2]
+    empty = (None, None, None)
+    assert needed(single) == {"turbojpeg": empty, "pil": empty}
 
 
 def swept(rates: dict[int, float], p99_ms: dict[int, int], bound: int | None) -> list[Record]:

@@ -16,6 +16,9 @@ from wallclock.recipe import ModelSpec
 #: Experiments that the fixture run has records of.
 IN_FIXTURE = [name for name in experiments.ORDER if fixture_records(name)]
 MEASURED = ("_s", "_ms", "_share", "img_per_s", "_per_s", "_speedup", "_mib", "_gib", "repeats")
+#: Columns whose lowest and highest repeat are beside them.
+LIMITED = {*_common.LIMITED, "wall_s", "mean_ms", "write_s", "vectors_per_s", "model_load_s"}
+LIMITED |= {"peak_gpu_mem_gib", "gpu_util_mean"}
 #: Experiment → protocol of its comparison, where the values are, values that fail its gate.
 GATED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "decoders": ("agreement", "agreement", {"max_abs_diff": 200}),
@@ -63,9 +66,9 @@ def test_a_row_is_the_median_repeat_with_the_spread(name: str) -> None:
         assert row["repeats"] == 3
         for column, value in row.items():
             spread_of, _, end = column.rpartition("_")
-            if spread_of in ("wall_s", "img_per_s", "mean_ms", "write_s"):
-                ends = [float(str(table[index][1][spread_of])) for table in (fast, slow)]
-                expected = min(ends) if end == "min" else max(ends)
+            if spread_of in LIMITED and end in ("min", "max"):
+                ends: list[Any] = [table[index][1][spread_of] for table in (fast, slow)]
+                expected = None if None in ends else (min if end == "min" else max)(ends)
                 assert value == pytest.approx(expected), column
             elif column != "repeats":
                 assert value == pytest.approx(median[index][1][column]), (csv, column)
@@ -94,6 +97,56 @@ def test_stages_and_rates_add_up(name: str) -> None:
         if share := values.get("decode_resize_share_without_forward"):
             loading = values["decode_s"] + values["resize_s"]
             assert share == pytest.approx(loading / (wall - values["forward_s"]))
+
+
+def test_limits_are_of_the_quantity_in_each_repeat() -> None:
+    """A slow pass with little decoding: its share is the lowest, its wall time the highest."""
+    (record,) = (r for r in repeated("serial", 1) if r.cell.label == "pil-original")
+    n = record.values["n_embedded"]
+    passes = []
+    for decode_s, wall_s in ((4, 10), (6, 12), (5, 20)):
+        samples = {**{stage: [0] for stage in STAGES}, "resize": [1_000_000_000]}
+        samples |= {"decode": [decode_s * 1_000_000_000], "wall": [wall_s * 1_000_000_000]}
+        passes.append(replace(record, samples=samples))
+    ((_, row),) = tables("serial", passes)
+    expected = {
+        "decode_share": (6 / 12, 5 / 20, 6 / 12),
+        "decode_s": (6, 4, 6),
+        "decode_resize_share": (7 / 12, 6 / 20, 7 / 12),
+        "wall_s": (12, 10, 20),
+        "img_per_s": (n / 12, n / 20, n / 10),
+        "seconds_per_100k": (12e5 / n, 10e5 / n, 20e5 / n),
+    }
+    for name, values in expected.items():
+        shown = [row[f"{name}{end}"] for end in ("", "_min", "_max")]
+        assert shown == pytest.approx(values), name
+
+
+def test_a_quantity_that_a_repeat_lacks_has_no_limits() -> None:
+    rows: list[dict[str, object]] = [{"a": 2.0, "b": 1.0}, {"a": 1.0, "b": None}, {"a": 3.0}]
+    assert _common.limits(rows, ("a",)) == {"a_min": 1, "a_max": 3}
+    assert _common.limits(rows, ("b", "c")) == dict.fromkeys(("b_min", "b_max", "c_min", "c_max"))
+    assert _common.limits([], ("a",)) == {"a_min": None, "a_max": None}
+
+
+def test_utilization_memory_and_loading_have_limits_of_their_own() -> None:
+    (record,) = fixture_records("t4")
+    n = record.values["n_embedded"]
+    passes = []
+    for seconds, util, gib, load_s in ((10, [20, 40], 1.0, 0.5), (12, [60], 2.0, 0.75)):
+        values = {**record.values, "telemetry": {"gpu_util": util, "throttle_reasons": []}}
+        values |= {"peak_gpu_mem_gib": gib, "model_load_s": load_s}
+        samples = {**record.samples, "wall": [seconds * 1_000_000_000]}
+        passes.append(replace(record, values=values, samples=samples))
+    (_, row), *_ = tables("t4", passes)
+    for name, low, high in (
+        ("gpu_util_mean", 30, 60),
+        ("peak_gpu_mem_gib", 1, 2),
+        ("model_load_s", 0.5, 0.75),
+        ("seconds_per_100k", 1e6 / n, 1.2e6 / n),
+    ):
+        limits = row[name], row[f"{name}_min"], row[f"{name}_max"]
+        assert limits == pytest.approx((high, low, high)), name
 
 
 def test_percentiles_and_means_of_samples() -> None:

@@ -229,6 +229,30 @@ class TestSweeps:
         edit(folder / workers.CSV, wait_share="")
         assert len(drawn(WORKERS, folder).axes) == 1
 
+    def test_workers_sweep_has_pillow_beside_the_papers_curve(self, copy: Copy) -> None:
+        path = copy(workers.CSV) / workers.CSV
+        rows = read_table(path)
+        alone = markers(drawn(WORKERS, path.parent).axes[0].lines, "o")
+        pillow = [
+            {**row, "decoder": "pil", "img_per_s": "3", "img_per_s_min": "2", "img_per_s_max": "4"}
+            for row in rows
+        ]
+        save(path, [*rows, *pillow])
+        figure = drawn(WORKERS, path.parent)
+        above, below = figure.axes
+        assert markers(above.lines, "o") == alone
+        assert markers(above.lines, "D") == [(float(row["workers"]), 3) for row in rows]
+        assert len(markers(below.lines, "D")) == len(rows)
+        legend = above.get_legend()
+        assert legend is not None
+        assert [text.get_text() for text in legend.get_texts()] == [
+            "libjpeg-turbo decode",
+            "PIL decode",
+        ]
+        assert "decode" not in above.get_title(loc="left")
+        fail(path, "decoder=pil workers=4", "error", "killed")
+        assert "PIL, 4 workers: error (killed)" in words(drawn(WORKERS, path.parent))
+
 
 def test_steps_have_a_panel_an_image_set_and_order(copy: Copy) -> None:
     path = copy(steps.CSV) / steps.CSV

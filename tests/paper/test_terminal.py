@@ -11,7 +11,7 @@ from rich.console import Console
 import experiments
 from experiments import batch, frontier, serial, t4, workers
 from paper import format as formats
-from paper.claims import CLAIMS, VERDICTS, judge, load
+from paper.claims import CLAIMS, JUDGED, VERDICTS, judge, load
 from paper.csvfile import read_table
 from paper.diff import Difference
 from paper.labels import weights
@@ -71,10 +71,16 @@ def test_verdicts_fit_and_are_counted(width: int) -> None:
     for verdict in verdicts:
         (line,) = [line for line in text.splitlines() if line.split()[:1] == [verdict.claim.id]]
         assert verdict.verdict in line
-    counts = text.splitlines()[-1]
+    counts = " ".join(text.rpartition(" claims: ")[2].split())
     for word in VERDICTS:
         assert f"{sum(verdict.verdict == word for verdict in verdicts)} {word}" in counts
     assert text.count("binds on a Tesla T4 only") == 1
+    judged = [verdict.claim for verdict in verdicts if verdict.verdict in JUDGED]
+    places = " ".join(text.partition("Where the judged numbers stand:")[2].split())
+    assert judged
+    for claim in judged:
+        assert claim.where in places
+        assert claim.other_where in places
 
 
 def test_differences_are_printed_in_full() -> None:

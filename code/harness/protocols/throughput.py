@@ -2,9 +2,11 @@
 
 `throughput` and `loading` are the steady state. The clock starts when the last warm-up batch is
 complete and what was loaded ahead is drained, so that starting processes, loading the model and
-filling the queues are not in the rate; they are `startup_s`. It stops when the sink's file is
-complete, or for `loading` at the first batch after so many seconds. `load_n` loads a fixed number
-of images and includes the start. No batch of a loader alone is used for anything.
+filling the queues are not in the rate; they are `startup_s`. `model_load_s` of it is the model's
+and the sink's: imports of their libraries, and the weights from the disk to the device. The clock
+stops when the sink's file is complete, or for `loading` at the first batch after so many seconds.
+`load_n` loads a fixed number of images and includes the start. No batch of a loader alone is used
+for anything.
 """
 
 import tempfile
@@ -133,7 +135,9 @@ def _throughput(
     # Workers first: a fork after CUDA has started would copy a broken context. The collector's last
     # run takes 0.1 s, in which a loader would fill its queues behind the warm-up: it comes before.
     with gc_disabled(), loaders.open_loader(manifest, recipe, model, positions) as loader:
+        load_began = perf_counter_ns()
         stages = pipeline.device_stages(recipe, model, work)
+        values["model_load_s"] = (perf_counter_ns() - load_began) / 1e9
         with tempfile.TemporaryDirectory() as folder:
             sink = sinks.make(recipe.sink, Path(folder), model.dim)
             to_sink = replace(stages, serialize=sink.write, finish=sink.close)

@@ -18,6 +18,9 @@ from paper.rendering import NothingToDrawError, Tables, output
 _RATE = "#00568C"
 _SECOND = "#C24E00"
 _LATENCY = "#6B3FA0"
+#: Of a second decoder's throughput and wait.
+_BESIDE = "#6B3FA0"
+_BESIDE_LINE: dict[str, Any] = {"linestyle": ":", "marker": "D", "markersize": 4}
 #: Behind a text that a line may cross.
 _PLAIN: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 0.3}
 _SECOND_LINE: dict[str, Any] = {"linestyle": "--", "marker": "s", "markersize": 4}
@@ -55,9 +58,9 @@ def draw_batches(tables: Tables) -> Figure:
     memory = _points(rows, "peak_gpu_mem_gib", "batch_size")
     latency = _points(rows, "latency_p95_ms", "batch_size")
     if latency:
-        figure, panels = _sweep(tables, batch.CSV, "batch_size", 4.3, ratios=(5, 3))
+        figure, panels = _sweep(rows, batch.CSV, "batch_size", 4.3, (5, 3))
     else:
-        figure, panels = _sweep(tables, batch.CSV, "batch_size", 3.1)
+        figure, panels = _sweep(rows, batch.CSV, "batch_size", 3.1)
     axes = panels[0]
     panels[-1].set_xlabel("images in a batch")
     if latency:
@@ -82,13 +85,16 @@ def draw_batches(tables: Tables) -> Figure:
 def draw_workers(tables: Tables) -> Figure:
     """Images a second over workers; below, the share of wall time in which the main process waits.
 
-    The share tells on which side of the knee a point lies: what waits is not the bottleneck.
+    The first decoder's curve is the paper's; another's is beside it. The share tells on which side
+    of the knee a point lies: what waits is not the bottleneck.
     """
-    waits = _points(tables[workers.CSV], "wait_share", "workers")
-    if waits:
-        figure, panels = _sweep(tables, workers.CSV, "workers", 3.9, ratios=(5, 2))
-    else:
-        figure, panels = _sweep(tables, workers.CSV, "workers", 2.9)
+    rows = tables[workers.CSV]
+    first = rows[0]["decoder"] if rows else ""
+    ours = [row for row in rows if row["decoder"] == first]
+    beside = [row for row in rows if row["decoder"] != first]
+    waits = _points(ours, "wait_share", "workers")
+    height, ratios = (3.9, (5, 2)) if waits else (2.9, (1,))
+    figure, panels = _sweep(ours, workers.CSV, "workers", height, ratios, beside)
     panels[-1].set_xlabel("loader workers (0: the main process loads)")
     if waits:
         panels[1].set_ylim(0, 1.18)
@@ -100,6 +106,8 @@ def draw_workers(tables: Tables) -> Figure:
         high = [(count, share) for count, share in waits if share >= 0.7]
         _name_points(panels[1], low, _SECOND, _whole_percent)
         _name_points(panels[1], high, _SECOND, _whole_percent, below=True)
+        if others := _points(beside, "wait_share", "workers"):
+            _line(panels[1], others, _BESIDE, **_BESIDE_LINE)
     return figure
 
 
@@ -108,40 +116,60 @@ def _whole_percent(share: float) -> str:
 
 
 def _sweep(
-    tables: Tables, csv: str, setting: str, height: float, ratios: Sequence[int] = (1,)
+    rows: Sequence[Row],
+    csv: str,
+    setting: str,
+    height: float,
+    ratios: Sequence[int] = (1,),
+    beside: Sequence[Row] = (),
 ) -> tuple[Figure, Sequence[Axes]]:
     """A figure with throughput over `setting` in the top one of its panels, and the panels.
 
-    Raises NothingToDrawError if no row with status ok has a rate.
+    `beside`: rows of another decoder, as a second line. Raises NothingToDrawError if no row with
+    status ok has a rate.
     """
-    rows = tables[csv]
-    measured = ok_rows(rows)
+    shown = [*rows, *beside]
+    measured = ok_rows(shown)
     rates = _points(rows, "img_per_s", setting)
     if not rates:
         raise NothingToDrawError(f"no row in {csv} has a rate")
     figure = style.new_figure(height)
     panels = figure.subplots(len(ratios), 1, sharex=True, squeeze=False, height_ratios=ratios)
     axes = panels[0, 0]
-    _set_x_axis(axes, setting, sorted(float(row[setting]) for row in rows))
+    _set_x_axis(axes, setting, sorted({float(row[setting]) for row in shown}))
     axes.set_ylabel("images per second", color=_RATE)
     axes.yaxis.set_major_formatter("{x:,g}")
-    axes.set_ylim(0, 1.25 * max(rate for _, rate in rates))
-    _line(axes, rates, _RATE, marker="o", markersize=4.5)
+    others = _points(beside, "img_per_s", setting)
+    axes.set_ylim(0, 1.25 * max(rate for _, rate in [*rates, *others]))
+    _rates(axes, rows, setting, _RATE, {"marker": "o", "markersize": 4.5})
+    _name_points(axes, rates, _RATE, digits)
+    _mark_missing(axes, shown, setting)
+    if others:
+        _rates(axes, beside, setting, _BESIDE, _BESIDE_LINE)
+        _name_points(axes, others, _BESIDE, digits, below=True)
+        axes.legend(loc="lower right", fontsize=7)
+    axes.set_title(_title(measured, setting))
+
+    def name(row: Row) -> str:
+        text = _setting_text(setting, row[setting])
+        return f"{DECODERS[row['decoder']]}, {text}" if beside else text
+
+    omissions = style.omission_remark(shown, name)
+    style.place_caption(figure, measured, style.spread_remark(measured), omissions)
+    return figure, list(panels[:, 0])
+
+
+def _rates(
+    axes: Axes, rows: Sequence[Row], setting: str, colour: str, look: dict[str, Any]
+) -> None:
+    """The rates of one decoder as a line, with the range of their repeats."""
+    label = _setting_text("decoder", rows[0]["decoder"])
+    _line(axes, _points(rows, "img_per_s", setting), colour, label=label, **look)
     lows = _points(rows, "img_per_s_min", setting)
     highs = _points(rows, "img_per_s_max", setting)
     for (x, low), (_, high) in zip(lows, highs, strict=True):
         if high > low:
-            axes.plot([x, x], [low, high], color=_RATE, zorder=1.5, lw=0.9, marker="_", ms=4)
-    _name_points(axes, rates, _RATE, digits)
-    _mark_missing(axes, rows, setting)
-    axes.set_title(_title(measured, setting))
-
-    def name(row: Row) -> str:
-        return _setting_text(setting, row[setting])
-
-    omissions = style.omission_remark(rows, name)
-    style.place_caption(figure, measured, style.spread_remark(measured), omissions)
-    return figure, list(panels[:, 0])
+            axes.plot([x, x], [low, high], color=colour, zorder=1.5, lw=0.9, marker="_", ms=4)
 
 
 def _set_x_axis(axes: Axes, setting: str, ticks: Sequence[float]) -> None:

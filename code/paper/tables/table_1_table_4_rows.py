@@ -47,7 +47,7 @@ def build_claims(tables: Tables) -> Table:
     words = ", ".join(f"{counts[verdict]} {verdict}" for verdict in claims.VERDICTS)
     caption = (
         f"{len(sources)} claims: {words}. Wherever a row names two cells, the number is the first "
-        "over the second."
+        "over the second, or of kind difference the first less the second."
     )
     # The sources of a verdict are in its own columns, csv and row.
     rows = tuple(

@@ -152,6 +152,8 @@ def _sink_gain(tables: Tables) -> Gain:
 def _workers_gain(tables: Tables) -> Gain:
     none = find(tables, sweep.CSV, workers="0")
     some = [source for source in rows_of(tables, sweep.CSV) if source.row["workers"] != "0"]
+    if none:
+        some = [source for source in some if source.row["decoder"] == none.row["decoder"]]
     best = max((source for source in some if source.ok), key=_img_per_s, default=None)
     count = best.row["workers"] if best else ""
     return _gain(best, none, "img_per_s", f"img/s of the job, {count} workers over none")

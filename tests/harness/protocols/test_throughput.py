@@ -70,6 +70,7 @@ def test_images_in_order(corpus: Slice, tmp_path: Path, recipe: Recipe, prefetch
     values = result.values
     assert (values["n_embedded"], values["n_unique"], values["steady"]) == (n, 18, True)
     assert values["warmup_batches"] == prefetched
+    assert 0 < values["model_load_s"] < values["startup_s"]
     assert values["sink_faults"] == []
     assert values["sink_checked"] >= 8 * (n // 18), "every time that one of eight images came"
     assert (values["sink_cosine_min"], values["sink_max_abs_diff"]) == (pytest.approx(1), 0)
