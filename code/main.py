@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+from typing import NoReturn
 
 try:
     import hydra
@@ -20,21 +21,34 @@ except ModuleNotFoundError as error:
 except KeyboardInterrupt:
     sys.exit(130)
 
+#: Exit status where the settings cannot be resolved: whatever is wrong with them was typed.
+MISTYPED = 2
+
 
 @hydra.main(version_base="1.3", config_path="../conf", config_name="config")
 def hydra_job(config: DictConfig) -> None:
     """One job of a sweep; Hydra composed it and would print a traceback for a user's error."""
     try:
-        run(settings.resolve(config))
+        resolved = settings.resolve(config)
     except UserError as error:
-        print(f"wallclock: {error}", file=sys.stderr)
-        sys.exit(error.status)
+        refuse(error, MISTYPED)
+    run(resolved)
 
 
 def run(resolved: Settings) -> None:
     """Run what the settings ask for; exit with status 1 if a cell crashed."""
-    if status := run_session(resolved, COMMAND):
+    try:
+        status = run_session(resolved, COMMAND)
+    except UserError as error:
+        refuse(error, error.status)
+    if status:
         sys.exit(status)
+
+
+def refuse(error: UserError, status: int) -> NoReturn:
+    """End with one line instead of a traceback."""
+    print(f"wallclock: {error}", file=sys.stderr)
+    sys.exit(status)
 
 
 def main() -> None:
@@ -54,8 +68,7 @@ def main() -> None:
         else:
             run(settings.load(overrides))
     except UserError as error:
-        print(f"wallclock: {error}", file=sys.stderr)
-        sys.exit(error.status)
+        refuse(error, MISTYPED)
     except KeyboardInterrupt:
         stopped = "stopped; what is complete is kept, the same command resumes"
         print(f"\nwallclock: {stopped}", file=sys.stderr)

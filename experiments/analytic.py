@@ -47,6 +47,8 @@ TABLES = {
 }
 #: The wall of accelerators that are not here.
 ELSEWHERE = "accelerator elsewhere"
+#: What stands between a sample and the accelerator.
+PATHS = ("transform", "storage", "interconnect")
 #: The source's batch sizes.
 _BATCHES = (32, 64, 128, 256, 512, 1024)
 _CITED = ("fp16_tflops", "memory_gb_per_s", "pcie_gb_per_s")
@@ -106,49 +108,62 @@ def source_rows() -> Iterator[_Row]:
         for line in case:
             size = int(line["batch_size"])
             sample = 1e3 * float(line["sample_kb"])
-            paths = ("transform", "storage", "interconnect")
-            rates = {name: 1e9 * float(line[f"{name}_gb_per_s"]) / sample for name in paths}
+            given = {name: line[f"{name}_gb_per_s"] for name in PATHS}
+            rates = {name: 1e9 * float(cell) / sample for name, cell in given.items() if cell}
             worker = rates["transform"] / int(line["workers"]) if line["workers"] else None
             row: _Row = {**line, "what": f"source, {scenario}, batch {size}", "case": "source"}
             row |= {"origin": "computed", "status": "ok"}
-            yield row | _bounds(size, sample, steps, rates, worker)
+            yield row | bounds(size, sample, steps, rates, worker)
 
 
-def _bounds(
+def bounds(
     size: int,
     sample_bytes: float,
     steps: Mapping[int, float],
     rates: Mapping[str, float],
     worker: float | None,
 ) -> _Row:
-    """What follows for a batch from seconds of a step by batch size, and images a second by path.
+    """What follows for a batch of `size` samples of `sample_bytes` each.
 
     `utilization` is the source's: transform against step. `utilization_all_walls` counts every
     path. `workers_needed`: if each has a core, and none slows another.
+
+    Args:
+        size: samples of the batch.
+        sample_bytes: bytes of a sample.
+        steps: seconds of a step by batch size; a size that is missing is on the fitted line.
+        rates: samples a second of the paths that are there, of `PATHS`; at least one.
+        worker: samples a second of one worker of the transform; None where it has none.
+
+    Raises ValueError: a number is zero, negative, infinite or NaN.
     """
     line = StepTime.fit(steps.items())
     paths = {name: rates[name] * sample_bytes for name in rates}
     step_s = steps.get(size) or line.batch_s(size)
-    result = overlap(size, sample_bytes, paths["transform"], step_s)
     supply = feed(size * sample_bytes / step_s, **paths)
-    # Its cost an image is that of a single worker as fast as all of them.
-    transform = StageCosts(decode_s=1 / rates["transform"])
-    pipeline = Pipeline(transform, line, Machine(cores=1), JobSetup(workers=1))
-    return {
+    row: _Row = {
         "batch_size": size,
         "sample_kb": sample_bytes / 1e3,
-        "transform_gb_per_s": paths["transform"] / 1e9,
-        "transform_ms": 1e3 * result.transform_s,
         "step_ms": 1e3 * step_s,
-        "utilization": result.utilization,
-        "slowdown": result.slowdown,
         "demand_gb_per_s": supply.demand_bytes_per_s / 1e9,
         "utilization_all_walls": min(1.0, 1 / supply.utilization),
         "bottleneck": supply.bottleneck if supply.is_stalled else "accelerator",
         **{f"{name}_img_per_s": rate for name, rate in rates.items()},
         "accelerator_img_per_s": size / step_s,
-        "crossover_batch": pipeline.crossover_batch() if len(steps) > 1 else None,
         "workers_needed": math.ceil(size / step_s / worker - 1e-9) if worker else None,
+    }
+    if "transform" not in paths:
+        return row
+    result = overlap(size, sample_bytes, paths["transform"], step_s)
+    # Its cost an image is that of a single worker as fast as all of them.
+    transform = StageCosts(decode_s=1 / rates["transform"])
+    pipeline = Pipeline(transform, line, Machine(cores=1), JobSetup(workers=1))
+    return row | {
+        "transform_gb_per_s": paths["transform"] / 1e9,
+        "transform_ms": 1e3 * result.transform_s,
+        "utilization": result.utilization,
+        "slowdown": result.slowdown,
+        "crossover_batch": pipeline.crossover_batch() if len(steps) > 1 else None,
     }
 
 
@@ -230,7 +245,7 @@ def _sweep(walls: Sequence[_Row], loading: Record, step: Record) -> Iterator[_Ro
     times = _times(step, "forward")
     for workers, rate in rates.items():
         for size in sorted({*times, *_BATCHES}):
-            row |= _bounds(size, mean, times, {"transform": rate, **paths}, rates["1"])
+            row |= bounds(size, mean, times, {"transform": rate, **paths}, rates["1"])
             row |= {"scenario": f"workers: {workers}", "workers": workers}
             row["step_origin"] = "measured" if size in times else "extrapolated"
             yield row | {"what": f"this machine, {row['scenario']}, batch {size}"}

@@ -92,7 +92,7 @@ def test_paper_commands_parse(command: str, capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit, match=r"^0$"):
         paper([*words[words.index("paper") + 1 :], "--help"])
     options = {word for word in words if word.startswith("--")}
-    assert options <= set(re.findall(r"--\w+", capsys.readouterr().out))
+    assert options <= set(re.findall(r"--[\w-]+", capsys.readouterr().out))
 
 
 def anchors(path: Path) -> set[str]:
@@ -144,6 +144,16 @@ def test_the_examples_of_the_loaders_page(tmp_path: Path) -> None:
         printed.append(done.stdout)
     assert printed[0] == ""
     assert "1 tensor([3])\n" in printed
+
+
+def test_the_worked_example_of_the_tables() -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", text_of("docs/results.md"), flags=re.DOTALL)
+    done = run(sys.executable, "-W", "error", "-c", example)
+    assert done.returncode == 0, done.stderr
+    decoders, judged = done.stdout.split("id ", 1)
+    assert re.search(r"\nturbojpeg +[\d.]+ +[\d.]+\n", decoders)
+    assert "held" in judged
+    assert "not run" not in judged
 
 
 # --- numbers ------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from rich.progress import Progress
 
 from harness import records
 from harness.spec import Cell
-from wallclock.progress import format_duration
+from wallclock.progress import LINE_INTERVAL_S, format_duration
 from wallclock.recipe import ModelSpec
 
 #: Process start, imports and model load, in seconds, with and without torch.
@@ -38,7 +38,7 @@ class CellProgress:
         #: The current cell: its name, the line of the time left, when it began.
         self._name = ""
         self._left = ""
-        self._start = 0.0
+        self._start = self._last_line = time.monotonic()
 
     def start(self, name: str, seconds_left: float) -> None:
         """A cell begins; the run is expected to take `seconds_left` more."""
@@ -52,11 +52,14 @@ class CellProgress:
         self._progress.update(self._task, note=f"{rate:,.1f} img/s · {self._left}")
 
     def finish(self, outcome: str) -> None:
-        """The current cell ended."""
+        """The current cell ended. Without a terminal a line says so, if it is time for one."""
         self._done += 1
         self._progress.update(self._task, completed=self._done)
-        if not self._progress.console.is_terminal:
-            duration = format_duration(time.monotonic() - self._start)
+        now = time.monotonic()
+        is_due = now - self._last_line > LINE_INTERVAL_S or outcome.startswith("error")
+        if is_due and not self._progress.console.is_terminal:
+            self._last_line = now
+            duration = format_duration(now - self._start)
             line = f"[{self._done}/{self._total}] {self._name}: {outcome}, {duration}"
             self._progress.console.print(line, markup=False)
 

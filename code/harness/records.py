@@ -31,8 +31,8 @@ SCHEMA = 1
 #: The file name of a packed run.
 ARCHIVE = "records.tar.xz"
 
-#: Outcomes that a later run reuses: a library or memory that was missing may be there now.
-_FINAL = frozenset({"ok"})
+#: In a record's environment: the digest of what was installed where the cell was unavailable.
+INSTALLED = "installed"
 
 
 @dataclass(frozen=True)
@@ -124,17 +124,25 @@ def load(target: Path) -> Record:
     return Record(cell, **plain, samples=samples, spans=_json(spans) if spans.exists() else ())
 
 
-def reusable(target: Path, cell: Cell) -> Record | None:
+def reusable(target: Path, cell: Cell, installed: str) -> Record | None:
     """The record at `target` if it is complete, unedited, final and of this cell; else None.
 
-    A record of another cell has the same key where a default has changed since.
+    Final is what was measured. What was unavailable is final for as long as the same is
+    `installed` (`provenance.installed`): memory or cold pages may be there in the next run. A
+    record of another cell has the same key where a default has changed since.
     """
     try:
         record = load(target)
     except UserError:
         return None
     same_cell = files.digest_of(record.cell.identity()) == files.digest_of(cell.identity())
-    return record if same_cell and record.status in _FINAL else None
+    return record if same_cell and _is_final(record, installed) else None
+
+
+def _is_final(record: Record, installed: str) -> bool:
+    if record.status == "unavailable":
+        return record.environment.get(INSTALLED) == installed
+    return record.ok
 
 
 def write_index(runs: Path, experiment: str, keys: Sequence[str]) -> None:
@@ -154,11 +162,11 @@ def attachment(runs: Path, experiment: str, name: str) -> Path | None:
 
 
 def durations(runs: Path) -> Iterator[tuple[Cell, float]]:
-    """Every final record's cell and the seconds it took. Seals are not checked, errors skipped."""
+    """Each measured cell and the seconds it took. Seals are not checked, damaged files skipped."""
     for path in sorted(runs.glob("*/*/record.json")):
         try:
             plain = _json(path)
-            if plain["status"] in _FINAL:
+            if plain["status"] == "ok":
                 yield Cell.from_json(plain["cell"]), float(plain["seconds"])
         except (OSError, ValueError, KeyError, TypeError):
             continue

@@ -1,4 +1,4 @@
-"""`python -m paper figures|diff|report|check`: from records and tables alone."""
+"""`python -m paper figures|diff|report|check|analytic`: from records, tables, numbers alone."""
 
 import argparse
 import sys
@@ -8,24 +8,25 @@ from pathlib import Path
 from rich.console import Console
 
 from harness import provenance, records
-from paper import check, claims, diff, publish, report, terminal
-from wallclock.errors import UserError
+from paper import calculator, check, claims, diff, publish, report, terminal
+from paper.usage import OneLineParser
+from wallclock.errors import UsageError, UserError
 
 _DATA = provenance.ROOT / "data"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; 0, or 1 where folders differ or the request cannot be met."""
+    """Run one command; 0, 1 where folders differ or it cannot be met, or 2 for a mistake."""
     options = _parser().parse_args(arguments)
     try:
         return int(options.run(options, Console()))
     except UserError as error:
         print(f"wallclock: {error}", file=sys.stderr)
-        return 1
+        return error.status
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m paper", description=__doc__)
+    parser = OneLineParser(prog="python -m paper", description=__doc__)
     commands = parser.add_subparsers(required=True)
 
     command = commands.add_parser("figures", help=_figures.__doc__)
@@ -52,6 +53,11 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--write", action="store_true", help=write)
     pack = "first pack the records in these folders into --reference; writes"
     command.add_argument("--pack", type=Path, nargs="+", metavar="RUNS", help=pack)
+
+    about = calculator.__doc__
+    command = commands.add_parser("analytic", help=_analytic.__doc__, description=about)
+    command.set_defaults(run=_analytic)
+    calculator.add_options(command)
     return parser
 
 
@@ -75,13 +81,13 @@ def _figures(options: argparse.Namespace, console: Console) -> int:
 
 
 def _diff(options: argparse.Namespace, console: Console) -> int:
-    """Compare our CSVs with the paper's numbers, or two folders of CSVs."""
+    """Compare our CSVs with the paper's numbers, or two folders of CSVs in what both ran."""
     if (options.a is None) != (options.b is None):
-        raise UserError("comparing two folders needs both: make diff A=dir B=dir")
+        raise UsageError("comparing two folders needs both: make diff A=dir B=dir")
     if options.a is not None:
-        differences = diff.compare(options.a, options.b, options.tolerance)
-        terminal.print_differences(differences, console)
-        return 1 if differences else 0
+        comparison = diff.compare(options.a, options.b, options.tolerance)
+        terminal.print_comparison(comparison, console)
+        return 1 if comparison.differences else 0
     verdicts = claims.judge(claims.load(claims.CLAIMS), options.out)
     claims.write(verdicts, options.out / claims.CSV)
     terminal.print_verdicts(verdicts, console)
@@ -107,7 +113,7 @@ def _check(options: argparse.Namespace, console: Console) -> int:
         )
     if options.pack:
         if not options.reference:
-            raise UserError(
+            raise UsageError(
                 "--pack needs the folder to write: "
                 "python -m paper check --pack RUNS [RUNS ...] --reference DIR"
             )
@@ -126,6 +132,12 @@ def _check(options: argparse.Namespace, console: Console) -> int:
         for name, difference in differences.items():
             terminal.print_line(f"{name}  {difference}", console)
     return status
+
+
+def _analytic(options: argparse.Namespace, console: Console) -> int:
+    """Print the analytic model of your own sample size, rates, workers, batch and step."""
+    calculator.print_case(options, console)
+    return 0
 
 
 if __name__ == "__main__":

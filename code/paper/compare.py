@@ -9,11 +9,10 @@ share of a vector's nearest neighbours in A that are among its nearest in B.
 import argparse
 import struct
 import sys
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lmdb
 import numpy as np
@@ -26,10 +25,14 @@ from harness.measures import NEIGHBOURS, neighbours_kept
 from paper.csvfile import read_table, write_table
 from paper.format import EMPTY
 from paper.terminal import print_table
-from wallclock.errors import UserError, check_name, first_line
+from paper.usage import OneLineParser
+from wallclock.errors import UsageError, UserError, check_name, first_line
 from wallclock.stages import sinks
 from wallclock.stages.sinks import Vectors
 from wallclock.summary import Indices, cosine, misplaced, unit_length
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Exit status where a measure is outside its limit.
 OUTSIDE = 3
@@ -71,24 +74,24 @@ class _Measure:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare two files; 0 within all limits, 3 outside one, 1 if the request cannot be met."""
+    """Compare two files; 0 within all limits, 3 outside one, 1 or 2 (mistyped) if it cannot be."""
     options = _parser().parse_args(arguments)
     path = options.out / "compare.csv"
     try:
         if options.queries < 1:
-            raise UserError(f"--queries {options.queries}: give at least one")
+            raise UsageError(f"--queries {options.queries}: give at least one")
         limits = {name: getattr(options, name) for name in LIMITS}
         rows = compare(read(options.a), read(options.b), limits, options.queries)
         write_table(path, COLUMNS, rows)
     except UserError as error:
         print(f"wallclock: {error}", file=sys.stderr)
-        return 1
+        return error.status
     print_comparison(read_table(path), Console())
     return 0 if all(row["within"] for row in rows) else OUTSIDE
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m paper.compare", description=__doc__)
+    parser = OneLineParser(prog="python -m paper.compare", description=__doc__)
     parser.add_argument(
         "--a", type=Path, required=True, help="vectors.parquet, .lmdb, .npy or .jsonl"
     )
@@ -107,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
 def read(path: Path) -> tuple[list[str], Vectors]:
     """n ids and (n, dim) vectors of a sink's file. Raises UserError: none, or not such a file."""
     if not path.exists():
-        raise UserError(f"{path} does not exist; give a file of vectors")
+        raise UsageError(f"{path} does not exist; give a file of vectors")
     check_name(path.suffix[1:], sinks.SINKS, "format of vectors")
     try:
         ids, vectors = sinks.read(path)
@@ -135,17 +138,18 @@ def compare(
     dim, dim_b = vectors_a.shape[1], vectors_b.shape[1]
     if dim != dim_b:
         raise UserError(f"vectors of A have {dim} components, of B {dim_b}: give like files")
-    rows_a, rows_b = _first_rows(ids_a), _first_rows(ids_b)
-    common = np.array(sorted(rows_a.keys() & rows_b.keys()), dtype=object)
-    if not len(common):
+    joined, repeated = _join(ids_a, ids_b)
+    in_both = joined[joined["side"] == "both"].astype({"row_a": int, "row_b": int})
+    if in_both.empty:
         raise UserError("A and B have no id in common; are they of the same images?")
-    order_a = [rows_a[name] for name in common]
-    order_b = [rows_b[name] for name in common]
+    common, order_a, order_b = (in_both[name].to_numpy() for name in ("id", "row_a", "row_b"))
+    missing_a = joined["id"][joined["side"] == "right_only"]
+    missing_b = joined["id"][joined["side"] == "left_only"]
     valid = _valid(vectors_a)[order_a] & _valid(vectors_b)[order_b]
     measures = {
-        "missing in A": _count_ids(rows_b.keys() - rows_a, len(rows_b)),
-        "missing in B": _count_ids(rows_a.keys() - rows_b, len(rows_a)),
-        "duplicates": _count_ids([*_repeated(ids_a), *_repeated(ids_b)], len(ids_a) + len(ids_b)),
+        "missing in A": _count_ids([*missing_a], len(common) + len(missing_a)),
+        "missing in B": _count_ids([*missing_b], len(common) + len(missing_b)),
+        "duplicates": _count_ids(repeated, len(ids_a) + len(ids_b)),
         "invalid": _count_ids(common[~valid], len(common)),
     }
     if valid.any():
@@ -170,18 +174,22 @@ def compare(
     return rows
 
 
-def _first_rows(ids: Sequence[str]) -> dict[str, int]:
-    """The first row of each id."""
-    rows: dict[str, int] = {}
-    for row, name in enumerate(ids):
-        rows.setdefault(name, row)
-    return rows
+def _join(ids_a: Sequence[str], ids_b: Sequence[str]) -> tuple["pd.DataFrame", list[str]]:
+    """The ids of both, sorted, with the first row of each; and each id that stands again.
 
+    Columns: `id`; `row_a` and `row_b`, empty where that side lacks it; `side`: left_only (A),
+    right_only or both.
+    """
+    import pandas as pd
 
-def _repeated(ids: Sequence[str]) -> Iterator[str]:
-    """Each id once for every time that it stands again."""
-    for name, count in Counter(ids).items():
-        yield from [name] * (count - 1)
+    firsts, repeated = [], []
+    for name, ids in (("row_a", ids_a), ("row_b", ids_b)):
+        rows = pd.DataFrame({"id": pd.Series(ids, dtype=object), name: range(len(ids))})
+        again = rows.duplicated("id")
+        repeated += [*rows["id"][again]]
+        firsts.append(rows[~again])
+    joined = firsts[0].merge(firsts[1], on="id", how="outer", sort=True, indicator="side")
+    return joined, repeated
 
 
 def _count_ids(ids: Collection[str], n: int) -> _Measure:

@@ -1,19 +1,27 @@
-"""Two regenerated folders compared: what must be equal, and what may vary.
+"""Two regenerated folders compared, in what both of them ran: what must be equal, what may vary.
 
 Measured columns (times, rates, shares, memory) may differ by a tolerance that the caller gives;
 computed ones (PSNR, cosine) by rounding only; all others describe what was measured, and must be
-equal to the letter.
+equal to the letter. A table or a row that one folder did not run is counted and not compared.
 """
 
-import math
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from experiments import fast, opt, t4
+from experiments._sentences import is_setting
 from paper import claims
-from paper.csvfile import Row, number, read_columns, read_table
-from wallclock.errors import UserError
+from paper.csvfile import read_columns, read_table
+from paper.format import count_noun
+from wallclock.errors import UsageError, UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Verdicts, which only restate other tables, and recorded spans, which differ from run to run.
 SKIPPED = frozenset({claims.CSV, t4.TIMELINE_CSV, opt.TIMELINE_CSV, fast.TIMELINE_CSV})
@@ -30,6 +38,8 @@ _MEASURED_COLUMN = re.compile(
 )
 _FRACTION_COLUMN = re.compile(r"(_share|_without_forward|_difference)$")
 _COMPUTED_COLUMNS = frozenset({"psnr_db", "cosine", "cosine_min"})
+#: A row with one of these was not run: here it cannot be.
+_NOT_RUN = ("unavailable", "not applicable")
 
 
 @dataclass(frozen=True)
@@ -43,80 +53,185 @@ class Difference:
     b: str
 
 
-def compare(dir_a: Path, dir_b: Path, tolerance: float) -> list[Difference]:
-    """Return every difference between the tables of two folders, in the tables' order.
+@dataclass
+class Comparison:
+    """What differs, and in a line for each what only one folder ran."""
+
+    differences: list[Difference] = field(default_factory=list)
+    one_sided: list[str] = field(default_factory=list)
+    #: Tables and rows that both folders have a result for.
+    n_tables: int = 0
+    n_rows: int = 0
+
+
+def compare(dir_a: Path, dir_b: Path, tolerance: float) -> Comparison:
+    """Compare the tables of two folders, in the order of their names.
 
     `tolerance`: how far two measured numbers may lie apart, relative to the larger one. Raises
-    UserError if a folder is missing or holds no tables, or a table is damaged.
+    UserError if a folder is missing or holds no tables, they have none in common, or a table is
+    damaged.
     """
     names_a, names_b = _tables(dir_a), _tables(dir_b)
-    differences: list[Difference] = []
-    for name in sorted(names_a | names_b):
-        if name in names_a & names_b:
-            differences += _compare_tables(name, dir_a / name, dir_b / name, tolerance)
-        else:
-            differences.append(_one_sided(name, "", name in names_a))
-    return differences
+    if not names_a & names_b:
+        raise UserError(f"{dir_a} and {dir_b} have no table in common: there is nothing to compare")
+    result = Comparison()
+    for side, names in (("A", names_a - names_b), ("B", names_b - names_a)):
+        if names:
+            tables = f"{count_noun(len(names), 'table')} only in {side}"
+            result.one_sided.append(f"{tables}: {', '.join(sorted(names))}")
+    for name in sorted(names_a & names_b):
+        _compare_tables(name, dir_a / name, dir_b / name, tolerance, result)
+    return result
 
 
 def _tables(folder: Path) -> set[str]:
     names = {path.name for path in folder.glob("*.csv")} - SKIPPED
     if not names:
-        raise UserError(f"no tables in {folder}; give a folder that a run wrote, such as data/")
+        raise UsageError(f"no tables in {folder}; give a folder that a run wrote, such as data/")
     return names
 
 
-def _one_sided(csv: str, column: str, in_a: bool) -> Difference:
-    """A table, or a column of one, that only one folder has."""
-    a, b = ("present", "missing") if in_a else ("missing", "present")
-    return Difference(csv, "", column, a, b)
+def _compare_tables(
+    name: str, path_a: Path, path_b: Path, tolerance: float, result: Comparison
+) -> None:
+    import pandas as pd
+
+    a, b = _frame(path_a), _frame(path_b)
+    result.differences += _unlike_columns(name, list(a), list(b))
+    columns = [column for column in a if column in b]
+    keys = _keys(a[columns], b[columns])
+    rows_a, rows_b = _matched(a, b, keys)
+    only = {"A": len(a) - len(rows_a), "B": len(b) - len(rows_b)}
+    # As many rows as both have, in one order.
+    a, b = a.iloc[rows_a].reset_index(drop=True), b.iloc[rows_b].reset_index(drop=True)
+    if "status" in columns:
+        lacks_a, lacks_b = a["status"].isin(_NOT_RUN), b["status"].isin(_NOT_RUN)
+        only["A"] += int((~lacks_a & lacks_b).sum())
+        only["B"] += int((lacks_a & ~lacks_b).sum())
+        ran = ~lacks_a & ~lacks_b
+        a, b = a[ran], b[ran]
+    words = [f"{count_noun(n, 'row')} only in {side}" for side, n in only.items() if n]
+    if words:
+        result.one_sided.append(f"{name}: {', '.join(words)}")
+    if len(a):
+        result.n_tables += 1
+        result.n_rows += len(a)
+    labels = pd.Series([_label(rows_a[row] + 1, a.loc[row], keys) for row in a.index], a.index)
+    alike = a["status"] == b["status"] if "status" in columns else pd.Series(True, a.index)
+    for column in columns:
+        # Of a result that one side alone has, its status says enough.
+        rows = slice(None) if column == "status" else alike
+        cells = a[rows], b[rows], labels[rows]
+        result.differences += _unlike_cells(name, column, *cells, tolerance)
 
 
-def _compare_tables(name: str, path_a: Path, path_b: Path, tolerance: float) -> list[Difference]:
-    columns_a, columns_b = read_columns(path_a), read_columns(path_b)
-    if columns_a != columns_b:
-        one_sided = sorted({*columns_a} ^ {*columns_b})
-        if not one_sided:
-            return [Difference(name, "", "", "columns in one order", "in another")]
-        return [_one_sided(name, column, column in columns_a) for column in one_sided]
-    rows_a, rows_b = read_table(path_a), read_table(path_b)
-    if len(rows_a) != len(rows_b):
-        return [Difference(name, "", "", f"{len(rows_a)} rows", f"{len(rows_b)} rows")]
-    return [
-        Difference(name, _label(index, a), column, a[column], b[column])
-        for index, (a, b) in enumerate(zip(rows_a, rows_b, strict=True), start=1)
-        for column in columns_a
-        if not _same(column, a, b, tolerance)
-    ]
+def _frame(path: Path) -> "pd.DataFrame":
+    """A table as text, cell by cell."""
+    import pandas as pd
+
+    return pd.DataFrame(read_table(path), columns=read_columns(path), dtype=object)
 
 
-def _label(index: int, row: Row) -> str:
-    """A row's number and its first two cells that may not vary: `2 opencv opencv`."""
-    fixed = [cell for column, cell in row.items() if cell and not _varies(column)]
-    return " ".join([str(index), *fixed[:2]])
+def _unlike_columns(name: str, a: Sequence[str], b: Sequence[str]) -> list[Difference]:
+    one_sided = sorted({*a} ^ {*b})
+    if not one_sided and a != b:
+        return [Difference(name, "", "", "columns in one order", "in another")]
+    sides = (("present", "missing"), ("missing", "present"))
+    return [Difference(name, "", column, *sides[column in b]) for column in one_sided]
+
+
+def _keys(a: "pd.DataFrame", b: "pd.DataFrame") -> list[str]:
+    """The columns that name a table's rows: of its settings, those that tell them apart.
+
+    A setting that is the same in all rows is none: it must be equal, and may differ. Where settings
+    do not suffice, the number of images does.
+    """
+    settings = [column for column in a if column == "n" or is_setting(column)]
+    keys: list[str] = []
+    n_told = [min(len(a), 1), min(len(b), 1)]
+    for column in (*settings, *{"n_images"}.intersection(a)):
+        told = [_n_distinct(frame, [*keys, column]) for frame in (a, b)]
+        if any(new > old for new, old in zip(told, n_told, strict=True)):
+            keys.append(column)
+            n_told = told
+    return keys
+
+
+def _n_distinct(frame: "pd.DataFrame", columns: list[str]) -> int:
+    return len(frame[columns].drop_duplicates())
+
+
+def _matched(
+    a: "pd.DataFrame", b: "pd.DataFrame", keys: Sequence[str]
+) -> tuple[list[int], list[int]]:
+    """The numbers of the rows that have the same keys in both, in A's order; the first is 0.
+
+    Of rows with equal keys the first of A goes with the first of B, and so on.
+    """
+    import pandas as pd
+
+    indices = []
+    for frame in (a, b):
+        named = frame[list(keys)]
+        place = named.groupby(list(keys)).cumcount() if keys else pd.Series(range(len(frame)))
+        indices.append(pd.MultiIndex.from_frame(named.assign(place=place)))
+    in_b = indices[1].get_indexer(indices[0])
+    pairs = [(row, int(other)) for row, other in enumerate(in_b) if other >= 0]
+    return [row for row, _ in pairs], [other for _, other in pairs]
+
+
+def _label(number: int, row: "pd.Series[str]", keys: Sequence[str]) -> str:
+    """A row's number in A and what names it: `2 opencv`; of a single row the first two settings."""
+    named = keys or [column for column in row.index if row[column] and not _varies(column)][:2]
+    return " ".join([str(number), *(row[column] for column in named if row[column])])
 
 
 def _varies(column: str) -> bool:
     return column in _COMPUTED_COLUMNS or _MEASURED_COLUMN.search(column) is not None
 
 
-def _same(column: str, a: Row, b: Row, tolerance: float) -> bool:
-    if a[column] == b[column]:
-        return True
-    try:
-        x, y = number(a[column]), number(b[column])
-    except ValueError:
-        return False
-    if x is None or y is None or not _varies(column):
-        return False
+def _unlike_cells(
+    name: str,
+    column: str,
+    a: "pd.DataFrame",
+    b: "pd.DataFrame",
+    labels: "pd.Series[str]",
+    tolerance: float,
+) -> Iterator[Difference]:
+    """The cells of a column that differ; one difference for all rows where it is the same."""
+    unlike = a[column] != b[column]
+    if _varies(column):
+        unlike &= ~_is_close(column, a, b, tolerance)
+    pairs = list(zip(a[column][unlike], b[column][unlike], strict=True))
+    if len(pairs) == len(a) > 1 and len({*pairs}) == 1:
+        yield Difference(name, f"all {len(pairs)} rows", column, *pairs[0])
+        return
+    for label, (x, y) in zip(labels[unlike], pairs, strict=True):
+        yield Difference(name, label, column, x, y)
+
+
+def _is_close(
+    column: str, a: "pd.DataFrame", b: "pd.DataFrame", tolerance: float
+) -> "pd.Series[bool]":
+    """Whether the numbers of a column lie within the tolerance; no text and no empty cell does."""
+    x, y = _numbers(a, column), _numbers(b, column)
     relative = COMPUTED_TOLERANCE if column in _COMPUTED_COLUMNS else tolerance
-    return math.isclose(x, y, rel_tol=relative, abs_tol=_floor(column, a, b))
+    largest = np.fmax(x.abs(), y.abs())
+    margin = np.fmax(relative * largest, _floor(column, a, b))
+    return ((x - y).abs() <= margin) & np.isfinite(largest)
 
 
-def _floor(column: str, a: Row, b: Row) -> float:
+def _floor(column: str, a: "pd.DataFrame", b: "pd.DataFrame") -> "pd.Series[float] | float":
     """The difference below which a number is noise, in its own unit; 0 where there is none."""
     if _FRACTION_COLUMN.search(column):
         return NOISE_FLOOR
-    if column.endswith("_s") and not column.endswith("_per_s") and "wall_s" in a:
-        return NOISE_FLOOR * max(number(a["wall_s"]) or 0.0, number(b["wall_s"]) or 0.0)
+    is_seconds = column.endswith("_s") and not column.endswith("_per_s")
+    if is_seconds and "wall_s" in a and "wall_s" in b:
+        return NOISE_FLOOR * np.fmax(_numbers(a, "wall_s"), _numbers(b, "wall_s"))
     return 0.0
+
+
+def _numbers(frame: "pd.DataFrame", column: str) -> "pd.Series[float]":
+    import pandas as pd
+
+    return pd.to_numeric(frame[column], errors="coerce").astype(float)

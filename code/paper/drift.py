@@ -5,7 +5,6 @@ compared by median and p90, and by the two-sample Kolmogorov-Smirnov statistic: 
 between the two cumulative distributions.
 """
 
-import argparse
 import math
 import sys
 from collections.abc import Sequence
@@ -23,7 +22,8 @@ from harness.spec import CorpusSpec
 from paper.csvfile import read_table, write_table
 from paper.format import digits
 from paper.terminal import print_table
-from wallclock.errors import UserError
+from paper.usage import OneLineParser
+from wallclock.errors import UsageError, UserError
 from wallclock.progress import CorpusProgress, bars
 from wallclock.summary import quantile
 
@@ -54,8 +54,8 @@ _NOTICEABLE_SHARE = 0.05
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare two folders; 0 whether or not they differ, 1 where the request cannot be met."""
-    parser = argparse.ArgumentParser(prog="python -m paper.drift", description=__doc__)
+    """Compare two folders; 0 whether or not they differ, 1 or 2 (mistyped) if it cannot be."""
+    parser = OneLineParser(prog="python -m paper.drift", description=__doc__)
     parser.add_argument("--a", type=Path, required=True, help="the earlier folder")
     parser.add_argument("--b", type=Path, required=True, help="the later folder")
     sample_help = "images per folder, a seeded sample (default 1000)"
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path = options.out / "drift.csv"
     try:
         if options.n < 1:
-            raise UserError(f"--n {options.n}: compare at least one image of each folder")
+            raise UsageError(f"--n {options.n}: compare at least one image of each folder")
         with bars(console) as progress_bars:
             progress = CorpusProgress(progress_bars)
             cache = options.out / "corpora"
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_table(path, COLUMNS, compare(a, b))
     except UserError as error:
         print(f"wallclock: {error}", file=sys.stderr)
-        return 1
+        return error.status
     print_drift(read_table(path), console)
     return 0
 

@@ -13,6 +13,7 @@ from experiments import ORDER
 from harness import decoders, provenance
 from harness.corpora.folder import require_path
 from harness.spec import CORPUS_SETTINGS, IMAGE_SETS, CorpusSpec, Repeats, Settings
+from paper import counts
 from wallclock import checkpoint, machine
 from wallclock import recipe as recipes
 from wallclock.constraints import Range, build, check
@@ -36,7 +37,7 @@ _NOT_NEGATIVE = Annotated[float, Range(0)]
 
 
 def build_settings(plain: Mapping[str, Any], option_defaults: Mapping[str, Any]) -> Settings:
-    """Resolve a configuration; `option_defaults`: experiment → the options in its file.
+    """Resolve a configuration; `option_defaults`: experiment → its file's options, in full size.
 
     Raises UserError: a value outside its setting's range or choices, or one that nothing would use.
     """
@@ -62,7 +63,7 @@ def build_settings(plain: Mapping[str, Any], option_defaults: Mapping[str, Any])
     else:
         # The user's number counts for every experiment.
         repeats_of = {}
-    del plain["full_sizes"]
+    is_long = plain.pop("full_sizes") and not is_quick
     plain |= {
         "device": device,
         "experiments": experiments,
@@ -74,7 +75,9 @@ def build_settings(plain: Mapping[str, Any], option_defaults: Mapping[str, Any])
         "max_images": check(_MAX_IMAGES, plain["max_images"], "max_images")[device],
         "repeats_of": repeats_of,
     }
-    return replace(build(Settings, plain, ""), notes=tuple(dict.fromkeys(notes)))
+    settings: Settings = build(Settings, plain, "")
+    fewer = counts.note(settings, option_defaults, is_quick=is_quick, is_long=is_long)
+    return replace(settings, notes=tuple(filter(None, dict.fromkeys([*notes, fewer]))))
 
 
 def _position(experiment: str) -> int:

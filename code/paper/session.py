@@ -15,9 +15,11 @@ from harness.corpora.manifest import Manifest
 from harness.plan import Plan
 from harness.spec import Settings
 from paper import diagnosis, terminal
+from paper import report as report_page
 from paper.csvfile import Row, ok_rows, read_table
+from paper.format import count_noun
 from paper.publish import Published, publish
-from wallclock.errors import UserError
+from wallclock.errors import UsageError, UserError
 from wallclock.progress import CorpusProgress, bars
 
 
@@ -52,8 +54,7 @@ def run_session(settings: Settings, command: str) -> int:
     if further:
         report.add(runner.run(further, settings, context, console, first_round=cells))
     published = publish(settings.out, settings.figures, ran=settings.experiments)
-    _print_results(published, settings, console)
-    _print_lines(_locations(published, report, settings), console)
+    _print_results(published, report, settings, console)
     sentence = closing_sentence(settings.out, settings.experiments)
     if sentence:
         _print_lines(["", sentence], console)
@@ -110,23 +111,33 @@ def _make_writable(name: str, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise UserError(f"{name}={folder}: cannot write there: {error.strerror}") from error
+        raise UsageError(f"{name}={folder}: cannot write there: {error.strerror}") from error
 
 
-def _print_results(published: Published, settings: Settings, console: Console) -> None:
-    """The tables and verdicts of the paper's experiments; the diagnosis of a user's own job."""
-    if settings.experiments.keys() - {"diagnose"}:
-        terminal.print_results(published.tables, console)
-        terminal.print_verdicts(published.verdicts, console)
+def _print_results(
+    published: Published, report: runner.Report, settings: Settings, console: Console
+) -> None:
+    """What this run measured: tables, or a job's diagnosis; where it all is; the judged claims."""
+    ran = settings.experiments.keys() - {"diagnose"}
+    csvs = {csv for name in ran for csv in experiments.load(name).TABLES}
+    terminal.print_results([path for path in published.tables if path.name in csvs], console)
     if "diagnose" in settings.experiments:
-        job = diagnosis.load(settings.out)
-        if job is None:
-            diagnose = records.load_experiment(settings.runs, "diagnose")
-            reasons = [record.reason for record in diagnose if record.reason]
-            reason = reasons[0] if reasons else "no cell was measured"
-            raise UserError(f"nothing to diagnose: {reason}")
-        page, recipe = settings.figures / "diagnosis.html", settings.out / diagnosis.RECIPE
-        diagnosis.print_diagnosis(job, page, recipe, console)
+        _print_diagnosis(settings, console)
+    _print_lines(["", *_locations(published, report, settings)], console)
+    if ran:
+        console.print()
+        terminal.print_verdicts(published.verdicts, console, judged_of=ran)
+
+
+def _print_diagnosis(settings: Settings, console: Console) -> None:
+    job = diagnosis.load(settings.out)
+    if job is None:
+        diagnose = records.load_experiment(settings.runs, "diagnose")
+        reasons = [record.reason for record in diagnose if record.reason]
+        reason = reasons[0] if reasons else "no cell was measured"
+        raise UserError(f"nothing to diagnose: {reason}")
+    page, recipe = settings.figures / "diagnosis.html", settings.out / diagnosis.RECIPE
+    diagnosis.print_diagnosis(job, page, recipe, console)
 
 
 def _print_corpora(plan: Plan, console: Console) -> None:
@@ -149,15 +160,18 @@ def _n_images(manifest: Manifest) -> int:
 
 
 def _locations(published: Published, report: runner.Report, settings: Settings) -> Iterator[str]:
-    figures = [rendering.stem for rendering in published.renderings if rendering.paths]
-    tables = [path.name for path in published.tables] + ["claims.csv"]
+    made = {rendering.stem: rendering for rendering in published.renderings if rendering.paths}
+    page = made.pop(report_page.STEM, None)
+    tables = count_noun(len(published.tables), "CSV")
     corpus = f"corpus {settings.corpus.kind}, weights {settings.model.weights}"
     yield f"{report.summary()} on {settings.device}, {corpus}"
     if published.n_failures:
         path = _short(settings.out / "failures.csv")
         yield f"failures  {published.n_failures} images could not be used: {path}"
-    yield f"tables    {_short(settings.out)}: {', '.join(tables)}"
-    yield f"figures   {_short(settings.figures)}: {', '.join(figures) or 'none'}"
+    if page:
+        yield f"report    {_short(page.paths[0])}"
+    yield f"figures   {_short(settings.figures)}: {len(made)} figures, tables and traces"
+    yield f"tables    {_short(settings.out)}: {tables}; verdicts with reasons in claims.csv"
     yield f"records   {_short(settings.runs)}"
 
 

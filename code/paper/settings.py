@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,11 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments import ORDER, QUICK
+from experiments import ON_REQUEST, ORDER, QUICK, QUICK_SETTINGS
 from harness import provenance
 from harness.spec import CORPUS_SETTINGS, CorpusSpec, Settings
 from paper.resolve import build_settings, resolve_device
-from wallclock.errors import UserError, check_name
+from wallclock.errors import UsageError, UserError, check_name
 from wallclock.recipe import ModelSpec, Recipe
 
 CONF = provenance.ROOT / "conf"
@@ -70,15 +71,19 @@ def translate(arguments: Sequence[str]) -> list[str]:
     the short ones. Without a corpus, and not with profile=quick: the paper's images, where `make
     data` has brought them. `model=null` names the mock model; Hydra would take null for no model.
 
-    Raises UserError: a flag without its value, or an unknown flag.
+    Raises UsageError: a flag without its value, an unknown flag, or a word that is no setting.
     """
     try:
         flags, rest = _FLAGS.parse_known_args(arguments)
     except argparse.ArgumentError as error:
-        raise UserError(str(error)) from error
-    for word in rest:
+        raise UsageError(str(error)) from error
+    for before, word in pairwise(["", *rest]):
         if word.startswith("-"):
             check_name(word.partition("=")[0], (*_OWN_FLAGS, *_HYDRA_FLAGS), "flag")
+        elif "=" not in word and word[:1] != "~" and before not in _HYDRA_FLAGS:
+            is_name = word in (*ORDER, *ON_REQUEST, "all")
+            fix = f"--experiment {word}" if is_name else "key=value, as in seed=1"
+            raise UsageError(f"{word}: it is no setting; write {fix}")
     sweeps = "--multirun" in rest or "-m" in rest
     # Hydra accepts its flags only before the overrides.
     hydra_flags = [word for word in rest if word.startswith("-") or "=" not in word]
@@ -88,16 +93,29 @@ def translate(arguments: Sequence[str]) -> list[str]:
     if flags.export is not None:
         overrides.append(f"export={flags.export}")
     if flags.experiment is not None:
-        names = [name for name in re.split(r"[\[\], ]+", flags.experiment) if name]
+        names = _names(flags.experiment)
         overrides.append(f"experiment=[{','.join(ORDER if 'all' in names else names)}]")
     overrides += [_override(word, sweeps) for word in rest if word not in hydra_flags]
     if not any(override.startswith("experiment=") for override in overrides):
-        default = QUICK if "profile=quick" in overrides else ORDER
-        overrides.append(f"experiment=[{','.join(default)}]")
+        is_quick = "profile=quick" in overrides
+        overrides.append(f"experiment=[{','.join(QUICK if is_quick else ORDER)}]")
+        given = {override.partition("=")[0] for override in overrides}
+        for name, value in QUICK_SETTINGS.items():
+            if is_quick and name not in given:
+                overrides.append(f"{name}={value}")
     has_corpus = any(re.match(r"\+?corpus[.=]", override) for override in overrides)
     if not has_corpus and "profile=quick" not in overrides and _has_papers_images(overrides):
         overrides.append("corpus=abo")
     return [*hydra_flags, *overrides]
+
+
+def _names(text: str) -> list[str]:
+    """The names in `a,b`, or `[a,b]`. Raises UsageError: there is none, or one is empty."""
+    names = list(dict.fromkeys(name.strip() for name in text.strip("[] ").split(",")))
+    if not all(names):
+        fix = ",".join(filter(None, names)) or "serial, or all"
+        raise UsageError(f"--experiment {text}: a name is empty; write --experiment {fix}")
+    return names
 
 
 def _has_papers_images(overrides: Sequence[str]) -> bool:

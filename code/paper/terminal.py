@@ -1,5 +1,6 @@
 """Tables, verdicts and differences on a terminal: aligned, in colour, readable without it."""
 
+import textwrap
 from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import groupby
@@ -22,7 +23,7 @@ from paper.claims import (
     Verdict,
 )
 from paper.csvfile import Row, number, read_table
-from paper.diff import Difference
+from paper.diff import Comparison
 from paper.format import count_noun, digits, factor, percent, with_unit
 from wallclock.clock import STAGES
 
@@ -34,11 +35,12 @@ _STYLES = {
     NOT_APPLICABLE: "yellow",
     NOT_RUN: "dim",
 }
-#: Of a longer table only the number of rows is printed.
-_MAX_ROWS = 100
-#: Columns that name a row, in the order in which they are shown.
+#: Of a longer table only the number of rows is printed; of rows side by side so many lines.
+_MAX_ROWS, _MAX_LINES = 100, 3
+#: Columns that name a row, in the order in which they are shown; and those that rows share.
 _NAME_COLUMNS = (
     "system",
+    "implementation",
     "what",
     "stage",
     "recipe",
@@ -47,10 +49,11 @@ _NAME_COLUMNS = (
     "dtype",
     "model",
     "format",
-    "image_set",
-    "subset",
-    "context",
 )
+_SHARED_COLUMNS = ("image_set", "subset", "context", "fsync", "boxes")
+#: Statuses of rows that cannot be measured here.
+_MISSING = ("unavailable", "not applicable")
+_NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def print_line(text: str, console: Console) -> None:
@@ -65,8 +68,12 @@ def print_table(
     right: Collection[str] = (),
     gap: int = 2,
 ) -> None:
-    """Print rows under headings, aligned, without lines; columns in `right` are right-aligned."""
+    """Print rows under headings, aligned, without lines; columns in `right` are right-aligned.
+
+    Without a line of headings where all are empty.
+    """
     table = RichTable(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="bold")
+    table.show_header = any(headings)
     for heading in headings:
         table.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
     for row in rows:
@@ -75,45 +82,114 @@ def print_table(
 
 
 def print_results(paths: Sequence[Path], console: Console) -> None:
-    """Print a line for each row of each table: its name, result, largest stages or status."""
-    lines: list[tuple[str, str, str, str]] = []
-    for path in paths:
-        rows = read_table(path)
-        if rows and ("status" not in rows[0] or len(rows) > _MAX_ROWS):
-            noun = "row" if "status" in rows[0] else "span"
-            lines += [(path.stem, "", count_noun(len(rows), noun), ""), ("", "", "", "")]
-            continue
-        for index, row in enumerate(rows):
-            lines.append((path.stem if index == 0 else "", _name(row), _result(row), _detail(row)))
-        lines.append(("", "", "", ""))
-    if lines:
-        print_table(("table", "row", "result", ""), lines, console, right=("result",))
+    """Print each table under its name: a line for a row that has stages, others side by side.
 
-
-def print_verdicts(verdicts: Sequence[Verdict], console: Console) -> None:
-    """Print a line for each verdict, grouped by experiment.
-
-    Below: the reasons, where the judged numbers stand, and the counts.
+    Rows that could not be measured here are counted, with the reason of the first. Stages that do
+    nothing are left out.
     """
-    numbers = ("paper", "ours", "ratio")
-    # The longest word has the shortest marks: a terminal of 80 characters has no room for more.
-    by_length = sorted(verdicts, key=lambda verdict: verdict.verdict != NOT_APPLICABLE)
-    reasons = list(dict.fromkeys(verdict.reason for verdict in by_length if verdict.reason))
+    for path in paths:
+        rows = [row for row in read_table(path) if row.get("decoder") != "null"]
+        is_timeline = bool(rows) and "status" not in rows[0]
+        if is_timeline or len(rows) > _MAX_ROWS:
+            count = count_noun(len(rows), "span" if is_timeline else "row")
+            print_line(f"{path.stem}: {count}", console)
+            continue
+        missing = [row for row in rows if row["status"] in _MISSING]
+        heading = Text(path.stem, style="bold")
+        if missing:
+            count = count_noun(len(missing), "row")
+            heading.append(f": {count} not measured, {missing[0]['reason']}", style="dim")
+        heading.truncate(console.width, overflow="ellipsis")
+        console.print(heading)
+        _print_rows([row for row in rows if row not in missing], console)
+
+
+def _print_rows(rows: Sequence[Row], console: Console) -> None:
+    """Rows without details side by side, grouped by what they share; the others one by one."""
+    names = _distinguishing(rows)
+    groups: dict[str, list[str]] = {}
+    detailed = []
+    for row in rows:
+        value, unit = _result(row)
+        detail = _detail(row)
+        if detail:
+            name = f"  {_name(row, (*names, *_SHARED_COLUMNS))}"
+            detailed.append((name, f"{value} {unit}".strip(), detail))
+            continue
+        shared = ", ".join(filter(None, (_name(row, _SHARED_COLUMNS), unit)))
+        groups.setdefault(shared, []).append(f"{_name(row, names)} {value}".strip())
+    for shared, items in groups.items():
+        _print_group(shared, items, console)
+    if detailed:
+        print_table(("", "", ""), detailed, console)
+
+
+def _print_group(shared: str, items: Sequence[str], console: Console) -> None:
+    """Print items side by side, none broken, as many as have room in a few lines."""
+    for n in range(len(items), 0, -1):
+        printed = [*items[:n], *([f"{len(items) - n} more"] if n < len(items) else [])]
+        text = " · ".join(item.replace(" ", _NO_BREAK) for item in printed)
+        lines = textwrap.wrap(
+            f"{shared}: {text}" if shared else text,
+            console.width,
+            initial_indent="  ",
+            subsequent_indent="    ",
+            break_on_hyphens=False,
+        )
+        if len(lines) <= _MAX_LINES:
+            break
+    for line in lines:
+        print_line(line.replace(_NO_BREAK, " "), console)
+
+
+def _distinguishing(rows: Sequence[Row]) -> list[str]:
+    """The first columns that tell rows apart; of a single row the first that names it."""
+    names: list[str] = []
+    for column in _NAME_COLUMNS:
+        keys = [[*_SHARED_COLUMNS, *names], [*_SHARED_COLUMNS, *names, column]]
+        before, after = (
+            len({tuple(row.get(key) for key in wanted) for row in rows}) for wanted in keys
+        )
+        if after > before:
+            names.append(column)
+    named = [column for column in _NAME_COLUMNS if rows and rows[0].get(column)]
+    return names or named[:1]
+
+
+def print_verdicts(
+    verdicts: Sequence[Verdict], console: Console, judged_of: Collection[str] | None = None
+) -> None:
+    """Print a line for each verdict, grouped by experiment; below, the reasons and the counts.
+
+    With `judged_of`, lines for the judged claims of these experiments alone, without reasons.
+    """
     rows: list[list[Text]] = []
-    for _, group in groupby(verdicts, key=_experiment_of):
+    reasons: list[str] = []
+    listed = verdicts
+    if judged_of is None:
+        # The longest word has the shortest marks: a terminal of 80 characters has no room for more.
+        by_length = sorted(verdicts, key=lambda verdict: verdict.verdict != NOT_APPLICABLE)
+        reasons = list(dict.fromkeys(verdict.reason for verdict in by_length if verdict.reason))
+    else:
+        judged = [verdict for verdict in verdicts if verdict.verdict in JUDGED]
+        listed = [verdict for verdict in judged if _experiment_of(verdict) in judged_of]
+    for _, group in groupby(listed, key=_experiment_of):
         rows += [_cells(verdict, reasons) for verdict in group]
-        rows.append([])
-    print_table(("claim", *numbers, "verdict"), rows, console, numbers, gap=1)
+        if judged_of is None:
+            rows.append([])
+    if rows:
+        numbers = ("paper", "ours", "ratio")
+        print_table(("claim", *numbers, "verdict"), rows, console, numbers, gap=1)
     for mark, reason in enumerate(reasons, start=1):
         console.print(Text(f"{mark}: {reason}"))
-    places = _places(verdicts)
+    places = _places(verdicts) if judged_of is None else {}
     if places:
         console.print(Text("\nWhere the judged numbers stand:"))
     for place, ids in places.items():
         console.print(Text(f"[{', '.join(ids)}] {place}"))
     counts = Counter(verdict.verdict for verdict in verdicts)
     parts = [Text(f"{counts[word]} {word}", style=_STYLES[word]) for word in VERDICTS]
-    console.print(Text(f"\n{len(verdicts)} claims: ") + Text(" · ").join(parts))
+    console.print(Text(f"{len(verdicts)} claims: ") + Text(" · ").join(parts))
 
 
 def _places(verdicts: Sequence[Verdict]) -> dict[str, list[str]]:
@@ -130,40 +206,52 @@ def _places(verdicts: Sequence[Verdict]) -> dict[str, list[str]]:
     return places
 
 
-def print_differences(differences: Sequence[Difference], console: Console) -> None:
-    """Print a line for each difference, or one line that there is none."""
-    if not differences:
-        console.print(Text("no difference beyond the tolerance", style="green"))
-        return
-    rows = [(d.csv, d.row, d.column, d.a, d.b) for d in differences]
-    print_table(("table", "row", "column", "a", "b"), rows, console, right=("a", "b"))
-    console.print(Text(f"\n{count_noun(len(differences), 'difference')}", style="bold red"))
+def print_comparison(comparison: Comparison, console: Console) -> None:
+    """Print a line for each difference and for what one side did not run, then the counts."""
+    rows = [(d.csv, d.row, d.column, d.a, d.b) for d in comparison.differences]
+    if rows:
+        print_table(("table", "row", "column", "a", "b"), rows, console, right=("a", "b"))
+        console.print()
+    for line in comparison.one_sided:
+        console.print(Text(f"not compared: {line}", style="dim"))
+    tables = count_noun(comparison.n_tables, "table")
+    both = f"in {count_noun(comparison.n_rows, 'row')} of {tables} that both ran"
+    if rows:
+        console.print(Text(f"{count_noun(len(rows), 'difference')} {both}", style="bold red"))
+    else:
+        console.print(Text(f"no difference beyond the tolerance {both}", style="green"))
 
 
 def _experiment_of(verdict: Verdict) -> str:
     return verdict.claim.experiment
 
 
-def _name(row: Row) -> str:
-    parts = [row[column] for column in _NAME_COLUMNS if row.get(column) and row[column] != "null"]
-    if row.get("fsync") == "yes":
-        parts.append("with fsync")
-    if row.get("pruned", "") not in ("", "0"):
+def _name(row: Row, columns: Sequence[str]) -> str:
+    parts = [_word(column, row[column]) for column in columns if row.get(column)]
+    if "model" in columns and row.get("pruned", "") not in ("", "0"):
         parts.append(f"pruned {percent(row['pruned'], 0)}")
-    return " ".join(dict.fromkeys(parts))
+    return " ".join(dict.fromkeys(part for part in parts if part not in ("", "null", "all")))
 
 
-def _result(row: Row) -> str:
+def _word(column: str, cell: str) -> str:
+    """A cell as it reads without its column's name."""
+    if column == "fsync":
+        return "with fsync" if cell == "yes" else ""
+    return f"{cell} boxes" if column == "boxes" else cell
+
+
+def _result(row: Row) -> tuple[str, str]:
+    """The number that a row is about, and its unit, if it has a usual one."""
     for column, unit in RESULTS.items():
         if row.get(column):
-            return f"{digits(row[column])} {unit}"
+            return digits(row[column]), unit
     if row.get("gain"):
-        return f"gain {factor(row['gain'])}"
+        return f"gain {factor(row['gain'])}", ""
     if row.get("utilization"):
-        return f"{percent(row['utilization'])} busy"
+        return f"{percent(row['utilization'])} busy", ""
     if row.get("max_relative_difference"):
-        return f"{percent(row['max_relative_difference'])} apart at most"
-    return row.get("status", "")
+        return f"{percent(row['max_relative_difference'])} apart at most", ""
+    return row.get("status", ""), ""
 
 
 def _detail(row: Row) -> str:
@@ -179,7 +267,7 @@ def _cells(verdict: Verdict, reasons: Sequence[str]) -> list[Text]:
     # The unit is in the column before; a terminal of 80 characters has no room to repeat it.
     relative = claim.unit in ("fraction", "ratio")
     ours = with_unit(verdict.ours, claim.unit) if relative else digits(verdict.ours)
-    mark = f" {reasons.index(verdict.reason) + 1}" if verdict.reason else ""
+    mark = f" {reasons.index(verdict.reason) + 1}" if verdict.reason in reasons else ""
     return [
         Text(claim.id),
         Text(with_unit(claim.paper_value, claim.unit)),

@@ -1,9 +1,11 @@
-"""The help of `code/main.py`, on two screens: flags, groups, experiments with what each asks."""
+"""The help of `code/main.py`, on two screens; and parsers whose mistakes are one line."""
 
+import argparse
 import shutil
 import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import experiments
 
@@ -23,6 +25,14 @@ python code/main.py [--quick] [--n N] [--experiment a,b|all] [key=value ...]
 """
 #: What is chosen by `group=name`; an experiment is chosen by its flag.
 _CHOICES = ("corpus", "model", "profile", "recipe")
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """A parser that answers a mistake in one line: the cause, and where the fix is."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with status 2."""
+        self.exit(2, f"wallclock: {message}; {self.prog} --help lists what there is\n")
 
 
 def usage(conf: Path) -> str:

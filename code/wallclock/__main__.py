@@ -56,8 +56,8 @@ class _Stopped(BaseException):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; 0 for success, 1 for a request that cannot be met.
 
-    2 for a wrong usage, for a source that is no list of images, and for a pretrained model that
-    cannot be had.
+    2 for a mistake in what was typed, for a source that is no list of images, and for a pretrained
+    model that cannot be had.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words:
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         check_name(name, COMMANDS, "command")
     except UserError as error:
-        return _report(error, 2)
+        return _report(error)
     command = COMMANDS[name]
     usage = f"usage: wallclock {name} {command.usage}"
     try:
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 2
         return _run(command, rest)
     except UserError as error:
-        return _report(error, error.status)
+        return _report(error)
 
 
 def _print_help(text: str) -> None:
@@ -97,9 +97,9 @@ def _print_help(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _report(error: UserError, status: int) -> int:
+def _report(error: UserError) -> int:
     print(f"wallclock: {error}", file=sys.stderr)
-    return status
+    return error.status
 
 
 def _run(command: Command, words: Sequence[str]) -> int:

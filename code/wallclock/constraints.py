@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from wallclock.errors import UserError, check_name
+from wallclock.errors import UsageError, check_name
 
 T = TypeVar("T")
 
@@ -71,11 +71,11 @@ class Setting:
 def build(cls: type[T], values: Any, key: str) -> T:
     """Return `cls(**values)` after checking each value against its field's annotation.
 
-    Raises UserError: one line that names the setting (`key`, a dot, the field) and what it may be.
+    Raises UsageError: one line that names the setting (`key`, a dot, the field) and what it may be.
     """
     hints = get_type_hints(cls, include_extras=True)
     if not isinstance(values, Mapping):
-        raise UserError(f"{key}={values}: it has settings of its own: {', '.join(hints)}")
+        raise UsageError(f"{key}={values}: it has settings of its own: {', '.join(hints)}")
     for name in values:
         check_name(name, hints, f"setting of {key}" if key else "setting")
     prefix = f"{key}." if key else ""
@@ -91,23 +91,23 @@ def check(hint: Any, value: Any, key: str) -> Any:
         return None if value is None else check(arguments[0], value, key)
     if origin is tuple:
         if not isinstance(value, list | tuple):
-            raise UserError(f"{key}={value}: give a list")
+            raise UsageError(f"{key}={value}: give a list")
         return tuple(check(arguments[0], item, key) for item in value)
     if origin is Mapping:
         if not isinstance(value, Mapping):
-            raise UserError(f"{key}={value}: it has settings of its own")
+            raise UsageError(f"{key}={value}: it has settings of its own")
         return {name: check(arguments[1], item, f"{key}.{name}") for name, item in value.items()}
     if base not in _TYPES:
         nested = is_dataclass(base) and not isinstance(value, base)  # type: ignore[arg-type]
         return build(base, value, key) if nested else value
     types, expected = _TYPES[base]
     if not isinstance(value, types) or (isinstance(value, bool) and base is not bool):
-        raise UserError(f"{key}={value}: give {expected}")
+        raise UsageError(f"{key}={value}: give {expected}")
     for constraint in constraints:
         if isinstance(constraint, OneOf):
             check_name(value, constraint.names, key)
         elif isinstance(constraint, Range) and not constraint.allows(value):
-            raise UserError(f"{key}={value}: give {expected} {constraint}")
+            raise UsageError(f"{key}={value}: give {expected} {constraint}")
     return base(value)
 
 
@@ -117,7 +117,7 @@ def check(hint: Any, value: Any, key: str) -> Any:
 def values_of(cls: Any, words: Sequence[str]) -> dict[str, Any]:
     """Values from `key=value` words, each of the type of its field's default in `cls`.
 
-    Raises UserError: as `texts_of` does.
+    Raises UsageError: as `texts_of` does.
     """
     defaults = {item.name: item.default for item in fields(cls)}
     texts = texts_of(words, defaults)
@@ -127,7 +127,7 @@ def values_of(cls: Any, words: Sequence[str]) -> dict[str, Any]:
 def texts_of(words: Sequence[str], names: Collection[str]) -> dict[str, str]:
     """Texts by name from `key=value` words; two dashes before the key are allowed.
 
-    Raises UserError: one line, for a name that is not among `names` with the nearest ones.
+    Raises UsageError: one line, for a name that is not among `names` with the nearest ones.
     """
     texts: dict[str, str] = {}
     for position, word in enumerate(words):
@@ -136,8 +136,8 @@ def texts_of(words: Sequence[str], names: Collection[str]) -> dict[str, str]:
         if not equals:
             following = words[position + 1] if position + 1 < len(words) else ""
             if word.startswith("--") and following and "=" not in following:
-                raise UserError(f"{word} {following}: write {name}={following}")
-            raise UserError(f"{word}: give it a value, {name}=…")
+                raise UsageError(f"{word} {following}: write {name}={following}")
+            raise UsageError(f"{word}: give it a value, {name}=…")
         texts[name] = text
     return texts
 

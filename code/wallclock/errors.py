@@ -29,6 +29,12 @@ class UserError(Exception):
     status = 1
 
 
+class UsageError(UserError):
+    """What was typed is no command, no setting, or no value of one."""
+
+    status = 2
+
+
 class SourceError(UserError):
     """What is to be embedded is not there, or is no list of images."""
 
@@ -45,8 +51,12 @@ class Unavailable(Exception):  # noqa: N818 - a result, not a fault
     """A library, a provider or a device that a cell needs is missing.
 
     The cell becomes a row with status `unavailable` and this reason, never with the number of
-    another method.
+    another method. It is tried again once something else is installed.
     """
+
+
+class UnavailableNow(Unavailable):
+    """A state of the machine cannot be had, and may be had in the next run: it tries again."""
 
 
 def install_hint(extra: str) -> str:
@@ -127,7 +137,7 @@ def first_line(error: BaseException) -> str:
 
 
 def check_name(name: str, valid: Iterable[str], kind: str) -> str:
-    """Return `name` if it is one of `valid`; raise `UserError` with the nearest names otherwise."""
+    """Return `name` if it is one of `valid`; otherwise raise `UsageError` with the nearest."""
     names = sorted(valid)
     if name in names:
         return name
@@ -139,4 +149,4 @@ def check_name(name: str, valid: Iterable[str], kind: str) -> str:
         hint = f"did you mean {' or '.join(nearest)}? (all: {listed})"
     else:
         hint = f"valid: {listed}"
-    raise UserError(f"no {kind} is called '{name}'; {hint}")
+    raise UsageError(f"no {kind} is called '{name}'; {hint}")

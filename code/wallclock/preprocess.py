@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from wallclock.constraints import OneOf, build
-from wallclock.errors import UserError, check_name
+from wallclock.errors import UsageError, check_name
 from wallclock.recipe import Recipe
 
 #: Height and width in pixels.
@@ -61,13 +61,13 @@ class Preprocess:
         if self.crop is not None:
             object.__setattr__(self, "crop", size_pair(self.crop, "crop"))
         if self.resize in ("shortest", "longest") and self.size[0] != self.size[1]:
-            raise UserError(f"preprocess={self.resize}: give one number, as in {self.resize}:256")
+            raise UsageError(f"preprocess={self.resize}: give one number, as in {self.resize}:256")
 
     @classmethod
     def parse(cls, text: str, default_px: int = 224, *, sizes_differ: bool = False) -> "Preprocess":
         """From its text. What is left out is the default; `squash` alone is to `default_px`.
 
-        Raises UserError: it is not understood; one line that says what it may be. Or the images
+        Raises UsageError: it is not understood; one line that says what it may be. Or the images
         would differ in size, which only `sizes_differ` allows.
         """
         values: dict[str, object] = {"size": (default_px, default_px)}
@@ -90,7 +90,7 @@ class Preprocess:
                 check_name(name, names, "preprocess")
         preprocess = build(cls, values, "preprocess")
         if not (sizes_differ or preprocess.one_size):
-            raise UserError(f"preprocess={text}: images would differ in size; {ADD_CROP}")
+            raise UsageError(f"preprocess={text}: images would differ in size; {ADD_CROP}")
         return preprocess
 
     def __str__(self) -> str:
@@ -112,9 +112,9 @@ class Preprocess:
 
     @property
     def canvas(self) -> Size:
-        """Height and width of the result. Raises UserError: results differ in size."""
+        """Height and width of the result. Raises UsageError: results differ in size."""
         if not self.one_size:
-            raise UserError(f"preprocess={self}: images differ in size; {ADD_CROP}")
+            raise UsageError(f"preprocess={self}: images differ in size; {ADD_CROP}")
         return self.size if self.crop is None else self.crop
 
     def resized(self, height: int, width: int) -> Size:
@@ -143,18 +143,18 @@ class Preprocess:
 def preprocess_of(recipe: Recipe, px: int, *, sizes_differ: bool = False) -> Preprocess:
     """What a recipe does to the geometry of an image for a network of `px` × `px` pixels.
 
-    Raises UserError: `recipe.preprocess` is not understood, does not go with its other settings, or
-    makes images that differ in size, which only `sizes_differ` allows.
+    Raises UsageError: `recipe.preprocess` is not understood, does not go with its other settings,
+    or makes images that differ in size, which only `sizes_differ` allows.
     """
     if recipe.preprocess == "squash":
         return Preprocess("squash", (px, px), None, "bilinear")
     if recipe.resizer == "opencv":
-        raise UserError(
+        raise UsageError(
             f"recipe.preprocess={recipe.preprocess}: resizer=opencv only squashes; "
             "set recipe.resizer=torch or pil"
         )
     if recipe.augment != "none":
-        raise UserError(
+        raise UsageError(
             f"recipe.preprocess={recipe.preprocess} goes without augmentation, "
             "which crops by itself; set recipe.augment=none or recipe.preprocess=squash"
         )
@@ -174,13 +174,13 @@ def _size_of(text: str, whole: str) -> Size:
         return int(height), int(width or height)
     except ValueError:
         example = "shortest:256,crop:224x224,bicubic"
-        raise UserError(f"preprocess={whole}: give sizes as in {example}") from None
+        raise UsageError(f"preprocess={whole}: give sizes as in {example}") from None
 
 
 def size_pair(size: Any, name: str) -> Size:
-    """A height and a width, of which one number is both. Raises UserError."""
+    """A height and a width, of which one number is both. Raises UsageError."""
     sides = (size, size) if isinstance(size, int) else size
     is_pair = isinstance(sides, tuple | list) and len(sides) == 2
     if not is_pair or not all(isinstance(px, int) and 0 < px <= _MOST_PX for px in sides):
-        raise UserError(f"{name}={size}: give a height and a width of 1 to {_MOST_PX} pixels")
+        raise UsageError(f"{name}={size}: give a height and a width of 1 to {_MOST_PX} pixels")
     return sides[0], sides[1]

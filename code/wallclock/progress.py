@@ -9,26 +9,30 @@ from contextlib import AbstractContextManager, nullcontext
 from rich import progress as rich
 from rich.console import Console
 from rich.progress import Progress, TaskID, TextColumn
+from rich.table import Column
 
 #: Redraws a second. More would take time from what is being measured.
 _REFRESH_HZ = 2
 #: Between two updates of a bar: rich walks through its last 1,000 for the rate.
 _UPDATE_S = 0.1
-#: Without a terminal, the interval of lines about a long corpus step, in seconds.
-_LINE_INTERVAL_S = 30.0
+#: Without a terminal, the seconds between two lines that say how far the work is.
+LINE_INTERVAL_S = 30.0
 
 
 def bars(console: Console) -> AbstractContextManager[Progress]:
     """Show bars while the block runs; without a terminal they are counted and not drawn."""
+    # In 80 columns the name gives way, never a number.
+    name, number = Column(ratio=1, no_wrap=True, overflow="ellipsis"), Column(no_wrap=True)
     progress = Progress(
-        TextColumn("{task.description}"),
-        rich.BarColumn(bar_width=24),
-        rich.MofNCompleteColumn(),
-        rich.TimeElapsedColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.description}", table_column=name),
+        rich.BarColumn(bar_width=12),
+        rich.MofNCompleteColumn(table_column=number),
+        rich.TimeElapsedColumn(table_column=number.copy()),
+        TextColumn("{task.fields[note]}", table_column=number.copy()),
         console=console,
         refresh_per_second=_REFRESH_HZ,
         transient=True,
+        expand=True,
     )
     return progress if console.is_terminal else nullcontext(progress)
 
@@ -66,7 +70,7 @@ class CorpusProgress:
             note = f"{self._bytes / 1e6 / task.elapsed:,.1f} MB/s · {note}"
         if self.limited_by:
             note += f" · {self.limited_by} limits"
-        if not console.is_terminal and now - self._last_line > _LINE_INTERVAL_S:
+        if not console.is_terminal and now - self._last_line > LINE_INTERVAL_S:
             self._last_line = now
             console.print(f"{step}: {done:,} of {total:,}, {note}", markup=False, highlight=False)
         self._progress.update(task_id, note=note)

@@ -308,7 +308,7 @@ def test_order_is_by_rank_without_those_on_request() -> None:
     assert ranks == sorted(ranks)
     assert {"cluster", "diagnose", "ladder"} <= {*experiments.ON_REQUEST}
     assert not {*experiments.ON_REQUEST} & {*experiments.ORDER}
-    quick = {"profiler", "decoders", "serialization", "serial", "cpu"}
+    quick = {"profiler", "decoders", "serialization", "serial", "cpu", "frontier"}
     assert quick <= {*experiments.QUICK} <= {*experiments.ORDER}
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 import experiments
 from harness import records
-from harness.progress import Estimator
+from harness.progress import CellProgress, Estimator
 from harness.records import Record
 from paper import settings
 from tests.conftest import ROOT
@@ -49,7 +49,7 @@ def test_format_duration() -> None:
 
 
 def test_corpus_lines_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "_LINE_INTERVAL_S", -1.0)
+    monkeypatch.setattr(progress, "LINE_INTERVAL_S", -1.0)
     output = io.StringIO()
     with progress.bars(Console(file=output, width=100)) as bars:
         report = progress.CorpusProgress(bars)
@@ -60,6 +60,37 @@ def test_corpus_lines_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
     texts = [line.split(",")[0] for line in output.getvalue().splitlines()]
     assert texts == [f"{step}: {n} of 2" for step in ("download", "validate") for n in (1, 2)]
     assert "MB/s" in output.getvalue().splitlines()[1]
+
+
+def test_in_80_columns_the_name_gives_way_and_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("harness.progress.time.monotonic", lambda: now[0])
+    output = io.StringIO()
+    console = Console(file=output, width=80, force_terminal=True, color_system=None)
+    with progress.bars(console) as bars:
+        cells = CellProgress(bars, 51)
+        cells.start("frontier/ours-allocator=keep-synthetic-small_256-all small_256 #1", 754.0)
+        now[0] = 8.0
+        cells.images(40_000)
+        bars.refresh()
+    drawn = [line for line in output.getvalue().splitlines() if "frontier" in line]
+    assert "…" in drawn[-1]
+    for number in ("0/51", "5,000.0 img/s · about 13 min left"):
+        assert number in drawn[-1]
+
+
+def test_without_a_terminal_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("harness.progress.time.monotonic", lambda: now[0])
+    output = io.StringIO()
+    with progress.bars(Console(file=output, width=100)) as bars:
+        cells = CellProgress(bars, 20)
+        for number in range(20):
+            cells.start(f"cell {number}", 9.0)
+            now[0] += 10
+            cells.finish("error: KeyError" if number == 5 else "ok")
+    numbers = [line.partition("/")[0] for line in output.getvalue().splitlines()]
+    assert numbers == ["[4", "[6", "[10", "[14", "[18"]
 
 
 def on_a_t4(words: str) -> dict[str, tuple[int, float]]:

@@ -93,9 +93,9 @@ def test_a_record_under_another_default_is_not_reused(tmp_path: Path) -> None:
     path.write_text(path.read_text("utf-8").replace('"batch_size": 32', '"batch_size": 2'), "utf-8")
     (tmp_path / "key" / "COMPLETE").write_text(records._seal(tmp_path / "key"))
     assert records.load(tmp_path / "key").cell.recipe.batch_size == 2
-    assert records.reusable(tmp_path / "key", CELL) is None
+    assert records.reusable(tmp_path / "key", CELL, "this") is None
     older = replace(CELL, recipe=replace(CELL.recipe, batch_size=2))
-    assert records.reusable(tmp_path / "key", older) is not None
+    assert records.reusable(tmp_path / "key", older, "this") is not None
 
 
 def test_manifest_path_is_not_in_key() -> None:
@@ -152,18 +152,29 @@ def test_edited_record_is_refused(tmp_path: Path, name: str, edit: str) -> None:
     edits = {"one byte": data[:-2] + b"0" + data[-1:], "emptied": b"", "not text": b"\xff\xfe"}
     if edit in edits:
         path.write_bytes(edits[edit])
-    assert records.reusable(tmp_path / "key", CELL) is None
+    assert records.reusable(tmp_path / "key", CELL, "this") is None
     words = "changed after it was written" if edit in edits else "no complete record"
     with pytest.raises(UserError, match=words):
         records.load(tmp_path / "key")
 
 
 @pytest.mark.parametrize(
-    ("status", "reused"), [("ok", True), ("unavailable", False), ("oom", False), ("error", False)]
+    ("status", "environment", "reused"),
+    [
+        ("ok", {}, True),
+        ("unavailable", {}, False),
+        ("unavailable", {records.INSTALLED: "less"}, False),
+        ("unavailable", {records.INSTALLED: "this"}, True),
+        ("oom", {records.INSTALLED: "this"}, False),
+        ("error", {}, False),
+    ],
 )
-def test_final_status_is_reused(tmp_path: Path, status: str, reused: bool) -> None:
-    records.write(tmp_path / "key", replace(RECORD, status=status, reason="why"))
-    record = records.reusable(tmp_path / "key", CELL)
+def test_final_status_is_reused(
+    tmp_path: Path, status: str, environment: dict[str, str], reused: bool
+) -> None:
+    written = replace(RECORD, status=status, reason="why", environment=environment)
+    records.write(tmp_path / "key", written)
+    record = records.reusable(tmp_path / "key", CELL, "this")
     assert (record is not None) is reused
     assert record is None or (record.status, record.reason) == (status, "why")
 
@@ -198,11 +209,11 @@ def test_killed_write_leaves_no_record(
     with pytest.raises(Killed):
         records.write(target, RECORD)
     monkeypatch.undo()
-    assert records.reusable(target, CELL) is None
+    assert records.reusable(target, CELL, "this") is None
     records.write_index(tmp_path / "runs", "serial", ["key"])
     assert records.load_experiment(tmp_path / "runs", "serial") == []
     records.write(target, RECORD)  # leftovers of the killed write do not interfere
-    assert records.reusable(target, CELL) is not None
+    assert records.reusable(target, CELL, "this") is not None
     assert len(records.load_experiment(tmp_path / "runs", "serial")) == 1
     assert sorted(path.name for path in target.parent.iterdir()) == ["index.json", "key"]
 

@@ -21,6 +21,7 @@ from experiments import (
     decoders,
     formats,
     ladder,
+    nms,
     onnx,
     profiler,
     scaling,
@@ -109,6 +110,11 @@ def write_analytic(folder: Path) -> None:
     """The analytic model of a machine with a GPU: the fixture run has none."""
     for name, rows in analytic.tables(made.analytic("cuda")).items():
         write_table(folder / name, analytic.TABLES[name], rows)
+
+
+def write_nms(folder: Path) -> None:
+    """Boxes suppressed in three ways: the fixture run has none."""
+    write_table(folder / nms.CSV, nms.COLUMNS, nms.tables(made.nms())[nms.CSV])
 
 
 def write_train(folder: Path) -> None:
@@ -244,6 +250,7 @@ def as_on_t4(target: Path) -> Path:
         save(target / onnx.CSV, rows, read_columns(target / onnx.CSV))
     write_analytic(target)
     write_formats(target)
+    write_nms(target)
     write_train(target)
     write_storage(target)
     write_scaling(target)
@@ -253,7 +260,7 @@ def as_on_t4(target: Path) -> Path:
     write_suite(target)
     cited = [claim for claim in claims.load(claims.CLAIMS) if not fault_of(claim)]
     write_cited(target, cited)
-    on_cpu = (decoders.CSV, cpu.CSV, profiler.CSV, serialization.CSV)
+    on_cpu = (decoders.CSV, cpu.CSV, nms.CSV, profiler.CSV, serialization.CSV)
     for path in target.glob("*.csv"):
         columns, rows = read_columns(path), read_table(path)
         kind = "cpu" if path.name in on_cpu else "cuda"

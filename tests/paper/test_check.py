@@ -119,7 +119,7 @@ def test_no_reference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(UserError, match="no archive of records at"):
         check.check(tmp_path / "absent")
     assert main(["check", "--pack", str(tmp_path), "--reference", str(tmp_path)]) == 1
-    assert main(["check", "--pack", str(tmp_path)]) == 1
+    assert main(["check", "--pack", str(tmp_path)]) == 2
     no_records, no_reference = capsys.readouterr().err.splitlines()
     assert "no records under" in no_records
     assert "--pack needs the folder" in no_reference

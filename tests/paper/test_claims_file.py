@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import experiments
-from experiments import cpu, decoders, profiler, serial
+from experiments import cpu, decoders, nms, profiler, serial
 from paper import claims
 from paper.claims import CLAIMS, Claim
 from paper.csvfile import read_table
@@ -148,7 +148,7 @@ def needs_of(cited: Claim) -> str:
     if cited.id == "cpu-speedup" or cited.base_column:
         return "t4"  # of a CPU's work over a GPU's
     if cited.kind in ("share", "ratio", "bound") and cited.unit != "min":
-        return "any" if cited.csv in (decoders.CSV, cpu.CSV, profiler.CSV) else "cuda"
+        return "any" if cited.csv in (decoders.CSV, cpu.CSV, nms.CSV, profiler.CSV) else "cuda"
     if cited.column == "peak_gpu_mem_gib":
         return "cuda"
     return "t4-gpu" if cited.experiment == "onnx" else "t4"

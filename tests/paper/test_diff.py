@@ -1,4 +1,4 @@
-"""Two regenerated folders: equal where they must be, close where they may vary."""
+"""Two regenerated folders, in what both ran: equal where they must be, close where they vary."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from experiments import serial
 from paper.claims import select
 from paper.csvfile import read_table
-from paper.diff import Difference, compare
+from paper.diff import SKIPPED, Difference, compare
 from tests.fixture_run import fixture_tables
-from tests.paper.tables import copy_tables, edit
+from tests.paper.tables import copy_tables, edit, save
 from wallclock.errors import UserError
 
 SMALL = serial.CSVS["small_256"]
@@ -50,7 +50,7 @@ def test_conditions_must_be_equal(folders: Folders, column: str, value: str) -> 
     a, b = folders(column, value)
     # Verdicts only restate other tables.
     (a / "claims.csv").write_text("id,reason\nx,+1 %\n")
-    (difference,) = compare(a, b, tolerance=10.0)
+    (difference,) = compare(a, b, tolerance=10.0).differences
     assert (difference.csv, difference.column, difference.b) == (SMALL, column, value)
     assert difference.row.startswith("1 ")
 
@@ -63,27 +63,31 @@ def test_times_may_vary_within_tolerance(folders: Folders, column: str) -> None:
     row = select(read_table(fixture_tables() / SMALL), "decoder=pil")
     assert row is not None
     value = float(row[column])
-    assert compare(*folders(column, value * 1.09), tolerance=0.1) == []
+    assert compare(*folders(column, value * 1.09), tolerance=0.1).differences == []
     for changed in (value * 1.2, ""):
-        differences = compare(*folders(column, changed), tolerance=0.1)
+        differences = compare(*folders(column, changed), tolerance=0.1).differences
         assert [difference.column for difference in differences] == [column]
 
 
+def n_differences(a: Path, b: Path, tolerance: float) -> int:
+    return len(compare(a, b, tolerance).differences)
+
+
 def test_a_hundredth_of_wall_time_is_noise(folders: Folders) -> None:
-    assert compare(*folders("d2h_s", 0.03), tolerance=0.1) == []
-    assert compare(*folders("d2h_share", 0.009), tolerance=0.1) == []
-    assert len(compare(*folders("d2h_s", 0.05), tolerance=0.1)) == 1
-    assert len(compare(*folders("d2h_share", 0.02), tolerance=0.1)) == 1
+    assert n_differences(*folders("d2h_s", 0.03), tolerance=0.1) == 0
+    assert n_differences(*folders("d2h_share", 0.009), tolerance=0.1) == 0
+    assert n_differences(*folders("d2h_s", 0.05), tolerance=0.1) == 1
+    assert n_differences(*folders("d2h_share", 0.02), tolerance=0.1) == 1
     # A rate is no part of the wall time, though its name ends like one.
-    assert len(compare(*folders("img_per_s", 13.5), tolerance=0.001)) == 1
+    assert n_differences(*folders("img_per_s", 13.5), tolerance=0.001) == 1
 
 
 def test_computed_numbers_vary_by_rounding(tmp_path: Path) -> None:
     for name, cosine in (("a", "0.99991"), ("b", "0.99992"), ("c", "0.98")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "t.csv").write_text(f"recipe,cosine\nx,{cosine}\n")
-    assert compare(tmp_path / "a", tmp_path / "b", tolerance=0.5) == []
-    assert len(compare(tmp_path / "a", tmp_path / "c", tolerance=0.5)) == 1
+    assert n_differences(tmp_path / "a", tmp_path / "b", tolerance=0.5) == 0
+    assert n_differences(tmp_path / "a", tmp_path / "c", tolerance=0.5) == 1
 
 
 @given(
@@ -99,32 +103,95 @@ def test_comparing_is_symmetric(
     for name, value in (("a", x), ("b", y)):
         (folder / name).mkdir()
         (folder / name / "t.csv").write_text(f"{column},status\n{value!r},ok\n")
-    there = compare(folder / "a", folder / "b", tolerance)
-    back = compare(folder / "b", folder / "a", tolerance)
-    assert len(there) == len(back)
+    there = n_differences(folder / "a", folder / "b", tolerance)
+    assert there == n_differences(folder / "b", folder / "a", tolerance)
     is_beyond = column == "decoder" or abs(x - y) > tolerance * max(x, y)
-    assert len(there) == (1 if x != y and is_beyond else 0)
-    assert compare(folder / "a", folder / "a", tolerance) == []
+    assert there == (1 if x != y and is_beyond else 0)
+    assert n_differences(folder / "a", folder / "a", tolerance) == 0
 
 
-def test_tables_columns_and_rows_must_match(tmp_path: Path) -> None:
-    def write(name: str, **tables: str) -> Path:
-        (tmp_path / name).mkdir()
-        for table, text in tables.items():
-            (tmp_path / name / f"{table}.csv").write_text(text)
-        return tmp_path / name
+def write(folder: Path, **tables: str) -> Path:
+    folder.mkdir()
+    for table, text in tables.items():
+        (folder / f"{table}.csv").write_text(text)
+    return folder
 
-    a = write("a", t="x,y\n1,2\n", only_a="x\n")
-    b = write("b", t="x,z\n1,2\n")
-    c = write("c", t="x,y\n1,2\n1,2\n", only_a="x\n")
-    d = write("d", t="y,x\n2,1\n", only_a="x\n")
-    assert compare(a, b, 0.1) == [
-        Difference("only_a.csv", "", "", "present", "missing"),
+
+def test_columns_must_match(tmp_path: Path) -> None:
+    a = write(tmp_path / "a", t="x,y\n1,2\n")
+    b = write(tmp_path / "b", t="x,z\n1,2\n")
+    c = write(tmp_path / "c", t="y,x\n2,1\n")
+    assert compare(a, b, 0.1).differences == [
         Difference("t.csv", "", "y", "present", "missing"),
         Difference("t.csv", "", "z", "missing", "present"),
     ]
-    assert compare(a, c, 0.1) == [Difference("t.csv", "", "", "1 rows", "2 rows")]
-    assert len(compare(a, d, 0.1)) == 1
+    (difference,) = compare(a, c, 0.1).differences
+    assert difference == Difference("t.csv", "", "", "columns in one order", "in another")
+
+
+class TestWhatOneSideDidNotRun:
+    """It is counted in a line, and is no difference."""
+
+    def test_tables(self, tmp_path: Path) -> None:
+        a = write(tmp_path / "a", t="x\n1\n", u="x\n1\n", v="x\n1\n")
+        b = write(tmp_path / "b", t="x\n1\n", w="x\n1\n")
+        result = compare(a, b, 0.1)
+        assert result.differences == []
+        assert result.one_sided == ["2 tables only in A: u.csv, v.csv", "1 table only in B: w.csv"]
+        assert (result.n_tables, result.n_rows) == (1, 1)
+
+    def test_rows(self, tmp_path: Path) -> None:
+        """Rows are matched by what names them, not by their place."""
+        a = write(tmp_path / "a", t="decoder,workers,mean_ms\npil,1,10\npil,2,6\nopencv,1,5\n")
+        b = write(tmp_path / "b", t="decoder,workers,mean_ms\nturbo,1,3\nopencv,1,9\npil,1,10\n")
+        result = compare(a, b, 0.1)
+        assert result.one_sided == ["t.csv: 1 row only in A, 1 row only in B"]
+        assert result.differences == [Difference("t.csv", "3 opencv 1", "mean_ms", "5", "9")]
+        assert result.n_rows == 2
+
+    def test_rows_that_are_unavailable(self, tmp_path: Path) -> None:
+        rows = {
+            "a": ("5,ok", ",unavailable", ",unavailable"),
+            "b": (",unavailable", "7,ok", ",oom"),
+        }
+        for name, (first, second, third) in rows.items():
+            text = f"decoder,mean_ms,status\nx,{first}\ny,{second}\nz,{third}\np,1,ok\n"
+            write(tmp_path / name, t=text)
+        result = compare(tmp_path / "a", tmp_path / "b", 0.1)
+        assert result.one_sided == ["t.csv: 1 row only in A, 2 rows only in B"]
+        assert (result.differences, result.n_rows) == ([], 1)
+
+    def test_a_row_that_failed_was_run(self, folders: Folders) -> None:
+        """Its status says enough: its empty cells are not listed."""
+        a, b = folders("status", "gate failed")
+        edit(b / SMALL, "decoder=pil", img_per_s="", wall_s="", reason="pixels")
+        (difference,) = compare(a, b, 0.1).differences
+        assert (difference.column, difference.b) == ("status", "gate failed")
+
+    @pytest.mark.parametrize("name", sorted(path.name for path in fixture_tables().glob("*.csv")))
+    def test_a_table_without_its_first_row(self, name: str, tmp_path: Path) -> None:
+        """Of every table of a real run: what is left is matched with itself."""
+        a, b = (copy_tables(tmp_path / side, name) for side in "ab")
+        rows = read_table(a / name)
+        if name in SKIPPED or len(rows) < 2:
+            return
+        save(b / name, rows[1:])
+        result = compare(a, b, 0.0)
+        assert result.differences == []
+        assert all("only in B" not in line for line in result.one_sided)
+
+
+def test_what_is_the_same_in_all_rows_is_one_difference(tmp_path: Path) -> None:
+    a = write(tmp_path / "a", t="decoder,device\nx,T4\ny,T4\n")
+    b = write(tmp_path / "b", t="decoder,device\nx,L4\ny,L4\n")
+    assert compare(a, b, 0.1).differences == [
+        Difference("t.csv", "all 2 rows", "device", "T4", "L4")
+    ]
+
+
+def test_nothing_in_common_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no table in common"):
+        compare(write(tmp_path / "a", t="x\n1\n"), write(tmp_path / "b", u="x\n1\n"), 0.1)
 
 
 def test_folder_without_tables_is_an_error(tmp_path: Path, folders: Folders) -> None:

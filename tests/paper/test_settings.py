@@ -24,6 +24,7 @@ from wallclock.stages import resize
 
 ALL = f"experiment=[{','.join(experiments.ORDER)}]"
 QUICK = f"experiment=[{','.join(experiments.QUICK)}]"
+TWO = "experiment.frontier.systems=[ours,pil]"
 
 
 def loaded(arguments: str) -> Settings:
@@ -47,8 +48,12 @@ def refusal(arguments: str) -> str:
         ("--n 100000 --experiment all", ["n=100000", ALL]),
         ("--n 100000 --experiment serial,t4,opt", ["n=100000", "experiment=[serial,t4,opt]"]),
         ("--experiment=serial --n=5", ["n=5", "experiment=[serial]"]),
-        ("--quick", ["profile=quick", QUICK]),
-        ("profile=quick", ["profile=quick", QUICK]),
+        ("--quick", ["profile=quick", QUICK, TWO]),
+        ("profile=quick", ["profile=quick", QUICK, TWO]),
+        (
+            "--quick experiment.frontier.systems=[]",
+            ["profile=quick", "experiment.frontier.systems=[]", QUICK],
+        ),
         ("--quick --experiment all", ["profile=quick", ALL]),
         ("--quick experiment=[cpu]", ["profile=quick", "experiment=[cpu]"]),
         ("--experiment serial,all", [ALL]),

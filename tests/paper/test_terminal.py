@@ -13,10 +13,10 @@ from experiments import batch, frontier, serial, t4, workers
 from paper import format as formats
 from paper.claims import CLAIMS, JUDGED, VERDICTS, judge, load
 from paper.csvfile import read_table
-from paper.diff import Difference
+from paper.diff import Comparison, Difference
 from paper.labels import weights
 from paper.session import closing_sentence
-from paper.terminal import print_differences, print_results, print_verdicts
+from paper.terminal import print_comparison, print_results, print_verdicts
 from tests.fixture_run import fixture_tables
 from tests.paper.tables import (
     Copy,
@@ -26,6 +26,7 @@ from tests.paper.tables import (
     write_ablation,
     write_analytic,
     write_formats,
+    write_nms,
     write_storage,
     write_train,
 )
@@ -58,9 +59,21 @@ def test_format() -> None:
 def test_results_name_rows_and_reasons(copy: Copy) -> None:
     folder = copy(serial.CSVS["original"], frontier.CSV, t4.TIMELINE_CSV)
     text = printed(lambda console: print_results(sorted(folder.glob("*.csv")), console), 200)
-    assert re.search(r"t4-serial-stages-original +pil original +8.99 img/s +forward 64 %", text)
-    assert re.search(r"torchvision small_256 all +unavailable +torchvision is not", text)
-    assert re.search(r"timeline-baseline +204 spans", text)
+    assert re.search(r"t4-serial-stages-original\n +pil original +8.99 img/s +forward 64 %", text)
+    assert re.search(r"frontier: \d+ rows not measured, \w+ is not installed", text)
+    assert re.search(r"\n  original, img/s: .*pil [\d.]+ · ", text)
+    assert "timeline-baseline: 204 spans\n" in text
+    assert "floor" not in text
+
+
+def test_rows_side_by_side_fit_and_no_number_is_cut(copy: Copy) -> None:
+    folder = copy("decoder-comparison.csv", "serialization-comparison.csv")
+    text = printed(lambda console: print_results(sorted(folder.glob("*.csv")), console), 60)
+    assert max(map(len, text.splitlines())) <= 60
+    for line in text.splitlines():
+        assert line.startswith(("  ", "decoder-comparison", "serialization-comparison"))
+        assert not line.strip().startswith(tuple("0123456789")), "a number without its name"
+    assert "with fsync, vectors/s: " in text
 
 
 @pytest.mark.parametrize("width", [80, 100, 160])
@@ -83,12 +96,15 @@ def test_verdicts_fit_and_are_counted(width: int) -> None:
         assert claim.other_where in places
 
 
-def test_differences_are_printed_in_full() -> None:
+def test_a_comparison_is_printed_in_full() -> None:
     difference = Difference("t.csv", "1 pil", "wall_s", "58.8", "[red]91.2")
-    text = printed(lambda console: print_differences([difference], console))
-    for cell in ("t.csv", "1 pil", "wall_s", "58.8", "[red]91.2", "1 difference"):
+    comparison = Comparison([difference], ["2 tables only in A: u.csv, v.csv"], 3, 12)
+    text = printed(lambda console: print_comparison(comparison, console))
+    for cell in ("t.csv", "1 pil", "wall_s", "58.8", "[red]91.2", "1 difference in 12 rows"):
         assert cell in text
-    assert "no difference" in printed(lambda console: print_differences([], console))
+    assert "not compared: 2 tables only in A: u.csv, v.csv\n" in text
+    nothing = printed(lambda console: print_comparison(Comparison(n_tables=1, n_rows=1), console))
+    assert nothing == "no difference beyond the tolerance in 1 row of 1 table that both ran\n"
 
 
 class TestClosingSentence:
@@ -121,6 +137,7 @@ class TestClosingSentence:
         write_ablation(folder)
         write_analytic(folder)
         write_formats(folder)
+        write_nms(folder)
         write_train(folder)
         write_storage(folder)
         sentence = closing_sentence(folder, [name])

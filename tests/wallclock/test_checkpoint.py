@@ -110,7 +110,7 @@ class TestHub:
         (tmp_path / "in").mkdir()
         assert main(["embed", str(tmp_path / "in"), str(tmp_path / "out")]) == 2
         assert capsys.readouterr().err.splitlines()[-1] == "wallclock: cannot load it"
-        assert main(["embed", str(tmp_path / "in"), str(tmp_path / "out"), "weights=best"]) == 1
+        assert main(["embed", str(tmp_path / "in"), str(tmp_path / "out"), "weights=best"]) == 2
 
 
 class TestSettings:

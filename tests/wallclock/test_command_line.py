@@ -115,11 +115,11 @@ def test_version(capsys: Capture) -> None:
         (["embed", "a"], 2, "usage: wallclock embed SRC OUT [key=value ...]; wallclock embed --h"),
         (["verify"], 2, "usage: wallclock verify OUT"),
         (["serve"], 2, "usage: wallclock serve QUEUE_URL"),
-        (["embed", "a", "b", "--shard", "5"], 1, "wallclock: --shard 5: write shard=5"),
-        (["embed", "a", "b", "shrad=5"], 1, "wallclock: no setting is called 'shrad'; did you"),
-        (["embed", "a", "b", "keep=originals"], 1, "wallclock: no keep is called 'originals'; val"),
-        (["verify", "a", "m=5"], 1, "wallclock: no setting is called 'm'; valid: n, seed"),
-        (["serve", "u", "--batch", "5"], 1, "wallclock: --batch 5: write batch=5"),
+        (["embed", "a", "b", "--shard", "5"], 2, "wallclock: --shard 5: write shard=5"),
+        (["embed", "a", "b", "shrad=5"], 2, "wallclock: no setting is called 'shrad'; did you"),
+        (["embed", "a", "b", "keep=originals"], 2, "wallclock: no keep is called 'originals'; val"),
+        (["verify", "a", "m=5"], 2, "wallclock: no setting is called 'm'; valid: n, seed"),
+        (["serve", "u", "--batch", "5"], 2, "wallclock: --batch 5: write batch=5"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -264,7 +264,7 @@ def test_mistakes_of_a_file_are_one_line(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr("sys.path", [*sys.path])
-    assert main(["serve", "http://127.0.0.1:1/0/work", "config=file.yaml"]) == 1
+    assert main(["serve", "http://127.0.0.1:1/0/work", "config=file.yaml"]) == 2
     printed = capsys.readouterr().err
     assert printed.startswith(f"wallclock: {line}")
     assert printed.count("\n") == 1

@@ -13,16 +13,16 @@ from harness.corpora import manifest as manifests
 from harness.corpora.manifest import Item, Manifest
 from harness.spec import CorpusSpec, Slice
 from wallclock.check import validate
-from wallclock.errors import ImageError, UserError
+from wallclock.errors import ImageError, UsageError, UserError
 from wallclock.fetch import candidates, id_of
 from wallclock.files import digest_of, sha256_bytes
 from wallclock.recipe import Limits
 
 
 def require_path(spec: CorpusSpec) -> str:
-    """The folder that the user named. Raises UserError: none."""
+    """The folder that the user named. Raises UsageError: none."""
     if not spec.path:
-        raise UserError("corpus=folder needs the folder: add corpus.path=/path/to/images")
+        raise UsageError("corpus=folder needs the folder: add corpus.path=/path/to/images")
     return spec.path
 
 
@@ -41,7 +41,7 @@ def prepare(spec: CorpusSpec, n: int | None, cache: Path, progress: ProgressHook
     root = Path(require_path(spec)).expanduser().resolve()
     if not root.is_dir():
         problem = "is not a folder" if root.exists() else "does not exist"
-        raise UserError(f"corpus.path: {root} {problem}; give the folder that holds the images")
+        raise UsageError(f"corpus.path: {root} {problem}; give the folder that holds the images")
     identity: list[Any] = [os.fsencode(root).hex(), spec.image_set, vars(spec.limits)]
     if spec.sample:
         identity.append(spec.seed)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from wallclock.errors import UserError
+from wallclock.errors import UsageError, UserError
 from wallclock.stages.pixels import Vectors
 
 DTYPE = "float16"
@@ -17,10 +17,10 @@ SINKS = ("parquet", "npy")
 
 
 def check_sink(sink: str) -> None:
-    """Raise UserError where a sink's files hold float32 only."""
+    """Raise UsageError where a sink's files hold float32 only."""
     if sink not in SINKS:
         fix = f"set {' or '.join(f'sink={name}' for name in SINKS)}, or vectors=float32"
-        raise UserError(f"vectors={DTYPE}: sink={sink} stores float32; {fix}")
+        raise UsageError(f"vectors={DTYPE}: sink={sink} stores float32; {fix}")
 
 
 def as_float16(ids: Any, vectors: Vectors) -> npt.NDArray[np.float16]:

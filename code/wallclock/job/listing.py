@@ -23,7 +23,7 @@ from wallclock.fetch import folder, s3_ranges
 from wallclock.fetch.s3 import S3Error, connect, list_objects
 from wallclock.fetch.s3_ranges import map_ranges
 from wallclock.fetch.sources import Source
-from wallclock.formats import KINDS
+from wallclock.formats import HEAD_BYTES, KINDS, sniff
 from wallclock.job import versions
 from wallclock.job.dataset import LAYOUT, OLDER_LAYOUT, open_existing
 from wallclock.job.tars import Member, members
@@ -180,14 +180,21 @@ def _is_of_a_dataset(root: Path) -> bool:
 def _open_list(src: str, path: Path) -> BinaryIO:
     """The file of a list.
 
-    Raises SourceError: it is a device or a pipe, which may have no end, or it cannot be read.
+    Raises SourceError: it is a device or a pipe, which may have no end, it cannot be read, or it is
+    an image.
     """
     if not path.is_file():
         raise SourceError(f"{src} is neither a folder nor a regular file; give a list as a file")
     try:
-        return path.open("rb")
+        file = path.open("rb")
+        head = file.read(HEAD_BYTES)
     except OSError as error:
         raise SourceError(f"{src} cannot be read: {error.strerror}") from error
+    if sniff(head):
+        file.close()
+        raise SourceError(f"{src} is an image; give its folder, or a list that names it")
+    file.seek(0)
+    return file
 
 
 def _is_text(kind: Any) -> bool:

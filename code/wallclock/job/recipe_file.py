@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from wallclock.errors import UserError
+from wallclock.errors import UsageError
 from wallclock.recipe import DTYPES, FAST, INTERPOLATIONS, Recipe
 
 FORMAT = 1
@@ -50,21 +50,21 @@ def read_recipe(path: str, device: str, names: Collection[str]) -> ChosenRecipe:
         device: that the job runs on: cpu or cuda.
         names: recipes that have a name, for the error's text.
 
-    Raises UserError, in one line: there is no such file, it is no recipe, it has a field that a job
-    has not, or a value that a job cannot run, or it is for another device.
+    Raises UsageError, in one line: there is no such file, it is no recipe, it has a field that a
+    job has not, or a value that a job cannot run, or it is for another device.
     """
     plain = _read(path, names)
     if plain.get("format") != FORMAT or not isinstance(plain.get("recipe"), dict):
-        raise UserError(f"recipe={path}: not a recipe of make diagnose; make diagnose writes one")
+        raise UsageError(f"recipe={path}: not a recipe of make diagnose; make diagnose writes one")
     if plain.get("device") != device:
-        raise UserError(
+        raise UsageError(
             f"recipe={path}: it was found for device={plain.get('device')}, and this job runs on "
             f"{device}; run make diagnose here, or leave out recipe="
         )
     fields = plain["recipe"]
     for name, value in fields.items():
         if fault := _fault(name, value):
-            raise UserError(f"recipe={path}: {fault}")
+            raise UsageError(f"recipe={path}: {fault}")
     recipe = replace(FAST, **{"name": "file", "dtype": "fp32", **fields})
     return ChosenRecipe(recipe, _note(path, plain))
 
@@ -75,9 +75,10 @@ def _read(path: str, names: Collection[str]) -> dict[str, Any]:
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         valid = ", ".join(names)
         fix = f"give {valid}, or the recipe.json that make diagnose writes"
-        raise UserError(f"recipe={path}: no such recipe, and no such file; {fix}") from None
+        raise UsageError(f"recipe={path}: no such recipe, and no such file; {fix}") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"recipe={path}: cannot be read as JSON ({type(error).__name__})") from None
+        kind = type(error).__name__
+        raise UsageError(f"recipe={path}: cannot be read as JSON ({kind})") from None
     return plain if isinstance(plain, dict) else {}
 
 

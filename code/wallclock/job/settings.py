@@ -7,7 +7,7 @@ from typing import Annotated
 
 from wallclock import checkpoint, machine
 from wallclock.constraints import Help, OneOf, Range
-from wallclock.errors import UserError, check_name
+from wallclock.errors import UsageError, UserError, check_name
 from wallclock.job.recipe_file import ChosenRecipe, read_recipe
 from wallclock.preprocess import Preprocess
 from wallclock.processor import read_processor
@@ -124,10 +124,10 @@ class JobSettings:
     cluster: Annotated[str, Help("Ray: local, auto, HOST:PORT, ray://HOST:PORT; empty: none")] = ""
 
     def resolved_device(self) -> str:
-        """cpu or cuda. Raises UserError: a GPU that is not here."""
+        """cpu or cuda. Raises UsageError: a GPU that is not here."""
         gpus = machine.gpus() if self.device != "cpu" else []
         if self.device == "cuda" and not gpus:
-            raise UserError(
+            raise UsageError(
                 "device=cuda, but there is no NVIDIA GPU; set device=auto or device=cpu"
             )
         return "cuda" if gpus else "cpu"
@@ -135,7 +135,7 @@ class JobSettings:
     def resolved_recipe(self, device: str) -> Recipe:
         """The recipe with its device, batch and precision.
 
-        Raises UserError: there is no such recipe, or its file is not one that this job can run.
+        Raises UsageError: there is no such recipe, or its file is not one that this job can run.
         """
         recipe = RECIPES.get(self.recipe) or self._chosen(device).recipe
         # A CPU emulates FP16.
@@ -154,7 +154,7 @@ class JobSettings:
         return replace(recipe, progressive=self.progressive if scales else "full")
 
     def _chosen(self, device: str) -> ChosenRecipe:
-        """The recipe in a file. Raises UserError as `resolved_recipe`."""
+        """The recipe in a file. Raises UsageError as `resolved_recipe`."""
         return read_recipe(self.recipe, device, RECIPES)
 
     def resolved(self, device: str) -> Resolved:
@@ -191,13 +191,13 @@ class JobSettings:
         """The model with its input size, width, pooling and pixel statistics.
 
         Raises `NoWeightsError` where its files are neither here nor on a hub that answers;
-        `UserError` for no such model, or settings that it cannot have.
+        `UsageError` for no such model, or settings that it cannot have.
         """
         if self.model == MOCK:
             return self._mock()
         for name in ("service_ms", "service_ms_per_image"):
             if getattr(self, name):
-                raise UserError(f"{name}={getattr(self, name):g}: needs model={MOCK}, the mock")
+                raise UsageError(f"{name}={getattr(self, name):g}: needs model={MOCK}, the mock")
         if self.weights == "random":
             return self._random()
         default = checkpoint.DEFAULT
@@ -206,7 +206,7 @@ class JobSettings:
             return checkpoint.resolve(pretrained, self.pool)
         local = Path(self.model).expanduser().is_dir()
         if not local and self.model.count("/") != 1:
-            raise UserError(f"model={self.model}: give a hub id (owner/name), a folder, or null")
+            raise UsageError(f"model={self.model}: give a hub id (owner/name), a folder, or null")
         return checkpoint.resolve(
             ModelSpec(
                 "any",
@@ -226,7 +226,7 @@ class JobSettings:
 
     def _mock(self) -> ModelSpec:
         if self.weights == "random" or self.pool not in ("auto", "tower"):
-            raise UserError(f"model={MOCK}: the mock has no network; leave out weights= and pool=")
+            raise UsageError(f"model={MOCK}: the mock has no network; leave out weights= and pool=")
         return ModelSpec(
             MOCK,
             weights="none",
@@ -236,7 +236,7 @@ class JobSettings:
         )
 
     def _random(self) -> ModelSpec:
-        """Of a DINOv2's size. Raises UserError: of another model there are no random weights."""
+        """Of a DINOv2's size. Raises UsageError: of another model there are no random weights."""
         check_name(self.model, checkpoint.RANDOM_DIMS, "model with weights=random")
         random = replace(
             checkpoint.DEFAULT,

@@ -16,7 +16,7 @@ from wallclock.constraints import (
     texts_of,
     value_of,
 )
-from wallclock.errors import UserError, check_name, first_line, import_extra
+from wallclock.errors import UsageError, check_name, first_line, import_extra
 from wallclock.machine import usable_cores
 from wallclock.recipe import Positive
 
@@ -104,11 +104,11 @@ class ClientSettings:
         self.allowed_ports()
 
     def allowed_ports(self) -> frozenset[int]:
-        """The ports; none for all. Raises UserError: they are no numbers."""
+        """The ports; none for all. Raises UsageError: they are no numbers."""
         try:
             ports = frozenset(int(port) for port in self.ports.split(","))
         except ValueError as error:
-            raise UserError(f"ports={self.ports}: give numbers, as in 80,443") from error
+            raise UsageError(f"ports={self.ports}: give numbers, as in 80,443") from error
         return frozenset() if self.allow_private else ports
 
 
@@ -142,7 +142,7 @@ def read(words: Sequence[str], values: Mapping[str, Any]) -> Setup:
     """The settings of `key=value` words, over the values of a file.
 
     `download.KEY` and `callback.KEY` are settings of one of these; a KEY of theirs alone sets both.
-    Raises UserError: one line that names the setting.
+    Raises UsageError: one line that names the setting.
     """
     file_values = _flatten(values)
     module_name = last_text(words, "module") or file_values.get("module", ServiceSettings.module)
@@ -180,29 +180,31 @@ def read(words: Sequence[str], values: Mapping[str, Any]) -> Setup:
 def read_file(path: str) -> Mapping[str, Any]:
     """The settings in a YAML file.
 
-    Raises UserError: it cannot be read, is no YAML, or has no settings; or PyYAML is not installed.
+    Raises UsageError: it cannot be read, is no YAML, or has no settings; UserError: PyYAML is not
+    installed.
     """
     yaml = import_extra("yaml", "config=FILE", "queue")
     try:
         with open(path, encoding="utf-8") as file:
             values = yaml.safe_load(file)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UserError(f"config={path}: {first_line(error)}") from error
+        raise UsageError(f"config={path}: {first_line(error)}") from error
     if not isinstance(values, Mapping):
-        raise UserError(f"config={path}: give it lines of `setting: value`")
+        raise UsageError(f"config={path}: give it lines of `setting: value`")
     return values
 
 
 def find_module(name: str) -> "type[Module]":
-    """The class that `package.module:Class` names. Raises UserError: there is none."""
+    """The class that `package.module:Class` names. Raises UsageError: there is none."""
     base: type[Module] = import_extra("wallclock.service.module", "wallclock serve", "queue").Module
     path, _, attribute = name.partition(":")
     try:
         module = getattr(import_module(path), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"module={name}: {first_line(error)}; give package.module:Class") from error
+        why = first_line(error)
+        raise UsageError(f"module={name}: {why}; give package.module:Class") from error
     if not (isinstance(module, type) and issubclass(module, base)):
-        raise UserError(f"module={name}: derive it from wallclock.service.module.Module")
+        raise UsageError(f"module={name}: derive it from wallclock.service.module.Module")
     return module
 
 

@@ -24,7 +24,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import BotoCoreError
 
-from wallclock.errors import UserError, first_line
+from wallclock.errors import UsageError, UserError, first_line
 from wallclock.service.leases import Message
 from wallclock.service.logs import event
 from wallclock.service.module import ItemError
@@ -193,7 +193,9 @@ def _access(url: str) -> tuple[str, Any, str]:
     """The endpoint of a queue's URL, credentials and region. Raises UserError: it has none."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or not parts.path.strip("/"):
-        raise UserError(f"{url}: give a queue's URL, https://sqs.REGION.amazonaws.com/ACCOUNT/NAME")
+        raise UsageError(
+            f"{url}: give a queue's URL, https://sqs.REGION.amazonaws.com/ACCOUNT/NAME"
+        )
     session, region = boto3.session.Session(), _REGION.search(parts.hostname)
     of_amazon = parts.hostname.endswith((".amazonaws.com", ".amazonaws.com.cn"))
     if of_amazon or {"AWS_ACCESS_KEY_ID", "AWS_PROFILE"} & os.environ.keys():

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from wallclock.errors import UserError, import_extra
+from wallclock.errors import UsageError, UserError, import_extra
 from wallclock.trace.collect import collect, image_paths
 from wallclock.trace.run import Ended, run
 
@@ -23,12 +23,6 @@ OPTIONS = {
     "--seconds": ("N", "interrupt the program after N seconds, as Ctrl-C does"),
     "--try": ("", "then measure open_images on the program's own images"),
 }
-
-
-class UsageError(UserError):
-    """The words are no request."""
-
-    status = 2
 
 
 @dataclass(frozen=True)
@@ -69,7 +63,7 @@ def parse(words: Sequence[str]) -> Request:
     if not rest or rest == ["-m"]:
         raise UsageError("trace needs a program: script.py args, or -m module args")
     if rest[0] != "-m" and not Path(rest[0]).exists():
-        raise UserError(f"no script {rest[0]}")
+        raise UsageError(f"no script {rest[0]}; give a Python file, or -m and a module")
     return replace(request, program=tuple(rest))
 
 

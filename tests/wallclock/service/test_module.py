@@ -114,7 +114,7 @@ def test_a_queue_that_is_no_url_is_told_before_the_module_is_loaded(
 ) -> None:
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr("sys.path", [*sys.path])
-    assert main(["serve", "notaurl", f"module={__name__}:Unloadable"]) == 1
+    assert main(["serve", "notaurl", f"module={__name__}:Unloadable"]) == 2
     assert capsys.readouterr().err.startswith(
         "wallclock: notaurl: give a queue's URL, https://sqs."
     )
@@ -188,6 +188,6 @@ def test_command_says_what_is_wrong(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.setattr("sys.path", [*sys.path])
-    assert main(["serve", "http://127.0.0.1:1/0/work", TOY, word]) == 1
+    assert main(["serve", "http://127.0.0.1:1/0/work", TOY, word]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"wallclock: {reason}")

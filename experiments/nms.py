@@ -1,0 +1,110 @@
+"""What does post-processing cost in pure Python: non-maximum suppression, three ways.
+
+Method. Boxes as a detector proposes them, seeded; the same ones are suppressed by plain loops, by
+vectorized numpy and by torchvision's kernel, in turn, in one process. What each keeps is compared
+first: a way that keeps others has no time. A sample is an image; `gain` is the time of the plain
+loops over that of the row, in each repeat. The claim is of a profiling guide, "Computer Vision
+Under the Microscope": a suppression in pure Python, made native, was four times as fast. It names
+no number of boxes; the claim is judged at 300, the most that several detectors keep.
+"""
+
+from dataclasses import replace
+from functools import partial
+
+from experiments import _common
+from experiments._common import (
+    Cell,
+    Options,
+    Plan,
+    Recipe,
+    Record,
+    Records,
+    Row,
+    Tables,
+    cell,
+    mock_model,
+)
+from experiments._sentences import MeasuredRows
+from experiments._words import factor
+from harness import peers, suppression
+from wallclock.summary import median
+
+RANK = 33
+CSV = "nms.csv"
+COLUMNS = _common.columns(
+    "implementation boxes iou_threshold device device_kind n_images n_kept repeats",
+    "p50_ms p90_ms mean_ms mean_ms_min mean_ms_max gain gain_min gain_max",
+    "origin status reason",
+)
+TABLES = {CSV: COLUMNS}
+#: The way that the others are compared with.
+_PLAIN = "python"
+#: Way → what it is called in a sentence.
+_WORDS = {"numpy": "vectorized numpy", "torchvision": "torchvision's kernel"}
+#: Of the guide's claim.
+_BOXES = "300"
+
+
+def cells(plan: Plan, options: Options) -> list[Cell]:
+    """A cell for each number of boxes, repeated."""
+    recipe = Recipe("nms", engine="serial", workers=0, device="cpu")
+    names = ("n_images", "iou_threshold", "seconds")
+    shared = {**plan.params, **{name: options[name] for name in names}}
+    # Once a library is there, its row is measured.
+    shared["installed"] = peers.installed(suppression.DISTRIBUTIONS)
+    new = partial(cell, plan, "nms", "nms", recipe=recipe, corpus=None, model=mock_model(plan))
+    return [
+        new(f"boxes-{n}", repeat=repeat, params={**shared, "boxes": n})
+        for repeat in plan.repeats("nms")
+        for n in options["boxes"]
+    ]
+
+
+def tables(records: Records) -> Tables:
+    """A row for each number of boxes and way."""
+    return {
+        CSV: [
+            _row(repeats, name)
+            for repeats in _common.groups(records).values()
+            for name in suppression.IMPLEMENTATIONS
+        ]
+    }
+
+
+def _row(repeats: Records, name: str) -> Row:
+    ways = [_of_way(record, name) for record in repeats]
+    params = repeats[0].cell.params
+    row = _common.new_row(ways, COLUMNS) | {"implementation": name}
+    row |= {"boxes": params["boxes"], "iou_threshold": params["iou_threshold"]}
+    unlike = [record.values["different"][name] for record in _common.measured(ways)]
+    wrong = "it keeps other boxes than pure Python" if any(unlike) else ""
+    return _common.complete(row, ways, partial(_measured, name), wrong)
+
+
+def _of_way(record: Record, name: str) -> Record:
+    """The record as one of this way: unavailable where it was."""
+    reason = record.values.get("unavailable", {}).get(name)
+    return replace(record, status="unavailable", reason=reason) if reason else record
+
+
+def _measured(name: str, repeats: Records) -> Row:
+    """Times of the way, and how many times as fast it was as the plain loops beside it."""
+    measured = _common.measured(repeats)
+    row = _common.timing_columns(repeats, name, (50, 90))
+    row |= {"n_images": measured[0].cell.params["n_images"]}
+    row |= {"n_kept": measured[0].values["n_kept"]}
+    if name != _PLAIN:
+        gains = [_common.mean_ms(each, _PLAIN) / _common.mean_ms(each, name) for each in measured]
+        row |= {"gain": median(gains), "gain_min": min(gains), "gain_max": max(gains)}
+    return row
+
+
+def sentence(rows: MeasuredRows) -> str:
+    """The gain of each other way at the claim's number of boxes."""
+    gains = [
+        f"{words} {factor(row['gain'])}"
+        for name, words in _WORDS.items()
+        if (row := rows.first(CSV, implementation=name, boxes=_BOXES))
+    ]
+    suppression_of = f"non-maximum suppression of {_BOXES} boxes"
+    return f"{suppression_of}, over pure Python: {', '.join(gains)}" if gains else ""
