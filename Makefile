@@ -103,7 +103,7 @@ check: $(READY) ## rebuild the reference runs, compare byte for byte
 frontier: $(READY) ## throughput against fidelity of every loader | IMAGES=dir/: also a folder of yours; after make setup-peers
 	@$(PY) code/main.py --experiment frontier repeats=$(or $(REPEATS),3) $(if $(IMAGES),"experiment.frontier.folder='$(IMAGES)'") $(ARGS)
 
-ladder: $(READY) ## a queue-driven service, rung by rung | REPEATS=1: in a third of the time
+ladder: $(READY) ## a queue-driven service, rung by rung | REPEATS=1: in half the time
 	@$(PY) code/main.py --experiment ladder repeats=$(or $(REPEATS),3) $(ARGS)
 
 cluster: $(READY) ## the same job on Ray Data, Daft and this suite | REPEATS=1: in half the time; after make setup-cluster

@@ -194,6 +194,16 @@ def median_repeat(repeats: Records, key: Callable[[Record], float] = wall_s) -> 
     return ordered[len(ordered) // 2]
 
 
+def usd_per_hour(record: Record) -> float | None:
+    """The price of the machine that ran, if the settings name one of its kind."""
+    cost = record.environment.get("cost", {})
+    price: float | None = cost.get("usd_per_hour")
+    priced_device = cost.get("device", "T4")
+    gpus = record.environment["machine"]["gpus"]
+    is_priced = not priced_device or any(priced_device in gpu["name"] for gpu in gpus)
+    return price if is_priced else None
+
+
 def wall_columns(repeats: Records) -> Row:
     """How many repeats measured, and the spread of their wall times."""
     walls = [wall_s(record) for record in measured(repeats)]

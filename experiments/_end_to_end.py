@@ -228,20 +228,10 @@ def _of_pass(record: Record) -> Row:
     row |= _common.percentile_columns(record, "latency")
     row |= _common.value_columns(record, *_VALUES)
     row["n_failed"] = len(record.failures)
-    price = _usd_per_hour(record)
+    price = _common.usd_per_hour(record)
     if price is not None:
         row["usd_per_million"] = 1e6 / n_images * wall / 3600 * price
     return row
-
-
-def _usd_per_hour(record: Record) -> float | None:
-    """The price of the machine that ran, if the settings name one of its kind."""
-    cost = record.environment.get("cost", {})
-    price: float | None = cost.get("usd_per_hour")
-    priced_device = cost.get("device", "T4")
-    gpus = record.environment["machine"]["gpus"]
-    is_priced = not priced_device or any(priced_device in gpu["name"] for gpu in gpus)
-    return price if is_priced else None
 
 
 def _telemetry(record: Record) -> Row:

@@ -1,28 +1,66 @@
 """`ladder`: its grid in two rounds, and its tables."""
 
+import csv
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from experiments import ladder
+from experiments._sentences import MeasuredRows
+from harness import provenance
 from tests.experiments import made
 from tests.experiments.conftest import Grid
 
 
 def test_grid(grid: Grid) -> None:
     cells = grid("ladder", "repeats=1", "corpus.image_set=small_256")
-    mock = [cell for cell in cells if cell.params["setup"] == ladder.MOCK]
+    full = [cell for cell in cells if cell.protocol == "ladder"]
+    mock, model, box = (
+        [cell for cell in full if cell.params["setup"] == setup]
+        for setup in (ladder.MOCK, ladder.MODEL, ladder.BOX)
+    )
     assert [cell.params["rung"] for cell in mock] == [1, 2, 3, 4, 5, 5, 5]
-    assert [cell.params["rung"] for cell in cells[len(mock) :]] == [1, 2, 3, 4, 5]
+    assert [cell.params["rung"] for cell in model] == [1, 2, 3, 4, 5]
+    assert [cell.params["rung"] for cell in box] == [1, 2, 3, 4, 5]
+    assert [*mock, *model, *box] == full
     step, device = mock[3].model, mock[4].model
     assert step.service_ms + 8 * step.service_ms_per_image == pytest.approx(8e3 / 28)
     assert device.service_ms == pytest.approx(0.35 * step.service_ms)
     service = mock[4].params["serve"]
     assert service["preprocess_ms"] == pytest.approx(63.5 + 0.65 * 1e3 / 21, abs=0.1)
     assert (service["workers"], service["port"]) == (8, 0)
-    for cell in cells:
+    for cell in full:
         assert cell.params["n"] % 8 == cell.params["warm_up"] % 8 == 0
+
+
+def test_rungs_with_the_model(grid: Grid) -> None:
+    """The configured one, on the device; downloads and callbacks as slow as the mock's."""
+    random = ("model=dinov2-small", "model.weights=random")
+    cells = grid("ladder", "repeats=1", "corpus.image_set=original", *random)
+    model = [cell for cell in cells if cell.params["setup"] == ladder.MODEL]
+    for cell in model:
+        assert (cell.model.name, cell.model.weights) == ("dinov2-small", "random")
+        assert cell.params["download_ms"] + cell.params["callback_ms"] == pytest.approx(2e3 / 9)
+        assert cell.params["preprocess_ms"] == 0
+        assert (cell.recipe.device, cell.recipe.dtype) == ("cpu", "fp32")
+    service = model[4].params["serve"]
+    assert service["model"] == "facebook/dinov2-small"
+    assert service.items() >= {"weights": "random", "device": "cpu", "dtype": "fp32"}.items()
+    assert [cell.params["n"] for cell in model] == [64, 160, 160, 160, 160]
+
+
+def test_redelivery_is_longer_than_the_timeout(grid: Grid) -> None:
+    cells = grid("ladder", "repeats=1", "corpus.image_set=small_256")
+    cells = [cell for cell in cells if cell.protocol == "redelivery"]
+    unbounded, bounded, serve = (cell.params for cell in cells)
+    # 45 requests a second, for 8 s, in three queues.
+    assert (unbounded["queue_size"], bounded["queue_size"]) == (0, 120)
+    assert unbounded["n"] > 2 * 45 * 8
+    assert {**bounded, "queue_size": 0} == unbounded
+    assert (serve["rung"], serve["serve"]["port"]) == (5, 0)
+    device = cells[2].model
+    assert 8 * device.service_ms_per_image * serve["n"] > 8 * 8e3, "not all within one timeout"
 
 
 def test_second_round_is_at_shares_of_what_was_measured(tmp_path: Path) -> None:
@@ -32,7 +70,7 @@ def test_second_round_is_at_shares_of_what_was_measured(tmp_path: Path) -> None:
     rates = [cell.params["rate"] for cell in cells if cell.params["rung"] == 4]
     assert rates == [30 * share for share in options["latency"]["shares"]]
     assert {cell.params["rung"] for cell in cells} == {2, 3, 4, 5}
-    assert {cell.params["duty"] for cell in cells} == {0.05}
+    assert {cell.params["duty"] for cell in cells} == {0.05, 0.09}
 
 
 def test_rows() -> None:
@@ -43,6 +81,8 @@ def test_rows() -> None:
     assert rows["rung-4"]["speedup_vs_rung_1"] == pytest.approx(10)
     assert rows["rung-4"]["error"] == pytest.approx(28 / 30 - 1)
     assert [rows[f"rung-{n}"]["source_per_s"] for n in (3, 4, 5)] == [21, 28, None]
+    assert rows["rung-4"]["usd_per_million"] == pytest.approx(0.72 / 3600 / 30 * 1e6)
+    assert rows["rung-4"].get("cpu_util_mean") is None
     duties = {name: rows[name]["duty"] for name in ("rung-4", "rung-5", "rung-5-duty-0.09")}
     assert duties == {"rung-4": None, "rung-5": 0.05, "rung-5-duty-0.09": 0.09}
     assert rows["rung-5-duty-0.09"]["speedup_vs_previous"] == pytest.approx(40 / 30)
@@ -51,6 +91,57 @@ def test_rows() -> None:
     assert (box["predicted_per_s"], box.get("speedup_vs_previous")) == (None, None)
     assert box["cpu_ms_per_request"] == pytest.approx(2.5)
     assert (box["kb_per_request"], box["wasted_share"], box["bed_ms_per_request"]) == (10, 0.025, 5)
+    assert (box["cpu_util_mean"], box["weights"]) == (12.5, None)
+    assert "usd_per_million" not in box or box["usd_per_million"] is None
+
+
+def test_rows_with_a_model() -> None:
+    rows = {row["what"]: row for row in ladder.tables(made.ladder())[ladder.CSV]}
+    first, last = rows["model-rung-1"], rows["model-rung-5"]
+    assert (first["setup"], first["weights"], first["dtype"]) == ("model", "random", "fp32")
+    assert (first["device"], first["source_per_s"]) == ("Test CPU (4 cores)", 3)
+    assert first["predicted_per_s"] is None
+    assert last["speedup_vs_rung_1"] == pytest.approx(20)
+    assert last["gpu_util_mean"] is None
+
+
+def test_a_gpu_has_its_use_and_its_price() -> None:
+    record = next(record for record in made.ladder() if record.cell.label == "model-rung-4")
+    machine = made.MACHINE | {"gpus": [{"name": "Tesla T4"}]}
+    record = replace(
+        record,
+        cell=replace(record.cell, recipe=replace(record.cell.recipe, device="cuda")),
+        values={**record.values, "gpu_util_mean": 31.0, "gpu_used_gib": 1.5},
+        environment={"machine": machine, "cost": {"device": "T4", "usd_per_hour": 0.72}},
+    )
+    (row,) = ladder.tables([record])[ladder.CSV]
+    assert (row["device"], row["device_kind"]) == ("Tesla T4", "cuda")
+    assert (row["gpu_util_mean"], row["gpu_used_gib"], row["usd_per_hour"]) == (31, 1.5, 0.72)
+    assert row["usd_per_million"] == pytest.approx(0.72 / 3600 / 6 * 1e6)
+
+
+def test_redeliveries() -> None:
+    unbounded, bounded = ladder.tables(made.ladder())[ladder.REDELIVERY_CSV]
+    assert (unbounded["queue_size"], bounded["queue_size"]) == (None, 120)
+    assert (unbounded["deliveries_per_request"], bounded["deliveries_per_request"]) == (3.4, 1)
+    assert (unbounded["callbacks_per_request"], bounded["callbacks_per_request"]) == (2, 1)
+    assert (unbounded["completed_share"], bounded["completed_share"]) == (0.4, 1)
+    assert (unbounded["completed_per_s"], bounded["completed_per_s"]) == (9, 45)
+    assert (unbounded["completed_late_per_s"], bounded["completed_late_per_s"]) == (0, 45)
+    assert bounded["device"] == ladder.MOCK
+
+
+def test_records_from_before_the_model_and_the_price() -> None:
+    """The committed ones: no redeliveries, and an empty cell where a column is newer."""
+    older = []
+    for record in made.ladder():
+        params = {**record.cell.params}
+        params.pop("usd_per_hour", None)
+        if params["setup"] != "model" and record.cell.protocol == "ladder":
+            older.append(replace(record, cell=replace(record.cell, params=params)))
+    tables = ladder.tables(older)
+    assert tables.keys() == {ladder.CSV, ladder.LATENCY_CSV}
+    assert all(row["usd_per_million"] is None for row in tables[ladder.CSV])
 
 
 def test_the_knee_is_the_highest_rate_within_the_bound() -> None:
@@ -83,3 +174,30 @@ def test_repeats_make_a_range() -> None:
     (row,) = ladder.tables(repeats)[ladder.CSV]
     names = ("requests_per_s", "requests_per_s_min", "requests_per_s_max", "repeats")
     assert [row[name] for name in names] == pytest.approx([3, 2.5, 3.75, 3])
+
+
+def test_the_mocks_price_is_that_of_the_sources_machine(tmp_path: Path) -> None:
+    options = made.plan(tmp_path, "experiment=[ladder]").settings.experiments["ladder"]
+    with (provenance.ROOT / "data" / "paper" / "fleet.csv").open(encoding="utf-8") as file:
+        prices = {row["input"]: row["value"] for row in csv.DictReader(file)}
+    assert float(prices["g4dn.2xlarge usd_per_hour"]) == options["mock_usd_per_hour"]
+
+
+def read(rows: list[dict[str, object]]) -> list[dict[str, str]]:
+    """Rows as a table holds them."""
+    return [
+        {name: "" if value is None else str(value) for name, value in row.items()} for row in rows
+    ]
+
+
+def test_the_sentence_gives_the_range_of_all_duties() -> None:
+    rows = read(ladder.tables(made.ladder())[ladder.CSV])
+    text = ladder.sentence(MeasuredRows(lambda csv: rows if csv == ladder.CSV else []))
+    assert text.startswith(
+        "on mock S3 the service answers 40 to 60 requests a second, 1.33× to 2.00× rung 4, "
+        "for $3.33 to $5 a million: "
+    )
+    without = [{**row, "usd_per_million": ""} for row in rows if row["rung"] == "5"]
+    text = ladder.sentence(MeasuredRows(lambda csv: without if csv == ladder.CSV else []))
+    assert "1.33× to 2.00× rung 4: by" in text
+    assert ladder.sentence(MeasuredRows(lambda csv: [])) == ""

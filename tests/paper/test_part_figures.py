@@ -145,23 +145,34 @@ def test_scaling_shows_the_job_and_its_line(tmp_path: Path) -> None:
 def test_ladder_beside_its_source(tmp_path: Path) -> None:
     write_ladder(tmp_path)
     figure = drawn("fig-19-ladder", tmp_path)
-    rungs, latencies = figure.axes
-    bars = [bar.get_width() for bar in rungs.patches if isinstance(bar, Rectangle)]
-    assert bars == [3, 9, 20, 30, 60]
+    rungs, latencies, model = figure.axes
+    widths = [
+        [bar.get_width() for bar in axes.patches if isinstance(bar, Rectangle)]
+        for axes in (rungs, model)
+    ]
+    assert widths == [[3, 9, 20, 30, 60, 40], [0.6, 1.8, 4, 6, 12]]
     assert [x for x, _ in markers(rungs.lines, "D")] == [3, 9, 21, 28]
     assert markers(latencies.lines, "^") == [(15, 0.5), (36, 2)]
     assert markers(latencies.lines, "o") == [(15, 0.5)], "a ring at the knee"
     for expected in (
         "5  wallclock serve",
-        "60  (2×)",
-        "60 with its GPU 5 % busy, 40 with",
+        "60  (2×)  $3.33",
+        "5  wallclock serve, GPU 5 %",
+        "5  wallclock serve, GPU 9 %",
+        "40  (1.33×)  $5",
+        "$: of a million requests",
+        "dinov2-small, fp32, 256 px images",
         "2 lost",
     ):
         assert expected in words(figure)
-    assert "60 requests a second, 2.00× rung 4" in closing_sentence(tmp_path, ["ladder"])
+    assert "40 to 60 requests a second, 1.33× to 2.00× rung 4" in closing_sentence(
+        tmp_path, ["ladder"]
+    )
     (tmp_path / "ladder-latency.csv").unlink()
     assert not markers(drawn("fig-19-ladder", tmp_path).axes[1].lines, "^")
     rows = read_table(tmp_path / "ladder.csv")
+    save(tmp_path / "ladder.csv", [row for row in rows if row["setup"] != "model"])
+    assert len(drawn("fig-19-ladder", tmp_path).axes) == 2
     save(tmp_path / "ladder.csv", [row for row in rows if row["setup"] == "this box"])
     with pytest.raises(NothingToDrawError, match="no rung on the mock"):
         drawn("fig-19-ladder", tmp_path)

@@ -14,8 +14,9 @@ is a queue that only the main process holds; they send pixels through a pipe as 
 waits for its last image at most as long as a step of a whole batch takes, or the last requests
 would never be answered. A message is deleted by a call of its own.
 
-A mock machine in place of theirs: a step and a preprocessing last at least as long as the settings
-say, and sleep what is left of it, so that this machine's cores do not limit a larger one's.
+The device runs the configured model, or is a mock machine in place of theirs: a step and a
+preprocessing last at least as long as the settings say, and sleep what is left of it, so that this
+machine's cores do not limit a larger one's.
 """
 
 import json
@@ -31,25 +32,36 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from io import BytesIO
 from queue import Empty, Queue
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
 
 from harness.predict.ladder import CALLERS, DOWNLOADERS
-from wallclock.recipe import IMAGENET_MEAN, IMAGENET_STD
+from wallclock.recipe import IMAGENET_MEAN, IMAGENET_STD, ModelSpec, Recipe
 
 #: Threads that pull, requests that a queue holds, images ahead for each worker.
 _PULLERS = 3
-_QUEUE_SIZE = 300
+QUEUE_SIZE = 300
 _AHEAD = 2
 #: Messages in a call, and how long it waits for the first.
-_RECEIVED = 10
+RECEIVED = 10
 _WAIT_S = 1
 _TIMEOUT_S = 30.0
+#: Batches through a model before the first request, so that no request pays for its set-up.
+_WARM_UP = 2
 
 Pixels = npt.NDArray[np.float32]
+#: The results of a batch of images, each (3, px, px).
+Step: TypeAlias = Callable[[Sequence[Pixels]], Sequence[Sequence[float]]]
+
+
+class Device(NamedTuple):
+    """Steps of a model or a mock; `batch_s`: seconds of one of a whole batch."""
+
+    step: Step
+    batch_s: float
 
 
 @dataclass(frozen=True)
@@ -61,14 +73,24 @@ class RungSettings:
     batch: int
     workers: int
     px: int
+    #: Of each of the three queues; 0: no bound.
+    queue_size: int = QUEUE_SIZE
     preprocess_ms: float = 0.0
     #: Of a step: fixed, and for each image.
     step_ms: float = 0.0
     step_ms_per_image: float = 0.0
+    #: The fields of a `Recipe` and a `ModelSpec`; None for the mock.
+    recipe: Mapping[str, Any] | None = None
+    model: Mapping[str, Any] | None = None
 
     def step_s(self, n: int) -> float:
         """The least duration of a step of n images."""
         return (self.step_ms + self.step_ms_per_image * n) / 1e3
+
+    @property
+    def batch_size(self) -> int:
+        """Images of a step, at most."""
+        return self.batch if self.rung == 4 else 1
 
 
 class WorkItem(NamedTuple):
@@ -80,7 +102,20 @@ class WorkItem(NamedTuple):
     handle: str
 
 
-class Network:
+class Network(Protocol):
+    """What the I/O threads call."""
+
+    def pull(self) -> list[WorkItem]:
+        """Up to ten messages."""
+
+    def download(self, request: WorkItem) -> bytes:
+        """The image."""
+
+    def call_back(self, request: WorkItem, result: Any) -> None:
+        """Send a result, then delete the message."""
+
+
+class Loopback:
     """The queue by boto3, downloads and callbacks by urllib3, connections kept alive."""
 
     def __init__(self, queue_url: str) -> None:
@@ -103,9 +138,9 @@ class Network:
     def pull(self) -> list[WorkItem]:
         """Up to ten messages; waits a second for the first."""
         answer = self._sqs.receive_message(
-            QueueUrl=self._url, MaxNumberOfMessages=_RECEIVED, WaitTimeSeconds=_WAIT_S
+            QueueUrl=self._url, MaxNumberOfMessages=RECEIVED, WaitTimeSeconds=_WAIT_S
         )
-        return [_parsed(message) for message in answer.get("Messages", ())]
+        return [work_item(message) for message in answer.get("Messages", ())]
 
     def download(self, request: WorkItem) -> bytes:
         """The image. Raises OSError: any status but 200."""
@@ -122,6 +157,42 @@ class Network:
         if answer.status != 200:
             raise OSError(f"{request.callback_url}: status {answer.status}")
         self._sqs.delete_message(QueueUrl=self._url, ReceiptHandle=request.handle)
+
+
+def work_item(message: Mapping[str, str]) -> WorkItem:
+    """A message as SQS delivers it."""
+    body = json.loads(message["Body"])
+    return WorkItem(
+        message["MessageId"], body["url"], body["callback_url"], message["ReceiptHandle"]
+    )
+
+
+class Buffers:
+    """The three queues, and one turn of each I/O thread; a turn waits where a queue is full.
+
+    Args:
+        size: of each queue; 0: no bound, so that `pull` takes whatever the message queue has.
+    """
+
+    def __init__(self, network: Network, size: int) -> None:
+        self._network = network
+        self.pulled: Queue[WorkItem] = Queue(size)
+        self.downloaded: Queue[tuple[WorkItem, bytes]] = Queue(size)
+        self.results: Queue[tuple[WorkItem, Any]] = Queue(size)
+
+    def pull(self) -> None:
+        """Take messages from the message queue."""
+        for request in self._network.pull():
+            self.pulled.put(request)
+
+    def download(self) -> None:
+        """Download the image of one message."""
+        request = self.pulled.get()
+        self.downloaded.put((request, self._network.download(request)))
+
+    def call_back(self) -> None:
+        """Send one result."""
+        self._network.call_back(*self.results.get())
 
 
 def preprocess(data: bytes, px: int, least_s: float) -> Pixels:
@@ -146,60 +217,63 @@ def sleep_until(at: float) -> None:
 def main(settings: RungSettings) -> None:
     """Serve until SIGTERM."""
     signal.signal(signal.SIGTERM, _exit)
-    network = Network(settings.queue_url)
+    network = Loopback(settings.queue_url)
     if settings.rung == 1:
         _sequential(settings, network)
     elif settings.rung == 2:
         _answer(settings, network, None)
     else:
-        # Forked before any thread starts, all at once.
+        # Forked before any thread starts, all at once, and before a device is opened.
         with ProcessPoolExecutor(settings.workers, multiprocessing.get_context("fork")) as pool:
             pool.submit(os.getpid).result()
             _answer(settings, network, pool)
 
 
 def _sequential(settings: RungSettings, network: Network) -> None:
+    device = open_device(settings)
     while True:
         for request in network.pull():
             data = network.download(request)
             pixels = preprocess(data, settings.px, settings.preprocess_ms / 1e3)
-            network.call_back(request, _step(settings, [pixels])[0])
+            network.call_back(request, device.step([pixels])[0])
 
 
 def _answer(settings: RungSettings, network: Network, pool: Executor | None) -> None:
     """I/O in threads; the main thread, or the pool, preprocesses; the main thread steps."""
-    pulled, downloaded, results = (Queue[Any](_QUEUE_SIZE) for _ in range(3))
-
-    def pull() -> None:
-        for request in network.pull():
-            pulled.put(request)
-
-    def download() -> None:
-        request = pulled.get()
-        downloaded.put((request, network.download(request)))
-
-    def call_back() -> None:
-        network.call_back(*results.get())
-
-    for count, task in ((_PULLERS, pull), (DOWNLOADERS, download), (CALLERS, call_back)):
+    device = open_device(settings)
+    buffers = Buffers(network, settings.queue_size)
+    for count, turn in (
+        (_PULLERS, buffers.pull),
+        (DOWNLOADERS, buffers.download),
+        (CALLERS, buffers.call_back),
+    ):
         for _ in range(count):
-            _start(task)
-    images = _alone(settings, downloaded) if pool is None else _ahead(settings, downloaded, pool)
-    for requests, pixels in images:
-        for request, result in zip(requests, _step(settings, pixels), strict=True):
-            results.put((request, result))
+            _start(turn)
+    source = buffers.downloaded
+    if pool is None:
+        batches = _alone(settings, source)
+    else:
+        batches = _ahead(settings, source, pool, device.batch_s)
+    for requests, pixels in batches:
+        for request, result in zip(requests, device.step(pixels), strict=True):
+            buffers.results.put((request, result))
 
 
 Batches = Iterator[tuple[Sequence[WorkItem], Sequence[Pixels]]]
 
 
-def _alone(settings: RungSettings, downloaded: "Queue[Any]") -> Batches:
+def _alone(settings: RungSettings, downloaded: "Queue[tuple[WorkItem, bytes]]") -> Batches:
     while True:
         request, data = downloaded.get()
         yield [request], [preprocess(data, settings.px, settings.preprocess_ms / 1e3)]
 
 
-def _ahead(settings: RungSettings, downloaded: "Queue[Any]", pool: Executor) -> Batches:
+def _ahead(
+    settings: RungSettings,
+    downloaded: "Queue[tuple[WorkItem, bytes]]",
+    pool: Executor,
+    wait_s: float,
+) -> Batches:
     """Batches in the order of their images, which the pool preprocesses meanwhile."""
     submitted: Queue[tuple[WorkItem, Future[Pixels]]] = Queue(_AHEAD * settings.workers)
 
@@ -209,10 +283,10 @@ def _ahead(settings: RungSettings, downloaded: "Queue[Any]", pool: Executor) -> 
         submitted.put((request, pool.submit(preprocess, data, settings.px, least_s)))
 
     _start(submit)
-    size = settings.batch if settings.rung == 4 else 1
+    size = settings.batch_size
     while True:
         batch = [submitted.get()]
-        deadline = time.monotonic() + settings.step_s(size)
+        deadline = time.monotonic() + wait_s
         try:
             while len(batch) < size:
                 batch.append(submitted.get(timeout=max(0.0, deadline - time.monotonic())))
@@ -222,12 +296,34 @@ def _ahead(settings: RungSettings, downloaded: "Queue[Any]", pool: Executor) -> 
         yield requests, [future.result() for future in futures]
 
 
-def _step(settings: RungSettings, images: Sequence[Pixels]) -> list[list[float]]:
-    """The mock device's results of a batch."""
-    began = time.perf_counter()
-    np.stack(images)
-    sleep_until(began + settings.step_s(len(images)))
-    return [[]] * len(images)
+def open_device(settings: RungSettings) -> Device:
+    """The model of the settings, warm, or the mock, whose results are []."""
+    size = settings.batch_size
+    if settings.recipe is None or settings.model is None:
+        return Device(_mock_step(settings), settings.step_s(size))
+    from wallclock.infer import open_embedder
+
+    embedder = open_embedder(Recipe(**settings.recipe), ModelSpec(**settings.model))
+
+    def step(images: Sequence[Pixels]) -> Sequence[Sequence[float]]:
+        vectors: list[list[float]] = embedder.embed(np.stack(images)).tolist()
+        return vectors
+
+    blank = np.zeros((3, settings.px, settings.px), np.float32)
+    for _ in range(_WARM_UP):
+        began = time.perf_counter()
+        step([blank] * size)
+    return Device(step, time.perf_counter() - began)
+
+
+def _mock_step(settings: RungSettings) -> Step:
+    def step(images: Sequence[Pixels]) -> Sequence[Sequence[float]]:
+        began = time.perf_counter()
+        np.stack(images)
+        sleep_until(began + settings.step_s(len(images)))
+        return [[]] * len(images)
+
+    return step
 
 
 def _start(task: Callable[[], None]) -> None:
@@ -242,13 +338,6 @@ def _start(task: Callable[[], None]) -> None:
             os._exit(1)
 
     threading.Thread(target=run, daemon=True).start()
-
-
-def _parsed(message: Mapping[str, str]) -> WorkItem:
-    body = json.loads(message["Body"])
-    return WorkItem(
-        message["MessageId"], body["url"], body["callback_url"], message["ReceiptHandle"]
-    )
 
 
 def _exit(number: int, frame: object) -> None:

@@ -1,6 +1,7 @@
 """Figure 19: requests a second by rung beside the source's; latency against the offered rate."""
 
 from collections.abc import Sequence
+from itertools import cycle
 from operator import itemgetter
 
 from matplotlib.axes import Axes
@@ -11,6 +12,7 @@ from experiments import ladder
 from paper.csvfile import Row, number, ok_rows
 from paper.figures import style
 from paper.format import digits
+from paper.labels import SHORT_SETS
 from paper.rendering import NothingToDrawError, Tables, output
 
 _NAMES = {
@@ -20,13 +22,15 @@ _NAMES = {
     "4": "4  batches of 8",
     "5": "5  wallclock serve",
 }
-#: Rung → colour and marker of its latencies.
+#: Rung → colour and marker of its latencies; of rung 5 a marker for each duty, in their order.
 _SERIES = {
     "2": ("#AAAFB6", "D"),
     "3": ("#E69F00", "s"),
     "4": ("#00568C", "^"),
-    "5": ("#D55E00", "o"),
+    "5": ("#D55E00", "oPX"),
 }
+#: Inches: of a bar, and of all around the bars.
+_BAR_INCHES, _AROUND_INCHES = 0.23, 1.5
 
 
 @output(
@@ -36,28 +40,53 @@ _SERIES = {
     optional=(ladder.LATENCY_CSV,),
 )
 def draw(tables: Tables) -> Figure:
-    """Left the rungs on the mock device and network, right Poisson arrivals at the same."""
-    rows = [row for row in ok_rows(tables[ladder.CSV]) if row["setup"] == ladder.MOCK]
+    """Left the rungs on the mock, below them with the model; right Poisson arrivals on the mock."""
+    measured = ok_rows(tables[ladder.CSV])
+    rows = [row for row in measured if row["setup"] == ladder.MOCK]
     if not rows:
         raise NothingToDrawError(f"no rung on the mock in {ladder.CSV}")
+    of_model = [row for row in measured if row["setup"] == ladder.MODEL]
     arrivals = ok_rows(tables.get(ladder.LATENCY_CSV, []))
-    figure = style.new_figure(3.3)
-    left, right = figure.subplots(1, 2)
-    _rungs(left, rows)
+    panels = [rows, of_model] if of_model else [rows]
+    heights = [len(panel) + _AROUND_INCHES / _BAR_INCHES / 2 for panel in panels]
+    figure = style.new_figure(_BAR_INCHES * sum(heights) + _AROUND_INCHES / 2)
+    grid = figure.add_gridspec(len(panels), 2, height_ratios=heights)
+    upper, right = figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[:, 1])
+    _rungs(upper, rows)
+    upper.set_title("Mock device and network")
+    if of_model:
+        lower = figure.add_subplot(grid[1, 0])
+        _rungs(lower, of_model)
+        lower.set_title(_model_title(of_model))
     _latencies(right, arrivals)
-    style.place_caption(figure, rows, *_remarks(rows, arrivals, tables))
+    _legend(figure, upper, right)
+    style.place_caption(figure, [*rows, *of_model], *_remarks(rows, arrivals, tables))
     return figure
 
 
+def _legend(figure: Figure, bars: Axes, lines: Axes) -> None:
+    """Above all panels: inside them it would lie on texts or points."""
+    bars.plot([], [], "D", ms=5, mfc="white", mec=style.INK, label="GumGum, T4, 8 vCPU")
+    bars.plot([], [], color=style.INK, lw=1.2, ls=":", label="predicted from the parts")
+    handles, labels = bars.get_legend_handles_labels()
+    more, named = lines.get_legend_handles_labels()
+    figure.legend(
+        [*handles, *more], [*labels, *named], loc="outside upper left", ncols=4, fontsize=7
+    )
+
+
+def _model_title(rows: Sequence[Row]) -> str:
+    first = rows[0]
+    return f"{first['model']}, {first['dtype']}, {SHORT_SETS[first['image_set']]}"
+
+
 def _remarks(rows: Sequence[Row], arrivals: Sequence[Row], tables: Tables) -> list[str]:
-    remarks = ["device, preprocessing and network: slept, by the source's rungs"]
-    duties = [
-        f"{digits(row['requests_per_s'])} with its GPU {100 * float(row['duty']):.3g} % busy"
-        for row in rows
-        if row["duty"]
+    remarks = [
+        "mock: device, preprocessing and network are slept, by the source's rungs",
+        "GPU: its share of rung 1's time, which the source leaves open",
     ]
-    if duties:
-        remarks.append(f"rung 5: {', '.join(duties)} at rung 1")
+    if any(row.get("usd_per_million") for row in rows):
+        remarks.append("$: of a million requests")
     if arrivals:
         bound = f"{float(arrivals[0]['bound']):g}"
         remarks.append(
@@ -70,57 +99,71 @@ def _remarks(rows: Sequence[Row], arrivals: Sequence[Row], tables: Tables) -> li
 
 
 def _rungs(axes: Axes, rows: Sequence[Row]) -> None:
-    """A bar for each rung; the source's number a diamond, ours predicted a line."""
-    by_rung: dict[str, Row] = {}
-    for row in rows:
-        by_rung.setdefault(row["rung"], row)
-    for y, row in enumerate(by_rung.values()):
+    """A bar for each rung and duty; the source's number a diamond, ours predicted a line."""
+    for y, row in enumerate(rows):
         rate = float(row["requests_per_s"])
         axes.barh(y, rate, height=0.6, color=style.BAR, **style.EDGE)
         style.draw_range(
             axes, (float(row["requests_per_s_min"]), float(row["requests_per_s_max"])), y
         )
-        expected = float(row["predicted_per_s"])
-        axes.plot([expected, expected], [y - 0.38, y + 0.38], color=style.INK, lw=1.2, ls=":")
+        expected = number(row["predicted_per_s"])
+        if expected:
+            axes.plot([expected, expected], [y - 0.38, y + 0.38], color=style.INK, lw=1.2, ls=":")
         source = number(row["source_per_s"])
         if source:
             axes.plot(source, y, "D", ms=5, mfc="white", mec=style.INK)
-        text = digits(rate)
-        gain = number(row["speedup_vs_previous"])
-        if gain:
-            text += f"  ({gain:.3g}×)"
-        style.write_beside_bar(axes, max(rate, expected), y, text)
-    axes.plot([], [], "D", ms=5, mfc="white", mec=style.INK, label="GumGum, T4, 8 vCPU")
-    axes.plot([], [], color=style.INK, lw=1.2, ls=":", label="predicted from the parts")
-    style.prepare_bar_axes(axes, [_NAMES[rung] for rung in by_rung], margin=0.25)
-    axes.legend(loc="upper right", fontsize=7)
-    axes.set(xlabel="requests per second, full queue", title="Mock device and network")
+        right_end = max(rate, expected or 0, source or 0)
+        style.write_beside_bar(axes, right_end, y, _bar_text(row))
+    style.prepare_bar_axes(axes, [_name(row) for row in rows], margin=0.45)
+    axes.set_xlabel("requests per second, full queue")
+
+
+def _bar_text(row: Row) -> str:
+    """Rate, gain over the rung below, and price of a million."""
+    text = digits(row["requests_per_s"])
+    if gain := number(row["speedup_vs_previous"]):
+        text += f"  ({gain:.3g}×)"
+    if usd := number(row.get("usd_per_million", "")):
+        text += f"  ${digits(usd)}"
+    return text
+
+
+def _name(row: Row) -> str:
+    return _NAMES[row["rung"]] + (f", {_duty(row)}" if row["duty"] else "")
+
+
+def _duty(row: Row) -> str:
+    return f"GPU {100 * float(row['duty']):.3g} %"
 
 
 def _latencies(axes: Axes, arrivals: Sequence[Row]) -> None:
-    """p50 dashed and p99 solid of each rung; a ring at the knee."""
+    """p50 dashed and p99 solid of each rung and duty; a ring at the knee."""
     axes.set(xlabel="requests per second, Poisson arrivals", title="Queued to called back")
     axes.set_ylabel("seconds, p99 (dashed: p50)")
-    for rung, (colour, marker) in _SERIES.items():
-        series = [row for row in arrivals if row["rung"] == rung]
-        offered = [float(row["offered_per_s"]) for row in series]
-        for column, line in (("latency_p99_ms", "-"), ("latency_p50_ms", "--")):
-            seconds = [float(row[column]) / 1e3 for row in series]
-            label = f"rung {rung}" if series and line == "-" else None
-            axes.plot(
-                offered, seconds, line, color=colour, lw=1.1, ms=4, label=label,
-                marker=marker if line == "-" else "",
-            )  # fmt: skip
-        for row in series:
-            if row["knee"] == "yes":
-                rate = float(row["offered_per_s"])
-                p99 = float(row["latency_p99_ms"]) / 1e3
-                axes.plot(rate, p99, "o", ms=10, mfc="none", mec=style.INK)
+    for rung, (colour, markers) in _SERIES.items():
+        of_rung = [row for row in arrivals if row["rung"] == rung]
+        duties = dict.fromkeys(row["duty"] for row in of_rung)
+        for marker, duty in zip(cycle(markers), duties, strict=False):
+            series = [row for row in of_rung if row["duty"] == duty]
+            label = f"rung {rung}" + (f", {_duty(series[0])}" if duty else "")
+            _series(axes, series, colour, marker, label)
     if arrivals:
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter(NullFormatter())
-        axes.legend(loc="best", fontsize=7)
     axes.set_xlim(left=0)
     axes.grid(color="#E4E4E4", linewidth=0.5)
+
+
+def _series(axes: Axes, series: Sequence[Row], colour: str, marker: str, label: str) -> None:
+    """One rung's latencies at its rates."""
+    offered = [float(row["offered_per_s"]) for row in series]
+    p50, p99 = (
+        [float(row[f"latency_{name}_ms"]) / 1e3 for row in series] for name in ("p50", "p99")
+    )
+    axes.plot(offered, p99, "-", color=colour, lw=1.1, ms=4, marker=marker, label=label)
+    axes.plot(offered, p50, "--", color=colour, lw=1.1)
+    for row, rate, seconds in zip(series, offered, p99, strict=True):
+        if row["knee"] == "yes":
+            axes.plot(rate, seconds, "o", ms=10, mfc="none", mec=style.INK)

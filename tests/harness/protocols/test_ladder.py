@@ -1,7 +1,6 @@
 """Load, accounting and, end to end, the rungs."""
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.protocols.ladder import arrivals, check, ladder, shared
+from harness.protocols.ladder import arrivals, check, ladder
 from harness.protocols.protocol import no_progress
 from harness.spec import Cell
 from tests.experiments import made
-from wallclock.recipe import Recipe
+from wallclock.recipe import ModelSpec, Recipe
+
+#: A device ten times as fast as the source's.
+MOCK = ModelSpec("null", weights="none", service_ms=1.4, service_ms_per_image=3.4)
 
 
 @given(rate=st.floats(0.1, 5000), seed=st.integers(0, 99))
@@ -44,14 +46,9 @@ def test_a_request_lost_or_answered_twice_fails(
         check({"a", "b"}, set(accepted), Counter(counts), left)
 
 
-def test_processes_share_the_cores() -> None:
-    assert shared({"port": 0}, 1, 8) == {"port": 0}
-    assert shared({"port": 0}, 3, 8) == {"port": 0, "workers": 2}
-    assert shared({}, 4, 2) == {"workers": 1}
-    assert shared({"workers": 8}, 2, 2) == {"workers": 8}
-
-
-def run(work: Path, rung: int, **changes: Any) -> dict[str, Any]:
+def run(
+    work: Path, rung: int, *, model: ModelSpec = MOCK, device: str = "cpu", **changes: Any
+) -> dict[str, Any]:
     """A short pass of a rung on a mock ten times as fast as the source's; its values."""
     corpus = next(iter(made.plan(work, "experiment=[ladder]").slices({"original": 3}).values()))
     params = {
@@ -64,11 +61,11 @@ def run(work: Path, rung: int, **changes: Any) -> dict[str, Any]:
         "download_ms": 17.0,
         "callback_ms": 5.0,
         "preprocess_ms": 6.3,
+        "queue_size": 300,
         "serve": {},
         "services": 0 if rung == 5 else 1,
     }
-    model = replace(made.MODEL, name="null", service_ms=1.4, service_ms_per_image=3.4)
-    recipe = Recipe("rung", workers=2, batch_size=8)
+    recipe = Recipe("rung", workers=2, batch_size=8, device=device)
     cell = Cell("ladder", "ladder", "x", 0, recipe, corpus, model, params | changes)
     (work / "work").mkdir()
     measured = ladder(cell, work / "work", no_progress)
@@ -97,6 +94,24 @@ def test_every_request_is_answered_once(tmp_path: Path, rung: int) -> None:
     assert 0 < values["cpu_s"] < 60
     assert values["image_bytes"] > 32 * 500
     assert values["peak_memory_mib"] > 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rung", [1, 4, 5])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def test_a_model_on_a_device(tmp_path: Path, rung: int, device: str) -> None:
+    """Random weights of the service's own model, in every rung."""
+    words: dict[str, Any] = {
+        "model": "facebook/dinov2-small",
+        "weights": "random",
+        "device": device,
+    }
+    words |= {"dtype": "fp32", "preprocess": "squash", "port": 0, "allow_private": "true"}
+    few: dict[str, Any] = {"n": 4, "warm_up": 4, "preprocess_ms": 0.0, "services": 1}
+    values = run(tmp_path, rung, model=made.MODEL, device=device, serve=words, **few)
+    assert (values["n_loaded"], values["redeliveries"]) == (4, 0)
+    assert values["cpu_s"] > 0
+    assert ("gpu_used_gib" in values) == (device == "cuda")
 
 
 @pytest.mark.slow

@@ -55,13 +55,16 @@ NOT_TIMED = {
     "harness.measures": "PSNR, recall and fits; who compares by them covers it",
     "wallclock.summary": "statistics of what was measured; who compares pixels covers it",
 }
+#: Run in processes of their own around and as the service.
+SERVICE = ["wallclock.service.start", "harness.ladder.mock_module", "harness.testbed.sqs"]
 #: Protocol → modules that it imports by name, or runs in a process of their own.
 NAMED = {
     "job": ["wallclock.job.start", "wallclock.job.place.here"],
     "cluster": ["harness.systems.ours", "harness.systems.ray_images", "wallclock.job.start"],
     "killed": ["harness.systems.ours", "wallclock.job.start"],
     "scaled": ["harness.systems.ours", "wallclock.job.start"],
-    "ladder": ["wallclock.service.start", "harness.ladder.mock_module", "harness.testbed.sqs"],
+    "ladder": SERVICE,
+    "redelivery": SERVICE,
     "throughput": ["harness.telemetry", "wallclock.stages.forward.pytorch"],
     "runtime": ["harness.runtimes.ort", "wallclock.stages.forward.pytorch"],
     "loading": ["harness.engines.third_party.spdl", "harness.decoders.opencv"],
@@ -150,7 +153,7 @@ def test_each_protocol_is_a_function_of_its_module(name: str) -> None:
     assert protocol.find(name).__module__ == registry.module_of(name)
     files = provenance.source_files(registry.timed_by(name))
     assert {"wallclock/errors.py", "harness/protocols/protocol.py"} <= {*files}
-    assert ("wallclock/service/logs.py" in files) == (name == "ladder")
+    assert ("wallclock/service/logs.py" in files) == (name in ("ladder", "redelivery"))
     if "wallclock/loader/threads.py" in files:
         assert {"wallclock/check.py", "wallclock/jpeg.py"} <= {*files}
     assert not any(file.startswith(("paper/", "experiments/")) for file in files)
@@ -179,12 +182,12 @@ def keys() -> dict[str, str]:
 @pytest.mark.parametrize(
     ("edited", "protocols"),
     [
-        ("wallclock/service/logs.py", {"ladder"}),
+        ("wallclock/service/logs.py", {"ladder", "redelivery"}),
         ("wallclock/errors.py", set(PROTOCOLS)),
         ("harness/engines/third_party/spdl.py", {"loading", "load_n"}),
         ("harness/protocols/storage.py", {"storage", "forms"}),
         ("harness/engines/training.py", {"train_step", "train"}),
-        ("wallclock/metrics.py", {"ladder"}),
+        ("wallclock/metrics.py", {"ladder", "redelivery"}),
         ("wallclock/recipe.py", set()),
         ("harness/runner.py", set()),
     ],
@@ -215,7 +218,7 @@ def test_a_decoder_that_is_edited_changes_no_service() -> None:
         if "harness/decoders/opencv.py" in provenance.source_files(registry.timed_by(name))
     }
     assert {"decode", "agreement", "serial", "throughput"} <= covered
-    assert not covered & {"job", "ladder", "serialization", "storage", "train_step"}
+    assert not covered & {"job", "ladder", "redelivery", "serialization", "storage", "train_step"}
 
 
 def test_a_module_that_is_gone_is_an_error() -> None:
