@@ -109,7 +109,7 @@ ladder: $(READY) ## a queue-driven service, rung by rung | REPEATS=1: in half th
 cluster: $(READY) ## the same job on Ray Data, Daft and this suite | REPEATS=1: in half the time; after make setup-cluster
 	@$(PY) code/main.py --experiment cluster repeats=$(or $(REPEATS),3) $(ARGS)
 
-gpu-reference: $(READY) ## measure a machine with a GPU, in calls of nine minutes | LIMIT=540 [WHEELS=dir/]: seconds; wheels without a network
+gpu-reference: $(READY) ## measure a machine with a GPU, in calls of nine minutes | LIMIT=540 [WHEELS=dir/ PY=python3] [COPY=dir/] [DRY=1]
 	@bash scripts/gpu-reference.sh
 
 ##@ development

@@ -124,7 +124,7 @@ class Costs:
         same = [r for r in measured if replace(r.cell, repeat=0) == replace(loading.cell, repeat=0)]
         factors: dict[int, list[float]] = {}
         for record in same if len(same) >= LEAST_PASSES else measured:
-            for count, factor in _slowdowns(record):
+            for count, factor in slowdowns(record):
                 factors.setdefault(count, []).append(factor)
         return tuple((count, median(factors[count])) for count in sorted(factors))
 
@@ -278,7 +278,7 @@ def _loading_costs(record: Record, n: int | None) -> StageCosts:
     return replace(costs, variation=float(loads.std() / loads.mean()))
 
 
-def _slowdowns(record: Record) -> list[tuple[int, float]]:
+def slowdowns(record: Record) -> list[tuple[int, float]]:
     """By the number of processes, an image's core time over that in one process alone.
 
     In old records, which do not say what other programs took, more processes loaded fewer images

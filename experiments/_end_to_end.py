@@ -22,7 +22,7 @@ COLUMNS = _common.columns(
     "seconds_per_100k_origin batch_p50_ms batch_p95_ms batch_p99_ms",
     _common.LATENCY_COLUMNS,
     _common.with_limits("peak_gpu_mem_gib gpu_util_mean"),
-    "peak_gpu_reserved_gib gpu_used_gib gpu_power_w sm_clock_mhz",
+    "peak_gpu_reserved_gib peak_gpu_allocated_gib gpu_power_w sm_clock_mhz",
     "throttle_reasons cpu_cores_used limited_by usd_per_million",
     _common.FIDELITY_COLUMNS,
     _SINK_COLUMNS,
@@ -41,7 +41,7 @@ _VALUES = (
     "limited_by",
     "peak_gpu_mem_gib",
     "peak_gpu_reserved_gib",
-    "gpu_used_gib",
+    "peak_gpu_allocated_gib",
 )
 #: Columns of one pass that have limits.
 _LIMITED = _common.columns("model_load_s img_per_s seconds_per_100k peak_gpu_mem_gib gpu_util_mean")

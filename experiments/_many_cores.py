@@ -6,10 +6,15 @@ one. The images a second are those of the slower of both.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from experiments._common import Row
 from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
+from wallclock.predict.interpreter import in_one_process
 from wallclock.predict.model import Pipeline
+
+#: Processes that load at a time, and by how much an image then costs more of a core.
+Contention: TypeAlias = Sequence[tuple[int, float]]
 
 #: Of the machines, which nobody has measured.
 CORES = (16, 64)
@@ -20,16 +25,30 @@ _KEPT = (
 )
 
 
-def pipeline(load_s: float, main_s: float, cores: int, batch_size: int) -> Pipeline:
-    """A job with a thread a core and a model that takes no time.
+def pipeline(
+    load_s: float,
+    main_s: float,
+    cores: int,
+    batch_size: int,
+    *,
+    workers: int = 0,
+    one_process: bool = False,
+    contention: Contention = (),
+) -> Pipeline:
+    """A job, or a loader alone, with a model that takes no time.
 
     Args:
-        load_s: core seconds of an image in the loaders.
+        load_s: core seconds of an image in the loaders, with one of them alone.
         main_s: seconds of an image in the main process.
+        workers: loaders; 0: one a core.
+        one_process: whether they are threads of the main process, whose lock they share.
+        contention: as of `wallclock.predict.Machine`.
     """
     costs = StageCosts(decode_s=load_s, serialize_s=main_s)
-    setup = JobSetup(cores, batch_size, "threads")
-    return Pipeline(costs, StepTime(), Machine(cores), setup)
+    if one_process:
+        costs = in_one_process(costs)
+    setup = JobSetup(workers or cores, batch_size, "threads")
+    return Pipeline(costs, StepTime(), Machine(cores, contention=tuple(contention)), setup)
 
 
 def predicted(series: Sequence[Row]) -> Iterator[Row]:

@@ -136,7 +136,8 @@ def _grid(plan: Plan, options: Options) -> list[Cell]:
             parts = (name, words, corpus.kind, corpus.image_set, subset)
             label = "-".join(part for part in parts if part)
             size = options["batch_size"][corpus.image_set]
-            recipe = _recipe(plan, options, name, int(setup["workers_per_core"]))
+            workers = int(setup["workers_per_core"]) * provenance.machine()["cores"]
+            recipe = recipe_of(plan, options, name, workers)
             params = {**shared, "system": name, "variant": variant, "setup": words}
             params |= {"allocator": setup["allocator"], "subset": subset}
             params["installed"] = third_party.installed(name)
@@ -178,10 +179,9 @@ def _subsets(plan: Plan, corpus: Slice, options: Options) -> list[str]:
     return [name for name in options["subsets"] if name == "all" or name in both]
 
 
-def _recipe(plan: Plan, options: Options, name: str, workers_per_core: int) -> Recipe:
+def recipe_of(plan: Plan, options: Options, name: str, workers: int) -> Recipe:
     """Ours and the paper's as configured; a third party's is its name."""
     ours: Recipe = options["ours"]
-    workers = workers_per_core * provenance.machine()["cores"]
     if name == "ours":
         return replace(ours, name=name)
     if name == "ours-crop":

@@ -10,12 +10,15 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from PIL import Image
 
 from wallclock import machine
+
+if TYPE_CHECKING:
+    from tests.devices import Device
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_IMAGES = ROOT.parent / "shared" / "images"
@@ -65,6 +68,14 @@ class Run:
     figures: Path
     arguments: tuple[str, ...]
     done: subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(params=["fake", pytest.param("cuda", marks=pytest.mark.cuda)])
+def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> "Device":
+    """A GPU's stand-in, and a GPU where there is one."""
+    from tests import devices  # which imports torch
+
+    return devices.open_device(request.param, monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -73,17 +73,8 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
 def _device(monkeypatch: Patch) -> None:
     """torch.cuda's streams are such streams; `torch.compile` compiles nothing."""
     fake_cuda.install(monkeypatch)
-    default, copy = Stream.current, torch.Tensor.copy_
-
-    def copy_(target: Any, source: Any, non_blocking: bool = False) -> Any:
-        if non_blocking and Stream.current is not default:
-            return queued(target, lambda: source)
-        return copy(target, source)
-
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "graph", lambda graph, **_: nullcontext())
-    monkeypatch.setattr(torch.Tensor, "copy_", copy_)
-    monkeypatch.setattr(torch, "empty", lambda *size, **options: torch.zeros(*size))
     monkeypatch.setattr(torch, "compile", lambda step, dynamic: lambda batch: step(batch))
 
 

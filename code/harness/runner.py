@@ -170,8 +170,11 @@ def _start(
 ) -> subprocess.Popen[str]:
     import_paths = f"{provenance.CODE}{os.pathsep}{provenance.ROOT}"
     allocator = dict(ALLOCATORS[task.cell.params.get("allocator", "default")])
+    words = ["-m", "harness.worker"]
+    if "pinned_cores" in task.cell.params:
+        words = ["-m", "harness.pinned", str(task.cell.params["pinned_cores"]), *words]
     worker = subprocess.Popen(
-        [sys.executable, "-m", "harness.worker"],
+        [sys.executable, *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=stderr,

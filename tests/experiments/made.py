@@ -199,6 +199,26 @@ def scaling_jobs() -> list[Record]:
     return records
 
 
+def cores() -> list[Record]:
+    """Our loader on 1, 2 and 4 cores at 1000, 1800 and 3000 images a second; a job of processes.
+
+    The job's loop takes 8 s of 10 on one core and on two, for twice as many images; 20 µs of an
+    image are the main process's.
+    """
+    machine = MACHINE | {"topology": {"threads_per_core": "2"}}
+    made = []
+    for n, rate in ((1, 1000), (2, 1800), (4, 3000)):
+        params = {"what": "loader", "system": "ours", "variant": "", "pinned_cores": n}
+        values = {"n_loaded": rate * 10, "settings": f"{n} threads", "other_cores": 0.0}
+        made.append(record("cores", "loading", f"ours-{n}", values, params))
+    for n in (1, 2):
+        params = {"what": "job", "system": "embed-processes", "variant": "", "pinned_cores": n}
+        values = {"n_loaded": 8000 * n, "startup_s": 2.0, "settings": "wallclock embed"}
+        values |= {"main_cpu_s": 0.12 * n, "commit_cpu_s": 0.04 * n}
+        made.append(record("cores", "job", f"embed-processes-{n}", values, params))
+    return [replace(each, environment={"machine": machine}) for each in made]
+
+
 def ladder() -> list[Record]:
     """Rungs at 3, 9, 20, 30 and 60 requests a second, with a model at a fifth; arrivals.
 

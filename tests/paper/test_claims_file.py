@@ -147,8 +147,8 @@ def needs_of(cited: Claim) -> str:
         return "abo"
     if cited.id == "cpu-speedup" or cited.base_column:
         return "t4"  # of a CPU's work over a GPU's
+    if cited.column == "peak_gpu_mem_gib":
+        return "t4-gpu"  # the driver's count has the context in it
     if cited.kind in ("share", "ratio", "bound") and cited.unit != "min":
         return "any" if cited.csv in (decoders.CSV, cpu.CSV, nms.CSV, profiler.CSV) else "cuda"
-    if cited.column == "peak_gpu_mem_gib":
-        return "cuda"
     return "t4-gpu" if cited.experiment == "onnx" else "t4"

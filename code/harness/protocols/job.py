@@ -61,9 +61,10 @@ def job(cell: Cell, work: Path, progress: Progress) -> Measurement:
 
     Values: `startup_s`, all but the loop over batches: imports, the listing, the loader's start;
     `main_cpu_s` and `commit_cpu_s`, CPU seconds of the main process's two threads in that loop;
-    `n_files`, distinct hashes in the dataset; `deduplicate`, as the dataset says; and `sampled`,
-    lists of `elapsed_s` since the imports, `n_done` (images in whole parts, the last one counted as
-    full), `rss_mib`, `open_files` and `collections`, of all generations.
+    `n_files`, distinct hashes in the dataset; `deduplicate`, as the dataset says; `other_cores`
+    that other programs kept busy; and `sampled`, lists of `elapsed_s` since the imports, `n_done`
+    (images in whole parts, the last one counted as full), `rss_mib`, `open_files` and
+    `collections`, of all generations.
     """
     manifest = protocol.open_corpus(cell, "jpeg")
     n, is_distinct = int(cell.params["n"]), cell.params.get("files") == "distinct"
@@ -84,7 +85,8 @@ def job(cell: Cell, work: Path, progress: Progress) -> Measurement:
         for line in _reports(output.read_text(encoding="utf-8", errors="replace"))[-1:]:
             progress(int(line.get("n_done", 0)))
 
-    run = run_job([sys.executable, "-m", "harness.protocols.job", *arguments], output, sample)
+    with protocol.competing(values):
+        run = run_job([sys.executable, "-m", "harness.protocols.job", *arguments], output, sample)
     reports = _reports(run.output)
     if run.status or not reports:
         raise UserError(f"wallclock embed ended with status {run.status}")

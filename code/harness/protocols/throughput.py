@@ -11,6 +11,7 @@ for anything.
 
 import tempfile
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter_ns
@@ -25,13 +26,14 @@ from harness.engines.loaders import CyclicPositions
 from harness.engines.on_device import OnDevice
 from harness.engines.pipeline import DeviceStages
 from harness.protocols import fidelity, protocol
-from harness.protocols.loop import PassResult, after, run_pass, steady, workers_since
+from harness.protocols.gpu_memory import GpuMemory
+from harness.protocols.loop import after, run_pass, steady, workers_since
 from harness.protocols.protocol import Measurement, Progress, no_progress
 from harness.protocols.sink_check import check_sink
 from harness.spec import Cell
 from wallclock.clock import gc_disabled
 from wallclock.errors import UserError
-from wallclock.infer import open_inference, open_writer
+from wallclock.infer import Inference, Writer, open_inference, open_writer
 from wallclock.loader import Loader
 from wallclock.machine import usable_cores
 from wallclock.recipe import ModelSpec, Recipe
@@ -124,10 +126,7 @@ def throughput(cell: Cell, work: Path, progress: Progress) -> Measurement:
 def _throughput(
     cell: Cell, work: Path, progress: Progress, sampler: telemetry.Recording
 ) -> Measurement:
-    import torch
-
     recipe, model = cell.recipe, cell.model
-    on_gpu = recipe.device == "cuda"
     manifest = protocol.open_corpus(cell)
     values = protocol.set_conditions(cell, manifest, uses_torch=True)
     warm, count, positions = plan_batches(len(manifest.valid), recipe, _batches_needed(cell))
@@ -138,42 +137,35 @@ def _throughput(
         load_began = perf_counter_ns()
         stages = pipeline.device_stages(recipe, model, work)
         values["model_load_s"] = (perf_counter_ns() - load_began) / 1e9
-        with tempfile.TemporaryDirectory() as folder:
-            sink = sinks.make(recipe.sink, Path(folder), model.dim)
-            to_sink = replace(stages, serialize=sink.write, finish=sink.close)
-            _pass(cell, loader, to_sink, warm, no_progress, max_failures=_UNLIMITED)
+        inference = _warm_up(cell, loader, stages, warm)
         values["startup_s"] = (perf_counter_ns() - began) / 1e9
-        if on_gpu:
-            torch.cuda.reset_peak_memory_stats()
-        progress(0)
-        sampler.begin()
-        before = loader.stats()
-        result = _pass(
-            cell,
-            loader,
-            stages,
-            count,
-            progress,
-            max_failures=int(cell.params.get("max_failures", _UNLIMITED)),
-            span_batches=loader.prefetched + _SPAN_BATCHES,
-            watch=export.current,
-        )
-        sampler.end()
+        memory = GpuMemory(stages.device)
+        with _opened_writer(recipe, stages) as writer:
+            inference.restart(writer)
+            memory.begin()
+            progress(0)
+            sampler.begin()
+            before = loader.stats()
+            result = run_pass(
+                loader,
+                after(count),
+                progress,
+                inference=inference,
+                max_failures=int(cell.params.get("max_failures", _UNLIMITED)),
+                span_batches=loader.prefetched + _SPAN_BATCHES,
+                watch=export.current,
+            )
+            sampler.end()
         stats = loader.stats() | {"peak_memory_mib": protocol.peak_memory_mib()}
     if "workers" in stats:
         stats["workers"] = workers_since(before["workers"], stats["workers"])
     if not result.images:
         raise protocol.all_failed(result.failures)
-    if on_gpu:
-        free, total = torch.cuda.mem_get_info()  # of the driver: the context and others included
-        gpu_bytes = {
-            "peak_gpu_mem_gib": torch.cuda.max_memory_allocated(),
-            "peak_gpu_reserved_gib": torch.cuda.max_memory_reserved(),
-            "gpu_used_gib": total - free,
-        }
-        values |= {name: used / 2**30 for name, used in gpu_bytes.items()}
+    values |= memory.values()
     values |= stats
     values |= {
+        "embedded_on": stages.device,
+        "clock_error_us": inference.clock_error_ns() / 1e3,
         "n_embedded": result.images,
         "n_batches": result.batches,
         "warmup_batches": warm,
@@ -200,13 +192,26 @@ def _throughput(
     return Measurement(samples, values, failures, keep, result.spans)
 
 
-def _pass(
-    cell: Cell, loader: Loader, stages: DeviceStages, count: int, progress: Progress, **options: Any
-) -> PassResult:
-    in_thread = cell.recipe.engine == "threads"
-    with open_writer(stages.serialize, stages.finish, in_thread=in_thread) as writer:
-        inference = open_inference(stages, cell.recipe, writer)
-        return run_pass(loader, after(count), progress, inference=inference, **options)
+def _warm_up(cell: Cell, loader: Loader, stages: DeviceStages, count: int) -> Inference:
+    """Embed so many batches into a file that nobody reads.
+
+    Returns the inference step, with the streams and the device's memory that they have used: the
+    timed pass goes on with it.
+    """
+    recipe, dim = cell.recipe, cell.model.dim
+    with tempfile.TemporaryDirectory() as folder:
+        sink = sinks.make(recipe.sink, Path(folder), dim)
+        to_sink = replace(stages, serialize=sink.write, finish=sink.close)
+        with _opened_writer(recipe, to_sink) as writer:
+            inference = open_inference(stages, recipe, writer)
+            run_pass(
+                loader, after(count), no_progress, inference=inference, max_failures=_UNLIMITED
+            )
+    return inference
+
+
+def _opened_writer(recipe: Recipe, stages: DeviceStages) -> AbstractContextManager[Writer]:
+    return open_writer(stages.serialize, stages.finish, in_thread=recipe.engine == "threads")
 
 
 def _batches_needed(cell: Cell) -> int:
@@ -240,7 +245,11 @@ def plan_batches(n: int, recipe: Recipe, at_least: int) -> tuple[int, int, list[
     prefetched = loaders.prefetched_batches(recipe)
     warm = prefetched if len(measured) >= prefetched else max(1, len(measured) // 2)
     full = list(range(size))
-    return warm, len(measured), [full] * warm + measured + [full] * prefetched
+    warm_up = [full] * warm
+    if recipe.device == "cuda" and len(measured[-1]) < size:
+        # A batch of another size may need memory of its own: not to be had while the clock runs.
+        warm_up = [full[: len(measured[-1])], *warm_up]
+    return len(warm_up), len(measured), warm_up + measured + [full] * prefetched
 
 
 def loading(cell: Cell, work: Path, progress: Progress) -> Measurement:

@@ -49,7 +49,7 @@ def _setting_text(setting: str, value: str) -> str:
     batch.CSV,
 )
 def draw_batches(tables: Tables) -> Figure:
-    """Images a second over batch sizes; peak memory, where there is a GPU, on the right axis.
+    """Images a second over batch sizes; a GPU's peak memory, its driver's count, on the right axis.
 
     Below, where it was measured, the 95th percentile of an image's latency. The knee and the
     largest batch within the user's bound are marked in all panels.

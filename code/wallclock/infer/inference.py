@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from wallclock.clock import DEVICE_STAGES
+from wallclock.infer.event_clock import Anchor, EventClock
 from wallclock.infer.network import Embedder
 from wallclock.infer.writer import Writer
 from wallclock.loader.batch import Batch, Span
@@ -44,9 +45,22 @@ class Inference:
         """Batches that were submitted and have no vectors yet."""
         return 0
 
+    def clock_error_ns(self) -> int:
+        """How far the start of a span may be off: 0 where the host runs the stages."""
+        return 0
+
     def finish(self) -> None:
         """Wait for every batch and for the writer to complete its file."""
         self.writer.finish()
+
+    def restart(self, writer: Writer) -> None:
+        """Go on with another writer, and no spans, after `finish`.
+
+        Streams stay, and with them the device's memory: the allocator gives a block again to the
+        stream that had it. A new object would have its memory to allocate.
+        """
+        self.writer = writer
+        self.spans = []
 
 
 def open_inference(embedder: Embedder, recipe: Recipe, writer: Writer) -> Inference:
@@ -86,12 +100,16 @@ class HostInference(Inference):
 
 @dataclass
 class _InFlight:
-    """A batch queued on the GPU: the host copy of its vectors, and events around its stages."""
+    """A batch queued on the GPU: the host copy of its vectors, and events around its stages.
+
+    `before`: an anchor of the clock from before the first event.
+    """
 
     ids: Sequence[str]
     requested: int
     vectors: Any
     events: Sequence[Any]
+    before: Anchor
 
 
 class CudaInference(Inference):
@@ -99,8 +117,7 @@ class CudaInference(Inference):
 
     A batch's buffer is free when its copy in is done, which `submit` waits for; the forward pass of
     the batch before runs meanwhile. Synchronizing after each stage would forbid the overlap that is
-    measured; CUDA events cost microseconds. Event times become host times through one event
-    recorded right after a synchronize, when both clocks are known.
+    measured; CUDA events cost microseconds. An `EventClock` makes their times the host's.
     """
 
     lane = "gpu"
@@ -116,15 +133,13 @@ class CudaInference(Inference):
         self._compute = cuda.Stream()
         self._out = cuda.Stream()
         cuda.synchronize()
-        self._base = self._event()
-        self._base.record()
-        self._base.synchronize()
-        self._base_ns = perf_counter_ns()
+        self._clock = EventClock(cuda, perf_counter_ns)
         self._in_flight: deque[_InFlight] = deque()
 
     def submit(self, batch: Batch, requested: int) -> None:
         """Queue a batch on the three streams; return when its buffer is free."""
         torch, events = self._torch, [self._event() for _ in range(6)]
+        before = self._clock.anchor()
         with torch.cuda.stream(self._in):
             events[0].record()
             on_device = self._embedder.h2d(batch.images)
@@ -143,7 +158,7 @@ class CudaInference(Inference):
             vectors.copy_(result, non_blocking=True)
             events[5].record()
         result.record_stream(self._out)
-        self._in_flight.append(_InFlight(batch.ids, requested, vectors, events))
+        self._in_flight.append(_InFlight(batch.ids, requested, vectors, events, before))
         while len(self._in_flight) > self._max_in_flight:
             self._complete_oldest()
         events[1].synchronize()
@@ -151,6 +166,10 @@ class CudaInference(Inference):
     def queued(self) -> int:
         """Batches on the device."""
         return len(self._in_flight)
+
+    def clock_error_ns(self) -> int:
+        """See `Inference`: the largest error of an anchor."""
+        return self._clock.error_ns
 
     def finish(self) -> None:
         """Wait for every batch and complete the writer's file."""
@@ -161,10 +180,10 @@ class CudaInference(Inference):
     def _complete_oldest(self) -> None:
         flight = self._in_flight.popleft()
         flight.events[-1].synchronize()
-        # Between two events of a stage, not to the base: a float32 of minutes rounds microseconds.
+        self._clock.anchor()
         times = []
         for began, ended in zip(flight.events[::2], flight.events[1::2], strict=True):
-            start = self._base_ns + round(self._base.elapsed_time(began) * 1e6)
+            start = self._clock.host_ns(began, flight.before)
             times.append((start, start + round(began.elapsed_time(ended) * 1e6)))
         self.spans.append(_spans(times))
         self.writer.put(flight.ids, flight.vectors.numpy(), flight.requested)

@@ -13,6 +13,7 @@ from wallclock.loader.opener import LoaderOptions, open_loader
 from wallclock.loader.threads import IMAGE_STAGES, worker_count
 from wallclock.machine import usable_cores
 from wallclock.predict.costs import JobSetup, Machine, StageCosts, StepTime
+from wallclock.predict.interpreter import locked_s
 from wallclock.predict.model import Pipeline
 
 #: A smaller job is not estimated.
@@ -23,10 +24,7 @@ _WARMUP = 32
 _MOST = 256
 _SECONDS = 0.1
 _BATCH = 8
-#: Seconds for which an image holds its process's interpreter lock: so many, and this share of its
-#: loading. A 256 px image of 0.25 ms holds it 60 to 75 µs, an original of 4 ms 50 to 200 µs.
-_LOCKED_S, _LOCKED_SHARE = 70e-6, 0.02
-#: Of a second: where the lock is held for longer, threads wait for it.
+#: Of a second: where a process's interpreter lock is held for longer, its threads wait for it.
 _MOST_LOCKED = 0.5
 
 
@@ -48,12 +46,12 @@ def estimate(job: Job, plan: Plan, embedder: Embedder, cores: int = 0) -> Pipeli
     if not forward:
         return None
     costs, cores = StageCosts.from_samples(times, len(times["read"])), cores or usable_cores()
-    on_cpu = recipe.device == "cpu" and model.weights != "none"
+    on_cpu = embedder.device == "cpu"
     machine = Machine(
         cores,
         shares_cores=on_cpu,
         forward_cores=cores if on_cpu else 1,
-        gpu=recipe.device == "cuda",
+        gpu=embedder.device == "cuda",
     )
     setup = JobSetup(worker_count(recipe), recipe.batch_size, "threads")
     return Pipeline(costs, StepTime.fit(forward), machine, setup)
@@ -66,8 +64,8 @@ def loading_processes(measured: Pipeline, workers: int) -> int:
     seconds of an image under the lock × images per second / 0.5. Slow models, slow storage and
     large images lower the rate, so that one process is enough.
     """
-    locked_s = _LOCKED_S + _LOCKED_SHARE * measured.costs.load_s
-    return max(1, min(workers, ceil(locked_s * measured.rate() / _MOST_LOCKED)))
+    locked_share = locked_s(measured.costs.load_s) * measured.rate()
+    return max(1, min(workers, ceil(locked_share / _MOST_LOCKED)))
 
 
 def _sample(plan: Plan, batch_size: int) -> list[list[int]]:

@@ -124,7 +124,12 @@ class JobSettings:
     cluster: Annotated[str, Help("Ray: local, auto, HOST:PORT, ray://HOST:PORT; empty: none")] = ""
 
     def resolved_device(self) -> str:
-        """cpu or cuda. Raises UsageError: a GPU that is not here."""
+        """cpu or cuda. Raises UsageError: a GPU that is not here.
+
+        The mock computes on the host, beside any GPU: it gets one only where it is asked for.
+        """
+        if self.model == MOCK and self.device == "auto":
+            return "cpu"
         gpus = machine.gpus() if self.device != "cpu" else []
         if self.device == "cuda" and not gpus:
             raise UsageError(

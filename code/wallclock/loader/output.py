@@ -106,7 +106,8 @@ class Output:
         import torch
 
         tensor = torch.from_numpy(images)
-        return tensor.view(torch.bfloat16) if self.dtype == "bfloat16" else tensor
+        # Pixels that a GPU will normalize are uint8, whatever they become there.
+        return tensor.view(torch.bfloat16) if images.dtype == np.uint16 else tensor
 
 
 @dataclass(frozen=True)

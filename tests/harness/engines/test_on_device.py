@@ -10,32 +10,67 @@ import pytest
 import torch
 
 from harness.corpora.manifest import Manifest
+from harness.engines import pipeline, third_party
 from harness.engines.loaders import open_loader
 from harness.engines.on_device import OnDevice
 from harness.engines.third_party import dali, spdl
 from harness.engines.third_party._interface import LoaderSpec
 from tests import fake_cuda
+from tests.devices import Device
 from tests.fake_cuda import MS
 from tests.harness.engines.conftest import MODEL
+from wallclock.errors import Unavailable
 from wallclock.recipe import Recipe
 from wallclock.stages import normalize
 from wallclock.stages.transfer import Transfer
 
 
 @pytest.mark.parametrize("place", ["device", "host"])
-def test_batches_arrive_normalized(tiny: Manifest, place: str) -> None:
+@pytest.mark.parametrize("engine", ["threads", "serial"])
+def test_batches_arrive_normalized(device: Device, tiny: Manifest, place: str, engine: str) -> None:
     """The host or the device normalizes: the same numbers, ids as they were."""
-    recipe = Recipe("x", engine="threads", batch_size=4, normalize_on=place)
+    recipe = Recipe("x", engine=engine, batch_size=4, normalize_on=place, device="cuda")
     on_host = normalize.make(*MODEL.statistics)
-    with open_loader(tiny, recipe, MODEL, [[0, 1, 2], [3]]) as loader:
-        expected = [(batch.ids, np.array(batch.images)) for batch in loader]
-    with open_loader(tiny, recipe, MODEL, [[0, 1, 2], [3]]) as loader:
+    positions = [[0, 1, 2, 3], [4, 5], [6, 7, 8, 9]]
+    with open_loader(tiny, recipe, MODEL, positions) as loader:
+        expected = [(batch.ids, np.asarray(batch.images).copy()) for batch in loader]
+    with open_loader(tiny, recipe, MODEL, positions) as loader:
         for batch, (ids, images) in zip(
-            OnDevice(loader, MODEL.statistics, "cpu"), expected, strict=True
+            OnDevice(loader, MODEL.statistics, "cuda"), expected, strict=True
         ):
             floats = images if place == "host" else np.stack([on_host(image) for image in images])
             assert batch.ids == ids
-            np.testing.assert_allclose(batch.images.numpy(), floats, atol=1e-5)
+            assert batch.images.is_cuda or device.fake
+            np.testing.assert_allclose(batch.images.cpu().numpy(), floats, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.cuda
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.parametrize("name", third_party.LOADERS)
+def test_a_peer_ends_on_the_gpu(name: str, tiny: Manifest) -> None:
+    """With the same pictures as on the host; DALI's decoder on the GPU is another one."""
+    if not torch.cuda.is_available():
+        pytest.skip("torch sees no CUDA GPU here")
+    recipe = Recipe(name, engine=name, workers=2, batch_size=4, device="cuda")
+    try:
+        with open_loader(tiny, recipe, MODEL, []) as loader:
+            batches = [*islice(OnDevice(loader, MODEL.statistics, "cuda"), 9)]
+            images = {
+                position: image
+                for batch in batches
+                for position, image in zip(batch.positions, batch.images.clone(), strict=True)
+            }
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+    assert {image.device.type for image in images.values()} == {"cuda"}
+    assert images.keys() == set(range(len(tiny.valid)))
+    load = pipeline.load_stages(Recipe("x"), MODEL, tiny)
+    right = [load.normalize(load.load_pixels(item)) for item in tiny.valid]
+    for position, image in images.items():
+        errors = [float(np.abs(image.cpu().numpy() - other).mean()) for other in right]
+        assert errors[position] == min(errors), "another picture"
+        assert errors[position] < 0.5
 
 
 def test_a_batch_is_waited_for_and_no_other_work_is(

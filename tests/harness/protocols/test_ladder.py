@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from harness.protocols.ladder import arrivals, check, ladder
 from harness.protocols.protocol import no_progress
 from harness.spec import Cell
+from tests.devices import Device
 from tests.experiments import made
+from tests.families import FAMILIES
 from wallclock.recipe import ModelSpec, Recipe
 
 #: A device ten times as fast as the source's.
@@ -112,6 +114,20 @@ def test_a_model_on_a_device(tmp_path: Path, rung: int, device: str) -> None:
     assert (values["n_loaded"], values["redeliveries"]) == (4, 0)
     assert values["cpu_s"] > 0
     assert ("gpu_used_gib" in values) == (device == "cuda")
+
+
+@pytest.mark.slow
+def test_a_service_with_a_network_on_a_device(device: Device, tmp_path: Path) -> None:
+    """Rung 5 with vectors that a device makes: each request is answered once."""
+    folder = tmp_path / "model"
+    FAMILIES["dinov2"](folder)
+    serve = {"model": str(folder), "device": "cuda", "dtype": "fp32", "batch": 8}
+    serve |= {"port": 0, "allow_private": "true"}
+    if device.fake:
+        serve["module"] = "tests.on_fake_device:OnFakeDevice"
+    values = run(tmp_path, 5, serve=serve, services=1)
+    counts = {"n_loaded": 24, "n_requests": 32, "redeliveries": 0, "wasted": 0}
+    assert {name: values[name] for name in counts} == counts
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ NOT_TIMED = {
     "harness.peers": "finds a library, whose version is in the cell's identity",
     "harness.predict": "holds no code",
     "harness.protocols": "holds no code",
+    "harness.protocols.gpu_memory": "reads memory before a pass and after it",
     "harness.protocols.registry": "this declaration",
     "harness.provenance": "describes the machine beside the measurement",
     "harness.spec": "describes cells: what matters is in the cell's own digest",

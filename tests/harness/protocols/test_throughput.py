@@ -7,19 +7,25 @@ from typing import Any
 
 import pytest
 
+from experiments._common import new_row
 from harness.corpora import manifest as manifests
 from harness.corpora import synthetic
 from harness.engines import loaders
 from harness.protocols import throughput as throughput_module
 from harness.protocols.protocol import Measurement, no_progress
 from harness.protocols.throughput import plan_batches, throughput
+from harness.records import Record
 from harness.spec import Cell, CorpusSpec, Slice
+from tests import devices
+from tests.devices import Device
+from tests.experiments import made
 from tests.harness.protocols.conftest import FORKS
 from wallclock.clock import DEVICE_STAGES, STAGES
 from wallclock.errors import UserError
 from wallclock.loader.ring import buffers_for
 from wallclock.recipe import ModelSpec, Recipe
 from wallclock.stages import sinks
+from wallclock.stages.forward import networks
 
 pytestmark = FORKS
 
@@ -166,10 +172,63 @@ def test_warm_up_drains_the_prefetch(workers: int, n: int, at_least: int, planne
     assert {len(batch) for batch in (*positions[:warm], *positions[warm + count :])} == {10}
 
 
+def test_a_gpu_warms_up_with_a_batch_of_the_last_ones_size() -> None:
+    """It may need memory of its own; a CPU takes a second for each of its images."""
+    recipe = replace(PROCESSES, batch_size=10)
+    assert plan_batches(53, recipe, 1)[:2] == (5, 6)
+    warm, count, positions = plan_batches(53, replace(recipe, device="cuda"), 1)
+    assert (warm, count, [len(batch) for batch in positions[:6]]) == (6, 6, [3] + [10] * 5)
+    assert positions[6] == list(range(10))
+    assert plan_batches(60, replace(recipe, device="cuda"), 1)[:2] == (5, 6)
+
+
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker processes:UserWarning")
 def test_a_pass_takes_eight_bursts(corpus: Slice, tmp_path: Path) -> None:
     result = run(corpus, tmp_path, replace(PROCESSES, workers=4))
     assert result.values["n_batches"] == 8 * 4
+
+
+@pytest.mark.parametrize("engine", RECIPES)
+def test_a_mock_model_beside_a_gpu(
+    device: Device, corpus: Slice, tmp_path: Path, engine: str
+) -> None:
+    """Its stages stay on the host, whatever the recipe's device, and its row says so."""
+    # torch's DataLoader pins where torch has a device, which the fake is not.
+    pins = device.fake is None or engine == "threads"
+    recipe = replace(RECIPES[engine], device="cuda", pin_memory=pins)
+    result = run(corpus, tmp_path, recipe)
+    assert result.values["embedded_on"] == "null"
+    assert not {name for name in result.values if "gpu" in name}
+    assert (result.values["sink_faults"], result.values["sink_max_abs_diff"]) == ([], 0)
+    assert {lane for lane, stage, *_ in result.spans if stage == "forward"} == {"main"}
+    machine = made.MACHINE | {"gpus": [devices.GPU]}
+    cell = Cell("t4", "throughput", "test", 0, recipe, corpus, MODEL, {})
+    record = Record(cell, values=result.values, environment={"machine": machine})
+    row = new_row([record], ["device", "device_kind"])
+    assert (row["device_kind"], row["device"]) == ("cpu", "Test CPU (4 cores, with a fake GPU)")
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_no_segment_is_allocated_while_timed(
+    device: Device, corpus: Slice, tmp_path: Path, partial: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The warm-up has used the streams, and batches of each size, that the timed pass uses."""
+    monkeypatch.setattr(networks, "_LAYERS", 2)
+    if partial:  # of 18 images in batches of 4
+        monkeypatch.setattr(throughput_module, "_batches_needed", lambda cell: 1)
+    recipe = replace(THREADS, device="cuda", workers=1)
+    result = run(corpus, tmp_path, recipe, ModelSpec("tiny", dim=48, input_px=28))
+    values = result.values
+    assert (values["embedded_on"], values["steady"]) == ("cuda", True)
+    assert values["n_embedded"] % 4 == (2 if partial else 0)
+    assert (values["gpu_segments_allocated"], values["gpu_alloc_retries"]) == (0, 0)
+    assert 0 < values["peak_gpu_allocated_gib"] <= values["peak_gpu_reserved_gib"]
+    assert (values["sink_faults"], values["sink_checked"] > 0) == ([], True)
+    assert values["sink_cosine_min"] > 0.99999
+    assert {lane for lane, stage, *_ in result.spans if stage == "forward"} == {"gpu"}
+    off_us = 10 + 2 * values["clock_error_us"]
+    assert min(result.samples["latency"]) > -1e3 * off_us
+    assert max(result.samples["latency"]) < result.samples["wall"][0] + 1e9 * values["startup_s"]
 
 
 @pytest.mark.slow

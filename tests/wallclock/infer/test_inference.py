@@ -68,8 +68,6 @@ def test_host_spans() -> None:
 def cuda(monkeypatch: pytest.MonkeyPatch) -> Device:
     device = fake_cuda.install(monkeypatch)
     monkeypatch.setattr(module, "perf_counter_ns", device.clock)
-    empty = torch.empty
-    monkeypatch.setattr(torch, "empty", lambda *shape, pin_memory=False, **kw: empty(*shape, **kw))
     return device
 
 
@@ -93,6 +91,29 @@ def test_event_spans(cuda: Device, in_flight: int) -> None:
     assert cuda.waits == 10, "forward waits for its copy in, the copy out for its forward"
 
 
+def test_another_writer_takes_over(cuda: Device) -> None:
+    """On the same streams: a new object's would have memory of their own to allocate."""
+    stages = sleeping(cuda.work, (1, 4, 0))
+    stages = replace(stages, h2d=lambda images: cuda.memory.give(images.clone()))
+    batch = replace(BATCH, images=torch.zeros(1, 3))
+    first, of_first = writer()
+    second, of_second = writer()
+    inference = CudaInference(stages, first, 2)
+    for _ in range(4):
+        inference.submit(batch, 0)
+    inference.finish()
+    streams, segments = len(cuda.streams), cuda.memory.segments
+    inference.restart(second)
+    assert inference.spans == []
+    for _ in range(5):
+        inference.submit(batch, 0)
+    inference.finish()
+    assert (len(of_first), len(of_second), len(inference.spans)) == (4, 5, 5)
+    assert (len(cuda.streams), cuda.memory.segments) == (streams, segments)
+    CudaInference(stages, second, 2).submit(batch, 0)
+    assert cuda.memory.segments == segments + 1
+
+
 def test_only_threads_overlap_on_a_gpu(cuda: Device) -> None:
     sink, _ = writer()
     for engine, in_flight in (("serial", 0), ("dataloader", 0), ("threads", 2)):
@@ -101,6 +122,7 @@ def test_only_threads_overlap_on_a_gpu(cuda: Device) -> None:
         inference = open_inference(embedder, recipe, sink)
         assert isinstance(inference, CudaInference)
         assert inference._max_in_flight == in_flight
+        inference._event()
         assert cuda.blocking == (in_flight > 0), "a plain loop polls, which takes a core"
     assert isinstance(open_inference(null_stages()[1], Recipe("x"), sink), HostInference)
 

@@ -1,72 +1,37 @@
 """`output=cuda`: copied in a stream of its own, ready where it is used, no buffer reused too soon.
 
-The device is faked: its streams run their work as late as they may (`tests/fake_cuda.py`), so that
-whatever is not waited for has not happened. Those marked `cuda` need a real one.
+The fake device's streams run their work as late as they may (`tests/fake_cuda.py`), so that
+whatever is not waited for has not happened. The last tests run on a GPU, too, where one is.
 """
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from tests import fake_cuda, making
-from tests.fake_cuda import Device, Stream
+from tests import devices, fake_cuda, making
+from tests.devices import Device
+from tests.fake_cuda import NOT_YET, Stream
 from wallclock.errors import Unavailable, UserError
 from wallclock.loader.images import open_images
 from wallclock.loader.output import Output, Workers
-from wallclock.stages import normalize, transfer
 from wallclock.stages.augment import Augment
 
 FILES = [making.jpeg(30 + seed, 24, seed) for seed in range(24)]
-#: What a tensor of the fake device holds before its copy has run.
-NOT_YET = 77
-
-
-def copy_late(rows: Any) -> Any:
-    """Queue a copy on the current stream: it takes what the memory holds once it runs."""
-    source = torch.as_tensor(rows)
-    copy = torch.full_like(source, NOT_YET)
-    Stream.current.put(lambda: copy.copy_(source))
-    return copy
-
-
-def convert_late(floats: Any, dtype: Any) -> Any:
-    """A conversion on the device, that runs when its stream does."""
-
-    def convert(images: Any) -> Any:
-        n, height, width, c = images.shape
-        made = torch.full((n, c, height, width), NOT_YET, dtype=dtype)
-        Stream.current.put(lambda: made.copy_(floats(images).to(dtype)))
-        return made
-
-    return convert
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> Device:
-    """A fake GPU, with page-locked memory that is not."""
-    fake = fake_cuda.install(monkeypatch)
-    zeros = torch.zeros
-
-    def unpinned(*shape: Any, pin_memory: bool = False, **more: Any) -> Any:
-        return zeros(*shape, **more)
-
-    monkeypatch.setattr(torch, "zeros", unpinned)
-    monkeypatch.setattr("wallclock.machine.require_cuda", lambda what="": None)
-    made = transfer.Transfer(copy_late, np.asarray, None)
-    monkeypatch.setattr(transfer, "make", lambda device: made)
-    on_device = normalize.on_device
-
-    def normalized(mean: Any, std: Any, device: str) -> Any:
-        return convert_late(on_device(mean, std, "cpu"), torch.float32)
-
-    monkeypatch.setattr(normalize, "on_device", normalized)
+def fake(monkeypatch: pytest.MonkeyPatch) -> fake_cuda.Device:
+    """A fake GPU."""
+    opened = devices.open_device("fake", monkeypatch).fake
+    assert opened is not None
     # The fake runs whatever the second stream has at once: that is none of the loader's.
     Stream()
     Stream()
-    return fake
+    return opened
 
 
 def read_later(images: Any) -> Any:
@@ -83,7 +48,7 @@ def expected_of(size: int, **options: Any) -> list[Any]:
         return [batch.images.clone() for batch in batches]
 
 
-def test_a_batch_is_ready_for_the_stream_that_takes_it(device: Device) -> None:
+def test_a_batch_is_ready_for_the_stream_that_takes_it(fake: fake_cuda.Device) -> None:
     """Read without a wait of the host's; all of them are held."""
     expected = expected_of(8, output="torch")
     with open_images(FILES, 8, 2, output="cuda", workers=2) as batches:
@@ -91,10 +56,10 @@ def test_a_batch_is_ready_for_the_stream_that_takes_it(device: Device) -> None:
     assert [tuple(images.shape) for images in held] == [(2, 8, 8, 3)] * 12
     for images, host in zip(held, expected, strict=True):
         assert torch.equal(read_later(images), host)
-    assert device.waits == 12, "the consumer's stream waits for each batch"
+    assert fake.waits == 12, "the consumer's stream waits for each batch"
 
 
-def test_a_buffer_is_filled_again_once_it_was_copied(device: Device) -> None:
+def test_a_buffer_is_filled_again_once_it_was_copied(fake: fake_cuda.Device) -> None:
     """Nothing is read before the last batch is there: what was not copied then is lost."""
     expected = expected_of(8, output="torch")
     with open_images(FILES, 8, 2, output="cuda", workers=1, epochs=3) as batches:
@@ -104,7 +69,7 @@ def test_a_buffer_is_filled_again_once_it_was_copied(device: Device) -> None:
         assert torch.equal(read_later(images), expected[number % 12])
 
 
-def test_taking_a_batch_waits_for_nothing(device: Device) -> None:
+def test_taking_a_batch_waits_for_nothing(fake: fake_cuda.Device) -> None:
     """Only the next request waits, for the copy alone."""
     with open_images(FILES, 8, 2, output="cuda") as batches:
         images = next(batches).images
@@ -115,7 +80,7 @@ def test_taking_a_batch_waits_for_nothing(device: Device) -> None:
         Stream.current.work.clear()
 
 
-def test_floats_are_made_on_the_device(device: Device) -> None:
+def test_floats_are_made_on_the_device(fake: fake_cuda.Device) -> None:
     """A quarter of the bytes is copied; the values are the host's."""
     expected = expected_of(8, output="torch,float32")
     with open_images(FILES, 8, 2, output="cuda,float32") as batches:
@@ -125,7 +90,7 @@ def test_floats_are_made_on_the_device(device: Device) -> None:
             assert torch.allclose(read_later(batch.images), host, rtol=1e-5, atol=1e-5)
 
 
-def test_floats_of_a_transform_are_copied(device: Device) -> None:
+def test_floats_of_a_transform_are_copied(fake: fake_cuda.Device) -> None:
     """As bfloat16, which they are on the host already."""
     augment = Augment(transform=lambda p: p.transpose(2, 0, 1) / np.float32(3), random=False)
     options: dict[str, Any] = {"augment": augment}
@@ -135,7 +100,7 @@ def test_floats_of_a_transform_are_copied(device: Device) -> None:
             assert torch.equal(read_later(batch.images), host)
 
 
-def test_a_batch_that_is_left_is_copied_first(device: Device) -> None:
+def test_a_batch_that_is_left_is_copied_first(fake: fake_cuda.Device) -> None:
     """The memory ends with the loader."""
     expected = expected_of(8, output="torch")
     with open_images(FILES, 8, 2, output="cuda") as batches:
@@ -143,7 +108,7 @@ def test_a_batch_that_is_left_is_copied_first(device: Device) -> None:
     assert torch.equal(images, expected[0])
 
 
-def test_an_asynchronous_loop_has_its_own_stream(device: Device) -> None:
+def test_an_asynchronous_loop_has_its_own_stream(fake: fake_cuda.Device) -> None:
     """The batch is taken by another thread, and ready for the stream of this one."""
     streams: list[Stream] = []
     mine = Stream()
@@ -185,36 +150,47 @@ def test_no_gpu_is_one_line() -> None:
         open_images(FILES, output="cuda")
 
 
-# --- on a real device ---------------------------------------------------------------------------
+# --- on the fake and on a GPU --------------------------------------------------------------------
 
 
-@pytest.mark.cuda
-@pytest.mark.parametrize("dtype", ["uint8", "float32", "bfloat16"])
-def test_on_a_gpu_batches_are_the_hosts(dtype: str) -> None:
-    """Held, and while the device is busy."""
-    expected = expected_of(64, output=f"torch,{dtype}")
-    busy = torch.randn(4096, 4096, device="cuda")
-    held = []
-    with open_images(FILES, 64, 2, output=f"cuda,{dtype}") as batches:
-        for batch in batches:
-            assert batch.images.is_cuda
-            for _ in range(5):
-                busy = (busy @ busy).clamp(-1, 1)
-            held.append(batch.images.clone())
-    for images, host in zip(held, expected, strict=True):
-        tolerance = 0.0 if dtype == "uint8" else 1e-2 if dtype == "bfloat16" else 1e-5
+def compared(device: Device, kept: list[Any], expected: list[Any], tolerance: float) -> None:
+    """What was read on the device is what the host has."""
+    device.synchronize()
+    assert len(kept) == len(expected)
+    for images, host in zip(kept, expected, strict=True):
         torch.testing.assert_close(images.cpu(), host, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.cuda
-def test_on_a_gpu_memory_is_reused_after_the_consumers_work() -> None:
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [("uint8", 0.0), ("float32", 1e-5), ("bfloat16", 1e-2)]
+)
+def test_batches_are_the_hosts(device: Device, dtype: str, tolerance: float) -> None:
+    """Normalized on the device, and read behind other work of the consumer's stream."""
+    expected = expected_of(64, output=f"torch,{dtype}")
+    kept: list[Any] = []
+
+    def keep(images: Any) -> None:
+        kept.append(images.clone())
+
+    with open_images(FILES, 64, 2, output=f"cuda,{dtype}") as batches:
+        for batch in batches:
+            images: Any = batch.images
+            assert images.is_cuda or device.fake
+            device.keep_busy(5)
+            device.then(partial(keep, images))
+    compared(device, kept, expected, tolerance)
+
+
+def test_memory_is_reused_after_the_consumers_work(device: Device) -> None:
     """A batch that is dropped while its stream is behind keeps its memory until it was read."""
     expected = expected_of(64, output="torch")
-    sums = []
-    busy = torch.randn(4096, 4096, device="cuda")
+    sums: list[Any] = []
+
+    def add_up(images: Any) -> None:
+        sums.append(images.long().sum())
+
     with open_images(FILES, 64, 2, output="cuda", epochs=20) as batches:
         for batch in batches:
-            for _ in range(5):
-                busy = (busy @ busy).clamp(-1, 1)
-            sums.append(batch.images.long().sum())
-    assert [int(total) for total in sums] == [int(host.long().sum()) for host in expected] * 20
+            device.keep_busy(2)
+            device.then(partial(add_up, batch.images))
+    compared(device, sums, [host.long().sum() for host in expected] * 20, 0.0)

@@ -9,6 +9,8 @@ import pytest
 
 import wallclock
 from tests import making
+from tests.devices import Device
+from tests.families import FAMILIES
 from wallclock.errors import ImageError, UserError
 from wallclock.job import embed
 from wallclock.job.dataset import open_existing
@@ -69,6 +71,18 @@ def test_the_limit_on_pixels_is_a_setting() -> None:
 def test_settings_that_cannot_be_met(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         Embedding(**settings)
+
+
+def test_vectors_on_a_device_are_the_hosts(device: Device, tmp_path: Path) -> None:
+    FAMILIES["dinov2"](tmp_path)
+    settings: dict[str, Any] = {"model": str(tmp_path), "dtype": "fp32"}
+    there, here = (Embedding(**settings, device=name) for name in ("cuda", "cpu"))
+    images = [making.jpeg(300 + 40 * seed, 260, seed) for seed in range(5)]
+    batch = np.stack([there.preprocess(image, REQUEST) for image in images])
+    for n in (5, 1, 3):
+        ours, right = (np.stack(module.process(batch[:n])) for module in (there, here))
+        np.testing.assert_allclose(ours, right, rtol=1e-3, atol=1e-4)
+    assert np.abs(right[0] - right[1]).max() > 0.01
 
 
 class Sizes(Pixels):

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from tests.devices import Device
 from tests.wallclock.trace.test_tracer import Traced
 from wallclock.trace.inside.device import DeviceClock
 from wallclock.trace.inside.transfers import patch_tensor, wrap_methods
@@ -122,6 +123,28 @@ def test_passes_are_added_up_once_the_device_is_done(clock: DeviceClock, traced:
     trace = traced.trace()
     assert trace.device_busy_s == 0.0075
     assert trace.device == "a fake cuda"
+
+
+def test_passes_on_a_device(device: Device, traced: Traced) -> None:
+    """The time between a pass's events, and none of the work between two passes."""
+    clock = DeviceClock(traced.tracer)
+    pairs = []
+    for _ in range(3):
+        pair = clock.begin((device.tensor(),))
+        device.keep_busy(20)
+        clock.end(pair)
+        pairs.append(pair)
+        device.keep_busy(60)
+    device.synchronize()
+    events = [pair for pair in pairs if pair is not None]
+    spent_s = sum(began.elapsed_time(ended) for began, ended in events) / 1e3
+    from_first_to_last_s = events[0][0].elapsed_time(events[-1][1]) / 1e3
+    traced.tracer.finish()
+    trace = traced.trace()
+    assert len(events) == 3
+    assert trace.device_busy_s == pytest.approx(spent_s, rel=1e-3)
+    assert 0.01 < spent_s < from_first_to_last_s
+    assert trace.device
 
 
 def test_events_are_used_again(clock: DeviceClock) -> None:

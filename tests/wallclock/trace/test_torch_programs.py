@@ -3,10 +3,13 @@
 torchvision and albumentations cannot be had here: modules of the same names stand in for them.
 """
 
+from pathlib import Path
+
 import pytest
 
 from tests import making
 from tests.wallclock.trace.programs import Done, trace, write
+from wallclock import machine
 from wallclock.trace.record import Function, by_stage
 
 TORCHVISION = """
@@ -116,6 +119,25 @@ if __name__ == "__main__":
         print(type(error).__name__)
     torch.save(model.state_dict(), "weights.pt")
 """
+
+
+ON_A_GPU = """
+import torch
+
+model = torch.nn.Linear(512, 512).cuda()
+with torch.inference_mode():
+    for _ in range(5):
+        model(torch.zeros(8, 512).to("cuda")).cpu()
+"""
+
+
+@pytest.mark.cuda
+def test_a_program_on_a_gpu(tmp_path: Path) -> None:
+    done = trace(write(tmp_path, ON_A_GPU), cwd=tmp_path)
+    assert done.trace.exit_code == 0, done.stderr
+    assert done.main()[Function("forward", "Linear.forward")].calls == 5
+    assert done.trace.device == machine.gpus()[0]["name"]
+    assert (done.trace.device_busy_s or 0.0) > 0
 
 
 @pytest.fixture(scope="module")

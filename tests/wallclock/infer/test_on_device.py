@@ -1,0 +1,174 @@
+"""From files to vectors on a device: ring, three streams and writer against serial vectors."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from time import perf_counter_ns
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from harness.corpora.manifest import Manifest
+from harness.engines.loaders import open_loader
+from harness.protocols.gpu_memory import GpuMemory
+from harness.protocols.loop import PassResult, run_pass
+from harness.protocols.protocol import no_progress
+from tests.devices import Device
+from tests.harness.engines.conftest import manifest_in
+from wallclock.infer import Inference, open_embedder, open_inference, open_writer
+from wallclock.infer.inference import CudaInference, HostInference
+from wallclock.loader.batch import Batch
+from wallclock.recipe import ModelSpec, Recipe
+from wallclock.stages.forward import networks
+from wallclock.summary import cosine
+
+MODEL = ModelSpec("tiny", dim=48, input_px=28)
+ON_HOST = Recipe("serial", "simplejpeg", "torch", batch_size=1)
+ON_DEVICE = Recipe("x", "simplejpeg", "torch", engine="threads", workers=2, batch_size=8)
+ON_DEVICE = replace(ON_DEVICE, device="cuda", normalize_on="device")
+N, GONE, DAMAGED = 20, (16, 17), 9
+#: Each image three times: the last batch is half full, one has no image that loads.
+BATCHES = [list(range(at, min(at + 8, 60))) for at in range(0, 60, 8)]
+BATCHES.insert(4, [16, 17])
+#: What the times of spans may be off, beside the errors of the clock's anchors.
+NEAR = 10_000
+
+
+class Embedded(NamedTuple):
+    """What a pass wrote, batch by batch, and what it was."""
+
+    written: list[tuple[list[str], Any]]
+    result: PassResult
+    inference: Inference
+
+
+@pytest.fixture(autouse=True)
+def _few_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(networks, "_LAYERS", 2)
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    """Twenty images; since they were listed, two are gone and one is no JPEG any more."""
+    made = manifest_in(tmp_path_factory.mktemp("images"), N)
+    for number in GONE:
+        (made.root / made.items[number].path).unlink()
+    (made.root / made.items[DAMAGED].path).write_bytes(b"\xff\xd8" + bytes(100))
+    return made
+
+
+@pytest.fixture(scope="module")
+def serial(manifest: Manifest) -> dict[str, Any]:
+    """The vector of each image alone, on the host."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(networks, "_LAYERS", 2)
+        made = embed(manifest, ON_HOST, [[at] for at in range(N)])
+    assert isinstance(made.inference, HostInference)
+    return {ids[0]: vectors[0] for ids, vectors in made.written}
+
+
+def embed(manifest: Manifest, recipe: Recipe, batches: list[list[int]]) -> Embedded:
+    embedder = open_embedder(recipe, MODEL)
+    written: list[tuple[list[str], Any]] = []
+
+    def write(ids: Any, vectors: Any) -> None:
+        written.append(([*ids], np.array(vectors)))
+
+    with (
+        open_loader(manifest, recipe, MODEL, batches) as loader,
+        open_writer(write, lambda: None, in_thread=recipe.engine == "threads") as writer,
+    ):
+        inference = open_inference(embedder, recipe, writer)
+        result = run_pass(
+            loader, None, no_progress, inference=inference, max_failures=99, span_batches=99
+        )
+    return Embedded(written, result, inference)
+
+
+@pytest.mark.parametrize("engine", ["threads", "serial"])
+def test_vectors_are_those_of_a_serial_pass(
+    device: Device, manifest: Manifest, serial: dict[str, Any], engine: str
+) -> None:
+    workers = 2 if engine == "threads" else 0
+    made = embed(manifest, replace(ON_DEVICE, engine=engine, workers=workers), BATCHES)
+    assert isinstance(made.inference, CudaInference)
+    failed = {manifest.items[at].id for at in (*GONE, DAMAGED)}
+    expected = [[manifest.items[at % N].id for at in batch] for batch in BATCHES]
+    kept = [[name for name in ids if name not in failed] for ids in expected]
+    assert [ids for ids, _ in made.written] == [ids for ids in kept if ids]
+    assert {len(ids) for ids, _ in made.written} == {8, 7, 6, 2}
+    assert len(made.result.failures) == sum(name in failed for ids in expected for name in ids)
+    for ids, vectors in made.written:
+        right = np.stack([serial[name] for name in ids])
+        assert cosine(vectors, right).min() > 0.99999
+        assert np.isfinite(vectors).all()
+
+
+def test_spans_are_on_the_hosts_clock(device: Device, manifest: Manifest) -> None:
+    """A copy in ends before its forward pass starts, and that before the copy out."""
+    began = perf_counter_ns()
+    made = embed(manifest, ON_DEVICE, BATCHES)
+    ended = perf_counter_ns()
+    off = NEAR + made.inference.clock_error_ns()
+    assert len(made.inference.spans) == len(BATCHES) - 1, (
+        "of a batch without an image there is none"
+    )
+    for spans in made.inference.spans:
+        assert [name for name, *_ in spans] == ["h2d", "forward", "d2h"]
+        assert began - off <= spans[0][1]
+        assert spans[-1][1] + spans[-1][2] <= ended + off
+        for (_, at, took), (_, after, _) in pairwise(spans):
+            assert took >= 0
+            assert at + took <= after + 2 * off
+
+
+def batches(n: int) -> Iterator[Batch]:
+    """Batches of the same image."""
+    pixels = np.full((8, 28, 28, 3), 100, np.uint8)
+    for number in range(n):
+        yield Batch([f"{number}-{row}" for row in range(8)], range(8), pixels)
+
+
+def test_a_second_pass_allocates_no_segment(device: Device) -> None:
+    """With the same object; another one has streams, and so memory, of its own."""
+    embedder = open_embedder(ON_DEVICE, MODEL)
+    assert embedder.device == "cuda"
+
+    def run(inference: Inference) -> dict[str, Any]:
+        memory = GpuMemory(embedder.device)
+        memory.begin()
+        for batch in batches(6):
+            inference.submit(batch, 0)
+        inference.finish()
+        return memory.values()
+
+    with open_writer(lambda ids, vectors: None, lambda: None, in_thread=False) as writer:
+        inference = open_inference(embedder, ON_DEVICE, writer)
+        assert run(inference)["gpu_segments_allocated"] > 0
+        inference.restart(writer)
+        again = run(inference)
+        other = run(open_inference(embedder, ON_DEVICE, writer))
+    assert (again["gpu_segments_allocated"], again["gpu_alloc_retries"]) == (0, 0)
+    assert 0 < again["peak_gpu_allocated_gib"] <= again["peak_gpu_reserved_gib"]
+    assert again["peak_gpu_reserved_gib"] <= again["peak_gpu_mem_gib"] * (1 + 1e-9)
+    assert other["gpu_segments_allocated"] > 0
+
+
+def test_the_mock_stays_on_the_host_beside_a_gpu(device: Device) -> None:
+    mock = ModelSpec("null", "none", input_px=28, dim=12)
+    embedder = open_embedder(ON_DEVICE, mock)
+    written: list[Any] = []
+    with open_writer(lambda *both: written.append(both), lambda: None, in_thread=False) as writer:
+        inference = open_inference(embedder, ON_DEVICE, writer)
+        for batch in batches(2):
+            inference.submit(batch, 0)
+        inference.finish()
+    assert (embedder.device, inference.lane) == ("null", "main")
+    assert [vectors.shape for _, vectors in written] == [(8, 12)] * 2
+
+
+def test_memory_of_a_mock_has_no_values() -> None:
+    memory = GpuMemory("null")
+    memory.begin()
+    assert memory.values() == {}
