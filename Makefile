@@ -23,7 +23,7 @@ MODEL_IS = $(if $(MODEL),model=any model.$(if $(wildcard $(MODEL)/.),path,hub_id
 FAULTS := $(addprefix tests/,test_killing.py test_disk_full.py test_wheel.py test_contributing.py \
   harness/test_killed.py harness/corpora/abo/test_killed.py wallclock/loader/test_threads.py \
   $(addprefix wallclock/job/test_,killed.py stopped.py s3_out.py damaged.py) wallclock/service/test_service_faults.py)
-.PHONY: help setup quick data run figures diff report check all diagnose embed verify serve drift compare frontier ladder cluster gpu-reference setup-peers setup-cluster test test-faults test-slow test-install lint lock clean
+.PHONY: help setup quick data run figures diff report check all diagnose embed verify serve drift compare frontier ladder cluster gpu-reference setup-peers setup-cluster setup-docs docs test test-faults test-slow test-install lint lock clean
 
 ##@ set-up
 
@@ -45,6 +45,9 @@ setup-peers: $(READY) ## install the third-party loaders; changes no other packa
 
 setup-cluster: $(READY) ## install Ray and Daft; changes no other package
 	@bash scripts/setup-cluster.sh
+
+setup-docs: $(READY) ## install the generator of the site; changes no other package
+	@bash scripts/setup-docs.sh
 
 ##@ your images
 
@@ -129,8 +132,11 @@ test-install: $(READY) ## the wheel in new environments; needs the package index
 test-slow: $(READY) ## all tests that take minutes
 	@$(PY) -m pytest -m "slow and not network" --timeout 1200
 
+docs: $(if $(READY),setup-docs) ## the documents as a site: site/index.html
+	@$(PY) -m sphinx -W --keep-going -n -q -c docs -d build/doctrees . site
+
 lock: ## rebuild the locks from the .in files
 	@bash scripts/lock.sh $(PYTHON)
 
 clean: ## delete everything that a command regenerates
-	@git clean -fdXq data figures && rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@git clean -fdXq data figures site && rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis

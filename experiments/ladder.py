@@ -1,4 +1,4 @@
-"""How many requests a second does a queue-driven service answer, and how fast is each?
+"""How many requests per second does a queue-driven service answer, and how fast is each?
 
 Method. The rungs of GumGum's module (`measure.rungs`), each switch alone, and as rung 5
 `wallclock serve`, as processes against a queue, an image store and a callback receiver on loopback.

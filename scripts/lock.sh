@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Rebuilds the four locks from the .in files in a temporary environment. $1: the Python.
+# Rebuilds the five locks from the .in files in a temporary environment. $1: the Python.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$(mktemp -d)
@@ -31,6 +31,12 @@ pip install -q --dry-run --ignore-installed --report "$folder/cluster.json" -c "
     sed -n 's/ *# --no-deps$//p' requirements-cluster.in
   } | sort | comm -13 "$folder/before" -
 } > "$folder/cluster"
+# The site's generator, beside the lock.
+pip install -q --dry-run --ignore-installed --report "$folder/docs.json" -c "$folder/lock" -r requirements-docs.in
+{
+  comments requirements-docs.lock
+  resolved "$folder/docs.json" | sort | comm -13 "$folder/before" -
+} > "$folder/docs"
 pip install -q -c "$folder/lock" -r requirements-peers.in
 {
   comments requirements-peers.lock
@@ -52,3 +58,4 @@ mv "$folder/paper" requirements-paper.lock
 mv "$folder/lock" requirements.lock
 mv "$folder/peers" requirements-peers.lock
 mv "$folder/cluster" requirements-cluster.lock
+mv "$folder/docs" requirements-docs.lock

@@ -18,27 +18,10 @@ from paper.__main__ import main as paper
 from tests import making
 
 ROOT = provenance.ROOT
-DOCUMENTS = (
-    "README.md",
-    "ARCHITECTURE.md",
-    "REPRODUCE.md",
-    "CONTRIBUTING.md",
-    "CHANGELOG.md",
-    "docs/claims.md",
-    "docs/decisions.md",
-    "docs/diagnose.md",
-    "docs/embed.md",
-    "docs/glossary.md",
-    "docs/loader.md",
-    "docs/models.md",
-    "docs/profiler.md",
-    "docs/results.md",
-    "docs/search.md",
-    "docs/service.md",
-    "docs/cluster.md",
-    "docs/trace.md",
-    "docs/troubleshooting.md",
-    "data/reference/amd-epyc-2-cores/README.md",
+DOCUMENTS = tuple(
+    path.relative_to(ROOT).as_posix()
+    for pattern in ("*.md", "docs/*.md", "data/reference/*/README.md")
+    for path in sorted(ROOT.glob(pattern))
 )
 #: `<!--=expression-->1,234.5`, and `<!--=expression-->3.0 %` for a fraction of 0.03.
 MARKED = re.compile(r"<!--=(.+?)-->([+-]?\d(?:[\d,]*\d)?(?:\.\d+)?)(\s%)?")

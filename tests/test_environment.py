@@ -79,6 +79,8 @@ def test_the_extras_are_what_the_locks_are_built_from() -> None:
     assert library == {"numpy", "pillow", "simplejpeg"}
     peers = {normal(Requirement(line).name) for line in lines("requirements-peers.in")}
     assert extras.pop("peers") == peers
+    site = {normal(Requirement(line).name) for line in lines("requirements-docs.in")}
+    assert extras.pop("docs") == site
     ray, daft = map(Requirement, lines("requirements-cluster.in"))
     assert daft.name == "daft", "beside the lock: its own limits contradict it"
     assert extras.pop("ray") == {ray.name}
@@ -86,6 +88,12 @@ def test_the_extras_are_what_the_locks_are_built_from() -> None:
     required = {normal(Requirement(line).name) for line in lines("requirements.in")}
     assert library.union(*extras.values()) - required == {"numpy", "urllib3"}
     assert required <= library.union(*extras.values())
+
+
+def test_the_site_is_built_beside_the_lock() -> None:
+    pins = {normal(line.split("==")[0]) for line in lines("requirements-docs.lock")}
+    assert {normal(Requirement(line).name) for line in lines("requirements-docs.in")} <= pins
+    assert not pins & LOCK.keys(), "no version of requirements.lock changes"
 
 
 def test_versions_are_pinned_in_the_lock_only() -> None:
@@ -164,7 +172,10 @@ def test_kills_and_faults_are_part_of_ci() -> None:
     "script",
     [
         ".ci/run",
-        *(f"scripts/{name}.sh" for name in ("setup", "setup-peers", "setup-cluster", "lock")),
+        *(
+            f"scripts/{name}.sh"
+            for name in ("setup", "setup-peers", "setup-cluster", "setup-docs", "lock")
+        ),
     ],
 )
 def test_scripts_stop_at_the_first_error(script: str) -> None:

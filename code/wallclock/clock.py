@@ -139,7 +139,7 @@ class StageProfiler:
         self._entered: dict[str, OpenStage] = {}
 
     def stage(self, name: str, count: int = 1) -> OpenStage:
-        """A context manager that times its block.
+        """A context manager that times its block::
 
             with profiler.stage("forward", count=32):
 

@@ -110,7 +110,7 @@ def on_a_t4(words: str) -> dict[str, tuple[int, float]]:
 
 
 def estimates() -> list[str]:
-    """The rows of REPRODUCE.md: cells and minutes by default, then with REPEATS=5.
+    """The rows of docs/experiments.md: cells and minutes by default, then with REPEATS=5.
 
     What is simulated has no cells, and takes no time.
     """
@@ -147,7 +147,7 @@ def test_default_run_ends_in_90_minutes_on_a_t4(monkeypatch: pytest.MonkeyPatch)
     expected = estimates()
     assert int(expected[-1].split(" | ")[2]) <= 90
     row = r"^\| (\w+ \| \d+ \| [\d.]+ \| \d+ \| [\d.]+) \|"
-    text = (ROOT / "REPRODUCE.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
     assert re.findall(row, text, flags=re.MULTILINE) == expected
 
 

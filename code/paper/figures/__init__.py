@@ -25,7 +25,7 @@ def render(stem: str, tables_dir: Path, out_dir: Path) -> Rendering:
             figure = output.make(tables)
     except NothingToDrawError as nothing:
         return Rendering(stem, (), str(nothing))
-    paths = save(figure, stem, out_dir)
+    paths = save(figure, stem, output.title, out_dir)
     if output.text is not None:
         path = out_dir / f"{stem}{output.text.suffix}"
         write_text(path, output.text.make(tables))

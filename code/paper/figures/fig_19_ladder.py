@@ -35,7 +35,7 @@ _BAR_INCHES, _AROUND_INCHES = 0.23, 1.5
 
 @output(
     "fig-19-ladder",
-    "A queue-driven service: requests a second by rung, latency against rate",
+    "A queue-driven service: requests per second by rung, latency against rate",
     ladder.CSV,
     optional=(ladder.LATENCY_CSV,),
 )

@@ -21,7 +21,7 @@ _MARKS = {"passed": "", "failed": " ✗", "not checked": " †"}
 
 @output(
     "fig-20-cluster",
-    "The same job on this suite, Ray Data and Daft: images a second and core",
+    "The same job on this suite, Ray Data and Daft: images per second and core",
     cluster.CSV,
     optional=(cluster.KILLS_CSV,),
 )

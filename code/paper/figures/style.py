@@ -32,11 +32,11 @@ _FILLS = (
     "#15233F",
     "#00568C",
     "#D55E00",
-    "#2FB48F",
-    "#AAAFB6",
-    "#E5A9CE",
+    "#1DA98A",
+    "#89ABDF",
+    "#FFB6AC",
     "#B4DBF3",
-    "#F0E442",
+    "#DBED2B",
     "#FBF8DC",
 )
 #: Fill and hatch of each stage. Luminance rises in the order of the stages, in uneven steps: those
@@ -49,6 +49,8 @@ STAGE_STYLES: Mapping[str, tuple[str, str]] = {
 OTHER_STYLE = ("#FFFFFF", "xxx")
 
 _STYLE_SHEET = Path(__file__).with_name("wallclock.mplstyle")
+#: The font of the style sheet, as an SVG names it; Verdana has its widths.
+_FONT, _FALLBACK = b"'DejaVu Sans'", b", Verdana, sans-serif"
 #: No dates, so that equal tables give equal files; no versions, so that an upgrade changes none.
 _METADATA: dict[str, dict[str, None]] = {
     "png": {"Software": None},
@@ -73,15 +75,24 @@ def new_figure(height: float) -> Figure:
     return figure
 
 
-def save(figure: Figure, stem: str, out_dir: Path) -> list[Path]:
-    """Write `figure` as PNG (200 dpi), SVG and PDF; equal figures give equal bytes."""
+def save(figure: Figure, stem: str, title: str, out_dir: Path) -> list[Path]:
+    """Write `figure` as PNG (200 dpi), SVG and PDF; equal figures give equal bytes.
+
+    `title`: what the figure shows, for screen readers and lists of documents.
+    """
     paths = [out_dir / f"{stem}.{suffix}" for suffix in _METADATA]
     with paper_style():
         for path, (suffix, metadata) in zip(paths, _METADATA.items(), strict=True):
             buffer = BytesIO()
-            figure.savefig(buffer, format=suffix, metadata=metadata)
-            write_bytes(path, buffer.getvalue())
+            figure.savefig(buffer, format=suffix, metadata={**metadata, "Title": title})
+            data = buffer.getvalue()
+            write_bytes(path, _with_fallback(data) if suffix == "svg" else data)
     return paths
+
+
+def _with_fallback(svg: bytes) -> bytes:
+    """The SVG with fonts of the same widths where DejaVu Sans is not installed: text stays text."""
+    return svg.replace(_FONT, _FONT + _FALLBACK)
 
 
 def place_caption(figure: Figure, rows: Sequence[Row], *remarks: str) -> None:

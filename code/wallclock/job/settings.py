@@ -102,7 +102,7 @@ class JobSettings:
     keep: Annotated[
         str, OneOf(("", "thumbnails")), Help("also write 256 px copies of the images; empty: none")
     ] = ""
-    deduplicate: Annotated[bool, Help("embed images of equal bytes once")] = True
+    deduplicate: Annotated[bool, Help("embed identical files once")] = True
     max_failures: Annotated[
         Count | None, Help("the job stops above so many; empty: all may fail")
     ] = None

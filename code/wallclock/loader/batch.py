@@ -73,8 +73,8 @@ class Batch(Generic[ImagesT]):
     """n images in host memory.
 
     `images`: uint8 (n, h, w, 3), or (n, 3, h, w) where the host normalizes; a numpy array or a
-    torch tensor. Of `open_images` it may have other channels, or be a list of arrays, and stays
-    valid as long as anyone holds it; of other loaders until the next batch is requested.
+    torch tensor. Of `open_images` it may have other channels, or be a list of arrays. It stays
+    valid as long as anyone holds it, of other loaders until the next batch is requested.
     `positions`: of the images in what is loaded. `failures` lists the images that were requested
     and could not be loaded: id, stage, reason. `items`: what the user gave, one for each row.
     """

@@ -53,7 +53,7 @@ def as_dataloader(images: Images[ImagesT]) -> Epochs[Batch[ImagesT]]: ...
 @overload
 def as_dataloader(images: Images[ImagesT], convert: Callable[[Batch[ImagesT]], T]) -> Epochs[T]: ...
 def as_dataloader(images: Images[Any], convert: Any = None) -> Epochs[Any]:
-    """Batches in the place of a DataLoader: each `iter` is an epoch from its start.
+    """Batches instead of a DataLoader: each `iter` is an epoch from its start.
 
     Args:
         images: of `open_images`, opened with one epoch; it is closed as always.

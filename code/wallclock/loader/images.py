@@ -121,12 +121,13 @@ def open_images(
 
     Args:
         items: a folder, `s3://bucket/prefix` or a URL of fsspec's (`gs://`), whose images are
-            listed at any depth; tars as webdataset writes them (`train-{000..127}.tar`; paths and
-            URLs) or a Parquet table, which are streamed; a list, a dataset of Hugging Face, or any
-            other sequence; any other iterable, which is streamed. An item is a path, a URL, bytes,
-            a binary file, a Pillow image or an array; a pair of an id and one of these, or of one
-            of these and a label; or a dict with `image`, perhaps `id` and `label`. Without an id, a
-            path or URL is its own, in a folder the path below it; else the position is.
+            listed at any depth. Tars as webdataset writes them (`train-{000..127}.tar`; paths and
+            URLs) and Parquet tables are streamed. A list, a dataset of Hugging Face and any other
+            sequence are read by number; any other iterable is streamed. An item is a path, a URL,
+            bytes, a binary file, a Pillow image or an array. It may be a pair of an id and one of
+            these, or of one of these and a label; or a dict with `image`, perhaps `id` and `label`.
+            Without an id, a path or URL is its own, in a folder the path below it; else the
+            position is.
         size: height and width to which images are squashed, or the side of a square; None: 224, or
             what `preprocess` says.
         batch: images per batch; the last one of an epoch may have fewer.
@@ -151,14 +152,14 @@ def open_images(
     Returns:
         An iterator of `Batch` that is also a context manager, which ends its threads. A batch has
         `ids`, `positions`, `images` uint8 (n, height, width, 3) or as `output` says, `items` as
-        given, `labels`, and `failures` (id, stage, reason) of images that cannot be read or are
-        damaged: they have no row. It stays valid as long as anyone holds it. Of images that keep
-        their sizes, `images` is a list of arrays, uint8 (height, width, 3).
+        given, and `labels`. `failures` lists id, stage and reason of images that cannot be read or
+        are damaged: they have no row. A batch stays valid as long as anyone holds it. Of images
+        that keep their sizes, `images` is a list of arrays, uint8 (height, width, 3).
 
     Raises:
         Unavailable: the recipe needs a library that is not installed.
-        UserError: there is no such folder, a setting is out of range, `size` and `preprocess`
-            differ, or processes are to share open files, a stream or page-locked memory; or what a
+        UserError: there is no such folder, a setting is out of range, or `size` and `preprocess`
+            differ. Or processes are to share open files, a stream or page-locked memory. Or what a
             transform draws could not be drawn again. While iterating: what it returns does not fit.
     """
     kind = Output.parse(output) if isinstance(output, str) else output

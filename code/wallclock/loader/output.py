@@ -114,8 +114,8 @@ class Output:
 class Workers:
     """Who makes the batches.
 
-    `threads`: 0 is one per core. `processes`: among which the threads are divided; for small
-    images, of which threads wait for each other's Python, as many as cores. They are forked when an
+    `threads`: 0 is one per core. `processes`: among which the threads are divided. For small
+    images, where threads compete for the GIL, take as many as cores. They are forked when an
     iteration starts. `recipe`: `fast`, or a `wallclock.recipe.Recipe`. `limits`: above which an
     image is not decoded.
     """

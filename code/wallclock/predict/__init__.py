@@ -1,4 +1,4 @@
-"""Predict a pipeline's throughput from what its stages cost: pure functions, no torch, no files.
+"""Predict a pipeline's throughput from what its stages cost: pure functions, no torch, no files::
 
     costs = StageCosts(read_s=5e-5, decode_s=4.6e-4, resize_s=8.8e-4, normalize_s=7.6e-4)
     step = StepTime.fit([(1, 0.0118), (64, 0.242)])

@@ -137,9 +137,9 @@ class Machine:
 
     `cores`: usable ones. `storage_bytes_per_s`: None where the images are in memory (a warm page
     cache). `shares_cores`: the forward pass runs on the very cores that loading needs (device=cpu),
-    on `forward_cores` of them. `contention`: (busy processes, factor): how much more core time an
-    image's loading costs with that many processes loading concurrently than in a serial pass;
-    straight lines between, flat beyond. `gpu`: the device is one. Engine `threads` then has a
+    on `forward_cores` of them. `contention`: (busy processes, factor): how much more core time
+    loading costs with that many processes loading concurrently than in a serial pass. Straight
+    lines between, flat beyond. `gpu`: the device is one. Engine `threads` then has a
     stream for each of h2d, forward and d2h; with others the host spins while it waits for them.
 
     Raises:

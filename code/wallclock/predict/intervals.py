@@ -54,7 +54,7 @@ def gain(before: Sequence[float], after: Sequence[float], error: float = GAIN_ER
     Pass by pass: what slows a whole pass down, as another process does, is in both of its rates.
 
     Args:
-        before: images a second of each pass.
+        before: images per second of each pass.
         after: of the same passes.
         error: relative, of the model.
 

@@ -34,7 +34,7 @@ class Prediction:
 
     `low` and `high`: as far as the costs' spread and earlier errors reach (`intervals`).
     `bottleneck`: one of RESOURCES; `transform` is CPU work before the device, `main` the main
-    process's own work. `accelerator_utilization`: 0 to 1. `supply`: images a second of each
+    process's own work. `accelerator_utilization`: 0 to 1. `supply`: images per second of each
     resource alone. `accelerator_bound`: the speedup of an accelerator that took no time.
     """
 
@@ -49,8 +49,10 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A job on a machine, by its costs: of an image from a serial pass, of a batch's forward pass,
-    and of a batch between processes, which is ignored where loaders are threads.
+    """A job on a machine, by its costs.
+
+    `costs`: of an image, from a serial pass. `step`: of a batch's forward pass.
+    `batch_transfer`: of a batch between processes; ignored where loaders are threads.
     """
 
     costs: StageCosts
@@ -125,7 +127,7 @@ class Pipeline:
         return max(RESOURCES[self.bottleneck()], key=self.stage_seconds().__getitem__)
 
     def rate(self) -> float:
-        """Images a second.
+        """Images per second.
 
         Raises:
             ValueError: nothing costs anything.
@@ -150,7 +152,7 @@ class Pipeline:
         return min(batches * size, self._cores_supply(), self._storage_supply())
 
     def ceiling(self) -> float:
-        """Images a second of the slowest resource alone: no contention, variance or shared cores.
+        """Images per second of the slowest resource alone: no contention, variance or shared cores.
 
         What a plain calculation gives, with which `rate` is compared.
         """
@@ -176,7 +178,7 @@ class Pipeline:
             return "storage"
         return _largest(main) if slowest == "main" else slowest
 
-    # From here on, all times are seconds of one image, all rates images a second.
+    # From here on, all times are seconds of one image, all rates images per second.
 
     def _per_image(self, step: StepTime) -> float:
         return step.batch_s(self.setup.batch_size) / self.setup.batch_size

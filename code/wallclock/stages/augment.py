@@ -52,7 +52,7 @@ class Augment:
     `transform`: a function of your own, which takes the image's pixels after all of that.
     `takes`: what it takes, `numpy` (h, w, c), `torch` (c, h, w) or `pil`, each of uint8, valid
     until it returns. It returns an array, a tensor or a Pillow image: uint8 of the layout that it
-    takes, or floats (c, h, w) where `Output.dtype` is one of floats, which are stored as they are.
+    takes. Where `Output.dtype` is one of floats, it returns floats (c, h, w), stored as they are.
     `size`: height and width of what it returns, or the side of a square; None: of what it takes.
     What it raises ends the iteration, except an `ImageError`: that image is listed as a failure.
 

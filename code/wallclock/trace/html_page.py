@@ -17,14 +17,14 @@ _FILLS = {
     "decode": "#00568C",
     "resize": "#D55E00",
     "transform": "#F3C98B",
-    "normalize": "#2FB48F",
-    "assemble": "#AAAFB6",
+    "normalize": "#1DA98A",
+    "assemble": "#89ABDF",
     "send": "#5B4A86",
-    "h2d": "#E5A9CE",
+    "h2d": "#FFB6AC",
     "forward": "#B4DBF3",
     "backward": "#4E8FBF",
     "optimizer": "#2D5F86",
-    "d2h": "#F0E442",
+    "d2h": "#DBED2B",
     "serialize": "#FBF8DC",
 }
 #: Time in which a thread waits, and that of code that is not traced, is hatched.

@@ -1,0 +1,120 @@
+"""The site of the documents, by Sphinx: `make docs`.
+
+The source tree is the checkout itself, so that a link is the same here and in the files. What a
+document links to beside documents is copied into the site; a link to a folder is its text alone.
+Needs requirements-docs.lock, and nothing from the network: no fonts, no scripts.
+"""
+
+import re
+import shutil
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from sphinx.application import Sphinx
+from sphinx.ext.napoleon import Config, GoogleDocstring
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "code"), str(ROOT)]
+
+import wallclock  # noqa: E402
+from paper import report  # noqa: E402
+
+project = "wallclock"
+author = "The wallclock authors"
+release = version = wallclock.__version__
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
+root_doc = "README"
+include_patterns = ["*.md", "docs/*.md", "data/reference/*/README.md"]
+exclude_patterns = [".*", "site", "figures", "data/corpora", "data/runs", "code", "tests"]
+source_suffix = {".md": "markdown"}
+
+html_theme = "furo"
+html_title = f"wallclock {release}"
+html_show_sourcelink = False
+html_copy_source = False
+html_show_copyright = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+
+myst_heading_anchors = 4
+# Docstrings have Markdown's backticks.
+default_role = "code"
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+python_maximum_signature_line_length = 88
+
+#: Where the report of the reference run is in the site.
+REFERENCE = ROOT / "data" / "reference" / "amd-epyc-2-cores"
+REPORT = "report.html"
+
+_ENTRY = re.compile(r"^- \[([^]]+)\]\(([^)#]+)\.md\)", re.MULTILINE)
+_LINK = re.compile(r"\[([^]]+)\]\(([^)#]+)\)")
+_DIRECTIVE = re.compile(r"^<!-- autodoc: (\w+) (\S+) -->$", re.MULTILINE)
+_OPTIONS = {"class": "   :members:\n", "module": "   :members:\n"}
+
+
+def _contents() -> str:
+    """The site's menu: the lists of docs/README.md, under their headings."""
+    text = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    menu = "```{toctree}\n:hidden:\n\ndocs/README\n```\n"
+    for section in text.split("\n## ")[1:]:
+        caption = section.splitlines()[0]
+        pages = [f"{text} </docs/{name}>" for text, name in _ENTRY.findall(section)]
+        entries = "\n".join(pages).replace("/docs/../", "/")
+        menu += f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n{entries}\n```\n"
+    return menu
+
+
+def _directive(match: re.Match[str]) -> str:
+    kind, name = match.groups()
+    return f"```{{eval-rst}}\n.. auto{kind}:: {name}\n{_OPTIONS.get(kind, '')}```\n"
+
+
+def adapt(app: Sphinx, document: str, content: list[str]) -> None:
+    """Add what a file does not have: the menu, the docstrings, a link to the report."""
+    folder = (ROOT / document).parent
+
+    def without_link(match: re.Match[str]) -> str:
+        text, target = match.groups()
+        return text if (folder / target).is_dir() else match[0]
+
+    content[0] = _LINK.sub(without_link, content[0])
+    if document == root_doc:
+        content[0] += f"\n{_contents()}"
+    elif document == "docs/api":
+        content[0] = _DIRECTIVE.sub(_directive, content[0])
+    elif document == "docs/gallery":
+        link = f'- <a href="../{REPORT}">The report of the reference run</a>, with every table'
+        content[0] = content[0].replace("\n\n## ", f"\n{link}\n\n## ", 1)
+
+
+def parse_sections(
+    app: Sphinx, what: str, name: str, value: object, options: object, lines: list[str]
+) -> None:
+    """Sections in the style of Google; an attribute has none, and no type before a colon."""
+    if what not in ("attribute", "data", "property"):
+        lines[:] = GoogleDocstring(lines, Config(), app, what, name, value, options).lines()
+
+
+def write_pages(app: Sphinx, error: Exception | None) -> None:
+    """Beside the documents: the first page under its usual name, and the report."""
+    if error is not None:
+        return
+    site = Path(app.outdir)
+    (site / "index.html").write_bytes((site / f"{root_doc}.html").read_bytes())
+    with TemporaryDirectory() as name:
+        figures = Path(name)
+        shutil.copytree(REFERENCE / "figures", figures, dirs_exist_ok=True)
+        report.render(REFERENCE, figures)
+        shutil.copy(figures / REPORT, site / REPORT)
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Connect what this file adds."""
+    app.connect("source-read", adapt)
+    app.connect("autodoc-process-docstring", parse_sections)
+    app.connect("build-finished", write_pages)
+    return {"parallel_read_safe": True}
